@@ -1,0 +1,75 @@
+# `make demo` and `make test` need Python 3.9 to 3.14, a C++20 compiler and make; the rest comes from PyPI,
+# pinned in requirements-dev.txt, into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+DEMO_ARGS ?=
+
+PY := $(VENV)/bin/python
+# The build requirements live in .venv: pip's isolated build would put them into a new folder each time,
+# and every object would be compiled again.
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps
+# Folders are listed too: their times change when a file is added or removed.
+SOURCES := CMakeLists.txt pyproject.toml README.md LICENSE \
+  $(shell find src python cmake -not -path '*/__pycache__*' -not -name '*.pyc' -not -name '.*')
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+SANITIZED := build/sanitize/site
+# The process starts without the sanitizer runtime, so it is preloaded; libstdc++ goes with it, or its
+# exceptions cannot be intercepted. Leaks are not looked for: the interpreter keeps what it has at exit.
+CXX_FILE = $(shell $${CXX:-g++} -print-file-name=$(1))
+SANITIZE_ENV = LD_PRELOAD="$(call CXX_FILE,libasan.so) $(call CXX_FILE,libstdc++.so)" \
+  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)
+SANITIZE_TESTS ?= tests
+
+.PHONY: demo test bench sanitize lint format build wheel clean
+
+demo: build
+	$(PY) examples/demo.py $(DEMO_ARGS)
+
+test: build
+	$(PY) -m pytest tests $(PYTEST_ARGS)
+
+bench: build
+	$(PY) benchmarks/run_all.py $(BENCH_ARGS)
+
+build: $(VENV)/.built
+
+$(VENV)/.ready: requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 15))' \
+	  || { echo "$(PYTHON) is not Python 3.9 to 3.14: say make PYTHON=... "; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.ready $(SOURCES)
+	$(INSTALL) --config-settings=build-dir=build/{wheel_tag} .
+	@touch $@
+
+# Address and undefined-behaviour sanitizers, beside the ordinary build; the slow tests are left out.
+sanitize: $(VENV)/.sanitized
+	$(SANITIZE_ENV) $(PY) -m pytest $(SANITIZE_TESTS) -m "not slow" --ignore=tests/test_codebase.py $(PYTEST_ARGS)
+
+$(VENV)/.sanitized: $(VENV)/.ready $(SOURCES)
+	rm -rf $(SANITIZED)
+	$(INSTALL) --config-settings=build-dir=build/sanitize/cmake --config-settings=cmake.build-type=RelWithDebInfo \
+	  --config-settings=cmake.define.DYC_SANITIZE=address,undefined --target $(SANITIZED) .
+	@touch $@
+
+lint: $(VENV)/.ready
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+format: $(VENV)/.ready
+	$(VENV)/bin/clang-format -i $$(find src -name '*.h' -o -name '*.cc' -o -name '*.cu')
+	$(PY) -m ruff check --fix .
+
+wheel: $(VENV)/.ready
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --config-settings=build-dir=build/{wheel_tag} --wheel-dir dist .
+
+clean:
+	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

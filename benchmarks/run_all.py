@@ -1,0 +1,51 @@
+"""Run every benchmark of this folder and merge what they wrote into results/all.json.
+
+record.py, plan.py and launches.py are run when they are there, vs_dynet.py always; each gets
+`--output FILE` and writes JSON to it. `--full` measures all sizes instead of the quick choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+BENCHMARKS = ("record", "plan", "launches", "vs_dynet")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="all sizes in vs_dynet.py")
+    parser.add_argument("--reference-python", metavar="PATH", help="a Python that has the original dynet")
+    args = parser.parse_args(argv)
+
+    RESULTS.mkdir(exist_ok=True)
+    merged = {}
+    failed = []
+    for name in BENCHMARKS:
+        script = HERE / (name + ".py")
+        if not script.exists():
+            continue
+        output = RESULTS / (name + ".json")
+        output.unlink(missing_ok=True)
+        command = [sys.executable, str(script), "--output", str(output)]
+        if name == "vs_dynet":
+            command += [] if args.full else ["--quick"]
+            command += ["--reference-python", args.reference_python] if args.reference_python else []
+        print(f"== {name}", flush=True)
+        if subprocess.run(command).returncode:
+            failed.append(name)
+        if output.exists():
+            merged[name] = json.loads(output.read_text(encoding="utf-8"))
+    (RESULTS / "all.json").write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
+    for name in failed:
+        print(f"FAILED {name}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+"""Throughput of every example here and in the original DyNet, measured in one run.
+
+Each side is a process of its own (worker.py): the original with autobatch 0 and 1, this package as
+it comes, and this package with batching off. Only one of them works at a time. They take turns in
+short slices over the same batches of the same data; the medians are compared. The original needs a
+Python 3.8 that can `import dynet`; without one only this package is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT / "examples"))
+
+import data  # noqa: E402
+
+KINDS = {
+    "bilstm_tagger": "tags",
+    "bilstm_char_tagger": "tags",
+    "treelstm": "trees",
+    "rnnlm": "text",
+    "seq2seq": "text",
+    "parser": "trees",
+    "mlp": "classes",
+    "xor": None,
+}
+MODELS = [name for name in KINDS if name not in ("mlp", "xor")]
+GROUPS = {
+    "minibatch": "training, minibatches",
+    "single": "training, one instance per graph",
+    "online": "training, one tiny graph per update",
+    "predict": "prediction",
+}
+
+
+Paths = dict  # kind of data -> file
+
+
+@dataclass(frozen=True)
+class Config:
+    group: str
+    example: str
+    hidden: int
+    batch: int
+
+    @property
+    def mode(self) -> str:
+        return "predict" if self.group == "predict" else "train"
+
+    def __str__(self) -> str:
+        return f"{self.group:9} {self.example:18} hidden {self.hidden:3} batch {self.batch:3}"
+
+
+@dataclass
+class Row:
+    config: Config
+    clock: str = "wall"  # or "cpu": which of the two the ratios are made of
+    wall: dict[str, list[float]] = field(default_factory=dict)  # side -> instances/s of each slice
+    cpu: dict[str, list[float]] = field(default_factory=dict)  # the same per second of processor time
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def median(self, side: str) -> float | None:
+        rates = getattr(self, self.clock).get(side)
+        return statistics.median(rates) if rates else None
+
+    def ratio(self) -> float | None:
+        """This package over the better setting of the original."""
+        ours = self.median("ours")
+        theirs = [m for m in (self.median("dynet-0"), self.median("dynet-1")) if m]
+        return ours / max(theirs) if ours and theirs else None
+
+    def gain(self) -> float | None:
+        """This package over itself with batching off."""
+        ours, off = self.median("ours"), self.median("ours-off")
+        return ours / off if ours and off else None
+
+    def difference(self) -> float | None:
+        """Largest relative difference of the first losses from the original's without autobatch."""
+        a, b = self.losses.get("dynet-0"), self.losses.get("ours")
+        return max(abs(x - y) / max(abs(x), 1e-30) for x, y in zip(a, b)) if a and b else None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "group": self.config.group,
+            "example": self.config.example,
+            "hidden": self.config.hidden,
+            "batch": self.config.batch,
+            "instances_per_second": {side: self.median(side) for side in self.wall},
+            "slices": {"wall": self.wall, "cpu": self.cpu},
+            "ratio": self.ratio(),
+            "gain": self.gain(),
+            "loss_difference": self.difference(),
+            "errors": self.errors,
+        }
+
+
+class Worker:
+    """A worker.py process of one side."""
+
+    def __init__(self, side: str, config: Config, paths: Paths, args: argparse.Namespace) -> None:
+        reference = side.startswith("dynet-")
+        python = args.reference_python if reference else args.python
+        command = [python, str(HERE / "worker.py"), config.example]
+        command += ["--hidden", str(config.hidden), "--batch", str(config.batch), "--mode", config.mode]
+        command += ["--losses", str(args.losses), "--dynet-seed", "1"]
+        if KINDS[config.example]:
+            command += ["--data", paths[KINDS[config.example]]]
+        environment = dict(os.environ)
+        if reference:
+            command += ["--reference", "--dynet-autobatch", side[-1]]
+        else:
+            environment.update(item.split("=", 1) for item in args.env)
+        if side == "ours-off":
+            environment["DYNET_COMPAT_SCHEDULER"] = "none"
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """Next line of the worker; RuntimeError with its last words when it died."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        self.process.wait()
+        self.errors.seek(0)
+        raise RuntimeError(f"exit status {self.process.returncode}: {self.errors.read()[-800:].strip()}")
+
+    def run(self, count: int, seconds: float) -> dict[str, Any]:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(f"0 {count} {seconds:g}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # answer() says why
+        return self.answer()
+
+    def close(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+def measure(config: Config, sides: Sequence[str], paths: Paths, args: argparse.Namespace) -> Row:
+    """Start all sides of a configuration, let them take turns, and collect their rates and losses."""
+    row = Row(config, args.clock)
+    workers: dict[str, Worker] = {}
+    step_seconds: dict[str, float] = {}
+
+    def attempt(side: str, work: Any) -> None:
+        try:
+            work(workers[side])
+        except (RuntimeError, ValueError) as error:
+            row.errors[side] = str(error)
+            row.wall.pop(side, None)
+            row.cpu.pop(side, None)
+            workers.pop(side).close()
+
+    def start(worker: Worker) -> None:
+        row.losses[side] = worker.answer()["losses"]
+        calibration = worker.run(4, 0.1)
+        step_seconds[side] = calibration["seconds"] / (calibration["instances"] / config.batch)
+
+    def turn(worker: Worker) -> None:
+        result = worker.run(count, args.slice / 2)
+        row.wall.setdefault(side, []).append(result["instances"] / result["seconds"])
+        row.cpu.setdefault(side, []).append(result["instances"] / max(result["cpu"], 1e-9))
+
+    try:
+        for side in sides:
+            workers[side] = Worker(side, config, paths, args)
+            attempt(side, start)
+        # The same batches for everyone: as many as the slowest side does in a slice.
+        slowest = max((step_seconds[side] for side in workers), default=1.0)
+        count = max(2, min(400, round(args.slice / slowest)))
+        for repeat in range(args.repeats):
+            order = list(workers)
+            for side in order if repeat % 2 == 0 else reversed(order):
+                attempt(side, turn)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return row
+
+
+def configurations(args: argparse.Namespace) -> list[Config]:
+    """Everything to measure; --quick keeps one size of each kind."""
+    found = []
+    for name in MODELS:
+        for hidden in (64,) if args.quick else (64, 256):
+            for batch in (32,) if args.quick else (32, 64):
+                found.append(Config("minibatch", name, hidden, batch))
+            found.append(Config("predict", name, hidden, 32))
+        for hidden in (64,) if args.quick else (32, 64, 128):
+            found.append(Config("single", name, hidden, 1))
+    found += [Config("online", "xor", 8, 4), Config("online", "mlp", 32, 100)]
+    return [c for c in found if c.example in args.examples and c.group in args.groups]
+
+
+def find_reference(wanted: str | None) -> str | None:
+    """A Python that can import the original dynet: the one asked for, .oracle, or python3.8 on the path."""
+    for candidate in [wanted] if wanted else [str(ROOT / ".oracle/bin/python"), shutil.which("python3.8")]:
+        if candidate and shutil.which(candidate):
+            probe = subprocess.run([candidate, "-c", "import dynet"], capture_output=True)
+            if probe.returncode == 0:
+                return candidate
+    if wanted:
+        sys.exit(f"{wanted} cannot import dynet")
+    return None
+
+
+def write_data(folder: str, chosen: list[str]) -> Paths:
+    """One file of lines per kind of data, so that both interpreters read the same."""
+    given = dict(item.split("=", 1) for item in chosen)
+    paths: Paths = {}
+    for kind in data.MAKERS:
+        paths[kind] = str(Path(folder) / kind)
+        data.dump(kind, paths[kind], given.get(kind), limit=3000)
+    return paths
+
+
+def mean(values: Iterable[float]) -> float:
+    """Geometric mean."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def show(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def print_row(row: Row, sides: Sequence[str]) -> None:
+    rates = " ".join(f"{show(row.median(side), '.0f'):>10}" for side in sides)
+    ratio, gain, difference = show(row.ratio(), ".2f"), show(row.gain(), ".2f"), show(row.difference(), ".1e")
+    print(f"{row.config} {rates} {ratio:>7} {gain:>7} {difference:>9}", flush=True)
+    for side, error in row.errors.items():
+        print(f"  {side} failed: {error.splitlines()[-1]}", file=sys.stderr)
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Geometric mean and minimum of ratio and gain of each group, and the largest loss difference."""
+    summary: dict[str, Any] = {}
+    for group in GROUPS:
+        members = [row for row in rows if row.config.group == group]
+        for name in ("ratio", "gain"):
+            values = [v for v in (getattr(row, name)() for row in members) if v]
+            if values:
+                summary.setdefault(group, {})[name] = {"mean": mean(values), "least": min(values)}
+    differences = [d for d in (row.difference() for row in rows) if d is not None]
+    summary["loss_difference"] = max(differences) if differences else None
+    return summary
+
+
+def machine() -> dict[str, Any]:
+    cpu = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = lines[0].split(":", 1)[1].strip() if lines else cpu
+    return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--reference-python", metavar="PATH", help="a Python that has the original dynet")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has dynet_compat")
+    parser.add_argument("--no-reference", action="store_true", help="measure only this package")
+    parser.add_argument("--no-ours", action="store_true", help="measure only the original")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for this package")
+    parser.add_argument("--quick", action="store_true", help="hidden 64 and one batch size only")
+    parser.add_argument("--examples", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--groups", nargs="+", choices=list(GROUPS), default=list(GROUPS))
+    parser.add_argument("--data", action="append", default=[], metavar="KIND=FILE", help="read this")
+    parser.add_argument("--repeats", type=int, help="slices per side (default 5, quick 3)")
+    parser.add_argument("--slice", type=float, help="seconds per slice (default 0.6, quick 0.4)")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu counts processor time of all threads: steadier on a busy machine, harder on this package",
+    )
+    parser.add_argument("--losses", type=int, default=10, help="first losses to compare")
+    parser.add_argument("--output", metavar="FILE", default=str(HERE / "results/vs_dynet.json"))
+    args = parser.parse_args(argv)
+    args.repeats = args.repeats or (3 if args.quick else 5)
+    args.slice = args.slice or (0.4 if args.quick else 0.6)
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    args.reference_python = None if args.no_reference else find_reference(args.reference_python)
+    sides = ["dynet-0", "dynet-1"] if args.reference_python else []
+    sides += [] if args.no_ours else ["ours", "ours-off"]
+    if not sides:
+        sys.exit("nothing to measure: no Python with the original dynet found")
+    titles = " ".join(f"{side:>10}" for side in sides)
+    print(f"{'instances/s':46} {titles} {'ratio':>7} {'gain':>7} {'losses':>9}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = write_data(folder, args.data)
+        for config in configurations(args):
+            rows.append(measure(config, sides, paths, args))
+            print_row(rows[-1], sides)
+    summary = summarise(rows)
+    for group, title in GROUPS.items():
+        for name, values in summary.get(group, {}).items():
+            print(f"{title:36} {name:5} mean {values['mean']:.2f}, least {values['least']:.2f}")
+    print(f"largest relative difference of losses: {show(summary['loss_difference'], '.1e')}")
+    result = {
+        "machine": machine(),
+        "clock": args.clock,
+        "summary": summary,
+        "rows": [row.as_json() for row in rows],
+    }
+    Path(args.output).parent.mkdir(parents=True, exist_ok=True)
+    Path(args.output).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(row.errors for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""One side of vs_dynet.py: loads an example, prints its first losses, then times slices on request.
+
+Runs under Python 3.8 too, where the original dynet lives (--reference). Protocol, one line each:
+  at start   {"losses": [...], "startup": seconds}
+  request    FIRST COUNT SECONDS     run batches FIRST .. FIRST+COUNT-1, again and again for SECONDS
+  answer     {"instances": n, "seconds": s, "cpu": s}     cpu: of all threads
+An empty request or the end of input ends the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def load_example(name: str) -> Any:
+    """The example script as a module; the name is changed because Python 3.8 has its own `parser`."""
+    sys.path.insert(0, str(EXAMPLES))
+    spec = importlib.util.spec_from_file_location("example_" + name, str(EXAMPLES / (name + ".py")))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_batches(instances: list, size: int, most: int) -> list[list]:
+    """At most `most` full batches of a fixed shuffle; a small data set is repeated to fill one."""
+    order = list(instances)
+    random.Random(1).shuffle(order)
+    while len(order) < size:
+        order += order
+    return [order[i : i + size] for i in range(0, len(order) - size + 1, size)][:most]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("example")
+    parser.add_argument("--hidden", type=int, required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--mode", choices=("train", "predict"), default="train")
+    parser.add_argument("--data")
+    parser.add_argument("--pool", type=int, default=400, help="number of batches to choose from")
+    parser.add_argument("--losses", type=int, default=10, help="updates before the first answer")
+    args = parser.parse_known_args()[0]
+
+    start = time.perf_counter()
+    example = load_example(args.example)
+    instances, vocab = example.load(args.data)
+    model, trainer = example.build(vocab, args.hidden)
+    batches = make_batches(instances, args.batch, args.pool)
+    losses = [example.train_batch(model, trainer, batches[i % len(batches)]) for i in range(args.losses)]
+    print(json.dumps({"losses": losses, "startup": time.perf_counter() - start}), flush=True)
+
+    for request in sys.stdin:
+        if not request.strip():
+            break
+        first, count, limit = (float(item) for item in request.split())
+        chosen = [batches[(int(first) + i) % len(batches)] for i in range(int(count))]
+        instances_done = 0
+        start, cpu = time.perf_counter(), time.process_time()
+        while True:
+            for batch in chosen:
+                if args.mode == "train":
+                    example.train_batch(model, trainer, batch)
+                else:
+                    example.predict_batch(model, batch)
+                instances_done += len(batch)
+            seconds = time.perf_counter() - start
+            if seconds >= limit:
+                break
+        cpu = time.process_time() - cpu
+        print(json.dumps({"instances": instances_done, "seconds": seconds, "cpu": cpu}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+# src/cpu/isa/*.cc is generic source, compiled once per instruction set with DYC_ISA naming the namespace.
+set(DYC_FLAGS_baseline ${DYC_BASELINE_FLAGS})
+set(DYC_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(DYC_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
+
+# Sets `out_objects` to the objects of all instruction sets, lowest first.
+function(dyc_add_kernels out_objects)
+  set(isas baseline)
+  if(DYC_X86 AND NOT DYC_BASELINE_ONLY)
+    list(APPEND isas avx2 avx512)
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/cpu/isa/*.cc")
+  set(objects)
+  if(sources)
+    foreach(isa IN LISTS isas)
+      add_library(isa_${isa} OBJECT ${sources})
+      target_link_libraries(isa_${isa} PRIVATE dyc_flags)
+      # No notes on how vectors wider than the ISA's are passed: no such call leaves its own file.
+      target_compile_options(isa_${isa} PRIVATE ${DYC_KERNEL_FLAGS} ${DYC_FLAGS_${isa}} -Wno-psabi)
+      target_compile_definitions(isa_${isa} PRIVATE DYC_ISA=${isa})
+      list(APPEND objects $<TARGET_OBJECTS:isa_${isa}>)
+    endforeach()
+  endif()
+  message(STATUS "CPU kernels for: ${isas}")
+  set(${out_objects} "${objects}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,60 @@
+"""dynet_compat: the Python API of DyNet 2.1 on an engine that batches while it records.
+
+    import dynet_compat as dy
+
+`python -m dynet_compat run script.py` runs a script that says `import dynet` as it is.
+"""
+
+from __future__ import annotations, print_function  # noqa: UP010 - a name that scripts get from dynet
+
+import os
+import pickle  # noqa: F401 - `from dynet import *` gives pickle, sys and np, too
+import sys  # noqa: F401
+from typing import TYPE_CHECKING
+
+import numpy as np  # noqa: F401
+
+# OpenBLAS starts a thread per core when it is loaded; the threads of this package are its own.
+_threads = os.environ.get("OPENBLAS_NUM_THREADS")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+try:
+    from . import _core
+finally:
+    if _threads is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+    else:
+        os.environ["OPENBLAS_NUM_THREADS"] = _threads
+    del _threads
+
+# Functions and types of the engine that are names of the API; the rest of it is for this package.
+_INTERNAL = frozenset(
+    "record doc op_table cg_size launch_counts timing reset_timing set_scheduler set_batching set_threads "
+    "threads isa set_default_weight_decay".split()
+)
+globals().update({k: v for k, v in vars(_core).items() if not k.startswith("_") and k not in _INTERNAL})
+globals().update({k: v for k, v in vars(_core).items() if k.endswith("Expression")})
+if TYPE_CHECKING:
+    from ._core import *  # noqa: F403
+
+from . import config  # noqa: E402
+from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
+from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
+from .functions import *  # noqa: E402, F403
+from .graph import *  # noqa: E402, F403
+from .shims import dynet_config  # noqa: E402, F401
+
+zeroes = _core.zeros
+Model = _core.ParameterCollection
+LSTMBuilder = _core.VanillaLSTMBuilder
+
+__version__ = "2.1"  # of the API: DyNet's
+__compat_version__ = "0.1.0"  # of this package
+__gitversion__ = "2.1.2"
+HAVE_CUDA = False
+
+config.initialise_at_import()
+_CONF = config.get()
+
+# `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
+_OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "functions", "graph", "shims"}
+__all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

@@ -1,0 +1,156 @@
+"""Builders that are made of other builders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dynet_compat import _core
+
+
+class BiRNNBuilder:
+    """Bidirectional network: in each layer one builder reads forwards and another one backwards.
+
+    Args:
+        num_layers: number of layers, at least 1.
+        input_dim: size of the inputs.
+        hidden_dim: size of the outputs, even: each direction has half of it.
+        model: ParameterCollection.
+        rnn_builder_factory: such as LSTMBuilder; called as factory(1, size of its inputs, hidden_dim // 2, model).
+        builder_layers: list of (forward, backward) builders to use instead of new ones.
+
+    Raises:
+        AssertionError: num_layers or hidden_dim is not as above.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Any,
+        rnn_builder_factory: Callable[..., Any],
+        builder_layers: list[tuple[Any, Any]] | None = None,
+    ) -> None:
+        self.spec = (num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers)
+        self.model = model.add_subcollection("birnn")
+        if builder_layers is not None:
+            self.builder_layers = builder_layers
+            return
+        assert num_layers > 0, f"BiRNNBuilder(): expected num_layers of at least 1, got {num_layers}"
+        assert hidden_dim % 2 == 0, f"BiRNNBuilder(): expected an even hidden_dim, got {hidden_dim}"
+        half = int(hidden_dim) // 2
+        self.builder_layers = []
+        for layer in range(num_layers):
+            size = input_dim if layer == 0 else hidden_dim
+            forward = rnn_builder_factory(1, size, half, self.model)
+            backward = rnn_builder_factory(1, size, half, self.model)
+            self.builder_layers.append((forward, backward))
+
+    @classmethod
+    def from_spec(cls, spec: Sequence[Any], model: Any) -> BiRNNBuilder:
+        """A new builder from another one's `spec`."""
+        num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers = spec
+        return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
+
+    def param_collection(self) -> Any:
+        """The builder's own part of its model."""
+        return self.model
+
+    def whoami(self) -> str:
+        """Name of the class."""
+        return "BiRNNBuilder"
+
+    def set_dropout(self, p: float) -> None:
+        """Rate of dropout of all builders."""
+        for forward, backward in self.builder_layers:
+            forward.set_dropout(p)
+            backward.set_dropout(p)
+
+    def disable_dropout(self) -> None:
+        """The same as set_dropout(0)."""
+        for forward, backward in self.builder_layers:
+            forward.disable_dropout()
+            backward.disable_dropout()
+
+    def _lower_layers(self, es: Sequence[_core.Expression]) -> Sequence[_core.Expression]:
+        for forward, backward in self.builder_layers[:-1]:
+            es = self._both(forward, backward, es)
+        return es
+
+    @staticmethod
+    def _both(forward: Any, backward: Any, es: Sequence[_core.Expression]) -> list[_core.Expression]:
+        concatenate = _core.concatenate
+        outs = forward.initial_state().transduce(es)
+        back = backward.initial_state().transduce(list(reversed(es)))
+        back.reverse()
+        return [concatenate([f, b]) for f, b in zip(outs, back)]
+
+    def add_inputs(self, es: Sequence[_core.Expression]) -> list[tuple[_core.RNNState, _core.RNNState]]:
+        """The (forward, backward) states of the last layer at each position.
+
+        Args:
+            es: Expressions {input_dim}xB.
+        """
+        es = self._lower_layers(es)
+        forward, backward = self.builder_layers[-1]
+        states = forward.initial_state().add_inputs(es)
+        back = backward.initial_state().add_inputs(list(reversed(es)))
+        back.reverse()
+        return list(zip(states, back))
+
+    def transduce(self, es: Sequence[_core.Expression]) -> list[_core.Expression]:
+        """The outputs of the last layer at each position, {hidden_dim}xB: forward above backward.
+
+        Args:
+            es: Expressions {input_dim}xB.
+        """
+        forward, backward = self.builder_layers[-1]
+        return self._both(forward, backward, self._lower_layers(es))
+
+
+class StackedRNNState:
+    """States of several builders, each fed with the output of the one below.
+
+    Args:
+        states: the states, lowest first.
+        prev: the state before the last input.
+    """
+
+    def __init__(self, states: Sequence[_core.RNNState], prev: StackedRNNState | None = None) -> None:
+        self.states = list(states)
+        self._prev = prev
+
+    def add_input(self, x: _core.Expression) -> StackedRNNState:
+        """The state after one more input."""
+        states = []
+        for state in self.states:
+            state = state.add_input(x)
+            states.append(state)
+            x = state.output()
+        return StackedRNNState(states, self)
+
+    def add_inputs(self, xs: Iterable[_core.Expression]) -> list[StackedRNNState]:
+        """The states after each of the inputs."""
+        states = []
+        state = self
+        for x in xs:
+            state = state.add_input(x)
+            states.append(state)
+        return states
+
+    def output(self) -> _core.Expression | None:
+        """Output of the topmost state; None before the first input."""
+        return self.states[-1].output()
+
+    def prev(self) -> StackedRNNState | None:
+        """The state before the last input; None at the start."""
+        return self._prev
+
+    def h(self) -> list[tuple[_core.Expression, ...]]:
+        """h() of each state."""
+        return [state.h() for state in self.states]
+
+    def s(self) -> list[tuple[_core.Expression, ...]]:
+        """s() of each state."""
+        return [state.s() for state in self.states]

@@ -1,0 +1,395 @@
+"""Configuration: `dynet_config`, the `--dynet-*` options of the command line, `DynetParams`, start-up.
+
+The package initialises itself at import, from the command line. Settings made later with `set` or
+`DynetParams.init` apply at once, the first time; DyNet needs them before `import dynet`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Optional, Union
+
+from . import _core
+
+ERRMSG = "dynet_compat runs on the CPU: it has no GPU support in this version. Leave --dynet-gpu(s) away."
+
+_CONFIG_KEY = "__DYNET_CONFIG"  # keys in builtins, where DyNet keeps them too
+_GPU_KEY = "__DYNET_GPU"
+_MOST_UINT = 2**32 - 1
+_SCHEDULERS = ("bucket", "depth", "agenda", "none")
+
+
+class _Unset(int):
+    """A zero that the user did not write: batching is on unless an explicit 0 turns it off."""
+
+
+_UNSET = _Unset(0)
+
+
+@dataclass
+class Settings:
+    """What can be configured, in DyNet's names and with its defaults."""
+
+    mem: str = "512"
+    seed: int = 0
+    autobatch: int = _UNSET
+    profiling: int = 0
+    weight_decay: float = 0.0
+    shared_params: bool = False
+    requested_gpus: int = 0
+    gpu_mask: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_mapping(cls, conf: Mapping[str, Any]) -> Settings:
+        """Settings from a dict as `dynet_config.get` returns it; other keys are ignored."""
+        known = {f.name for f in fields(cls)}
+        settings = cls(**{key: value for key, value in conf.items() if key in known})
+        settings.mem = str(settings.mem)
+        settings.gpu_mask = list(settings.gpu_mask or [])
+        return settings
+
+
+# ---------------------------------------------------------------- numbers, read as C reads them
+
+
+def _leading(pattern: str, text: str) -> str:
+    match = re.match(r"\s*(" + pattern + ")", text)
+    return match.group(1) if match else ""
+
+
+def _integer(text: str) -> int:
+    """The integer at the start of the text; 0 where there is none."""
+    return int(_leading(r"[+-]?\d+", text) or 0)
+
+
+def _unsigned(text: str) -> int:
+    """As `_integer`, in 32 bits: negative numbers wrap, large ones saturate."""
+    number = _integer(text)
+    return number % 2**32 if number < 0 else min(number, _MOST_UINT)
+
+
+def _number(text: str) -> float:
+    return float(_leading(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", text) or 0)
+
+
+# ---------------------------------------------------------------- command line
+
+_VALUES = {"seed": "a number", "weight-decay": "a number", "autobatch": "a number", "profiling": "a number",
+           "mem": "a number of MB, or four with commas", "devices": "names of devices"}  # fmt: skip
+_GPU_FLAGS = ("--dynet-gpu", "--dynet-gpus")
+
+
+def _option_of(argument: str) -> str:
+    """The option an argument begins with ("seed", ...), or "". As in DyNet the name may be longer."""
+    for name in _VALUES:
+        if argument.startswith((f"--dynet-{name}", f"--dynet_{name.replace('-', '_')}")):
+            return name
+    return ""
+
+
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(option, value) for each `--dynet-*` option, of the forms `--opt value` and `--opt=value`."""
+    position = 0
+    while position < len(arguments):
+        argument = arguments[position]
+        position += 1
+        option = _option_of(argument)
+        if not option:
+            continue
+        value = ""
+        if "=" in argument:
+            value = argument.split("=", 1)[1]
+        elif position < len(arguments) and not arguments[position].startswith("--"):
+            value = arguments[position]
+            position += 1
+        if not value:
+            raise ValueError(f"{argument}: expected a value ({_VALUES[option]}), got none")
+        yield option, value
+
+
+def parse_arguments(arguments: Sequence[str]) -> Settings:
+    """Settings from the `--dynet-*` options among the arguments; other arguments are ignored.
+
+    Raises:
+        ValueError: an option without value, or with a value outside its range.
+        RuntimeError: a GPU is asked for.
+    Example:
+        >>> parse_arguments(["--data", "x.txt", "--dynet-seed", "7", "--dynet-mem=1024"]).seed
+        7
+    """
+    settings = Settings()
+    for position, argument in enumerate(arguments):
+        after = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if argument in _GPU_FLAGS or (argument == "--dynet-devices" and "GPU" in after):
+            raise RuntimeError(ERRMSG)
+    for option, value in _options(arguments):
+        if option == "mem":
+            settings.mem = value
+        elif option == "seed":
+            settings.seed = _unsigned(value)
+        elif option == "autobatch":
+            settings.autobatch = _integer(value)
+        elif option == "profiling":
+            settings.profiling = _integer(value)
+        elif option == "weight-decay":
+            settings.weight_decay = _number(value)
+        elif value != "CPU":
+            raise ValueError(f"--dynet-devices: expected CPU, the only device, got {value}")
+    return settings
+
+
+def _check(settings: Settings) -> None:
+    """Values that DyNet refuses when it starts."""
+    parts = settings.mem.split(",")
+    if len(parts) not in (1, 4) or not all(_integer(part) > 0 for part in parts):
+        raise ValueError(f"memory: expected a number of MB, or four with commas, got {settings.mem}")
+    if not 0.0 <= settings.weight_decay < 1.0:
+        raise ValueError(f"weight decay: expected 0 <= weight_decay < 1, got {settings.weight_decay}")
+
+
+# ---------------------------------------------------------------- start-up
+
+
+class _State:
+    """How far the start-up of this process has come."""
+
+    initialised = False  # by import, or on request
+    requested = False  # on request: any further request is ignored
+    weight_decay = 0.0  # of new collections
+    conf: Optional[dict[str, Any]] = None  # what `set` stored before the import
+
+
+def _os_seed() -> int:
+    return int.from_bytes(os.urandom(4), "little") or 1
+
+
+def _start(settings: Settings, loud: bool) -> None:
+    """Apply the settings. `loud`: print DyNet's lines."""
+    lines = []
+    seed = int(settings.seed) % 2**32 or _os_seed()
+    lines.append(f"[dynet] random seed: {seed}")
+    if settings.autobatch:
+        lines.append("[dynet] using autobatching")
+    if settings.profiling:
+        lines.append(f"[dynet] using profiling level {settings.profiling}")
+    lines.append(f"[dynet] allocating memory: {settings.mem}MB")
+    _check(settings)
+    _core.reset_random_seed(seed)
+    _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
+    if settings.weight_decay != _State.weight_decay:
+        _core.set_default_weight_decay(float(settings.weight_decay))
+        _State.weight_decay = float(settings.weight_decay)
+    if loud:
+        lines.append("[dynet] memory allocation done.")
+        print("\n".join(lines), file=sys.stderr)
+    _State.initialised = True
+
+
+def _request(settings: Settings) -> None:
+    """Initialise because the program says so; once, as in DyNet."""
+    if _State.requested:
+        print("WARNING: dynet is initialised already: this initialisation is ignored.", file=sys.stderr)
+        return
+    _start(settings, loud=True)
+    _State.requested = True
+
+
+def _choose_scheduler() -> None:
+    name = os.environ.get("DYNET_COMPAT_SCHEDULER", "")
+    if not name:
+        return
+    if name not in _SCHEDULERS:
+        raise ValueError(f"DYNET_COMPAT_SCHEDULER: expected one of {', '.join(_SCHEDULERS)}, got {name}")
+    _core.set_scheduler(name)
+
+
+def initialise_at_import() -> None:
+    """What `import dynet` does: take `dynet_config` if it was used, else the command line."""
+    _choose_scheduler()
+    arguments = sys.argv[1:] if hasattr(sys, "argv") else []
+    if "--dynet-viz" in arguments:
+        raise NotImplementedError("--dynet-viz: this version cannot draw graphs; leave the option away")
+    conf = get()
+    if conf is not None:
+        _State.conf = conf
+        _request(Settings.from_mapping(conf))
+        return
+    loud = any(argument.startswith(("--dynet-", "--dynet_")) for argument in arguments)
+    _start(parse_arguments(arguments), loud)
+
+
+# ---------------------------------------------------------------- dynet_config
+
+
+def set(  # noqa: A001 - DyNet's name
+    mem: Union[str, int] = "512",
+    random_seed: int = 0,
+    autobatch: int = _UNSET,
+    profiling: int = 0,
+    weight_decay: float = 0,
+    shared_parameters: int = 0,
+    requested_gpus: int = 0,
+    gpu_mask: Optional[Sequence[int]] = None,
+) -> None:
+    """Set the configuration, instead of the command line.
+
+    A second call replaces everything: arguments that are not repeated are defaults again. After the import
+    of `dynet_compat` the first call applies at once; DyNet ignores calls after its import.
+
+    Args:
+        mem: MB to reserve, checked and otherwise ignored: memory grows as it is needed.
+        random_seed: seed of all random numbers; 0 takes one from the operating system.
+        autobatch: 0 turns batching off; it is on by default. Results are the same.
+        profiling: level of profiling.
+        weight_decay: default weight decay of new collections, 0 <= weight_decay < 1.
+        shared_parameters, requested_gpus, gpu_mask: accepted and ignored.
+    Source: DyNet 2.1 `dynet_config.set`.
+    """
+    conf = {
+        "mem": mem,
+        "seed": random_seed,
+        "autobatch": autobatch,
+        "profiling": profiling,
+        "weight_decay": weight_decay,
+        "shared_params": shared_parameters,
+        "requested_gpus": requested_gpus,
+        "gpu_mask": list(gpu_mask or []),
+    }
+    setattr(builtins, _CONFIG_KEY, conf)
+    if _State.initialised:
+        _request(Settings.from_mapping(conf))
+
+
+def set_gpu(flag: bool = True) -> None:
+    """Ask for the GPU. This version has none and ignores it, as DyNet does without CUDA."""
+    setattr(builtins, _GPU_KEY, flag)
+    conf = get()
+    if conf is None:
+        set(requested_gpus=1)
+    else:
+        conf["requested_gpus"] = 1
+
+
+def gpu() -> Optional[bool]:
+    """The flag of `set_gpu`, or None."""
+    flag: Optional[bool] = getattr(builtins, _GPU_KEY, None)
+    return flag
+
+
+def get() -> Optional[dict[str, Any]]:
+    """The configuration that `set` stored, or None."""
+    conf: Optional[dict[str, Any]] = getattr(builtins, _CONFIG_KEY, None)
+    return conf
+
+
+# ---------------------------------------------------------------- DynetParams
+
+
+def _whole(name: str, value: Any, least: int = 0) -> int:
+    """An int in 32 bits; floats are truncated."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__int__"):
+        raise TypeError(f"{name}(): expected an int, got {type(value).__name__}")
+    number = int(value)
+    if not least <= number <= _MOST_UINT:
+        raise OverflowError(f"{name}(): expected {least} <= value < 2**32, got {number}")
+    return number
+
+
+class DynetParams:
+    """Settings made by the program, for scripts that initialise DyNet themselves.
+
+    Source: DyNet 2.1 `DynetParams`.
+    Example:
+        >>> params = dy.DynetParams()
+        >>> params.set_random_seed(10)
+        >>> params.set_weight_decay(1e-6)
+    """
+
+    __module__ = "_dynet"
+
+    def __init__(self) -> None:
+        self._settings = Settings()
+
+    def from_args(self, shared_parameters: Optional[bool] = None) -> None:
+        """Read the `--dynet-*` options of the command line."""
+        self._settings = parse_arguments(sys.argv[1:])
+        if shared_parameters is not None:
+            self._settings.shared_params = bool(shared_parameters)
+
+    def from_config(self, conf: Mapping[str, Any]) -> None:
+        """Take a dict as `dynet_config.get` returns it."""
+        if not isinstance(conf, Mapping):
+            raise TypeError(f"from_config(): expected a dict, got {type(conf).__name__}")
+        self._settings = Settings.from_mapping(conf)
+
+    def init(self) -> None:
+        """Apply the settings. The second initialisation of a process prints a warning and does nothing."""
+        _request(self._settings)
+
+    def set_mem(self, mem: int) -> None:
+        """MB to reserve; checked and otherwise ignored: memory grows as it is needed."""
+        self._settings.mem = str(_whole("set_mem", mem))
+
+    def set_random_seed(self, random_seed: int) -> None:
+        """Seed of all random numbers; 0 takes one from the operating system."""
+        self._settings.seed = _whole("set_random_seed", random_seed)
+
+    def set_autobatch(self, autobatch: bool) -> None:
+        """Turn batching on (it is by default) or off. Results are the same."""
+        self._settings.autobatch = int(bool(autobatch))
+
+    def set_profiling(self, profiling: int) -> None:
+        """Level of profiling."""
+        self._settings.profiling = _whole("set_profiling", profiling, -(2**31))
+
+    def set_weight_decay(self, weight_decay: float) -> None:
+        """Default weight decay of new collections."""
+        self._settings.weight_decay = float(weight_decay)
+
+    def set_shared_parameters(self, shared_parameters: bool) -> None:
+        """Accepted and ignored."""
+        self._settings.shared_params = bool(shared_parameters)
+
+    def set_requested_gpus(self, requested_gpus: int) -> None:
+        """Accepted and ignored: this version runs on the CPU."""
+        self._settings.requested_gpus = _whole("set_requested_gpus", requested_gpus, -(2**31))
+
+    def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
+        """Accepted and ignored; entries are 0 or 1."""
+        mask = list(gpu_mask)
+        if any(entry not in (0, 1) for entry in mask):
+            raise ValueError(f"set_gpu_mask(): expected entries 0 or 1, got {mask}")
+        self._settings.gpu_mask = mask
+
+    def set_cpu_mode(self) -> None:
+        """Use the CPU, as this version always does."""
+        self._settings.requested_gpus = 0
+
+
+def init(shared_parameters: Optional[bool] = None) -> None:
+    """Initialise from the command line, for scripts that `import _dynet`.
+
+    Example:
+        >>> dy.init  # doctest: +ELLIPSIS
+        <function init at ...>
+    """
+    params = DynetParams()
+    params.from_args(shared_parameters)
+    params.init()
+
+
+def init_from_params(params: DynetParams) -> None:
+    """Initialise from settings made by the program: `params.init()`.
+
+    Example:
+        >>> params = dy.DynetParams()
+        >>> params.set_random_seed(3)
+    """
+    if not isinstance(params, DynetParams):
+        raise TypeError(f"init_from_params(): expected DynetParams, got {type(params).__name__}")
+    params.init()

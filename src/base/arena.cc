@@ -1,0 +1,57 @@
+#include "base/arena.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace dyc {
+
+namespace {
+
+// As much as the machine has memory for, or DYNET_COMPAT_MEM megabytes.
+size_t reservation_bytes() {
+  if (const char* mb = std::getenv("DYNET_COMPAT_MEM"))
+    if (const long n = std::atol(mb); n > 0) return static_cast<size_t>(n) << 20;
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  size_t bytes = pages > 0 && page > 0 ? static_cast<size_t>(pages) * page : size_t{8} << 30;
+  rlimit limit{};
+  // With a limit on address space, one arena takes no more than a quarter of it.
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur / 4)
+    bytes = limit.rlim_cur / 4;
+  return bytes;
+}
+
+// Fewer page faults and TLB misses; where the kernel has no such thing the call does nothing.
+void prefer_huge_pages(void* p, size_t bytes) {
+  constexpr int kMadvHugepage = 14;  // MADV_HUGEPAGE on Linux
+  (void)madvise(p, bytes, kMadvHugepage);
+}
+
+}  // namespace
+
+Arena::Arena(const char* name) : name_(name) {
+  for (size_t bytes = reservation_bytes(); bytes >= (size_t{1} << 20); bytes /= 2) {
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) continue;
+    prefer_huge_pages(p, bytes);
+    base_ = static_cast<float*>(p);
+    capacity_ = static_cast<int64_t>(bytes / sizeof(float));
+    return;
+  }
+  throw MemoryError(text("out of memory: cannot reserve the ", name_, " arena"));
+}
+
+Arena::~Arena() {
+  if (base_) munmap(base_, static_cast<size_t>(capacity_) * sizeof(float));
+}
+
+void Arena::fail(size_t n) const {
+  throw MemoryError(text("out of memory: ", name_, " arena, requested ", (n * 4) >> 20, " MB, in use ",
+                         (static_cast<size_t>(top_) * 4) >> 20, " of ", (static_cast<size_t>(capacity_) * 4) >> 20, " MB"));
+}
+
+}  // namespace dyc

@@ -1,0 +1,38 @@
+// Growable float memory that never moves: address space is reserved once, pages are committed by
+// touching them. Offsets (in floats) from base() stay valid while it grows; reset() keeps the pages.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace dyc {
+
+class Arena {
+ public:
+  explicit Arena(const char* name);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  float* base() const { return base_; }
+  int64_t top() const { return top_; }
+  int64_t capacity() const { return capacity_; }
+  // Offset of n fresh floats (not zeroed), aligned to `align` floats. Throws MemoryError.
+  int64_t allocate(size_t n, size_t align = 1) {
+    const int64_t start = (top_ + static_cast<int64_t>(align) - 1) & ~(static_cast<int64_t>(align) - 1);
+    const int64_t end = start + static_cast<int64_t>(n);
+    if (end > capacity_ || n > static_cast<size_t>(capacity_)) fail(n);
+    top_ = end;
+    return start;
+  }
+  // Back to an earlier top().
+  void reset(int64_t top = 0) { top_ = top; }
+
+ private:
+  [[noreturn]] void fail(size_t n) const;
+  const char* name_;
+  float* base_ = nullptr;
+  int64_t top_ = 0, capacity_ = 0;
+};
+
+}  // namespace dyc

@@ -1,0 +1,40 @@
+// The random streams of DyNet on the CPU: same seed, same numbers, bit for bit (normal: see below).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace dyc {
+
+// MT19937 and the sampling recipes of libstdc++ (the library DyNet's wheels were built with), in
+// float32. Written out here because another C++ library samples differently. Not thread-safe: every
+// draw happens under the interpreter lock. Copyable: a copy continues the same stream.
+class Random {
+ public:
+  explicit Random(uint32_t seed_value = 5489u) { seed(seed_value); }
+
+  void seed(uint32_t value);
+  uint32_t draw();    // next 32 bits
+  float canonical();  // [0,1), one draw
+  float one_uniform(float low, float high);
+
+  // Each fills n elements in memory order, in DyNet's order of draws.
+  void uniform(float* out, size_t n, float low, float high);
+  // Polar method. A pair is drawn for two elements; the second of the last pair is dropped, so one
+  // call fills one whole tensor. Equal to DyNet's up to the C library's rounding of logf.
+  void normal(float* out, size_t n, float mean, float deviation);
+  void bernoulli(float* out, size_t n, float p, float scale);  // scale with probability p, else 0
+  void gumbel(float* out, size_t n);                           // location 0, scale 1
+
+ private:
+  static constexpr int kWords = 624;
+  void refill();
+  void draw_block(uint32_t* out, size_t n);  // n draws
+
+  uint32_t state_[kWords];
+  int next_ = kWords;
+};
+
+// The one engine of the process. Seeded by initialisation and by reset_random_seed.
+Random& random_engine();
+
+}  // namespace dyc

@@ -1,0 +1,231 @@
+#include "base/storage.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr size_t kAlign = 64;
+
+uint32_t next_uid() {
+  static std::atomic<uint32_t> counter{0};
+  return counter.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+FloatBuffer::FloatBuffer(size_t size, bool zeroed) : size_(size) {
+  const size_t bytes = size * sizeof(float) + kAlign;
+  block_ = zeroed ? std::calloc(bytes, 1) : std::malloc(bytes);
+  if (!block_)
+    throw MemoryError(text("out of memory: a parameter buffer of ", size, " floats was requested"));
+  const auto address = reinterpret_cast<uintptr_t>(block_);
+  data_ = reinterpret_cast<float*>((address + kAlign - 1) / kAlign * kAlign);
+}
+
+FloatBuffer::~FloatBuffer() { std::free(block_); }
+
+FloatBuffer::FloatBuffer(FloatBuffer&& other) noexcept
+    : block_(std::exchange(other.block_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+FloatBuffer& FloatBuffer::operator=(FloatBuffer&& other) noexcept {
+  std::swap(block_, other.block_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Storage::Storage(std::string full_name, const Dim& dims, uint32_t row_count, std::shared_ptr<WeightDecay> wd)
+    : uid(next_uid()),
+      name(std::move(full_name)),
+      dim(dims),
+      rows(row_count),
+      decay(std::move(wd)),
+      row_size_(dims.batch_size()) {
+  versions_.emplace_back();
+  versions_[0].buffer = FloatBuffer(size(), false);
+}
+
+Storage::~Storage() = default;
+
+// ------------------------------------------------------------------------------------------ values
+
+// After this the current buffer is not pinned. keep: it holds the values it had before.
+void Storage::make_writable(bool keep) {
+  if (versions_[current_].pins == 0) return;
+  size_t spare = versions_.size();
+  for (size_t i = 0; i < versions_.size(); ++i)
+    if (i != current_ && versions_[i].pins == 0) spare = i;
+  if (spare == versions_.size()) {
+    FloatBuffer buffer(size(), false);
+    versions_.emplace_back();
+    versions_.back().buffer = std::move(buffer);
+  }
+  Version& target = versions_[spare];
+  Version& old = versions_[current_];
+  if (keep && target.all_stale) {
+    std::memcpy(target.buffer.data(), old.buffer.data(), size() * sizeof(float));
+  } else if (keep) {
+    for (uint32_t row : target.stale_rows) {
+      const size_t offset = row * row_size_;
+      std::memcpy(target.buffer.data() + offset, old.buffer.data() + offset, row_size_ * sizeof(float));
+    }
+  }
+  // The old buffer equals the new one until the caller writes; mark_others_stale() follows.
+  old.all_stale = !keep;
+  old.stale_rows.clear();
+  target.all_stale = false;
+  target.stale_rows.clear();
+  current_ = spare;
+}
+
+// The current buffer is about to change, in these rows or (nullptr) anywhere.
+void Storage::mark_others_stale(const std::vector<uint32_t>* changed) {
+  for (size_t i = 0; i < versions_.size(); ++i) {
+    Version& v = versions_[i];
+    if (i == current_ || v.all_stale) continue;
+    if (changed && v.stale_rows.size() + changed->size() < rows) {
+      v.stale_rows.insert(v.stale_rows.end(), changed->begin(), changed->end());
+    } else {
+      v.all_stale = true;
+      v.stale_rows.clear();
+    }
+  }
+}
+
+float* Storage::begin_write(bool keep) {
+  make_writable(keep);
+  if (versions_.size() > 1) mark_others_stale(nullptr);
+  return versions_[current_].buffer.data();
+}
+
+float* Storage::begin_write_rows(const std::vector<uint32_t>& changed) {
+  make_writable(true);
+  if (versions_.size() > 1) mark_others_stale(&changed);
+  return versions_[current_].buffer.data();
+}
+
+const float* Storage::pin() {
+  Version& v = versions_[current_];
+  ++v.pins;
+  return v.buffer.data();
+}
+
+void Storage::unpin(const float* buffer) {
+  size_t found = versions_.size(), spare = versions_.size();
+  for (size_t i = 0; i < versions_.size(); ++i) {
+    if (versions_[i].buffer.data() == buffer) found = i;
+    else if (i != current_ && versions_[i].pins == 0) spare = i;
+  }
+  if (found == versions_.size() || versions_[found].pins == 0)
+    throw RuntimeError(text("unpin(): parameter ", name, " has no such pinned buffer"));
+  if (--versions_[found].pins > 0 || found == current_ || spare == versions_.size()) return;
+  // A second spare buffer is of no use.
+  versions_.erase(versions_.begin() + static_cast<ptrdiff_t>(found));
+  if (current_ > found) --current_;
+}
+
+// ---------------------------------------------------------------------------------------- gradient
+
+void Storage::allocate_grad() {
+  if (!grad_.allocated()) grad_ = FloatBuffer(size(), true);
+}
+
+float* Storage::grad() {
+  if (dense_grad_) return grad_.data();
+  allocate_grad();
+  if (!has_grad_) {
+    std::memset(grad_.data(), 0, size() * sizeof(float));
+  } else {
+    for (uint32_t row = 0; row < rows; ++row)
+      if (!row_touched_[row]) std::memset(grad_.data() + row * row_size_, 0, row_size_ * sizeof(float));
+  }
+  has_grad_ = dense_grad_ = true;
+  return grad_.data();
+}
+
+float* Storage::grad_for_store(bool& fresh) {
+  fresh = !has_grad_;
+  if (!fresh) return grad();
+  allocate_grad();
+  has_grad_ = dense_grad_ = true;
+  return grad_.data();
+}
+
+float* Storage::grad_row(uint32_t row) {
+  if (row >= rows) throw IndexError(text("gradient of ", name, ": row ", row, " of ", rows, " rows"));
+  allocate_grad();
+  if (row_touched_.empty()) row_touched_.assign(rows, 0);
+  float* target = grad_.data() + row * row_size_;
+  if (dense_grad_ || row_touched_[row]) return target;
+  touched_.push_back(row);
+  row_touched_[row] = 1;
+  has_grad_ = true;
+  std::memset(target, 0, row_size_ * sizeof(float));
+  return target;
+}
+
+void Storage::clear_grad() {
+  for (uint32_t row : touched_) row_touched_[row] = 0;
+  touched_.clear();
+  has_grad_ = dense_grad_ = false;
+}
+
+std::vector<float> Storage::copy_grad() const {
+  std::vector<float> copy(size(), 0.f);
+  if (dense_grad_) std::copy(grad_.data(), grad_.data() + size(), copy.begin());
+  if (!dense_grad_) {
+    for (uint32_t row : touched_) {
+      const float* source = grad_.data() + row * row_size_;
+      std::copy(source, source + row_size_, copy.begin() + static_cast<ptrdiff_t>(row * row_size_));
+    }
+  }
+  return copy;
+}
+
+// --------------------------------------------------------------------------------- direct changes
+
+void Storage::set_values(const float* source) {
+  std::memmove(begin_write(false), source, size() * sizeof(float));
+}
+
+void Storage::set_row(uint32_t row, const float* source) {
+  if (row >= rows)
+    throw IndexError(text("init_row(): row ", row, " of ", name, ", which has ", rows, " rows"));
+  std::memmove(begin_write_rows({row}) + row * row_size_, source, row_size_ * sizeof(float));
+}
+
+void Storage::scale_values(float factor) {
+  const float* old = values();
+  float* out = begin_write(false);
+  const size_t n = size();
+#pragma GCC ivdep
+  for (size_t i = 0; i < n; ++i) out[i] = old[i] * factor;
+}
+
+void Storage::scale_grad(float factor) {
+  const auto scale = [factor](float* g, size_t n) {
+    for (size_t i = 0; i < n; ++i) g[i] *= factor;
+  };
+  if (dense_grad_) return scale(grad_.data(), size());
+  for (uint32_t row : touched_) scale(grad_.data() + row * row_size_, row_size_);
+}
+
+void Storage::clip_effective(float low, float high) {
+  const float w = decay->factor;
+  const float* old = values();
+  float* out = begin_write(false);
+  const size_t n = size();
+  for (size_t i = 0; i < n; ++i) out[i] = std::min(std::max(old[i] * w, low), high) / w;
+}
+
+}  // namespace dyc

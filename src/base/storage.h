@@ -1,0 +1,125 @@
+// Values and gradients of one Parameters or LookupParameters object; knows no graph.
+//
+// A graph that has evaluated a parameter node keeps seeing the values of that moment (DyNet copies
+// them into the graph). Here nothing is copied: the graph pins the current buffer, and a writer that
+// finds it pinned writes into another one, which becomes current. An unpinned buffer is written in
+// place. At most one spare buffer is kept, so a parameter takes at most twice its size (plus what is
+// still pinned).
+//
+// Not thread-safe: pins, writes and gradients belong to the thread that runs the engine.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dim.h"
+
+namespace dyc {
+
+// Running factor w of weight decay, one per root collection: effective value = raw value * factor.
+struct WeightDecay {
+  float factor = 1.f;
+};
+
+// Floats on a cache-line boundary. Zeroed pages come from the system untouched, so a large table
+// costs memory only where it is used.
+class FloatBuffer {
+ public:
+  FloatBuffer() = default;
+  FloatBuffer(size_t size, bool zeroed);
+  ~FloatBuffer();
+  FloatBuffer(FloatBuffer&& other) noexcept;
+  FloatBuffer& operator=(FloatBuffer&& other) noexcept;
+  FloatBuffer(const FloatBuffer&) = delete;
+  FloatBuffer& operator=(const FloatBuffer&) = delete;
+
+  float* data() { return data_; }
+  const float* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool allocated() const { return block_ != nullptr; }
+
+ private:
+  void* block_ = nullptr;
+  float* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+class Storage {
+ public:
+  // rows == 0: Parameters with values of `dim`; rows == N: LookupParameters, N rows of `dim` each.
+  // The values are undefined until written.
+  Storage(std::string name, const Dim& dim, uint32_t rows, std::shared_ptr<WeightDecay> decay);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  const uint32_t uid;  // unique in the process, never reused
+  std::string name;    // full name, "/lstm/W_1"
+  const Dim dim;       // of one row for lookups
+  const uint32_t rows;
+  bool updated = true;  // false: trainers skip it
+  std::shared_ptr<WeightDecay> decay;
+
+  bool is_lookup() const { return rows != 0; }
+  size_t row_size() const { return row_size_; }
+  size_t size() const { return is_lookup() ? row_size_ * rows : row_size_; }
+
+  // ---- values (raw: the factor of weight decay is not applied)
+  const float* values() const { return versions_[current_].buffer.data(); }
+  // The buffer to write new values into; becomes current. `keep`: it starts as a copy of the old
+  // values (otherwise its contents are arbitrary and the caller writes every element). It is the old
+  // buffer itself unless that is pinned.
+  // Reading the old values while writing: take values() first; both stay valid until the next call.
+  float* begin_write(bool keep);
+  // The same with keep, for a caller that will change only these rows (lookups). The copy made for a
+  // pinned table is limited to the rows that differ, so a sparse update does not cost a whole table.
+  float* begin_write_rows(const std::vector<uint32_t>& changed);
+
+  // A pinned buffer does not change until unpin(). Pins are counted.
+  const float* pin();
+  void unpin(const float* buffer);
+
+  // ---- gradient: accumulated by backward, cleared (lazily) by trainers
+  bool has_grad() const { return has_grad_; }
+  bool dense_grad() const { return dense_grad_; }  // lookups: the whole table was touched
+  const std::vector<uint32_t>& touched_rows() const { return touched_; }  // in order of first touch
+  float* grad();  // whole gradient, zeroed on first use; marks it dense
+  // The same for a writer that can store instead of add: if `fresh` comes back true, nothing was
+  // accumulated yet, the contents are arbitrary and the caller writes every element.
+  float* grad_for_store(bool& fresh);
+  float* grad_row(uint32_t row);                          // lookups: that row's gradient, zeroed on first use
+  const float* raw_grad() const { return grad_.data(); }  // last contents, also after clear_grad()
+  void clear_grad();                                      // forgets; contents stay readable in raw_grad()
+  std::vector<float> copy_grad() const;                   // zeros where nothing was accumulated
+
+  // ---- what Parameters and LookupParameters offer to scripts
+  void set_values(const float* source);  // size() values
+  void set_row(uint32_t row, const float* source);
+  void scale_values(float factor);
+  void scale_grad(float factor);
+  void clip_effective(float low, float high);  // clips raw * decay->factor
+
+ private:
+  struct Version {
+    FloatBuffer buffer;
+    int pins = 0;
+    // Rows in which this buffer differs from the current one; unused when all_stale.
+    bool all_stale = true;
+    std::vector<uint32_t> stale_rows;
+  };
+
+  void make_writable(bool keep);
+  void mark_others_stale(const std::vector<uint32_t>* changed);
+  void allocate_grad();
+
+  size_t row_size_;
+  size_t current_ = 0;
+  std::vector<Version> versions_;  // all buffers in existence
+  FloatBuffer grad_;
+  bool has_grad_ = false, dense_grad_ = false;
+  std::vector<uint32_t> touched_;
+  std::vector<uint8_t> row_touched_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,213 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr auto kSpin = std::chrono::microseconds(40);
+
+thread_local bool inside_loop = false;
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int usable_cpus() {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// Spins until done() or the time is over; says whether done().
+template <class Done>
+bool spin_until(Done done, std::chrono::nanoseconds time) {
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < 64; i++) {
+      if (done()) return true;
+      pause_cpu();
+    }
+  } while (std::chrono::steady_clock::now() - start < time);
+  return false;
+}
+
+}  // namespace
+
+// A worker enters a loop by raising `inside` and then looking whether the loop is still open; the caller
+// closes the loop and then waits for `inside` to fall to 0. So a worker that wakes late misses the loop, and
+// nobody waits for it.
+struct ThreadPool::Crew {
+  struct Loop {
+    size_t n, grain, chunks;
+    Body fn;
+    void* context;
+  };
+
+  explicit Crew(int count) : spin_time(count > usable_cpus() ? std::chrono::nanoseconds(0) : kSpin) {
+    try {
+      for (int i = 1; i < count; i++) workers.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those that started, or the caller alone, do the work.
+    }
+  }
+
+  void work() {
+    inside_loop = true;
+    uint32_t seen = 0;
+    for (;;) {
+      const auto changed = [&] { return state.load() != seen; };
+      if (!spin_until(changed, spin_time)) {
+        sleepers.fetch_add(1);
+        state.wait(seen);
+        sleepers.fetch_sub(1);
+      }
+      seen = state.load();
+      if (stopping.load()) return;
+      if (!(seen & 1)) continue;
+      inside.fetch_add(1);
+      if (state.load() == seen) take_chunks();
+      inside.fetch_sub(1);
+    }
+  }
+
+  void take_chunks() {
+    for (size_t i; (i = next.fetch_add(1)) < loop.chunks;) {
+      try {
+        loop.fn(loop.context, i * loop.grain, std::min(loop.n, (i + 1) * loop.grain));
+      } catch (...) {
+        const std::lock_guard lock(error_mutex);
+        if (!error || i < error_chunk) error = std::current_exception(), error_chunk = i;
+        next.store(loop.chunks);
+      }
+    }
+  }
+
+  void run(const Loop& new_loop) {
+    loop = new_loop;
+    next.store(0);
+    state.fetch_add(1);  // odd: open
+    wake(loop.chunks - 1);
+    inside_loop = true;
+    take_chunks();
+    inside_loop = false;
+    state.fetch_add(1);
+    while (!spin_until([this] { return inside.load() == 0; }, kSpin)) std::this_thread::yield();
+    if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  }
+
+  void wake(size_t useful) {
+    const size_t asleep = static_cast<size_t>(sleepers.load());
+    if (asleep == 0) return;
+    if (useful >= asleep) state.notify_all();
+    else
+      for (size_t i = 0; i < useful; i++) state.notify_one();
+  }
+
+  void join() {
+    stopping.store(true);
+    state.fetch_add(2);
+    state.notify_all();
+    for (auto& worker : workers) worker.join();
+  }
+
+  std::chrono::nanoseconds spin_time;
+  Loop loop{};
+  alignas(64) std::atomic<uint32_t> state{
+      0};  // odd while a loop is open; changes with every opening and closing
+  std::atomic<bool> stopping{false};
+  std::atomic<int> sleepers{0};
+  alignas(64) std::atomic<size_t> next{0};
+  alignas(64) std::atomic<int> inside{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+  size_t error_chunk = 0;
+  std::vector<std::thread> workers;
+};
+
+ThreadPool::ThreadPool(int threads) : threads_(std::clamp(threads, 1, kMaxThreads)) {}
+ThreadPool::~ThreadPool() { stop(); }
+
+bool ThreadPool::acquire() { return !busy_.exchange(true); }
+
+void ThreadPool::stop() {
+  if (crew_) crew_->join();
+  crew_.reset();
+}
+
+void ThreadPool::set_threads(int count) {
+  if (count < 1) throw ValueError(text("set_threads(): got ", count, ", wants at least 1"));
+  if (inside_loop) throw RuntimeError("set_threads(): called inside a parallel loop");
+  count = std::min(count, kMaxThreads);
+  while (!acquire()) std::this_thread::yield();
+  if (count != threads_) stop();
+  threads_ = count;
+  busy_ = false;
+}
+
+void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
+  if (n == 0) return;
+  grain = std::max<size_t>(grain, 1);
+  const size_t chunks = n / grain + (n % grain != 0);
+  if (threads_ == 1 || chunks == 1 || inside_loop || !acquire()) {
+    for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin)) {
+      fn(context, begin, begin + std::min(grain, n - begin));
+    }
+    return;
+  }
+  struct Release {
+    std::atomic<bool>& busy;
+    ~Release() { busy = false; }
+  } release{busy_};
+  if (!crew_) crew_ = std::make_unique<Crew>(threads_);
+  crew_->run({n, grain, chunks, fn, context});
+}
+
+void ThreadPool::forget_threads() {
+  // Leaked on purpose: destroying a std::thread whose thread is gone would end the process.
+  static_cast<void>(crew_.release());
+  busy_ = false;
+}
+
+int default_threads() {
+  if (const char* value = std::getenv("DYNET_COMPAT_THREADS")) {
+    char* end = nullptr;
+    const long count = std::strtol(value, &end, 10);
+    if (end != value && *end == '\0' && count >= 1)
+      return static_cast<int>(std::min<long>(count, kMaxThreads));
+  }
+  return std::min(usable_cpus(), kMaxThreads);
+}
+
+ThreadPool& thread_pool() {
+  static ThreadPool pool(default_threads());
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { thread_pool().forget_threads(); });
+  static_cast<void>(registered);
+  return pool;
+}
+
+}  // namespace dyc

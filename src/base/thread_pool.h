@@ -1,0 +1,65 @@
+// A small pool of threads that share the chunks of one loop at a time.
+//
+// Chunk boundaries depend on n and grain only, so a loop whose chunks are independent gives the same result
+// with any number of threads. Threads start at the first loop that can use them, spin shortly after each loop
+// and then sleep. A forked child starts threads of its own when it needs them.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace dyc {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+  // Threads that work on a loop, the caller included; at least 1. Waits for a running loop; not inside one.
+  void set_threads(int count);
+
+  // fn(context, begin, end) for the chunks [0, grain), [grain, 2 grain) ... of [0, n), the caller taking
+  // part. If chunks throw, rethrows the exception of the first of those that ran; others may not run any
+  // more. Inside a loop, and while another thread runs a loop, all chunks run on the caller.
+  using Body = void (*)(void* context, size_t begin, size_t end);
+  void run(size_t n, size_t grain, Body fn, void* context);
+
+  // In a forked child: forgets the threads, which exist in the parent only.
+  void forget_threads();
+
+ private:
+  struct Crew;  // the threads and what they share
+  bool acquire();
+  void stop();
+
+  std::atomic<int> threads_;
+  std::atomic<bool> busy_{false};
+  std::unique_ptr<Crew> crew_;
+};
+
+// The pool of the process.
+ThreadPool& thread_pool();
+inline void set_threads(int count) { thread_pool().set_threads(count); }
+// DYNET_COMPAT_THREADS, or the number of CPUs that this process may run on.
+int default_threads();
+
+// f(begin, end) for each chunk.
+template <class F>
+void parallel_for(size_t n, size_t grain, F&& f) {
+  if (n == 0) return;
+  if (n <= grain) {
+    f(size_t{0}, n);
+    return;
+  }
+  using Fn = std::remove_reference_t<F>;
+  const ThreadPool::Body body = [](void* context, size_t begin, size_t end) {
+    (*static_cast<Fn*>(context))(begin, end);
+  };
+  thread_pool().run(n, grain, body, const_cast<void*>(static_cast<const void*>(&f)));
+}
+
+}  // namespace dyc

@@ -1,0 +1,113 @@
+// Positional and keyword arguments of hand-written methods.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "bindings/expression.h"
+
+namespace dyc::py {
+
+// A static type with nothing but its head; the fields are filled in before PyType_Ready().
+inline PyTypeObject blank_type() {
+  const PyVarObject head[] = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  PyTypeObject type{};
+  type.ob_base = head[0];
+  return type;
+}
+
+// Values in the order of the names; null where an argument was not given.
+template <size_t N>
+class Arguments {
+ public:
+  using Names = const char* const (&)[N];
+
+  Arguments(const char* op, Names names) : op_(op), names_(names) {}
+
+  void add_positional(PyObject* const* args, Py_ssize_t n) {
+    if (n > static_cast<Py_ssize_t>(N)) {
+      PyErr_Format(PyExc_TypeError, "%s(): expected at most %zu arguments, got %zd", op_, N, n);
+      throw PythonError();
+    }
+    std::copy(args, args + n, values_.begin());
+  }
+  void add_keyword(PyObject* key, PyObject* value) {
+    const char* given = PyUnicode_AsUTF8(key);
+    if (!given) throw PythonError();
+    for (size_t i = 0; i < N; ++i) {
+      if (std::strcmp(names_[i], given) != 0) continue;
+      if (values_[i]) {
+        PyErr_Format(PyExc_TypeError, "%s(): got argument '%s' twice", op_, given);
+        throw PythonError();
+      }
+      values_[i] = value;
+      return;
+    }
+    PyErr_Format(PyExc_TypeError, "%s(): got an unknown argument '%s'", op_, given);
+    throw PythonError();
+  }
+  void require(size_t n) const {
+    for (size_t i = 0; i < n; ++i) {
+      if (values_[i]) continue;
+      PyErr_Format(PyExc_TypeError, "%s(): argument '%s' is missing", op_, names_[i]);
+      throw PythonError();
+    }
+  }
+  PyObject* operator[](size_t i) const { return values_[i]; }
+  // Given and not None.
+  bool has(size_t i) const { return values_[i] && values_[i] != Py_None; }
+  bool truth(size_t i, bool otherwise) const {
+    if (!values_[i]) return otherwise;
+    const int t = PyObject_IsTrue(values_[i]);
+    if (t < 0) throw PythonError();
+    return t != 0;
+  }
+  float number(size_t i, float otherwise) const {
+    return values_[i] ? as_float(values_[i], op_, names_[i]) : otherwise;
+  }
+  std::string string(size_t i) const {  // absent, None: empty
+    if (!has(i)) return {};
+    const char* s = PyUnicode_Check(values_[i]) ? PyUnicode_AsUTF8(values_[i]) : nullptr;
+    if (s) return s;
+    if (!PyErr_Occurred())
+      PyErr_Format(PyExc_TypeError, "%s(): expected a str for %s, got %s", op_, names_[i],
+                   Py_TYPE(values_[i])->tp_name);
+    throw PythonError();
+  }
+  const char* op() const { return op_; }
+
+ private:
+  const char* op_;
+  Names names_;
+  std::array<PyObject*, N> values_{};
+};
+
+// Of a METH_FASTCALL | METH_KEYWORDS function; throws PythonError.
+template <size_t N>
+Arguments<N> parse(const char* op, const char* const (&names)[N], size_t required, PyObject* const* args,
+                   Py_ssize_t n, PyObject* kwnames) {
+  Arguments<N> a(op, names);
+  a.add_positional(args, n);
+  const Py_ssize_t n_keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < n_keywords; ++i) a.add_keyword(PyTuple_GET_ITEM(kwnames, i), args[n + i]);
+  a.require(required);
+  return a;
+}
+
+using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+
+inline PyMethodDef fast_method(const char* name, FastMethod f, const char* doc) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS,
+          doc};
+}
+inline PyMethodDef plain_method(const char* name, PyCFunction f, const char* doc) {
+  return {name, f, METH_NOARGS, doc};
+}
+
+inline PyObject* none() { Py_RETURN_NONE; }
+inline PyObject* to_python(const std::string& s) {
+  return PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size()));
+}
+
+}  // namespace dyc::py

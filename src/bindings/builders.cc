@@ -1,0 +1,225 @@
+// The builder classes, with DyNet's names, arguments and defaults.
+#include "bindings/builders.h"
+
+#include "base/error.h"
+#include "bindings/model.h"
+
+namespace dyc::py {
+
+namespace {
+
+using pybind11::arg;
+using Object = pybind11::object;
+
+// One C++ type per class, so that pybind11 can tell them apart.
+template <class Core>
+struct Builder : PyBuilder {
+  Core& cell() { return static_cast<Core&>(*core); }
+};
+struct Fast : CoupledLstm {
+  using CoupledLstm::CoupledLstm;
+};
+
+BuilderSize size_of(const Object& layers, const Object& input, const Object& hidden, const char* op) {
+  return {as_uint(layers.ptr(), op, "layers"), as_uint(input.ptr(), op, "input_dim"),
+          as_uint(hidden.ptr(), op, "hidden_dim")};
+}
+
+// None is allowed for a builder without layers.
+std::shared_ptr<Collection> collection_of(const Object& model, const char* op) {
+  return model.is_none() ? nullptr : as_collection(model.ptr(), op, "model");
+}
+
+template <class Core, class... Extra>
+std::unique_ptr<Builder<Core>> make(const char* name, const Object& layers, const Object& input, const Object& hidden,
+                                    const Object& model, const Extra&... extra) {
+  auto b = std::make_unique<Builder<Core>>();
+  const BuilderSize size = size_of(layers, input, hidden, name);
+  b->core = std::make_unique<Core>(size, collection_of(model, name), extra...);
+  b->spec = pybind11::make_tuple(size.layers, size.input, size.hidden);
+  return b;
+}
+
+// ---------------------------------------------------------------- methods of all builders
+
+Object initial_state(const Object& self, const Object& vecs, const Object& update) {
+  auto* b = self.cast<PyBuilder*>();
+  const int flag = PyObject_IsTrue(update.ptr());
+  if (flag < 0) throw PythonError();
+  auto state = pybind11::reinterpret_steal<Object>(
+      reinterpret_cast<PyObject*>(start_state(self.ptr(), b, flag != 0)));
+  return vecs.is_none() ? state : state.attr("set_s")(vecs);
+}
+
+Object initial_state_from_raw_vectors(const Object& self, const Object& vecs, const Object& update) {
+  const Object input_tensor = pybind11::module_::import("dynet_compat.functions").attr("inputTensor");
+  pybind11::list es;
+  for (const pybind11::handle v : vecs) es.append(input_tensor(v));
+  return initial_state(self, es, update);
+}
+
+pybind11::list get_parameters(const PyBuilder& b) {
+  pybind11::list layers;
+  for (uint32_t l = 0; l < b.core->layers(); ++l) {
+    pybind11::list layer;
+    for (const StoragePtr& p : b.core->layer_parameters(l))
+      layer.append(pybind11::reinterpret_steal<Object>(make_parameters(p)));
+    layers.append(layer);
+  }
+  return layers;
+}
+
+pybind11::list get_parameter_expressions(const PyBuilder& b) {
+  pybind11::list layers;
+  for (uint32_t l = 0; l < b.core->layers(); ++l) {
+    pybind11::list layer;
+    for (const NodeId id : b.core->layer_expressions(engine(), l))
+      layer.append(pybind11::reinterpret_steal<Object>(make_expression(id)));
+    layers.append(layer);
+  }
+  return layers;
+}
+
+std::shared_ptr<Collection> param_collection(const PyBuilder& b) {
+  if (!b.core->collection()) throw ValueError("param_collection(): expected a builder that was given a model");
+  return b.core->collection();
+}
+
+// from_spec(spec, model): cls(*spec[:3], model, *spec[3:])
+Object from_spec(const Object& cls, const pybind11::tuple& spec, const Object& model) {
+  if (spec.size() < 3)
+    throw ValueError(text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values"));
+  pybind11::list args;
+  for (size_t i = 0; i < 3; ++i) args.append(spec[i]);
+  args.append(model);
+  for (size_t i = 3; i < spec.size(); ++i) args.append(spec[i]);
+  return cls(*args);
+}
+
+void set_dropouts(PyBuilder& b, const Object& d, const Object& d_h) {
+  b.core->set_dropouts(as_float(d.ptr(), "set_dropouts", "d"), as_float(d_h.ptr(), "set_dropouts", "d_h"));
+}
+
+// ---------------------------------------------------------------- classes
+
+template <class Core>
+using Class = pybind11::class_<Builder<Core>, PyBuilder>;
+
+template <class Core>
+Class<Core> declare(pybind11::module_& m, const char* name, const char* doc) {
+  Class<Core> c(m, name, doc);
+  c.attr("__module__") = "_dynet";
+  c.def("get_parameters", [](const Builder<Core>& b) { return get_parameters(b); },
+        "List of the Parameters of each layer.");
+  c.def("get_parameter_expressions", [](const Builder<Core>& b) { return get_parameter_expressions(b); },
+        "The same as nodes of the current graph.\n\nRaises:\n    ValueError: initial_state() was not called in it.");
+  c.def("whoami", [name](const Builder<Core>&) { return name; }, "Name of the class.");
+  return c;
+}
+
+template <class Core>
+Class<Core>& with_spec(Class<Core>& c) {
+  c.def_property_readonly("spec", [](const Builder<Core>& b) { return b.spec; }, "Arguments of the constructor.");
+  pybind11::cpp_function f(&from_spec, pybind11::name("from_spec"), arg("cls"), arg("spec"), arg("model"));
+  c.attr("from_spec") = pybind11::reinterpret_steal<Object>(PyClassMethod_New(f.ptr()));
+  return c;
+}
+
+template <class Core>
+Class<Core>& with_masks(Class<Core>& c, const char* second) {
+  c.def("set_dropouts", [](Builder<Core>& b, const Object& d, const Object& d_h) { set_dropouts(b, d, d_h); },
+        arg("d"), arg(second), "Rates of dropout of the inputs of the layers and of h.");
+  c.def(
+      "set_dropout_masks",
+      [](Builder<Core>& b, const Object& n) {
+        b.core->set_dropout_masks(engine(), as_uint(n.ptr(), "set_dropout_masks", "batch_size"));
+      },
+      arg("batch_size") = 1, "Draws new masks, for the rest of the graph.");
+  return c;
+}
+
+template <class Core, class... Fixed>
+Class<Core>& with_sizes(Class<Core>& c, const char* name, const Fixed&... fixed) {
+  c.def(pybind11::init([=](const Object& layers, const Object& input, const Object& hidden, const Object& model) {
+          return make<Core>(name, layers, input, hidden, model, fixed...);
+        }),
+        arg("layers"), arg("input_dim"), arg("hidden_dim"), arg("model"));
+  return c;
+}
+
+template <class Core>
+Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
+  c.def(pybind11::init([=](const Object& layers, const Object& input, const Object& hidden, const Object& model,
+                           const Object& ln_lstm, const Object& forget_bias) {
+          const int ln = PyObject_IsTrue(ln_lstm.ptr());
+          if (ln < 0) throw PythonError();
+          auto b = make<Core>(name, layers, input, hidden, model, ln != 0,
+                              as_float(forget_bias.ptr(), name, "forget_bias"));
+          b->spec = b->spec + pybind11::make_tuple(ln_lstm, forget_bias);
+          return b;
+        }),
+        arg("layers"), arg("input_dim"), arg("hidden_dim"), arg("model"), arg("ln_lstm") = false,
+        arg("forget_bias") = 1.0);
+  return c;
+}
+
+void add_base(pybind11::module_& m) {
+  pybind11::class_<PyBuilder> c(m, "_RNNBuilder", "What all RNN builders share.");
+  c.attr("__module__") = "_dynet";
+  c.def("initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true,
+        "The state before the first input.\n\nArgs:\n    vecs: Expressions of a state, as set_s() takes them.\n"
+        "    update: False leaves the parameters out of training; decided by the first call in a graph.\n"
+        "Returns:\n    RNNState");
+  c.def("initial_state_from_raw_vectors", &initial_state_from_raw_vectors, arg("vecs"), arg("update") = true,
+        "initial_state() of arrays or lists of numbers.");
+  c.def("param_collection", &param_collection, "The builder's own part of its model.");
+  c.def("set_dropout",
+        [](PyBuilder& b, const Object& f) { b.core->set_dropout(as_float(f.ptr(), "set_dropout", "f")); }, arg("f"),
+        "Rate of dropout, 0 <= f <= 1, of inputs and states alike.");
+  c.def("disable_dropout", [](PyBuilder& b) { b.core->set_dropout(0.f); }, "The same as set_dropout(0).");
+}
+
+void add_lstms(pybind11::module_& m) {
+  auto vanilla = declare<VanillaLstm>(m, "VanillaLSTMBuilder",
+                                      "LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation.");
+  with_masks(with_spec(with_gate_options(vanilla, "VanillaLSTMBuilder")), "d_r");
+  m.attr("LSTMBuilder") = vanilla;
+  auto sparse = declare<SparseLstm>(m, "SparseLSTMBuilder", "VanillaLSTMBuilder with masks on its matrices.");
+  with_masks(with_spec(with_gate_options(sparse, "SparseLSTMBuilder")), "d_r");
+  sparse.def(
+      "set_sparsity",
+      [](Builder<SparseLstm>& b, const Object& sparsity) {
+        const float rate = as_float(sparsity.ptr(), "set_sparsity", "sparsity");
+        const SparseLstm::Counts n = b.cell().set_sparsity(rate);
+        pybind11::print(text("Setting sparsity level at ", rate, "%"));
+        pybind11::print(text("\tTotal number of parameters is ", n.all));
+        pybind11::print(text("\tDesired number of parameters is ", n.kept));
+      },
+      arg("sparsity"), "Masks this part, 0 <= sparsity <= 1, of all weights: those of smallest magnitude.");
+  auto compact = declare<CompactLstm>(m, "CompactVanillaLSTMBuilder", "VanillaLSTMBuilder with a forget bias of 1.");
+  with_masks(with_spec(with_sizes(compact, "CompactVanillaLSTMBuilder")), "d_r");
+  compact.def(
+      "set_weightnoise",
+      [](Builder<CompactLstm>& b, const Object& std) {
+        b.cell().set_weight_noise(as_float(std.ptr(), "set_weightnoise", "std"));
+      },
+      arg("std"), "Standard deviation of Gaussian noise on the parameters.");
+  auto coupled = declare<CoupledLstm>(m, "CoupledLSTMBuilder", "LSTM with peepholes and the forget gate 1 - i.");
+  with_spec(with_sizes(coupled, "CoupledLSTMBuilder", true));
+  auto fast = declare<Fast>(m, "FastLSTMBuilder", "CoupledLSTMBuilder without peepholes and without dropout.");
+  with_sizes(fast, "FastLSTMBuilder", false);
+}
+
+}  // namespace
+
+void add_builders(pybind11::module_& m) {
+  add_state_type(m.ptr());
+  add_base(m);
+  auto simple = declare<SimpleRnn>(m, "SimpleRNNBuilder", "h = tanh(b + Wx x + Wh h').");
+  with_masks(with_spec(with_sizes(simple, "SimpleRNNBuilder")), "d_h");
+  auto gru = declare<Gru>(m, "GRUBuilder", "Gated recurrent unit.");
+  with_spec(with_sizes(gru, "GRUBuilder"));
+  add_lstms(m);
+}
+
+}  // namespace dyc::py

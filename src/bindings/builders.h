@@ -1,0 +1,41 @@
+// RNN builders and RNNState for Python; add_builders() is in model.h.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "bindings/expression.h"
+#include "model/builders.h"
+
+namespace dyc::py {
+
+struct PyRnnState;
+
+// What a Python builder object holds.
+struct PyBuilder {
+  virtual ~PyBuilder() = default;
+  std::unique_ptr<RnnBuilder> core;
+  pybind11::object spec;        // as given to the constructor
+  PyRnnState* start = nullptr;  // the initial state of the last graph; not owned: it owns its builder
+};
+
+// A state of a sequence. Takes a reference to its builder and to the state before it.
+struct PyRnnState {
+  PyObject_HEAD
+  PyObject* builder;
+  PyBuilder* b;  // in `builder`
+  PyRnnState* prev;
+  RnnBuilder::Step step;
+  NodeId out;        // kNone at the start
+  uint32_t version;  // of the graph
+};
+
+extern PyTypeObject RnnStateType;  // RNNState
+
+// The state that initial_state() returns.
+PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update);
+
+// Adds RNNState to the module.
+void add_state_type(PyObject* module);
+
+}  // namespace dyc::py

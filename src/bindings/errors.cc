@@ -1,0 +1,189 @@
+// C++ exceptions to Python exceptions, Python arguments to C++ values.
+#include "bindings/expression.h"
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+namespace dyc::py {
+
+void set_error() {
+  try {
+    throw;
+  } catch (const PythonError&) {
+  } catch (pybind11::error_already_set& e) {
+    e.restore();
+  } catch (const ValueError& e) {
+    PyErr_SetString(PyExc_ValueError, e.what());
+  } catch (const IndexError& e) {
+    PyErr_SetString(PyExc_IndexError, e.what());
+  } catch (const TypeError& e) {
+    PyErr_SetString(PyExc_TypeError, e.what());
+  } catch (const MemoryError& e) {
+    PyErr_SetString(PyExc_MemoryError, e.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_SetString(PyExc_MemoryError, "out of memory");
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+}
+
+namespace {
+
+[[noreturn]] void type_error(const char* op, const char* name, const char* wanted, PyObject* got) {
+  PyErr_Format(PyExc_TypeError, "%s(): expected %s for %s, got %s", op, wanted, name, Py_TYPE(got)->tp_name);
+  throw PythonError();
+}
+
+// A fast sequence over any iterable but strings; strings are never meant.
+PyObject* sequence_of(PyObject* object, const char* op, const char* name, const char* wanted) {
+  if (PyUnicode_Check(object) || PyBytes_Check(object)) type_error(op, name, wanted, object);
+  PyObject* fast = PySequence_Fast(object, "");
+  if (fast) return fast;
+  if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    type_error(op, name, wanted, object);
+  }
+  throw PythonError();
+}
+
+struct Owned {
+  PyObject* p;
+  ~Owned() { Py_XDECREF(p); }
+};
+
+}  // namespace
+
+uint32_t as_uint(PyObject* object, const char* op, const char* name) {
+  long long value;
+  if (PyLong_CheckExact(object)) {
+    value = PyLong_AsLongLong(object);
+  } else if (PyFloat_Check(object)) {
+    value = static_cast<long long>(PyFloat_AS_DOUBLE(object));
+  } else if (PyIndex_Check(object)) {
+    Owned number{PyNumber_Index(object)};
+    if (!number.p) {
+      PyErr_Clear();
+      type_error(op, name, "an int", object);
+    }
+    value = PyLong_AsLongLong(number.p);
+  } else if (!PyUnicode_Check(object) && PyNumber_Check(object) && !is_expression(object)) {
+    Owned number{PyNumber_Long(object)};
+    if (!number.p) {
+      PyErr_Clear();
+      type_error(op, name, "an int", object);
+    }
+    value = PyLong_AsLongLong(number.p);
+  } else {
+    type_error(op, name, "an int", object);
+  }
+  if (value == -1 && PyErr_Occurred()) throw PythonError();
+  if (value < 0 || value > 0xffffffffll) {
+    PyErr_Format(PyExc_OverflowError, "%s(): expected 0 <= %s < 2**32, got %lld", op, name, value);
+    throw PythonError();
+  }
+  return static_cast<uint32_t>(value);
+}
+
+float as_float(PyObject* object, const char* op, const char* name) {
+  if (PyFloat_CheckExact(object)) return static_cast<float>(PyFloat_AS_DOUBLE(object));
+  if (is_expression(object) || PyUnicode_Check(object)) type_error(op, name, "a number", object);
+  const double value = PyFloat_AsDouble(object);
+  if (value == -1.0 && PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw PythonError();
+    PyErr_Clear();
+    type_error(op, name, "a number", object);
+  }
+  return static_cast<float>(value);
+}
+
+std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* name) {
+  Owned fast{sequence_of(object, op, name, "a list of ints")};
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
+  std::vector<uint32_t> out(static_cast<size_t>(n));
+  for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_uint(PySequence_Fast_GET_ITEM(fast.p, i), op, name);
+  return out;
+}
+
+std::vector<float> as_floats(PyObject* object, const char* op, const char* name) {
+  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
+    std::vector<float> out(static_cast<size_t>(n));
+    for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_float(PySequence_Fast_GET_ITEM(object, i), op, name);
+    return out;
+  }
+  if (pybind11::isinstance<pybind11::array>(object)) {
+    auto array = pybind11::array_t<float, pybind11::array::c_style | pybind11::array::forcecast>::ensure(object);
+    if (!array) throw pybind11::error_already_set();
+    if (array.ndim() != 1) type_error(op, name, "a list of numbers or a 1-D array", object);
+    return std::vector<float>(array.data(), array.data() + array.size());
+  }
+  Owned fast{sequence_of(object, op, name, "a list of numbers")};
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
+  std::vector<float> out(static_cast<size_t>(n));
+  for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_float(PySequence_Fast_GET_ITEM(fast.p, i), op, name);
+  return out;
+}
+
+Dim as_dim(PyObject* object, const char* op) {
+  Dim d;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    const Py_ssize_t n = PySequence_Size(object);
+    if (n > kMaxDims) throw ValueError(text(op, "(): expected at most ", kMaxDims, " dimensions, got ", n));
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      Owned item{PySequence_GetItem(object, i)};
+      d.d[d.nd++] = as_uint(item.p, op, "dim");
+    }
+  } else {
+    d.d[d.nd++] = as_uint(object, op, "dim");
+  }
+  double size = 1;
+  for (uint32_t i = 0; i < d.nd; ++i) {
+    if (d.d[i] == 0) throw ValueError(text(op, "(): expected sizes of at least 1, got ", d));
+    size *= d.d[i];
+  }
+  if (size >= 2147483648.0) throw ValueError(text(op, "(): expected fewer than 2**31 elements, got ", d));
+  return d;
+}
+
+std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
+  if (is_expression(sequence)) type_error(op, "its argument", "a list of Expressions", sequence);
+  Owned fast{sequence_of(sequence, op, "its argument", "a list of Expressions")};
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
+  std::vector<NodeId> out(static_cast<size_t>(n));
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (!to_node(PySequence_Fast_GET_ITEM(fast.p, i), op, &out[i])) throw PythonError();
+  return out;
+}
+
+// ---------------------------------------------------------------- values
+
+PyObject* array_of(const float* data, const Dim& dim) {
+  std::vector<pybind11::ssize_t> shape, strides;
+  pybind11::ssize_t step = 8;
+  for (uint32_t i = 0; i < dim.nd; ++i) {
+    shape.push_back(dim.d[i]);
+    strides.push_back(step);
+    step *= dim.d[i];
+  }
+  if (dim.bd > 1) {
+    shape.push_back(dim.bd);
+    strides.push_back(step);
+  }
+  pybind11::array_t<double> out(shape, strides);
+  double* to = out.mutable_data();
+  const size_t n = dim.size();
+  if (data)
+    for (size_t i = 0; i < n; ++i) to[i] = data[i];
+  else
+    for (size_t i = 0; i < n; ++i) to[i] = 0;
+  return out.release().ptr();
+}
+
+PyObject* dim_tuple(const Dim& dim) {
+  PyObject* sizes = PyTuple_New(dim.nd);
+  for (uint32_t i = 0; i < dim.nd; ++i) PyTuple_SET_ITEM(sizes, i, PyLong_FromUnsignedLong(dim.d[i]));
+  return sizes;
+}
+
+}  // namespace dyc::py

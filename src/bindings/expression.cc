@@ -1,0 +1,564 @@
+// The Expression type: operators, indexing, values, gradients.
+#include "bindings/expression.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+// ---------------------------------------------------------------- the graph of the process
+
+namespace {
+
+Engine& the_engine() {
+  static Engine* const e = new Engine();  // never destroyed: expressions may outlive the module
+  return *e;
+}
+
+bool busy = false;  // a thread computes with the interpreter lock released
+std::mutex busy_mutex;
+std::condition_variable idle;
+
+void wait_until_idle() {
+  Py_BEGIN_ALLOW_THREADS
+  std::unique_lock<std::mutex> lock(busy_mutex);
+  idle.wait(lock, [] { return !busy; });
+  Py_END_ALLOW_THREADS
+}
+
+}  // namespace
+
+Engine& engine() {
+  while (busy) [[unlikely]] wait_until_idle();
+  return the_engine();
+}
+
+Computing::Computing() : engine_(dyc::py::engine()) {
+  busy = true;
+  state_ = PyEval_SaveThread();
+}
+
+Computing::~Computing() {
+  {
+    std::lock_guard<std::mutex> lock(busy_mutex);
+    PyEval_RestoreThread(state_);
+    busy = false;
+  }
+  idle.notify_all();
+}
+
+// ---------------------------------------------------------------- allocation
+
+namespace {
+
+constexpr int kMostFree = 4096;
+PyObject* free_list[kMostFree];
+int n_free = 0;
+
+void dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  if (type->tp_basicsize == sizeof(PyExpression) && n_free < kMostFree && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    free_list[n_free++] = self;
+    return;
+  }
+  type->tp_free(self);
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
+}
+
+}  // namespace
+
+PyObject* make_expression(NodeId id, PyTypeObject* type) {
+  PyObject* e;
+  if (n_free > 0) {
+    e = free_list[--n_free];
+    PyObject_Init(e, type);
+  } else {
+    e = type->tp_alloc(type, 0);
+    if (!e) return nullptr;
+  }
+  auto* p = reinterpret_cast<PyExpression*>(e);
+  p->id = id;
+  p->version = the_engine().version();
+  return e;
+}
+
+bool to_node(PyObject* object, const char* op, NodeId* id) {
+  Engine& e = engine();
+  if (is_expression(object)) [[likely]] {
+    if (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType)) {
+      *id = e.graph.parameter(*reinterpret_cast<PyParameters*>(object)->storage, true);
+      return true;
+    }
+    const auto* p = reinterpret_cast<PyExpression*>(object);
+    if (p->version == e.version() && p->id < e.graph.size()) [[likely]] {
+      *id = p->id;
+      return true;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "%s(): expected expressions of this graph (version %u), got expression %u/%u of an earlier one; "
+                 "record it again after renew_cg()",
+                 op, e.version(), p->id, p->version);
+    return false;
+  }
+  PyErr_Format(PyExc_TypeError, "%s(): expected an Expression, got %s", op, Py_TYPE(object)->tp_name);
+  return false;
+}
+
+PyObject* recorded(NodeId id, PyTypeObject* type) {
+  the_engine().recorded(id);
+  return make_expression(id, type);
+}
+
+namespace {
+
+// ---------------------------------------------------------------- operators
+
+// A real number other than an Expression: int, float, NumPy scalar, 1-element array.
+bool as_number(PyObject* o, float* out) {
+  if (PyFloat_Check(o)) {
+    *out = static_cast<float>(PyFloat_AS_DOUBLE(o));
+    return true;
+  }
+  if (is_expression(o) || PyUnicode_Check(o) || PyBytes_Check(o) || !PyNumber_Check(o)) return false;
+  const double d = PyFloat_AsDouble(o);
+  if (d == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  *out = static_cast<float>(d);
+  return true;
+}
+
+PyObject* with_number(OpId op, PyObject* x, float c, const char* name) {
+  NodeId id;
+  if (!to_node(x, name, &id)) return nullptr;
+  return guarded([&] {
+    uint32_t word;
+    std::memcpy(&word, &c, 4);
+    return recorded(the_engine().graph.record(op, &id, 1, &word, 1, {}));
+  });
+}
+
+PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
+  NodeId ids[2];
+  if (!to_node(x, name, &ids[0]) || !to_node(y, name, &ids[1])) return nullptr;
+  return guarded([&] { return recorded(the_engine().graph.record(op, ids, 2)); });
+}
+
+PyObject* add(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Add>, a, b, "+");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, c, "+");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<AddConst>, b, c, "+");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* subtract(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Sub>, a, b, "-");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, -c, "-");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstMinus>, b, c, "-");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* multiply(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<MatMul>, a, b, "*");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, c, "*");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<Scale>, b, c, "*");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* divide(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<CDiv>, a, b, "/");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, 1.f / c, "/");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstDiv>, b, c, "/");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* power(PyObject* a, PyObject* b, PyObject*) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Pow>, a, b, "**");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<PowConst>, a, c, "**");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* negative(PyObject* a) {
+  NodeId id;
+  if (!to_node(a, "-", &id)) return nullptr;
+  return guarded([&] { return recorded(the_engine().graph.unary(op_id<Negate>, id)); });
+}
+
+PyObject* same(PyObject* a) {
+  Py_INCREF(a);
+  return a;
+}
+
+int truth(PyObject*) { return 1; }
+
+// ---------------------------------------------------------------- indexing
+
+// Bounds of one slice over n elements, Python's rules for negative bounds; DyNet's for the rest:
+// 0 <= start < n, 0 < stop <= n, step > 0.
+void slice_bounds(PyObject* slice, long n, int32_t* from, int32_t* to, int32_t* step) {
+  auto* s = reinterpret_cast<PySliceObject*>(slice);
+  auto bound = [&](PyObject* o, long standard) {
+    if (o == Py_None) return standard;
+    const Py_ssize_t v = PyNumber_AsSsize_t(o, PyExc_IndexError);
+    if (v == -1 && PyErr_Occurred()) throw PythonError();
+    return static_cast<long>(v < 0 ? v + n : v);
+  };
+  const long a = bound(s->start, 0), b = bound(s->stop, n);
+  long k = 1;
+  if (s->step != Py_None) {
+    k = PyNumber_AsSsize_t(s->step, PyExc_IndexError);
+    if (k == -1 && PyErr_Occurred()) throw PythonError();
+  }
+  if (k <= 0) throw ValueError(text("slice: expected step > 0, got ", k));
+  if (a < 0 || a >= n || b <= a || b > n)
+    throw ValueError(text("slice: expected 0 <= start < stop <= ", n, ", got ", a, ":", b));
+  *from = static_cast<int32_t>(a);
+  *to = static_cast<int32_t>(b);
+  *step = static_cast<int32_t>(k);
+}
+
+NodeId select_slices(NodeId x, const std::vector<PyObject*>& slices) {
+  Graph& g = the_engine().graph;
+  const Dim& d = g.dim(x);
+  if (slices.size() > d.nd + 1u)
+    throw ValueError(text("slice: expected at most ", d.nd + 1, " slices for ", d, ", got ", slices.size()));
+  const uint32_t n = static_cast<uint32_t>(slices.size());
+  std::vector<uint32_t> attrs = {n}, from = {n}, to = {n};
+  for (uint32_t i = 0; i < n; ++i) {
+    int32_t a, b, k;
+    slice_bounds(slices[i], i < d.nd ? d.d[i] : d.bd, &a, &b, &k);
+    attrs.push_back(k);
+    from.push_back(a);
+    to.push_back(b);
+  }
+  if (n == 1 && attrs[1] == 1) {
+    const uint32_t range[3] = {from[1], to[1], 0};
+    return g.record(op_id<PickRange>, &x, 1, range, 3, {});
+  }
+  attrs.insert(attrs.end(), from.begin(), from.end());
+  attrs.insert(attrs.end(), to.begin(), to.end());
+  return g.record(op_id<StridedSelect>, &x, 1, attrs.data(), static_cast<uint32_t>(attrs.size()), {});
+}
+
+PyObject* subscript(PyObject* self, PyObject* key) {
+  NodeId x;
+  if (!to_node(self, "[]", &x)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    if (PySlice_Check(key)) return recorded(select_slices(x, {key}));
+    if (PyTuple_Check(key)) {
+      std::vector<PyObject*> slices;
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+        if (!PySlice_Check(PyTuple_GET_ITEM(key, i))) {
+          PyErr_Format(PyExc_AttributeError, "[]: expected only slices in the tuple, got %s",
+                       Py_TYPE(PyTuple_GET_ITEM(key, i))->tp_name);
+          return nullptr;
+        }
+        slices.push_back(PyTuple_GET_ITEM(key, i));
+      }
+      return recorded(select_slices(x, slices));
+    }
+    if (!PyIndex_Check(key)) {
+      PyErr_Format(PyExc_AssertionError, "[]: expected an int or slices, got %s", Py_TYPE(key)->tp_name);
+      return nullptr;
+    }
+    const Py_ssize_t at = PyNumber_AsSsize_t(key, PyExc_IndexError);
+    if (at == -1 && PyErr_Occurred()) return nullptr;
+    Graph& g = the_engine().graph;
+    const Py_ssize_t n = g.dim(x).rows();
+    if (at >= n || at < -n) throw IndexError(text("[]: expected -", n, " <= index < ", n, ", got ", at));
+    const uint32_t index = static_cast<uint32_t>(at < 0 ? at + n : at), axis = 0;
+    return recorded(g.record(op_id<Pick>, &x, 1, &axis, 1, {&index, 1, false}), &PickerType);
+  });
+}
+
+PyObject* item(PyObject* self, Py_ssize_t i) {
+  PyObject* key = PyLong_FromSsize_t(i);
+  PyObject* result = subscript(self, key);
+  Py_DECREF(key);
+  return result;
+}
+
+// ---------------------------------------------------------------- values
+
+// Node of an expression whose value is asked; a stale one is a RuntimeError here.
+bool to_current(PyObject* self, const char* method, NodeId* id) {
+  if (to_node(self, method, id)) return true;
+  if (PyErr_ExceptionMatches(PyExc_ValueError)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_RuntimeError, "%s(): this expression is of an earlier graph (version %u, now %u)", method,
+                 reinterpret_cast<PyExpression*>(self)->version, the_engine().version());
+  }
+  return false;
+}
+
+PyObject* npvalue_of(const float* v, const Dim& d) { return array_of(v, d); }
+
+PyObject* list_of(const float* v, const Dim& d) {
+  const Py_ssize_t n = static_cast<Py_ssize_t>(d.size());
+  PyObject* list = PyList_New(n);
+  if (!list) return nullptr;
+  for (Py_ssize_t i = 0; i < n; ++i) PyList_SET_ITEM(list, i, PyFloat_FromDouble(v[i]));
+  return list;
+}
+
+PyObject* scalar_of(const float* v, const Dim& d) {
+  if (d.size() != 1) throw RuntimeError(text("scalar_value(): expected one element, got ", d));
+  return PyFloat_FromDouble(v[0]);
+}
+
+PyObject* value_of(const float* v, const Dim& d) {
+  if (d.nd >= 2) return array_of(v, d);
+  if (d.size() == 1) return PyFloat_FromDouble(v[0]);
+  return list_of(v, d);
+}
+
+using Converter = PyObject* (*)(const float*, const Dim&);
+
+// recalculate=False, by position or keyword.
+bool parse_recalculate(PyObject* const* args, Py_ssize_t n, PyObject* names, const char* method, int* recalculate) {
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  if (n + named > 1 || (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "recalculate") == 0)) {
+    PyErr_Format(PyExc_TypeError, "%s(): expected at most one argument, recalculate", method);
+    return false;
+  }
+  *recalculate = n + named ? PyObject_IsTrue(args[0]) : 0;
+  return *recalculate >= 0;
+}
+
+template <Converter convert>
+PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  int recalculate;
+  NodeId id;
+  if (!parse_recalculate(args, n, names, method, &recalculate) || !to_current(self, method, &id)) return nullptr;
+  return guarded([&] {
+    const float* v = compute_value(id, recalculate);
+    return convert(v, the_engine().graph.dim(id));
+  });
+}
+
+PyObject* method_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<value_of>(s, "value", a, n, k); }
+PyObject* method_npvalue(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<npvalue_of>(s, "npvalue", a, n, k); }
+PyObject* method_vec_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<list_of>(s, "vec_value", a, n, k); }
+PyObject* method_scalar_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<scalar_of>(s, "scalar_value", a, n, k); }
+
+PyObject* method_forward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  int recalculate;
+  NodeId id;
+  if (!parse_recalculate(args, n, names, "forward", &recalculate) || !to_current(self, "forward", &id)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    compute_forward(id, recalculate);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* method_backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  if (n + named > 1 || (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "full") == 0)) {
+    PyErr_SetString(PyExc_TypeError, "backward(): expected at most one argument, full");
+    return nullptr;
+  }
+  const int full = n + named ? PyObject_IsTrue(args[0]) : 0;
+  NodeId id;
+  if (full < 0 || !to_current(self, "backward", &id)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    {
+      Computing c;
+      c.engine().backward(id, full);
+    }
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* method_gradient(PyObject* self, PyObject*) {
+  NodeId id;
+  if (!to_current(self, "gradient", &id)) return nullptr;
+  return guarded([&] {
+    const float* g = the_engine().gradient(id);
+    return array_of(g, the_engine().graph.dim(id));
+  });
+}
+
+PyObject* method_dim(PyObject* self, PyObject*) {
+  NodeId id;
+  if (!to_current(self, "dim", &id)) return nullptr;
+  const Dim& d = the_engine().graph.dim(id);
+  return Py_BuildValue("(NI)", dim_tuple(d), d.bd);
+}
+
+PyObject* str(PyObject* self) {
+  const auto* e = reinterpret_cast<PyExpression*>(self);
+  return PyUnicode_FromFormat("expression %u/%u", e->id, e->version);
+}
+
+// ---------------------------------------------------------------- inputs that can be set
+
+void set_floats(PyObject* self, PyObject* values, const char* op) {
+  NodeId id;
+  if (!to_node(self, op, &id)) throw PythonError();
+  Engine& e = the_engine();
+  if (e.graph.node(id).flags & Node::fixed)
+    throw ValueError(text(op, "(): expected an input made with reusable_expr=True"));
+  const std::vector<float> v = as_floats(values, op, "values");
+  const size_t size = e.graph.sig(id).size;
+  if (v.size() != size) throw ValueError(text(op, "(): expected ", size, " values for ", e.graph.dim(id), ", got ", v.size()));
+  std::memcpy(e.graph.values(id), v.data(), size * 4);
+  e.invalidate();
+}
+
+PyObject* input_set(PyObject* self, PyObject* value) {
+  NodeId id;
+  if (!to_node(self, "set", &id)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    the_engine().graph.values(id)[0] = as_float(value, "set", "value");
+    the_engine().invalidate();
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* vector_set(PyObject* self, PyObject* values) {
+  return guarded([&]() -> PyObject* {
+    set_floats(self, values, "set");
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* index_set(PyObject* self, PyObject* value) {
+  NodeId id;
+  if (!to_node(self, "set", &id)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    *the_engine().graph.mutable_ids(id) = as_uint(value, "set", "index");
+    the_engine().invalidate();
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* indices_set(PyObject* self, PyObject* values) {
+  NodeId id;
+  if (!to_node(self, "set", &id)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const std::vector<uint32_t> v = as_uints(values, "set", "indices");
+    const uint32_t n = the_engine().graph.ids(id).n;
+    if (v.size() != n) throw ValueError(text("set(): expected ", n, " indices, got ", v.size()));
+    std::memcpy(the_engine().graph.mutable_ids(id), v.data(), n * 4);
+    the_engine().invalidate();
+    Py_RETURN_NONE;
+  });
+}
+
+#define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(f))
+constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
+
+PyMethodDef expression_methods[] = {
+    {"value", FAST(method_value), kFast,
+     "value(recalculate=False)\n--\n\nValue as DyNet gives it: a float for one element, a list for a vector, else an array."},
+    {"npvalue", FAST(method_npvalue), kFast, "npvalue(recalculate=False)\n--\n\nValue as a float64 array; the batch is the last axis."},
+    {"vec_value", FAST(method_vec_value), kFast, "vec_value(recalculate=False)\n--\n\nValue as a flat list, column-major, batch last."},
+    {"scalar_value", FAST(method_scalar_value), kFast, "scalar_value(recalculate=False)\n--\n\nValue of an expression of one element."},
+    {"forward", FAST(method_forward), kFast, "forward(recalculate=False)\n--\n\nComputes every node up to this one."},
+    {"backward", FAST(method_backward), kFast,
+     "backward(full=False)\n--\n\nGradients of this scalar: added to the parameters; of all its ancestors with full=True."},
+    {"gradient", method_gradient, METH_NOARGS, "gradient()\n--\n\nGradient of the last backward() with respect to this expression."},
+    {"dim", method_dim, METH_NOARGS, "dim()\n--\n\n((d1, ..., dk), batch size)."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMethodDef input_methods[] = {{"set", input_set, METH_O, "set(s)\n--\n\nNew value; what depends on it is computed again."},
+                               {nullptr, nullptr, 0, nullptr}};
+PyMethodDef vector_methods[] = {{"set", vector_set, METH_O, "set(values)\n--\n\nNew values, flat and column-major."},
+                                {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_methods[] = {{"set", index_set, METH_O, "set(i)\n--\n\nLooks up row i instead."}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_batch_methods[] = {{"set", indices_set, METH_O, "set(indices)\n--\n\nLooks up these rows instead."},
+                                      {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_methods[] = {{"set_index", index_set, METH_O, "set_index(i)\n--\n\nPicks element i instead."},
+                                {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_batch_methods[] = {{"set_index", indices_set, METH_O, "set_index(indices)\n--\n\nPicks these instead."},
+                                      {nullptr, nullptr, 0, nullptr}};
+
+PyNumberMethods numbers = [] {
+  PyNumberMethods n{};
+  n.nb_add = add;
+  n.nb_subtract = subtract;
+  n.nb_multiply = multiply;
+  n.nb_true_divide = divide;
+  n.nb_power = power;
+  n.nb_negative = negative;
+  n.nb_positive = same;
+  n.nb_bool = truth;
+  return n;
+}();
+PyMappingMethods mapping = {nullptr, subscript, nullptr};
+PySequenceMethods sequence = [] {
+  PySequenceMethods s{};
+  s.sq_item = item;  // iteration: rows until IndexError
+  return s;
+}();
+
+PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* methods, const char* doc) {
+  PyTypeObject t{};
+  Py_SET_REFCNT(reinterpret_cast<PyObject*>(&t), 1);
+  t.tp_name = name;
+  t.tp_basicsize = sizeof(PyExpression);
+  t.tp_dealloc = dealloc;
+  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  t.tp_doc = doc;
+  t.tp_methods = methods;
+  t.tp_base = base;
+  if (!base) {
+    t.tp_repr = str;
+    t.tp_str = str;
+    t.tp_as_number = &numbers;
+    t.tp_as_mapping = &mapping;
+    t.tp_as_sequence = &sequence;
+  }
+  return t;
+}
+
+}  // namespace
+
+PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods,
+                                        "A node of the computation graph: recorded now, computed when its value is asked for.");
+PyTypeObject InputType = make_type("_dynet._inputExpression", &ExpressionType, input_methods, "A scalar input.");
+PyTypeObject VectorInputType = make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods, "A vector input.");
+PyTypeObject TensorInputType = make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods, "A tensor input.");
+PyTypeObject SparseInputType = make_type("_dynet._sparseInputExpression", &ExpressionType, vector_methods, "A sparse input.");
+PyTypeObject LookupType = make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods, "A row of a LookupParameters.");
+PyTypeObject LookupBatchType = make_type("_dynet._lookupBatchExpression", &ExpressionType, lookup_batch_methods, "A batch of rows of a LookupParameters.");
+PyTypeObject PickerType = make_type("_dynet._pickerExpression", &ExpressionType, picker_methods, "A picked slice.");
+PyTypeObject PickerBatchType = make_type("_dynet._pickerBatchExpression", &ExpressionType, picker_batch_methods, "Picked slices, one per batch item.");
+
+const float* compute_value(NodeId id, bool recalculate) {
+  Engine& e = engine();
+  if (recalculate) e.invalidate();
+  if (!recalculate && e.has_value(id)) return e.value(id);
+  Computing c;
+  return c.engine().value(id);
+}
+
+void compute_forward(NodeId id, bool recalculate) {
+  Engine& e = engine();
+  if (recalculate) e.invalidate();
+  Computing c;
+  c.engine().forward(id);
+}
+
+void add_expression_types(PyObject* module) {
+  PyTypeObject* types[] = {&ExpressionType, &InputType, &VectorInputType, &TensorInputType, &SparseInputType, &LookupType,
+                           &LookupBatchType, &PickerType, &PickerBatchType};
+  for (PyTypeObject* t : types) {
+    if (PyType_Ready(t) < 0) throw PythonError();
+    Py_INCREF(t);
+    PyModule_AddObject(module, std::strchr(t->tp_name, '.') + 1, reinterpret_cast<PyObject*>(t));
+  }
+  // NumPy scalars and arrays leave operators with an Expression to us.
+  PyDict_SetItemString(ExpressionType.tp_dict, "__array_ufunc__", Py_None);
+  PyType_Modified(&ExpressionType);
+}
+
+}  // namespace dyc::py

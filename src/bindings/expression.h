@@ -1,0 +1,88 @@
+// The Expression type and what every binding needs to take and give expressions. Hand-written C API:
+// an operator or op call costs tens of nanoseconds, which pybind11 cannot do.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <memory>
+#include <vector>
+
+#include "exec/engine.h"
+
+namespace dyc::py {
+
+// All expressions, and the subtypes for inputs, lookups and picks, which add set() or set_index().
+struct PyExpression {
+  PyObject_HEAD
+  uint32_t id;
+  uint32_t version;  // of the graph it was recorded in
+};
+
+// Parameters and LookupParameters are expressions too: they enter each graph on first use.
+struct PyParameters {
+  PyExpression base;
+  std::shared_ptr<Storage>* storage;  // owned
+};
+
+// The default graph of the process.
+Engine& engine();
+
+extern PyTypeObject ExpressionType;        // Expression
+extern PyTypeObject InputType;             // _inputExpression            .set(float)
+extern PyTypeObject VectorInputType;       // _vecInputExpression         .set(floats)
+extern PyTypeObject TensorInputType;       // _tensorInputExpression      .set(floats)
+extern PyTypeObject SparseInputType;       // _sparseInputExpression
+extern PyTypeObject LookupType;            // _lookupExpression           .set(int)
+extern PyTypeObject LookupBatchType;       // _lookupBatchExpression      .set(ints)
+extern PyTypeObject PickerType;            // _pickerExpression           .set_index(int)
+extern PyTypeObject PickerBatchType;       // _pickerBatchExpression      .set_index(ints)
+extern PyTypeObject ParametersType;        // Parameters        (parameters.cc)
+extern PyTypeObject LookupParametersType;  // LookupParameters  (parameters.cc)
+
+// New expression for a node that was just recorded in the default graph.
+PyObject* make_expression(NodeId id, PyTypeObject* type = &ExpressionType);
+
+// Node of an operand. Sets TypeError (not an Expression), ValueError (of an earlier graph) naming
+// `op`, and returns false.
+bool to_node(PyObject* object, const char* op, NodeId* id);
+inline bool is_expression(PyObject* object) { return PyObject_TypeCheck(object, &ExpressionType); }
+
+// Runs f, turning C++ exceptions into Python ones; f returns PyObject* or anything convertible to it.
+void set_error();  // call inside catch (...)
+template <class F>
+PyObject* guarded(F&& f) {
+  try {
+    return f();
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+// Thrown when a Python error is already set.
+struct PythonError {};
+
+// ---- arguments; all throw PythonError after setting a Python exception that names op and argument
+uint32_t as_uint(PyObject* object, const char* op, const char* name);  // ints, and floats truncated
+float as_float(PyObject* object, const char* op, const char* name);
+std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* name);  // any iterable
+std::vector<float> as_floats(PyObject* object, const char* op, const char* name);    // any iterable or array
+Dim as_dim(PyObject* object, const char* op);  // int, float, tuple, list; batch size 1
+std::vector<NodeId> as_nodes(PyObject* sequence, const char* op);  // any sequence of Expressions
+
+// ---- values
+PyObject* array_of(const float* data, const Dim& dim);  // float64, Fortran order, batch last if > 1; null data: zeros
+PyObject* dim_tuple(const Dim& dim);                    // (d1, d2, ...)
+
+// Text of ops/docs for a function of the API; empty if there is none.
+const char* documentation(const char* function);
+
+// Adds types and functions to the module.
+void add_expression_types(PyObject* module);   // expression.cc
+void add_op_functions(PyObject* module);       // functions.cc: one per public row of the op table
+void add_input_functions(PyObject* module);    // inputs.cc
+void add_parameter_types(PyObject* module);    // parameters.cc
+
+// New Parameters / LookupParameters object.
+PyObject* make_parameters(const std::shared_ptr<Storage>& storage);
+
+}  // namespace dyc::py

@@ -1,0 +1,279 @@
+// Python functions generated from the op table: one per public row, plus record() for any row.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+namespace {
+
+// The arguments of one call, sorted into what the recorder takes.
+struct Call {
+  std::vector<NodeId> nodes;
+  std::vector<uint32_t> attrs, ids;
+  bool list = false;
+};
+
+uint32_t bits(float f) {
+  uint32_t w;
+  std::memcpy(&w, &f, 4);
+  return w;
+}
+
+void take(Call& c, const OpRow& row, const Param& p, PyObject* value) {
+  const char* op = row.meta->name;
+  switch (p.kind) {
+    case Param::expr: {
+      NodeId id;
+      if (!to_node(value, op, &id)) throw PythonError();
+      c.nodes.push_back(id);
+      return;
+    }
+    case Param::exprs:
+      c.nodes = as_nodes(value, op);
+      if (c.nodes.empty()) {
+        PyErr_Format(PyExc_AssertionError, "%s(): expected at least one Expression, got an empty list", op);
+        throw PythonError();
+      }
+      return;
+    case Param::real: c.attrs.push_back(bits(as_float(value, op, p.name))); return;
+    case Param::uint: c.attrs.push_back(as_uint(value, op, p.name)); return;
+    case Param::flag: c.attrs.push_back(PyObject_IsTrue(value) != 0); return;
+    case Param::index: c.ids.push_back(as_uint(value, op, p.name)); return;
+    case Param::indices:
+      c.ids = as_uints(value, op, p.name);
+      c.attrs.push_back(static_cast<uint32_t>(c.ids.size()));
+      c.list = true;
+      return;
+  }
+}
+
+void take_default(Call& c, const Param& p) {
+  if (p.kind == Param::real) c.attrs.push_back(bits(static_cast<float>(p.standard)));
+  else if (p.kind == Param::index) c.ids.push_back(static_cast<uint32_t>(p.standard));
+  else c.attrs.push_back(static_cast<uint32_t>(p.standard));
+}
+
+Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  const OpRow& row = op_row(op);
+  const uint32_t most = row.n_params;
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  if (n > most) {
+    PyErr_Format(PyExc_TypeError, "%s(): expected at most %u arguments, got %zd", row.meta->name, most, n);
+    throw PythonError();
+  }
+  PyObject* values[16] = {};
+  for (Py_ssize_t i = 0; i < n; ++i) values[i] = args[i];
+  for (Py_ssize_t k = 0; k < named; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(names, k);
+    uint32_t i = 0;
+    while (i < most && PyUnicode_CompareWithASCIIString(name, row.params[i].name) != 0) ++i;
+    if (i == most || values[i]) {
+      PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", row.meta->name, i == most ? "an unexpected" : "a repeated", name);
+      throw PythonError();
+    }
+    values[i] = args[n + k];
+  }
+  Call c;
+  for (uint32_t i = 0; i < most; ++i) {
+    if (values[i]) {
+      take(c, row, row.params[i], values[i]);
+    } else if (row.params[i].required()) {
+      PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", row.meta->name, row.params[i].name);
+      throw PythonError();
+    } else {
+      take_default(c, row.params[i]);
+    }
+  }
+  return c;
+}
+
+NodeId record(OpId op, const Call& c) {
+  return engine().graph.record(op, c.nodes.data(), static_cast<uint32_t>(c.nodes.size()), c.attrs.data(),
+                               static_cast<uint32_t>(c.attrs.size()),
+                               {c.ids.data(), static_cast<uint32_t>(c.ids.size()), c.list});
+}
+
+template <class Op>
+PyTypeObject* result_type() {
+  return std::is_same_v<Op, Pick> ? &PickerType : &ExpressionType;
+}
+
+// Calls of one or two Expressions and nothing else skip the general parser.
+template <class Op>
+PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  constexpr uint32_t params = std::size(Op::params);
+  constexpr bool one = params == 1 && Op::params[0].kind == Param::expr;
+  constexpr bool two = params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::expr;
+  constexpr bool with_index = params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::index;
+  if constexpr (one || two || with_index) {
+    if (n == params && !names) {
+      NodeId ids[2];
+      if (!to_node(args[0], Op::meta.name, &ids[0])) return nullptr;
+      if constexpr (two)
+        if (!to_node(args[1], Op::meta.name, &ids[1])) return nullptr;
+      return guarded([&] {
+        Graph& g = engine().graph;
+        if constexpr (with_index) {
+          const uint32_t index = as_uint(args[1], Op::meta.name, Op::params[1].name);
+          return recorded(g.record(op_id<Op>, ids, 1, nullptr, 0, {&index, 1, false}));
+        }
+        return recorded(g.record(op_id<Op>, ids, params));
+      });
+    }
+  }
+  return guarded([&] { return recorded(record(op_id<Op>, parse(op_id<Op>, args, n, names)), result_type<Op>()); });
+}
+
+using Entry = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+
+template <class... Ops>
+constexpr std::array<Entry, sizeof...(Ops)> entries(OpList<Ops...>) {
+  return {&call<Ops>...};
+}
+
+struct DocEntry {
+  const char *name, *text;
+};
+#define DOC(name, text) {#name, text},
+const DocEntry docs[] = {
+#include "ops/docs/arithmetic.inc"
+#include "ops/docs/elementwise.inc"
+#include "ops/docs/input.inc"
+#include "ops/docs/list.inc"
+#include "ops/docs/loss.inc"
+#include "ops/docs/lstm.inc"
+#include "ops/docs/matmul.inc"
+#include "ops/docs/random.inc"
+#include "ops/docs/reduce.inc"
+#include "ops/docs/select.inc"
+#include "ops/docs/shape.inc"
+#include "ops/docs/softmax.inc"
+};
+#undef DOC
+
+}  // namespace
+
+const char* documentation(const char* function) {
+  for (const DocEntry& d : docs)
+    if (std::strcmp(d.name, function) == 0) return d.text;
+  return "";
+}
+
+namespace {
+
+// "d=0" as Python writes it.
+std::string default_text(const Param& p) {
+  if (p.required()) return p.name;
+  const bool whole = p.kind != Param::real;
+  PyObject* value = whole ? PyLong_FromDouble(p.standard) : PyFloat_FromDouble(p.standard);
+  PyObject* repr = PyObject_Repr(value);
+  std::string out = text(p.name, "=", PyUnicode_AsUTF8(repr));
+  Py_DECREF(repr);
+  Py_DECREF(value);
+  return out;
+}
+
+std::string signature(const OpRow& row) {
+  std::string s = row.meta->name;
+  s += "(";
+  for (uint32_t i = 0; i < row.n_params; ++i) s += (i ? ", " : "") + default_text(row.params[i]);
+  return s + ")";
+}
+
+PyObject* record_row(PyObject*, PyObject* args) {
+  const char* name;
+  PyObject *exprs, *attrs = nullptr, *ids = nullptr;
+  if (!PyArg_ParseTuple(args, "sO|OO", &name, &exprs, &attrs, &ids)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    OpId op = 0;
+    while (op < kOps && std::strcmp(op_row(op).meta->name, name) != 0) ++op;
+    if (op == kOps || !op_row(op).shape) throw ValueError(text("record(): no op named ", name));
+    Call c;
+    c.nodes = as_nodes(exprs, name);
+    if (attrs) {
+      PyObject* fast = PySequence_Fast(attrs, "record(): attrs must be a sequence");
+      if (!fast) throw PythonError();
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); ++i) {
+        PyObject* a = PySequence_Fast_GET_ITEM(fast, i);
+        if (PyFloat_Check(a)) c.attrs.push_back(bits(static_cast<float>(PyFloat_AS_DOUBLE(a))));
+        else c.attrs.push_back(static_cast<uint32_t>(PyLong_AsLong(a)));
+      }
+      Py_DECREF(fast);
+      if (PyErr_Occurred()) throw PythonError();
+    }
+    if (ids && ids != Py_None) {
+      c.list = !PyIndex_Check(ids) && !PyFloat_Check(ids);
+      if (c.list) c.ids = as_uints(ids, name, "index");
+      else c.ids.push_back(as_uint(ids, name, "index"));
+    }
+    const bool pick = op == op_id<Pick>;
+    return recorded(record(op, c), pick ? (c.list ? &PickerBatchType : &PickerType) : &ExpressionType);
+  });
+}
+
+PyObject* doc(PyObject*, PyObject* name) {
+  const char* wanted = PyUnicode_AsUTF8(name);
+  if (!wanted) return nullptr;
+  const char* body = documentation(wanted);
+  if (*body) return PyUnicode_FromString(body);
+  Py_RETURN_NONE;
+}
+
+const char* batch_text(const Meta& m) {
+  switch (m.batch) {
+    case Batch::ragged: return "members of any extents share a launch";
+    case Batch::same: return "members of equal extents share a launch";
+    case Batch::solo: return "one launch each";
+    case Batch::none: return "no launch";
+  }
+  return "";
+}
+
+PyObject* op_table(PyObject*, PyObject*) {
+  PyObject* rows = PyList_New(0);
+  for (OpId i = 0; i < kOps; ++i) {
+    const OpRow& r = op_row(i);
+    const Meta& m = *r.meta;
+    PyObject* row = Py_BuildValue(
+        "{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:s,s:O,s:s,s:s,s:s}", "name", m.name, "formula", m.formula, "signature",
+        signature(r).c_str(), "public", m.hidden ? Py_False : Py_True, "shape", r.shape ? Py_True : Py_False, "nondiff",
+        m.nondiff ? Py_True : Py_False, "gradient", m.nondiff ? Py_False : Py_True, "batch",
+        m.batch == Batch::solo ? "" : batch_text(m), "leaf",
+        m.form == Form::input || m.form == Form::draw || m.form == Form::parameter ? Py_True : Py_False, "solo",
+        m.solo ? m.solo : "", "doc", documentation(m.name), "form",
+        std::array{"input", "parameter", "draw", "view", "unary", "binary", "member", "matmul", "lookup", "lstm_gates"}
+            [static_cast<size_t>(m.form)]);
+    PyList_Append(rows, row);
+    Py_DECREF(row);
+  }
+  return rows;
+}
+
+PyMethodDef extra[] = {
+    {"record", record_row, METH_VARARGS, "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
+    {"doc", doc, METH_O, "doc(name)\n--\n\nDocumentation of a function of the API, or None."},
+    {"op_table", op_table, METH_NOARGS, "op_table()\n--\n\nThe rows of the op table, as dicts."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_op_functions(PyObject* module) {
+  static constexpr auto functions = entries(AllOps{});
+  static std::vector<std::string> texts(kOps);
+  static std::vector<PyMethodDef> methods;
+  methods.reserve(kOps + 1);
+  for (OpId i = 0; i < kOps; ++i) {
+    const OpRow& r = op_row(i);
+    if (r.meta->hidden || !r.shape) continue;
+    texts[i] = signature(r) + "\n--\n\n" + documentation(r.meta->name);
+    methods.push_back({r.meta->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(functions[i])),
+                       METH_FASTCALL | METH_KEYWORDS, texts[i].c_str()});
+  }
+  methods.push_back({nullptr, nullptr, 0, nullptr});
+  if (PyModule_AddFunctions(module, methods.data()) < 0 || PyModule_AddFunctions(module, extra) < 0) throw PythonError();
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,99 @@
+// Initialisers as Python classes, and the short forms that add_parameters() takes instead of them.
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <pybind11/numpy.h>
+
+#include "base/error.h"
+#include "bindings/model.h"
+
+namespace pb = pybind11;
+
+namespace dyc::py {
+
+namespace {
+
+using FloatArray = pb::array_t<float, pb::array::f_style | pb::array::forcecast>;
+
+std::shared_ptr<ArrayInitialiser> from_array(const pb::object& array) {
+  const FloatArray a(array);
+  return std::make_shared<ArrayInitialiser>(std::vector<float>(a.data(), a.data() + a.size()));
+}
+
+std::shared_ptr<FromFileInitialiser> from_file(const pb::object& path) {
+  const pb::bytes encoded = pb::module_::import("os").attr("fsencode")(path);
+  return std::make_shared<FromFileInitialiser>(std::string(encoded));
+}
+
+[[noreturn]] std::shared_ptr<Initialiser> refuse() {
+  PyErr_SetString(
+      PyExc_AssertionError,
+      "PyInitializer(): is the base of all initialisers; use one of them, such as ConstInitializer(0)");
+  throw pb::error_already_set();
+}
+
+template <class T>
+pb::class_<T, std::shared_ptr<T>, Initialiser> initialiser(pb::module_& m, const char* name,
+                                                           const char* doc) {
+  pb::class_<T, std::shared_ptr<T>, Initialiser> c(m, name, doc);
+  c.attr("__module__") = "_dynet";
+  return c;
+}
+
+float number_or(PyObject* object, float otherwise, const char* op, const char* name) {
+  return object ? as_float(object, op, name) : otherwise;
+}
+
+bool is_number(PyObject* object) {
+  if (PyFloat_Check(object) || PyLong_Check(object)) return true;
+  // NumPy's scalars: they are numbers but not sequences.
+  return PyNumber_Check(object) && !PySequence_Check(object) && !is_expression(object) &&
+         !pb::isinstance<pb::array>(object) && !PyType_Check(object);
+}
+
+InitialiserPtr named(const std::string& name, const InitNumbers& numbers, uint32_t last, const char* op) {
+  if (name == "glorot") return std::make_shared<GlorotInitialiser>();
+  if (name == "uniform")
+    return std::make_shared<UniformInitialiser>(number_or(numbers.scale, 1.f, op, "scale"));
+  if (name == "normal")
+    return NormalInitialiser::with_deviation(number_or(numbers.mean, 0.f, op, "mean"),
+                                             number_or(numbers.std, 1.f, op, "std"));
+  if (name == "he") return NormalInitialiser::he(last);
+  if (name == "identity") return std::make_shared<IdentityInitialiser>();
+  if (name == "saxe") return std::make_shared<SaxeInitialiser>(number_or(numbers.scale, 1.f, op, "scale"));
+  throw ValueError(text(op, "(): got init='", name,
+                        "'; wanted 'glorot', 'uniform', 'normal', 'he', 'identity' or 'saxe'"));
+}
+
+}  // namespace
+
+InitialiserPtr initialiser_of(PyObject* init, const InitNumbers& numbers, uint32_t last, const char* op) {
+  if (!init || init == Py_None) return std::make_shared<GlorotInitialiser>();
+  if (PyUnicode_Check(init)) return named(pb::cast<std::string>(pb::handle(init)), numbers, last, op);
+  if (pb::isinstance<Initialiser>(init)) return pb::cast<std::shared_ptr<Initialiser>>(pb::handle(init));
+  if (is_number(init)) return std::make_shared<ConstInitialiser>(as_float(init, op, "init"));
+  throw ValueError(text(op, "(): got init of type ", Py_TYPE(init)->tp_name,
+                        "; wanted an initialiser, its name, a number or an array"));
+}
+
+void add_initialisers(pb::module_& m) {
+  pb::class_<Initialiser, std::shared_ptr<Initialiser>> base(m, "PyInitializer", "Base of all initialisers.");
+  base.attr("__module__") = "_dynet";
+  base.def(pb::init([]() { return refuse(); }));
+  initialiser<GlorotInitialiser>(m, "GlorotInitializer",
+                                 "Uniform in [-s, s], s = gain sqrt(3 k / sum of the k sizes).")
+      .def(pb::init<bool, float>(), pb::arg("is_lookup") = false, pb::arg("gain") = 1.f);
+  initialiser<UniformInitialiser>(m, "UniformInitializer", "Uniform in [-scale, scale].")
+      .def(pb::init<float>(), pb::arg("scale"));
+  initialiser<NormalInitialiser>(m, "NormalInitializer", "Normal with this mean and variance.")
+      .def(pb::init<float, float>(), pb::arg("mean") = 0.f, pb::arg("var") = 1.f);
+  initialiser<ConstInitialiser>(m, "ConstInitializer", "All values c.").def(pb::init<float>(), pb::arg("c"));
+  initialiser<IdentityInitialiser>(m, "IdentityInitializer", "The identity matrix.").def(pb::init<>());
+  initialiser<SaxeInitialiser>(m, "SaxeInitializer", "A random orthogonal matrix times scale.")
+      .def(pb::init<float>(), pb::arg("scale") = 1.f);
+  initialiser<FromFileInitialiser>(m, "FromFileInitializer",
+                                   "Numbers from a text file, in memory order (first axis fastest).")
+      .def(pb::init(&from_file), pb::arg("fname"));
+  initialiser<ArrayInitialiser>(m, "NumpyInitializer", "The values of an array.")
+      .def(pb::init(&from_array), pb::arg("array"));
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,362 @@
+// Inputs, constants, random nodes and the hot functions whose arguments need more than a row says.
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <pybind11/numpy.h>
+
+#include <cstring>
+
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+namespace {
+
+namespace py = pybind11;
+
+// Positional and keyword arguments by name; `device` is accepted everywhere and means the default.
+struct Arguments {
+  static constexpr int kMost = 8;
+  PyObject* value[kMost] = {};
+  const char* op;
+
+  Arguments(const char* op_name, std::initializer_list<const char*> names, int required, PyObject* const* args, Py_ssize_t n,
+            PyObject* keywords)
+      : op(op_name) {
+    const int most = static_cast<int>(names.size());
+    if (n > most) fail_count(most, n);
+    for (Py_ssize_t i = 0; i < n; ++i) value[i] = args[i];
+    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+    for (Py_ssize_t k = 0; k < named; ++k) {
+      PyObject* name = PyTuple_GET_ITEM(keywords, k);
+      int i = 0;
+      for (const char* known : names) {
+        if (PyUnicode_CompareWithASCIIString(name, known) == 0) break;
+        ++i;
+      }
+      if (i == most || value[i]) {
+        PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", op, i == most ? "an unexpected" : "a repeated", name);
+        throw PythonError();
+      }
+      value[i] = args[n + k];
+    }
+    for (int i = 0; i < required; ++i)
+      if (!value[i]) {
+        PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", op, names.begin()[i]);
+        throw PythonError();
+      }
+  }
+  void fail_count(int most, Py_ssize_t n) const {
+    PyErr_Format(PyExc_TypeError, "%s(): expected at most %d arguments, got %zd", op, most, n);
+    throw PythonError();
+  }
+  float real(int i, const char* name, float standard) const { return value[i] ? as_float(value[i], op, name) : standard; }
+  uint32_t uint(int i, const char* name, uint32_t standard) const { return value[i] ? as_uint(value[i], op, name) : standard; }
+  NodeId node(int i) const {
+    NodeId id;
+    if (!to_node(value[i], op, &id)) throw PythonError();
+    return id;
+  }
+  Dim dim(int i, int batch) const {
+    Dim d = as_dim(value[i], op);
+    d.bd = uint(batch, "batch_size", 1);
+    if (d.bd == 0) throw ValueError(text(op, "(): expected batch_size >= 1, got 0"));
+    return d;
+  }
+};
+
+using Args = PyObject* const*;
+#define FUNCTION(name) PyObject* name(PyObject*, Args args, Py_ssize_t n, PyObject* kw)
+
+// ---------------------------------------------------------------- inputs
+
+FUNCTION(scalar_input) {
+  return guarded([&] {
+    const Arguments a("scalarInput", {"s", "device"}, 1, args, n, kw);
+    const float v = a.real(0, "s", 0);
+    Graph& g = engine().graph;
+    const NodeId id = g.input(Dim({1}), true);
+    g.values(id)[0] = v;
+    return recorded(id, &InputType);
+  });
+}
+
+FUNCTION(vec_input) {
+  return guarded([&] {
+    const Arguments a("vecInput", {"dim", "device"}, 1, args, n, kw);
+    const Dim d = as_dim(a.value[0], a.op);
+    Graph& g = engine().graph;
+    const NodeId id = g.input(d, true);
+    std::memset(g.values(id), 0, d.size() * 4);
+    return recorded(id, &VectorInputType);
+  });
+}
+
+// inputVector is on the hot path of feature-based models: numbers go straight into the arena.
+FUNCTION(input_vector) {
+  return guarded([&] {
+    const Arguments a("inputVector", {"v", "device"}, 1, args, n, kw);
+    PyObject* v = a.value[0];
+    Graph& g = engine().graph;
+    if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {
+      const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
+      if (size == 0) throw ValueError("inputVector(): expected at least one number, got none");
+      PyObject** items = PySequence_Fast_ITEMS(v);
+      for (Py_ssize_t i = 0; i < size; ++i)
+        if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op, "v");
+      const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
+      float* out = g.values(id);
+      for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op, "v");
+      return recorded(id, &VectorInputType);
+    }
+    const std::vector<float> values = as_floats(v, a.op, "v");
+    if (values.empty()) throw ValueError("inputVector(): expected at least one number, got none");
+    const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
+    std::memcpy(g.values(id), values.data(), values.size() * 4);
+    return recorded(id, &VectorInputType);
+  });
+}
+
+// _input_array(array, dims, batch, settable, kind): array of float32, any layout, column-major read.
+FUNCTION(input_array) {
+  return guarded([&] {
+    const Arguments a("_input_array", {"array", "dims", "batch", "settable", "kind"}, 5, args, n, kw);
+    auto array = py::array_t<float, py::array::f_style | py::array::forcecast>::ensure(a.value[0]);
+    if (!array) throw py::error_already_set();
+    Dim d = as_dim(a.value[1], a.op);
+    d.bd = a.uint(2, "batch", 1);
+    if (static_cast<size_t>(array.size()) != d.size())
+      throw ValueError(text("inputTensor(): expected ", d.size(), " values for ", d, ", got ", array.size()));
+    Graph& g = engine().graph;
+    const NodeId id = g.input(d, PyObject_IsTrue(a.value[3]));
+    std::memcpy(g.values(id), array.data(), d.size() * 4);
+    const std::string kind = PyUnicode_AsUTF8(a.value[4]);
+    return recorded(id, kind == "sparse" ? &SparseInputType : kind == "vector" ? &VectorInputType : &TensorInputType);
+  });
+}
+
+PyObject* constant_of(const Dim& d, float value) { return recorded(engine().graph.constant(d, value)); }
+
+FUNCTION(zeros) {
+  return guarded([&] {
+    const Arguments a("zeros", {"dim", "batch_size", "device"}, 1, args, n, kw);
+    return constant_of(a.dim(0, 1), 0.f);
+  });
+}
+
+FUNCTION(ones) {
+  return guarded([&] {
+    const Arguments a("ones", {"dim", "batch_size", "device"}, 1, args, n, kw);
+    return constant_of(a.dim(0, 1), 1.f);
+  });
+}
+
+FUNCTION(constant) {
+  return guarded([&] {
+    const Arguments a("constant", {"dim", "val", "batch_size", "device"}, 2, args, n, kw);
+    return constant_of(a.dim(0, 2), a.real(1, "val", 0));
+  });
+}
+
+// ---------------------------------------------------------------- random
+
+FUNCTION(random_normal) {
+  return guarded([&] {
+    const Arguments a("random_normal", {"dim", "mean", "stddev", "batch_size", "device"}, 1, args, n, kw);
+    return recorded(engine().graph.draw(DrawKind::normal, a.real(1, "mean", 0), a.real(2, "stddev", 1), a.dim(0, 3)));
+  });
+}
+
+FUNCTION(random_bernoulli) {
+  return guarded([&] {
+    const Arguments a("random_bernoulli", {"dim", "p", "scale", "batch_size", "device"}, 2, args, n, kw);
+    return recorded(engine().graph.draw(DrawKind::bernoulli, a.real(1, "p", 0), a.real(2, "scale", 1), a.dim(0, 3)));
+  });
+}
+
+FUNCTION(random_uniform) {
+  return guarded([&] {
+    const Arguments a("random_uniform", {"dim", "left", "right", "batch_size", "device"}, 3, args, n, kw);
+    return recorded(engine().graph.draw(DrawKind::uniform, a.real(1, "left", 0), a.real(2, "right", 1), a.dim(0, 3)));
+  });
+}
+
+FUNCTION(random_gumbel) {
+  return guarded([&] {
+    const Arguments a("random_gumbel", {"dim", "mu", "beta", "batch_size", "device"}, 1, args, n, kw);
+    const float mu = a.real(1, "mu", 0), beta = a.real(2, "beta", 1);
+    if (mu != 0.f || beta != 1.f)
+      throw ValueError(text("random_gumbel(): expected mu 0 and beta 1, got ", mu, " and ", beta));
+    return recorded(engine().graph.draw(DrawKind::gumbel, 0, 1, a.dim(0, 3)));
+  });
+}
+
+// x times a fresh Bernoulli(1 - p) / (1 - p) mask of the given extents.
+PyObject* drop(NodeId x, const Dim& mask, float p) {
+  Graph& g = engine().graph;
+  const NodeId m = g.draw(DrawKind::bernoulli, 1.f - p, 1.f / (1.f - p), mask);
+  return recorded(g.binary(op_id<CMult>, x, m));
+}
+
+FUNCTION(dropout) {
+  return guarded([&] {
+    const Arguments a("dropout", {"x", "p"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    return drop(x, engine().graph.dim(x), a.real(1, "p", 0));
+  });
+}
+
+FUNCTION(dropout_dim) {
+  return guarded([&] {
+    const Arguments a("dropout_dim", {"x", "d", "p"}, 3, args, n, kw);
+    const NodeId x = a.node(0);
+    Dim mask = engine().graph.dim(x);
+    const uint32_t d = a.uint(1, "d", 0);
+    if (mask.nd >= 4 || d >= mask.nd)
+      throw ValueError(text("dropout_dim(): expected fewer than 4 dimensions and d below their number, got ", mask, ", d ", d));
+    mask.d[d] = 1;
+    return drop(x, mask, a.real(2, "p", 0));
+  });
+}
+
+FUNCTION(dropout_batch) {
+  return guarded([&] {
+    const Arguments a("dropout_batch", {"x", "p"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    Dim mask = engine().graph.dim(x);
+    for (uint32_t i = 0; i < mask.nd; ++i) mask.d[i] = 1;
+    return drop(x, mask, a.real(1, "p", 0));
+  });
+}
+
+FUNCTION(block_dropout) {
+  return guarded([&] {
+    const Arguments a("block_dropout", {"x", "p"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    const float p = a.real(1, "p", 0);
+    if (!(p >= 0.f && p <= 1.f)) throw ValueError(text("block_dropout(): expected 0 <= p <= 1, got ", p));
+    Graph& g = engine().graph;
+    const float scale = p == 1.f ? 0.f : 1.f / (1.f - p);  // everything dropped is zero, not NaN
+    Dim one = g.dim(x);
+    for (uint32_t i = 0; i < one.nd; ++i) one.d[i] = 1;
+    one.bd = 1;
+    return recorded(g.binary(op_id<CMult>, x, g.draw(DrawKind::bernoulli, 1.f - p, scale, one)));
+  });
+}
+
+FUNCTION(noise) {
+  return guarded([&] {
+    const Arguments a("noise", {"x", "stddev"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    Graph& g = engine().graph;
+    const NodeId e = g.draw(DrawKind::normal, 0.f, a.real(1, "stddev", 0), g.dim(x));
+    return recorded(g.binary(op_id<Add>, x, e));
+  });
+}
+
+// ---------------------------------------------------------------- hot functions beyond one row
+
+FUNCTION(reshape) {
+  return guarded([&] {
+    const Arguments a("reshape", {"x", "d", "batch_size"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    Graph& g = engine().graph;
+    if (!PyTuple_Check(a.value[1]) && !PyList_Check(a.value[1])) {
+      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", Py_TYPE(a.value[1])->tp_name);
+      throw PythonError();
+    }
+    const Dim d = as_dim(a.value[1], a.op);
+    uint32_t attrs[kMaxDims + 2] = {d.nd};
+    for (uint32_t i = 0; i < d.nd; ++i) attrs[1 + i] = d.d[i];
+    attrs[1 + d.nd] = a.uint(2, "batch_size", 1);
+    const Dim* xd = &g.dim(x);
+    const Dim y = Reshape::shape({a.op, &xd, 1, attrs, d.nd + 2});
+    return recorded(g.view(op_id<Reshape>, x, y, 0, true));
+  });
+}
+
+FUNCTION(to_device) {
+  return guarded([&] {
+    const Arguments a("to_device", {"e", "device_str"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    const char* device = PyUnicode_Check(a.value[1]) ? PyUnicode_AsUTF8(a.value[1]) : "";
+    if (*device && std::strcmp(device, "CPU") != 0)
+      throw RuntimeError(text("to_device(): expected one of the available devices (CPU), got ", device));
+    Graph& g = engine().graph;
+    return recorded(g.view(op_id<ToDevice>, x, g.dim(x), 0, true));
+  });
+}
+
+FUNCTION(concatenate_cols) {
+  return guarded([&] {
+    const Arguments a("concatenate_cols", {"xs"}, 1, args, n, kw);
+    const std::vector<NodeId> nodes = as_nodes(a.value[0], a.op);
+    if (nodes.empty()) {
+      PyErr_SetString(PyExc_AssertionError, "concatenate_cols(): expected at least one Expression, got an empty list");
+      throw PythonError();
+    }
+    const uint32_t axis = 1;
+    return recorded(engine().graph.record(op_id<Concatenate>, nodes.data(), static_cast<uint32_t>(nodes.size()), &axis, 1, {}));
+  });
+}
+
+FUNCTION(pickneglogsoftmax_batch) {
+  return guarded([&] {
+    const Arguments a("pickneglogsoftmax_batch", {"x", "vs"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    const std::vector<uint32_t> ids = as_uints(a.value[1], a.op, "vs");
+    const uint32_t count = static_cast<uint32_t>(ids.size());
+    return recorded(engine().graph.record(op_id<PickNegLogSoftmax>, &x, 1, &count, 1, {ids.data(), count, true}));
+  });
+}
+
+FUNCTION(pick_batch) {
+  return guarded([&] {
+    const Arguments a("pick_batch", {"e", "indices", "dim"}, 2, args, n, kw);
+    const NodeId x = a.node(0);
+    const std::vector<uint32_t> ids = as_uints(a.value[1], a.op, "indices");
+    const uint32_t attrs[2] = {a.uint(2, "dim", 0), static_cast<uint32_t>(ids.size())};
+    if (ids.empty()) throw ValueError("pick_batch(): expected at least one index, got none");
+    return recorded(engine().graph.record(op_id<Pick>, &x, 1, attrs, 2, {ids.data(), attrs[1], true}), &PickerBatchType);
+  });
+}
+
+#define ENTRY(name, function, signature) \
+  {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function)), METH_FASTCALL | METH_KEYWORDS, signature "\n--\n\n"}
+
+PyMethodDef methods[] = {
+    ENTRY("scalarInput", scalar_input, "scalarInput(s, device='')"),
+    ENTRY("vecInput", vec_input, "vecInput(dim, device='')"),
+    ENTRY("inputVector", input_vector, "inputVector(v, device='')"),
+    ENTRY("_input_array", input_array, "_input_array(array, dims, batch, settable, kind)"),
+    ENTRY("zeros", zeros, "zeros(dim, batch_size=1, device='')"),
+    ENTRY("ones", ones, "ones(dim, batch_size=1, device='')"),
+    ENTRY("constant", constant, "constant(dim, val, batch_size=1, device='')"),
+    ENTRY("random_normal", random_normal, "random_normal(dim, mean=0.0, stddev=1.0, batch_size=1, device='')"),
+    ENTRY("random_bernoulli", random_bernoulli, "random_bernoulli(dim, p, scale=1.0, batch_size=1, device='')"),
+    ENTRY("random_uniform", random_uniform, "random_uniform(dim, left, right, batch_size=1, device='')"),
+    ENTRY("random_gumbel", random_gumbel, "random_gumbel(dim, mu=0.0, beta=1.0, batch_size=1, device='')"),
+    ENTRY("dropout", dropout, "dropout(x, p)"),
+    ENTRY("dropout_dim", dropout_dim, "dropout_dim(x, d, p)"),
+    ENTRY("dropout_batch", dropout_batch, "dropout_batch(x, p)"),
+    ENTRY("block_dropout", block_dropout, "block_dropout(x, p)"),
+    ENTRY("noise", noise, "noise(x, stddev)"),
+    ENTRY("reshape", reshape, "reshape(x, d, batch_size=1)"),
+    ENTRY("to_device", to_device, "to_device(e, device_str)"),
+    ENTRY("concatenate_cols", concatenate_cols, "concatenate_cols(xs)"),
+    ENTRY("pickneglogsoftmax_batch", pickneglogsoftmax_batch, "pickneglogsoftmax_batch(x, vs)"),
+    ENTRY("pick_batch", pick_batch, "pick_batch(e, indices, dim=0)"),
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_input_functions(PyObject* module) {
+  // The documentation texts are attached to the signatures once.
+  static std::vector<std::string> texts;
+  texts.reserve(std::size(methods));
+  for (PyMethodDef* m = methods; m->ml_name; ++m) {
+    texts.push_back(std::string(m->ml_doc) + documentation(m->ml_name));
+    m->ml_doc = texts.back().c_str();
+  }
+  if (PyModule_AddFunctions(module, methods) < 0) throw PythonError();
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,281 @@
+// ParameterCollection.
+#include "bindings/model.h"
+
+#include <limits>
+#include <new>
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <pybind11/numpy.h>
+
+#include "base/error.h"
+#include "bindings/arguments.h"
+
+namespace pb = pybind11;
+
+namespace dyc::py {
+
+PyTypeObject ParameterCollectionType = blank_type();
+
+void check_device(const std::string& device) {
+  if (!device.empty() && device != "CPU")
+    throw RuntimeError(text("device: got '", device, "'; wanted '' or 'CPU'"));
+}
+
+namespace {
+
+using FloatArray = pb::array_t<float, pb::array::f_style | pb::array::forcecast>;
+
+struct PyCollection {
+  PyObject_HEAD std::shared_ptr<Collection> collection;
+};
+
+Collection& collection_of(PyObject* self) { return *reinterpret_cast<PyCollection*>(self)->collection; }
+
+PyObject* allocate(PyTypeObject* type, std::shared_ptr<Collection> collection) {
+  auto* self = reinterpret_cast<PyCollection*>(type->tp_alloc(type, 0));
+  if (!self) throw PythonError();
+  new (&self->collection) std::shared_ptr<Collection>(std::move(collection));
+  return reinterpret_cast<PyObject*>(self);
+}
+
+// The root is made here, so that subclasses need not call __init__.
+PyObject* new_root(PyTypeObject* type, PyObject*, PyObject*) {
+  return guarded([&] { return allocate(type, Collection::make_root()); });
+}
+
+int init(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"parent", nullptr};
+  PyObject* parent = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:ParameterCollection", const_cast<char**>(names),
+                                   &parent))
+    return -1;
+  if (parent == Py_None || is_collection(parent)) return 0;
+  PyErr_Format(PyExc_TypeError, "ParameterCollection(): expected a ParameterCollection for parent, got %s",
+               Py_TYPE(parent)->tp_name);
+  return -1;
+}
+
+void dealloc(PyObject* self) {
+  reinterpret_cast<PyCollection*>(self)->collection.~shared_ptr();
+  Py_TYPE(self)->tp_free(self);
+}
+
+// ------------------------------------------------------------------------------ adding parameters
+
+Dim dim_argument(PyObject* object, const char* op) {
+  const bool number = PyIndex_Check(object) || PyFloat_Check(object);
+  if (!number && !PyTuple_Check(object) && !PyList_Check(object)) {
+    PyErr_Format(PyExc_AssertionError, "%s(): expected an int or a tuple of ints for dim, got %s", op,
+                 Py_TYPE(object)->tp_name);
+    throw PythonError();
+  }
+  return as_dim(object, op);
+}
+
+Dim array_dim(const pb::array& array, pb::ssize_t first, const char* op) {
+  Dim dim;
+  if (array.ndim() - first > kMaxDims)
+    throw ValueError(text(op, "(): expected at most ", kMaxDims, " dimensions, got ", array.ndim() - first));
+  for (pb::ssize_t i = first; i < array.ndim(); ++i) {
+    if (array.shape(i) < 1 || array.shape(i) > std::numeric_limits<int32_t>::max())
+      throw ValueError(text(op, "(): expected sizes of at least 1, got ", array.shape(i)));
+    dim.d[dim.nd++] = static_cast<uint32_t>(array.shape(i));
+  }
+  return dim;
+}
+
+PyObject* add_array(Collection& c, PyObject* object, const std::string& name, const char* op) {
+  const FloatArray array(pb::reinterpret_borrow<pb::object>(object));
+  const ArrayInitialiser values(std::vector<float>(array.data(), array.data() + array.size()));
+  return make_parameters(c.add_parameters(array_dim(array, 0, op), values, name));
+}
+
+// Row i is array[i], its own axes in order.
+PyObject* add_lookup_array(Collection& c, PyObject* object, const std::string& name, const char* op) {
+  const FloatArray array(pb::reinterpret_borrow<pb::object>(object));
+  if (array.ndim() < 1) throw ValueError(text(op, "(): expected an array of rows, got a number"));
+  const Dim dim = array_dim(array, 1, op);
+  const Dim count = array_dim(array, 0, op);
+  const size_t rows = count.d[0], width = dim.batch_size();
+  std::vector<float> values(rows * width);
+  for (size_t j = 0; j < width; ++j)
+    for (size_t i = 0; i < rows; ++i) values[i * width + j] = array.data()[i + j * rows];
+  const ArrayInitialiser init(std::move(values), true);
+  return make_parameters(c.add_lookup_parameters(static_cast<uint32_t>(rows), dim, init, name));
+}
+
+constexpr const char* kAddNames[] = {"dim", "init", "name", "device", "scale", "mean", "std"};
+
+PyObject* add_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("add_parameters", kAddNames, 1, args, n, kwnames);
+    const std::string name = a.string(2);
+    check_device(a.string(3));
+    Collection& c = collection_of(self);
+    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
+    const Dim dim = dim_argument(a[0], a.op());
+    const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
+    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+    return make_parameters(c.add_parameters(dim, *init, name));
+  });
+}
+
+PyObject* add_lookup_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("add_lookup_parameters", kAddNames, 1, args, n, kwnames);
+    const std::string name = a.string(2);
+    check_device(a.string(3));
+    Collection& c = collection_of(self);
+    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
+    const Dim all = dim_argument(a[0], a.op());
+    if (all.nd == 0)
+      throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
+    Dim row;
+    for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
+    if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
+    const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
+    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+    return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
+  });
+}
+
+constexpr const char* kArrayNames[] = {"array", "name", "device"};
+
+PyObject* parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
+    check_device(a.string(2));
+    return add_array(collection_of(self), a[0], a.string(1), a.op());
+  });
+}
+
+PyObject* lookup_parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n,
+                                       PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("lookup_parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
+    check_device(a.string(2));
+    return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
+  });
+}
+
+PyObject* add_subcollection(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"name"};
+  return guarded([&] {
+    const auto a = parse("add_subcollection", names, 0, args, n, kwnames);
+    return make_collection(collection_of(self).add_subcollection(a.string(0)));
+  });
+}
+
+// --------------------------------------------------------------------------------------- reading
+
+PyObject* list_of(const std::vector<StoragePtr>& storages) {
+  return guarded([&] {
+    pb::list all;
+    for (const StoragePtr& s : storages) all.append(pb::reinterpret_steal<pb::object>(make_parameters(s)));
+    return all.release().ptr();
+  });
+}
+
+PyObject* parameters_list(PyObject* self, PyObject*) { return list_of(collection_of(self).parameters()); }
+PyObject* lookup_parameters_list(PyObject* self, PyObject*) { return list_of(collection_of(self).lookups()); }
+
+PyObject* parameter_count(PyObject* self, PyObject*) {
+  return PyLong_FromSize_t(collection_of(self).parameter_count());
+}
+PyObject* get_name(PyObject* self, PyObject*) { return to_python(collection_of(self).name()); }
+
+PyObject* get_weight_decay(PyObject* self, PyObject*) {
+  return PyFloat_FromDouble(collection_of(self).weight_decay());
+}
+
+constexpr const char* kDecayNames[] = {"lam"};
+
+PyObject* set_weight_decay(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("set_weight_decay", kDecayNames, 1, args, n, kwnames);
+    collection_of(self).set_weight_decay(a.number(0, 0.f));
+    return none();
+  });
+}
+
+PyObject* set_weight_decay_lambda(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    const auto a = parse("set_weight_decay_lambda", kDecayNames, 1, args, n, kwnames);
+    if (!PyFloat_Check(a[0])) {
+      PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
+                   Py_TYPE(a[0])->tp_name);
+      return nullptr;
+    }
+    collection_of(self).set_weight_decay(a.number(0, 0.f));
+    return none();
+  });
+}
+
+PyMethodDef methods[] = {
+    fast_method(
+        "add_parameters", add_parameters,
+        "add_parameters(dim, init=None, name='', device='', scale=1.0, mean=0.0, std=1.0): new Parameters."),
+    fast_method(
+        "add_lookup_parameters", add_lookup_parameters,
+        "add_lookup_parameters(dim, init=None, name='', device='', scale=1.0, mean=0.0, std=1.0): a table of "
+        "dim[0] rows."),
+    fast_method("parameters_from_numpy", parameters_from_numpy,
+                "parameters_from_numpy(array, name='', device=''): Parameters with the values of an array."),
+    fast_method("lookup_parameters_from_numpy", lookup_parameters_from_numpy,
+                "lookup_parameters_from_numpy(array, name='', device=''): a table whose row i is array[i]."),
+    fast_method("add_subcollection", add_subcollection,
+                "add_subcollection(name=None): a collection whose parameters are also in this one."),
+    plain_method("parameters_list", parameters_list, "All Parameters, in order of creation."),
+    plain_method("lookup_parameters_list", lookup_parameters_list,
+                 "All LookupParameters, in order of creation."),
+    plain_method("parameter_count", parameter_count, "The number of scalars."),
+    plain_method("name", get_name, "The full name, '/' or ending in '/'."),
+    plain_method("get_weight_decay", get_weight_decay, "Lambda of weight decay."),
+    fast_method("set_weight_decay", set_weight_decay, "set_weight_decay(lam): 0 or more."),
+    fast_method("set_weight_decay_lambda", set_weight_decay_lambda,
+                "set_weight_decay_lambda(lam): a float >= 0."),
+    {nullptr, nullptr, 0, nullptr}};
+
+void translate(std::exception_ptr error) {
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const PythonError&) {
+    set_error();
+  } catch (const Error&) {
+    set_error();
+  }
+}
+
+}  // namespace
+
+PyObject* make_collection(const std::shared_ptr<Collection>& collection) {
+  return allocate(&ParameterCollectionType, collection);
+}
+
+const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* op, const char* name) {
+  if (is_collection(object)) return reinterpret_cast<PyCollection*>(object)->collection;
+  PyErr_Format(PyExc_TypeError, "%s(): expected a ParameterCollection for %s, got %s", op, name,
+               Py_TYPE(object)->tp_name);
+  throw PythonError();
+}
+
+void add_model(pb::module_& m) {
+  pb::register_local_exception_translator(translate);
+  PyTypeObject& type = ParameterCollectionType;
+  type.tp_name = "_dynet.ParameterCollection";
+  type.tp_doc = "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.";
+  type.tp_basicsize = sizeof(PyCollection);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  type.tp_methods = methods;
+  type.tp_new = new_root;
+  type.tp_init = init;
+  type.tp_dealloc = dealloc;
+  if (PyType_Ready(&type) < 0) throw pb::error_already_set();
+  const pb::handle handle(reinterpret_cast<PyObject*>(&type));
+  m.attr("ParameterCollection") = handle;
+  m.attr("Model") = handle;
+  add_initialisers(m);
+  add_trainer_types(m.ptr());
+}
+
+}  // namespace dyc::py

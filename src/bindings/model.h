@@ -1,0 +1,50 @@
+// ParameterCollection and trainers as Python objects. Hand-written types like Expression: a subclass need
+// not call the __init__ of its base, and an update of a small model costs less than pybind11's dispatch.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "bindings/expression.h"
+#include "model/collection.h"
+
+namespace dyc::py {
+
+extern PyTypeObject ParameterCollectionType;
+
+PyObject* make_collection(const std::shared_ptr<Collection>& collection);
+inline bool is_collection(PyObject* object) { return PyObject_TypeCheck(object, &ParameterCollectionType); }
+// Throws PythonError after setting TypeError, which names op and argument.
+const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* op, const char* name);
+
+// "" and "CPU" are the devices there are; anything else is a RuntimeError.
+void check_device(const std::string& device);
+
+void add_model(pybind11::module_& m);         // model.cc: collections, and what follows
+void add_initialisers(pybind11::module_& m);  // initialisers.cc
+void add_builders(pybind11::module_& m);      // builders.cc
+void add_trainer_types(PyObject* module);     // trainers.cc
+
+// What `init` of add_parameters() stands for; null: not recognised. `last`: last size of the dim argument.
+struct InitNumbers {
+  PyObject *scale, *mean, *std;  // null: the default
+};
+InitialiserPtr initialiser_of(PyObject* init, const InitNumbers& numbers, uint32_t last, const char* op);
+
+}  // namespace dyc::py
+
+// Functions bound with pybind11 take and return collections as they are.
+namespace pybind11::detail {
+template <>
+struct type_caster<std::shared_ptr<dyc::Collection>> {
+  PYBIND11_TYPE_CASTER(std::shared_ptr<dyc::Collection>, const_name("ParameterCollection"));
+  bool load(handle source, bool) {
+    if (!dyc::py::is_collection(source.ptr())) return false;
+    value = dyc::py::as_collection(source.ptr(), "", "");
+    return true;
+  }
+  static handle cast(const std::shared_ptr<dyc::Collection>& c, return_value_policy, handle) {
+    return dyc::py::make_collection(c);
+  }
+};
+}  // namespace pybind11::detail

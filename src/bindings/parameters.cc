@@ -1,0 +1,536 @@
+// Parameters and LookupParameters: expressions that stand for the values of the model.
+#include <algorithm>
+#include <new>
+#include <unordered_set>
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <pybind11/numpy.h>
+
+#include "bindings/arguments.h"
+#include "ops/table.h"
+
+namespace dyc::py {
+
+PyTypeObject ParametersType = blank_type();
+PyTypeObject LookupParametersType = blank_type();
+
+namespace {
+
+using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast>;
+
+const std::shared_ptr<Storage>& shared(PyObject* self) {
+  return *reinterpret_cast<PyParameters*>(self)->storage;
+}
+Storage& storage_of(PyObject* self) {
+  engine();  // waits for a thread that computes: it may be reading these values
+  return *shared(self);
+}
+
+FloatArray float_array(PyObject* object) {
+  return FloatArray(pybind11::reinterpret_borrow<pybind11::object>(object));
+}
+
+std::string shape_text(const pybind11::array& a) {
+  return pybind11::str(pybind11::object(a.attr("shape"))).cast<std::string>();
+}
+
+// Same extents, axis by axis from `first` on.
+bool has_shape(const pybind11::array& a, const Dim& dim, uint32_t first) {
+  if (a.ndim() != static_cast<pybind11::ssize_t>(dim.nd + first)) return false;
+  for (uint32_t i = 0; i < dim.nd; ++i)
+    if (a.shape(first + i) != static_cast<pybind11::ssize_t>(dim.d[i])) return false;
+  return true;
+}
+
+// Rows {d1,d2,..} one after the other -> array (n, d1, d2, ..).
+pybind11::array_t<double> rows_array(size_t n, const Dim& dim) {
+  std::vector<pybind11::ssize_t> shape = {static_cast<pybind11::ssize_t>(n)}, strides = {0};
+  pybind11::ssize_t step = sizeof(double);
+  for (uint32_t i = 0; i < dim.nd; ++i) {
+    shape.push_back(dim.d[i]);
+    strides.push_back(step);
+    step *= dim.d[i];
+  }
+  strides[0] = step;
+  return pybind11::array_t<double>(shape, strides);
+}
+
+uint32_t as_row(PyObject* object, const Storage& s, const char* op) {
+  const uint32_t row = as_uint(object, op, "row");
+  if (row >= s.rows) throw IndexError(text(op, "(): got row ", row, "; ", s.name, " has ", s.rows, " rows"));
+  return row;
+}
+
+std::vector<uint32_t> as_rows(PyObject* object, const Storage& s, const char* op) {
+  std::vector<uint32_t> rows = as_uints(object, op, "rows");
+  if (rows.empty()) throw ValueError(text(op, "(): got no rows; wanted at least one"));
+  for (uint32_t row : rows)
+    if (row >= s.rows)
+      throw IndexError(text(op, "(): got row ", row, "; ", s.name, " has ", s.rows, " rows"));
+  return rows;
+}
+
+// ------------------------------------------------------------------------- methods of both types
+
+PyObject* scale(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"s"};
+  return guarded([&] {
+    storage_of(self).scale_values(parse("scale", names, 1, args, n, kwnames).number(0, 1.f));
+    return none();
+  });
+}
+
+PyObject* scale_gradient(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"s"};
+  return guarded([&] {
+    storage_of(self).scale_grad(parse("scale_gradient", names, 1, args, n, kwnames).number(0, 1.f));
+    return none();
+  });
+}
+
+PyObject* set_updated(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"b"};
+  return guarded([&] {
+    storage_of(self).updated = parse("set_updated", names, 1, args, n, kwnames).truth(0, true);
+    return none();
+  });
+}
+
+PyObject* is_updated(PyObject* self, PyObject*) { return PyBool_FromLong(storage_of(self).updated); }
+PyObject* get_name(PyObject* self, PyObject*) { return to_python(storage_of(self).name); }
+
+void fill_zero(Storage& s) { std::fill_n(s.begin_write(false), s.size(), 0.f); }
+
+// The node of a parameter as an expression of its own; update false: no gradient passes to it.
+PyObject* node_expression(PyObject* self, bool update) {
+  const NodeId id = engine().graph.parameter(shared(self), update);
+  engine().recorded(id);
+  return make_expression(id);
+}
+
+// ------------------------------------------------------------------------------------ Parameters
+
+PyObject* p_shape(PyObject* self, PyObject*) { return dim_tuple(storage_of(self).dim); }
+
+PyObject* p_as_array(PyObject* self, PyObject*) {
+  return guarded([&] { return array_of(storage_of(self).values(), storage_of(self).dim); });
+}
+
+PyObject* p_grad_as_array(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    return array_of(s.has_grad() ? s.raw_grad() : nullptr, s.dim);
+  });
+}
+
+PyObject* p_set_value(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"arr"};
+  return guarded([&] {
+    Storage& s = storage_of(self);
+    const FloatArray array = float_array(parse("set_value", names, 1, args, n, kwnames)[0]);
+    if (!has_shape(array, s.dim, 0))
+      throw ValueError(
+          text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
+    s.set_values(array.data());
+    return none();
+  });
+}
+
+PyObject* p_clip_inplace(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"left", "right"};
+  return guarded([&] {
+    const auto a = parse("clip_inplace", names, 2, args, n, kwnames);
+    storage_of(self).clip_effective(a.number(0, 0.f), a.number(1, 0.f));
+    return none();
+  });
+}
+
+PyObject* p_zero(PyObject* self, PyObject*) {
+  return guarded([&] {
+    fill_zero(storage_of(self));
+    storage_of(self).clear_grad();
+    return none();
+  });
+}
+
+PyObject* p_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"update"};
+  return guarded(
+      [&] { return node_expression(self, parse("expr", names, 0, args, n, kwnames).truth(0, false)); });
+}
+
+PyObject* p_str(PyObject* self) { return to_python("Parameter " + storage_of(self).name); }
+
+// ------------------------------------------------------------------------------ LookupParameters
+
+PyObject* l_shape(PyObject* self, PyObject*) {
+  const Storage& s = storage_of(self);
+  PyObject* shape = PyTuple_New(s.dim.nd + 1);
+  if (!shape) return nullptr;
+  PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
+  for (uint32_t i = 0; i < s.dim.nd; ++i) PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
+  return shape;
+}
+
+PyObject* l_as_array(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    auto out = rows_array(s.rows, s.dim);
+    std::copy(s.values(), s.values() + s.size(), out.mutable_data());
+    return out.release().ptr();
+  });
+}
+
+// Gradients of these rows, zeros where nothing was accumulated.
+void copy_grad_rows(const Storage& s, const std::vector<uint32_t>& rows, double* out) {
+  const std::vector<uint32_t>& t = s.touched_rows();
+  const std::unordered_set<uint32_t> touched(t.begin(), t.end());
+  for (uint32_t row : rows) {
+    const float* g = s.raw_grad() + row * s.row_size();
+    if (s.dense_grad() || touched.count(row)) std::copy(g, g + s.row_size(), out);
+    else std::fill_n(out, s.row_size(), 0.0);
+    out += s.row_size();
+  }
+}
+
+PyObject* l_grad_as_array(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    auto out = rows_array(s.rows, s.dim);
+    double* to = out.mutable_data();
+    const float* grad = s.raw_grad();
+    if (s.dense_grad()) {
+      std::copy(grad, grad + s.size(), to);
+    } else {
+      std::fill_n(to, s.size(), 0.0);
+      for (uint32_t row : s.touched_rows())
+        std::copy(grad + row * s.row_size(), grad + (row + 1) * s.row_size(), to + row * s.row_size());
+    }
+    return out.release().ptr();
+  });
+}
+
+PyObject* l_row_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"row"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const uint32_t row = as_row(parse("row_as_array", names, 1, args, n, kwnames)[0], s, "row_as_array");
+    return array_of(s.values() + row * s.row_size(), s.dim);
+  });
+}
+
+PyObject* l_rows_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"rows"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const auto rows = as_rows(parse("rows_as_array", names, 1, args, n, kwnames)[0], s, "rows_as_array");
+    auto out = rows_array(rows.size(), s.dim);
+    double* to = out.mutable_data();
+    for (uint32_t row : rows)
+      to = std::copy(s.values() + row * s.row_size(), s.values() + (row + 1) * s.row_size(), to);
+    return out.release().ptr();
+  });
+}
+
+PyObject* l_row_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"row"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const char* op = "row_grad_as_array";
+    const uint32_t row = as_row(parse(op, names, 1, args, n, kwnames)[0], s, op);
+    const auto& touched = s.touched_rows();
+    const bool any = s.dense_grad() || std::find(touched.begin(), touched.end(), row) != touched.end();
+    return array_of(any ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
+  });
+}
+
+PyObject* l_rows_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"rows"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const char* op = "rows_grad_as_array";
+    const auto rows = as_rows(parse(op, names, 1, args, n, kwnames)[0], s, op);
+    auto out = rows_array(rows.size(), s.dim);
+    copy_grad_rows(s, rows, out.mutable_data());
+    return out.release().ptr();
+  });
+}
+
+PyObject* l_init_row(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"i", "row"};
+  return guarded([&] {
+    Storage& s = storage_of(self);
+    const auto a = parse("init_row", names, 2, args, n, kwnames);
+    const uint32_t row = as_row(a[0], s, "init_row");
+    const std::vector<float> values = as_floats(a[1], "init_row", "row");
+    if (values.size() != s.row_size())
+      throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
+    s.set_row(row, values.data());
+    return none();
+  });
+}
+
+// DyNet takes (n, width) only, where each row lies in memory order; here also (n, d1, d2, ..).
+PyObject* l_init_from_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"arr"};
+  return guarded([&]() -> PyObject* {
+    Storage& s = storage_of(self);
+    const FloatArray array = float_array(parse("init_from_array", names, 1, args, n, kwnames)[0]);
+    const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
+    const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
+    if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {
+      PyErr_SetString(PyExc_Exception, text("init_from_array(): got an array of shape ", shape_text(array),
+                                            "; ", s.name, " has ", s.rows, " rows of ", s.dim)
+                                           .c_str());
+      return nullptr;
+    }
+    std::vector<uint32_t> rows(count);
+    for (size_t i = 0; i < count; ++i) rows[i] = static_cast<uint32_t>(i);
+    float* to = s.begin_write_rows(rows);
+    const float* from = array.data();
+    for (size_t i = 0; i < count; ++i)
+      for (size_t j = 0; j < width; ++j) to[i * width + j] = from[i + j * count];
+    return none();
+  });
+}
+
+PyObject* l_zero(PyObject* self, PyObject*) {
+  return guarded([&] {
+    fill_zero(storage_of(self));
+    return none();
+  });
+}
+
+PyObject* l_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"update"};
+  return guarded([&] {
+    if (!parse("expr", names, 0, args, n, kwnames).truth(0, true)) return node_expression(self, false);
+    Py_INCREF(self);
+    return self;
+  });
+}
+
+PyObject* l_scalar_value(PyObject*, PyObject*, PyObject*) {
+  PyErr_SetString(
+      PyExc_Exception,
+      "scalar_value(): got a LookupParameters, which is a table; wanted an expression of one element");
+  return nullptr;
+}
+
+PyObject* l_str(PyObject* self) { return to_python("LookupParameter " + storage_of(self).name); }
+
+// ------------------------------------------------------------------------------------- lookups
+
+// Whether the row exists is checked when it is computed.
+PyObject* lookup_row(PyObject* table, uint32_t row, bool update) {
+  const NodeId id = engine().graph.lookup(shared(table), {&row, 1, false}, update);
+  engine().recorded(id);
+  return make_expression(id, &LookupType);
+}
+
+PyObject* lookup_rows(PyObject* table, PyObject* indices, bool update, const char* op) {
+  const std::vector<uint32_t> rows = as_uints(indices, op, "indices");
+  if (rows.empty()) throw ValueError(text(op, "(): got no indices; wanted at least one"));
+  const NodeId id =
+      engine().graph.lookup(shared(table), {rows.data(), static_cast<uint32_t>(rows.size()), true}, update);
+  engine().recorded(id);
+  return make_expression(id, &LookupBatchType);
+}
+
+PyObject* l_getitem(PyObject* self, PyObject* key) {
+  return guarded(
+      [&] { return lookup_row(self, as_uint(key, "LookupParameters.__getitem__", "the index"), true); });
+}
+
+Py_ssize_t l_len(PyObject* self) { return storage_of(self).rows; }
+
+// Only iteration comes here; it ends at the IndexError.
+PyObject* l_item(PyObject* self, Py_ssize_t i) {
+  if (i < 0 || i >= l_len(self)) {
+    PyErr_Format(PyExc_IndexError, "LookupParameters[]: got index %zd of %zd rows", i, l_len(self));
+    return nullptr;
+  }
+  return guarded([&] { return lookup_row(self, static_cast<uint32_t>(i), true); });
+}
+
+PyObject* l_batch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"i"};
+  return guarded(
+      [&] { return lookup_rows(self, parse("batch", names, 1, args, n, kwnames)[0], true, "batch"); });
+}
+
+PyObject* as_table(PyObject* object, const char* op) {
+  if (PyObject_TypeCheck(object, &LookupParametersType)) return object;
+  PyErr_Format(PyExc_TypeError, "%s(): expected LookupParameters for p, got %s", op,
+               Py_TYPE(object)->tp_name);
+  throw PythonError();
+}
+
+PyObject* lookup(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"p", "index", "update"};
+  return guarded([&] {
+    const auto a = parse("lookup", names, 1, args, n, kwnames);
+    PyObject* table = as_table(a[0], "lookup");
+    return lookup_row(table, a[1] ? as_uint(a[1], "lookup", "index") : 0, a.truth(2, true));
+  });
+}
+
+PyObject* lookup_batch(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"p", "indices", "update"};
+  return guarded([&] {
+    const auto a = parse("lookup_batch", names, 2, args, n, kwnames);
+    return lookup_rows(as_table(a[0], "lookup_batch"), a[1], a.truth(2, true), "lookup_batch");
+  });
+}
+
+// ------------------------------------------------------------------ parameter(), const_parameter()
+
+PyObject* parameter(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (n == 1) {
+    Py_INCREF(args[0]);
+    return args[0];
+  }
+  PyObject* all = PyTuple_New(n);
+  if (!all) return nullptr;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    Py_INCREF(args[i]);
+    PyTuple_SET_ITEM(all, i, args[i]);
+  }
+  return all;
+}
+
+PyObject* constant_of(PyObject* object) {
+  if (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))
+    return node_expression(object, false);
+  NodeId id;
+  if (!to_node(object, "const_parameter", &id)) throw PythonError();
+  Graph& graph = engine().graph;
+  const Dim dim = graph.dim(id);
+  id = graph.view(op_id<NoBackprop>, id, dim, 0, false);
+  engine().recorded(id);
+  return make_expression(id);
+}
+
+PyObject* const_parameter(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&]() -> PyObject* {
+    if (n == 1) return constant_of(args[0]);
+    pybind11::list all;
+    for (Py_ssize_t i = 0; i < n; ++i)
+      all.append(pybind11::reinterpret_steal<pybind11::object>(constant_of(args[i])));
+    return all.release().ptr();
+  });
+}
+
+// --------------------------------------------------------------------------------------- types
+
+PyMethodDef parameters_methods[] = {
+    plain_method("shape", p_shape, "Sizes of the values, as a tuple."),
+    plain_method("as_array", p_as_array, "A copy of the values; a factor of weight decay is not applied."),
+    plain_method("grad_as_array", p_grad_as_array,
+                 "A copy of the gradient accumulated since the last update."),
+    fast_method("set_value", p_set_value, "set_value(arr): new values, of exactly the same shape."),
+    fast_method("clip_inplace", p_clip_inplace, "clip_inplace(left, right): values into [left, right]."),
+    plain_method("zero", p_zero, "Sets values and gradient to 0."),
+    fast_method("scale", scale, "scale(s): multiplies the values."),
+    fast_method("scale_gradient", scale_gradient, "scale_gradient(s): multiplies the accumulated gradient."),
+    plain_method("is_updated", is_updated, "False if trainers skip these values."),
+    fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
+    plain_method("name", get_name, "The full name, such as '/lstm/W_1'."),
+    fast_method("expr", p_expr,
+                "expr(update=False): the values in the current graph, by default a constant."),
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMethodDef lookup_methods[] = {
+    plain_method("shape", l_shape, "(rows, sizes of a row ...)."),
+    plain_method("as_array", l_as_array,
+                 "A copy of the table, rows first; a factor of weight decay is not applied."),
+    plain_method("grad_as_array", l_grad_as_array,
+                 "A copy of the gradient accumulated since the last update."),
+    fast_method("row_as_array", l_row_as_array, "row_as_array(row): a copy of one row."),
+    fast_method("rows_as_array", l_rows_as_array, "rows_as_array(rows): copies of some rows."),
+    fast_method("row_grad_as_array", l_row_grad_as_array, "row_grad_as_array(row): the gradient of one row."),
+    fast_method("rows_grad_as_array", l_rows_grad_as_array,
+                "rows_grad_as_array(rows): gradients of some rows."),
+    fast_method("init_row", l_init_row, "init_row(i, row): new values of one row, in memory order."),
+    fast_method("init_from_array", l_init_from_array,
+                "init_from_array(arr): new values of the first len(arr) rows."),
+    plain_method("zero", l_zero, "Sets the values to 0."),
+    fast_method("scale", scale, "scale(s): multiplies the values."),
+    fast_method("scale_gradient", scale_gradient, "scale_gradient(s): multiplies the accumulated gradient."),
+    plain_method("is_updated", is_updated, "False if trainers skip this table."),
+    fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
+    plain_method("name", get_name, "The full name, such as '/embeddings'."),
+    fast_method("batch", l_batch, "batch(i): some rows as one expression with a batch."),
+    fast_method("expr", l_expr, "The table itself as an expression, lookup axis last."),
+    {"scalar_value", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(l_scalar_value)),
+     METH_VARARGS | METH_KEYWORDS, "Raises: a table is no scalar."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMappingMethods lookup_mapping = {l_len, l_getitem, nullptr};
+PySequenceMethods lookup_sequence{};
+
+PyMethodDef functions[] = {
+    fast_method("lookup", lookup, "lookup(p, index=0, update=True): one row of a table."),
+    fast_method("lookup_batch", lookup_batch,
+                "lookup_batch(p, indices, update=True): rows of a table as a batch."),
+    {"parameter", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(parameter)), METH_FASTCALL,
+     "parameter(*ps): its argument; parameters enter the graph by themselves."},
+    {"const_parameter", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(const_parameter)),
+     METH_FASTCALL, "const_parameter(*ps): the same values, to which no gradient passes."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyObject* refuse_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyErr_Format(PyExc_TypeError,
+               "%s(): expected to be made by a ParameterCollection, such as add_parameters()", type->tp_name);
+  return nullptr;
+}
+
+void dealloc(PyObject* self) {
+  delete reinterpret_cast<PyParameters*>(self)->storage;
+  Py_TYPE(self)->tp_free(self);
+}
+
+void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc) {
+  type.tp_name = name;
+  type.tp_doc = doc;
+  type.tp_base = &ExpressionType;
+  type.tp_basicsize = sizeof(PyParameters);
+  type.tp_flags = Py_TPFLAGS_DEFAULT;
+  type.tp_new = refuse_new;
+  type.tp_dealloc = dealloc;
+  if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
+    throw pybind11::error_already_set();
+}
+
+}  // namespace
+
+PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
+  PyTypeObject* type = storage->is_lookup() ? &LookupParametersType : &ParametersType;
+  auto* self = reinterpret_cast<PyParameters*>(PyType_GenericAlloc(type, 0));
+  if (!self) throw pybind11::error_already_set();
+  self->base.id = kNone;
+  self->storage = new (std::nothrow) std::shared_ptr<Storage>(storage);
+  if (self->storage) return reinterpret_cast<PyObject*>(self);
+  Py_DECREF(self);
+  PyErr_NoMemory();
+  throw pybind11::error_already_set();
+}
+
+void add_parameter_types(PyObject* module) {
+  ParametersType.tp_methods = parameters_methods;
+  ParametersType.tp_str = ParametersType.tp_repr = p_str;
+  ready(module, ParametersType, "_dynet.Parameters", "Trainable values; an expression in every graph.");
+  lookup_sequence.sq_length = l_len;
+  lookup_sequence.sq_item = l_item;
+  LookupParametersType.tp_methods = lookup_methods;
+  LookupParametersType.tp_str = LookupParametersType.tp_repr = l_str;
+  LookupParametersType.tp_as_mapping = &lookup_mapping;
+  LookupParametersType.tp_as_sequence = &lookup_sequence;
+  LookupParametersType.tp_iter = PySeqIter_New;
+  ready(module, LookupParametersType, "_dynet.LookupParameters", "A table of trainable rows.");
+  if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();
+}
+
+}  // namespace dyc::py

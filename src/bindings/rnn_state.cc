@@ -1,0 +1,295 @@
+// RNNState: hand-written, because a step of a small network costs less than a call through pybind11.
+#include <utility>
+
+#include "base/error.h"
+#include "bindings/arguments.h"
+#include "bindings/builders.h"
+
+namespace dyc::py {
+
+namespace {
+
+// Freed states, for the next ones.
+constexpr size_t kMaxFree = 512;
+PyRnnState* free_states[kMaxFree];
+size_t n_free = 0;
+
+PyRnnState* self_of(PyObject* object) { return reinterpret_cast<PyRnnState*>(object); }
+
+PyRnnState* allocate() {
+  if (n_free == 0) return PyObject_New(PyRnnState, &RnnStateType);
+  PyRnnState* s = free_states[--n_free];
+  return reinterpret_cast<PyRnnState*>(PyObject_Init(reinterpret_cast<PyObject*>(s), &RnnStateType));
+}
+
+void fill(PyRnnState* s, PyObject* builder, PyBuilder* b, PyRnnState* prev, RnnBuilder::Step step, NodeId out) {
+  Py_INCREF(builder);
+  Py_XINCREF(prev);
+  s->builder = builder;
+  s->b = b;
+  s->prev = prev;
+  s->step = step;
+  s->out = out;
+  s->version = engine().version();
+}
+
+PyObject* make_state(PyRnnState* from, RnnBuilder::Step step) {
+  PyRnnState* s = allocate();
+  if (s) fill(s, from->builder, from->b, from, step, from->b->core->output(step));
+  return reinterpret_cast<PyObject*>(s);
+}
+
+// Frees one state and returns the one before it, whose reference is the caller's.
+PyRnnState* release(PyRnnState* s) {
+  PyRnnState* prev = s->prev;
+  if (s->b && s->b->start == s) s->b->start = nullptr;
+  PyObject* builder = std::exchange(s->builder, nullptr);
+  if (Py_TYPE(s) == &RnnStateType && n_free < kMaxFree) free_states[n_free++] = s;
+  else Py_TYPE(s)->tp_free(reinterpret_cast<PyObject*>(s));
+  Py_XDECREF(builder);
+  return prev;
+}
+
+// A long sequence is a long chain of states: no recursion.
+void dealloc(PyObject* object) {
+  PyRnnState* s = release(self_of(object));
+  while (s && Py_TYPE(s) == &RnnStateType && Py_REFCNT(s) == 1) s = release(s);
+  Py_XDECREF(s);
+}
+
+// ---------------------------------------------------------------- checks
+
+// ValueError if the state's graph is gone.
+bool check(const PyRnnState* s, const char* call) {
+  if (!s->b) {
+    PyErr_Format(PyExc_ValueError, "%s(): expected a state made by initial_state(), got an empty RNNState", call);
+    return false;
+  }
+  if (s->version != engine().version()) {
+    PyErr_Format(PyExc_ValueError,
+                 "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
+                 "after renew_cg()",
+                 call, engine().version(), s->version);
+    return false;
+  }
+  if (s->out != kNone && s->out >= engine().graph.size()) {
+    PyErr_Format(PyExc_ValueError, "%s(): expected a state of the current graph, got one that cg_revert() took back",
+                 call);
+    return false;
+  }
+  return true;
+}
+
+PyObject* expression_tuple(const NodeId* ids, uint32_t n) {
+  PyObject* tuple = PyTuple_New(n);
+  if (!tuple) return nullptr;
+  for (uint32_t i = 0; i < n; ++i) {
+    PyObject* e = make_expression(ids[i]);
+    if (!e) {
+      Py_DECREF(tuple);
+      return nullptr;
+    }
+    PyTuple_SET_ITEM(tuple, i, e);
+  }
+  return tuple;
+}
+
+// ---------------------------------------------------------------- methods
+
+PyObject* add_input(PyObject* object, PyObject* x) {
+  PyRnnState* s = self_of(object);
+  NodeId id;
+  if (!check(s, "add_input") || !to_node(x, "add_input", &id)) return nullptr;
+  try {
+    return make_state(s, s->b->core->add_input(engine(), s->step, id));
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+// Calls step(state index) -> object for each input in turn and returns the list of objects.
+template <class F>
+PyObject* for_inputs(PyRnnState* s, PyObject* xs, const char* call, F&& result) {
+  return guarded([&]() -> PyObject* {
+    const std::vector<NodeId> ids = as_nodes(xs, call);
+    if (!ids.empty() && !check(s, call)) return nullptr;
+    PyObject* list = PyList_New(static_cast<Py_ssize_t>(ids.size()));
+    if (!list) return nullptr;
+    try {
+      RnnBuilder::Step step = s->step;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        step = s->b->core->add_input(engine(), step, ids[i]);
+        PyObject* item = result(step);
+        if (!item) throw PythonError();
+        PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
+      }
+    } catch (...) {
+      Py_DECREF(list);
+      throw;
+    }
+    return list;
+  });
+}
+
+PyObject* add_inputs(PyObject* object, PyObject* xs) {
+  PyRnnState* from = self_of(object);
+  return for_inputs(self_of(object), xs, "add_inputs", [&](RnnBuilder::Step step) {
+    PyObject* next = make_state(from, step);
+    from = self_of(next);  // kept alive by the list
+    return next;
+  });
+}
+
+PyObject* transduce(PyObject* object, PyObject* xs) {
+  PyRnnState* s = self_of(object);
+  return for_inputs(s, xs, "transduce",
+                    [&](RnnBuilder::Step step) { return make_expression(s->b->core->output(step)); });
+}
+
+PyObject* output(PyObject* object, PyObject*) {
+  const PyRnnState* s = self_of(object);
+  if (s->out == kNone) Py_RETURN_NONE;
+  PyObject* e = make_expression(s->out);
+  if (e) reinterpret_cast<PyExpression*>(e)->version = s->version;
+  return e;
+}
+
+PyObject* h(PyObject* object, PyObject*) {
+  const PyRnnState* s = self_of(object);
+  if (!check(s, "h")) return nullptr;
+  if (s->step == RnnBuilder::kStart) return PyTuple_New(0);
+  return expression_tuple(s->b->core->h(s->step), s->b->core->layers());
+}
+
+PyObject* all_states(PyObject* object, PyObject*) {
+  const PyRnnState* s = self_of(object);
+  if (!check(s, "s")) return nullptr;
+  if (s->step == RnnBuilder::kStart) return PyTuple_New(0);
+  return expression_tuple(s->b->core->nodes(s->step), s->b->core->state_size());
+}
+
+PyObject* or_none(PyObject* object) {
+  if (!object) Py_RETURN_NONE;
+  Py_INCREF(object);
+  return object;
+}
+
+PyObject* prev(PyObject* object, PyObject*) { return or_none(reinterpret_cast<PyObject*>(self_of(object)->prev)); }
+PyObject* builder(PyObject* object, PyObject*) { return or_none(self_of(object)->builder); }
+
+using Setter = RnnBuilder::Step (RnnBuilder::*)(Engine&, const std::vector<NodeId>&);
+
+PyObject* set_state(PyObject* object, PyObject* args, PyObject* kwargs, const char* call, const char* format,
+                    Setter set) {
+  PyRnnState* s = self_of(object);
+  static const char* const names[] = {"es", nullptr};
+  PyObject* es = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, const_cast<char**>(names), &es)) return nullptr;
+  if (!check(s, call)) return nullptr;
+  return guarded([&] {
+    const std::vector<NodeId> ids = es == Py_None ? std::vector<NodeId>() : as_nodes(es, call);
+    return make_state(s, (s->b->core.get()->*set)(engine(), ids));
+  });
+}
+
+PyObject* set_h(PyObject* self, PyObject* args, PyObject* kwargs) {
+  return set_state(self, args, kwargs, "set_h", "|O:set_h", &RnnBuilder::set_h);
+}
+
+PyObject* set_s(PyObject* self, PyObject* args, PyObject* kwargs) {
+  return set_state(self, args, kwargs, "set_s", "|O:set_s", &RnnBuilder::set_s);
+}
+
+// RNNState(builder, state_idx=-1, prev_state=None, out=None): a state by its number, as scripts for DyNet may do.
+PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"builder", "state_idx", "prev_state", "out", nullptr};
+  PyObject *builder, *prev = Py_None, *out = Py_None;
+  int step = RnnBuilder::kStart;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iOO:RNNState", const_cast<char**>(names), &builder, &step, &prev,
+                                   &out))
+    return nullptr;
+  return guarded([&]() -> PyObject* {
+    if (prev != Py_None && !PyObject_TypeCheck(prev, &RnnStateType))
+      throw TypeError(text("RNNState(): expected an RNNState for prev_state, got ", Py_TYPE(prev)->tp_name));
+    if (!pybind11::isinstance<PyBuilder>(builder))
+      throw TypeError(text("RNNState(): expected a builder, got ", Py_TYPE(builder)->tp_name));
+    PyBuilder* b = pybind11::cast<PyBuilder*>(pybind11::handle(builder));
+    if (!b->core->started(engine()))
+      throw ValueError("RNNState(): expected initial_state() of the builder before, in the current graph");
+    if (step < RnnBuilder::kStart || step >= b->core->steps())
+      throw ValueError(text("RNNState(): expected -1 <= state_idx < ", b->core->steps(), ", got ", step));
+    PyRnnState* s = self_of(type->tp_alloc(type, 0));
+    if (s)
+      fill(s, builder, b, prev == Py_None ? nullptr : self_of(prev), step,
+           step == RnnBuilder::kStart ? kNone : b->core->output(step));
+    return reinterpret_cast<PyObject*>(s);
+  });
+}
+
+#define KEYWORDS(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
+PyMethodDef methods[] = {
+    {"add_input", add_input, METH_O,
+     "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    RNNState\n"
+     "Raises:\n    ValueError: x does not have the builder's input size, or belongs to an earlier graph."},
+    {"add_inputs", add_inputs, METH_O,
+     "add_inputs(xs)\n\nThe states after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
+     "    list of RNNState"},
+    {"transduce", transduce, METH_O,
+     "transduce(xs)\n\nThe outputs after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
+     "    list of Expression {H}xB"},
+    {"output", output, METH_NOARGS,
+     "output()\n\nOutput of the last layer, {H}xB; None before the first input."},
+    {"h", h, METH_NOARGS, "h()\n\nTuple of the hidden states, one {H}xB per layer; empty before the first input."},
+    {"s", all_states, METH_NOARGS,
+     "s()\n\nTuple of all that the state consists of: for LSTMs the cells of all layers, then h of all layers; else as "
+     "h()."},
+    {"prev", prev, METH_NOARGS, "prev()\n\nThe state before the last input; None at the start."},
+    {"b", builder, METH_NOARGS, "b()\n\nThe builder."},
+    {"set_h", KEYWORDS(set_h),
+     "set_h(es)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's latest step in "
+     "this graph, or zeros.\n\nArgs:\n    es: one Expression {H}xB per layer.\nReturns:\n    RNNState"},
+    {"set_s", KEYWORDS(set_s),
+     "set_s(es)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also take the cells "
+     "only, with h of the builder's latest step in this graph, or zeros.\nReturns:\n    RNNState"},
+    {nullptr, nullptr, 0, nullptr}};
+#undef KEYWORDS
+
+PyTypeObject state_type() {
+  PyTypeObject t = blank_type();
+  t.tp_name = "_dynet.RNNState";
+  t.tp_basicsize = sizeof(PyRnnState);
+  t.tp_dealloc = dealloc;
+  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  t.tp_doc = "A state of a sequence fed to an RNN builder. States form a tree: any of them may be continued.";
+  t.tp_methods = methods;
+  t.tp_new = create;
+  return t;
+}
+
+}  // namespace
+
+PyTypeObject RnnStateType = state_type();
+
+PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
+  if (!b->core->started(engine())) {
+    b->core->start(engine(), update);
+    b->start = nullptr;  // a state of an earlier graph may still be in use
+  }
+  if (b->start) {
+    Py_INCREF(b->start);
+    return b->start;
+  }
+  PyRnnState* s = allocate();
+  if (!s) throw PythonError();
+  fill(s, builder, b, nullptr, RnnBuilder::kStart, kNone);
+  return b->start = s;
+}
+
+void add_state_type(PyObject* module) {
+  if (PyType_Ready(&RnnStateType) < 0) throw PythonError();
+  Py_INCREF(&RnnStateType);
+  if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0) throw PythonError();
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,358 @@
+// Trainer and its subclasses, generated from one table.
+#include "model/trainers.h"
+
+#include <iostream>
+#include <new>
+
+#include "base/error.h"
+#include "bindings/arguments.h"
+#include "bindings/model.h"
+
+namespace dyc::py {
+
+namespace {
+
+struct PyTrainer {
+  PyObject_HEAD std::unique_ptr<Trainer> trainer;
+};
+
+constexpr size_t kMaxNumbers = 4;
+
+// One class. `legacy` are the names that DyNet before 2.1 gave to the same arguments.
+struct Kind {
+  const char* name;
+  const char* doc;
+  size_t n;
+  const char* names[kMaxNumbers];
+  const char* legacy[kMaxNumbers];
+  float defaults[kMaxNumbers];
+  std::unique_ptr<Trainer> (*make)(std::shared_ptr<Collection>, const float*);
+};
+
+template <class T, size_t... I>
+std::unique_ptr<Trainer> make_with(std::shared_ptr<Collection> m, const float* v, std::index_sequence<I...>) {
+  return std::make_unique<T>(std::move(m), v[I]...);
+}
+template <class T, size_t N>
+std::unique_ptr<Trainer> make(std::shared_ptr<Collection> m, const float* v) {
+  return make_with<T>(std::move(m), v, std::make_index_sequence<N>());
+}
+
+const Kind kinds[] = {
+    {"SimpleSGDTrainer",
+     "SimpleSGDTrainer(m, learning_rate=0.1): x -= lr g.",
+     1,
+     {"learning_rate"},
+     {"e0"},
+     {0.1f},
+     make<SimpleSgdTrainer, 1>},
+    {"CyclicalSGDTrainer",
+     "CyclicalSGDTrainer(m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000, gamma=1.0): SGD "
+     "whose "
+     "learning rate goes up and down.",
+     4,
+     {"learning_rate_min", "learning_rate_max", "step_size", "gamma"},
+     {"e0_min", "e0_max"},
+     {0.01f, 0.1f, 2000.f, 1.f},
+     make<CyclicalSgdTrainer, 4>},
+    {"MomentumSGDTrainer",
+     "MomentumSGDTrainer(m, learning_rate=0.01, mom=0.9): SGD with momentum.",
+     2,
+     {"learning_rate", "mom"},
+     {"e0"},
+     {0.01f, 0.9f},
+     make<MomentumSgdTrainer, 2>},
+    {"AdagradTrainer",
+     "AdagradTrainer(m, learning_rate=0.1, eps=1e-20): Duchi et al., 2011.",
+     2,
+     {"learning_rate", "eps"},
+     {"e0"},
+     {0.1f, 1e-20f},
+     make<AdagradTrainer, 2>},
+    {"AdadeltaTrainer",
+     "AdadeltaTrainer(m, eps=1e-6, rho=0.95): Zeiler, 2012.",
+     2,
+     {"eps", "rho"},
+     {},
+     {1e-6f, 0.95f},
+     make<AdadeltaTrainer, 2>},
+    {"RMSPropTrainer",
+     "RMSPropTrainer(m, learning_rate=0.001, eps=1e-8, rho=0.9): Tieleman and Hinton, 2012.",
+     3,
+     {"learning_rate", "eps", "rho"},
+     {"e0"},
+     {0.001f, 1e-8f, 0.9f},
+     make<RmsPropTrainer, 3>},
+    {"AdamTrainer",
+     "AdamTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Kingma and Ba, 2015.",
+     4,
+     {"alpha", "beta_1", "beta_2", "eps"},
+     {"e0"},
+     {0.001f, 0.9f, 0.999f, 1e-8f},
+     make<AdamTrainer, 4>},
+    {"AmsgradTrainer",
+     "AmsgradTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Reddi et al., 2018.",
+     4,
+     {"alpha", "beta_1", "beta_2", "eps"},
+     {},
+     {0.001f, 0.9f, 0.999f, 1e-8f},
+     make<AmsgradTrainer, 4>},
+};
+constexpr size_t kKinds = std::size(kinds);
+
+PyTypeObject trainer_type = blank_type();  // the abstract base
+PyTypeObject types[kKinds];
+std::string full_names[kKinds];  // of the types, which keep a pointer
+
+// The table row of a class or of a Python subclass of it; null for Trainer itself.
+const Kind* kind_of(PyTypeObject* type) {
+  for (; type; type = type->tp_base)
+    for (size_t i = 0; i < kKinds; ++i)
+      if (type == &types[i]) return &kinds[i];
+  return nullptr;
+}
+
+// ---------------------------------------------------------------------------------- construction
+
+// On stderr, once per process for each line.
+void notice(bool& told, const std::string& line) {
+  if (told) return;
+  told = true;
+  std::cerr << "[dynet_compat] " << line << std::endl;
+}
+
+// True if `key` is an argument of older versions: it has been stored in *value or said to be ignored.
+bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** values) {
+  static bool told_renamed = false, told_decay = false;
+  if (std::strcmp(key, "edecay") == 0) {
+    as_float(given, kind.name, key);
+    notice(told_decay, text(kind.name, "(): edecay has no effect; set trainer.learning_rate instead"));
+    return true;
+  }
+  for (size_t i = 0; i < kind.n; ++i) {
+    if (!kind.legacy[i] || std::strcmp(kind.legacy[i], key) != 0 || values[i]) continue;
+    notice(told_renamed, text(kind.name, "(): ", key, " is an old name of ", kind.names[i]));
+    values[i] = given;
+    return true;
+  }
+  return false;
+}
+
+// Arguments (m, numbers ..) by position or name. More numbers than the class has are a TypeError.
+std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwargs) {
+  PyObject* m = nullptr;
+  PyObject* values[kMaxNumbers] = {};
+  const Py_ssize_t n = PyTuple_GET_SIZE(args);
+  if (n > static_cast<Py_ssize_t>(kind.n + 1))
+    throw TypeError(text(kind.name, "(): expected at most ", kind.n + 1, " arguments, got ", n));
+  if (n > 0) m = PyTuple_GET_ITEM(args, 0);
+  for (Py_ssize_t i = 1; i < n; ++i) values[i - 1] = PyTuple_GET_ITEM(args, i);
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (kwargs && PyDict_Next(kwargs, &position, &key, &value)) {
+    const char* given = PyUnicode_AsUTF8(key);
+    if (!given) throw PythonError();
+    PyObject** target = std::strcmp(given, "m") == 0 ? &m : nullptr;
+    for (size_t i = 0; i < kind.n; ++i)
+      if (std::strcmp(given, kind.names[i]) == 0) target = &values[i];
+    if (!target && take_legacy(kind, given, value, values)) continue;
+    if (!target) throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'"));
+    if (*target) throw TypeError(text(kind.name, "(): got argument '", given, "' twice"));
+    *target = value;
+  }
+  if (!m) throw TypeError(text(kind.name, "(): argument 'm' is missing"));
+  float numbers[kMaxNumbers];
+  for (size_t i = 0; i < kind.n; ++i)
+    numbers[i] = values[i] ? as_float(values[i], kind.name, kind.names[i]) : kind.defaults[i];
+  return kind.make(as_collection(m, kind.name, "m"), numbers);
+}
+
+// A subclass may leave out the __init__ of its base (DyNet builds the trainer before any __init__ runs),
+// or have one with other arguments, which then calls init() below.
+PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  const Kind* kind = kind_of(type);
+  if (!kind) {
+    PyErr_SetString(PyExc_TypeError, "Trainer(): is the base of all trainers; use one of them");
+    return nullptr;
+  }
+  auto* self = reinterpret_cast<PyTrainer*>(type->tp_alloc(type, 0));
+  if (!self) return nullptr;
+  new (&self->trainer) std::unique_ptr<Trainer>();
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+    try {
+      self->trainer = build(*kind, args, kwargs);
+    } catch (...) {
+      PyErr_Clear();
+    }
+  }
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int init(PyObject* self, PyObject* args, PyObject* kwargs) {
+  try {
+    reinterpret_cast<PyTrainer*>(self)->trainer = build(*kind_of(Py_TYPE(self)), args, kwargs);
+    return 0;
+  } catch (...) {
+    set_error();
+    return -1;
+  }
+}
+
+void dealloc(PyObject* self) {
+  reinterpret_cast<PyTrainer*>(self)->trainer.~unique_ptr();
+  Py_TYPE(self)->tp_free(self);
+}
+
+// --------------------------------------------------------------------------------------- methods
+
+Trainer& trainer_of(PyObject* self) {
+  Trainer* t = reinterpret_cast<PyTrainer*>(self)->trainer.get();
+  if (!t) throw RuntimeError(text(Py_TYPE(self)->tp_name, ": __init__() of the trainer was not called"));
+  return *t;
+}
+
+PyObject* update(PyObject* self, PyObject*) {
+  return guarded([&] {
+    engine();  // waits for a thread that computes
+    trainer_of(self).update();
+    return none();
+  });
+}
+
+PyObject* update_subset(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"updated_params", "updated_lookups"};
+  return guarded([&] {
+    parse("update_subset", names, 2, args, n, kwnames);
+    trainer_of(self);
+    return none();
+  });
+}
+
+PyObject* update_epoch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"r"};
+  static bool told = false;
+  return guarded([&] {
+    parse("update_epoch", names, 0, args, n, kwnames).number(0, 1.f);
+    trainer_of(self);
+    notice(told, "Trainer.update_epoch() has no effect; set trainer.learning_rate instead");
+    return none();
+  });
+}
+
+PyObject* restart(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"learning_rate"};
+  return guarded([&] {
+    const auto a = parse("restart", names, 0, args, n, kwnames);
+    if (a.has(0)) trainer_of(self).restart(a.number(0, 0.f));
+    else trainer_of(self).restart();
+    return none();
+  });
+}
+
+PyObject* status(PyObject* self, PyObject*) {
+  return guarded([&] {
+    std::cerr << trainer_of(self).take_status() << std::flush;
+    return none();
+  });
+}
+
+PyObject* set_sparse_updates(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"su"};
+  return guarded([&] {
+    trainer_of(self).set_sparse_updates(
+        parse("set_sparse_updates", names, 1, args, n, kwnames).truth(0, true));
+    return none();
+  });
+}
+
+PyObject* set_clip_threshold(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"thr"};
+  return guarded([&] {
+    trainer_of(self).set_clip_threshold(
+        parse("set_clip_threshold", names, 1, args, n, kwnames).number(0, 0.f));
+    return none();
+  });
+}
+
+PyObject* get_clip_threshold(PyObject* self, PyObject*) {
+  return guarded([&] { return PyFloat_FromDouble(trainer_of(self).clip_threshold()); });
+}
+
+PyObject* set_learning_rate(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"value"};
+  return guarded([&] {
+    trainer_of(self).set_learning_rate(parse("set_learning_rate", names, 1, args, n, kwnames).number(0, 0.f));
+    return none();
+  });
+}
+
+PyObject* whoami(PyObject* self, PyObject*) {
+  return guarded([&] { return PyUnicode_FromString(trainer_of(self).name()); });
+}
+
+PyObject* learning_rate(PyObject* self, void*) {
+  return guarded([&] { return PyFloat_FromDouble(trainer_of(self).learning_rate()); });
+}
+
+int assign_learning_rate(PyObject* self, PyObject* value, void*) {
+  try {
+    if (!value) throw TypeError("learning_rate: cannot be deleted");
+    trainer_of(self).set_learning_rate(as_float(value, "learning_rate", "the value"));
+    return 0;
+  } catch (...) {
+    set_error();
+    return -1;
+  }
+}
+
+PyMethodDef methods[] = {
+    plain_method("update", update, "Changes the parameters by their gradients, which are then cleared."),
+    fast_method("update_subset", update_subset, "update_subset(updated_params, updated_lookups): no effect."),
+    fast_method("update_epoch", update_epoch, "update_epoch(r=1.0): no effect."),
+    fast_method("restart", restart, "restart(learning_rate=None): forgets momentum and accumulators."),
+    plain_method("status", status, "Prints learning rate, clips and updates since the last call, on stderr."),
+    fast_method("set_sparse_updates", set_sparse_updates,
+                "set_sparse_updates(su): False updates rows of tables that have no gradient, too."),
+    fast_method("set_clip_threshold", set_clip_threshold,
+                "set_clip_threshold(thr): 0 or less turns clipping off."),
+    plain_method("get_clip_threshold", get_clip_threshold, "Largest norm of all gradients; 0: no clipping."),
+    fast_method("set_learning_rate", set_learning_rate,
+                "set_learning_rate(value): as assigning learning_rate."),
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMethodDef kind_methods[] = {plain_method("whoami", whoami, "The name of the class in DyNet."),
+                              {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef properties[] = {
+    {"learning_rate", learning_rate, assign_learning_rate, "The learning rate.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc, PyMethodDef* with) {
+  type.tp_name = name;
+  type.tp_doc = doc;
+  type.tp_basicsize = sizeof(PyTrainer);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  type.tp_methods = with;
+  type.tp_new = new_trainer;
+  type.tp_init = init;
+  type.tp_dealloc = dealloc;
+  if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
+    throw pybind11::error_already_set();
+}
+
+}  // namespace
+
+void add_trainer_types(PyObject* module) {
+  trainer_type.tp_getset = properties;
+  ready(module, trainer_type, "_dynet.Trainer", "Base of all trainers.", methods);
+  for (size_t i = 0; i < kKinds; ++i) {
+    types[i] = blank_type();
+    types[i].tp_base = &trainer_type;
+    full_names[i] = std::string("_dynet.") + kinds[i].name;
+    ready(module, types[i], full_names[i].c_str(), kinds[i].doc, kind_methods);
+  }
+}
+
+}  // namespace dyc::py

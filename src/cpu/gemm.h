@@ -1,0 +1,52 @@
+// Matrix products over columns that lie anywhere: the column of each operand is found through a stride or an
+// index.
+//
+// All matrices are column-major float. Every element of a result is one sequence of additions that depends
+// only on the length of the sum: never on the number of columns, the ranges a caller splits the work into, or
+// the tile an element falls into. So a column computed alone has the bits it has in a batch, and threads do
+// not change results.
+#pragma once
+#include <stdint.h>
+
+namespace dyc {
+
+// Column j starts at base + (index ? index[j] : j * stride).
+struct Cols {
+  float* base;
+  int64_t stride;
+  const int64_t* index;
+};
+struct ConstCols {
+  const float* base;
+  int64_t stride;
+  const int64_t* index;
+};
+
+struct Range {
+  int64_t begin, end;
+};
+
+// One set of kernels per instruction set. Ranges select what is computed; pointers are those of the whole
+// operands.
+struct GemmKernels {
+  // Forward. y_j = W x_j, or y_j += W x_j.  W {m,k}, x_j {k} -> y_j {m}; rows in [0,m), cols of x and y.
+  // The columns y_j are distinct.
+  void (*nn)(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, Cols y,
+             bool accumulate);
+
+  // Gradient of the inputs. dx_j += W^T dy_j.  W {m,k}, dy_j {m} -> dx_j {k}; ks in [0,k).
+  // Columns dx_j may repeat: they are added in order of j.
+  void (*tn)(Range ks, Range cols, int64_t m, const float* w, int64_t ld, ConstCols dy, Cols dx);
+
+  // Gradient of the weights. dW += sum_j dy_j x_j^T.  dy_j {m}, x_j {k} -> dW {m,k}; rows in [0,m), ks in
+  // [0,k).
+  void (*nt)(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld);
+
+  int lanes;  // floats in a vector: ranges of rows split best at multiples of 4 * lanes
+};
+
+const GemmKernels& gemm_kernels_baseline();
+const GemmKernels& gemm_kernels_avx2();    // x86 only
+const GemmKernels& gemm_kernels_avx512();  // x86 only
+
+}  // namespace dyc

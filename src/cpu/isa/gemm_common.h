@@ -1,0 +1,72 @@
+// What the three products share: column addresses, tile sizes, scratch memory, dispatch on tile sizes.
+#pragma once
+#include <stdlib.h>
+
+#include <new>
+
+#include "cpu/gemm.h"
+#include "cpu/simd.h"
+
+#define DYC_TILE static __attribute__((noinline)) void
+// Tiles live in registers only if every loop over them disappears.
+#define DYC_UNROLL _Pragma("GCC unroll 16")
+
+namespace dyc::DYC_ISA {
+
+DYC_INLINE float* col(const Cols& c, int64_t j) { return c.base + (c.index ? c.index[j] : j * c.stride); }
+DYC_INLINE const float* col(const ConstCols& c, int64_t j) {
+  return c.base + (c.index ? c.index[j] : j * c.stride);
+}
+
+DYC_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+DYC_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Registers: 32 in AVX-512 and aarch64, 16 otherwise.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr bool kManyRegisters = true;
+#else
+inline constexpr bool kManyRegisters = false;
+#endif
+
+// The tile of the packed loops: kPanel vectors of rows by kTileCols columns.
+inline constexpr int kPanel = kManyRegisters ? 4 : 2;
+inline constexpr int kTileCols = 6;
+inline constexpr int kPanelRows = kPanel * kLanes;
+
+// A block of memory per thread and use that only grows.
+class Scratch {
+ public:
+  ~Scratch() { free(data_); }
+  float* get(int64_t floats) {
+    if (floats > size_) grow(floats);
+    return data_;
+  }
+
+ private:
+  __attribute__((noinline)) void grow(int64_t floats) {
+    free(data_);
+    size_ = (floats + 1023) / 1024 * 1024;
+    data_ = static_cast<float*>(aligned_alloc(64, static_cast<size_t>(size_) * sizeof(float)));
+    if (!data_) {
+      size_ = 0;
+      throw std::bad_alloc();
+    }
+  }
+  float* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+template <int N> struct Int {
+  static constexpr int value = N;
+};
+// f(Int<n>) for 1 <= n <= Max
+template <int Max, class F> DYC_INLINE void with_constant(int64_t n, F f) {
+  if constexpr (Max == 1) {
+    f(Int<1>{});
+  } else {
+    if (n == Max) return f(Int<Max>{});
+    with_constant<Max - 1>(n, f);
+  }
+}
+
+}  // namespace dyc::DYC_ISA

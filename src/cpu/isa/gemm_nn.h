@@ -1,0 +1,218 @@
+// y_j (+)= W x_j. One chain of additions per element, in order of k: tiles differ in shape, not in results.
+#pragma once
+#include "cpu/isa/gemm_common.h"
+
+namespace dyc::DYC_ISA {
+
+// The most vectors of rows for a tile of `cols` columns: as many independent chains as fit the registers.
+template <int Cols>
+inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
+                                              : (Cols == 1   ? 8
+                                                 : Cols <= 3 ? 4
+                                                 : Cols == 4 ? 3
+                                                             : 2);
+
+// W is copied to panels if it is large and read many times, or if short runs of rows are slow: all over the
+// memory, or in columns that lie so that the runs all fall into the same few cache lines.
+DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
+  const int64_t size = rows * k;
+  if (!kManyRegisters && (size > 512 * 1024 || (ld % 1024 == 0 && cols >= 24))) return true;
+  return size > 96 * 1024 && cols >= 64;
+}
+// Columns and rows of W per pass: both should stay in the second-level cache.
+inline constexpr int64_t kNnCacheFloats = 64 * 1024;
+DYC_INLINE int64_t nn_pass_cols(int64_t k) {
+  const int64_t fit = kNnCacheFloats / k / kTileCols * kTileCols;
+  return fit < 16 * kTileCols ? 16 * kTileCols : fit;
+}
+DYC_INLINE int64_t nn_pass_rows(int64_t k) {
+  const int64_t fit = min_of(512, kNnCacheFloats / k) / kPanelRows * kPanelRows;
+  return fit < 64 ? 64 : fit;
+}
+
+template <int R, int C, bool kTail>
+DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, float* const* ys, int last,
+                 bool accumulate) {
+  V acc[R][C];
+  const float* x[C];
+  DYC_UNROLL for (int c = 0; c < C; c++) {
+    x[c] = xs[c];
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      const float* y = ys[c] + r * kLanes;
+      acc[r][c] = !accumulate ? V{} : kTail && r == R - 1 ? load_n(y, last) : load<V>(y);
+    }
+  }
+  for (int64_t i = 0; i < k; i++, w += ld) {
+    // With few registers only the shorter side of the tile is held, the longer one passes through one more.
+    if constexpr (R > C && !kManyRegisters) {
+      V b[C];
+      DYC_UNROLL for (int c = 0; c < C; c++) b[c] = splat<V>(x[c][i]);
+      DYC_UNROLL for (int r = 0; r < R; r++) {
+        const V a = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
+        DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(a, b[c], acc[r][c]);
+      }
+    } else {
+      V a[R];
+      DYC_UNROLL for (int r = 0; r < R; r++) {
+        a[r] = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
+      }
+      DYC_UNROLL for (int c = 0; c < C; c++) {
+        const V b = splat<V>(x[c][i]);
+        DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
+      }
+    }
+  }
+  DYC_UNROLL for (int c = 0; c < C; c++) {
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      float* y = ys[c] + r * kLanes;
+      if (kTail && r == R - 1) store_n(y, acc[r][c], last);
+      else store(y, acc[r][c]);
+    }
+  }
+}
+
+struct NnArgs {
+  int64_t k;
+  const float* w;
+  int64_t ld;
+  ConstCols x;
+  Cols y;
+  bool accumulate;
+};
+
+// Columns [j, j + C) of rows [begin, end); w points at row `begin`.
+template <int C>
+DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j) {
+  const float* xs[C];
+  float* ys[C];
+  for (int c = 0; c < C; c++) xs[c] = col(a.x, j + c), ys[c] = col(a.y, j + c) + rows.begin;
+  constexpr int kMost = kNnRows<C>;
+  for (int64_t r = rows.begin; r < rows.end; r += kMost * kLanes) {
+    const int64_t left = min_of(rows.end - r, kMost * kLanes), vectors = ceil_div(left, kLanes);
+    const int last = static_cast<int>(left - (vectors - 1) * kLanes);
+    with_constant<kMost>(vectors, [&](auto v) {
+      constexpr int R = decltype(v)::value;
+      if (last == kLanes) nn_tile<R, C, false>(a.k, w, ld, xs, ys, last, a.accumulate);
+      else nn_tile<R, C, true>(a.k, w, ld, xs, ys, last, a.accumulate);
+    });
+    w += left;
+    for (int c = 0; c < C; c++) ys[c] += left;
+  }
+}
+
+DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows, Range cols) {
+  const int64_t tiles = ceil_div(cols.end - cols.begin, kTileCols);
+  int64_t j = cols.begin;
+  for (int64_t t = tiles; t > 0; t--) {  // even sizes: 8 columns are 4 + 4, not 6 + 2
+    const int64_t width = ceil_div(cols.end - j, t);
+    with_constant<kTileCols>(width, [&](auto c) { nn_columns<decltype(c)::value>(a, w, ld, rows, j); });
+    j += width;
+  }
+}
+
+// For few columns W is read once and its streaming is all that counts: kStreamK whole columns of W at a time,
+// the results waiting in the first-level cache. Each element has the same chain as in a tile.
+template <int Cols>
+inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
+inline constexpr int kStreamCols = 2;
+
+template <int K, int C>
+DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* const* xs, float* const* ys,
+                         bool zero) {
+  V b[K][C];
+  float* y[C];
+  DYC_UNROLL for (int c = 0; c < C; c++) {
+    y[c] = ys[c];
+    DYC_UNROLL for (int q = 0; q < K; q++) b[q][c] = splat<V>(xs[c][q]);
+  }
+  const auto step = [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+    V acc[C];
+    DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = zero ? V{} : get(y[c] + r);
+    DYC_UNROLL for (int q = 0; q < K; q++) {
+      const V a = get(w + q * ld + r);
+      DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = vfma(a, b[q][c], acc[c]);
+    }
+    DYC_UNROLL for (int c = 0; c < C; c++) put(y[c] + r, acc[c]);
+  };
+  int64_t r = 0;
+  for (; r + kLanes <= rows; r += kLanes) {
+    step(
+        r, [](const float* p) __attribute__((always_inline)) { return load<V>(p); },
+        [](float* p, V v) __attribute__((always_inline)) { store(p, v); });
+  }
+  if (r < rows) {
+    const int last = static_cast<int>(rows - r);
+    step(
+        r, [last](const float* p) __attribute__((always_inline)) { return load_n(p, last); },
+        [last](float* p, V v) __attribute__((always_inline)) { store_n(p, v, last); });
+  }
+}
+
+template <int C> DYC_INLINE void nn_stream(const NnArgs& a, Range rows, int64_t j) {
+  const float* xs[C];
+  float* ys[C];
+  for (int c = 0; c < C; c++) xs[c] = col(a.x, j + c), ys[c] = col(a.y, j + c) + rows.begin;
+  constexpr int kMost = kStreamK<C>;
+  for (int64_t k = 0; k < a.k; k += kMost) {
+    with_constant<kMost>(min_of(kMost, a.k - k), [&](auto count) {
+      nn_stream_block<decltype(count)::value, C>(rows.end - rows.begin, a.w + rows.begin + k * a.ld, a.ld, xs,
+                                                 ys, k == 0 && !a.accumulate);
+    });
+    for (int c = 0; c < C; c++) xs[c] += kMost;
+  }
+}
+
+// W[0..rows) -> packed[panel][k][kPanelRows], zeros below the last row. Runs down the columns: long runs of
+// memory.
+static void nn_pack(const float* w, int64_t ld, int64_t rows, int64_t k, float* packed) {
+  for (int64_t i = 0; i < k; i++, w += ld, packed += kPanelRows) {
+    float* to = packed;
+    int64_t r = 0;
+    for (; r + kPanelRows <= rows; r += kPanelRows, to += k * kPanelRows) {
+      DYC_UNROLL for (int v = 0; v < kPanel; v++) store(to + v * kLanes, load<V>(w + r + v * kLanes));
+    }
+    for (int v = 0; r < rows && v < kPanel; v++) {
+      const int64_t left = rows - r - v * kLanes;
+      const int lanes = static_cast<int>(left < 0 ? 0 : min_of(left, kLanes));
+      store(to + v * kLanes, load_n(w + r + v * kLanes, lanes));
+    }
+  }
+}
+
+static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, Cols y,
+                    bool accumulate) {
+  const NnArgs args{k, w, ld, x, y, accumulate};
+  const int64_t width = cols.end - cols.begin;
+  if (width <= 0 || rows.end <= rows.begin) return;
+  if (k <= 0) {  // an empty sum; one pass of a tile writes it
+    nn_tiles(args, w, ld, rows, cols);
+    return;
+  }
+  if (width <= kStreamCols) {
+    with_constant<kStreamCols>(width, [&](auto c) { nn_stream<decltype(c)::value>(args, rows, cols.begin); });
+    return;
+  }
+  const int64_t pass_rows = nn_pass_rows(k);
+  if (!nn_packs(rows.end - rows.begin, width, k, ld)) {
+    for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
+      nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
+    }
+    return;
+  }
+  static thread_local Scratch scratch;
+  const int64_t pass_cols = nn_pass_cols(k);
+  float* packed = scratch.get(pass_rows * k);
+  for (int64_t j = cols.begin; j < cols.end; j += pass_cols) {
+    const Range pass{j, min_of(cols.end, j + pass_cols)};
+    for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
+      const int64_t height = min_of(pass_rows, rows.end - r);
+      nn_pack(w + r, ld, height, k, packed);
+      for (int64_t p = 0; p < height; p += kPanelRows) {
+        const Range panel{r + p, r + min_of(height, p + kPanelRows)};
+        nn_tiles(args, packed + p * k, kPanelRows, panel, pass);
+      }
+    }
+  }
+}
+
+}  // namespace dyc::DYC_ISA

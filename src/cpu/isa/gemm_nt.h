@@ -1,0 +1,200 @@
+// dW += sum_j dy_j x_j^T. One chain in order of j per block of kNtBlock columns, blocks added in order.
+#pragma once
+#include "cpu/isa/gemm_common.h"
+
+namespace dyc::DYC_ISA {
+
+inline constexpr int64_t kNtBlock = 256;
+// Up to so many columns, dW is streamed; it is all that takes time.
+inline constexpr int kNtStreamCols = 8;
+
+// Copying the operands pays from a few columns on, unless they are small enough to stay in the cache.
+DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
+  return n > kNtBlock || (n >= 16 && rows + ks > 256);
+}
+
+// Column j of the operands of a tile: packed (dy[j][kPanelRows], x[j][kTileCols]) or where they lie.
+struct Packed {
+  const float* dy;
+  const float* x;
+  DYC_INLINE const float* dy_at(int64_t j) const { return dy + j * kPanelRows; }
+  DYC_INLINE const float* x_at(int64_t j) const { return x + j * kTileCols; }
+};
+struct Direct {
+  const float* const* dys;
+  const float* const* xs;
+  int64_t row, k;
+  DYC_INLINE const float* dy_at(int64_t j) const { return dys[j] + row; }
+  DYC_INLINE const float* x_at(int64_t j) const { return xs[j] + k; }
+};
+
+template <int R, int C, bool kTail, class Source>
+DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int last) {
+  const Source source = source_ref;
+  V acc[R][C];
+  DYC_UNROLL for (int c = 0; c < C; c++) { DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{}; }
+  for (int64_t j = 0; j < n; j++) {
+    const float* dy = source.dy_at(j);
+    const float* x = source.x_at(j);
+    V a[R];
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      a[r] = kTail && r == R - 1 ? load_n(dy + r * kLanes, last) : load<V>(dy + r * kLanes);
+    }
+    DYC_UNROLL for (int c = 0; c < C; c++) {
+      const V b = splat<V>(x[c]);
+      DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
+    }
+  }
+  DYC_UNROLL for (int c = 0; c < C; c++) {
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      float* p = dw + c * ld + r * kLanes;
+      if (kTail && r == R - 1) store_n(p, load_n(p, last) + acc[r][c], last);
+      else store(p, load<V>(p) + acc[r][c]);
+    }
+  }
+}
+
+// Rows [0, height) of a panel and columns [0, width) of a tile; dw points at its corner.
+template <class Source>
+DYC_INLINE void nt_dispatch(int64_t n, const Source& source, float* dw, int64_t ld, int64_t height,
+                            int64_t width) {
+  const int64_t vectors = ceil_div(height, kLanes);
+  const int last = static_cast<int>(height - (vectors - 1) * kLanes);
+  with_constant<kPanel>(vectors, [&](auto r) {
+    with_constant<kTileCols>(width, [&](auto c) {
+      constexpr int R = decltype(r)::value, C = decltype(c)::value;
+      if (last == kLanes) nt_tile<R, C, false>(n, source, dw, ld, last);
+      else nt_tile<R, C, true>(n, source, dw, ld, last);
+    });
+  });
+}
+
+struct NtArgs {
+  Range rows, ks;
+  ConstCols dy, x;
+  float* dw;
+  int64_t ld;
+};
+
+// K whole columns of dW at a time, from top to bottom.
+template <int N>
+inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
+                                                 : (N <= 2   ? 4
+                                                    : N <= 4 ? 2
+                                                             : 1);
+
+template <int N, int K>
+DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* const* xs, int64_t k, float* dw,
+                         int64_t ld) {
+  const float* dy[N];
+  V b[N][K];
+  DYC_UNROLL for (int j = 0; j < N; j++) {
+    dy[j] = dys[j];
+    DYC_UNROLL for (int c = 0; c < K; c++) b[j][c] = splat<V>(xs[j][k + c]);
+  }
+  const auto step = [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+    V a[N];
+    DYC_UNROLL for (int j = 0; j < N; j++) a[j] = get(dy[j] + r);
+    DYC_UNROLL for (int c = 0; c < K; c++) {
+      V acc = V{};
+      DYC_UNROLL for (int j = 0; j < N; j++) acc = vfma(a[j], b[j][c], acc);
+      float* p = dw + c * ld + r;
+      put(p, get(p) + acc);
+    }
+  };
+  int64_t r = 0;
+  for (; r + kLanes <= rows; r += kLanes) {
+    step(
+        r, [](const float* p) __attribute__((always_inline)) { return load<V>(p); },
+        [](float* p, V v) __attribute__((always_inline)) { store(p, v); });
+  }
+  if (r < rows) {
+    const int last = static_cast<int>(rows - r);
+    step(
+        r, [last](const float* p) __attribute__((always_inline)) { return load_n(p, last); },
+        [last](float* p, V v) __attribute__((always_inline)) { store_n(p, v, last); });
+  }
+}
+
+template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
+  const float* dys[N];
+  const float* xs[N];
+  for (int j = 0; j < N; j++) dys[j] = col(a.dy, j) + a.rows.begin, xs[j] = col(a.x, j);
+  constexpr int kMost = kNtStreamK<N>;
+  for (int64_t k = a.ks.begin; k < a.ks.end; k += kMost) {
+    with_constant<kMost>(min_of(kMost, a.ks.end - k), [&](auto count) {
+      nt_stream_block<N, decltype(count)::value>(a.rows.end - a.rows.begin, dys, xs, k,
+                                                 a.dw + k * a.ld + a.rows.begin, a.ld);
+    });
+  }
+}
+
+static void nt_direct(const NtArgs& a, int64_t n) {
+  const float* dys[kNtBlock];
+  const float* xs[kNtBlock];
+  for (int64_t j = 0; j < n; j++) dys[j] = col(a.dy, j), xs[j] = col(a.x, j);
+  for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
+    for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
+      const Direct source{dys, xs, r, k};
+      nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, min_of(kPanelRows, a.rows.end - r),
+                  min_of(kTileCols, a.ks.end - k));
+    }
+  }
+}
+
+// Columns [begin, end) of x -> packed[tile][j][kTileCols]. The last tile is not padded: its reader is as
+// narrow.
+static void nt_pack_x(const NtArgs& a, Range js, float* packed) {
+  const int64_t n = js.end - js.begin, width = a.ks.end - a.ks.begin;
+  for (int64_t j = js.begin; j < js.end; j++) {
+    const float* x = col(a.x, j) + a.ks.begin;
+    float* to = packed + (j - js.begin) * kTileCols;
+    int64_t k = 0;
+    for (; k + kTileCols <= width; k += kTileCols, to += n * kTileCols) {
+      DYC_UNROLL for (int c = 0; c < kTileCols; c++) to[c] = x[k + c];
+    }
+    for (int64_t c = 0; k < width; k++, c++) to[c] = x[k];
+  }
+}
+static void nt_pack_dy(const NtArgs& a, Range js, int64_t row, int64_t height, float* packed) {
+  const int vectors = static_cast<int>(ceil_div(height, kLanes));
+  const int last = static_cast<int>(height - (vectors - 1) * kLanes);
+  for (int64_t j = js.begin; j < js.end; j++, packed += kPanelRows) {
+    const float* dy = col(a.dy, j) + row;
+    for (int v = 0; v + 1 < vectors; v++) store(packed + v * kLanes, load<V>(dy + v * kLanes));
+    store(packed + (vectors - 1) * kLanes, load_n(dy + (vectors - 1) * kLanes, last));
+  }
+}
+
+static void nt_packed(const NtArgs& a, Range js) {
+  const int64_t n = js.end - js.begin, tiles = ceil_div(a.ks.end - a.ks.begin, kTileCols);
+  static thread_local Scratch scratch;
+  float* dy = scratch.get(kNtBlock * (kPanelRows + tiles * kTileCols));
+  float* x = dy + kNtBlock * kPanelRows;
+  nt_pack_x(a, js, x);
+  for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
+    const int64_t height = min_of(kPanelRows, a.rows.end - r);
+    nt_pack_dy(a, js, r, height, dy);
+    for (int64_t t = 0; t < tiles; t++) {
+      const int64_t k = a.ks.begin + t * kTileCols;
+      const Packed source{dy, x + t * n * kTileCols};
+      nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, height, min_of(kTileCols, a.ks.end - k));
+    }
+  }
+}
+
+static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld) {
+  const NtArgs args{rows, ks, dy, x, dw, ld};
+  if (rows.begin >= rows.end || ks.begin >= ks.end || n <= 0) return;
+  if (n <= kNtStreamCols) {
+    with_constant<kNtStreamCols>(n, [&](auto count) { nt_stream<decltype(count)::value>(args); });
+    return;
+  }
+  if (!nt_packs(rows.end - rows.begin, ks.end - ks.begin, n)) {
+    nt_direct(args, n);
+    return;
+  }
+  for (int64_t j = 0; j < n; j += kNtBlock) nt_packed(args, {j, min_of(n, j + kNtBlock)});
+}
+
+}  // namespace dyc::DYC_ISA

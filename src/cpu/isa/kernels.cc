@@ -1,0 +1,58 @@
+// The kernel table of one instruction set, generated from the op table.
+#include "cpu/isa/map.h"
+
+#include "cpu/kernel_table.h"
+
+namespace dyc::DYC_ISA {
+
+struct Isa {
+  using V = DYC_ISA::V;
+  static constexpr int lanes = kLanes;
+};
+
+namespace {
+
+template <class Op>
+constexpr OpKernels make_kernels() {
+  OpKernels k;
+  constexpr Form form = Op::meta.form;
+  if constexpr (form == Form::unary) {
+    k.map1 = &map1<Op>;
+    k.map1_back = &map1_back<Op>;
+  } else if constexpr (form == Form::binary) {
+    k.map2 = &map2<Op>;
+    k.map2_back = &map2_back<Op>;
+    k.forward = &broadcast_forward<Op, Isa>;
+    k.backward = &broadcast_backward<Op, Isa>;
+  } else if constexpr (form == Form::member) {
+    k.forward = &Op::template forward<Isa>;
+    if constexpr (requires(const Member& m, float* const* dx) { Op::template backward_all<Isa>(m, dx); })
+      k.backward_all = &Op::template backward_all<Isa>;
+    if constexpr (requires(const Member& m) { Op::template backward<Isa>(m, 0u); })
+      k.backward = &Op::template backward<Isa>;
+  }
+  return k;
+}
+
+template <class... Ops>
+constexpr KernelTable make_table(OpList<Ops...>, const GemmKernels* gemm, const char* isa) {
+  return {isa, {make_kernels<Ops>()...}, gemm};
+}
+
+}  // namespace
+}  // namespace dyc::DYC_ISA
+
+#define DYC_PASTE2(a, b) a##b
+#define DYC_PASTE(a, b) DYC_PASTE2(a, b)
+#define DYC_TEXT2(a) #a
+#define DYC_TEXT(a) DYC_TEXT2(a)
+
+namespace dyc {
+
+const KernelTable& DYC_PASTE(kernels_, DYC_ISA)() {
+  static const KernelTable table =
+      DYC_ISA::make_table(AllOps{}, &DYC_PASTE(gemm_kernels_, DYC_ISA)(), DYC_TEXT(DYC_ISA));
+  return table;
+}
+
+}  // namespace dyc

@@ -1,0 +1,38 @@
+// The CPU kernels of every op for one instruction set, and the choice among the sets at run time.
+#pragma once
+#include <cstddef>
+
+#include "cpu/gemm.h"
+#include "ops/table.h"
+
+namespace dyc {
+
+// Kernels of one row of the op table; null where the form has none.
+struct OpKernels {
+  // unary rows, flat
+  void (*map1)(const float* x, float* y, size_t n, const float* attrs) = nullptr;
+  void (*map1_back)(const float* x, const float* y, const float* dy, float* dx, size_t n, const float* attrs) = nullptr;
+  // binary rows on operands of equal extents, flat; dx or dy may be null
+  void (*map2)(const float* x, const float* y, float* z, size_t n, const float* attrs) = nullptr;
+  void (*map2_back)(const float* x, const float* y, const float* z, const float* dz, float* dx, float* dy, size_t n,
+                    const float* attrs) = nullptr;
+  // one node: member rows, and binary rows that broadcast
+  void (*forward)(const Member& m) = nullptr;
+  void (*backward)(const Member& m, uint32_t arg) = nullptr;
+  void (*backward_all)(const Member& m, float* const* dx) = nullptr;
+};
+
+struct KernelTable {
+  const char* isa;
+  OpKernels ops[kOps];
+  const GemmKernels* gemm;
+};
+
+const KernelTable& kernels_baseline();
+const KernelTable& kernels_avx2();
+const KernelTable& kernels_avx512();
+
+// The best set this CPU has, or the one named by DYNET_COMPAT_ISA.
+const KernelTable& kernels();
+
+}  // namespace dyc

@@ -1,0 +1,244 @@
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "exec/executor.h"
+
+namespace dyc {
+
+void Executor::begin_backward(bool full) {
+  full_ = full;
+  n_deferred_ = 0;
+  slots_.clear();
+  // A parameter that already holds a gradient, or is also read like any value, collects this
+  // backward's gradient apart, so that its node gradient is of this backward alone.
+  for (ParameterUse& use : graph_.parameters()) {
+    if (!(graph_.node(use.node).flags & Node::needs) && !full) continue;
+    const int64_t at = graph_.place(use.node);
+    if (at >= 0) slots_.push_back({use.node, at});
+    else if (use.storage->has_grad() || !(graph_.node(use.node).flags & Node::needs)) slots_.push_back({use.node, graph_.values_arena.allocate(use.storage->size(), 16)});
+    else continue;
+    std::memset(grads() + slots_.back().place, 0, use.storage->size() * 4);
+  }
+}
+
+void Executor::clear_gradient(const Launch& l) { std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4); }
+
+int64_t Executor::slot_of(NodeId node) const {
+  for (const Slot& s : slots_)
+    if (s.node == node) return s.place;
+  return -1;
+}
+
+float* Executor::weight_gradient(const Operand& o) {
+  if (o.base >= 0) return grads() + o.base;
+  const int64_t slot = slot_of(o.node);
+  return slot >= 0 ? grads() + slot : graph_.parameter_use(o.node).storage->grad();
+}
+
+void Executor::finish_backward() {
+  for (uint32_t i = 0; i < n_deferred_; ++i) run_deferred(deferred_[i]);
+  for (const Slot& s : slots_) {
+    if (!(graph_.node(s.node).flags & Node::needs)) continue;
+    Storage& storage = *graph_.parameter_use(s.node).storage;
+    float* to = storage.grad();
+    const float* from = grads() + s.place;
+    for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
+  }
+}
+
+const float* Executor::parameter_gradient(NodeId id) const {
+  const int64_t slot = slot_of(id);
+  return slot >= 0 ? grads() + slot : graph_.parameter_use(id).storage->raw_grad();
+}
+
+void Executor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+  run_deferred_of(l);
+  if (l.form == Form::parameter) return;  // its gradient stays in the slot until the end
+  ++counters.launches;
+  if (live_members == l.count) return back(l);
+  const Plan::Mark mark = plan_.mark();
+  back(live_part(l, live, live_members));
+  plan_.revert(mark);
+}
+
+// The launch restricted to members that take part. Others are left out rather than run with a zero
+// gradient: 0 times an infinite derivative would be NaN.
+Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+  Launch part = l;
+  part.count = live_members;
+  part.uniform = false;
+  part.members = static_cast<uint32_t>(plan_.members.size());
+  part.out_index = static_cast<uint32_t>(plan_.index.size());
+  std::vector<uint32_t> kept;
+  part.total = 0;
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    if (!live[it.id]) continue;
+    kept.push_back(i);
+    part.total += it.sig->size;
+    plan_.members.push_back(it.id);
+    plan_.index.push_back(it.out);
+  }
+  part.sig = graph_.node(plan_.members[part.members]).sig;
+  part.operands = static_cast<uint32_t>(plan_.operands.size());
+  if (!l.fixed_arity) {
+    Operand o = plan_.operands[l.operands];
+    std::vector<int64_t> places;
+    part.arg_begin = static_cast<uint32_t>(plan_.starts.size());
+    for (uint32_t i : kept) {
+      plan_.starts.push_back(static_cast<uint32_t>(places.size()));
+      for (uint32_t p = plan_.starts[l.arg_begin + i]; p < plan_.starts[l.arg_begin + i + 1]; ++p)
+        places.push_back(plan_.index[o.index + p]);
+    }
+    plan_.starts.push_back(static_cast<uint32_t>(places.size()));
+    o.index = static_cast<uint32_t>(plan_.index.size());
+    plan_.index.insert(plan_.index.end(), places.begin(), places.end());
+    plan_.operands.push_back(o);
+    return part;
+  }
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    Operand o = plan_.operands[l.operands + k];
+    if (o.kind != Operand::weight && o.kind != Operand::shared) {
+      const uint32_t index = static_cast<uint32_t>(plan_.index.size());
+      for (uint32_t i : kept) {
+        const int64_t at = argument(l, o, i, *item(l, i).sig, k);
+        plan_.index.push_back(at);
+      }
+      o.kind = Operand::indexed;
+      o.index = index;
+    }
+    plan_.operands.push_back(o);
+  }
+  return part;
+}
+
+void Executor::back(const Launch& l) {
+  switch (l.form) {
+    case Form::unary: return back_unary(l);
+    case Form::binary: return back_binary(l);
+    case Form::member: return back_members(l);
+    case Form::matmul: return back_matmul(l);
+    case Form::lookup: return back_lookup(l);
+    default: return;
+  }
+}
+
+void Executor::back_unary(const Launch& l) {
+  const Operand& o = plan_.operands[l.operands];
+  const OpKernels& k = kernels_.ops[l.op];
+  const Sig& first = graph_.sig_number(l.sig);
+  if (!wanted(first, 0) || op_row(l.op).meta->nondiff) return;
+  const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
+  const float* v = values();
+  float* g = grads();
+  if (o.kind == Operand::contiguous && l.count > 0) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
+      k.map1_back(v + o.base + begin, v + l.out + begin, g + l.out + begin, g + o.base + begin, end - begin, attrs);
+    });
+    return;
+  }
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const int64_t x = argument(l, o, i, *it.sig, 0);
+    k.map1_back(v + x, v + it.out, g + it.out, g + x, it.sig->size, attrs);
+  }
+}
+
+void Executor::back_binary(const Launch& l) {
+  if (!l.flat) return back_members(l);
+  const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
+  const OpKernels& k = kernels_.ops[l.op];
+  const Sig& first = graph_.sig_number(l.sig);
+  const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
+  const bool want_x = wanted(first, 0), want_y = wanted(first, 1);
+  const float* v = values();
+  float* g = grads();
+  // The two gradients may be the same memory (x * x): then one after the other.
+  auto one = [&](int64_t x, int64_t y, int64_t z, size_t n) {
+    const int64_t gap = x < y ? y - x : x - y;
+    if (want_x && want_y && gap < static_cast<int64_t>(n)) {
+      k.map2_back(v + x, v + y, v + z, g + z, g + x, nullptr, n, attrs);
+      k.map2_back(v + x, v + y, v + z, g + z, nullptr, g + y, n, attrs);
+    } else {
+      k.map2_back(v + x, v + y, v + z, g + z, want_x ? g + x : nullptr, want_y ? g + y : nullptr, n, attrs);
+    }
+  };
+  const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
+  if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous && (apart == 0 || apart >= l.total)) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
+      one(ox.base + begin, oy.base + begin, l.out + begin, end - begin);
+    });
+    return;
+  }
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    one(argument(l, ox, i, *it.sig, 0), argument(l, oy, i, *it.sig, 1), it.out, it.sig->size);
+  }
+}
+
+// No two members add to the same gradient.
+bool Executor::distinct(const Launch& l) const {
+  if (!l.fixed_arity || !l.uniform) return false;
+  const Sig& sig = graph_.sig_number(l.sig);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    if (!wanted(sig, k)) continue;
+    const Operand& o = plan_.operands[l.operands + k];
+    const int64_t size = static_cast<int64_t>(sig.x[k]->size());
+    if (o.kind != Operand::contiguous && !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
+      return false;
+  }
+  return true;
+}
+
+void Executor::back_members(const Launch& l) {
+  if (op_row(l.op).meta->nondiff) return;
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* v = values();
+  float* g = grads();
+  for_members(l, distinct(l), [&](size_t begin, size_t end) {
+    std::vector<const float*> x;
+    std::vector<float*> dx;
+    for (size_t i = begin; i < end; ++i) {
+      const Item it = item(l, static_cast<uint32_t>(i));
+      const Sig& sig = *it.sig;
+      x.resize(sig.n_args);
+      dx.resize(sig.n_args);
+      const int64_t* places =
+          l.fixed_arity ? nullptr : plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+      for (uint32_t a = 0; a < sig.n_args; ++a) {
+        const int64_t at =
+            places ? places[a] : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), sig, a);
+        x[a] = v + at;
+        dx[a] = wanted(sig, a) ? g + at : nullptr;
+      }
+      const Graph::Ids ids = graph_.ids(it.id);
+      Member m{sig.x.data(), sig.y, x.data(), v + it.out, g + it.out, nullptr, sig.n_args, sig.attrs.data(), ids.data, ids.n};
+      if (k.backward_all) {
+        k.backward_all(m, dx.data());
+        continue;
+      }
+      for (uint32_t a = 0; a < sig.n_args; ++a) {
+        if (!(m.dx = dx[a])) continue;
+        k.backward(m, a);
+      }
+    }
+  });
+}
+
+void Executor::back_lookup(const Launch& l) {
+  const Sig& first = graph_.sig_number(l.sig);
+  if (!first.attrs[1]) return;  // update=False
+  Storage& storage = graph_.storage(first.attrs[0]);
+  const size_t row = storage.row_size();
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Graph::Ids ids = graph_.ids(it.id);
+    for (uint32_t j = 0; j < ids.n; ++j) {
+      float* to = storage.grad_row(ids.data[j]);
+      const float* from = grads() + it.out + j * row;
+      for (size_t e = 0; e < row; ++e) to[e] += from[e];
+    }
+  }
+}
+
+}  // namespace dyc

@@ -1,0 +1,241 @@
+#include "exec/engine.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "base/random.h"
+
+namespace dyc {
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Engine::Engine() = default;
+
+void Engine::renew(const Options& o) {
+  options = o;
+  graph.renew();
+  planner.forget();
+  valid_ = 0;
+  drawn_ = 0;
+  stale_ = false;
+  backward_root_ = kNone;
+  checkpoints_.clear();
+}
+
+// ---------------------------------------------------------------- values
+
+const float* Engine::value(NodeId id) {
+  const NodeId owner = graph.owner(id);
+  if (stale_ && valid_ == 0) draw_until(id, true);
+  if (graph.is_parameter(owner)) {
+    const float* v = graph.parameter_values(graph.parameter_use(owner));
+    return v + (owner == id ? 0 : graph.node(id).aux);
+  }
+  if (graph.place(id) < 0) demand(id, false);
+  const uint32_t launch = planner.launch_of(owner);
+  if (launch != kNone && launch >= valid_) redo(launch + 1);
+  return graph.values_arena.base() + graph.place(id);
+}
+
+void Engine::forward(NodeId id) {
+  value(id);
+  demand(id, true);
+}
+
+void Engine::invalidate() {
+  if (valid_ == 0 && stale_) return;
+  valid_ = 0;
+  stale_ = true;
+  drawn_ = 0;
+  graph.unpin_parameters();
+}
+
+void Engine::redo(uint32_t launches) {
+  const double start = now();
+  while (valid_ < launches) {
+    executor.forward(valid_, valid_ + 1);
+    ++valid_;
+  }
+  timing.forward += now() - start;
+}
+
+void Engine::demand(NodeId id, bool everything) {
+  draw_until(id, false);
+  if (stale_) redo(static_cast<uint32_t>(planner.plan.launches.size()));
+  const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
+  const double start = now();
+  if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
+  const Plan::Mark mark = planner.plan.mark();
+  try {
+    planner.demand(id, scheduler, everything);
+    timing.plan += now() - start;
+    timing.planned_nodes += planner.plan.members.size() - mark.members;
+    redo(static_cast<uint32_t>(planner.plan.launches.size()));
+  } catch (...) {
+    undo(mark);
+    throw;
+  }
+}
+
+// Takes back launches that could not run, so that the graph is as before.
+void Engine::undo(const Plan::Mark& mark) {
+  NodeId lowest = graph.size();
+  for (size_t i = mark.members; i < planner.plan.members.size(); ++i) {
+    const NodeId id = planner.plan.members[i];
+    graph.set_place(id, graph.is_parameter(id) ? kParameter : kPending);
+    planner.plan.launch_of[id] = kNone;
+    if (id < lowest) lowest = id;
+  }
+  planner.plan.revert(mark);
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (graph.node(id).flags & Node::alias && graph.place(graph.owner(id)) < 0) graph.set_place(id, kPending);
+  planner.limit(lowest);
+  valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(mark.launches));
+}
+
+// Random values are drawn in record order, whatever is computed when (batching.md 7.4).
+void Engine::draw_until(NodeId id, bool again) {
+  auto& draws = graph.draws();
+  if (again) stale_ = stale_ && !draws.empty();
+  for (; drawn_ < draws.size() && draws[drawn_] <= id; ++drawn_) {
+    const NodeId node = draws[drawn_];
+    const Sig& s = graph.sig(node);
+    if (graph.place(node) < 0) graph.set_place(node, graph.values_arena.allocate(s.size));
+    float* out = graph.values(node);
+    float a, b;
+    std::memcpy(&a, &s.attrs[1], 4);
+    std::memcpy(&b, &s.attrs[2], 4);
+    Random& r = random_engine();
+    switch (static_cast<DrawKind>(s.attrs[0])) {
+      case DrawKind::normal: r.normal(out, s.size, a, b); break;
+      case DrawKind::uniform: r.uniform(out, s.size, a, b); break;
+      case DrawKind::bernoulli: r.bernoulli(out, s.size, a, b); break;
+      case DrawKind::gumbel: r.gumbel(out, s.size); break;
+    }
+  }
+}
+
+void Engine::compute_now(NodeId id) {
+  const float* v = value(id);
+  if (!options.check_validity) return;
+  const Sig& s = graph.sig(id);
+  for (uint32_t i = 0; i < s.size; ++i)
+    if (!std::isfinite(v[i])) {
+      const std::string message =
+          text(op_row(s.op).meta->name, "(): result ", *s.y, " has a value ", v[i], " at element ", i, " (node ", id, ")");
+      fprintf(stderr, "%s\n", message.c_str());
+      throw RuntimeError(message);
+    }
+}
+
+// ---------------------------------------------------------------- gradients
+
+void Engine::mark_live(NodeId root, bool full) {
+  live_.assign(root + 1, 0);
+  live_members_.assign(planner.plan.launches.size(), 0);
+  live_[root] = 1;
+  for (NodeId id = root + 1; id-- > 0;) {
+    if (!live_[id]) continue;
+    const Node& n = graph.node(id);
+    const NodeId* args = graph.args(id);
+    if (n.flags & Node::alias) {
+      live_[args[0]] = 1;
+      continue;
+    }
+    const uint32_t launch = planner.launch_of(id);
+    if (launch != kNone) ++live_members_[launch];
+    const uint32_t n_args = graph.sig_number(n.sig).n_args;
+    for (uint32_t i = 0; i < n_args; ++i)
+      if (full || graph.node(args[i]).flags & Node::needs) live_[args[i]] = 1;
+  }
+}
+
+void Engine::backward(NodeId root, bool full) {
+  if (graph.sig(root).size != 1)
+    throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
+  value(root);
+  const double start = now();
+  mark_live(root, full);
+  Plan& plan = planner.plan;
+  backward_root_ = root;
+  const NodeId owner = graph.owner(root);
+  executor.begin_backward(full);
+  float* grads = graph.grads_arena.base();
+  if (full) std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
+  else
+    for (size_t i = 0; i < plan.launches.size(); ++i)
+      if (live_members_[i]) executor.clear_gradient(plan.launches[i]);
+  if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
+  else if (graph.node(owner).flags & Node::needs) graph.parameter_use(owner).storage->grad()[0] += 1.f;
+  for (uint32_t i = static_cast<uint32_t>(plan.launches.size()); i-- > 0;)
+    if (live_members_[i]) executor.backward(plan.launches[i], live_, live_members_[i]);
+  executor.finish_backward();
+  timing.backward += now() - start;
+}
+
+const float* Engine::gradient(NodeId id) {
+  if (backward_root_ == kNone) throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
+  if (id > backward_root_)
+    throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
+  if (!live_[id]) return nullptr;
+  const NodeId owner = graph.owner(id);
+  if (graph.is_parameter(owner)) return executor.parameter_gradient(owner) + (owner == id ? 0 : graph.node(id).aux);
+  if (graph.node(owner).flags & Node::merged || graph.node(id).flags & Node::merged) return exact_gradient(id);
+  return graph.grads_arena.base() + graph.place(id);
+}
+
+// Equal expressions share one node's gradient. When one of them is asked for its own, the graph is
+// recorded again without sharing, its leaves as inputs, and differentiated apart.
+const float* Engine::exact_gradient(NodeId id) {
+  apart_ = std::make_unique<Engine>();
+  Graph& g = apart_->graph;
+  g.share_equal_values = false;
+  for (NodeId n = 0; n <= backward_root_; ++n) {
+    const Node& node = graph.node(n);
+    const Sig& s = graph.sig(n);
+    const Form form = op_row(s.op).meta->form;
+    const bool view = node.flags & Node::alias && !(node.flags & Node::merged);
+    if (view) {
+      g.view(s.op, graph.args(n)[0], *s.y, node.aux, true);
+    } else if (s.n_args == 0 || form == Form::lookup) {
+      const float* v = graph.place(n) == kPending && !graph.is_parameter(n) ? nullptr : value(n);
+      const NodeId copy = g.input(*s.y, true);
+      if (v) std::memcpy(g.values(copy), v, size_t{s.size} * 4);
+    } else {
+      const NodeId* args = graph.args(node.flags & Node::alias ? graph.owner(n) : n);
+      g.record(s.op, args, s.n_args, s.attrs.data(), static_cast<uint32_t>(s.attrs.size()),
+               graph.ids(node.flags & Node::alias ? graph.owner(n) : n));
+    }
+  }
+  apart_->backward(backward_root_, true);
+  return apart_->gradient(id);
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+void Engine::checkpoint() {
+  if (graph.size()) forward(graph.size() - 1);
+  checkpoints_.push_back({graph.mark(), planner.plan.mark(), drawn_});
+}
+
+void Engine::revert() {
+  if (checkpoints_.empty()) return;
+  const Checkpoint c = checkpoints_.back();
+  checkpoints_.pop_back();
+  planner.plan.revert(c.plan);
+  if (planner.plan.launch_of.size() > c.graph.nodes) planner.plan.launch_of.resize(c.graph.nodes);
+  planner.limit(c.graph.nodes);
+  graph.revert(c.graph);
+  valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(c.plan.launches));
+  drawn_ = std::min<NodeId>(drawn_, static_cast<NodeId>(c.draws));
+  backward_root_ = kNone;
+}
+
+}  // namespace dyc

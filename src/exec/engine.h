@@ -1,0 +1,82 @@
+// A computation graph with everything needed to evaluate it: values on demand, gradients, recomputation.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "exec/executor.h"
+
+namespace dyc {
+
+class Engine {
+ public:
+  Engine();
+
+  Graph graph;
+  Planner planner{graph};
+  Executor executor{graph, planner.plan};
+
+  struct Options {
+    Scheduler scheduler = Scheduler::bucket;  // when batching
+    bool batching = true;
+    bool immediate = false;       // every node is computed when recorded
+    bool check_validity = false;  // with immediate: NaN and infinity are errors
+  };
+  Options options;
+
+  void renew(const Options& o);
+  uint32_t version() const { return graph.version(); }
+
+  // Value of a node, computed if needed; the pointer is good until the next renew.
+  const float* value(NodeId id);
+  bool has_value(NodeId id) {
+    const uint32_t launch = planner.launch_of(graph.owner(id));
+    return !stale_ && graph.place(id) >= 0 && (launch == kNone || launch < valid_);
+  }
+  // DyNet's forward(): everything up to `id` is available afterwards.
+  void forward(NodeId id);
+  // All values are old: an input changed, or recalculate=True.
+  void invalidate();
+
+  void backward(NodeId root, bool full);
+  // Gradient of the last backward; throws RuntimeError where there is none. null: zeros.
+  const float* gradient(NodeId id);
+
+  void checkpoint();
+  void revert();
+
+  // Called after every recorded node.
+  void recorded(NodeId id) {
+    if (options.immediate) [[unlikely]] compute_now(id);
+  }
+
+  struct Timing {
+    double plan = 0, forward = 0, backward = 0;  // seconds
+    uint64_t planned_nodes = 0;
+  };
+  Timing timing;
+
+ private:
+  void demand(NodeId id, bool everything);
+  void redo(uint32_t launches);
+  void undo(const Plan::Mark& mark);
+  void draw_until(NodeId id, bool again);
+  void compute_now(NodeId id);
+  void mark_live(NodeId root, bool full);
+  const float* exact_gradient(NodeId id);
+
+  uint32_t valid_ = 0;       // launches with current values
+  NodeId drawn_ = 0;         // random nodes below are drawn (index into graph.draws())
+  bool stale_ = false;       // random nodes and parameters must be taken anew
+  NodeId backward_root_ = kNone;
+  std::unique_ptr<Engine> apart_;  // the last graph differentiated without sharing
+  std::vector<uint8_t> live_;
+  std::vector<uint32_t> live_members_;
+  struct Checkpoint {
+    Graph::Mark graph;
+    Plan::Mark plan;
+    size_t draws;
+  };
+  std::vector<Checkpoint> checkpoints_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,126 @@
+// Runs launch records on the CPU, forward and backward.
+#pragma once
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "cpu/kernel_table.h"
+#include "plan/planner.h"
+
+namespace dyc {
+
+constexpr size_t kFlatGrain = 16384;  // floats of element-wise work worth handing to a thread
+
+// What a benchmark or profiler wants to know of the launches run.
+struct Counters {
+  uint64_t launches = 0, nodes = 0;
+  uint64_t operand_bytes = 0;   // read by launches
+  uint64_t gathered_bytes = 0;  // copied only to make operands contiguous
+};
+
+class Executor {
+ public:
+  Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
+
+  void forward(uint32_t first, uint32_t last);
+
+  // ---- backward: begin, then launches in reverse order, then finish
+  void begin_backward(bool full);
+  // Zeroes the gradient of a launch's results; before any launch that adds to it.
+  void clear_gradient(const Launch& l);
+  // `live_members` of them take part: those with live[node] != 0.
+  void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  void finish_backward();
+  // Gradient of a parameter node: in the gradient arena, or in its storage.
+  const float* parameter_gradient(NodeId id) const;
+
+  Counters counters;
+
+ private:
+  // Members of a launch that take part, with everything a kernel needs.
+  struct Item {
+    const Sig* sig;
+    NodeId id;
+    int64_t out;
+  };
+  Item item(const Launch& l, uint32_t i) const;
+  int64_t argument(const Launch& l, const Operand& o, uint32_t i, const Sig& sig, uint32_t k) const;
+  const float* weight(const Operand& o);
+  float* weight_gradient(const Operand& o);
+
+  void check(const Launch& l);
+  void run(const Launch& l);
+  void run_unary(const Launch& l);
+  void run_binary(const Launch& l);
+  void run_members(const Launch& l);
+  void run_matmul(const Launch& l);
+  void run_matmul_columns(const Launch& l);
+  void run_matmul_member(const Launch& l, uint32_t i);
+  void run_lookup(const Launch& l);
+  void run_parameter(const Launch& l);
+
+  void back(const Launch& l);
+  void back_unary(const Launch& l);
+  void back_binary(const Launch& l);
+  void back_members(const Launch& l);
+  void back_matmul(const Launch& l);
+  void back_matmul_columns(const Launch& l);
+  void back_matmul_member(const Launch& l, uint32_t i);
+  void back_lookup(const Launch& l);
+  Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  bool distinct(const Launch& l) const;
+  uint32_t wanted(const Sig& sig, uint32_t k) const { return full_ || sig.needs_args[k]; }
+  template <class F>
+  void for_members(const Launch& l, bool parallel, F&& f);
+
+  // ---- GEMM over columns
+  struct Columns {
+    int64_t base = 0, stride = 0;
+    const int64_t* index = nullptr;
+    int64_t count = 0;
+    bool plain() const { return !index; }
+  };
+  Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
+  Columns out_columns(const Launch& l, std::vector<int64_t>& room) const;
+  void gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y, bool accumulate);
+  void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
+
+  // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
+  struct Deferred {
+    NodeId node = kNone;     // parameter node, or kNone when the weight was computed
+    int64_t place = -1;      // computed weight: its place
+    int64_t m = 0, k = 0;    // k == 0: a bias, dW = sum of dy
+    std::vector<int64_t> dy, x;  // column offsets
+  };
+  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
+  void run_deferred(Deferred& d);
+  void run_deferred_of(const Launch& l);
+
+  const float* values() const { return graph_.values_arena.base(); }
+  float* grads() const { return graph_.grads_arena.base(); }
+
+  Graph& graph_;
+  Plan& plan_;
+  const KernelTable& kernels_;
+  bool full_ = false;
+  std::vector<Deferred> deferred_;
+  uint32_t n_deferred_ = 0;
+  std::vector<int64_t> room_x_, room_y_;
+  struct Slot {  // gradient slot of a parameter node whose gradient cannot go straight to its storage
+    NodeId node;
+    int64_t place;
+  };
+  std::vector<Slot> slots_;
+  int64_t slot_of(NodeId node) const;
+};
+
+// Calls f(begin, end) over members, on several threads when there is enough to do.
+template <class F>
+void Executor::for_members(const Launch& l, bool parallel, F&& f) {
+  if (l.count == 1 || !parallel) return f(size_t{0}, size_t{l.count});
+  size_t work = graph_.sig_number(l.sig).size;
+  for (const Dim* d : graph_.sig_number(l.sig).x) work += d->size();
+  const size_t grain = work >= kFlatGrain ? 1 : kFlatGrain / (work + 1) + 1;
+  parallel_for(l.count, grain, f);
+}
+
+}  // namespace dyc

@@ -1,0 +1,163 @@
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "exec/executor.h"
+
+namespace dyc {
+
+void Executor::forward(uint32_t first, uint32_t last) {
+  for (uint32_t i = first; i < last; ++i) run(plan_.launches[i]);
+}
+
+Executor::Item Executor::item(const Launch& l, uint32_t i) const {
+  const NodeId id = plan_.members[l.members + i];
+  if (l.uniform) {
+    const Sig& s = graph_.sig_number(l.sig);
+    return {&s, id, l.out + int64_t{i} * s.size};
+  }
+  return {&graph_.sig(id), id, plan_.index[l.out_index + i]};
+}
+
+// Offset of argument k of member i.
+int64_t Executor::argument(const Launch& l, const Operand& o, uint32_t i, const Sig&, uint32_t) const {
+  switch (o.kind) {
+    case Operand::contiguous:
+      if (o.stride) return o.base + i * o.stride;
+      return o.base + (plan_.index[l.out_index + i] - l.out);
+    case Operand::strided: return o.base + i * o.stride;
+    case Operand::indexed: return plan_.index[o.index + i];
+    default: return o.base;
+  }
+}
+
+const float* Executor::weight(const Operand& o) {
+  if (o.base >= 0) return values() + o.base;
+  return graph_.parameter_values(graph_.parameter_use(o.node));
+}
+
+void Executor::run(const Launch& l) {
+  ++counters.launches;
+  counters.nodes += l.count;
+  if (op_row(l.op).check) check(l);
+  switch (l.form) {
+    case Form::unary: return run_unary(l);
+    case Form::binary: return run_binary(l);
+    case Form::member: return run_members(l);
+    case Form::matmul: return run_matmul(l);
+    case Form::lookup: return run_lookup(l);
+    case Form::parameter: return run_parameter(l);
+    default: throw RuntimeError(text("no kernel for ", op_row(l.op).meta->name));
+  }
+}
+
+// Indices may change without the graph changing, so they are checked each time.
+void Executor::check(const Launch& l) {
+  const OpRow& row = op_row(l.op);
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Graph::Ids ids = graph_.ids(it.id);
+    Member m{};
+    m.xd = it.sig->x.data();
+    m.yd = it.sig->y;
+    m.n = it.sig->n_args;
+    m.attrs = it.sig->attrs.data();
+    m.ids = ids.data;
+    m.n_ids = ids.n;
+    row.check(m, row.meta->name);
+  }
+}
+
+void Executor::run_unary(const Launch& l) {
+  const Operand& o = plan_.operands[l.operands];
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  float* base = graph_.values_arena.base();
+  counters.operand_bytes += 4 * l.total;
+  if (o.kind == Operand::contiguous) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
+      k.map1(base + o.base + begin, base + l.out + begin, end - begin, attrs);
+    });
+    return;
+  }
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    k.map1(base + argument(l, o, i, *it.sig, 0), base + it.out, it.sig->size, attrs);
+  }
+}
+
+void Executor::run_binary(const Launch& l) {
+  const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
+  const OpKernels& k = kernels_.ops[l.op];
+  float* base = graph_.values_arena.base();
+  if (!l.flat) return run_members(l);
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  counters.operand_bytes += 8 * l.total;
+  if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
+      k.map2(base + ox.base + begin, base + oy.base + begin, base + l.out + begin, end - begin, attrs);
+    });
+    return;
+  }
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    k.map2(base + argument(l, ox, i, *it.sig, 0), base + argument(l, oy, i, *it.sig, 1), base + it.out, it.sig->size,
+           attrs);
+  }
+}
+
+void Executor::run_members(const Launch& l) {
+  const OpKernels& k = kernels_.ops[l.op];
+  float* base = graph_.values_arena.base();
+  for_members(l, true, [&](size_t begin, size_t end) {
+    const float* few[8];
+    std::vector<const float*> many;
+    for (size_t i = begin; i < end; ++i) {
+      const Item it = item(l, static_cast<uint32_t>(i));
+      const uint32_t n = it.sig->n_args;
+      const float** x = few;
+      if (n > 8) {
+        many.resize(n);
+        x = many.data();
+      }
+      if (l.fixed_arity) {
+        for (uint32_t a = 0; a < n; ++a)
+          x[a] = base + argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), *it.sig, a);
+      } else {
+        const int64_t* places = plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+        for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
+      }
+      const Graph::Ids ids = graph_.ids(it.id);
+      const Member m{it.sig->x.data(), it.sig->y, x, base + it.out, nullptr, nullptr, n, it.sig->attrs.data(), ids.data, ids.n};
+      k.forward(m);
+    }
+  });
+}
+
+void Executor::run_lookup(const Launch& l) {
+  const Sig& first = graph_.sig_number(l.sig);
+  Storage& storage = graph_.storage(first.attrs[0]);
+  const size_t row = storage.row_size();
+  const float* table = storage.values();
+  const float factor = storage.decay ? storage.decay->factor : 1.f;
+  float* base = graph_.values_arena.base();
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Graph::Ids ids = graph_.ids(it.id);
+    for (uint32_t j = 0; j < ids.n; ++j) {
+      if (ids.data[j] >= storage.rows)
+        throw ValueError(text("lookup(): expected index < ", storage.rows, ", got ", ids.data[j], " in ", storage.name));
+      float* y = base + it.out + j * row;
+      const float* x = table + ids.data[j] * row;
+      if (factor == 1.f) std::memcpy(y, x, row * 4);
+      else for (size_t e = 0; e < row; ++e) y[e] = x[e] * factor;
+    }
+  }
+}
+
+void Executor::run_parameter(const Launch& l) {
+  ParameterUse& use = graph_.parameter_use(plan_.members[l.members]);
+  const float* source = graph_.parameter_values(use);
+  std::memcpy(graph_.values_arena.base() + l.out, source, static_cast<size_t>(l.total) * 4);
+}
+
+}  // namespace dyc

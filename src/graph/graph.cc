@@ -1,0 +1,358 @@
+#include "graph/graph.h"
+
+#include <algorithm>
+
+namespace dyc {
+
+Graph::Graph() {
+  nodes_.reserve(1024);
+  places_.reserve(1024);
+  arg_pool_.reserve(2048);
+}
+
+NodeId Graph::append(const Node& n, int64_t place) {
+  nodes_.push_back(n);
+  places_.push_back(place);
+  return static_cast<NodeId>(nodes_.size() - 1);
+}
+
+namespace {
+
+bool in_weight_position(OpId op, Form form, uint32_t i) {
+  return form == Form::matmul && weight_position(op == op_id<Affine>, i);
+}
+
+}  // namespace
+
+NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs, const Ids& ids) {
+  uint32_t local[64];
+  uint32_t* key = local;
+  const uint32_t size = 3 + n_attrs + 2 * n;
+  if (size > 64) {
+    scratch_.resize(size);
+    key = scratch_.data();
+  }
+  const Form form = op_row(op).meta->form;
+  key[0] = op;
+  key[1] = n;
+  key[2] = n_attrs;
+  uint32_t* k = key + 3;
+  for (uint32_t i = 0; i < n_attrs; ++i) *k++ = attrs[i];
+  bool invariant = n > 0 && share_equal_values;
+  for (uint32_t i = 0; i < n; ++i) {
+    const Node& a = nodes_[args[i]];
+    *k++ = signatures_[a.sig].dim * 2 + (a.flags & Node::needs);
+    *k++ = in_weight_position(op, form, i) ? a.inv : 0;
+    invariant = invariant && a.inv;
+  }
+  const uint32_t sig = signatures_.of(op, key, size);
+  const Sig& s = signatures_[sig];
+
+  uint32_t inv = 0;
+  if (invariant) {
+    std::vector<uint32_t> words = {sig};
+    for (uint32_t i = 0; i < n; ++i) words.push_back(nodes_[args[i]].inv);
+    words.insert(words.end(), ids.data, ids.data + ids.n);
+    inv = invariants_.intern(words.data(), static_cast<uint32_t>(words.size())) + 1;
+    if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
+    Invariant& known = invariant_nodes_[inv];
+    if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig);
+    known = {epoch_, static_cast<NodeId>(nodes_.size())};
+  }
+
+  Node node{};
+  node.sig = sig;
+  node.inv = inv;
+  node.flags = s.needs ? Node::needs : 0;
+  node.args = static_cast<uint32_t>(arg_pool_.size());
+  arg_pool_.insert(arg_pool_.end(), args, args + n);
+  if (ids.list) {
+    node.flags |= Node::list;
+    node.aux = static_cast<uint32_t>(id_pool_.size());
+    id_pool_.push_back(ids.n);
+    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
+  } else if (ids.n) {
+    node.aux = ids.data[0];
+  }
+  node.site = site_of(sig, args, n);
+  bucket_node(node, args, n);
+  return append(node, kPending);
+}
+
+uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
+  Sig& s = signatures_.at(sig);
+  if (s.owns_weight || n == 0) {
+    if (s.plain_site == kNone) s.plain_site = sites_.plain(s.cls);
+    return s.plain_site;
+  }
+  uint32_t local[32];
+  uint32_t* arg_sites = local;
+  std::vector<uint32_t> many;
+  if (n > 32) {
+    many.resize(n);
+    arg_sites = many.data();
+  }
+  for (uint32_t i = 0; i < n; ++i) arg_sites[i] = nodes_[args[i]].site;
+  return sites_.refined(s.cls, arg_sites, n);
+}
+
+void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
+  const uint32_t phase = sites_[node.site].phase;
+  uint32_t round = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const Node& a = nodes_[args[i]];
+    sites_.edge(a.site, node.site);
+    if (a.flags & Node::leaf || place(args[i]) != kPending) continue;
+    const uint32_t p = sites_[a.site].phase;
+    if (p < phase) continue;
+    if (p > phase) contradicted_ = true;
+    round = std::max(round, a.round + (a.site >= node.site));
+  }
+  node.round = round;
+  node.bucket = bucket_of(node.site, round);
+}
+
+uint32_t Graph::bucket_of(uint32_t site, uint32_t round) {
+  Site& s = sites_[site];
+  if (s.epoch != epoch_) {
+    s.epoch = epoch_;
+    s.buckets.clear();
+  }
+  if (round >= s.buckets.size()) s.buckets.resize(round + 1, kNone);
+  uint32_t& b = s.buckets[round];
+  if (b == kNone) {
+    b = static_cast<uint32_t>(buckets_.size());
+    buckets_.push_back({site, round});
+  }
+  return b;
+}
+
+void Graph::rebucket() {
+  sites_.derive_phases();
+  contradicted_ = false;
+  ++epoch_;  // forget all buckets; storages and invariants of this graph move to the new epoch
+  for (Slot& s : slots_)
+    if (s.epoch == epoch_ - 1) s.epoch = epoch_;
+  for (Invariant& v : invariant_nodes_)
+    if (v.epoch == epoch_ - 1) v.epoch = epoch_;
+  buckets_.clear();
+  for (NodeId id = 0; id < nodes_.size(); ++id) {
+    Node& n = nodes_[id];
+    if (n.flags & Node::alias) {
+      const Node& o = nodes_[arg_pool_[n.args]];
+      n.round = o.round;
+      n.bucket = o.bucket;
+      n.site = o.site;
+    } else if (!(n.flags & Node::leaf) && places_[id] == kPending) {
+      bucket_node(n, args(id), sig(id).n_args);
+    }
+  }
+  contradicted_ = false;
+}
+
+// ---------------------------------------------------------------- leaves
+
+NodeId Graph::input(const Dim& dim, bool settable) {
+  Node n{};
+  n.sig = signatures_.leaf(op_id<Input>, nullptr, 0, dim, false);
+  n.site = site_of(n.sig, nullptr, 0);
+  n.bucket = kNone;
+  n.flags = Node::leaf | (settable ? 0 : Node::fixed);
+  return append(n, values_arena.allocate(dim.size()));
+}
+
+NodeId Graph::constant(const Dim& dim, float value) {
+  uint32_t word;
+  std::memcpy(&word, &value, 4);
+  const uint32_t sig = signatures_.leaf(op_id<Constant>, &word, 1, dim, false);
+  const uint32_t inv = invariants_.intern(&sig, 1) + 1;
+  if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
+  Invariant& known = invariant_nodes_[inv];
+  if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig);
+  Node n{};
+  n.sig = sig;
+  n.site = site_of(sig, nullptr, 0);
+  n.bucket = kNone;
+  n.inv = inv;
+  n.flags = Node::leaf | Node::fixed;
+  const int64_t place = values_arena.allocate(dim.size());
+  std::fill_n(values_arena.base() + place, dim.size(), value);
+  known = {epoch_, static_cast<NodeId>(nodes_.size())};
+  return append(n, place);
+}
+
+NodeId Graph::draw(DrawKind kind, float a, float b, const Dim& dim) {
+  uint32_t words[3] = {static_cast<uint32_t>(kind)};
+  std::memcpy(words + 1, &a, 4);
+  std::memcpy(words + 2, &b, 4);
+  Node n{};
+  n.sig = signatures_.leaf(op_id<Draw>, words, 3, dim, false);
+  n.site = site_of(n.sig, nullptr, 0);
+  n.bucket = kNone;
+  n.flags = Node::leaf;
+  const NodeId id = append(n, kPending);
+  draws_.push_back(id);
+  return id;
+}
+
+void Graph::use_storage(const std::shared_ptr<Storage>& storage) {
+  const uint32_t uid = storage->uid;
+  if (uid >= slots_.size()) slots_.resize(uid + 16);
+  Slot& slot = slots_[uid];
+  if (slot.epoch == epoch_) return;
+  slot = {epoch_, static_cast<uint32_t>(storages_.size()), {kNone, kNone}};
+  storages_.push_back(storage);
+}
+
+NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, bool update) {
+  use_storage(storage);
+  NodeId& cached = slots_[storage->uid].node[update];
+  if (cached != kNone) return cached;
+  const uint32_t attrs[2] = {storage->uid, update};
+  Dim dim = storage->dim;
+  if (storage->is_lookup()) {  // the whole table: lookup axis last
+    if (dim.nd == kMaxDims) throw ValueError(text("expected a table of at most 6 row dimensions, got ", dim));
+    dim.d[dim.nd++] = storage->rows;
+  }
+  Node n{};
+  n.sig = signatures_.leaf(op_id<ParameterNode>, attrs, 2, dim, update);
+  n.site = site_of(n.sig, nullptr, 0);
+  n.bucket = kNone;
+  n.inv = invariants_.intern(&n.sig, 1) + 1;
+  n.flags = Node::leaf | Node::fixed | (update ? Node::needs : 0);
+  n.aux = static_cast<uint32_t>(parameters_.size());
+  cached = append(n, kParameter);
+  parameters_.push_back({storage.get(), cached});
+  return cached;
+}
+
+NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
+  use_storage(storage);
+  const uint32_t attrs[3] = {storage->uid, update, ids.list ? ids.n : 0};
+  Dim dim = storage->dim;
+  dim.bd = ids.list ? ids.n : 1;
+  Node n{};
+  n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
+  n.flags = update ? Node::needs : 0;
+  if (ids.list) {
+    n.flags |= Node::list;
+    n.aux = static_cast<uint32_t>(id_pool_.size());
+    id_pool_.push_back(ids.n);
+    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
+  } else {
+    n.aux = ids.data[0];
+  }
+  n.site = site_of(n.sig, nullptr, 0);
+  bucket_node(n, nullptr, 0);
+  return append(n, kPending);
+}
+
+// ---------------------------------------------------------------- aliases
+
+NodeId Graph::alias_of(NodeId canonical, uint32_t sig) {
+  nodes_[canonical].flags |= Node::merged;
+  Node n = nodes_[canonical];
+  n.sig = sig;
+  n.args = static_cast<uint32_t>(arg_pool_.size());
+  n.aux = 0;
+  n.flags = (n.flags & (Node::needs | Node::leaf | Node::fixed)) | Node::alias | Node::merged;
+  arg_pool_.push_back(canonical);
+  return append(n, places_[canonical] >= 0 ? places_[canonical] : kPending);
+}
+
+NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset, bool gradient) {
+  const Node& source = nodes_[x];
+  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, source.flags & Node::needs};
+  const bool needs = gradient && (source.flags & Node::needs);
+  Node n = source;
+  n.sig = signatures_.leaf(op, attrs, 3, dim, needs);
+  n.flags = Node::alias | (needs ? Node::needs : 0) | (source.flags & Node::leaf);
+  n.aux = offset;
+  n.args = static_cast<uint32_t>(arg_pool_.size());
+  n.inv = 0;
+  if (source.inv) {
+    const uint32_t words[2] = {n.sig, source.inv};
+    n.inv = invariants_.intern(words, 2) + 1;
+    if (n.inv >= invariant_nodes_.size()) invariant_nodes_.resize(n.inv + 64);
+  }
+  const int64_t at = place(x);
+  arg_pool_.push_back(x);
+  return append(n, at >= 0 ? at + offset : kPending);
+}
+
+Graph::Ids Graph::ids(NodeId id) const {
+  const Node& n = nodes_[id];
+  if (n.flags & Node::list) return {id_pool_.data() + n.aux + 1, id_pool_[n.aux], true};
+  return {&n.aux, 1, false};
+}
+
+uint32_t* Graph::mutable_ids(NodeId id) {
+  Node& n = nodes_[id];
+  return n.flags & Node::list ? id_pool_.data() + n.aux + 1 : &n.aux;
+}
+
+// ---------------------------------------------------------------- parameters
+
+const float* Graph::parameter_values(ParameterUse& use) {
+  if (use.values) return use.values;
+  use.pinned = use.storage->pin();
+  use.values = use.pinned;
+  const float factor = use.storage->decay ? use.storage->decay->factor : 1.f;
+  if (factor != 1.f) {
+    const size_t n = use.storage->size();
+    float* copy = values_arena.base() + values_arena.allocate(n, 16);
+    for (size_t i = 0; i < n; ++i) copy[i] = use.pinned[i] * factor;
+    use.values = copy;
+  }
+  return use.values;
+}
+
+void Graph::unpin_parameters() {
+  for (ParameterUse& p : parameters_) {
+    if (p.pinned) p.storage->unpin(p.pinned);
+    p.pinned = p.values = nullptr;
+  }
+}
+
+// ---------------------------------------------------------------- life
+
+void Graph::renew() {
+  unpin_parameters();
+  parameters_.clear();
+  nodes_.clear();
+  places_.clear();
+  arg_pool_.clear();
+  id_pool_.clear();
+  buckets_.clear();
+  draws_.clear();
+  storages_.clear();
+  values_arena.reset();
+  grads_arena.reset();
+  ++epoch_;
+  ++version_;
+  contradicted_ = false;
+}
+
+Graph::Mark Graph::mark() const {
+  return {size(), static_cast<uint32_t>(arg_pool_.size()), static_cast<uint32_t>(id_pool_.size()),
+          static_cast<uint32_t>(parameters_.size()), values_arena.top(), draws_.size()};
+}
+
+void Graph::revert(const Mark& m) {
+  for (uint32_t i = m.parameters; i < parameters_.size(); ++i) {
+    if (parameters_[i].pinned) parameters_[i].storage->unpin(parameters_[i].pinned);
+    for (NodeId& node : slots_[parameters_[i].storage->uid].node)
+      if (node != kNone && node >= m.nodes) node = kNone;
+  }
+  parameters_.resize(m.parameters, ParameterUse{nullptr, kNone});
+  nodes_.resize(m.nodes);
+  places_.resize(m.nodes);
+  arg_pool_.resize(m.args);
+  id_pool_.resize(m.ids);
+  draws_.resize(std::min(m.draws, draws_.size()));
+  for (Invariant& v : invariant_nodes_)
+    if (v.epoch == epoch_ && v.node >= m.nodes) v.epoch = 0;
+  values_arena.reset(m.values);
+}
+
+}  // namespace dyc

@@ -1,0 +1,173 @@
+// The recorder: appends nodes, infers extents, assigns site, round and bucket as it goes. Knows
+// nothing of launches; where a node's value lies is filled in by the planner.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/storage.h"
+#include "graph/signature.h"
+#include "graph/sites.h"
+
+namespace dyc {
+
+using NodeId = uint32_t;
+constexpr uint32_t kNone = 0xffffffffu;
+
+// Where a value lies: an offset into the value arena, or one of these.
+constexpr int64_t kPending = -1;    // not planned yet
+constexpr int64_t kParameter = -2;  // in the parameter's own storage
+
+struct Node {
+  static constexpr uint32_t needs = 1;    // depends on something that takes a gradient
+  static constexpr uint32_t alias = 2;    // same memory as its argument, `aux` floats further on
+  static constexpr uint32_t list = 4;     // ids are a list in the pool (else the one id is in aux)
+  static constexpr uint32_t leaf = 8;     // input, parameter or draw: has no bucket
+  static constexpr uint32_t fixed = 16;   // an input that cannot be set again
+  static constexpr uint32_t merged = 32;  // equal expressions share this node's value and gradient
+  uint32_t sig;
+  uint32_t site;
+  uint32_t bucket;
+  uint32_t round;
+  uint32_t args;  // first argument, in the pool
+  uint32_t aux;
+  uint32_t inv;   // != 0: number of a value that is the same for every instance
+  uint32_t flags;
+};
+
+struct Bucket {
+  uint32_t site, round;
+};
+
+// A Parameters or LookupParameters object in this graph.
+struct ParameterUse {
+  Storage* storage;
+  NodeId node;
+  const float* pinned = nullptr;  // the storage's buffer as of first use in the graph
+  const float* values = nullptr;  // what the graph reads: `pinned`, or a copy scaled by weight decay
+};
+
+class Graph {
+ public:
+  Graph();
+
+  // Equal values that no input can change are computed once (off: every expression on its own).
+  bool share_equal_values = true;
+
+  // ---- recording
+  struct Ids {  // per-node indices
+    const uint32_t* data = nullptr;
+    uint32_t n = 0;
+    bool list = false;
+  };
+  // An op of the table. Throws ValueError from the shape rule; the graph is then unchanged.
+  NodeId record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs, const Ids& ids);
+  NodeId record(OpId op, const NodeId* args, uint32_t n) { return record(op, args, n, nullptr, 0, Ids{}); }
+  NodeId unary(OpId op, NodeId x) { return record(op, &x, 1); }
+  NodeId binary(OpId op, NodeId x, NodeId y) {
+    const NodeId args[2] = {x, y};
+    return record(op, args, 2);
+  }
+  // Input whose values the caller writes into values(id); `settable`: may be written again later.
+  NodeId input(const Dim& dim, bool settable);
+  NodeId constant(const Dim& dim, float value);
+  NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
+  NodeId parameter(const std::shared_ptr<Storage>& storage, bool update);
+  NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
+  // Same memory as x (contiguous part of it), other extents. `gradient` false: stops gradients.
+  NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset, bool gradient);
+
+  // ---- reading
+  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
+  uint32_t version() const { return version_; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+  Node& node(NodeId id) { return nodes_[id]; }
+  const Sig& sig(NodeId id) const { return signatures_[nodes_[id].sig]; }
+  const Sig& sig_number(uint32_t s) const { return signatures_[s]; }
+  const Dim& dim(NodeId id) const { return *sig(id).y; }
+  const NodeId* args(NodeId id) const { return arg_pool_.data() + nodes_[id].args; }
+  Ids ids(NodeId id) const;
+  uint32_t* mutable_ids(NodeId id);
+  const Bucket& bucket(uint32_t b) const { return buckets_[b]; }
+  uint32_t buckets() const { return static_cast<uint32_t>(buckets_.size()); }
+  // The node whose memory an alias shares.
+  NodeId owner(NodeId id) const {
+    while (nodes_[id].flags & Node::alias) id = arg_pool_[nodes_[id].args];
+    return id;
+  }
+  // Offset of the value, resolving aliases of placed nodes.
+  int64_t place(NodeId id) {
+    int64_t& v = places_[id];
+    if (v == kPending && (nodes_[id].flags & Node::alias)) {
+      const int64_t o = place(arg_pool_[nodes_[id].args]);
+      if (o >= 0) v = o + nodes_[id].aux;
+      else if (o == kParameter) return o;
+    }
+    return v;
+  }
+  int64_t* places() { return places_.data(); }
+  void set_place(NodeId id, int64_t offset) { places_[id] = offset; }
+  bool is_parameter(NodeId id) const { return sig(id).op == op_id<ParameterNode>; }
+  float* values(NodeId input) { return values_arena.base() + places_[input]; }
+
+  std::vector<ParameterUse>& parameters() { return parameters_; }
+  ParameterUse& parameter_use(NodeId node) { return parameters_[nodes_[node].aux]; }
+  std::vector<NodeId>& draws() { return draws_; }
+  const float* parameter_values(ParameterUse& use);
+  void unpin_parameters();  // the next use reads current values
+  Storage& storage(uint32_t uid) { return *storages_[slots_[uid].storage]; }
+  Sites& sites() { return sites_; }
+  Signatures& signatures() { return signatures_; }
+
+  // ---- life
+  void renew();
+  // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
+  void rebucket();
+  bool wants_rebucket() const { return sites_.changed() || contradicted_; }
+
+  struct Mark {
+    uint32_t nodes, args, ids, parameters;
+    int64_t values;
+    size_t draws;
+  };
+  Mark mark() const;
+  void revert(const Mark& mark);
+
+  Arena values_arena{"value"};
+  Arena grads_arena{"gradient"};
+
+ private:
+  void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
+  uint32_t bucket_of(uint32_t site, uint32_t round);
+  NodeId append(const Node& n, int64_t place);
+  NodeId alias_of(NodeId canonical, uint32_t sig);
+  uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
+  void use_storage(const std::shared_ptr<Storage>& storage);
+
+  Signatures signatures_;
+  Sites sites_;
+  std::vector<Node> nodes_;
+  std::vector<int64_t> places_;
+  std::vector<uint32_t> arg_pool_, id_pool_;
+  std::vector<Bucket> buckets_;
+  std::vector<NodeId> draws_;
+  std::vector<ParameterUse> parameters_;
+  std::vector<std::shared_ptr<Storage>> storages_;  // used in this graph, kept alive
+  struct Slot {  // of one storage uid
+    uint32_t epoch = 0, storage = 0;
+    NodeId node[2] = {kNone, kNone};
+  };
+  std::vector<Slot> slots_;
+  InternTable invariants_;
+  struct Invariant {
+    uint32_t epoch = 0;
+    NodeId node = kNone;
+  };
+  std::vector<Invariant> invariant_nodes_;
+  std::vector<uint32_t> scratch_;
+  uint32_t epoch_ = 1, version_ = 0;
+  bool contradicted_ = false;
+};
+
+}  // namespace dyc

@@ -1,0 +1,69 @@
+// Interning of short word sequences: equal keys get equal small numbers, for ever. Full keys are
+// compared; the hash only finds the slot.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace dyc {
+
+inline uint64_t mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+  return h ^ (h >> 29);
+}
+
+class InternTable {
+ public:
+  InternTable() : slots_(256, kNone), mask_(255) {}
+  static constexpr uint32_t kNone = 0xffffffffu;
+
+  // Number of the key, or kNone; `hash` is kept for add().
+  uint32_t find(const uint32_t* key, uint32_t n, uint64_t* hash) const {
+    uint64_t h = n;
+    for (uint32_t i = 0; i < n; ++i) h = mix(h, key[i]);
+    *hash = h;
+    for (uint64_t s = h;; ++s) {
+      const uint32_t id = slots_[s & mask_];
+      if (id == kNone) return kNone;
+      const Entry& e = entries_[id];
+      if (e.hash == h && e.n == n && std::memcmp(words_.data() + e.begin, key, n * 4) == 0) return id;
+    }
+  }
+  uint32_t add(const uint32_t* key, uint32_t n, uint64_t hash) {
+    const uint32_t id = static_cast<uint32_t>(entries_.size());
+    entries_.push_back({hash, static_cast<uint32_t>(words_.size()), n});
+    words_.insert(words_.end(), key, key + n);
+    if (entries_.size() * 2 > slots_.size()) grow();
+    else place(hash, id);
+    return id;
+  }
+  uint32_t intern(const uint32_t* key, uint32_t n, bool* fresh = nullptr) {
+    uint64_t hash;
+    uint32_t id = find(key, n, &hash);
+    if (fresh) *fresh = id == kNone;
+    return id == kNone ? add(key, n, hash) : id;
+  }
+  uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    uint32_t begin, n;
+  };
+  void place(uint64_t hash, uint32_t id) {
+    uint64_t s = hash;
+    while (slots_[s & mask_] != kNone) ++s;
+    slots_[s & mask_] = id;
+  }
+  void grow() {
+    slots_.assign(slots_.size() * 2, kNone);
+    mask_ = slots_.size() - 1;
+    for (uint32_t i = 0; i < entries_.size(); ++i) place(entries_[i].hash, i);
+  }
+  std::vector<uint32_t> slots_;
+  uint64_t mask_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> words_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,55 @@
+// Signatures: op, attributes, argument extents and the identity of shared weights. Known once per
+// process; a node holds the number of its signature.
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "graph/intern.h"
+#include "ops/table.h"
+
+namespace dyc {
+
+struct Sig {
+  OpId op = 0;
+  bool owns_weight = false;   // an argument in weight position is the same for the whole graph
+  bool flat = false;          // all arguments have exactly the result's extents
+  bool needs = false;         // some argument needs a gradient
+  bool columns = false;       // matmul form: one GEMM per weight over the columns of all members
+  bool bias_per_column = false;  // matmul form: the bias has the result's extents
+  uint32_t dim = 0;           // result extents, as a number
+  uint32_t cls = 0;           // launch class: members of equal class may share a launch
+  uint32_t plain_site = 0xffffffffu;
+  uint32_t size = 0;          // floats of the result
+  uint32_t n_args = 0;
+  const Dim* y = nullptr;
+  std::vector<const Dim*> x;
+  std::vector<uint32_t> attrs;
+  std::vector<uint32_t> needs_args;  // 1 where the argument needs a gradient
+  uint32_t attr(uint32_t i) const { return attrs[i]; }
+};
+
+class Signatures {
+ public:
+  uint32_t dim_id(const Dim& d);
+  const Dim& dim(uint32_t id) const { return dims_[id]; }
+
+  const Sig& operator[](uint32_t id) const { return sigs_[id]; }
+  Sig& at(uint32_t id) { return sigs_[id]; }
+  uint32_t size() const { return static_cast<uint32_t>(sigs_.size()); }
+
+  // Key: {op, n_args, n_attrs, attrs..., per argument: dim id * 2 + needs, weight identity or 0}.
+  // Runs the shape rule when the key is new; throws what it throws.
+  uint32_t of(OpId op, const uint32_t* key, uint32_t key_size);
+  // Leaves: extents are given.
+  uint32_t leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool needs);
+
+ private:
+  uint32_t make(OpId op, const uint32_t* key, const Dim* given);
+  uint32_t class_of(const Sig& s, const uint32_t* args);
+  InternTable keys_, dim_keys_, classes_;
+  std::deque<Sig> sigs_;
+  std::deque<Dim> dims_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,106 @@
+#include "graph/sites.h"
+
+#include <algorithm>
+
+namespace dyc {
+
+uint32_t Sites::plain(uint32_t cls) {
+  const uint32_t key[2] = {cls, 0xffffffffu};
+  bool fresh;
+  const uint32_t id = keys_.intern(key, 2, &fresh);
+  if (fresh) {
+    sites_.emplace_back();
+    sites_.back().cls = cls;
+    changed_ = true;
+  }
+  return id;
+}
+
+uint32_t Sites::refined(uint32_t cls, const uint32_t* arg_sites, uint32_t n) {
+  constexpr uint32_t kOrdered = 4, kMost = 16;
+  uint32_t key[kMost + 1] = {cls};
+  uint32_t depth = 0, count = 0;
+  if (n <= kOrdered) {
+    for (uint32_t i = 0; i < n; ++i) key[++count] = arg_sites[i];
+  } else {  // the set of argument sites
+    uint32_t last = ~0u;
+    for (uint32_t i = 0; i < n; ++i) {
+      if (arg_sites[i] == last) continue;
+      last = arg_sites[i];
+      if (std::find(key + 1, key + 1 + count, last) != key + 1 + count) continue;
+      if (count == kMost) return plain(cls);
+      key[++count] = last;
+    }
+    std::sort(key + 1, key + 1 + count);
+  }
+  for (uint32_t i = 1; i <= count; ++i)
+    depth = std::max<uint32_t>(depth, sites_[key[i]].depth + 1u);
+  if (depth > kMaxDepth) return plain(cls);
+  bool fresh;
+  const uint32_t id = keys_.intern(key, count + 1, &fresh);
+  if (fresh) {
+    Site s;
+    s.cls = cls;
+    s.depth = static_cast<uint16_t>(depth);
+    s.complete = true;
+    s.producers.assign(key + 1, key + 1 + count);
+    sites_.push_back(std::move(s));
+    changed_ = true;
+  }
+  return id;
+}
+
+void Sites::add_edge(uint32_t producer, Site& s) {
+  if (std::find(s.producers.begin(), s.producers.end(), producer) != s.producers.end()) return;
+  s.producers.push_back(producer);
+  changed_ = true;
+}
+
+// Tarjan's algorithm along producers, without recursion: a component is finished after everything
+// it depends on, so the order of finishing is a topological order.
+void Sites::derive_phases() {
+  const uint32_t n = size();
+  std::vector<uint32_t> index(n, 0), low(n, 0), stack;
+  std::vector<uint8_t> on_stack(n, 0);
+  struct Frame { uint32_t site, next; };
+  std::vector<Frame> frames;
+  uint32_t counter = 0, phase = 0;
+  for (uint32_t root = 0; root < n; ++root) {
+    if (index[root]) continue;
+    frames.push_back({root, 0});
+    while (!frames.empty()) {
+      const uint32_t v = frames.back().site;
+      if (frames.back().next == 0 && !index[v]) {
+        index[v] = low[v] = ++counter;
+        stack.push_back(v);
+        on_stack[v] = 1;
+      }
+      const auto& producers = sites_[v].producers;
+      bool descended = false;
+      while (frames.back().next < producers.size()) {
+        const uint32_t w = producers[frames.back().next++];
+        if (!index[w]) {
+          frames.push_back({w, 0});
+          descended = true;
+          break;
+        }
+        if (on_stack[w]) low[v] = std::min(low[v], index[w]);
+      }
+      if (descended) continue;
+      if (low[v] == index[v]) {
+        ++phase;
+        for (uint32_t w = ~0u; w != v;) {
+          w = stack.back();
+          stack.pop_back();
+          on_stack[w] = 0;
+          sites_[w].phase = phase;
+        }
+      }
+      frames.pop_back();
+      if (!frames.empty()) low[frames.back().site] = std::min(low[frames.back().site], low[v]);
+    }
+  }
+  changed_ = false;
+}
+
+}  // namespace dyc

@@ -1,0 +1,60 @@
+// Sites, phases, rounds (batching.md 3.3, 7.1). A site is a launch class refined by the sites of its
+// producers. Sites persist; the graph of sites is learned while recording and gives each site its
+// phase: the topological place of its strongly connected component.
+//
+// round(n) = max over unevaluated arguments a of the same phase of round(a) + [site(a) >= site(n)].
+// Running buckets (phase, round, site) in key order is a legal schedule for any numbering of sites;
+// phases only decide how many launches there are, and are re-derived when an edge contradicts them.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "graph/intern.h"
+
+namespace dyc {
+
+struct Site {
+  uint32_t cls = 0;
+  uint32_t phase = 0;
+  uint16_t depth = 0;           // nesting of refinement
+  bool complete = false;        // the key holds all producers: no edge can be new
+  uint32_t recent[4] = {~0u, ~0u, ~0u, ~0u};  // producers seen lately
+  std::vector<uint32_t> producers;
+  std::vector<uint32_t> buckets;  // round -> bucket of the current graph
+  uint32_t epoch = 0;             // graph `buckets` belongs to
+};
+
+class Sites {
+ public:
+  static constexpr int kMaxDepth = 8;
+
+  // One site per class.
+  uint32_t plain(uint32_t cls);
+  // Class refined by its argument sites in order (or as a set, for long lists).
+  uint32_t refined(uint32_t cls, const uint32_t* arg_sites, uint32_t n);
+
+  Site& operator[](uint32_t id) { return sites_[id]; }
+  const Site& operator[](uint32_t id) const { return sites_[id]; }
+  uint32_t size() const { return static_cast<uint32_t>(sites_.size()); }
+
+  // An edge producer -> site was recorded.
+  void edge(uint32_t producer, uint32_t site) {
+    Site& s = sites_[site];
+    if (s.complete) return;
+    uint32_t& recent = s.recent[producer & 3];
+    if (recent == producer) return;
+    recent = producer;
+    add_edge(producer, s);
+  }
+  // New edges since phases were derived?
+  bool changed() const { return changed_; }
+  void derive_phases();
+
+ private:
+  void add_edge(uint32_t producer, Site& s);
+  InternTable keys_;
+  std::vector<Site> sites_;
+  bool changed_ = false;
+};
+
+}  // namespace dyc

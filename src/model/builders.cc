@@ -1,0 +1,172 @@
+// What all builders share: the tree of steps, and the life of dropout masks.
+#include "model/builders.h"
+
+#include "base/error.h"
+
+namespace dyc {
+
+RnnBuilder::RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer)
+    : shape_(shape), size_(size), cells_(shape.cells) {
+  if (outer) collection_ = outer->add_subcollection(shape.collection);
+  else if (size.layers)
+    throw TypeError(text(shape.name, "(): expected a ParameterCollection for model, got None"));
+}
+
+std::vector<StoragePtr> RnnBuilder::layer_parameters(uint32_t layer) const {
+  const auto first = storages_.begin() + static_cast<std::ptrdiff_t>(layer * shape_.per_layer);
+  return {first, first + shape_.visible};
+}
+
+std::vector<NodeId> RnnBuilder::layer_expressions(Engine& engine, uint32_t layer) {
+  if (!started(engine))
+    throw ValueError(
+        "get_parameter_expressions(): expected initial_state() of this builder before, in the current graph");
+  std::vector<NodeId> nodes;
+  for (uint32_t i = 0; i < shape_.visible; ++i) {
+    nodes.push_back(p(engine.graph, layer, i));
+    engine.recorded(nodes.back());
+  }
+  return nodes;
+}
+
+void RnnBuilder::start(Engine& engine, bool update) {
+  if (started(engine)) return;
+  started_ = true;
+  version_ = engine.version();
+  update_ = update;
+  steps_.clear();
+  masks_.clear();
+}
+
+// ---------------------------------------------------------------- steps
+
+NodeId* RnnBuilder::append(Step* step) {
+  *step = steps();
+  steps_.resize(steps_.size() + width(), kNone);
+  return steps_.data() + static_cast<size_t>(*step) * width();
+}
+
+RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
+  if (size_.layers == 0)
+    throw ValueError(text("add_input(): expected a builder of at least 1 layer, got a ", shape_.name, " of 0 layers"));
+  Graph& g = engine.graph;
+  const Dim& dim = g.dim(x);
+  if (dim.rows() != size_.input || dim.nd > 2)
+    throw ValueError(text("add_input(): expected x of {", size_.input, "}, got ", dim));
+  if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
+  Step step;
+  NodeId* next = append(&step);
+  try {
+    record(g, from == kStart ? nullptr : nodes(from), x, next);
+    engine.recorded(next[state_size()]);
+  } catch (...) {
+    steps_.resize(steps_.size() - width());
+    throw;
+  }
+  return step;
+}
+
+// The most recent step whose nodes are still there: a revert takes nodes back.
+const NodeId* RnnBuilder::latest(const Graph& g) const {
+  for (Step s = steps(); s-- > 0;)
+    if (output(s) < g.size()) return nodes(s);
+  return nullptr;
+}
+
+RnnBuilder::Step RnnBuilder::set_h(Engine& engine, const std::vector<NodeId>& es) {
+  if (es.size() != size_.layers || es.empty())
+    throw ValueError(text("set_h(): expected one Expression per layer (", size_.layers, "), got ", es.size()));
+  record_set(engine, nullptr, es.data());
+  return steps() - 1;
+}
+
+RnnBuilder::Step RnnBuilder::set_s(Engine& engine, const std::vector<NodeId>& es) {
+  const size_t n = size_.layers;
+  if (es.empty() || (es.size() != n && !(cells_ && es.size() == 2 * n)))
+    throw ValueError(text("set_s(): expected one Expression per layer (", n, ")",
+                          cells_ ? text(", the cells, or two, the cells and then h (", 2 * n, ")") : "", ", got ",
+                          es.size()));
+  if (!cells_) record_set(engine, nullptr, es.data());
+  else record_set(engine, es.data(), es.size() == n ? nullptr : es.data() + n);
+  return steps() - 1;
+}
+
+// null: as in the latest step, zeros if there is none.
+void RnnBuilder::record_set(Engine& engine, const NodeId* cells, const NodeId* h) {
+  const uint32_t n = size_.layers;
+  Graph& g = engine.graph;
+  const NodeId* last = latest(g);
+  const size_t at = last ? static_cast<size_t>(last - steps_.data()) : 0;
+  const auto missing = [&](uint32_t i) {
+    if (last) return steps_[at + i];
+    const NodeId zeros = g.constant(Dim({size_.hidden}), 0.f);
+    engine.recorded(zeros);
+    return zeros;
+  };
+  Step step;
+  NodeId* next = append(&step);
+  if (cells_)
+    for (uint32_t i = 0; i < n; ++i) next[i] = cells ? cells[i] : missing(i);
+  const uint32_t first = cells_ ? n : 0;
+  for (uint32_t i = 0; i < n; ++i) next[first + i] = h ? h[i] : missing(first + i);
+  next[state_size()] = next[first + n - 1];
+}
+
+// ---------------------------------------------------------------- dropout
+
+void RnnBuilder::check_rate(const char* call, float rate) const {
+  if (!(rate >= 0.f && rate <= 1.f))
+    throw ValueError(text(call, "(): expected a probability, 0 <= rate <= 1, got ", rate));
+}
+
+void RnnBuilder::set_dropout(float rate) {
+  check_rate("set_dropout", rate);
+  for (uint32_t kind = 0; kind < shape_.masks; ++kind) rates_[kind] = rate;
+}
+
+void RnnBuilder::set_dropouts(float rate, float rate_h) {
+  check_rate("set_dropouts", rate);
+  check_rate("set_dropouts", rate_h);
+  rates_[0] = rate;
+  rates_[1] = rate_h;
+}
+
+void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
+  if (!started(engine))
+    throw ValueError("set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
+  if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
+  masks_.clear();
+  if (drops()) draw_masks(engine.graph, batch);
+}
+
+bool RnnBuilder::masks_exist(const Graph& g) const {
+  if (masks_.empty()) return false;
+  for (const NodeId id : masks_)  // after a revert other nodes may have their numbers
+    if (id >= g.size() || g.sig(id).op != op_id<Draw>) return false;
+  return true;
+}
+
+void RnnBuilder::draw_masks(Graph& g, uint32_t batch) {
+  masks_.clear();
+  for (uint32_t layer = 0; layer < size_.layers; ++layer)
+    for (uint32_t kind = 0; kind < shape_.masks; ++kind) {
+      const float keep = 1.f - rates_[kind];
+      const Dim dim({kind == 0 ? input_size(layer) : size_.hidden}, batch);
+      masks_.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
+    }
+}
+
+// ---------------------------------------------------------------- nodes
+
+NodeId RnnBuilder::with_number(Graph& g, OpId op, NodeId x, float number) {
+  uint32_t word;
+  std::memcpy(&word, &number, 4);
+  return g.record(op, &x, 1, &word, 1, Graph::Ids{});
+}
+
+NodeId RnnBuilder::expanded(Graph& g, NodeId x, const Dim& dim) {
+  if (g.dim(x).bd == dim.bd && g.dim(x).same_sizes_padded(dim)) return x;
+  return g.binary(op_id<Add>, x, g.constant(dim, 0.f));
+}
+
+}  // namespace dyc

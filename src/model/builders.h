@@ -1,0 +1,223 @@
+// Recurrent network builders: parameters of the cells, and recording of their steps into a graph.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/engine.h"
+#include "model/collection.h"
+
+namespace dyc {
+
+struct BuilderSize {
+  uint32_t layers, input, hidden;
+};
+
+// A builder has a tree of steps in each graph, starting at kStart where there is no state yet. What
+// belongs to a graph (steps, dropout masks) is forgotten when the graph is renewed.
+class RnnBuilder {
+ public:
+  using Step = int32_t;
+  static constexpr Step kStart = -1;
+
+  virtual ~RnnBuilder() = default;
+  RnnBuilder(const RnnBuilder&) = delete;
+  RnnBuilder& operator=(const RnnBuilder&) = delete;
+
+  const std::shared_ptr<Collection>& collection() const { return collection_; }
+  uint32_t layers() const { return size_.layers; }
+  // Parameters of a layer that scripts see, in DyNet's order.
+  std::vector<StoragePtr> layer_parameters(uint32_t layer) const;
+  // Their nodes; ValueError unless start() was called in this graph.
+  std::vector<NodeId> layer_expressions(Engine& engine, uint32_t layer);
+
+  // The first call in a graph decides whether parameters take gradients there.
+  void start(Engine& engine, bool update);
+  bool started(Engine& engine) const { return started_ && version_ == engine.version(); }
+
+  // x {I}xB -> next step. The caller has checked that `from` is a step of this graph. Columns of a matrix
+  // x {I,k}xB are independent, as in affine_transform.
+  Step add_input(Engine& engine, Step from, NodeId x);
+  // `es`: one node per layer. Where a layer has a cell, it is that of the latest step.
+  Step set_h(Engine& engine, const std::vector<NodeId>& es);
+  // `es`: one node per layer (LSTMs: the cells, with h of the latest step), or cells then h.
+  Step set_s(Engine& engine, const std::vector<NodeId>& es);
+  Step steps() const { return width() ? static_cast<Step>(steps_.size() / width()) : 0; }
+
+  // Nodes of a step: cells of all layers (LSTMs only), then h of all layers, then the output.
+  const NodeId* nodes(Step step) const { return steps_.data() + static_cast<size_t>(step) * width(); }
+  uint32_t state_size() const { return (cells_ ? 2 : 1) * size_.layers; }
+  const NodeId* h(Step step) const { return nodes(step) + (cells_ ? size_.layers : 0); }
+  NodeId output(Step step) const { return nodes(step)[state_size()]; }
+
+  virtual void set_dropout(float rate);
+  virtual void set_dropouts(float rate, float rate_h);
+  // New masks now; ValueError unless start() was called in this graph.
+  void set_dropout_masks(Engine& engine, uint32_t batch);
+
+ protected:
+  // `per_layer`: parameters of a layer, `visible` of them listed by layer_parameters(); `masks`: dropout
+  // masks of a layer (input, hidden, cell); `cells`: the state has cells.
+  struct Shape {
+    const char* name;        // of the class
+    const char* collection;  // of the sub-collection
+    uint32_t per_layer, visible, masks;
+    bool cells;
+  };
+  RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer);
+
+  // Records one step. prev: nodes of the previous step, null at the start; next: to be filled.
+  virtual void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) = 0;
+
+  uint32_t input_size(uint32_t layer) const { return layer ? size_.hidden : size_.input; }
+  void add_matrix(uint32_t rows, uint32_t cols) { add(Dim({rows, cols}), GlorotInitialiser()); }
+  void add_bias(uint32_t rows) { add(Dim({rows}), ConstInitialiser(0.f)); }
+  void add(const Dim& dim, const Initialiser& init) { storages_.push_back(collection_->add_parameters(dim, init)); }
+  // Node of a parameter of a layer.
+  NodeId p(Graph& g, uint32_t layer, uint32_t i) const {
+    return g.parameter(storages_[layer * shape_.per_layer + i], update_);
+  }
+  // x .* mask `kind` of the layer, where dropout is on.
+  NodeId dropped(Graph& g, NodeId x, uint32_t layer, uint32_t kind) const {
+    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, masks_[layer * shape_.masks + kind]) : x;
+  }
+
+  static NodeId affine(Graph& g, NodeId b, NodeId w, NodeId x) {
+    const NodeId args[3] = {b, w, x};
+    return g.record(op_id<Affine>, args, 3);
+  }
+  static NodeId with_number(Graph& g, OpId op, NodeId x, float number);
+  // x where it has extents {rows,cols}xB, else the sum with zeros of these extents.
+  static NodeId expanded(Graph& g, NodeId x, const Dim& dim);
+  void check_rate(const char* call, float rate) const;
+  bool update() const { return update_; }
+
+  const Shape shape_;
+  const BuilderSize size_;
+  std::shared_ptr<Collection> collection_;
+  std::vector<StoragePtr> storages_;
+  float rates_[3] = {0.f, 0.f, 0.f};  // of the kinds of masks
+
+ private:
+  uint32_t width() const { return state_size() + 1; }
+  NodeId* append(Step* step);
+  void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
+  void draw_masks(Graph& g, uint32_t batch);
+  bool masks_exist(const Graph& g) const;
+  bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
+  const NodeId* latest(const Graph& g) const;
+
+  const bool cells_;
+  bool started_ = false, update_ = true;
+  uint32_t version_ = 0;
+  std::vector<NodeId> steps_;
+  std::vector<NodeId> masks_;
+};
+
+// h = tanh(b + Wx x + Wh h'). Elman, Finding structure in time, 1990.
+class SimpleRnn : public RnnBuilder {
+ public:
+  SimpleRnn(const BuilderSize& size, const std::shared_ptr<Collection>& outer);
+
+ protected:
+  void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) override;
+};
+
+// z = s(bz + Wxz x + Whz h'), r = s(br + Wxr x + Whr h'), c = tanh(bh + Wxh x + Whh (r .* h')),
+// h = (1 - z) .* h' + z .* c. Cho et al., Learning phrase representations using RNN encoder-decoder, 2014.
+// Dropout is not variational: new masks for the inputs of every layer and for the output at every step.
+class Gru : public RnnBuilder {
+ public:
+  Gru(const BuilderSize& size, const std::shared_ptr<Collection>& outer);
+  void set_dropout(float rate) override;
+
+ protected:
+  void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) override;
+
+ private:
+  NodeId drop_out(Graph& g, NodeId x) const;
+  float rate_ = 0.f;
+};
+
+// a = b + Wx x + Wh h' {4H}: i = s(a1), f = s(a2 + forget_bias), o = s(a3), g = tanh(a4);
+// c = f .* c' + i .* g, h = o .* tanh(c). Hochreiter and Schmidhuber, Long short-term memory, 1997; dropout
+// after Gal and Ghahramani, A theoretically grounded application of dropout in RNNs, 2016.
+class VanillaLstm : public RnnBuilder {
+ public:
+  VanillaLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm, float forget_bias);
+
+ protected:
+  enum : uint32_t { kWx, kWh, kB };
+  VanillaLstm(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,
+              float forget_bias);
+  // Scales and shifts of layer normalisation live in the outer collection, as in DyNet.
+  void add_norms(const std::shared_ptr<Collection>& outer);
+  void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) override;
+  // The matrices and the bias as they enter the step.
+  virtual NodeId weight(Graph& g, uint32_t layer, uint32_t which) { return p(g, layer, which); }
+
+ private:
+  enum : uint32_t { kGh, kBh, kGx, kBx, kGc, kBc, kNorms };
+  struct Gates {  // z {4H}xB and c' {H}xB, ready for the cell
+    NodeId z, c;
+    uint32_t cols, batch;  // of the input; B = cols * batch
+  };
+  NodeId norm(Graph& g, NodeId x, uint32_t layer, uint32_t scale) const;
+  NodeId gates(Graph& g, uint32_t layer, NodeId x, NodeId h);
+  Gates prepare(Graph& g, NodeId z, NodeId c) const;
+  void cell(Graph& g, uint32_t layer, NodeId z, NodeId c, NodeId* next_c, NodeId* next_h) const;
+
+  const bool layer_norm_;
+  const float forget_bias_;
+  std::vector<StoragePtr> norms_;
+};
+
+// The same with a forget bias of 1 and, if wanted, Gaussian noise on the parameters, new at every step.
+class CompactLstm : public VanillaLstm {
+ public:
+  CompactLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer);
+  void set_weight_noise(float deviation);  // < 0: ValueError
+
+ protected:
+  NodeId weight(Graph& g, uint32_t layer, uint32_t which) override;
+
+ private:
+  float noise_ = 0.f;
+};
+
+// The same with constant masks on Wx and Wh.
+// Narang et al., Exploring sparsity in recurrent neural networks, 2017.
+class SparseLstm : public VanillaLstm {
+ public:
+  SparseLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm, float forget_bias);
+  struct Counts {
+    size_t all, kept;
+  };
+  // Masks the smallest weights: rate * all of them over all layers. rate outside [0,1]: ValueError.
+  Counts set_sparsity(float rate);
+
+ protected:
+  NodeId weight(Graph& g, uint32_t layer, uint32_t which) override;
+
+ private:
+  enum : uint32_t { kMaskX = 3, kMaskH = 4 };
+};
+
+// The forget gate is 1 - i. With peepholes:
+// i = s(bi + Wxi x + Whi h' + Wci c'), g = tanh(bc + Wxc x + Whc h'), c = (1 - i) .* c' + i .* g,
+// o = s(bo + Wxo x + Who h' + Wco c), h = o .* tanh(c). Greff et al., LSTM: a search space odyssey, 2015.
+// Without: no terms of c in i and o, and no dropout (FastLSTMBuilder).
+class CoupledLstm : public RnnBuilder {
+ public:
+  CoupledLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool peepholes);
+  void set_dropout(float rate) override;
+
+ protected:
+  void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) override;
+
+ private:
+  enum : uint32_t { kWxi, kWhi, kWci, kBi, kWxo, kWho, kWco, kBo, kWxc, kWhc, kBc, kCount };
+  const bool peepholes_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,172 @@
+// Trainers: from gradients to new values, for all parameters of a collection.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/storage.h"
+#include "model/collection.h"
+#include "model/update_kernels.h"
+
+namespace dyc {
+
+// One update(): (1) state for parameters added since; (2) the norm G of all gradients, frozen
+// parameters included: NaN or Inf is a RuntimeError and nothing has changed, G > threshold scales the
+// gradients by threshold / G; (3) every Parameters that is not frozen, with gradient 0 if it has none;
+// (4) of every lookup the rows with a gradient, or all rows when sparse updates are off or the table
+// was used as a whole; each gradient is cleared after its use; (5) counters; (6) weight decay.
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+  virtual const char* name() const = 0;  // "AdamTrainer"
+
+  void update();
+  void restart();  // zeroes momentum and accumulators; the counter of updates goes on
+  void restart(float learning_rate);
+  // "[lr=0.1 clips=0 updates=5] ", as DyNet prints it on stderr; resets both counters.
+  std::string take_status();
+
+  float learning_rate() const { return learning_rate_; }
+  void set_learning_rate(float value) { learning_rate_ = value; }
+  float clip_threshold() const { return clip_threshold_; }
+  void set_clip_threshold(float value) { clip_threshold_ = value > 0.f ? value : 0.f; }  // 0: no clipping
+  bool sparse_updates() const { return sparse_updates_; }
+  void set_sparse_updates(bool value) { sparse_updates_ = value; }
+  const std::shared_ptr<Collection>& collection() const { return collection_; }
+
+ protected:
+  Trainer(std::shared_ptr<Collection> collection, UpdateRule rule, float learning_rate);
+
+  // Fills in what the rule needs; `decay` is the weight-decay factor, t counts from 1.
+  virtual void set_factors(UpdateFactors& factors, float decay, double t) const = 0;
+  virtual void after_update() {}
+
+  float learning_rate_;
+
+ private:
+  struct State {
+    FloatBuffer array[3];
+    bool touched = false;  // false: all zero, as without any gradient so far
+  };
+
+  void allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states);
+  double gradient_norm() const;
+  [[noreturn]] void refuse_norm(double norm) const;
+  void update_dense(Storage& storage, State* state, const UpdateFactors& factors);
+  void update_lookup(Storage& storage, State* state, const UpdateFactors& factors);
+
+  std::shared_ptr<Collection> collection_;
+  UpdateKernels kernels_;
+  float clip_threshold_ = 5.f;
+  bool sparse_updates_ = true;
+  uint64_t updates_ = 0, status_updates_ = 0, status_clips_ = 0;
+  std::vector<State> parameter_states_, lookup_states_;
+};
+
+// x -= lr g
+class SimpleSgdTrainer : public Trainer {
+ public:
+  explicit SimpleSgdTrainer(std::shared_ptr<Collection> m, float learning_rate = 0.1f);
+  const char* name() const override { return "SimpleSGDTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+};
+
+// SGD whose learning rate goes up and down between two values: after the update with number k = 0,1,..
+// lr = min + (max - min) max(0, 1 - |k/S - 2 floor(1 + k/(2S)) + 1|) gamma^k.
+// Smith, Cyclical learning rates for training neural networks, 2017.
+class CyclicalSgdTrainer : public SimpleSgdTrainer {
+ public:
+  explicit CyclicalSgdTrainer(std::shared_ptr<Collection> m, float learning_rate_min = 0.01f,
+                              float learning_rate_max = 0.1f, float step_size = 2000.f, float gamma = 1.f);
+  const char* name() const override { return "CyclicalSGDTrainer"; }
+
+ protected:
+  void after_update() override;
+
+ private:
+  float min_, max_, step_size_, gamma_;
+  uint64_t cycle_updates_ = 0;
+};
+
+// v = mom v - lr g; x += v
+class MomentumSgdTrainer : public Trainer {
+ public:
+  explicit MomentumSgdTrainer(std::shared_ptr<Collection> m, float learning_rate = 0.01f, float mom = 0.9f);
+  const char* name() const override { return "MomentumSGDTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+
+ private:
+  float momentum_;
+};
+
+// v += g^2; x -= lr g / sqrt(v + eps). Duchi et al., 2011.
+class AdagradTrainer : public Trainer {
+ public:
+  explicit AdagradTrainer(std::shared_ptr<Collection> m, float learning_rate = 0.1f, float eps = 1e-20f);
+  const char* name() const override { return "AdagradTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+
+ private:
+  float epsilon_;
+};
+
+// a = rho a + (1-rho) g^2; d = -g sqrt(b+eps)/sqrt(a+eps); b = rho b + (1-rho) d^2; x += d. Zeiler, 2012.
+// The learning rate reads 1 and is not used.
+class AdadeltaTrainer : public Trainer {
+ public:
+  explicit AdadeltaTrainer(std::shared_ptr<Collection> m, float eps = 1e-6f, float rho = 0.95f);
+  const char* name() const override { return "AdadeltaTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+
+ private:
+  float epsilon_, rho_;
+};
+
+// v = rho v + (1-rho) g^2; x -= lr g / sqrt(v + eps). Tieleman and Hinton, 2012.
+class RmsPropTrainer : public Trainer {
+ public:
+  explicit RmsPropTrainer(std::shared_ptr<Collection> m, float learning_rate = 0.001f, float eps = 1e-8f,
+                          float rho = 0.9f);
+  const char* name() const override { return "RMSPropTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+
+ private:
+  float epsilon_, rho_;
+};
+
+// m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; x -= alpha sqrt(1-b2^t)/(1-b1^t) m / (sqrt(v) + eps).
+// Kingma and Ba, 2015; eps stands outside the bias correction, as in DyNet.
+class AdamTrainer : public Trainer {
+ public:
+  explicit AdamTrainer(std::shared_ptr<Collection> m, float alpha = 0.001f, float beta_1 = 0.9f,
+                       float beta_2 = 0.999f, float eps = 1e-8f);
+  const char* name() const override { return "AdamTrainer"; }
+
+ protected:
+  AdamTrainer(std::shared_ptr<Collection> m, UpdateRule rule, float alpha, float beta_1, float beta_2,
+              float eps);
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+
+ private:
+  float beta_1_, beta_2_, epsilon_;
+};
+
+// Adam with the largest v so far in place of v. Reddi et al., 2018.
+class AmsgradTrainer : public AdamTrainer {
+ public:
+  explicit AmsgradTrainer(std::shared_ptr<Collection> m, float alpha = 0.001f, float beta_1 = 0.9f,
+                          float beta_2 = 0.999f, float eps = 1e-8f);
+  const char* name() const override { return "AmsgradTrainer"; }
+};
+
+}  // namespace dyc

@@ -1,0 +1,302 @@
+// Rows over a list of expressions. Lists can have hundreds of entries: backward_all gives every argument its
+// gradient in one pass (dx[i] null: not asked for), where backward(m, arg) would have to count up to arg.
+#pragma once
+#include "ops/op.h"
+#include "ops/shape.h"
+
+namespace dyc {
+
+// xs {..} equal up to trailing ones -> {..} of the first, batch 1 or B
+struct Esum {
+  static constexpr Meta meta{.name = "esum", .formula = "x1 + x2 + ...", .form = Form::member,
+                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Param params[] = {{"xs", Param::exprs}};
+  static Dim shape(const ShapeArgs& s) {
+    for (uint32_t i = 1; i < s.n; ++i)
+      if (!s[i].same_sizes_padded(s[0]))
+        throw ValueError(
+            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+    Dim r = s[0];
+    r.bd = common_batch(s);
+    return r;
+  }
+  template <class V>
+  static DYC_INLINE V load_any(const float* p) {
+    V v;
+    __builtin_memcpy(&v, p, sizeof(V));
+    return v;
+  }
+  template <class V>
+  static DYC_INLINE V column(const Member& m, size_t i) {
+    V a = load_any<V>(m.x[0] + i);
+    for (uint32_t k = 1; k < m.n; ++k) a += load_any<V>(m.x[k] + i);
+    return a;
+  }
+  // Sums in list order; four vectors of the result stay in registers while the list is read.
+  template <class I>
+  static DYC_INLINE void sum(const Member& m, float* y, size_t n) {
+    using V = typename I::V;
+    constexpr size_t L = I::lanes;
+    size_t i = 0;
+    for (; i + 4 * L <= n; i += 4 * L) {
+      const float* x = m.x[0] + i;
+      V a = load_any<V>(x), b = load_any<V>(x + L), c = load_any<V>(x + 2 * L), d = load_any<V>(x + 3 * L);
+      for (uint32_t k = 1; k < m.n; ++k) {
+        x = m.x[k] + i;
+        a += load_any<V>(x);
+        b += load_any<V>(x + L);
+        c += load_any<V>(x + 2 * L);
+        d += load_any<V>(x + 3 * L);
+      }
+      __builtin_memcpy(y + i, &a, sizeof(V));
+      __builtin_memcpy(y + i + L, &b, sizeof(V));
+      __builtin_memcpy(y + i + 2 * L, &c, sizeof(V));
+      __builtin_memcpy(y + i + 3 * L, &d, sizeof(V));
+    }
+    for (; i + L <= n; i += L) {
+      const V a = column<V>(m, i);
+      __builtin_memcpy(y + i, &a, sizeof(V));
+    }
+    for (; i < n; ++i) y[i] = column<float>(m, i);
+  }
+  template <class I>
+  static DYC_INLINE void sum_any(const Member& m) {
+    bool plain = true;
+    for (uint32_t k = 0; k < m.n; ++k) plain = plain && m.xd[k]->bd == m.yd->bd;
+    const size_t n = m.ys();
+    if (plain) {
+      sum<I>(m, m.out(), n * m.yd->bd);
+      return;
+    }
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      float* const y = m.out() + b * n;
+      copy_span<I>(y, m.x[0] + (m.xd[0]->bd > 1 ? b * n : 0), n);
+      for (uint32_t k = 1; k < m.n; ++k) add_span<I>(y, m.x[k] + (m.xd[k]->bd > 1 ? b * n : 0), n);
+    }
+  }
+  template <class I>
+  static DYC_INLINE void add_gradient(const Member& m, uint32_t arg, float* dx) {
+    const size_t n = m.ys();
+    if (m.xd[arg]->bd == m.yd->bd) {
+      add_span<I>(dx, m.dy, n * m.yd->bd);
+    } else {
+      for (uint32_t b = 0; b < m.yd->bd; ++b) add_span<I>(dx, m.dy + b * n, n);
+    }
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    sum_any<I>(m);
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    add_gradient<I>(m, arg, m.dx);
+  }
+  template <class I>
+  static void backward_all(const Member& m, float* const* dx) {
+    for (uint32_t i = 0; i < m.n; ++i)
+      if (dx[i]) add_gradient<I>(m, i, dx[i]);
+  }
+};
+
+// xs {..} exactly equal, batch 1 or B
+struct Average {
+  static constexpr Meta meta{.name = "average", .formula = "(x1 + x2 + ...) / n", .form = Form::member,
+                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Param params[] = {{"xs", Param::exprs}};
+  static Dim shape(const ShapeArgs& s) {
+    for (uint32_t i = 1; i < s.n; ++i)
+      if (!s[i].same_sizes(s[0]))
+        throw ValueError(
+            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+    Dim r = s[0];
+    r.bd = common_batch(s);
+    return r;
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    Esum::sum_any<I>(m);
+    const size_t n = m.yd->size();
+    const float count = static_cast<float>(m.n);
+    float* const y = m.out();
+    for (size_t i = 0; i < n; ++i) y[i] /= count;
+  }
+  template <class I>
+  static DYC_INLINE void add_gradient(const Member& m, uint32_t arg, float* dx) {
+    const size_t n = m.ys(), next = m.xd[arg]->bd > 1 ? n : 0;
+    const float share = 1.f / static_cast<float>(m.n);
+    const float* __restrict dy = m.dy;
+    for (uint32_t b = 0; b < m.yd->bd; ++b, dx += next, dy += n) {
+      float* __restrict const d = dx;
+      for (size_t i = 0; i < n; ++i) d[i] += dy[i] * share;
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    add_gradient<I>(m, arg, m.dx);
+  }
+  template <class I>
+  static void backward_all(const Member& m, float* const* dx) {
+    for (uint32_t i = 0; i < m.n; ++i)
+      if (dx[i]) add_gradient<I>(m, i, dx[i]);
+  }
+};
+
+// Largest value per element; the first of equal ones has the gradient. A NaN comes through and has none.
+struct Emax {
+  static constexpr Meta meta{.name = "emax", .formula = "max(x1, x2, ...)", .form = Form::member,
+                             .batch = Batch::ragged};
+  static constexpr Param params[] = {{"xs", Param::exprs}};
+  static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.yd->size();
+    float* __restrict const y = m.out();
+    copy_span<I>(y, m.x[0], n);
+    for (uint32_t k = 1; k < m.n; ++k) {
+      const float* __restrict const x = m.x[k];
+      for (size_t i = 0; i < n; ++i) y[i] = (x[i] > y[i]) | (x[i] != x[i]) ? x[i] : y[i];
+    }
+  }
+  template <class I>
+  static DYC_INLINE uint32_t winner(const Member& m, size_t i) {
+    uint32_t k = 0;
+    while (k < m.n && m.x[k][i] != m.y[i]) ++k;
+    return k;
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    const size_t n = m.yd->size();
+    for (size_t i = 0; i < n; ++i)
+      if (m.x[arg][i] == m.y[i] && winner<I>(m, i) == arg) m.dx[i] += m.dy[i];
+  }
+  template <class I>
+  static void backward_all(const Member& m, float* const* dx) {
+    const size_t n = m.yd->size();
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t k = winner<I>(m, i);
+      if (k < m.n && dx[k]) dx[k][i] += m.dy[i];
+    }
+  }
+};
+
+// attrs {d}: along dimension d, the other extents equal (absent ones count 1). concatenate_cols is d = 1.
+struct Concatenate {
+  static constexpr Meta meta{.name = "concatenate", .formula = "[x1; x2; ...]", .form = Form::member,
+                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Param params[] = {{"xs", Param::exprs}, {"d", Param::uint, 0}};
+  static Dim shape(const ShapeArgs& s) {
+    const uint32_t axis = s.attrs[0];
+    if (axis >= kMaxDims) shape_error(s, text("d < ", kMaxDims, ", not ", axis));
+    Dim r = s[0];
+    for (; r.nd <= axis; ++r.nd) r.d[r.nd] = 1;
+    r.d[axis] = 0;
+    for (uint32_t k = 0; k < s.n; ++k) {
+      for (uint32_t i = 0; i < (s[k].nd > r.nd ? s[k].nd : r.nd); ++i)
+        if (i != axis && s[k][i] != r[i])
+          throw ValueError(text(s.op, "(): expected extents equal but for dimension ", axis, ", got ", s[0],
+                                " and, at position ", k, ", ", s[k]));
+      r.d[axis] += s[k][axis];
+    }
+    r.bd = common_batch(s);
+    return r;
+  }
+
+  // The result as blocks: one per outer position, argument k fills `chunk` elements of each at `offset`.
+  struct Blocks {
+    size_t inner, outer, block;
+    uint32_t axis;
+    DYC_INLINE explicit Blocks(const Member& m) : inner(1), outer(1), axis(m.attrs[0]) {
+      const Dim& y = *m.yd;
+      for (uint32_t i = 0; i < y.nd; ++i)
+        if (i != axis) (i < axis ? inner : outer) *= y.d[i];
+      block = inner * y.d[axis];
+    }
+    DYC_INLINE size_t chunk(const Dim& x) const { return inner * x[axis]; }
+  };
+  template <class I>
+  static void forward(const Member& m) {
+    const Blocks l(m);
+    float* y = m.out();
+    for (uint32_t k = 0; k < m.n; ++k) {
+      const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
+      for (uint32_t b = 0; b < m.yd->bd; ++b) {
+        const float* x = m.x[k] + b * next;
+        float* to = y + b * l.outer * l.block;
+        for (size_t o = 0; o < l.outer; ++o, x += chunk, to += l.block) copy_span<I>(to, x, chunk);
+      }
+      y += chunk;
+    }
+  }
+  template <class I>
+  static DYC_INLINE void add_gradient(const Member& m, const Blocks& l, uint32_t k, size_t offset, float* dx) {
+    const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float* dy = m.dy + offset + b * l.outer * l.block;
+      float* to = dx + b * next;
+      for (size_t o = 0; o < l.outer; ++o, to += chunk, dy += l.block) add_span<I>(to, dy, chunk);
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    const Blocks l(m);
+    size_t offset = 0;
+    for (uint32_t k = 0; k < arg; ++k) offset += l.chunk(*m.xd[k]);
+    add_gradient<I>(m, l, arg, offset, m.dx);
+  }
+  template <class I>
+  static void backward_all(const Member& m, float* const* dx) {
+    const Blocks l(m);
+    size_t offset = 0;
+    for (uint32_t k = 0; k < m.n; ++k) {
+      if (dx[k]) add_gradient<I>(m, l, k, offset, dx[k]);
+      offset += l.chunk(*m.xd[k]);
+    }
+  }
+};
+
+// xs {..}xB1, {..}xB2 ... -> {..}x(B1 + B2 + ...)
+struct ConcatenateToBatch {
+  static constexpr Meta meta{.name = "concatenate_to_batch", .formula = "batch [x1; x2; ...]",
+                             .form = Form::member, .batch = Batch::ragged, .reads_x = false,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"xs", Param::exprs}};
+  static Dim shape(const ShapeArgs& s) {
+    Dim r = s[0];
+    for (uint32_t i = 1; i < s.n; ++i) {
+      if (!s[i].same_sizes(s[0]))
+        throw ValueError(
+            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+      r.bd += s[i].bd;
+    }
+    return r;
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t item = m.ys();
+    float* y = m.out();
+    for (uint32_t k = 0; k < m.n; ++k) {
+      const size_t n = item * m.xd[k]->bd;
+      copy_span<I>(y, m.x[k], n);
+      y += n;
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    const size_t item = m.ys();
+    const float* dy = m.dy;
+    for (uint32_t k = 0; k < arg; ++k) dy += item * m.xd[k]->bd;
+    add_span<I>(m.dx, dy, item * m.xd[arg]->bd);
+  }
+  template <class I>
+  static void backward_all(const Member& m, float* const* dx) {
+    const size_t item = m.ys();
+    const float* dy = m.dy;
+    for (uint32_t k = 0; k < m.n; ++k) {
+      const size_t n = item * m.xd[k]->bd;
+      if (dx[k]) add_span<I>(dx[k], dy, n);
+      dy += n;
+    }
+  }
+};
+
+}  // namespace dyc

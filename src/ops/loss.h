@@ -1,0 +1,205 @@
+// Losses over the rows of a column vector: one id per batch item, kept per node and checked when computed.
+#pragma once
+#include "ops/op.h"
+#include "ops/rows.h"
+
+namespace dyc {
+
+// The id of batch item b: the only one, or one each.
+DYC_INLINE uint32_t id_of(const Member& m, uint32_t b) { return m.ids[m.n_ids > 1 ? b : 0]; }
+
+// logsumexp(x) - x[v]. attrs {} for pickneglogsoftmax(x, v) and {number of ids} for
+// pickneglogsoftmax_batch(x, vs), which is recorded as this row. x {n}xB -> {1}xB
+struct PickNegLogSoftmax {
+  static constexpr Meta meta{.name = "pickneglogsoftmax",
+                             .formula = "-log_softmax(x)[v]",
+                             .form = Form::member,
+                             .batch = Batch::ragged};
+  static constexpr Param params[] = {{"x"}, {"v", Param::index}};
+  static Dim shape(const ShapeArgs& s) {
+    if (!s[0].column_like()) shape_error(s, "a column vector");
+    const uint32_t n = s.n_attrs ? s.attrs[0] : 1;
+    if (s[0].bd != n) shape_error(s, text("as many ids as batch items, not ", n));
+    return scalar_per_batch(s);
+  }
+  static void check(const Member& m, const char* op) {
+    for (uint32_t i = 0; i < m.n_ids; ++i)
+      if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float* x = m.xb(0, b);
+      const LogZ z = log_z<I>(x, n);
+      *m.yb(b) = (z.shift - x[id_of(m, b)]) + z.log_sum;
+    }
+  }
+  // log Z = y + x[v], so that softmax(x) = exp((x - x[v]) - y) takes one pass. Rounding of y would show where
+  // the loss is large: Z is then computed again.
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    constexpr float kLargeLoss = 32.f;
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float *x = m.xb(0, b), dy = *m.dyb(b);
+      float* dx = m.dxb(0, b);
+      const uint32_t v = id_of(m, b);
+      float shift = x[v], rest = *m.yb(b);
+      if (!(rest < kLargeLoss)) {
+        const LogZ z = log_z<I>(x, n);
+        shift = z.shift, rest = z.log_sum;
+      }
+      each<I>(
+          n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, dy * exp_of((c.get(x + i) - shift) - rest)); });
+      dx[v] -= dy;
+    }
+  }
+};
+
+// Sum over j != v of max(0, m - x[v] + x[j]) along a run of len elements at distance `step`.
+template <class I>
+DYC_INLINE float hinge_run(const float* x, size_t len, size_t step, size_t v, float margin) {
+  const float base = margin - x[v * step];
+  if (step != 1) {
+    float s = 0;
+    for (size_t k = 0; k < len; ++k) {
+      const float t = base + x[k * step];
+      if (k != v && t > 0) s += t;
+    }
+    return s;
+  }
+  const auto before = [&](size_t from, size_t n) DYC_LAMBDA {
+    return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      const auto t = base + c.get(x + from + i);
+      return select(t > 0.f, t, typename I::V{});
+    });
+  };
+  return before(0, v) + before(v + 1, len - v - 1);
+}
+template <class I>
+DYC_INLINE void hinge_gradient(float* dx, const float* x, size_t len, size_t step, size_t v, float margin,
+                               float dy) {
+  const float base = margin - x[v * step];
+  float active = 0;
+  for (size_t k = 0; k < len; ++k)
+    if (k != v && base + x[k * step] > 0) {
+      dx[k * step] += dy;
+      active += 1;
+    }
+  dx[v * step] -= active * dy;
+}
+inline void check_margin(float margin, const char* op) {
+  if (margin < 0) throw ValueError(text(op, "(): expected m >= 0, got ", margin));
+}
+
+// attrs {m} for hinge(x, v, m) and {m, number of ids} for hinge_batch(x, vs, m), recorded as this row.
+// x {n}xB -> {1}xB
+struct Hinge {
+  static constexpr Meta meta{.name = "hinge",
+                             .formula = "hinge(x, v)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}, {"v", Param::index}, {"m", Param::real, 1}};
+  static Dim shape(const ShapeArgs& s) {
+    if (!s[0].column_like()) shape_error(s, "a column vector");
+    return scalar_per_batch(s);
+  }
+  static void check(const Member& m, const char* op) {
+    check_margin(m.real(0), op);
+    if (m.n_ids != m.xd[0]->bd)
+      throw ValueError(text(op, "(): expected one id per batch item of ", *m.xd[0], ", got ", m.n_ids));
+    for (uint32_t i = 0; i < m.n_ids; ++i)
+      if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b)
+      *m.yb(b) = hinge_run<I>(m.xb(0, b), m.xs(0), 1, id_of(m, b), m.real(0));
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b)
+      hinge_gradient<I>(m.dxb(0, b), m.xb(0, b), m.xs(0), 1, id_of(m, b), m.real(0), *m.dyb(b));
+  }
+};
+
+// Hinge of each slice along dimension d of a matrix. attrs {d, m}; ids: one per slice, the same for every
+// batch item, or one per slice and batch item. x {r,c}xB -> {c}xB (d = 0), {r}xB (d = 1)
+struct HingeDim {
+  static constexpr Meta meta{.name = "hinge_dim",
+                             .formula = "hinge(x, v, d)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  static constexpr Param params[] = {
+      {"x"}, {"v", Param::indices}, {"d", Param::uint, 0}, {"m", Param::real, 1}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd != 2) shape_error(s, "a matrix of 2 dimensions");
+    if (s.attrs[0] > 1) shape_error(s, text("d to be 0 or 1, not ", s.attrs[0]));
+    return Dim({s[0].d[1 - s.attrs[0]]}, s[0].bd);
+  }
+  static void check(const Member& m, const char* op) {
+    const Dim& x = *m.xd[0];
+    const uint32_t d = m.attrs[0], slices = x.d[1 - d];
+    check_margin(m.real(1), op);
+    if (m.n_ids != slices && m.n_ids != slices * x.bd)
+      throw ValueError(text(op, "(): expected ", slices, " ids for ", x, " and d=", d, ", got ", m.n_ids));
+    for (uint32_t i = 0; i < m.n_ids; ++i)
+      if (m.ids[i] >= x.d[d]) throw ValueError(text(op, "(): expected ids < ", x.d[d], ", got ", m.ids[i]));
+  }
+  // f(start of the slice, position in y, id)
+  template <class F>
+  static DYC_INLINE void slices(const Member& m, F f) {
+    const Dim& x = *m.xd[0];
+    const uint32_t n = x.d[1 - m.attrs[0]];
+    const size_t next = m.attrs[0] == 0 ? x.d[0] : 1;
+    for (uint32_t b = 0; b < x.bd; ++b)
+      for (uint32_t i = 0; i < n; ++i)
+        f(b * m.xs(0) + i * next, b * n + i, m.ids[m.n_ids > n ? b * n + i : i]);
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t len = m.xd[0]->d[m.attrs[0]], step = m.attrs[0] == 0 ? 1 : m.xd[0]->d[0];
+    slices(m, [&](size_t at, size_t y, uint32_t v)
+                  DYC_LAMBDA { m.out()[y] = hinge_run<I>(m.x[0] + at, len, step, v, m.real(1)); });
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const size_t len = m.xd[0]->d[m.attrs[0]], step = m.attrs[0] == 0 ? 1 : m.xd[0]->d[0];
+    slices(m, [&](size_t at, size_t y, uint32_t v) DYC_LAMBDA {
+      hinge_gradient<I>(m.dx + at, m.x[0] + at, len, step, v, m.real(1), m.dy[y]);
+    });
+  }
+};
+
+template <class T>
+DYC_INLINE T lgamma_of(T x) {
+  return vlgamma(x);
+}
+
+// exp(l) + log(x!) - x l for a count x. l one element, not batched.
+struct PoissonLoss {
+  static constexpr Meta meta{.name = "poisson_loss",
+                             .formula = "poisson_loss(l, x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"log_lambda"}, {"x", Param::index}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].size() != 1) shape_error(s, "one element");
+    return s[0];
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const float l = *m.x[0], x = static_cast<float>(m.ids[0]);
+    *m.out() = exp_of(l) + lgamma_of(x + 1.f) - x * l;
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    *m.dx += (exp_of(*m.x[0]) - static_cast<float>(m.ids[0])) * *m.dy;
+  }
+};
+
+}  // namespace dyc

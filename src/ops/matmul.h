@@ -1,0 +1,25 @@
+// Matrix product and affine transform: one GEMM per weight over the columns of all members.
+#pragma once
+#include "ops/op.h"
+
+namespace dyc {
+
+// W {r,k} * x {k,c} -> {r,c}; {r,k}*{k} -> {r}; vector * {1} scales. Batch 1 or common B.
+struct MatMul {
+  static constexpr Meta meta{.name = "matmul", .formula = "x * y", .form = Form::matmul, .batch = Batch::ragged, .hidden = true, .reads_y = false};
+  static constexpr Param params[] = {{"x"}, {"y"}};
+  static Dim shape(const ShapeArgs& s);
+};
+
+// b + W1*x1 + W2*x2 ...: arguments b, W1, x1, W2, x2 ...
+struct Affine {
+  static constexpr Meta meta{.name = "affine_transform", .formula = "b + sum W x", .form = Form::matmul, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Param params[] = {{"exprs", Param::exprs}};
+  static Dim shape(const ShapeArgs& s);
+};
+
+// Position i of the arguments holds a weight: if its value is the same for the whole graph, its
+// identity is part of the signature and a launch reads it once.
+inline bool weight_position(bool affine, uint32_t i) { return affine ? i == 0 || i % 2 == 1 : i == 0; }
+
+}  // namespace dyc

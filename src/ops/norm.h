@@ -1,0 +1,165 @@
+// Normalisation rows, fused: statistics are computed again by the gradient of each argument.
+#pragma once
+#include "ops/op.h"
+#include "ops/reduce.h"
+
+namespace dyc {
+
+// g * (x - mean) / (std + 1e-8) + b; mean and population std over each batch item.
+// x {r[,c]}xB; g, b: extents of x or 1 in each dimension, batch 1 or B.
+struct LayerNorm {
+  static constexpr Meta meta{.name = "layer_norm",
+                             .formula = "layer_norm(x, g, b)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}, {"g"}, {"b"}};
+  static Dim shape(const ShapeArgs& s) {
+    const Dim& x = s[0];
+    if (x.nd > 2) shape_error(s, "x of at most 2 dimensions");
+    for (uint32_t k = 1; k < 3; ++k)
+      for (uint32_t i = 0; i < (x.nd > s[k].nd ? x.nd : s[k].nd); ++i)
+        if (s[k][i] != x[i] && s[k][i] != 1) shape_error(s, "g and b with extents of x or 1");
+    Dim r = x;
+    r.bd = common_batch(s);
+    return r;
+  }
+
+  // How an argument repeats over a column of x.
+  struct Operand {
+    bool one_row;
+    size_t column;  // step between columns, 0 for a single one
+    DYC_INLINE explicit Operand(const Dim& d)
+        : one_row(d.rows() == 1), column(d.cols() == 1 ? 0 : d.rows()) {}
+    template <class I, class C>
+    DYC_INLINE typename I::V get(const float* p, C c, size_t i, size_t j) const {
+      return one_row ? fill<I>(p[j * column]) : c.get(p + j * column + i);
+    }
+  };
+  struct Stats {
+    float mean, std;
+  };
+  template <class I>
+  static DYC_INLINE Stats stats(const float* x, size_t n) {
+    const float count = static_cast<float>(n);
+    const float mean = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(x + i); }) / count;
+    const float var = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      const auto v = c.get(x + i) - mean;
+      return v * v;
+    });
+    return {mean, sqrt_of(var / count)};
+  }
+
+  template <class I>
+  static void forward(const Member& m) {
+    const Operand g(*m.xd[1]), h(*m.xd[2]);
+    const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols();
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float *x = m.xb(0, b), *gp = m.xb(1, b), *hp = m.xb(2, b);
+      float* y = m.yb(b);
+      const Stats s = stats<I>(x, rows * cols);
+      const float scale = 1.f / (s.std + 1e-8f);
+      for (size_t j = 0; j < cols; ++j)
+        each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA {
+          const auto v = (c.get(x + j * rows + i) - s.mean) * scale;
+          c.put(y + j * rows + i, g.template get<I>(gp, c, i, j) * v + h.template get<I>(hp, c, i, j));
+        });
+    }
+  }
+
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    if (arg == 0) {
+      for (uint32_t b = 0; b < m.yd->bd; ++b) backward_x<I>(m, b);
+      return;
+    }
+    const Operand p(*m.xd[arg]);
+    const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols();
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float *x = m.xb(0, b), *dy = m.dyb(b);
+      const Stats s = arg == 1 ? stats<I>(x, rows * cols) : Stats{0.f, 0.f};
+      const float scale = 1.f / (s.std + 1e-8f);
+      for (size_t j = 0; j < cols; ++j) {
+        float* to = m.dxb(arg, b) + j * p.column;
+        const auto part = [&](size_t i, auto c) DYC_LAMBDA {
+          const auto d = c.get(dy + j * rows + i);
+          return arg == 1 ? d * ((c.get(x + j * rows + i) - s.mean) * scale) : d;
+        };
+        if (p.one_row) *to += sum_run<I>(rows, part);
+        else each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA { c.add(to + i, part(i, c)); });
+      }
+    }
+  }
+
+  // With t = std + eps and e = dy * g: dx = (e - mean(e)) / t - (x - mean) * sum(e * (x - mean)) / (t^2 n
+  // std). For constant x the last term is taken as 0.
+  template <class I>
+  static DYC_INLINE void backward_x(const Member& m, uint32_t b) {
+    const Operand g(*m.xd[1]);
+    const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols(), n = rows * cols;
+    const float *x = m.xb(0, b), *gp = m.xb(1, b), *dy = m.dyb(b);
+    float* dx = m.dxb(0, b);
+    const Stats s = stats<I>(x, n);
+    float sum_e = 0, sum_ex = 0;
+    for (size_t j = 0; j < cols; ++j) {
+      const auto e = [&](size_t i, auto c)
+                         DYC_LAMBDA { return c.get(dy + j * rows + i) * g.template get<I>(gp, c, i, j); };
+      sum_e += sum_run<I>(rows, e);
+      sum_ex += sum_run<I>(
+          rows, [&](size_t i, auto c) DYC_LAMBDA { return e(i, c) * (c.get(x + j * rows + i) - s.mean); });
+    }
+    const float scale = 1.f / (s.std + 1e-8f), count = static_cast<float>(n), mean_e = sum_e / count;
+    const float k = s.std > 0 ? sum_ex * scale * scale / (count * s.std) : 0.f;
+    for (size_t j = 0; j < cols; ++j)
+      each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA {
+        const auto e = c.get(dy + j * rows + i) * g.template get<I>(gp, c, i, j);
+        c.add(dx + j * rows + i, (e - mean_e) * scale - (c.get(x + j * rows + i) - s.mean) * k);
+      });
+  }
+};
+
+// g * w / norm(w), norm over each batch item of w. w {..}, g one element; batch 1 or B each.
+struct WeightNorm {
+  static constexpr Meta meta{.name = "weight_norm",
+                             .formula = "g * w / norm(w)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"w"}, {"g"}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[1].batch_size() != 1) shape_error(s, "g of one element");
+    Dim r = s[0];
+    r.bd = common_batch(s);
+    return r;
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.ys();
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float* w = m.xb(0, b);
+      float* y = m.yb(b);
+      const float k = *m.xb(1, b) / sqrt_of(sum_squares<I>(w, n));
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, k * c.get(w + i)); });
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    const size_t n = m.ys();
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float *w = m.xb(0, b), *dy = m.dyb(b);
+      float* dx = m.dxb(arg, b);
+      const float norm = sqrt_of(sum_squares<I>(w, n));
+      const float dot =
+          sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i) * c.get(w + i); });
+      if (arg == 1) {
+        *dx += dot / norm;
+        continue;
+      }
+      const float k = *m.xb(1, b) / norm, along = dot / norm / norm;
+      each<I>(
+          n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, k * (c.get(dy + i) - along * c.get(w + i))); });
+    }
+  }
+};
+
+}  // namespace dyc

@@ -1,0 +1,102 @@
+// What a row of the op table is made of. An op is a struct with
+//   meta      name, Python parameters, form, batch rule, gradient
+//   shape()   result extents from argument extents; throws ValueError
+//   check()   optional: what can only be checked when the value is computed (indices)
+//   kernels   by form:
+//     unary   template <class T> static T f(T x, const float* a);            y = f(x)
+//             template <class T> static T df(T x, T y, const float* a);      dy/dx
+//     binary  template <class T> static T f(T x, T y, const float* a);       z = f(x, y), broadcast
+//             template <class T> static T dx(T x, T y, T z, const float* a); and dy(...)
+//     member  template <class I> static void forward(const Member& m);
+//             template <class I> static void backward(const Member& m, uint32_t arg);
+//     others (matmul, lookup ...) work on a whole launch and have a kernel file per device.
+// T is float or a SIMD vector, I names the instruction set; the same text of f, df, dx, dy is
+// compiled for CUDA with T = float. The table (ops/table.h) lists the structs; everything else is
+// generated from them.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "base/dim.h"
+#include "base/error.h"
+#include "ops/member.h"
+
+namespace dyc {
+
+enum class Form : uint8_t {
+  input,       // value present when recorded: inputs, constants
+  parameter,   // a Parameters object in the graph
+  draw,        // random values, drawn in record order before the flush runs
+  view,        // same memory as its argument
+  unary,
+  binary,
+  member,
+  matmul,      // x*y, affine_transform: one GEMM per weight over all columns of a launch
+  lookup,
+  lstm_gates,
+};
+
+enum class Batch : uint8_t {
+  ragged,  // members of any extents share a launch
+  same,    // all argument extents equal
+  solo,    // never batched; Meta::solo says why
+  none,    // has no launch (inputs, views)
+};
+
+// One parameter of the op's Python function, in order. Expressions come first.
+struct Param {
+  enum Kind : uint8_t {
+    expr,    // an Expression
+    exprs,   // a list of Expressions (the only expression parameter)
+    real,    // float attribute
+    uint,    // unsigned attribute
+    flag,    // bool attribute
+    index,   // one index, kept per node: does not prevent batching
+    indices, // list of indices, kept per node; its length is an attribute
+  };
+  const char* name;
+  Kind kind = expr;
+  double standard = NAN_;  // default; NAN_ = required
+  static constexpr double NAN_ = -1.25e300;
+  constexpr bool required() const { return standard == NAN_; }
+};
+
+struct Meta {
+  const char* name;      // of the node and, unless hidden, of the Python function
+  const char* formula;   // for print_graphviz and the table: "tanh(x)"
+  Form form;
+  Batch batch;
+  const char* solo = nullptr;     // reason, with Batch::solo
+  bool nondiff = false;           // gradient is zero by definition
+  bool hidden = false;            // recorded by other functions only; no Python function of its name
+  bool reads_x = true;            // backward reads argument values
+  bool reads_y = true;            // backward reads the result
+};
+
+struct ShapeArgs {
+  const char* op;
+  const Dim* const* x;
+  uint32_t n;
+  const uint32_t* attrs;
+  uint32_t n_attrs;
+  const Dim& operator[](uint32_t i) const { return *x[i]; }
+  float real(uint32_t i) const {
+    float f;
+    std::memcpy(&f, attrs + i, 4);
+    return f;
+  }
+};
+
+// "tanh(): expected <wanted>, got {3} {4,5}"
+[[noreturn]] void shape_error(const ShapeArgs& s, const std::string& wanted);
+
+// Batch size of the result: all arguments have batch 1 or one common B; else ValueError.
+uint32_t common_batch(const ShapeArgs& s);
+
+// ---- shape rules shared by many rows
+Dim same_as_x(const ShapeArgs& s);             // {..}xB -> {..}xB
+Dim broadcast_shape(const ShapeArgs& s);       // + and cmult: leading extents equal or 1
+Dim identical_shape(const ShapeArgs& s);       // all arguments exactly alike, batch included
+Dim scalar_per_batch(const ShapeArgs& s);      // {..}xB -> {1}xB
+
+}  // namespace dyc

@@ -1,0 +1,441 @@
+// Reductions. Those over lists of dimensions take attrs that end in {b, n, d1 ... dn}: b = 1 reduces the
+// batch too.
+#pragma once
+#include "ops/op.h"
+#include "ops/rows.h"
+
+namespace dyc {
+
+// ---- over all elements of a batch item: {..}xB -> {1}xB
+
+struct SumElems {
+  static constexpr Meta meta{.name = "sum_elems",
+                             .formula = "sum(x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float* x = m.xb(0, b);
+      *m.yb(b) = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(x + i); });
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      float* dx = m.dxb(0, b);
+      const auto d = fill<I>(*m.dyb(b));
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, d); });
+    }
+  }
+};
+
+template <class I>
+DYC_INLINE float sum_squares(const float* x, size_t n) {
+  return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+    const auto v = c.get(x + i);
+    return v * v;
+  });
+}
+// dx += k * x
+template <class I>
+DYC_INLINE void add_scaled(float* dx, const float* x, float k, size_t n) {
+  each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, k * c.get(x + i)); });
+}
+
+struct SquaredNorm {
+  static constexpr Meta meta{.name = "squared_norm",
+                             .formula = "sum(x^2)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
+  template <class I>
+  static void forward(const Member& m) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b) *m.yb(b) = sum_squares<I>(m.xb(0, b), m.xs(0));
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b) add_scaled<I>(m.dxb(0, b), m.xb(0, b), 2.f * *m.dyb(b), m.xs(0));
+  }
+};
+
+struct L2Norm {
+  static constexpr Meta meta{
+      .name = "l2_norm", .formula = "sqrt(sum(x^2))", .form = Form::member, .batch = Batch::ragged};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
+  template <class I>
+  static void forward(const Member& m) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b) *m.yb(b) = sqrt_of(sum_squares<I>(m.xb(0, b), m.xs(0)));
+  }
+  template <class I>  // NaN where the norm is 0
+  static void backward(const Member& m, uint32_t) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b)
+      add_scaled<I>(m.dxb(0, b), m.xb(0, b), *m.dyb(b) / *m.yb(b), m.xs(0));
+  }
+};
+
+// ---- over chosen dimensions
+
+// attrs {b, n, d1 ... dn}
+struct ReducedDims {
+  const uint32_t* attrs;
+  DYC_INLINE bool batch() const { return attrs[0]; }
+  DYC_INLINE uint32_t mask() const {
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < attrs[1]; ++i) bits |= 1u << attrs[2 + i];
+    return bits;
+  }
+};
+
+inline Dim reduced_shape(const ShapeArgs& s, const uint32_t* attrs) {
+  const Dim& x = s[0];
+  const uint32_t n = attrs[1];
+  if (x.nd > 3) shape_error(s, "at most 3 dimensions");
+  if (n > 2) shape_error(s, text("at most 2 dimensions to reduce, not ", n));
+  if (n == 0 && !attrs[0]) shape_error(s, "a dimension to reduce, or b=True");
+  uint32_t mask = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint32_t d = attrs[2 + i];
+    if (d >= x.nd) shape_error(s, text("every d to be a dimension of the argument, not ", d));
+    if (mask >> d & 1) shape_error(s, text("no dimension twice in d, not ", d));
+    mask |= 1u << d;
+  }
+  Dim r;
+  for (uint32_t i = 0; i < x.nd; ++i)
+    if (!(mask >> i & 1)) r.d[r.nd++] = x.d[i];
+  if (r.nd == 0) r.d[r.nd++] = 1;
+  r.bd = attrs[0] ? 1 : x.bd;
+  return r;
+}
+
+// sum_dim, sum_batches (no d, b = 1). attrs {b, n, d1 ... dn}
+struct SumDim {
+  static constexpr Meta meta{.name = "sum_dim",
+                             .formula = "sum(x, d)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
+  template <class I>
+  static void forward(const Member& m) {
+    const ReducedDims d{m.attrs};
+    each_result<I>(ReducePlan(*m.xd[0], d.mask(), d.batch()), [&](auto lanes, size_t y) DYC_LAMBDA {
+      lanes.put(m.out() + y, sum_lanes<I>(lanes, m.x[0], [](auto v) DYC_LAMBDA { return v; }));
+    });
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const ReducedDims d{m.attrs};
+    each_result<I>(ReducePlan(*m.xd[0], d.mask(), d.batch()), [&](auto lanes, size_t y) DYC_LAMBDA {
+      const auto g = lanes.get(m.dy + y);
+      lanes.visit([&](size_t i, auto c) DYC_LAMBDA { c.add(m.dx + i, g); });
+    });
+  }
+};
+
+template <class V>
+DYC_INLINE V int_power(V x, uint32_t r) {
+  V p = 1.f - V{};
+  for (; r; r >>= 1, x *= x)
+    if (r & 1) p *= x;
+  return p;
+}
+
+// mean of x^r: mean_dim, mean_elems, mean_batches (r = 1), moment_dim, moment_elems, moment_batches.
+// attrs {r, divisor or 0 for the number of elements, b, n, d1 ... dn}
+struct MomentDim {
+  static constexpr Meta meta{.name = "moment_dim",
+                             .formula = "mean(x^r, d)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s.attrs[0] < 1) shape_error(s, "r >= 1, not 0");
+    return reduced_shape(s, s.attrs + 2);
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const ReducedDims d{m.attrs + 2};
+    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const float n = static_cast<float>(m.attrs[1] ? m.attrs[1] : p.count);
+    const uint32_t r = m.attrs[0];
+    each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
+      lanes.put(m.out() + y,
+                sum_lanes<I>(lanes, m.x[0], [&](auto v) DYC_LAMBDA { return int_power(v, r); }) / n);
+    });
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const ReducedDims d{m.attrs + 2};
+    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const float n = static_cast<float>(m.attrs[1] ? m.attrs[1] : p.count);
+    const uint32_t r = m.attrs[0];
+    each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
+      const auto g = lanes.get(m.dy + y) * (static_cast<float>(r) / n);
+      lanes.visit([&](size_t i, auto c)
+                      DYC_LAMBDA { c.add(m.dx + i, g * int_power(c.get(m.x[0] + i), r - 1)); });
+    });
+  }
+};
+
+// Population standard deviation: std_dim, std_elems, std_batches. attrs {b, n, d1 ... dn}
+struct StdDim {
+  static constexpr Meta meta{.name = "std_dim",
+                             .formula = "std(x, d)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
+  template <class I, class L>
+  static DYC_INLINE typename I::V mean(const L& lanes, const Member& m, float n) {
+    return sum_lanes<I>(lanes, m.x[0], [](auto v) DYC_LAMBDA { return v; }) / n;
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const ReducedDims d{m.attrs};
+    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const float n = static_cast<float>(p.count);
+    each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
+      const auto mu = mean<I>(lanes, m, n);
+      const auto var =
+          sum_lanes<I>(lanes, m.x[0], [&](auto v) DYC_LAMBDA { return (v - mu) * (v - mu); }) / n;
+      lanes.put(m.out() + y, sqrt_of(var));
+    });
+  }
+  template <class I>  // NaN where the deviation is 0
+  static void backward(const Member& m, uint32_t) {
+    const ReducedDims d{m.attrs};
+    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const float n = static_cast<float>(p.count);
+    each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
+      const auto mu = mean<I>(lanes, m, n);
+      const auto g = lanes.get(m.dy + y) / (n * lanes.get(m.y + y));
+      lanes.visit([&](size_t i, auto c) DYC_LAMBDA { c.add(m.dx + i, g * (c.get(m.x[0] + i) - mu)); });
+    });
+  }
+};
+
+// ---- along one dimension
+
+// attrs {d}: y_k = x_1 + ... + x_k
+struct CumSum {
+  static constexpr Meta meta{.name = "cumsum",
+                             .formula = "cumsum(x, d)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
+    if (s.attrs[0] > s[0].nd) shape_error(s, text("d <= ", s[0].nd, ", not ", s.attrs[0]));
+    return s[0];
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      const float* x = m.x[0] + o * a.inner * a.len;
+      float* y = m.out() + o * a.inner * a.len;
+      if (a.inner == 1) {
+        float s = 0;
+        for (size_t k = 0; k < a.len; ++k) y[k] = s += x[k];
+        continue;
+      }
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        typename I::V s{};
+        for (size_t k = 0; k < a.len; ++k) c.put(y + i + k * a.inner, s += c.get(x + i + k * a.inner));
+      });
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      float* dx = m.dx + o * a.inner * a.len;
+      const float* dy = m.dy + o * a.inner * a.len;
+      if (a.inner == 1) {
+        float s = 0;
+        for (size_t k = a.len; k-- > 0;) dx[k] += s += dy[k];
+        continue;
+      }
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        typename I::V s{};
+        for (size_t k = a.len; k-- > 0;) c.add(dx + i + k * a.inner, s += c.get(dy + i + k * a.inner));
+      });
+    }
+  }
+};
+
+// attrs {d}: {..,k,..}xB -> {..,..}xB
+struct LogSumExpDim {
+  static constexpr Meta meta{.name = "logsumexp_dim",
+                             .formula = "log(sum(exp(x), d))",
+                             .form = Form::member,
+                             .batch = Batch::ragged};
+  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
+    if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
+    return without_axis(s[0], s.attrs[0]);
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      const float* x = m.x[0] + o * a.inner * a.len;
+      float* y = m.out() + o * a.inner;
+      if (a.inner == 1) {
+        const LogZ z = log_z<I>(x, a.len);
+        *y = z.shift + z.log_sum;
+        continue;
+      }
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        auto top = c.get(x + i);
+        for (size_t k = 1; k < a.len; ++k) top = vmax(top, c.get(x + i + k * a.inner));
+        const auto shift = select(top - top == 0.f, top, typename I::V{});  // false for infinities
+        typename I::V s{};
+        for (size_t k = 0; k < a.len; ++k) s += exp_of(c.get(x + i + k * a.inner) - shift);
+        c.put(y + i, shift + log_of(s));
+      });
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      const size_t at = o * a.inner * a.len, to = o * a.inner;
+      if (a.inner == 1) {
+        const float y = m.y[to], dy = m.dy[to];
+        each<I>(a.len, [&](size_t i, auto c)
+                           DYC_LAMBDA { c.add(m.dx + at + i, dy * exp_of(c.get(m.x[0] + at + i) - y)); });
+        continue;
+      }
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        const auto y = c.get(m.y + to + i), dy = c.get(m.dy + to + i);
+        for (size_t k = 0; k < a.len; ++k) {
+          const size_t p = at + i + k * a.inner;
+          c.add(m.dx + p, dy * exp_of(c.get(m.x[0] + p) - y));
+        }
+      });
+    }
+  }
+};
+
+// Maximum (sign = 1) or minimum (-1) along dimension attrs[0]; the first of equal elements gets the gradient.
+template <int sign>
+struct Extreme {
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
+    if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
+    return without_axis(s[0], s.attrs[0]);
+  }
+  template <class V>
+  static DYC_INLINE V pick(V a, V b) {
+    if constexpr (sign > 0) return vmax(a, b);
+    else return vmin(a, b);
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      const float* x = m.x[0] + o * a.inner * a.len;
+      float* y = m.out() + o * a.inner;
+      if (a.inner == 1) {
+        auto s = fill<I>(x[0]);
+        each<I>(a.len, [&](size_t i, auto c) DYC_LAMBDA { s = pick(s, c.keep(c.get(x + i), s)); });
+        if constexpr (sign > 0) *y = hmax(s);
+        else *y = hmin(s);
+        continue;
+      }
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        auto s = c.get(x + i);
+        for (size_t k = 1; k < a.len; ++k) s = pick(s, c.get(x + i + k * a.inner));
+        c.put(y + i, s);
+      });
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o)
+      for (size_t i = 0; i < a.inner; ++i) {
+        const size_t at = o * a.inner * a.len + i, to = o * a.inner + i;
+        for (size_t k = 0; k < a.len; ++k)
+          if (m.x[0][at + k * a.inner] == m.y[to]) {
+            m.dx[at + k * a.inner] += m.dy[to];
+            break;
+          }
+      }
+  }
+};
+
+struct MaxDim : Extreme<1> {
+  static constexpr Meta meta{
+      .name = "max_dim", .formula = "max(x, d)", .form = Form::member, .batch = Batch::ragged};
+  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+};
+struct MinDim : Extreme<-1> {
+  static constexpr Meta meta{
+      .name = "min_dim", .formula = "min(x, d)", .form = Form::member, .batch = Batch::ragged};
+  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+};
+
+// ---- over a list
+
+// xs {..} equal up to trailing ones, batch 1 or B -> {..}xB without trailing ones, element by element
+struct LogSumExp {
+  static constexpr Meta meta{.name = "logsumexp",
+                             .formula = "log(exp(x1) + exp(x2) + ...)",
+                             .form = Form::member,
+                             .batch = Batch::ragged};
+  static constexpr Param params[] = {{"xs", Param::exprs}};
+  static Dim shape(const ShapeArgs& s) {
+    for (uint32_t i = 1; i < s.n; ++i)
+      if (!s[i].same_sizes_padded(s[0]))
+        throw ValueError(
+            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+    Dim r = s[0];
+    r.drop_trailing_ones();
+    r.bd = common_batch(s);
+    return r;
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b)
+      each<I>(m.ys(), [&](size_t i, auto c) DYC_LAMBDA {
+        auto top = c.get(m.xb(0, b) + i);
+        for (uint32_t k = 1; k < m.n; ++k) top = vmax(top, c.get(m.xb(k, b) + i));
+        const auto shift = select(top - top == 0.f, top, typename I::V{});  // false for infinities
+        typename I::V s{};
+        for (uint32_t k = 0; k < m.n; ++k) s += exp_of(c.get(m.xb(k, b) + i) - shift);
+        c.put(m.yb(b) + i, shift + log_of(s));
+      });
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t arg) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float *x = m.xb(arg, b), *y = m.yb(b), *dy = m.dyb(b);
+      float* dx = m.dxb(arg, b);
+      each<I>(m.ys(), [&](size_t i, auto c)
+                          DYC_LAMBDA { c.add(dx + i, c.get(dy + i) * exp_of(c.get(x + i) - c.get(y + i))); });
+    }
+  }
+};
+
+}  // namespace dyc

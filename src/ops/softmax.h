@@ -1,0 +1,205 @@
+// Softmax rows. Columns are runs of contiguous memory; along other axes a chunk holds neighbouring runs.
+#pragma once
+#include "ops/op.h"
+#include "ops/rows.h"
+
+namespace dyc {
+
+// attrs {d}
+struct Softmax {
+  static constexpr Meta meta{.name = "softmax",
+                             .formula = "softmax(x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false};
+  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
+    if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
+    return s[0];
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      const float* x = m.x[0] + o * a.inner * a.len;
+      float* y = m.out() + o * a.inner * a.len;
+      if (a.inner == 1) column<I>(x, y, a.len);
+      else
+        each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+          auto top = c.get(x + i);
+          for (size_t k = 1; k < a.len; ++k) top = vmax(top, c.get(x + i + k * a.inner));
+          typename I::V s{};
+          for (size_t k = 0; k < a.len; ++k) {
+            const auto e = exp_of(c.get(x + i + k * a.inner) - top);
+            c.put(y + i + k * a.inner, e);
+            s += e;
+          }
+          const auto scale = 1.f / s;
+          for (size_t k = 0; k < a.len; ++k) c.put(y + i + k * a.inner, c.get(y + i + k * a.inner) * scale);
+        });
+    }
+  }
+  template <class I>
+  static DYC_INLINE void column(const float* x, float* y, size_t n) {
+    const float top = max_run<I>(x, n);
+    const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      const auto e = exp_of(c.get(x + i) - top);
+      c.put(y + i, e);
+      return e;
+    });
+    const float scale = 1.f / s;
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, c.get(y + i) * scale); });
+  }
+  template <class I>  // dx = y * (dy - sum(dy * y))
+  static void backward(const Member& m, uint32_t) {
+    const AxisRuns a(*m.xd[0], m.attrs[0]);
+    for (size_t o = 0; o < a.outer; ++o) {
+      const size_t at = o * a.inner * a.len;
+      const float *y = m.y + at, *dy = m.dy + at;
+      float* dx = m.dx + at;
+      if (a.inner == 1) {
+        const float s =
+            sum_run<I>(a.len, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i) * c.get(y + i); });
+        each<I>(a.len,
+                [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, c.get(y + i) * (c.get(dy + i) - s)); });
+        continue;
+      }
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        typename I::V s{};
+        for (size_t k = 0, p = i; k < a.len; ++k, p += a.inner) s += c.get(dy + p) * c.get(y + p);
+        for (size_t k = 0, p = i; k < a.len; ++k, p += a.inner)
+          c.add(dx + p, c.get(y + p) * (c.get(dy + p) - s));
+      });
+    }
+  }
+};
+
+// Per column. The Python function also takes `restrict`: see RestrictedLogSoftmax.
+struct LogSoftmax {
+  static constexpr Meta meta{.name = "log_softmax",
+                             .formula = "log_softmax(x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false};
+  static constexpr Param params[] = {{"x"}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
+    return s[0];
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
+    for (size_t j = 0; j < columns; ++j) {
+      const float* x = m.x[0] + j * n;
+      float* y = m.out() + j * n;
+      const LogZ z = log_z<I>(x, n);
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, (c.get(x + i) - z.shift) - z.log_sum); });
+    }
+  }
+  template <class I>  // dx = dy - exp(y) * sum(dy)
+  static void backward(const Member& m, uint32_t) {
+    const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
+    for (size_t j = 0; j < columns; ++j) {
+      const float *y = m.y + j * n, *dy = m.dy + j * n;
+      float* dx = m.dx + j * n;
+      const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i); });
+      each<I>(n,
+              [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, c.get(dy + i) - s * exp_of(c.get(y + i))); });
+    }
+  }
+};
+
+// log_softmax(x, restrict): normalises over the listed rows (ids; a row listed twice counts twice), the
+// others are -inf. No attributes. x column-like, batch items alike.
+struct RestrictedLogSoftmax {
+  static constexpr Meta meta{.name = "restricted_log_softmax",
+                             .formula = "log_softmax(x, rows)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false};
+  static constexpr Param params[] = {{"x"}, {"restrict", Param::indices}};
+  static Dim shape(const ShapeArgs& s) {
+    if (!s[0].column_like()) shape_error(s, "a column vector with restrict");
+    return s[0];
+  }
+  static void check(const Member& m, const char*) {
+    if (m.n_ids == 0) throw ValueError("log_softmax(): expected at least one row in restrict, got none");
+    for (uint32_t i = 0; i < m.n_ids; ++i)
+      if (m.ids[i] >= m.xs(0))
+        throw ValueError(text("log_softmax(): expected restrict[", i, "] < ", m.xs(0), ", got ", m.ids[i]));
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float* x = m.xb(0, b);
+      float* y = m.yb(b);
+      float top = x[m.ids[0]], sum = 0;
+      for (uint32_t i = 1; i < m.n_ids; ++i) top = vmax_of<I>(top, x[m.ids[i]]);
+      if (!__builtin_isfinite(top)) top = 0;
+      for (uint32_t i = 0; i < m.n_ids; ++i) sum += exp_of(x[m.ids[i]] - top);
+      const float log_sum = log_of(sum);
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(-__builtin_inff())); });
+      for (uint32_t i = 0; i < m.n_ids; ++i) y[m.ids[i]] = (x[m.ids[i]] - top) - log_sum;
+    }
+  }
+  template <class I>
+  static DYC_INLINE float vmax_of(float a, float b) {
+    return a > b ? a : b;
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float *y = m.yb(b), *dy = m.dyb(b);
+      float *dx = m.dxb(0, b), sum = 0;
+      for (size_t i = 0; i < n; ++i)  // each listed row once, however often it is listed
+        if (y[i] != -__builtin_inff()) {
+          sum += dy[i];
+          dx[i] += dy[i];
+        }
+      for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= sum * exp_of(y[m.ids[i]]);
+    }
+  }
+};
+
+// One-hot of the first maximum. attrs {mode}: gradient 0 (zero) or that of the identity (1,
+// straight-through). The Python function takes the mode as a string: "zero_gradient",
+// "straight_through_gradient".
+struct ArgMax {
+  static constexpr Meta meta{.name = "argmax",
+                             .formula = "argmax(x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
+  static constexpr Param params[] = {{"x"}, {"gradient_mode", Param::uint}};
+  static Dim shape(const ShapeArgs& s) {
+    if (s[0].nd != 1) shape_error(s, "a vector of 1 dimension");
+    return s[0];
+  }
+  template <class I>
+  static void forward(const Member& m) {
+    const size_t n = m.xs(0);
+    for (uint32_t b = 0; b < m.yd->bd; ++b) {
+      const float* x = m.xb(0, b);
+      float* y = m.yb(b);
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(0.f)); });
+      size_t best = 0;
+      for (size_t i = 1; i < n; ++i)
+        if (x[i] > x[best]) best = i;
+      y[best] = 1.f;
+    }
+  }
+  template <class I>
+  static void backward(const Member& m, uint32_t) {
+    if (m.attrs[0] == 0) return;
+    each<I>(m.yd->size(), [&](size_t i, auto c) DYC_LAMBDA { c.add(m.dx + i, c.get(m.dy + i)); });
+  }
+};
+
+}  // namespace dyc

@@ -1,0 +1,78 @@
+// Launch records: what an executor runs, for any device. A launch is one op (one class) over the
+// members of one or more buckets; operands say where each member's argument lies.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace dyc {
+
+// Where argument k of every member lies, as offsets (floats) into the value arena; gradients lie at
+// the same offsets in the gradient arena.
+struct Operand {
+  enum Kind : uint8_t {
+    shared,      // every member reads the same value at `base`
+    contiguous,  // member after member, without gaps, from `base` on; stride: one member's floats, or 0:
+                 // members differ in size, each as large as its result
+    strided,     // base + i * stride
+    indexed,     // index_pool[index + i]
+    weight,      // shared; resolved through the node when run (parameters keep their own storage)
+    unused,
+  };
+  Kind kind = unused;
+  NodeId node = kNone;  // weight: the node
+  uint32_t index = 0;
+  int64_t base = 0, stride = 0;
+};
+
+struct Launch {
+  OpId op = 0;
+  Form form = Form::input;
+  bool uniform = true;    // all members have signature `sig`
+  bool flat = false;      // all members are Sig::flat
+  bool fixed_arity = true;
+  bool needs = false;     // gradients flow through it
+  uint32_t sig = 0;       // of the first member
+  uint32_t cls = 0;
+  uint32_t count = 0;
+  uint32_t members = 0;   // into Plan::members
+  uint32_t operands = 0;  // into Plan::operands; one per argument (fixed arity) or one for all
+  uint32_t n_operands = 0;
+  uint32_t arg_begin = 0; // ragged arity: into Plan::starts, count + 1 entries
+  uint32_t out_index = 0; // not uniform: into Plan::index, offset of every member
+  int64_t out = 0;        // output block
+  int64_t total = 0;      // floats in it
+};
+
+// All launches of the current graph, in an order that respects every dependency.
+struct Plan {
+  std::vector<Launch> launches;
+  std::vector<Operand> operands;
+  std::vector<NodeId> members;
+  std::vector<int64_t> index;
+  std::vector<uint32_t> starts;
+  std::vector<uint32_t> launch_of;  // per node; kNone for leaves and what is not planned
+
+  void clear() {
+    launches.clear();
+    operands.clear();
+    members.clear();
+    index.clear();
+    starts.clear();
+    launch_of.clear();
+  }
+  struct Mark {
+    size_t launches, operands, members, index, starts;
+  };
+  Mark mark() const { return {launches.size(), operands.size(), members.size(), index.size(), starts.size()}; }
+  void revert(const Mark& m) {
+    launches.resize(m.launches);
+    operands.resize(m.operands);
+    members.resize(m.members);
+    index.resize(m.index);
+    starts.resize(m.starts);
+  }
+};
+
+}  // namespace dyc

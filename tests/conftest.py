@@ -1,0 +1,47 @@
+"""Shared fixtures. See support/library.py for how the suite runs on the real DyNet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from support import library as chosen  # noqa: E402
+from support import oracle  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def dy() -> Any:
+    """The library under test."""
+    return chosen.library()
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test that uses the library starts with an empty graph and a known random stream."""
+    if "dy" in request.fixturenames:
+        library = request.getfixturevalue("dy")
+        library.renew_cg(autobatching=False)
+        library.reset_random_seed(1)
+    yield
+
+
+@pytest.fixture(scope="session")
+def oracle_python() -> str:
+    """An interpreter with the real DyNet; skips where there is none."""
+    found = oracle.interpreter()
+    if found is None:
+        pytest.skip("no Python 3.8 with dynet 2.1.2 (set DYNET_COMPAT_ORACLE, or make .oracle/bin/python)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def fuzz_count() -> int:
+    """DYNET_COMPAT_FUZZ: how many random graphs or calls the long tests make; 0 = their short default."""
+    return int(os.environ.get("DYNET_COMPAT_FUZZ", "0"))

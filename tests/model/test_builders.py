@@ -1,0 +1,178 @@
+"""RNN builders against recordings of the real DyNet, and their protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import oracle, records
+from support.compare import difference, ulps
+from support.library import IS_REFERENCE
+from support.scenarios import ALL, SECTIONS
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, np.ndarray]:
+    return oracle.recorded("builders")
+
+
+@pytest.mark.parametrize("name", SECTIONS["builders"])
+def test_recorded(dy: Any, name: str, recorded: dict[str, np.ndarray]) -> None:
+    for key, got in ALL[name](dy).items():
+        want = recorded[name + "|" + key]
+        if key in ("names", "collection"):
+            assert records.untext(got) == records.untext(want), f"{name}: {key}"
+        elif key.startswith("initial"):
+            assert got.shape == want.shape, f"{name}: shape of parameter {key}"
+            assert not ulps(got, want).any(), f"{name}: parameter {key} does not start from DyNet's values"
+        else:
+            found = difference(got, want, 2e-5, 2e-6)
+            assert found is None, f"{name}: {key} differs from DyNet: {found}"
+
+
+BUILDERS = ("SimpleRNNBuilder", "GRUBuilder", "LSTMBuilder", "VanillaLSTMBuilder")
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_protocol(dy: Any, name: str) -> None:
+    pc = dy.ParameterCollection()
+    builder = getattr(dy, name)(2, 3, 4, pc)
+    dy.renew_cg()
+    start = builder.initial_state()
+    assert start.output() is None and start.h() == () and start.s() == () and start.prev() is None
+    xs = [dy.inputVector([n, 1, 2]) for n in range(3)]
+    states = start.add_inputs(xs)
+    assert len(states) == 3
+    outs = builder.initial_state().transduce(xs)
+    for state, out in zip(states, outs):
+        assert np.allclose(state.output().npvalue(), out.npvalue(), rtol=1e-6)
+    assert len(states[0].h()) == 2 and len(states[0].s()) == (4 if "LSTM" in name else 2)
+    assert np.array_equal(states[2].prev().output().npvalue(), states[1].output().npvalue())
+    assert states[0].b() is not None
+    assert builder.whoami() in (name, "VanillaLSTMBuilder")
+    assert builder.initial_state().transduce([]) == []
+    layers = builder.get_parameters()
+    expressions = builder.get_parameter_expressions()
+    assert len(layers) == len(expressions) == 2
+    for layer, exprs in zip(layers, expressions):
+        assert [p.shape() for p in layer] == [e.dim()[0] for e in exprs]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_state_of_an_old_graph(dy: Any, name: str) -> None:
+    builder = getattr(dy, name)(1, 2, 3, dy.ParameterCollection())
+    dy.renew_cg()
+    state = builder.initial_state().add_input(dy.inputVector([1, 2]))
+    dy.renew_cg()
+    x = dy.inputVector([1, 2])
+    for call in (lambda: state.add_input(x), lambda: state.transduce([x]), state.h, state.s):
+        with pytest.raises(ValueError):
+            call()
+    assert builder.initial_state().add_input(x).output().dim() == ((3,), 1)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_wrong_input_size(dy: Any, name: str) -> None:
+    builder = getattr(dy, name)(1, 2, 3, dy.ParameterCollection())
+    dy.renew_cg()
+    with pytest.raises(ValueError):
+        builder.initial_state().add_input(dy.inputVector([1, 2, 3])).output().value()
+    dy.renew_cg()
+    assert builder.initial_state().add_input(dy.inputVector([1, 2])).output().dim() == ((3,), 1)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_batched_equals_unbatched(dy: Any, name: str) -> None:
+    """Sequences of unequal lengths in one graph: values and gradients."""
+    pc = dy.ParameterCollection()
+    dy.reset_random_seed(6)
+    builder = getattr(dy, name)(2, 5, 6, pc)
+    rng = np.random.RandomState(3)
+    sentences = [rng.randn(length, 5) for length in (4, 1, 7, 4, 2)]
+
+    def grads() -> Any:
+        losses = []
+        for sentence in sentences:
+            for out in builder.initial_state().transduce([dy.inputTensor(x) for x in sentence]):
+                losses.append(dy.pickneglogsoftmax(out * 4, len(losses) % 6))
+        loss = dy.esum(losses)
+        value = loss.value()
+        loss.backward()
+        return value, [p.grad_as_array() for p in pc.parameters_list()]
+
+    dy.renew_cg(autobatching=False)
+    value, want = grads()
+    dy.SimpleSGDTrainer(pc, 0.0).update()
+    dy.renew_cg(autobatching=True)
+    batched, got = grads()
+    assert np.isclose(value, batched, rtol=1e-6)
+    for p, a, b in zip(pc.parameters_list(), got, want):
+        found = difference(a, b, 1e-5, 1e-5)
+        assert found is None, f"{name}: gradient of {p.name()}: {found}"
+
+
+def test_two_builders_do_not_mix(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    first, second = dy.LSTMBuilder(1, 2, 3, pc), dy.LSTMBuilder(1, 2, 3, pc)
+    dy.renew_cg()
+    x = dy.inputVector([1, 2])
+    a, b = first.initial_state().add_input(x), second.initial_state().add_input(x)
+    assert not np.allclose(a.output().npvalue(), b.output().npvalue())
+
+
+def test_from_spec(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    for name in BUILDERS:
+        builder = getattr(dy, name)(2, 3, 4, pc)
+        again = getattr(dy, name).from_spec(builder.spec, pc)
+        assert again.spec == builder.spec
+        shapes = [[p.shape() for p in layer] for layer in builder.get_parameters()]
+        assert shapes == [[p.shape() for p in layer] for layer in again.get_parameters()]
+
+
+def test_dropout_is_a_new_mask_per_graph(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    builder = dy.LSTMBuilder(1, 8, 8, pc)
+    builder.set_dropout(0.5)
+
+    def output() -> np.ndarray:
+        return builder.initial_state().transduce([dy.ones(8)])[-1].npvalue()
+
+    dy.renew_cg()
+    first, same = output(), output()
+    dy.renew_cg()
+    other = output()
+    assert np.array_equal(first, same) and not np.array_equal(first, other)
+    builder.disable_dropout()
+    dy.renew_cg()
+    plain = output()
+    assert np.array_equal(plain, output())
+
+
+def test_birnn(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    birnn = dy.BiRNNBuilder(2, 3, 4, pc, dy.LSTMBuilder)
+    dy.renew_cg()
+    xs = [dy.inputVector([n, 1, 0]) for n in range(4)]
+    outs = birnn.transduce(xs)
+    assert [out.dim() for out in outs] == [((4,), 1)] * 4
+    pairs = birnn.add_inputs(xs)
+    assert len(pairs) == 4
+    for (fwd, bwd), out in zip(pairs, outs):
+        both = np.concatenate([fwd.output().npvalue(), bwd.output().npvalue()])
+        assert np.allclose(both, out.npvalue(), rtol=1e-5)
+    assert birnn.transduce([]) == []
+    given = dy.BiRNNBuilder(
+        1, 3, 4, pc, None, builder_layers=[(dy.LSTMBuilder(1, 3, 2, pc), dy.LSTMBuilder(1, 3, 2, pc))]
+    )
+    assert given.transduce(xs)[0].dim() == ((4,), 1)
+    if not IS_REFERENCE:
+        sizes = []
+
+        def factory(layers: int, size: int, hidden: Any, model: Any) -> Any:
+            sizes.append(hidden)
+            return dy.GRUBuilder(layers, size, hidden, model)
+
+        dy.BiRNNBuilder(1, 3, 4, pc, factory)
+        assert sizes == [2, 2]

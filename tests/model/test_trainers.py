@@ -1,0 +1,239 @@
+"""Trainers against the recorded trajectories, and their rules in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import oracle
+from support.compare import difference
+from support.library import IS_REFERENCE
+from support.scenarios import ALL as SCENARIOS
+from support.scenarios import SECTIONS, trainers
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, np.ndarray]:
+    return oracle.recorded("trainers")
+
+
+@pytest.mark.parametrize("name", SECTIONS["trainers"])
+def test_trajectory(dy: Any, name: str, recorded: dict[str, np.ndarray]) -> None:
+    for key, got in SCENARIOS[name](dy).items():
+        found = difference(got, recorded[name + "|" + key], 2e-5, 5e-6)
+        assert found is None, f"{name}: step|array {key} differs from DyNet: {found}"
+
+
+@pytest.mark.oracle
+def test_live(dy: Any, oracle_python: str) -> None:
+    live = oracle.live("trainers")
+    for name in SECTIONS["trainers"]:
+        for key, got in SCENARIOS[name](dy).items():
+            found = difference(got, live[name + "|" + key], 2e-5, 5e-6)
+            assert found is None, f"{name}: {key} differs from DyNet: {found}"
+
+
+def sgd(grads: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    for g in grads:
+        x = x - 0.1 * g
+    return x
+
+
+def momentum(grads: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    v = np.zeros_like(x)
+    for g in grads:
+        v = 0.9 * v - 0.1 * g
+        x = x + v
+    return x
+
+
+def adagrad(grads: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    v = np.zeros_like(x)
+    for g in grads:
+        v = v + g * g
+        x = x - 0.1 * g / np.sqrt(v + 1e-20)
+    return x
+
+
+def adam(grads: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    m, v = np.zeros_like(x), np.zeros_like(x)
+    for t, g in enumerate(grads, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        x = x - 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+    return x
+
+
+@pytest.mark.parametrize(
+    "make, rule",
+    [
+        (lambda dy, pc: dy.SimpleSGDTrainer(pc, 0.1), sgd),
+        (lambda dy, pc: dy.MomentumSGDTrainer(pc, 0.1), momentum),
+        (lambda dy, pc: dy.AdagradTrainer(pc, 0.1), adagrad),
+        (lambda dy, pc: dy.AdamTrainer(pc, 0.1), adam),
+    ],
+    ids=["sgd", "momentum", "adagrad", "adam"],
+)
+def test_rule(dy: Any, make: Any, rule: Any) -> None:
+    rng = np.random.RandomState(2)
+    start, grads = rng.randn(5), [0.3 * rng.randn(5) for _ in range(7)]
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(start)
+    trainer = make(dy, pc)
+    for grad in grads:
+        dy.renew_cg()
+        dy.dot_product(p, dy.inputTensor(grad)).backward()
+        trainer.update()
+    found = difference(p.as_array(), rule(grads, start), 1e-5, 1e-6)
+    assert found is None, found
+
+
+def test_properties(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    pc.add_parameters(2)
+    trainer = dy.SimpleSGDTrainer(pc)
+    assert trainer.learning_rate == float(np.float32(0.1))
+    trainer.learning_rate = 0.25
+    assert trainer.learning_rate == 0.25
+    trainer.set_learning_rate(0.5)
+    assert trainer.learning_rate == 0.5
+    assert trainer.get_clip_threshold() == 5.0
+    trainer.set_clip_threshold(2.5)
+    assert trainer.get_clip_threshold() == 2.5
+    trainer.set_clip_threshold(-1)
+    assert trainer.get_clip_threshold() == 0
+    trainer.restart(0.75)
+    assert trainer.learning_rate == 0.75
+    assert [t(pc).learning_rate for t in (dy.MomentumSGDTrainer, dy.AdagradTrainer, dy.AdamTrainer)] == [
+        float(np.float32(v)) for v in (0.01, 0.1, 0.001)
+    ]
+
+
+def test_nan_gradient_is_refused_and_nothing_changes(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.array([1.0, 4.0]))
+    q = pc.parameters_from_numpy(np.array([2.0]))
+    trainer = dy.SimpleSGDTrainer(pc)
+    dy.renew_cg()
+    (dy.sum_elems(dy.sqrt(p - 2)) + q).backward()
+    with pytest.raises(RuntimeError):
+        trainer.update()
+    assert p.as_array().tolist() == [1, 4] and q.as_array().tolist() == [2]
+
+
+def test_clipping_is_by_the_norm_of_everything(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.zeros(2))
+    table = pc.lookup_parameters_from_numpy(np.zeros((3, 1)))
+    trainer = dy.SimpleSGDTrainer(pc, 1.0)
+    trainer.set_clip_threshold(1.0)
+    dy.renew_cg()
+    (dy.dot_product(p, dy.inputVector([2, 3])) + table[1] * 6).backward()  # norm 7
+    trainer.update()
+    assert np.allclose(p.as_array(), [-2 / 7, -3 / 7], rtol=1e-6)
+    assert np.allclose(table.as_array().ravel(), [0, -6 / 7, 0], rtol=1e-6)
+
+
+def test_sparse_updates_leave_other_rows_alone(dy: Any) -> None:
+    for sparse in (True, False):
+        pc = dy.ParameterCollection()
+        table = pc.lookup_parameters_from_numpy(np.ones((4, 2)))
+        trainer = dy.MomentumSGDTrainer(pc, 0.1)
+        trainer.set_sparse_updates(sparse)
+        for row in (1, 2):
+            dy.renew_cg()
+            dy.sum_elems(table[row]).backward()
+            trainer.update()
+        moved = table.as_array()[1, 0]
+        assert np.isclose(moved, 0.9 if sparse else 0.81, rtol=1e-6), (
+            "momentum of row 1 moves on only when dense"
+        )
+        assert table.as_array()[0].tolist() == [1, 1] and table.as_array()[3].tolist() == [1, 1]
+
+
+def test_frozen_parameters(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.array([1.0]))
+    p.set_updated(False)
+    assert not p.is_updated()
+    trainer = dy.SimpleSGDTrainer(pc, 0.1)
+    dy.renew_cg()
+    (p * 3).backward()
+    trainer.update()
+    assert p.as_array().tolist() == [1] and p.grad_as_array().tolist() == [3], "its gradient stays"
+    p.set_updated(True)
+    trainer.update()
+    assert np.allclose(p.as_array(), [0.7])
+
+
+def test_parameters_added_after_the_trainer(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    first = pc.parameters_from_numpy(np.array([1.0]))
+    trainer = dy.AdamTrainer(pc, 0.1)
+    dy.renew_cg()
+    (first * 1).backward()
+    trainer.update()
+    second = pc.add_subcollection("later").parameters_from_numpy(np.array([1.0, 2.0]))
+    dy.renew_cg()
+    dy.sum_elems(second).backward()
+    trainer.update()
+    assert (second.as_array() < [1, 2]).all()
+
+
+def test_trainer_of_a_subcollection(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    sub = pc.add_subcollection("sub")
+    inside, outside = sub.parameters_from_numpy(np.array([1.0])), pc.parameters_from_numpy(np.array([1.0]))
+    trainer = dy.SimpleSGDTrainer(sub, 0.1)
+    dy.renew_cg()
+    (inside + outside).backward()
+    trainer.update()
+    assert np.allclose(inside.as_array(), [0.9]) and outside.as_array().tolist() == [1]
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="no decay happens in the reference (specification, section 20)")
+def test_weight_decay_with_a_trainer_on_a_subcollection(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    pc.set_weight_decay_lambda(0.1)
+    sub = pc.add_subcollection("sub")
+    p = sub.parameters_from_numpy(np.array([1.0]))
+    trainer = dy.SimpleSGDTrainer(sub, 0.1)
+    want = 1.0
+    for _ in range(3):
+        dy.renew_cg()
+        (p * 1).backward()
+        trainer.update()
+        want = 0.9 * (want - 0.1)
+    dy.renew_cg()
+    assert np.isclose(p.value(), want, rtol=1e-5)
+
+
+def test_trainer_keeps_what_it_needs(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.array([1.0]))
+    trainer = dy.SimpleSGDTrainer(pc, 0.1)
+    if not IS_REFERENCE:
+        del pc
+    dy.renew_cg()
+    (p * 1).backward()
+    trainer.update()
+    assert np.allclose(p.as_array(), [0.9])
+
+
+def test_status_counts(dy: Any, capfd: Any) -> None:
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.array([1.0]))
+    trainer = dy.SimpleSGDTrainer(pc, 0.5)
+    trainer.set_clip_threshold(1)
+    for factor in (0.5, 3.0):
+        dy.renew_cg()
+        (p * factor).backward()
+        trainer.update()
+    capfd.readouterr()
+    trainer.status()
+    trainer.status()
+    assert capfd.readouterr().err == "[lr=0.5 clips=1 updates=2] [lr=0.5 clips=0 updates=0] "
+
+
+def test_scenarios_cover_the_settings() -> None:
+    assert len(SECTIONS["trainers"]) == len(trainers.TRAINERS) * len(trainers.SETTINGS) + 3
