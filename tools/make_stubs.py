@@ -41,13 +41,14 @@ PARAMETERS = by_name(
         "np.ndarray": "array",
         "Optional[bool]": "autobatching",
         "int": (
-            "gradient_mode "
-            "batch batch_size d dim.d hinge.v i index pick.dim pick_batch.dim pick_range.e pick_range.s "
-            "pickneglogsoftmax.v poisson_loss.x row seed vecInput.dim"
+            "batch batch_size d dim.d gradient_mode hidden_dim hinge.v i index input_dim layers pick.dim "
+            "pick_batch.dim pick_range.e pick_range.s pickneglogsoftmax.v poisson_loss.x row seed "
+            "vecInput.dim"
         ),
         "bool": "autobatch check_validity full immediate_compute recalculate settable update",
         "Number": (
-            "beta c constant.val lam lambd learning_rate left m mean mu p right s scale std stddev"
+            "beta c constant.val d_r lam lambd learning_rate left m mean mu p right s scale set_dropout.f "
+            "set_dropouts.d std stddev thr value"
         ),
         "Iterable[int]": "batch.i cs hinge_dim.v indices rows rs vs",
         "str": "device device_str kind name record.name",
@@ -55,7 +56,7 @@ PARAMETERS = by_name(
         "Sequence[int]": "_input_array.dims dims reshape.d",
         "Sequence[Expression]": "es exprs exps xs",
         "Expression": "add_input.x expression noise.x",
-        "Optional[ParameterCollection]": "parent",
+        "Optional[ParameterCollection]": "model parent",
         "Iterable[Number]": "inputVector.v",
         "LookupParameters": "lookup.p lookup_batch.p",
         "Sequence[Union[int, float]]": "record.attrs",
@@ -66,7 +67,7 @@ RESULTS = by_name(
     {
         "Optional[str]": "doc",
         "list[dict[str, Any]]": "op_table",
-        "Expression": "_expression batch expr record",
+        "Expression": "_expression batch expr output record",
         "int": "cg_size cg_version parameter_count renew_cg threads",
         "None": (
             "Expression.backward Expression.forward _forward cg_checkpoint cg_revert clip_inplace "
@@ -79,7 +80,7 @@ RESULTS = by_name(
         "dict[str, int]": "launch_counts",
         "dict[str, Any]": "timing",
         "str": "isa name whoami",
-        "Any": "Expression.tensor_value Expression.value b const_parameter output parameter",
+        "Any": "Expression.tensor_value Expression.value b const_parameter parameter",
         "np.ndarray": (
             "Expression.gradient Expression.npvalue as_array grad_as_array row_as_array "
             "row_grad_as_array rows_as_array rows_grad_as_array"
@@ -126,8 +127,8 @@ def signature_of(item: Any, name: str) -> tuple[str, str]:
         match = re.match(rf"{name}\((.*?)\)(?: -> [^\n]*)?(?=[:\n]|$)", doc, re.S)
         text = f"({match.group(1)})" if match else None
         doc = doc[match.end() :].lstrip(": \n") if match else doc
-    if text is None:
-        return "*args, **kwargs", doc
+    if text is None:  # documented without a signature: a method without arguments, or a class with any
+        return "" if inspect.ismethoddescriptor(item) else "*args, **kwargs", doc
     parameters = [p for p in re.split(r",\s*(?![^(\[]*[)\]])", text[1:-1].strip()) if p]
     kept = [p for p in parameters if re.split(r"[:= ]", p)[0] not in ("$self", "self", "/")]
     return ", ".join(kept), doc
@@ -151,7 +152,11 @@ def typed(parameters: str, owner: str, otherwise: str) -> str:
         if not match:
             continue
         stars, name, default = match.groups()
-        kind = PARAMETERS.get(f"{owner}.{name}") or (otherwise if name in "xyeuwgb" else PARAMETERS.get(name))
+        if name == "m" and owner.endswith("Trainer"):
+            kind = "ParameterCollection"
+        else:
+            general = "" if name in "xyeuwgb" else PARAMETERS.get(name, "")
+            kind = PARAMETERS.get(f"{owner}.{name}") or general
         if not kind:
             kind = by_default(default) if default else otherwise
         if stars:
@@ -210,6 +215,8 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
     parameters = ""
     text = getattr(item, "__text_signature__", None)
     match = re.match(rf"{name}\((.*?)\)", inspect.getdoc(item) or "", re.S)
+    if not match and "__init__" in vars(item):  # pybind11's
+        match = re.match(r"__init__\(self: [^,)]*(?:, )?(.*?)\) -> None", item.__init__.__doc__ or "", re.S)
     if text or match:
         parameters = typed(text[1:-1] if text else match.group(1), name, "Any")  # type: ignore[union-attr]
     elif "__init__" in vars(item) or "__new__" in vars(item):
@@ -219,13 +226,15 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
     for member, value in sorted(vars(item).items()):
         if member in OPERATORS:
             lines.append(f"    def {member}{OPERATORS[member]}: ...")
-        elif member.startswith("__"):
+        elif member.startswith(("__", "_pybind11")):
             continue
         elif inspect.isgetsetdescriptor(value) or isinstance(value, property):
             lines += ["    @property", f"    def {member}(self) -> Any: ..."]
             if member == "learning_rate":
                 lines += [f"    @{member}.setter", f"    def {member}(self, value: Number) -> None: ..."]
         elif isinstance(value, staticmethod) or callable(value):
+            if known and hasattr(base, member) and signature_of(value, member)[0] == "":
+                continue  # says no more than the base class
             stub = function_stub(value, member, set(), name, "    ")
             if "static" in type(value).__name__ or "classmethod" in type(value).__name__:
                 stub = ["    @classmethod", *(line.replace("(self", "(cls", 1) for line in stub)]
@@ -235,7 +244,12 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
 
 def classes_in_order(core: ModuleType) -> list[str]:
     found = [name for name, value in vars(core).items() if isinstance(value, type)]
-    return sorted(found, key=lambda name: (len(vars(core)[name].__mro__), name.startswith("_"), name))
+
+    def rank(name: str) -> tuple[int, bool, str]:  # bases first, then classes before their other names
+        item = vars(core)[name]
+        return len(item.__mro__), item.__name__ != name, name
+
+    return sorted(found, key=rank)
 
 
 def stub_text(core: ModuleType) -> str:
@@ -246,7 +260,9 @@ def stub_text(core: ModuleType) -> str:
     public = [n for n in (*classes, *functions) if not n.startswith("_") and n not in INTERNAL | WRAPPED]
     lines = [HEAD, "__all__ = [", *(f'    "{name}",' for name in sorted(public)), "]", ""]
     for name in classes:
-        lines += class_stub(vars(core)[name], name, core)
+        item = vars(core)[name]
+        alias = item.__name__ != name and vars(core).get(item.__name__) is item
+        lines += [f"{name} = {item.__name__}", ""] if alias else class_stub(item, name, core)
     for name in functions:
         lines += function_stub(vars(core)[name], name, ops)
     return "\n".join(lines).rstrip() + "\n"

@@ -44,8 +44,6 @@ from .graph import *  # noqa: E402, F403
 from .shims import dynet_config  # noqa: E402, F401
 
 zeroes = _core.zeros
-Model = _core.ParameterCollection
-LSTMBuilder = _core.VanillaLSTMBuilder
 
 __version__ = "2.1"  # of the API: DyNet's
 __compat_version__ = "0.1.0"  # of this package

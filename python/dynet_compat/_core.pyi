@@ -177,69 +177,6 @@ class Expression:
         """Value as a flat list, column-major, batch last."""
         ...
 
-class Model:
-    """ParameterCollection(parent=None): owns the parameters of a model; collections form a tree."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def add_lookup_parameters(
-        self,
-        dim: Dim,
-        init: Any = ...,
-        name: str = ...,
-        device: str = ...,
-        scale: Number = ...,
-        mean: Number = ...,
-        std: Number = ...,
-    ) -> LookupParameters:
-        """a table of dim[0] rows."""
-        ...
-    def add_parameters(
-        self,
-        dim: Dim,
-        init: Any = ...,
-        name: str = ...,
-        device: str = ...,
-        scale: Number = ...,
-        mean: Number = ...,
-        std: Number = ...,
-    ) -> Parameters:
-        """new Parameters."""
-        ...
-    def add_subcollection(self, name: Optional[str] = ...) -> ParameterCollection:
-        """a collection whose parameters are also in this one."""
-        ...
-    def get_weight_decay(self, *args: Any, **kwargs: Any) -> float:
-        """Lambda of weight decay."""
-        ...
-    def lookup_parameters_from_numpy(
-        self,
-        array: np.ndarray,
-        name: str = ...,
-        device: str = ...,
-    ) -> LookupParameters:
-        """a table whose row i is array[i]."""
-        ...
-    def lookup_parameters_list(self, *args: Any, **kwargs: Any) -> list[LookupParameters]:
-        """All LookupParameters, in order of creation."""
-        ...
-    def name(self, *args: Any, **kwargs: Any) -> str:
-        """The full name, '/' or ending in '/'."""
-        ...
-    def parameter_count(self, *args: Any, **kwargs: Any) -> int:
-        """The number of scalars."""
-        ...
-    def parameters_from_numpy(self, array: np.ndarray, name: str = ..., device: str = ...) -> Parameters:
-        """Parameters with the values of an array."""
-        ...
-    def parameters_list(self, *args: Any, **kwargs: Any) -> list[Parameters]:
-        """All Parameters, in order of creation."""
-        ...
-    def set_weight_decay(self, lam: Number) -> None:
-        """0 or more."""
-        ...
-    def set_weight_decay_lambda(self, lam: Number) -> None:
-        """a float >= 0."""
-        ...
-
 class ParameterCollection:
     """ParameterCollection(parent=None): owns the parameters of a model; collections form a tree."""
     def __init__(self, parent: Optional[ParameterCollection] = ...) -> None: ...
@@ -270,7 +207,7 @@ class ParameterCollection:
     def add_subcollection(self, name: Optional[str] = ...) -> ParameterCollection:
         """a collection whose parameters are also in this one."""
         ...
-    def get_weight_decay(self, *args: Any, **kwargs: Any) -> float:
+    def get_weight_decay(self) -> float:
         """Lambda of weight decay."""
         ...
     def lookup_parameters_from_numpy(
@@ -281,19 +218,19 @@ class ParameterCollection:
     ) -> LookupParameters:
         """a table whose row i is array[i]."""
         ...
-    def lookup_parameters_list(self, *args: Any, **kwargs: Any) -> list[LookupParameters]:
+    def lookup_parameters_list(self) -> list[LookupParameters]:
         """All LookupParameters, in order of creation."""
         ...
-    def name(self, *args: Any, **kwargs: Any) -> str:
+    def name(self) -> str:
         """The full name, '/' or ending in '/'."""
         ...
-    def parameter_count(self, *args: Any, **kwargs: Any) -> int:
+    def parameter_count(self) -> int:
         """The number of scalars."""
         ...
     def parameters_from_numpy(self, array: np.ndarray, name: str = ..., device: str = ...) -> Parameters:
         """Parameters with the values of an array."""
         ...
-    def parameters_list(self, *args: Any, **kwargs: Any) -> list[Parameters]:
+    def parameters_list(self) -> list[Parameters]:
         """All Parameters, in order of creation."""
         ...
     def set_weight_decay(self, lam: Number) -> None:
@@ -318,7 +255,7 @@ class RNNState:
     def h(self) -> tuple[Expression, ...]:
         """Tuple of the hidden states, one {H}xB per layer; empty before the first input."""
         ...
-    def output(self) -> Any:
+    def output(self) -> Expression:
         """Output of the last layer, {H}xB; None before the first input."""
         ...
     def prev(self) -> Optional[RNNState]:
@@ -342,7 +279,7 @@ class RNNState:
 class Trainer:
     """Base of all trainers."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def get_clip_threshold(self, *args: Any, **kwargs: Any) -> float:
+    def get_clip_threshold(self) -> float:
         """Largest norm of all gradients; 0: no clipping."""
         ...
     @property
@@ -352,19 +289,19 @@ class Trainer:
     def restart(self, learning_rate: Optional[Number] = ...) -> None:
         """forgets momentum and accumulators."""
         ...
-    def set_clip_threshold(self, thr: Any) -> None:
+    def set_clip_threshold(self, thr: Number) -> None:
         """0 or less turns clipping off."""
         ...
-    def set_learning_rate(self, value: Any) -> None:
+    def set_learning_rate(self, value: Number) -> None:
         """as assigning learning_rate."""
         ...
     def set_sparse_updates(self, su: Any) -> None:
         """False updates rows of tables that have no gradient, too."""
         ...
-    def status(self, *args: Any, **kwargs: Any) -> None:
+    def status(self) -> None:
         """Prints learning rate, clips and updates since the last call, on stderr."""
         ...
-    def update(self, *args: Any, **kwargs: Any) -> None:
+    def update(self) -> None:
         """Changes the parameters by their gradients, which are then cleared."""
         ...
     def update_epoch(self, r: Number = ...) -> None:
@@ -374,17 +311,24 @@ class Trainer:
         """no effect."""
         ...
 
+Model = ParameterCollection
+
 class AdadeltaTrainer(Trainer):
     """AdadeltaTrainer(m, eps=1e-6, rho=0.95): Zeiler, 2012."""
-    def __init__(self, m: Number, eps: Number = ..., rho: Number = ...) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def __init__(self, m: ParameterCollection, eps: Number = ..., rho: Number = ...) -> None: ...
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
 class AdagradTrainer(Trainer):
     """AdagradTrainer(m, learning_rate=0.1, eps=1e-20): Duchi et al., 2011."""
-    def __init__(self, m: Number, learning_rate: Number = ..., eps: Number = ...) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def __init__(
+        self,
+        m: ParameterCollection,
+        learning_rate: Number = ...,
+        eps: Number = ...,
+    ) -> None: ...
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
@@ -392,13 +336,13 @@ class AdamTrainer(Trainer):
     """AdamTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Kingma and Ba, 2015."""
     def __init__(
         self,
-        m: Number,
+        m: ParameterCollection,
         alpha: Number = ...,
         beta_1: Number = ...,
         beta_2: Number = ...,
         eps: Number = ...,
     ) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
@@ -406,13 +350,13 @@ class AmsgradTrainer(Trainer):
     """AmsgradTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Reddi et al., 2018."""
     def __init__(
         self,
-        m: Number,
+        m: ParameterCollection,
         alpha: Number = ...,
         beta_1: Number = ...,
         beta_2: Number = ...,
         eps: Number = ...,
     ) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
@@ -421,13 +365,13 @@ class CyclicalSGDTrainer(Trainer):
     SGD whose learning rate goes up and down."""
     def __init__(
         self,
-        m: Number,
+        m: ParameterCollection,
         learning_rate_min: Number = ...,
         learning_rate_max: Number = ...,
         step_size: int = ...,
         gamma: Number = ...,
     ) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
@@ -437,16 +381,16 @@ class LookupParameters(Expression):
     def __getitem__(self, key: Any, /) -> Expression: ...
     def __iter__(self) -> Iterator[Expression]: ...
     def __len__(self) -> int: ...
-    def as_array(self, *args: Any, **kwargs: Any) -> np.ndarray:
+    def as_array(self) -> np.ndarray:
         """A copy of the table, rows first; a factor of weight decay is not applied."""
         ...
     def batch(self, i: Iterable[int]) -> Expression:
         """some rows as one expression with a batch."""
         ...
-    def expr(self, *args: Any, **kwargs: Any) -> Expression:
+    def expr(self) -> Expression:
         """The table itself as an expression, lookup axis last."""
         ...
-    def grad_as_array(self, *args: Any, **kwargs: Any) -> np.ndarray:
+    def grad_as_array(self) -> np.ndarray:
         """A copy of the gradient accumulated since the last update."""
         ...
     def init_from_array(self, arr: Any) -> None:
@@ -455,10 +399,10 @@ class LookupParameters(Expression):
     def init_row(self, i: int, row: Any) -> None:
         """new values of one row, in memory order."""
         ...
-    def is_updated(self, *args: Any, **kwargs: Any) -> bool:
+    def is_updated(self) -> bool:
         """False if trainers skip this table."""
         ...
-    def name(self, *args: Any, **kwargs: Any) -> str:
+    def name(self) -> str:
         """The full name, such as '/embeddings'."""
         ...
     def row_as_array(self, row: int) -> np.ndarray:
@@ -473,9 +417,6 @@ class LookupParameters(Expression):
     def rows_grad_as_array(self, rows: Iterable[int]) -> np.ndarray:
         """gradients of some rows."""
         ...
-    def scalar_value(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: a table is no scalar."""
-        ...
     def scale(self, s: Number) -> None:
         """multiplies the values."""
         ...
@@ -485,24 +426,29 @@ class LookupParameters(Expression):
     def set_updated(self, b: Any) -> None:
         """False keeps trainers from changing the values."""
         ...
-    def shape(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         """(rows, sizes of a row ...)."""
         ...
-    def zero(self, *args: Any, **kwargs: Any) -> None:
+    def zero(self) -> None:
         """Sets the values to 0."""
         ...
 
 class MomentumSGDTrainer(Trainer):
     """MomentumSGDTrainer(m, learning_rate=0.01, mom=0.9): SGD with momentum."""
-    def __init__(self, m: Number, learning_rate: Number = ..., mom: Number = ...) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def __init__(
+        self,
+        m: ParameterCollection,
+        learning_rate: Number = ...,
+        mom: Number = ...,
+    ) -> None: ...
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
 class Parameters(Expression):
     """Trainable values; an expression in every graph."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def as_array(self, *args: Any, **kwargs: Any) -> np.ndarray:
+    def as_array(self) -> np.ndarray:
         """A copy of the values; a factor of weight decay is not applied."""
         ...
     def clip_inplace(self, left: Number, right: Number) -> None:
@@ -511,13 +457,13 @@ class Parameters(Expression):
     def expr(self, update: bool = ...) -> Expression:
         """the values in the current graph, by default a constant."""
         ...
-    def grad_as_array(self, *args: Any, **kwargs: Any) -> np.ndarray:
+    def grad_as_array(self) -> np.ndarray:
         """A copy of the gradient accumulated since the last update."""
         ...
-    def is_updated(self, *args: Any, **kwargs: Any) -> bool:
+    def is_updated(self) -> bool:
         """False if trainers skip these values."""
         ...
-    def name(self, *args: Any, **kwargs: Any) -> str:
+    def name(self) -> str:
         """The full name, such as '/lstm/W_1'."""
         ...
     def scale(self, s: Number) -> None:
@@ -532,42 +478,39 @@ class Parameters(Expression):
     def set_value(self, arr: Any) -> None:
         """new values, of exactly the same shape."""
         ...
-    def shape(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         """Sizes of the values, as a tuple."""
         ...
-    def zero(self, *args: Any, **kwargs: Any) -> None:
+    def zero(self) -> None:
         """Sets values and gradient to 0."""
         ...
 
 class PyInitializer:
     """Base of all initialisers."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class RMSPropTrainer(Trainer):
     """RMSPropTrainer(m, learning_rate=0.001, eps=1e-8, rho=0.9): Tieleman and Hinton, 2012."""
     def __init__(
         self,
-        m: Number,
+        m: ParameterCollection,
         learning_rate: Number = ...,
         eps: Number = ...,
         rho: Number = ...,
     ) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
 class SimpleSGDTrainer(Trainer):
     """SimpleSGDTrainer(m, learning_rate=0.1): x -= lr g."""
-    def __init__(self, m: Number, learning_rate: Number = ...) -> None: ...
-    def whoami(self, *args: Any, **kwargs: Any) -> str:
+    def __init__(self, m: ParameterCollection, learning_rate: Number = ...) -> None: ...
+    def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
 class _RNNBuilder:
     """What all RNN builders share."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
     def disable_dropout(self) -> None:
         """The same as set_dropout(0)."""
         ...
@@ -580,7 +523,7 @@ class _RNNBuilder:
     def param_collection(self) -> ParameterCollection:
         """The builder's own part of its model."""
         ...
-    def set_dropout(self, f: Any) -> None:
+    def set_dropout(self, f: Number) -> None:
         """Rate of dropout, 0 <= f <= 1, of inputs and states alike."""
         ...
 
@@ -634,8 +577,13 @@ class _vecInputExpression(Expression):
 
 class CompactVanillaLSTMBuilder(_RNNBuilder):
     """VanillaLSTMBuilder with a forget bias of 1."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -645,7 +593,7 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draws new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: int, d_r: Any) -> None:
+    def set_dropouts(self, d: Number, d_r: Number) -> None:
         """Rates of dropout of the inputs of the layers and of h."""
         ...
     def set_weightnoise(self, std: Number) -> Any:
@@ -659,13 +607,17 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
 
 class ConstInitializer(PyInitializer):
     """All values c."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, c: Number) -> None: ...
 
 class CoupledLSTMBuilder(_RNNBuilder):
     """LSTM with peepholes and the forget gate 1 - i."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -680,8 +632,13 @@ class CoupledLSTMBuilder(_RNNBuilder):
 
 class FastLSTMBuilder(_RNNBuilder):
     """CoupledLSTMBuilder without peepholes and without dropout."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -694,13 +651,17 @@ class FastLSTMBuilder(_RNNBuilder):
 
 class FromFileInitializer(PyInitializer):
     """Numbers from a text file, in memory order (first axis fastest)."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, fname: Any) -> None: ...
 
 class GRUBuilder(_RNNBuilder):
     """Gated recurrent unit."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -715,55 +676,32 @@ class GRUBuilder(_RNNBuilder):
 
 class GlorotInitializer(PyInitializer):
     """Uniform in [-s, s], s = gain sqrt(3 k / sum of the k sizes)."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, is_lookup: bool = ..., gain: Number = ...) -> None: ...
 
 class IdentityInitializer(PyInitializer):
     """The identity matrix."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
-
-class LSTMBuilder(_RNNBuilder):
-    """LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
-    def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
-        ...
-    def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
-        ...
-    def set_dropout_masks(self, batch_size: int = ...) -> None:
-        """Draws new masks, for the rest of the graph."""
-        ...
-    def set_dropouts(self, d: int, d_r: Any) -> None:
-        """Rates of dropout of the inputs of the layers and of h."""
-        ...
-    @property
-    def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
-        ...
 
 class NormalInitializer(PyInitializer):
     """Normal with this mean and variance."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, mean: Number = ..., var: Number = ...) -> None: ...
 
 class NumpyInitializer(PyInitializer):
     """The values of an array."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, array: np.ndarray) -> None: ...
 
 class SaxeInitializer(PyInitializer):
     """A random orthogonal matrix times scale."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, scale: Number = ...) -> None: ...
 
 class SimpleRNNBuilder(_RNNBuilder):
     """h = tanh(b + Wx x + Wh h')."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -773,7 +711,7 @@ class SimpleRNNBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draws new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: int, d_h: Any) -> None:
+    def set_dropouts(self, d: Number, d_h: Any) -> None:
         """Rates of dropout of the inputs of the layers and of h."""
         ...
     @property
@@ -784,8 +722,15 @@ class SimpleRNNBuilder(_RNNBuilder):
 
 class SparseLSTMBuilder(_RNNBuilder):
     """VanillaLSTMBuilder with masks on its matrices."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+        ln_lstm: bool = ...,
+        forget_bias: Number = ...,
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -795,7 +740,7 @@ class SparseLSTMBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draws new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: int, d_r: Any) -> None:
+    def set_dropouts(self, d: Number, d_r: Number) -> None:
         """Rates of dropout of the inputs of the layers and of h."""
         ...
     def set_sparsity(self, sparsity: Any) -> Any:
@@ -809,13 +754,19 @@ class SparseLSTMBuilder(_RNNBuilder):
 
 class UniformInitializer(PyInitializer):
     """Uniform in [-scale, scale]."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(self, scale: Number) -> None: ...
 
 class VanillaLSTMBuilder(_RNNBuilder):
     """LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def _pybind11_conduit_v1_(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: Optional[ParameterCollection],
+        ln_lstm: bool = ...,
+        forget_bias: Number = ...,
+    ) -> None: ...
     def get_parameter_expressions(self) -> Any:
         """The same as nodes of the current graph."""
         ...
@@ -825,7 +776,7 @@ class VanillaLSTMBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draws new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: int, d_r: Any) -> None:
+    def set_dropouts(self, d: Number, d_r: Number) -> None:
         """Rates of dropout of the inputs of the layers and of h."""
         ...
     @property
@@ -833,6 +784,8 @@ class VanillaLSTMBuilder(_RNNBuilder):
     def whoami(self) -> str:
         """Name of the class."""
         ...
+
+LSTMBuilder = VanillaLSTMBuilder
 
 def _forward(arg0: Any, arg1: Any) -> None: ...
 def _input_array(

@@ -16,7 +16,7 @@ class BiRNNBuilder:
         input_dim: size of the inputs.
         hidden_dim: size of the outputs, even: each direction has half of it.
         model: ParameterCollection.
-        rnn_builder_factory: such as LSTMBuilder; called as factory(1, size of its inputs, hidden_dim // 2, model).
+        rnn_builder_factory: such as LSTMBuilder; called as factory(1, inputs, hidden_dim // 2, collection).
         builder_layers: list of (forward, backward) builders to use instead of new ones.
 
     Raises:

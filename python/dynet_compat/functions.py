@@ -7,6 +7,7 @@ row: `record(name, expressions, attributes, indices)`. The documentation texts a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any, Callable, Optional, TypeVar, Union
 
 import numpy as np
@@ -53,6 +54,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _MODES = {"zero_gradient": 0, "straight_through_gradient": 1}
 _DEVICES = ("", "CPU")
 _MOST_UINT = 2**32 - 1
+_SWAP = (1, 0)  # axes of an ordinary transpose
 
 
 def _documented(function: _F) -> _F:
@@ -76,7 +78,10 @@ def _int(op: str, name: str, value: Any, least: int = 0, most: int = _MOST_UINT)
 
 
 def _ints(op: str, name: str, values: Any, least: int = 0, most: int = _MOST_UINT) -> list[int]:
-    if isinstance(values, (str, bytes, Expression)) or not isinstance(values, Iterable):
+    if type(values) is list or type(values) is tuple:  # the common case, and fast
+        if all(type(value) is int and least <= value <= most for value in values):
+            return list(values)
+    elif isinstance(values, (str, bytes, Expression)) or not isinstance(values, Iterable):
         raise TypeError(f"{op}(): expected a list of ints for {name}, got {type(values).__name__}")
     return [_int(op, name, value, least, most) for value in values]
 
@@ -147,7 +152,9 @@ def argmax(x: Expression, gradient_mode: str) -> Expression:
 
 
 @_documented
-def transpose(x: Expression, dims: Sequence[int] = (1, 0)) -> Expression:
+def transpose(x: Expression, dims: Sequence[int] = _SWAP) -> Expression:
+    if dims is _SWAP:
+        return record("transpose", (x,), (2, 1, 0))
     axes = _ints("transpose", "dims", dims)
     return record("transpose", (x,), (len(axes), *axes))
 
@@ -176,10 +183,23 @@ def pick_batch_elem(x: Expression, v: int) -> Expression:
 # ---------------------------------------------------------------- reductions
 
 
-def _reduced(op: str, d: Any, b: Any) -> list[int]:
+_ALL = tuple(tuple(range(n)) for n in range(8))  # all dimensions, by their number
+_WORDS: dict[tuple[int, ...], tuple[int, ...]] = {
+    (batch, *axes): (batch, len(axes), *axes)
+    for batch in (0, 1)
+    for axes in ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
+}
+
+
+def _reduced(op: str, d: Any, b: Any) -> tuple[int, ...]:
     """Words of the dimensions to reduce: whether the batch is one of them, their number, the dimensions."""
+    if type(d) is list:
+        try:
+            return _WORDS[(b, *d)]
+        except (KeyError, TypeError):  # an unusual call
+            pass
     axes = _ints(op, "d", d)
-    return [int(bool(b)), len(axes), *axes]
+    return (int(bool(b)), len(axes), *axes)
 
 
 @_documented
@@ -195,7 +215,7 @@ def sum_batches(x: Expression) -> Expression:
 @_documented
 def mean_elems(x: Expression) -> Expression:
     n = _dims("mean_elems", x)
-    return _record("mean_elems", "moment_dim", x, (1, 0, 0, n, *range(n)))
+    return _record("mean_elems", "moment_dim", x, (1, 0, 0, n, *_ALL[n]))
 
 
 @_documented
@@ -211,7 +231,7 @@ def mean_batches(x: Expression) -> Expression:
 @_documented
 def moment_elems(x: Expression, r: int) -> Expression:
     n = _dims("moment_elems", x)
-    return _record("moment_elems", "moment_dim", x, (_int("moment_elems", "r", r), 0, 0, n, *range(n)))
+    return _record("moment_elems", "moment_dim", x, (_int("moment_elems", "r", r), 0, 0, n, *_ALL[n]))
 
 
 @_documented
@@ -228,7 +248,7 @@ def moment_batches(x: Expression, r: int) -> Expression:
 @_documented
 def std_elems(x: Expression) -> Expression:
     n = _dims("std_elems", x)
-    return _record("std_elems", "std_dim", x, (0, n, *range(n)))
+    return _record("std_elems", "std_dim", x, (0, n, *_ALL[n]))
 
 
 @_documented
@@ -383,7 +403,7 @@ def inputTensor(
 ) -> Expression:
     _check_device("inputTensor", device)
     if isinstance(arr, np.ndarray):
-        array = _numbers("inputTensor", arr)
+        array = arr if arr.dtype.kind in "fiub" else _numbers("inputTensor", arr)
     elif isinstance(arr, list):
         if not arr:
             raise ValueError("inputTensor(): expected at least one number, got an empty list")
@@ -396,7 +416,7 @@ def inputTensor(
     if array.ndim == 0:
         raise TypeError("inputTensor(): expected at least one dimension, got an array of none")
     sizes, batch = _split_batch(array.shape, batched)
-    return _core._input_array(array.ravel(order="F"), sizes, batch, bool(reusable_expr), "tensor")
+    return _core._input_array(array, sizes, batch, bool(reusable_expr), "tensor")
 
 
 @_documented
@@ -410,14 +430,16 @@ def inputTensorTranspose(
         raise TypeError(f"{op}(): expected a flat list of numbers, got {values.ndim} dimensions")
     sizes = (values.size,) if dim is None else _sizes(op, "dim", dim)
     batch = _int(op, "batch_size", batch_size)
-    if int(np.prod(sizes, dtype=object)) * batch != values.size:
+    if prod(sizes) * batch != values.size:
         raise ValueError(f"{op}(): expected as many numbers as {sizes} x {batch} elements, got {values.size}")
     return _core._input_array(values, sizes, batch, True, "tensor")
 
 
-def _sparse(places: np.ndarray, values: Any, sizes: Sequence[int], batch: int, rest: float) -> Expression:
+def _sparse(places: Any, values: Any, sizes: Sequence[int], batch: int, rest: float) -> Expression:
     """Tensor of `rest` with `values` at the given places (column-major, batch last)."""
-    array = np.full(int(np.prod(sizes, dtype=object)) * batch, rest, dtype=np.float32)
+    array = np.zeros(prod(sizes) * batch, dtype=np.float32)
+    if rest:
+        array.fill(rest)
     array[places] = values
     return _core._input_array(array, tuple(sizes), batch, False, "sparse")
 
@@ -457,16 +479,18 @@ def sparse_inputTensor(
 @_documented
 def one_hot(d: int, idx: Union[int, Iterable[int]], device: str = "") -> Expression:
     _check_device("one_hot", device)
+    if type(d) is int and type(idx) is int and 0 <= idx < d < 2**31:
+        return _sparse(idx, 1.0, (d,), 1, 0.0)
     size = _int("one_hot", "d", d)
-    single = not isinstance(idx, Iterable) or (isinstance(idx, np.ndarray) and idx.ndim == 0)
+    single = type(idx) is int or not isinstance(idx, Iterable) or getattr(idx, "ndim", 1) == 0
     places = _ints("one_hot", "idx", [idx] if single else idx)
     if not places:
         raise ValueError("one_hot(): expected at least one position, got none")
-    if any(place >= size for place in places):
+    if max(places) >= size:
         raise ValueError(f"one_hot(): expected positions < {size}, got {idx}")
     if size * len(places) >= 2**31:
         raise ValueError(f"one_hot(): expected fewer than 2**31 elements, got {size} x {len(places)}")
-    flat = np.array(places, dtype=np.int64) + size * np.arange(len(places))
+    flat = [place + size * item for item, place in enumerate(places)]
     return _sparse(flat, 1.0, (size,), len(places), 0.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -123,7 +124,7 @@ class ComputationGraph:
         values, sizes = _numbers(op, list(v)), _sizes(op, "dim", dim)
         batch = _int(op, "batch_size", batch_size)
         places = [_int(op, "idxs", i) for i in idxs]
-        size = int(np.prod(sizes, dtype=object)) * batch
+        size = prod(sizes) * batch
         if len(places) != values.size or any(place >= size for place in places):
             raise ValueError(f"{op}(): expected {values.size} positions < {size}, got {places}")
         if size >= 2**31:

@@ -1,9 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <pthread.h>
-#ifdef __linux__
-#include <sched.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/platform.h"
 
 namespace dyc {
 
@@ -26,22 +24,6 @@ constexpr int kMaxThreads = 256;
 constexpr auto kSpin = std::chrono::microseconds(40);
 
 thread_local bool inside_loop = false;
-
-inline void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-int usable_cpus() {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 // Spins until done() or the time is over; says whether done().
 template <class Done>
@@ -137,8 +119,8 @@ struct ThreadPool::Crew {
 
   std::chrono::nanoseconds spin_time;
   Loop loop{};
-  alignas(64) std::atomic<uint32_t> state{
-      0};  // odd while a loop is open; changes with every opening and closing
+  // Odd while a loop is open; changes with every opening and closing.
+  alignas(64) std::atomic<uint32_t> state{0};
   std::atomic<bool> stopping{false};
   std::atomic<int> sleepers{0};
   alignas(64) std::atomic<size_t> next{0};

@@ -31,8 +31,8 @@ std::shared_ptr<Collection> collection_of(const Object& model, const char* op) {
 }
 
 template <class Core, class... Extra>
-std::unique_ptr<Builder<Core>> make(const char* name, const Object& layers, const Object& input, const Object& hidden,
-                                    const Object& model, const Extra&... extra) {
+std::unique_ptr<Builder<Core>> make(const char* name, const Object& layers, const Object& input,
+                                    const Object& hidden, const Object& model, const Extra&... extra) {
   auto b = std::make_unique<Builder<Core>>();
   const BuilderSize size = size_of(layers, input, hidden, name);
   b->core = std::make_unique<Core>(size, collection_of(model, name), extra...);
@@ -46,8 +46,8 @@ Object initial_state(const Object& self, const Object& vecs, const Object& updat
   auto* b = self.cast<PyBuilder*>();
   const int flag = PyObject_IsTrue(update.ptr());
   if (flag < 0) throw PythonError();
-  auto state = pybind11::reinterpret_steal<Object>(
-      reinterpret_cast<PyObject*>(start_state(self.ptr(), b, flag != 0)));
+  auto state =
+      pybind11::reinterpret_steal<Object>(reinterpret_cast<PyObject*>(start_state(self.ptr(), b, flag != 0)));
   return vecs.is_none() ? state : state.attr("set_s")(vecs);
 }
 
@@ -81,14 +81,16 @@ pybind11::list get_parameter_expressions(const PyBuilder& b) {
 }
 
 std::shared_ptr<Collection> param_collection(const PyBuilder& b) {
-  if (!b.core->collection()) throw ValueError("param_collection(): expected a builder that was given a model");
+  if (!b.core->collection())
+    throw ValueError("param_collection(): expected a builder that was given a model");
   return b.core->collection();
 }
 
 // from_spec(spec, model): cls(*spec[:3], model, *spec[3:])
 Object from_spec(const Object& cls, const pybind11::tuple& spec, const Object& model) {
   if (spec.size() < 3)
-    throw ValueError(text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values"));
+    throw ValueError(
+        text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values"));
   pybind11::list args;
   for (size_t i = 0; i < 3; ++i) args.append(spec[i]);
   args.append(model);
@@ -109,17 +111,21 @@ template <class Core>
 Class<Core> declare(pybind11::module_& m, const char* name, const char* doc) {
   Class<Core> c(m, name, doc);
   c.attr("__module__") = "_dynet";
-  c.def("get_parameters", [](const Builder<Core>& b) { return get_parameters(b); },
-        "List of the Parameters of each layer.");
-  c.def("get_parameter_expressions", [](const Builder<Core>& b) { return get_parameter_expressions(b); },
-        "The same as nodes of the current graph.\n\nRaises:\n    ValueError: initial_state() was not called in it.");
+  c.def(
+      "get_parameters", [](const Builder<Core>& b) { return get_parameters(b); },
+      "List of the Parameters of each layer.");
+  c.def(
+      "get_parameter_expressions", [](const Builder<Core>& b) { return get_parameter_expressions(b); },
+      "The same as nodes of the current graph.\n\nRaises:\n    ValueError: initial_state() was not called in "
+      "it.");
   c.def("whoami", [name](const Builder<Core>&) { return name; }, "Name of the class.");
   return c;
 }
 
 template <class Core>
 Class<Core>& with_spec(Class<Core>& c) {
-  c.def_property_readonly("spec", [](const Builder<Core>& b) { return b.spec; }, "Arguments of the constructor.");
+  c.def_property_readonly(
+      "spec", [](const Builder<Core>& b) { return b.spec; }, "Arguments of the constructor.");
   pybind11::cpp_function f(&from_spec, pybind11::name("from_spec"), arg("cls"), arg("spec"), arg("model"));
   c.attr("from_spec") = pybind11::reinterpret_steal<Object>(PyClassMethod_New(f.ptr()));
   return c;
@@ -127,8 +133,9 @@ Class<Core>& with_spec(Class<Core>& c) {
 
 template <class Core>
 Class<Core>& with_masks(Class<Core>& c, const char* second) {
-  c.def("set_dropouts", [](Builder<Core>& b, const Object& d, const Object& d_h) { set_dropouts(b, d, d_h); },
-        arg("d"), arg(second), "Rates of dropout of the inputs of the layers and of h.");
+  c.def(
+      "set_dropouts", [](Builder<Core>& b, const Object& d, const Object& d_h) { set_dropouts(b, d, d_h); },
+      arg("d"), arg(second), "Rates of dropout of the inputs of the layers and of h.");
   c.def(
       "set_dropout_masks",
       [](Builder<Core>& b, const Object& n) {
@@ -140,17 +147,18 @@ Class<Core>& with_masks(Class<Core>& c, const char* second) {
 
 template <class Core, class... Fixed>
 Class<Core>& with_sizes(Class<Core>& c, const char* name, const Fixed&... fixed) {
-  c.def(pybind11::init([=](const Object& layers, const Object& input, const Object& hidden, const Object& model) {
-          return make<Core>(name, layers, input, hidden, model, fixed...);
-        }),
+  c.def(pybind11::init(
+            [=](const Object& layers, const Object& input, const Object& hidden, const Object& model) {
+              return make<Core>(name, layers, input, hidden, model, fixed...);
+            }),
         arg("layers"), arg("input_dim"), arg("hidden_dim"), arg("model"));
   return c;
 }
 
 template <class Core>
 Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
-  c.def(pybind11::init([=](const Object& layers, const Object& input, const Object& hidden, const Object& model,
-                           const Object& ln_lstm, const Object& forget_bias) {
+  c.def(pybind11::init([=](const Object& layers, const Object& input, const Object& hidden,
+                           const Object& model, const Object& ln_lstm, const Object& forget_bias) {
           const int ln = PyObject_IsTrue(ln_lstm.ptr());
           if (ln < 0) throw PythonError();
           auto b = make<Core>(name, layers, input, hidden, model, ln != 0,
@@ -166,22 +174,25 @@ Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
 void add_base(pybind11::module_& m) {
   pybind11::class_<PyBuilder> c(m, "_RNNBuilder", "What all RNN builders share.");
   c.attr("__module__") = "_dynet";
-  c.def("initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true,
-        "The state before the first input.\n\nArgs:\n    vecs: Expressions of a state, as set_s() takes them.\n"
-        "    update: False leaves the parameters out of training; decided by the first call in a graph.\n"
-        "Returns:\n    RNNState");
+  c.def(
+      "initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true,
+      "The state before the first input.\n\nArgs:\n    vecs: Expressions of a state, as set_s() takes them.\n"
+      "    update: False leaves the parameters out of training; decided by the first call in a graph.\n"
+      "Returns:\n    RNNState");
   c.def("initial_state_from_raw_vectors", &initial_state_from_raw_vectors, arg("vecs"), arg("update") = true,
         "initial_state() of arrays or lists of numbers.");
   c.def("param_collection", &param_collection, "The builder's own part of its model.");
-  c.def("set_dropout",
-        [](PyBuilder& b, const Object& f) { b.core->set_dropout(as_float(f.ptr(), "set_dropout", "f")); }, arg("f"),
-        "Rate of dropout, 0 <= f <= 1, of inputs and states alike.");
+  c.def(
+      "set_dropout",
+      [](PyBuilder& b, const Object& f) { b.core->set_dropout(as_float(f.ptr(), "set_dropout", "f")); },
+      arg("f"), "Rate of dropout, 0 <= f <= 1, of inputs and states alike.");
   c.def("disable_dropout", [](PyBuilder& b) { b.core->set_dropout(0.f); }, "The same as set_dropout(0).");
 }
 
 void add_lstms(pybind11::module_& m) {
-  auto vanilla = declare<VanillaLstm>(m, "VanillaLSTMBuilder",
-                                      "LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation.");
+  auto vanilla = declare<VanillaLstm>(
+      m, "VanillaLSTMBuilder",
+      "LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation.");
   with_masks(with_spec(with_gate_options(vanilla, "VanillaLSTMBuilder")), "d_r");
   m.attr("LSTMBuilder") = vanilla;
   auto sparse = declare<SparseLstm>(m, "SparseLSTMBuilder", "VanillaLSTMBuilder with masks on its matrices.");
@@ -196,7 +207,8 @@ void add_lstms(pybind11::module_& m) {
         pybind11::print(text("\tDesired number of parameters is ", n.kept));
       },
       arg("sparsity"), "Masks this part, 0 <= sparsity <= 1, of all weights: those of smallest magnitude.");
-  auto compact = declare<CompactLstm>(m, "CompactVanillaLSTMBuilder", "VanillaLSTMBuilder with a forget bias of 1.");
+  auto compact =
+      declare<CompactLstm>(m, "CompactVanillaLSTMBuilder", "VanillaLSTMBuilder with a forget bias of 1.");
   with_masks(with_spec(with_sizes(compact, "CompactVanillaLSTMBuilder")), "d_r");
   compact.def(
       "set_weightnoise",
@@ -204,9 +216,11 @@ void add_lstms(pybind11::module_& m) {
         b.cell().set_weight_noise(as_float(std.ptr(), "set_weightnoise", "std"));
       },
       arg("std"), "Standard deviation of Gaussian noise on the parameters.");
-  auto coupled = declare<CoupledLstm>(m, "CoupledLSTMBuilder", "LSTM with peepholes and the forget gate 1 - i.");
+  auto coupled =
+      declare<CoupledLstm>(m, "CoupledLSTMBuilder", "LSTM with peepholes and the forget gate 1 - i.");
   with_spec(with_sizes(coupled, "CoupledLSTMBuilder", true));
-  auto fast = declare<Fast>(m, "FastLSTMBuilder", "CoupledLSTMBuilder without peepholes and without dropout.");
+  auto fast =
+      declare<Fast>(m, "FastLSTMBuilder", "CoupledLSTMBuilder without peepholes and without dropout.");
   with_sizes(fast, "FastLSTMBuilder", false);
 }
 

@@ -21,8 +21,7 @@ struct PyBuilder {
 
 // A state of a sequence. Takes a reference to its builder and to the state before it.
 struct PyRnnState {
-  PyObject_HEAD
-  PyObject* builder;
+  PyObject_HEAD PyObject* builder;
   PyBuilder* b;  // in `builder`
   PyRnnState* prev;
   RnnBuilder::Step step;

@@ -6,6 +6,7 @@
 #include "base/thread_pool.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
+#include "model/collection.h"
 
 namespace py = pybind11;
 
@@ -59,6 +60,28 @@ pybind11::dict timing() {
   return d;
 }
 
+// The launches planned so far in this graph, in running order.
+pybind11::list plan_table() {
+  Engine& e = engine();
+  pybind11::list rows;
+  for (const Launch& l : e.planner.plan.launches) {
+    pybind11::dict d;
+    d["op"] = op_row(l.op).meta->name;
+    d["class"] = l.cls;
+    d["members"] = l.count;
+    d["floats"] = l.total;
+    pybind11::list nodes;
+    for (uint32_t i = 0; i < l.count; ++i) nodes.append(e.planner.plan.members[l.members + i]);
+    d["nodes"] = nodes;
+    const Node& n = e.graph.node(e.planner.plan.members[l.members]);
+    d["site"] = n.site;
+    d["round"] = n.round;
+    d["phase"] = e.graph.sites()[n.site].phase;
+    rows.append(d);
+  }
+  return rows;
+}
+
 void reset_timing() {
   engine().timing = {};
   engine().executor.counters = {};
@@ -69,6 +92,11 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("renew_cg", &renew, "immediate_compute"_a = false, "check_validity"_a = false, "autobatching"_a = pybind11::none());
   m.def("cg_version", [] { return engine().version(); });
   m.def("cg_size", [] { return engine().graph.size(); });
+  m.def("_expression", [](NodeId id) {
+    if (id >= engine().graph.size()) throw IndexError(text("expected a node below ", engine().graph.size(), ", got ", id));
+    return pybind11::reinterpret_steal<pybind11::object>(make_expression(id));
+  });
+  m.def("set_default_weight_decay", [](float lambda) { Collection::set_default_weight_decay(lambda); });
   m.def("cg_checkpoint", [] { engine().checkpoint(); });
   m.def("cg_revert", [] { engine().revert(); });
   m.def("reset_random_seed", [](uint32_t seed) { random_engine().seed(seed); }, "seed"_a);
@@ -77,6 +105,7 @@ void add_graph_functions(pybind11::module_& m) {
         "Launches that computing the expression would take under each scheduler, and the lower bound.");
   m.def("timing", &timing, "Seconds and counts of planning, forward and backward since reset_timing().");
   m.def("reset_timing", &reset_timing);
+  m.def("plan_table", &plan_table, "The launches planned so far in this graph, in running order.");
   m.def("set_scheduler", [](const std::string& name) {
     default_options.scheduler = scheduler_from_name(name);
     engine().options.scheduler = default_options.scheduler;

@@ -22,7 +22,8 @@ PyRnnState* allocate() {
   return reinterpret_cast<PyRnnState*>(PyObject_Init(reinterpret_cast<PyObject*>(s), &RnnStateType));
 }
 
-void fill(PyRnnState* s, PyObject* builder, PyBuilder* b, PyRnnState* prev, RnnBuilder::Step step, NodeId out) {
+void fill(PyRnnState* s, PyObject* builder, PyBuilder* b, PyRnnState* prev, RnnBuilder::Step step,
+          NodeId out) {
   Py_INCREF(builder);
   Py_XINCREF(prev);
   s->builder = builder;
@@ -62,19 +63,21 @@ void dealloc(PyObject* object) {
 // ValueError if the state's graph is gone.
 bool check(const PyRnnState* s, const char* call) {
   if (!s->b) {
-    PyErr_Format(PyExc_ValueError, "%s(): expected a state made by initial_state(), got an empty RNNState", call);
+    PyErr_Format(PyExc_ValueError, "%s(): expected a state made by initial_state(), got an empty RNNState",
+                 call);
     return false;
   }
   if (s->version != engine().version()) {
-    PyErr_Format(PyExc_ValueError,
-                 "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
-                 "after renew_cg()",
-                 call, engine().version(), s->version);
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
+        "after renew_cg()",
+        call, engine().version(), s->version);
     return false;
   }
   if (s->out != kNone && s->out >= engine().graph.size()) {
-    PyErr_Format(PyExc_ValueError, "%s(): expected a state of the current graph, got one that cg_revert() took back",
-                 call);
+    PyErr_Format(PyExc_ValueError,
+                 "%s(): expected a state of the current graph, got one that cg_revert() took back", call);
     return false;
   }
   return true;
@@ -108,7 +111,7 @@ PyObject* add_input(PyObject* object, PyObject* x) {
   }
 }
 
-// Calls step(state index) -> object for each input in turn and returns the list of objects.
+// result(step) -> object after each input in turn; returns the list of objects.
 template <class F>
 PyObject* for_inputs(PyRnnState* s, PyObject* xs, const char* call, F&& result) {
   return guarded([&]() -> PyObject* {
@@ -175,7 +178,9 @@ PyObject* or_none(PyObject* object) {
   return object;
 }
 
-PyObject* prev(PyObject* object, PyObject*) { return or_none(reinterpret_cast<PyObject*>(self_of(object)->prev)); }
+PyObject* prev(PyObject* object, PyObject*) {
+  return or_none(reinterpret_cast<PyObject*>(self_of(object)->prev));
+}
 PyObject* builder(PyObject* object, PyObject*) { return or_none(self_of(object)->builder); }
 
 using Setter = RnnBuilder::Step (RnnBuilder::*)(Engine&, const std::vector<NodeId>&);
@@ -201,13 +206,14 @@ PyObject* set_s(PyObject* self, PyObject* args, PyObject* kwargs) {
   return set_state(self, args, kwargs, "set_s", "|O:set_s", &RnnBuilder::set_s);
 }
 
-// RNNState(builder, state_idx=-1, prev_state=None, out=None): a state by its number, as scripts for DyNet may do.
+// RNNState(builder, state_idx=-1, prev_state=None, out=None): a state by its number, as scripts for DyNet may
+// do.
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"builder", "state_idx", "prev_state", "out", nullptr};
   PyObject *builder, *prev = Py_None, *out = Py_None;
   int step = RnnBuilder::kStart;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iOO:RNNState", const_cast<char**>(names), &builder, &step, &prev,
-                                   &out))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iOO:RNNState", const_cast<char**>(names), &builder, &step,
+                                   &prev, &out))
     return nullptr;
   return guarded([&]() -> PyObject* {
     if (prev != Py_None && !PyObject_TypeCheck(prev, &RnnStateType))
@@ -227,10 +233,12 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   });
 }
 
-#define KEYWORDS(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
+#define KEYWORDS(f) \
+  reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
 PyMethodDef methods[] = {
     {"add_input", add_input, METH_O,
-     "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    RNNState\n"
+     "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    "
+     "RNNState\n"
      "Raises:\n    ValueError: x does not have the builder's input size, or belongs to an earlier graph."},
     {"add_inputs", add_inputs, METH_O,
      "add_inputs(xs)\n\nThe states after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
@@ -240,17 +248,21 @@ PyMethodDef methods[] = {
      "    list of Expression {H}xB"},
     {"output", output, METH_NOARGS,
      "output()\n\nOutput of the last layer, {H}xB; None before the first input."},
-    {"h", h, METH_NOARGS, "h()\n\nTuple of the hidden states, one {H}xB per layer; empty before the first input."},
+    {"h", h, METH_NOARGS,
+     "h()\n\nTuple of the hidden states, one {H}xB per layer; empty before the first input."},
     {"s", all_states, METH_NOARGS,
-     "s()\n\nTuple of all that the state consists of: for LSTMs the cells of all layers, then h of all layers; else as "
+     "s()\n\nTuple of all that the state consists of: for LSTMs the cells of all layers, then h of all "
+     "layers; else as "
      "h()."},
     {"prev", prev, METH_NOARGS, "prev()\n\nThe state before the last input; None at the start."},
     {"b", builder, METH_NOARGS, "b()\n\nThe builder."},
     {"set_h", KEYWORDS(set_h),
-     "set_h(es)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's latest step in "
+     "set_h(es)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's latest "
+     "step in "
      "this graph, or zeros.\n\nArgs:\n    es: one Expression {H}xB per layer.\nReturns:\n    RNNState"},
     {"set_s", KEYWORDS(set_s),
-     "set_s(es)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also take the cells "
+     "set_s(es)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also take "
+     "the cells "
      "only, with h of the builder's latest step in this graph, or zeros.\nReturns:\n    RNNState"},
     {nullptr, nullptr, 0, nullptr}};
 #undef KEYWORDS
@@ -289,7 +301,8 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
 void add_state_type(PyObject* module) {
   if (PyType_Ready(&RnnStateType) < 0) throw PythonError();
   Py_INCREF(&RnnStateType);
-  if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0) throw PythonError();
+  if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0)
+    throw PythonError();
 }
 
 }  // namespace dyc::py

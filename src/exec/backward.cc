@@ -127,7 +127,7 @@ void Executor::back_unary(const Launch& l) {
   const Operand& o = plan_.operands[l.operands];
   const OpKernels& k = kernels_.ops[l.op];
   const Sig& first = graph_.sig_number(l.sig);
-  if (!wanted(first, 0) || op_row(l.op).meta->nondiff) return;
+  if (!wanted(l, 0) || op_row(l.op).meta->nondiff) return;
   const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
   const float* v = values();
   float* g = grads();
@@ -150,7 +150,7 @@ void Executor::back_binary(const Launch& l) {
   const OpKernels& k = kernels_.ops[l.op];
   const Sig& first = graph_.sig_number(l.sig);
   const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
-  const bool want_x = wanted(first, 0), want_y = wanted(first, 1);
+  const bool want_x = wanted(l, 0), want_y = wanted(l, 1);
   const float* v = values();
   float* g = grads();
   // The two gradients may be the same memory (x * x): then one after the other.
@@ -181,7 +181,7 @@ bool Executor::distinct(const Launch& l) const {
   if (!l.fixed_arity || !l.uniform) return false;
   const Sig& sig = graph_.sig_number(l.sig);
   for (uint32_t k = 0; k < l.n_operands; ++k) {
-    if (!wanted(sig, k)) continue;
+    if (!wanted(l, k)) continue;
     const Operand& o = plan_.operands[l.operands + k];
     const int64_t size = static_cast<int64_t>(sig.x[k]->size());
     if (o.kind != Operand::contiguous && !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
@@ -209,7 +209,7 @@ void Executor::back_members(const Launch& l) {
         const int64_t at =
             places ? places[a] : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), sig, a);
         x[a] = v + at;
-        dx[a] = wanted(sig, a) ? g + at : nullptr;
+        dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
       }
       const Graph::Ids ids = graph_.ids(it.id);
       Member m{sig.x.data(), sig.y, x.data(), v + it.out, g + it.out, nullptr, sig.n_args, sig.attrs.data(), ids.data, ids.n};

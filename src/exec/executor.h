@@ -68,7 +68,7 @@ class Executor {
   void back_lookup(const Launch& l);
   Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
   bool distinct(const Launch& l) const;
-  uint32_t wanted(const Sig& sig, uint32_t k) const { return full_ || sig.needs_args[k]; }
+  bool wanted(const Launch& l, uint32_t k) const { return full_ || l.needs_args >> (k < 31 ? k : 31) & 1; }
   template <class F>
   void for_members(const Launch& l, bool parallel, F&& f);
 

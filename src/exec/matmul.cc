@@ -167,7 +167,7 @@ void Executor::back_matmul_columns(const Launch& l) {
     dy = {0, 0, room_y_.data(), static_cast<int64_t>(room_y_.size())};
   }
   auto at = [](const Columns& c, int64_t j) { return c.base + (c.index ? c.index[j] : j * c.stride); };
-  if (affine && (full_ || sig.needs_args[0])) {
+  if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
       const Columns db = columns(l, o[0], 0, room_x_);
       for (int64_t j = 0; j < dy.count; ++j) add(grads() + at(db, j), grads() + at(dy, j), m);
@@ -179,8 +179,8 @@ void Executor::back_matmul_columns(const Launch& l) {
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t kk = sig.x[k]->cols();
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
-    if (full_ || sig.needs_args[k + 1]) gemm_tn(m, kk, weight(o[k]), dy, x);
-    if (!(full_ || sig.needs_args[k])) continue;
+    if (wanted(l, k + 1)) gemm_tn(m, kk, weight(o[k]), dy, x);
+    if (!wanted(l, k)) continue;
     Deferred& d = deferred_for(o[k], m, kk);
     for (int64_t j = 0; j < dy.count; ++j) {
       d.dy.push_back(at(dy, j));
@@ -204,7 +204,7 @@ void Executor::back_matmul_member(const Launch& l, uint32_t i) {
   const Dim& yd = *sig.y;
   const size_t item_size = yd.batch_size();
   const float* dy = grads() + it.out;
-  if (affine && (full_ || sig.needs_args[0])) {
+  if (affine && wanted(l, 0)) {
     float* db = gradient_of(0);
     const Dim& bd = *sig.x[0];
     const size_t rows = bd.rows(), cols = item_size / rows;
@@ -220,9 +220,9 @@ void Executor::back_matmul_member(const Launch& l, uint32_t i) {
     for (uint32_t e = 0; e < yd.bd; ++e) {
       const size_t we = wd.bd > 1 ? e * wd.batch_size() : 0, xe = xd.bd > 1 ? e * xd.batch_size() : 0;
       const ConstCols dye{dy + e * item_size, m, nullptr};
-      if (full_ || sig.needs_args[k + 1])
+      if (wanted(l, k + 1))
         kernels_.gemm->tn({0, kk}, {0, cols}, m, w + we, m, dye, {gradient_of(k + 1) + xe, kk, nullptr});
-      if (full_ || sig.needs_args[k])
+      if (wanted(l, k))
         kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m);
     }
   }

@@ -90,14 +90,11 @@ uint32_t Signatures::class_of(const Sig& s, const uint32_t* args) {
   const Meta& meta = *op_row(s.op).meta;
   std::vector<uint32_t> key = {s.op, static_cast<uint32_t>(s.attrs.size())};
   key.insert(key.end(), s.attrs.begin(), s.attrs.end());
-  const bool list = op_row(s.op).list && meta.form == Form::member;
-  if (list) {
-    key.push_back(s.needs);
-  } else {
-    for (uint32_t i = 0; i < s.n_args; ++i) {
-      key.push_back(s.needs_args[i]);
-      key.push_back(args[2 * i + 1]);
-    }
+  const bool list = op_row(s.op).list && meta.form == Form::member;  // members differ in arity
+  if (!list) {
+    // Whether an ordinary argument takes a gradient may differ: where it does not, the launch's
+    // backward writes to a gradient nobody reads.
+    for (uint32_t i = 0; i < s.n_args; ++i) key.push_back(args[2 * i + 1]);
   }
   if (meta.batch != Batch::ragged)
     for (uint32_t i = 0; i < s.n_args; ++i) key.push_back(args[2 * i] >> 1);

@@ -16,38 +16,62 @@ uint32_t Sites::plain(uint32_t cls) {
   return id;
 }
 
+namespace {
+
+constexpr uint32_t kItself = 0xfffffffeu;
+constexpr uint32_t kClassOnly = 0x80000000u;  // with the class number: an argument too deep to look into
+
+}  // namespace
+
+uint32_t Sites::token(uint32_t cls, uint32_t arg_site) const {
+  const Site& a = sites_[arg_site];
+  if (std::find(a.chain.begin(), a.chain.end(), cls) != a.chain.end()) return kItself;
+  return a.depth >= kMaxDepth ? kClassOnly | a.cls : arg_site;
+}
+
 uint32_t Sites::refined(uint32_t cls, const uint32_t* arg_sites, uint32_t n) {
   constexpr uint32_t kOrdered = 4, kMost = 16;
   uint32_t key[kMost + 1] = {cls};
-  uint32_t depth = 0, count = 0;
+  uint32_t count = 0;
   if (n <= kOrdered) {
-    for (uint32_t i = 0; i < n; ++i) key[++count] = arg_sites[i];
+    for (uint32_t i = 0; i < n; ++i) key[++count] = token(cls, arg_sites[i]);
   } else {  // the set of argument sites
     uint32_t last = ~0u;
     for (uint32_t i = 0; i < n; ++i) {
       if (arg_sites[i] == last) continue;
       last = arg_sites[i];
-      if (std::find(key + 1, key + 1 + count, last) != key + 1 + count) continue;
+      const uint32_t t = token(cls, last);
+      if (std::find(key + 1, key + 1 + count, t) != key + 1 + count) continue;
       if (count == kMost) return plain(cls);
-      key[++count] = last;
+      key[++count] = t;
     }
     std::sort(key + 1, key + 1 + count);
   }
-  for (uint32_t i = 1; i <= count; ++i)
-    depth = std::max<uint32_t>(depth, sites_[key[i]].depth + 1u);
-  if (depth > kMaxDepth) return plain(cls);
   bool fresh;
   const uint32_t id = keys_.intern(key, count + 1, &fresh);
-  if (fresh) {
-    Site s;
-    s.cls = cls;
-    s.depth = static_cast<uint16_t>(depth);
-    s.complete = true;
-    s.producers.assign(key + 1, key + 1 + count);
-    sites_.push_back(std::move(s));
-    changed_ = true;
-  }
+  if (fresh) add_refined(cls, key + 1, count);
   return id;
+}
+
+void Sites::add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n) {
+  Site s;
+  s.cls = cls;
+  s.complete = true;
+  s.chain = {cls};
+  for (uint32_t i = 0; i < n; ++i) {
+    if (tokens[i] >= kClassOnly) {  // stands for sites that only show when recorded
+      s.complete = false;
+      s.depth = std::max<uint16_t>(s.depth, tokens[i] == kItself ? 1 : 2);
+      continue;
+    }
+    const Site& a = sites_[tokens[i]];
+    s.depth = std::max<uint16_t>(s.depth, a.depth + 1);
+    s.producers.push_back(tokens[i]);
+    for (uint32_t c : a.chain)
+      if (std::find(s.chain.begin(), s.chain.end(), c) == s.chain.end()) s.chain.push_back(c);
+  }
+  sites_.push_back(std::move(s));
+  changed_ = true;
 }
 
 void Sites::add_edge(uint32_t producer, Site& s) {

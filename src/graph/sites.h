@@ -17,6 +17,7 @@ struct Site {
   uint32_t cls = 0;
   uint32_t phase = 0;
   uint16_t depth = 0;           // nesting of refinement
+  std::vector<uint32_t> chain;  // refined sites: its class and those of its refined ancestors
   bool complete = false;        // the key holds all producers: no edge can be new
   uint32_t recent[4] = {~0u, ~0u, ~0u, ~0u};  // producers seen lately
   std::vector<uint32_t> producers;
@@ -30,7 +31,9 @@ class Sites {
 
   // One site per class.
   uint32_t plain(uint32_t cls);
-  // Class refined by its argument sites in order (or as a set, for long lists).
+  // Class refined by its argument sites in order (or as a set, for long lists). An argument that
+  // descends from the same class without passing a weight closes a recurrence (c = f.c' + i.g): it
+  // counts as "itself", so that the recurrence has one site, not one per step.
   uint32_t refined(uint32_t cls, const uint32_t* arg_sites, uint32_t n);
 
   Site& operator[](uint32_t id) { return sites_[id]; }
@@ -52,6 +55,8 @@ class Sites {
 
  private:
   void add_edge(uint32_t producer, Site& s);
+  uint32_t token(uint32_t cls, uint32_t arg_site) const;
+  void add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n);
   InternTable keys_;
   std::vector<Site> sites_;
   bool changed_ = false;

@@ -48,7 +48,8 @@ NodeId* RnnBuilder::append(Step* step) {
 
 RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
   if (size_.layers == 0)
-    throw ValueError(text("add_input(): expected a builder of at least 1 layer, got a ", shape_.name, " of 0 layers"));
+    throw ValueError(
+        text("add_input(): expected a builder of at least 1 layer, got a ", shape_.name, " of 0 layers"));
   Graph& g = engine.graph;
   const Dim& dim = g.dim(x);
   if (dim.rows() != size_.input || dim.nd > 2)
@@ -75,7 +76,8 @@ const NodeId* RnnBuilder::latest(const Graph& g) const {
 
 RnnBuilder::Step RnnBuilder::set_h(Engine& engine, const std::vector<NodeId>& es) {
   if (es.size() != size_.layers || es.empty())
-    throw ValueError(text("set_h(): expected one Expression per layer (", size_.layers, "), got ", es.size()));
+    throw ValueError(
+        text("set_h(): expected one Expression per layer (", size_.layers, "), got ", es.size()));
   record_set(engine, nullptr, es.data());
   return steps() - 1;
 }
@@ -84,8 +86,8 @@ RnnBuilder::Step RnnBuilder::set_s(Engine& engine, const std::vector<NodeId>& es
   const size_t n = size_.layers;
   if (es.empty() || (es.size() != n && !(cells_ && es.size() == 2 * n)))
     throw ValueError(text("set_s(): expected one Expression per layer (", n, ")",
-                          cells_ ? text(", the cells, or two, the cells and then h (", 2 * n, ")") : "", ", got ",
-                          es.size()));
+                          cells_ ? text(", the cells, or two, the cells and then h (", 2 * n, ")") : "",
+                          ", got ", es.size()));
   if (!cells_) record_set(engine, nullptr, es.data());
   else record_set(engine, es.data(), es.size() == n ? nullptr : es.data() + n);
   return steps() - 1;
@@ -133,7 +135,8 @@ void RnnBuilder::set_dropouts(float rate, float rate_h) {
 
 void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
   if (!started(engine))
-    throw ValueError("set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
+    throw ValueError(
+        "set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
   if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
   masks_.clear();
   if (drops()) draw_masks(engine.graph, batch);

@@ -72,7 +72,9 @@ class RnnBuilder {
   uint32_t input_size(uint32_t layer) const { return layer ? size_.hidden : size_.input; }
   void add_matrix(uint32_t rows, uint32_t cols) { add(Dim({rows, cols}), GlorotInitialiser()); }
   void add_bias(uint32_t rows) { add(Dim({rows}), ConstInitialiser(0.f)); }
-  void add(const Dim& dim, const Initialiser& init) { storages_.push_back(collection_->add_parameters(dim, init)); }
+  void add(const Dim& dim, const Initialiser& init) {
+    storages_.push_back(collection_->add_parameters(dim, init));
+  }
   // Node of a parameter of a layer.
   NodeId p(Graph& g, uint32_t layer, uint32_t i) const {
     return g.parameter(storages_[layer * shape_.per_layer + i], update_);
@@ -144,12 +146,13 @@ class Gru : public RnnBuilder {
 // after Gal and Ghahramani, A theoretically grounded application of dropout in RNNs, 2016.
 class VanillaLstm : public RnnBuilder {
  public:
-  VanillaLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm, float forget_bias);
+  VanillaLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,
+              float forget_bias);
 
  protected:
   enum : uint32_t { kWx, kWh, kB };
-  VanillaLstm(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,
-              float forget_bias);
+  VanillaLstm(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer,
+              bool layer_norm, float forget_bias);
   // Scales and shifts of layer normalisation live in the outer collection, as in DyNet.
   void add_norms(const std::shared_ptr<Collection>& outer);
   void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) override;
@@ -189,7 +192,8 @@ class CompactLstm : public VanillaLstm {
 // Narang et al., Exploring sparsity in recurrent neural networks, 2017.
 class SparseLstm : public VanillaLstm {
  public:
-  SparseLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm, float forget_bias);
+  SparseLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,
+             float forget_bias);
   struct Counts {
     size_t all, kept;
   };

@@ -21,8 +21,8 @@ VanillaLstm::VanillaLstm(const BuilderSize& size, const std::shared_ptr<Collecti
   }
 }
 
-VanillaLstm::VanillaLstm(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer,
-                         bool layer_norm, float forget_bias)
+VanillaLstm::VanillaLstm(const Shape& shape, const BuilderSize& size,
+                         const std::shared_ptr<Collection>& outer, bool layer_norm, float forget_bias)
     : RnnBuilder(shape, size, outer), layer_norm_(layer_norm), forget_bias_(forget_bias) {}
 
 void VanillaLstm::add_norms(const std::shared_ptr<Collection>& outer) {
@@ -47,15 +47,24 @@ NodeId VanillaLstm::gates(Graph& g, uint32_t l, NodeId x, NodeId h) {
     const NodeId a = affine(g, weight(g, l, kB), weight(g, l, kWx), x);  // batched over all steps
     return h == kNone ? a : affine(g, a, weight(g, l, kWh), h);
   }
-  if (g.dim(x).cols() != 1)
-    throw ValueError(text("add_input(): expected a vector with ln_lstm, got ", g.dim(x)));
   NodeId a = norm(g, g.binary(op_id<MatMul>, weight(g, l, kWx), x), l, kGx);
   a = g.binary(op_id<Add>, a, weight(g, l, kB));
   if (h == kNone) return a;
   return g.binary(op_id<Add>, a, norm(g, g.binary(op_id<MatMul>, weight(g, l, kWh), h), l, kGh));
 }
 
-// Equal batch sizes, columns as batch. z {4H,k}xB, c {H,k}xB or kNone (zeros); k and B may be 1 in one of them.
+namespace {
+
+// {rows,k}xB under other extents: k columns of one batch item, or k batch items.
+NodeId reshaped(Graph& g, NodeId x, uint32_t rows, uint32_t cols, uint32_t batch) {
+  const Dim dim = cols == 1 ? Dim({rows}, batch) : Dim({rows, cols}, batch);
+  return g.dim(x) == dim ? x : g.view(op_id<SubView>, x, dim, 0, true);
+}
+
+}  // namespace
+
+// Equal batch sizes, columns as batch. z {4H,k}xB, c {H,k}xB or kNone (zeros); k and B may be 1 in one of
+// them.
 VanillaLstm::Gates VanillaLstm::prepare(Graph& g, NodeId z, NodeId c) const {
   const uint32_t h = size_.hidden;
   Gates r{z, c, g.dim(z).cols(), g.dim(z).bd};
@@ -71,9 +80,9 @@ VanillaLstm::Gates VanillaLstm::prepare(Graph& g, NodeId z, NodeId c) const {
       r.z = expanded(g, z, r.cols == 1 ? Dim({4 * h}, r.batch) : Dim({4 * h, r.cols}, r.batch));
       r.c = expanded(g, c, r.cols == 1 ? Dim({h}, r.batch) : Dim({h, r.cols}, r.batch));
     }
-    if (g.dim(r.c).nd != 1) r.c = g.view(op_id<SubView>, r.c, Dim({h}, r.cols * r.batch), 0, true);
+    r.c = reshaped(g, r.c, h, 1, r.cols * r.batch);
   }
-  if (g.dim(r.z).nd != 1) r.z = g.view(op_id<SubView>, r.z, Dim({4 * h}, r.cols * r.batch), 0, true);
+  r.z = reshaped(g, r.z, 4 * h, 1, r.cols * r.batch);
   return r;
 }
 
@@ -82,8 +91,9 @@ void VanillaLstm::cell(Graph& g, uint32_t layer, NodeId z, NodeId c, NodeId* nex
   const uint32_t h = size_.hidden, n = h * in.cols * in.batch;
   if (layer_norm_) {
     const NodeId a = with_number(g, op_id<LstmActivate>, in.z, forget_bias_);
-    *next_c = g.binary(op_id<VanillaLstmC>, in.c, a);
-    *next_h = g.binary(op_id<VanillaLstmH>, norm(g, *next_c, layer, kGc), a);
+    *next_c = reshaped(g, g.binary(op_id<VanillaLstmC>, in.c, a), h, in.cols, in.batch);
+    const NodeId scaled = reshaped(g, norm(g, *next_c, layer, kGc), h, 1, in.cols * in.batch);
+    *next_h = reshaped(g, g.binary(op_id<VanillaLstmH>, scaled, a), h, in.cols, in.batch);
     return;
   }
   uint32_t bias;
@@ -109,8 +119,8 @@ void VanillaLstm::record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) {
 // ---------------------------------------------------------------- CompactVanillaLSTMBuilder
 
 CompactLstm::CompactLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
-    : VanillaLstm({"CompactVanillaLSTMBuilder", "compact-vanilla-lstm-builder", 3, 3, 2, true}, size, outer, false,
-                  1.f) {
+    : VanillaLstm({"CompactVanillaLSTMBuilder", "compact-vanilla-lstm-builder", 3, 3, 2, true}, size, outer,
+                  false, 1.f) {
   for (uint32_t l = 0; l < size.layers; ++l) {
     add_matrix(4 * size.hidden, input_size(l));
     add_matrix(4 * size.hidden, size.hidden);

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/storage.h"
+#include "cpu/update_kernels.h"
 #include "model/collection.h"
-#include "model/update_kernels.h"
 
 namespace dyc {
 

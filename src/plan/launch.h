@@ -33,6 +33,7 @@ struct Launch {
   bool flat = false;      // all members are Sig::flat
   bool fixed_arity = true;
   bool needs = false;     // gradients flow through it
+  uint32_t needs_args = 0;  // fixed arity: bit k, some member's argument k takes a gradient (31: and beyond)
   uint32_t sig = 0;       // of the first member
   uint32_t cls = 0;
   uint32_t count = 0;

@@ -174,12 +174,18 @@ void Planner::emit(const NodeId* members, uint32_t count) {
 void Planner::place_members(Launch& l, const NodeId* members) {
   const uint32_t number = static_cast<uint32_t>(plan.launches.size());
   int64_t total = 0;
+  uint32_t last = kNone;
   l.uniform = true;
   l.flat = true;
   for (uint32_t i = 0; i < l.count; ++i) {
     const Sig& s = graph_.sig(members[i]);
     l.uniform = l.uniform && graph_.node(members[i]).sig == l.sig;
     l.flat = l.flat && s.flat;
+    if (l.fixed_arity && graph_.node(members[i]).sig != last) {
+      last = graph_.node(members[i]).sig;
+      for (uint32_t k = 0; k < s.n_args; ++k) l.needs_args |= s.needs_args[k] << (k < 31 ? k : 31);
+    }
+    l.needs = l.needs || s.needs;
     total += s.size;
     plan.launch_of[members[i]] = number;
   }

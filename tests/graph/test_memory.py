@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.programs import PATTERNS, Program, run
+from support.programs import PATTERNS, Program, model_of, run, train
 
 
 def resident() -> int:
@@ -64,11 +64,22 @@ def test_training_loop(dy: Any, fuzz_count: int, autobatching: bool) -> None:
 def test_random_graphs(dy: Any, fuzz_count: int) -> None:
     """Graphs of ever new shapes: caches of plans and shapes are bounded too."""
     programs = [Program(seed, 20 + seed % 60, PATTERNS[seed % len(PATTERNS)]) for seed in range(60)]
+    models = [model_of(dy, program) for program in programs]
+
+    def work(n: int) -> None:
+        train(dy, programs[n % len(programs)], models[n % len(programs)][1])
+
+    flat(work, max(480, fuzz_count // 8), 4096)
+
+
+def test_new_models(dy: Any, fuzz_count: int) -> None:
+    """A new model for every graph: what is kept for a parameter goes when the parameter goes."""
+    programs = [Program(seed, 20 + seed % 60, PATTERNS[seed % len(PATTERNS)]) for seed in range(20)]
 
     def work(n: int) -> None:
         run(dy, programs[n % len(programs)], True, every_value=False)
 
-    flat(work, max(480, fuzz_count // 8), 4096)
+    flat(work, max(600, fuzz_count // 8), 4096)
 
 
 def test_errors_do_not_leak(dy: Any) -> None:

@@ -27,7 +27,8 @@ def test_recorded(dy: Any, name: str, recorded: dict[str, np.ndarray]) -> None:
             assert got.shape == want.shape, f"{name}: shape of parameter {key}"
             assert not ulps(got, want).any(), f"{name}: parameter {key} does not start from DyNet's values"
         else:
-            found = difference(got, want, 2e-5, 2e-6)
+            # where a tanh saturates, 1 - y^2 has lost digits: its rounding is in all gradients behind it
+            found = difference(got, want, 2e-5, 1e-5 if "grad" in key else 2e-6)
             assert found is None, f"{name}: {key} differs from DyNet: {found}"
 
 

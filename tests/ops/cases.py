@@ -205,6 +205,16 @@ for left, right in ((t(4), t(4)), (t(3, 2), t(3, 2)), (t(1), t(1)), (t(3, 1), t(
     if left.kind == "input" and right.dims == left.dims:
         add("trace_of_product", "dy.trace_of_product(x[0], x[1])", left, right)
 add("l1_distance", "dy.l1_distance(x[0], x[1])", t(3, lo=1, hi=1), t(3, lo=1, hi=1), fd=False)
+WIDER = "the reference has no batches here"
+HUBER = ("np.where(np.abs(x[0] - x[1]) < %g, (x[0] - x[1]) ** 2 / 2, "
+         "%g * (np.abs(x[0] - x[1]) - %g / 2)).sum(0, keepdims=True)")
+for left, right in ((t(3, b=3, lo=1, hi=3), t(3, b=3, hi=0.8)), (t(3, b=2, lo=1, hi=3), t(3, hi=0.8))):
+    add("l1_distance", "dy.l1_distance(x[0], x[1])", left, right, why=WIDER,
+        ref="np.abs(x[0] - x[1]).sum(0, keepdims=True)")
+    add("huber_distance", "dy.huber_distance(x[0], x[1], 0.05)", left, right, why=WIDER, ref=HUBER % ((0.05,) * 3))
+    add("trace_of_product", "dy.trace_of_product(x[0], x[1])", left, right, why=WIDER,
+        ref="(x[0] * x[1]).sum(0, keepdims=True)")
+add("pow", "dy.pow(x[0], x[1])", t(3, b=2, lo=0.3), t(1, b=2), ref="x[0] ** x[1]", grad_tol=3, why=WIDER)
 for dims in ((3,), (1,), (2, 3)):
     for target in (t(*dims, kind="const", lo=0.1, hi=0.9), t(*dims, kind="const", lo=0, hi=1, whole=True)):
         add("binary_log_loss", "dy.binary_log_loss(x[0], x[1])", t(*dims, lo=0.1, hi=0.9), target)

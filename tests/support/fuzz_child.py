@@ -1,11 +1,15 @@
 """Random calls into every public function, class and method. Run as a child: `fuzz_child.py SEED COUNT`.
 
+Half of the calls are expressions of ops/cases.py with numbers changed and operands exchanged: nearly right
+arguments reach further than nonsense does. The rest are public functions and methods with anything.
+
 The text of each call goes to stderr's file descriptor before the call is made: the parent can say which
 call killed the process. Python exceptions are fine; the end of the process is not.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import resource
@@ -16,6 +20,7 @@ from typing import Any, Callable
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np  # noqa: E402
+from ops.cases import CASES  # noqa: E402
 
 from support.library import library  # noqa: E402
 
@@ -31,6 +36,26 @@ SKIPPED = {
     "annotations",
 }
 MODULES = type(sys)
+
+
+NUMBERS = [0, 1, 2, 3, 4, 7, -1, -2, 0.5, -0.5, 1e30, 100000, 2**31, 2**32 + 1]
+
+
+class Change(ast.NodeTransformer):
+    """Replaces some of the numbers of an expression."""
+
+    def __init__(self, rng: random.Random, chance: float) -> None:
+        self.rng, self.chance = rng, chance
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # noqa: N802 - ast's name
+        if isinstance(node.value, (int, float)) and self.rng.random() < self.chance:
+            return ast.copy_location(ast.Constant(self.rng.choice(NUMBERS)), node)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802 - ast's name
+        if isinstance(node.value, ast.Name) and node.value.id == "x":
+            return node  # the number of an operand
+        return self.generic_visit(node)
 
 
 class Fuzzer:
@@ -65,6 +90,8 @@ class Fuzzer:
         """A new graph with some operands; old ones stay in the pool as stale."""
         dy = self.dy
         self.exprs = self.rng.sample(self.exprs, min(3, len(self.exprs)))
+        if self.rng.random() < 0.2:
+            self.pc = dy.ParameterCollection()  # the old one's parameters stay in use in self.kept
         dy.renew_cg(autobatching=self.rng.random() < 0.5)
         self.exprs += [
             dy.inputVector([1, 2, 3]),
@@ -131,9 +158,37 @@ class Fuzzer:
             ]
         )
 
+    def operand(self, spec: Any) -> Any:
+        """What a case wants as an operand, or something else."""
+        rng = self.rng
+        if rng.random() < 0.25:
+            return rng.choice(self.exprs)
+        if rng.random() < 0.04:
+            return self.value()
+        values = spec.values(rng.randrange(10**6))
+        if spec.kind in ("param", "lookup"):
+            made = self.pc.lookup_parameters_from_numpy if spec.kind == "lookup" else self.pc.parameters_from_numpy
+            return made(values[..., 0])
+        return self.dy.inputTensor(values, batched=True)
+
+    def nearly_right(self) -> None:
+        """A case of the case list, changed."""
+        rng = self.rng
+        case = rng.choice(CASES)
+        tree = Change(rng, 0.25).visit(ast.parse(case.expr, mode="eval"))
+        x = [self.operand(spec) for spec in case.inputs]
+        k = rng.choice([0, 1, 2, 5, -1])
+        text = "%s with k=%d, x=[%s]\n" % (ast.unparse(tree), k, ", ".join(self.show(e) for e in x))
+        os.write(2, text.encode("utf-8", "replace"))
+        code = compile(ast.fix_missing_locations(tree), "<call>", "eval")
+        self.use(eval(code, {"dy": self.dy, "np": np, "x": x, "k": k}))  # noqa: S307 - our own text
+
     def call(self) -> None:
         """One random call, and perhaps what a script does with its result."""
         rng = self.rng
+        if rng.random() < 0.5:
+            self.nearly_right()
+            return
         if rng.random() < 0.72:
             name, function = rng.choice(self.functions)
         else:

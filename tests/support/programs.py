@@ -127,6 +127,7 @@ class Program:
         self.b = [self.leaf("param", (h,)) for _ in range(3)]
         self.out = self.leaf("param", (self.classes, h))
         self.table = self.leaf("lookup", (7, h))
+        self.parameters = len(self.steps)
         getattr(self, "make_" + pattern)(size)
         if not self.losses:
             self.loss(len(self.steps) - 1)
@@ -410,13 +411,17 @@ def leaf_of(dy: Any, pc: Any, step: Step, reusable: bool = False) -> Any:
     return dy.inputTensor(step.attr[..., 0], reusable_expr=reusable)
 
 
-def build(dy: Any, pc: Any, program: Program, made: list[Any], until: int, reusable: bool = False) -> None:
-    """Append the expressions of steps len(made) .. until-1 to `made`."""
+def build(
+    dy: Any, pc: Any, program: Program, made: list[Any], until: int, reusable: bool = False, reads: bool = False
+) -> None:
+    """Append the expressions of steps len(made) .. until-1 to `made`; `reads` reads every fifth value."""
     for step in program.steps[len(made) : until]:
         if step.args:
             made.append(CALLS[step.kind](dy, [made[i] for i in step.args], step.attr))
         else:
             made.append(leaf_of(dy, pc, step, reusable))
+        if reads and len(made) % 5 == 0:
+            made[-1].npvalue()
 
 
 def gradients(program: Program, made: list[Any]) -> dict[int, np.ndarray]:
@@ -426,8 +431,27 @@ def gradients(program: Program, made: list[Any]) -> dict[int, np.ndarray]:
     return {n: np.array(grad) for n, grad in found.items()}
 
 
+def model_of(dy: Any, program: Program) -> tuple[Any, list[Any]]:
+    """The program's parameters alone, to be used in many graphs; they are its first steps."""
+    pc = dy.ParameterCollection()
+    made: list[Any] = []
+    build(dy, pc, program, made, program.parameters)
+    return pc, made
+
+
+def train(dy: Any, program: Program, model: list[Any]) -> float:
+    """Forward and backward of one graph over parameters that exist."""
+    dy.renew_cg(autobatching=True)
+    made = list(model)
+    build(dy, None, program, made, len(program.steps))
+    loss = dy.esum([made[n] for n in program.losses])
+    value = float(loss.value())
+    loss.backward()
+    return value
+
+
 def run(dy: Any, program: Program, autobatching: bool, every_value: bool = True, **renew: Any) -> Outcome:
-    """Build, forward, backward."""
+    """Build, forward, backward, with parameters of its own."""
     dy.renew_cg(autobatching=autobatching, **renew)
     dy.reset_random_seed(1 + program.seed % 1000)
     pc = dy.ParameterCollection()
@@ -441,7 +465,7 @@ def run(dy: Any, program: Program, autobatching: bool, every_value: bool = True,
     return Outcome(total, [np.asarray(e.npvalue()) for e, _ in nodes], [e.dim() for e, _ in nodes], grads)
 
 
-def run_in_parts(dy: Any, program: Program, autobatching: bool, cuts: int) -> Outcome:
+def run_in_parts(dy: Any, program: Program, autobatching: bool, cuts: int, reads: bool = False) -> Outcome:
     """Build piece by piece; after each piece a forward and a backward of the losses so far.
 
     Parameter gradients add up over the backward calls, input gradients are those of the last.
@@ -452,7 +476,7 @@ def run_in_parts(dy: Any, program: Program, autobatching: bool, cuts: int) -> Ou
     made: list[Any] = []
     total = 0.0
     for piece in range(1, cuts + 1):
-        build(dy, pc, program, made, len(program.steps) * piece // cuts)
+        build(dy, pc, program, made, len(program.steps) * piece // cuts, reads=reads)
         losses = [made[n] for n in program.losses if n < len(made)]
         if losses:
             loss = dy.esum(losses)

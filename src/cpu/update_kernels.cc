@@ -1,4 +1,4 @@
-#include "model/update_kernels.h"
+#include "cpu/update_kernels.h"
 
 #include <algorithm>
 #include <cmath>

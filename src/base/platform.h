@@ -1,0 +1,31 @@
+// What differs between operating systems, processors and compilers, so that no other file outside the
+// device folders needs the preprocessor to decide.
+#pragma once
+#include <algorithm>
+#include <thread>
+
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace dyc {
+
+// A hint inside a spinning loop: another thread of this core may run.
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// CPUs that this process may run on; at least 1.
+inline int usable_cpus() {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace dyc

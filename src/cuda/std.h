@@ -1,0 +1,48 @@
+// What the op headers name of the C++ library, for NVRTC, which has no library of its own: it is given this
+// file under the names of the headers that they include. Shape rules and messages are read by the compiler
+// and never run on a device, so strings, streams and exceptions only have to parse.
+#pragma once
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+
+// Device code has no exceptions: `throw ValueError(...)` becomes an expression of no use.
+#define throw (void)
+
+#define __builtin_memcpy memcpy
+#define UINT32_MAX 0xffffffffu
+
+namespace std {
+
+using ::memcpy;
+
+template <class A, class B>
+inline constexpr bool is_same_v = false;
+template <class A>
+inline constexpr bool is_same_v<A, A> = true;
+
+struct string {
+  string(const char* = "") {}
+};
+inline string operator+(const string& a, const string&) { return a; }
+
+struct ostream {};
+template <class T>
+ostream& operator<<(ostream& out, const T&) {
+  return out;
+}
+struct ostringstream : ostream {
+  string str() const { return {}; }
+};
+
+struct runtime_error {
+  runtime_error(const string&) {}
+};
+
+}  // namespace std
