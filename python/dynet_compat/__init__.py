@@ -7,24 +7,14 @@
 
 from __future__ import annotations, print_function  # noqa: UP010 - a name that scripts get from dynet
 
-import os
-import pickle  # noqa: F401 - `from dynet import *` gives pickle, sys and np, too
+import os  # noqa: F401 - `from dynet import *` gives os, pickle, sys and np, too
+import pickle  # noqa: F401
 import sys  # noqa: F401
 from typing import TYPE_CHECKING
 
 import numpy as np  # noqa: F401
 
-# OpenBLAS starts a thread per core when it is loaded; the threads of this package are its own.
-_threads = os.environ.get("OPENBLAS_NUM_THREADS")
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-try:
-    from . import _core
-finally:
-    if _threads is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = _threads
-    del _threads
+from . import _core
 
 # Functions and types of the engine that are names of the API; the rest of it is for this package.
 _INTERNAL = frozenset(

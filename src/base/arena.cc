@@ -35,7 +35,8 @@ void prefer_huge_pages(void* p, size_t bytes) {
 
 Arena::Arena(const char* name) : name_(name) {
   for (size_t bytes = reservation_bytes(); bytes >= (size_t{1} << 20); bytes /= 2) {
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) continue;
     prefer_huge_pages(p, bytes);
     base_ = static_cast<float*>(p);
@@ -51,7 +52,8 @@ Arena::~Arena() {
 
 void Arena::fail(size_t n) const {
   throw MemoryError(text("out of memory: ", name_, " arena, requested ", (n * 4) >> 20, " MB, in use ",
-                         (static_cast<size_t>(top_) * 4) >> 20, " of ", (static_cast<size_t>(capacity_) * 4) >> 20, " MB"));
+                         (static_cast<size_t>(top_) * 4) >> 20, " of ",
+                         (static_cast<size_t>(capacity_) * 4) >> 20, " MB"));
 }
 
 }  // namespace dyc

@@ -9,11 +9,21 @@ namespace dyc {
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-struct ValueError : Error { using Error::Error; };      // ValueError
-struct RuntimeError : Error { using Error::Error; };    // RuntimeError
-struct IndexError : Error { using Error::Error; };      // IndexError
-struct TypeError : Error { using Error::Error; };       // TypeError
-struct MemoryError : Error { using Error::Error; };     // MemoryError
+struct ValueError : Error {
+  using Error::Error;
+};  // ValueError
+struct RuntimeError : Error {
+  using Error::Error;
+};  // RuntimeError
+struct IndexError : Error {
+  using Error::Error;
+};  // IndexError
+struct TypeError : Error {
+  using Error::Error;
+};  // TypeError
+struct MemoryError : Error {
+  using Error::Error;
+};  // MemoryError
 
 // Streams all parts into one message: text("pick(): got ", i).
 template <class... Parts>

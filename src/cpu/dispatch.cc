@@ -24,7 +24,7 @@ const KernelTable& best(const std::string& wanted) {
 }  // namespace
 
 const KernelTable& kernels() {
-  static const KernelTable& table = [] () -> const KernelTable& {
+  static const KernelTable& table = []() -> const KernelTable& {
     const char* wanted = std::getenv("DYNET_COMPAT_ISA");
     return best(wanted ? wanted : "");
   }();

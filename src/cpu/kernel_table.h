@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "cpu/gemm.h"
+#include "cpu/update_kernels.h"
 #include "ops/table.h"
 
 namespace dyc {
@@ -11,11 +12,12 @@ namespace dyc {
 struct OpKernels {
   // unary rows, flat
   void (*map1)(const float* x, float* y, size_t n, const float* attrs) = nullptr;
-  void (*map1_back)(const float* x, const float* y, const float* dy, float* dx, size_t n, const float* attrs) = nullptr;
+  void (*map1_back)(const float* x, const float* y, const float* dy, float* dx, size_t n,
+                    const float* attrs) = nullptr;
   // binary rows on operands of equal extents, flat; dx or dy may be null
   void (*map2)(const float* x, const float* y, float* z, size_t n, const float* attrs) = nullptr;
-  void (*map2_back)(const float* x, const float* y, const float* z, const float* dz, float* dx, float* dy, size_t n,
-                    const float* attrs) = nullptr;
+  void (*map2_back)(const float* x, const float* y, const float* z, const float* dz, float* dx, float* dy,
+                    size_t n, const float* attrs) = nullptr;
   // one node: member rows, and binary rows that broadcast
   void (*forward)(const Member& m) = nullptr;
   void (*backward)(const Member& m, uint32_t arg) = nullptr;
@@ -26,6 +28,7 @@ struct KernelTable {
   const char* isa;
   OpKernels ops[kOps];
   const GemmKernels* gemm;
+  const UpdateTable* updates;
 };
 
 const KernelTable& kernels_baseline();

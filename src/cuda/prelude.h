@@ -57,9 +57,7 @@ DYC_INLINE float vlogistic(float a) {
   const float e = expf(-fabsf(a));
   return (a < 0.f ? e : 1.f) / (e + 1.f);
 }
-DYC_INLINE float vlog_sigmoid(float a) {
-  return a == a ? vmin(a, 0.f) - log1pf(expf(-fabsf(a))) : a;
-}
+DYC_INLINE float vlog_sigmoid(float a) { return a == a ? vmin(a, 0.f) - log1pf(expf(-fabsf(a))) : a; }
 
 // ---- circular and hyperbolic functions
 

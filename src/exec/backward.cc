@@ -123,6 +123,38 @@ void Executor::back(const Launch& l) {
   }
 }
 
+void Executor::backward_chain(uint32_t first, uint32_t last) {
+  for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
+  ++counters.launches;
+  const size_t total = static_cast<size_t>(plan_.launches[first].total);
+  parallel_for(total, kFlatGrain / (last - first + 1), [&](size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += kTile)
+      for (uint32_t i = last + 1; i-- > first;) back_tile(plan_.launches[i], at, at + kTile < end ? at + kTile : end);
+  });
+}
+
+// Elements [begin, end) of an element-wise launch whose operands are gapless.
+void Executor::back_tile(const Launch& l, size_t begin, size_t end) {
+  if (op_row(l.op).meta->nondiff) return;
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  const float* v = values();
+  float* g = grads();
+  const size_t n = end - begin, y = l.out + begin, x0 = o[0].base + begin;
+  if (l.form == Form::unary) {
+    if (wanted(l, 0)) k.map1_back(v + x0, v + y, g + y, g + x0, n, attrs);
+    return;
+  }
+  const size_t x1 = o[1].base + begin;
+  float *d0 = wanted(l, 0) ? g + x0 : nullptr, *d1 = wanted(l, 1) ? g + x1 : nullptr;
+  if (d0 && d0 == d1) {  // x * x: one after the other
+    k.map2_back(v + x0, v + x1, v + y, g + y, d0, nullptr, n, attrs);
+    d0 = nullptr;
+  }
+  k.map2_back(v + x0, v + x1, v + y, g + y, d0, d1, n, attrs);
+}
+
 void Executor::back_unary(const Launch& l) {
   const Operand& o = plan_.operands[l.operands];
   const OpKernels& k = kernels_.ops[l.op];
@@ -131,10 +163,8 @@ void Executor::back_unary(const Launch& l) {
   const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
   const float* v = values();
   float* g = grads();
-  if (o.kind == Operand::contiguous && l.count > 0) {
-    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
-      k.map1_back(v + o.base + begin, v + l.out + begin, g + l.out + begin, g + o.base + begin, end - begin, attrs);
-    });
+  if (o.kind == Operand::contiguous) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
   for (uint32_t i = 0; i < l.count; ++i) {
@@ -165,9 +195,7 @@ void Executor::back_binary(const Launch& l) {
   };
   const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
   if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous && (apart == 0 || apart >= l.total)) {
-    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
-      one(ox.base + begin, oy.base + begin, l.out + begin, end - begin);
-    });
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
   for (uint32_t i = 0; i < l.count; ++i) {

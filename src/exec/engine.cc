@@ -59,10 +59,7 @@ void Engine::invalidate() {
 
 void Engine::redo(uint32_t launches) {
   const double start = now();
-  while (valid_ < launches) {
-    executor.forward(valid_, valid_ + 1);
-    ++valid_;
-  }
+  while (valid_ < launches) valid_ = executor.forward(valid_);
   timing.forward += now() - start;
 }
 
@@ -151,8 +148,7 @@ void Engine::mark_live(NodeId root, bool full) {
     }
     const uint32_t launch = planner.launch_of(id);
     if (launch != kNone) ++live_members_[launch];
-    const uint32_t n_args = graph.sig_number(n.sig).n_args;
-    for (uint32_t i = 0; i < n_args; ++i)
+    for (uint32_t i = 0; i < n.n_args; ++i)
       if (full || graph.node(args[i]).flags & Node::needs) live_[args[i]] = 1;
   }
 }
@@ -174,10 +170,30 @@ void Engine::backward(NodeId root, bool full) {
       if (live_members_[i]) executor.clear_gradient(plan.launches[i]);
   if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
   else if (graph.node(owner).flags & Node::needs) graph.parameter_use(owner).storage->grad()[0] += 1.f;
-  for (uint32_t i = static_cast<uint32_t>(plan.launches.size()); i-- > 0;)
-    if (live_members_[i]) executor.backward(plan.launches[i], live_, live_members_[i]);
+  run_backward();
   executor.finish_backward();
   timing.backward += now() - start;
+}
+
+// Launches in reverse; a fused chain at once if all of it takes part.
+void Engine::run_backward() {
+  const Plan& plan = planner.plan;
+  uint32_t end = static_cast<uint32_t>(plan.launches.size());
+  std::vector<uint32_t> heads;
+  for (uint32_t i = 0; i < end; i += 1 + plan.launches[i].chain) heads.push_back(i);
+  while (!heads.empty()) {
+    const uint32_t head = heads.back();
+    heads.pop_back();
+    bool whole = end - head > 1;
+    for (uint32_t i = head; i < end; ++i) whole = whole && live_members_[i] == plan.launches[i].count;
+    if (whole) {
+      executor.backward_chain(head, end - 1);
+    } else {
+      for (uint32_t i = end; i-- > head;)
+        if (live_members_[i]) executor.backward(plan.launches[i], live_, live_members_[i]);
+    }
+    end = head;
+  }
 }
 
 const float* Engine::gradient(NodeId id) {

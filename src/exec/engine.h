@@ -61,6 +61,7 @@ class Engine {
   void undo(const Plan::Mark& mark);
   void draw_until(NodeId id, bool again);
   void compute_now(NodeId id);
+  void run_backward();
   void mark_live(NodeId root, bool full);
   const float* exact_gradient(NodeId id);
 

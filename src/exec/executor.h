@@ -8,6 +8,7 @@
 
 namespace dyc {
 
+constexpr size_t kTile = 2048;        // floats of a fused chain that go through all its launches at once
 constexpr size_t kFlatGrain = 16384;  // floats of element-wise work worth handing to a thread
 
 // What a benchmark or profiler wants to know of the launches run.
@@ -21,7 +22,8 @@ class Executor {
  public:
   Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
 
-  void forward(uint32_t first, uint32_t last);
+  // Runs launch i and those fused with it; returns the number of the next one.
+  uint32_t forward(uint32_t i);
 
   // ---- backward: begin, then launches in reverse order, then finish
   void begin_backward(bool full);
@@ -29,6 +31,8 @@ class Executor {
   void clear_gradient(const Launch& l);
   // `live_members` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  // A fused chain all of whose members take part.
+  void backward_chain(uint32_t first, uint32_t last);
   void finish_backward();
   // Gradient of a parameter node: in the gradient arena, or in its storage.
   const float* parameter_gradient(NodeId id) const;
@@ -49,6 +53,8 @@ class Executor {
 
   void check(const Launch& l);
   void run(const Launch& l);
+  void run_tile(const Launch& l, size_t begin, size_t end);
+  void back_tile(const Launch& l, size_t begin, size_t end);
   void run_unary(const Launch& l);
   void run_binary(const Launch& l);
   void run_members(const Launch& l);

@@ -5,8 +5,34 @@
 
 namespace dyc {
 
-void Executor::forward(uint32_t first, uint32_t last) {
-  for (uint32_t i = first; i < last; ++i) run(plan_.launches[i]);
+uint32_t Executor::forward(uint32_t i) {
+  const Launch& l = plan_.launches[i];
+  if (l.chain == 0) {
+    run(l);
+    return i + 1;
+  }
+  ++counters.launches;
+  for (uint32_t k = 0; k <= l.chain; ++k) {
+    counters.nodes += plan_.launches[i + k].count;
+    counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
+  }
+  const size_t total = static_cast<size_t>(l.total);
+  parallel_for(total, kFlatGrain / (l.chain + 1), [&](size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += kTile)
+      for (uint32_t k = 0; k <= l.chain; ++k) run_tile(plan_.launches[i + k], at, at + kTile < end ? at + kTile : end);
+  });
+  return i + 1 + l.chain;
+}
+
+// Elements [begin, end) of an element-wise launch whose operands are gapless.
+void Executor::run_tile(const Launch& l, size_t begin, size_t end) {
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  float* base = graph_.values_arena.base();
+  float* out = base + l.out + begin;
+  if (l.form == Form::unary) k.map1(base + o[0].base + begin, out, end - begin, attrs);
+  else k.map2(base + o[0].base + begin, base + o[1].base + begin, out, end - begin, attrs);
 }
 
 Executor::Item Executor::item(const Launch& l, uint32_t i) const {
@@ -74,9 +100,7 @@ void Executor::run_unary(const Launch& l) {
   float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
   if (o.kind == Operand::contiguous) {
-    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
-      k.map1(base + o.base + begin, base + l.out + begin, end - begin, attrs);
-    });
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
     return;
   }
   for (uint32_t i = 0; i < l.count; ++i) {
@@ -93,9 +117,7 @@ void Executor::run_binary(const Launch& l) {
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   counters.operand_bytes += 8 * l.total;
   if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous) {
-    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) {
-      k.map2(base + ox.base + begin, base + oy.base + begin, base + l.out + begin, end - begin, attrs);
-    });
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
     return;
   }
   for (uint32_t i = 0; i < l.count; ++i) {

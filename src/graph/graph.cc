@@ -65,6 +65,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   node.inv = inv;
   node.flags = s.needs ? Node::needs : 0;
   node.args = static_cast<uint32_t>(arg_pool_.size());
+  node.n_args = n;
   arg_pool_.insert(arg_pool_.end(), args, args + n);
   if (ids.list) {
     node.flags |= Node::list;
@@ -110,6 +111,21 @@ void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
   }
   node.round = round;
   node.bucket = bucket_of(node.site, round);
+  for (uint32_t i = 0; i < n; ++i) {
+    const Node& a = nodes_[args[i]];
+    if (!(a.flags & Node::leaf) && places_[args[i]] == kPending) connect(a.bucket, node.bucket);
+  }
+}
+
+void Graph::connect(uint32_t pred, uint32_t bucket) {
+  Bucket& p = buckets_[pred];
+  if (p.reader == bucket) return;
+  p.reader = bucket;
+  Bucket& b = buckets_[bucket];
+  for (uint32_t e = b.preds; e != kNone; e = edges_[e].next)
+    if (edges_[e].pred == pred) return;
+  edges_.push_back({pred, b.preds});
+  b.preds = static_cast<uint32_t>(edges_.size() - 1);
 }
 
 uint32_t Graph::bucket_of(uint32_t site, uint32_t round) {
@@ -122,7 +138,7 @@ uint32_t Graph::bucket_of(uint32_t site, uint32_t round) {
   uint32_t& b = s.buckets[round];
   if (b == kNone) {
     b = static_cast<uint32_t>(buckets_.size());
-    buckets_.push_back({site, round});
+    buckets_.push_back({site, round, kNone, kNone});
   }
   return b;
 }
@@ -136,6 +152,7 @@ void Graph::rebucket() {
   for (Invariant& v : invariant_nodes_)
     if (v.epoch == epoch_ - 1) v.epoch = epoch_;
   buckets_.clear();
+  edges_.clear();
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     Node& n = nodes_[id];
     if (n.flags & Node::alias) {
@@ -324,6 +341,7 @@ void Graph::renew() {
   arg_pool_.clear();
   id_pool_.clear();
   buckets_.clear();
+  edges_.clear();
   draws_.clear();
   storages_.clear();
   values_arena.reset();

@@ -33,11 +33,19 @@ struct Node {
   uint32_t args;  // first argument, in the pool
   uint32_t aux;
   uint32_t inv;   // != 0: number of a value that is the same for every instance
-  uint32_t flags;
+  uint32_t flags : 8;
+  uint32_t n_args : 24;
 };
 
 struct Bucket {
   uint32_t site, round;
+  uint32_t preds = 0xffffffffu;    // first of its edges, a list in Graph::edges
+  uint32_t reader = 0xffffffffu;   // bucket that last recorded an edge from this one
+};
+
+// A bucket that some node of another bucket reads.
+struct BucketEdge {
+  uint32_t pred, next;
 };
 
 // A Parameters or LookupParameters object in this graph.
@@ -87,9 +95,11 @@ class Graph {
   const Sig& sig_number(uint32_t s) const { return signatures_[s]; }
   const Dim& dim(NodeId id) const { return *sig(id).y; }
   const NodeId* args(NodeId id) const { return arg_pool_.data() + nodes_[id].args; }
+  const NodeId* arg_pool() const { return arg_pool_.data(); }
   Ids ids(NodeId id) const;
   uint32_t* mutable_ids(NodeId id);
   const Bucket& bucket(uint32_t b) const { return buckets_[b]; }
+  const BucketEdge& edge(uint32_t e) const { return edges_[e]; }
   uint32_t buckets() const { return static_cast<uint32_t>(buckets_.size()); }
   // The node whose memory an alias shares.
   NodeId owner(NodeId id) const {
@@ -140,6 +150,7 @@ class Graph {
  private:
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   uint32_t bucket_of(uint32_t site, uint32_t round);
+  void connect(uint32_t pred, uint32_t bucket);
   NodeId append(const Node& n, int64_t place);
   NodeId alias_of(NodeId canonical, uint32_t sig);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
@@ -151,6 +162,7 @@ class Graph {
   std::vector<int64_t> places_;
   std::vector<uint32_t> arg_pool_, id_pool_;
   std::vector<Bucket> buckets_;
+  std::vector<BucketEdge> edges_;
   std::vector<NodeId> draws_;
   std::vector<ParameterUse> parameters_;
   std::vector<std::shared_ptr<Storage>> storages_;  // used in this graph, kept alive

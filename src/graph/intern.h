@@ -2,7 +2,6 @@
 // compared; the hash only finds the slot.
 #pragma once
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 namespace dyc {
@@ -26,7 +25,7 @@ class InternTable {
       const uint32_t id = slots_[s & mask_];
       if (id == kNone) return kNone;
       const Entry& e = entries_[id];
-      if (e.hash == h && e.n == n && std::memcmp(words_.data() + e.begin, key, n * 4) == 0) return id;
+      if (e.hash == h && e.n == n && equal(words_.data() + e.begin, key, n)) return id;
     }
   }
   uint32_t add(const uint32_t* key, uint32_t n, uint64_t hash) {
@@ -46,6 +45,11 @@ class InternTable {
   uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
 
  private:
+  static bool equal(const uint32_t* a, const uint32_t* b, uint32_t n) {  // keys are short: no call
+    for (uint32_t i = 0; i < n; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
   struct Entry {
     uint64_t hash;
     uint32_t begin, n;

@@ -30,7 +30,7 @@ uint32_t Signatures::leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, cons
   const uint32_t found = keys_.find(key.data(), body + 2, &hash);
   if (found != InternTable::kNone) return found;
   const uint32_t id = make(op, key.data(), &y);
-  sigs_[id].needs = needs;
+  sigs_[id]->needs = needs;
   keys_.add(key.data(), body + 2, hash);
   return id;
 }
@@ -80,7 +80,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   if (row.meta->form == Form::matmul) set_matmul_mode(s, args);
   for (const Dim* d : s.x) s.flat = s.flat && d->size() == y.size() && d->bd == y.bd;
   s.cls = class_of(s, args);
-  sigs_.push_back(std::move(s));
+  sigs_.push_back(std::make_unique<Sig>(std::move(s)));
   return static_cast<uint32_t>(sigs_.size() - 1);
 }
 

@@ -34,8 +34,8 @@ class Signatures {
   uint32_t dim_id(const Dim& d);
   const Dim& dim(uint32_t id) const { return dims_[id]; }
 
-  const Sig& operator[](uint32_t id) const { return sigs_[id]; }
-  Sig& at(uint32_t id) { return sigs_[id]; }
+  const Sig& operator[](uint32_t id) const { return *sigs_[id]; }
+  Sig& at(uint32_t id) { return *sigs_[id]; }
   uint32_t size() const { return static_cast<uint32_t>(sigs_.size()); }
 
   // Key: {op, n_args, n_attrs, attrs..., per argument: dim id * 2 + needs, weight identity or 0}.
@@ -48,7 +48,7 @@ class Signatures {
   uint32_t make(OpId op, const uint32_t* key, const Dim* given);
   uint32_t class_of(const Sig& s, const uint32_t* args);
   InternTable keys_, dim_keys_, classes_;
-  std::deque<Sig> sigs_;
+  std::vector<std::unique_ptr<Sig>> sigs_;
   std::deque<Dim> dims_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -12,27 +11,30 @@ namespace dyc {
 
 namespace {
 
-// Elements per task of the thread pool, large enough to outweigh handing it over. Norms are summed task
-// by task in order, so that results do not depend on the number of threads.
-constexpr size_t kChunk = size_t{1} << 15;
-constexpr size_t kParallel = 4 * kChunk;
+// Threads share a pass over all parameters together, in pieces large enough to outweigh handing them over.
+// How a pass is cut depends on the sizes alone and sums are added piece by piece in order, so results do not
+// depend on the number of threads.
+constexpr size_t kPiece = size_t{1} << 13;
+constexpr size_t kParallel = size_t{1} << 16;
 
-double squared_norm(const float* x, size_t n) {
-  if (n < kParallel) return sum_of_squares(x, n);
-  std::vector<double> sums((n + kChunk - 1) / kChunk);
-  parallel_for(n, kChunk, [&](size_t begin, size_t end) {
-    sums[begin / kChunk] = sum_of_squares(x + begin, end - begin);
-  });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+double squares_of_rows(const float* table, size_t width, const uint32_t* rows, size_t n) {
+  double sum = 0.0;
+  for (size_t i = 0; i < n; ++i) sum += sum_of_squares(table + rows[i] * width, width);
+  return sum;
 }
 
 double squared_grad_norm(const Storage& storage) {
   if (!storage.has_grad()) return 0.0;
-  if (storage.dense_grad()) return squared_norm(storage.raw_grad(), storage.size());
-  double sum = 0.0;
-  for (uint32_t row : storage.touched_rows())
-    sum += sum_of_squares(storage.raw_grad() + row * storage.row_size(), storage.row_size());
-  return sum;
+  if (storage.dense_grad()) return sum_of_squares(storage.raw_grad(), storage.size());
+  const auto& rows = storage.touched_rows();
+  return squares_of_rows(storage.raw_grad(), storage.row_size(), rows.data(), rows.size());
+}
+
+// About what an update passes over.
+size_t busy_elements(const Storage& storage) {
+  if (storage.dense_grad()) return storage.size();
+  if (storage.is_lookup()) return storage.touched_rows().size() * storage.row_size();
+  return storage.size();
 }
 
 // The part of `slice` that starts at `begin` and has n elements.
@@ -62,6 +64,10 @@ void Trainer::update() {
     allocate_states(parameters, parameter_states_);
     allocate_states(lookups, lookup_states_);
   }
+  size_t elements = 0;
+  for (const auto* list : {&parameters, &lookups})
+    for (const auto& p : *list) elements += busy_elements(*p);
+  shared_ = elements >= kParallel;
   UpdateFactors factors;
   if (clip_threshold_ > 0.f) {
     const double norm = gradient_norm();
@@ -72,12 +78,15 @@ void Trainer::update() {
     }
   }
   set_factors(factors, collection_->decay_factor(), static_cast<double>(updates_ + 1));
-  const bool stateful = kernels_.states > 0;
+  n_jobs_ = 0;
+  const auto state_of = [this](std::vector<State>& states, size_t i) {
+    return kernels_.states > 0 ? &states[i] : nullptr;
+  };
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i]->updated)
-      update_dense(*parameters[i], stateful ? &parameter_states_[i] : nullptr, factors);
+    if (parameters[i]->updated) update_dense(*parameters[i], state_of(parameter_states_, i), factors);
   for (size_t i = 0; i < lookups.size(); ++i)
-    if (lookups[i]->updated) update_lookup(*lookups[i], stateful ? &lookup_states_[i] : nullptr, factors);
+    if (lookups[i]->updated) update_lookup(*lookups[i], state_of(lookup_states_, i), factors);
+  if (shared_) run_updates(factors);
   ++updates_;
   ++status_updates_;
   collection_->decay_weights();
@@ -86,17 +95,43 @@ void Trainer::update() {
 
 void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states) {
   while (states.size() < storages.size()) {
+    // Large buffers all start at the same offset in a page. Passing over six of them in step would use the
+    // same few lines of the cache, so that these get offsets of their own.
+    constexpr size_t kShift = 208;
+    const size_t stride = (storages[states.size()]->size() + 15) / 16 * 16 + kShift;
     State state;
+    state.buffer = FloatBuffer(static_cast<size_t>(kernels_.states) * stride, true);
     for (int i = 0; i < kernels_.states; ++i)
-      state.array[i] = FloatBuffer(storages[states.size()]->size(), true);
+      state.array[i] = state.buffer.data() + static_cast<size_t>(i) * stride + kShift;
     states.push_back(std::move(state));
   }
 }
 
-double Trainer::gradient_norm() const {
+double Trainer::gradient_norm() {
+  const auto lists = {&collection_->parameters(), &collection_->lookups()};
   double sum = 0.0;
-  for (const auto& p : collection_->parameters()) sum += squared_grad_norm(*p);
-  for (const auto& p : collection_->lookups()) sum += squared_grad_norm(*p);
+  if (!shared_) {
+    for (const auto* list : lists)
+      for (const auto& p : *list) sum += squared_grad_norm(*p);
+    return std::sqrt(sum);
+  }
+  const auto squares = [](const Job& job, size_t begin, size_t end) {
+    if (!job.rows) return sum_of_squares(job.slice.grad + begin, end - begin);
+    return squares_of_rows(job.slice.grad, job.width, job.rows->data() + begin, end - begin);
+  };
+  n_jobs_ = 0;
+  for (const auto* list : lists)
+    for (const auto& p : *list)
+      if (p->has_grad()) add_job(*p, p->dense_grad() ? nullptr : &p->touched_rows());
+  cut_jobs();
+  sums_.resize(pieces_.size());
+  parallel_for(pieces_.size(), 1, [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      const auto& [job, begin, end] = pieces_[i];
+      sums_[i] = squares(jobs_[job], begin, end);
+    }
+  });
+  for (double s : sums_) sum += s;
   return std::sqrt(sum);
 }
 
@@ -109,29 +144,26 @@ void Trainer::refuse_norm(double norm) const {
                           where, "; wanted a finite number. Nothing was updated."));
 }
 
+// -------------------------------------------------------------------------------------------- jobs
+
+// The caller fills in what else its pass needs.
+Trainer::Job& Trainer::add_job(Storage& storage, const std::vector<uint32_t>* rows) {
+  if (n_jobs_ == jobs_.size()) jobs_.emplace_back();
+  Job& job = jobs_[n_jobs_++];
+  job.storage = &storage;
+  job.slice.n = storage.size();
+  job.slice.grad = storage.raw_grad();
+  job.rows = rows;
+  job.width = storage.row_size();
+  return job;
+}
+
 // Frozen parameters never come here. Without a gradient most rules still move their state or x.
 void Trainer::update_dense(Storage& storage, State* state, const UpdateFactors& factors) {
   const bool active = storage.has_grad();
-  UpdateKernel kernel = active ? kernels_.active : kernels_.idle;
+  const UpdateKernel kernel = active ? kernels_.active : kernels_.idle;
   // While all state is zero, a zero gradient changes nothing.
-  if (!kernel || (!active && !state->touched)) return;
-  UpdateSlice slice{};
-  slice.n = storage.size();
-  slice.old = storage.values();
-  slice.grad = storage.raw_grad();
-  slice.out = storage.begin_write(false);
-  if (state) {
-    state->touched = true;
-    for (int i = 0; i < kernels_.states; ++i) slice.state[i] = state->array[i].data();
-  }
-  if (slice.n < kParallel) {
-    kernel(slice, factors);
-  } else {
-    parallel_for(slice.n, kChunk, [&](size_t begin, size_t end) {
-      kernel(part(slice, kernels_.states, begin, end - begin), factors);
-    });
-  }
-  storage.clear_grad();
+  if (kernel && (active || state->touched)) update_rows(storage, state, kernel, nullptr, factors);
 }
 
 void Trainer::update_lookup(Storage& storage, State* state, const UpdateFactors& factors) {
@@ -139,32 +171,61 @@ void Trainer::update_lookup(Storage& storage, State* state, const UpdateFactors&
   const bool whole_table = !sparse_updates_ && kernels_.idle;
   if (whole_table && storage.has_grad()) storage.grad();  // zeros in the rows not touched
   if (whole_table || storage.dense_grad()) return update_dense(storage, state, factors);
-  if (!storage.has_grad()) return;
-  UpdateSlice table{};
-  table.old = storage.values();
-  table.grad = storage.raw_grad();
-  table.out = storage.begin_write_rows(storage.touched_rows());
+  if (storage.has_grad()) update_rows(storage, state, kernels_.active, &storage.touched_rows(), factors);
+}
+
+// All elements if rows is nullptr. At once if the pass is not shared among threads.
+void Trainer::update_rows(Storage& storage, State* state, UpdateKernel kernel,
+                          const std::vector<uint32_t>* rows, const UpdateFactors& factors) {
+  Job& job = add_job(storage, rows);
+  job.kernel = kernel;
+  job.slice.old = storage.values();
+  job.slice.out = rows ? storage.begin_write_rows(*rows) : storage.begin_write(false);
   if (state) {
     state->touched = true;
-    for (int i = 0; i < kernels_.states; ++i) table.state[i] = state->array[i].data();
+    for (int i = 0; i < kernels_.states; ++i) job.slice.state[i] = state->array[i];
   }
-  const std::vector<uint32_t>& touched = storage.touched_rows();
-  const size_t width = storage.row_size();
-  const auto update_rows = [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i)
-      kernels_.active(part(table, kernels_.states, touched[i] * width, width), factors);
-  };
-  if (touched.size() * width < kParallel) update_rows(0, touched.size());
-  else parallel_for(touched.size(), kChunk / width + 1, update_rows);
+  if (shared_) return;
+  --n_jobs_;
+  if (rows) run_rows(job, 0, rows->size(), factors);
+  else kernel(job.slice, factors);
   storage.clear_grad();
+}
+
+void Trainer::run_rows(const Job& job, size_t begin, size_t end, const UpdateFactors& factors) const {
+  for (size_t i = begin; i < end; ++i)
+    job.kernel(part(job.slice, kernels_.states, (*job.rows)[i] * job.width, job.width), factors);
+}
+
+void Trainer::cut_jobs() {
+  pieces_.clear();
+  for (uint32_t j = 0; j < n_jobs_; ++j) {
+    const Job& job = jobs_[j];
+    const size_t units = job.rows ? job.rows->size() : job.slice.n;
+    const size_t step = job.rows ? kPiece / job.width + 1 : kPiece;
+    for (size_t begin = 0; begin < units; begin += step)
+      pieces_.push_back({j, begin, std::min(units, begin + step)});
+  }
+}
+
+void Trainer::run_updates(const UpdateFactors& factors) {
+  cut_jobs();
+  parallel_for(pieces_.size(), 1, [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      const auto& [j, begin, end] = pieces_[i];
+      const Job& job = jobs_[j];
+      if (job.rows) run_rows(job, begin, end, factors);
+      else job.kernel(part(job.slice, kernels_.states, begin, end - begin), factors);
+    }
+  });
+  for (size_t j = 0; j < n_jobs_; ++j) jobs_[j].storage->clear_grad();
 }
 
 void Trainer::restart() {
   for (auto* states : {&parameter_states_, &lookup_states_}) {
     for (State& state : *states) {
       if (!state.touched) continue;
-      for (int i = 0; i < kernels_.states; ++i)
-        std::memset(state.array[i].data(), 0, state.array[i].size() * sizeof(float));
+      std::memset(state.buffer.data(), 0, state.buffer.size() * sizeof(float));
       state.touched = false;
     }
   }
@@ -256,7 +317,15 @@ AdamTrainer::AdamTrainer(std::shared_ptr<Collection> m, float alpha, float beta_
     : AdamTrainer(std::move(m), UpdateRule::kAdam, alpha, beta_1, beta_2, eps) {}
 
 void AdamTrainer::set_factors(UpdateFactors& factors, float decay, double t) const {
-  const double correction = std::sqrt(1.0 - std::pow(beta_2_, t)) / (1.0 - std::pow(beta_1_, t));
+  if (t == power_t_ + 1.0) {  // two calls of pow() cost as much as the update of a small parameter
+    power_1_ *= beta_1_;
+    power_2_ *= beta_2_;
+  } else if (t != power_t_) {
+    power_1_ = std::pow(beta_1_, t);
+    power_2_ = std::pow(beta_2_, t);
+  }
+  power_t_ = t;
+  const double correction = std::sqrt(1.0 - power_2_) / (1.0 - power_1_);
   factors.step = static_cast<float>(learning_rate_ * correction / decay);
   factors.decay1 = beta_1_;
   factors.decay2 = beta_2_;

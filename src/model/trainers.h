@@ -45,15 +45,36 @@ class Trainer {
 
  private:
   struct State {
-    FloatBuffer array[3];
+    FloatBuffer buffer;
+    float* array[3] = {};  // each as long as the parameter
     bool touched = false;  // false: all zero, as without any gradient so far
   };
 
+  // A parameter to pass over: its elements, or those of the rows listed.
+  struct Job {
+    Storage* storage;
+    UpdateSlice slice;
+    UpdateKernel kernel;
+    const std::vector<uint32_t>* rows;  // nullptr: all elements
+    size_t width;                       // elements of a row
+  };
+  // Units [begin, end) of a job: what one thread does at a time.
+  struct Piece {
+    uint32_t job;
+    size_t begin, end;
+  };
+
   void allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states);
-  double gradient_norm() const;
+  double gradient_norm();
   [[noreturn]] void refuse_norm(double norm) const;
+  Job& add_job(Storage& storage, const std::vector<uint32_t>* rows);
   void update_dense(Storage& storage, State* state, const UpdateFactors& factors);
   void update_lookup(Storage& storage, State* state, const UpdateFactors& factors);
+  void update_rows(Storage& storage, State* state, UpdateKernel kernel, const std::vector<uint32_t>* rows,
+                   const UpdateFactors& factors);
+  void run_rows(const Job& job, size_t begin, size_t end, const UpdateFactors& factors) const;
+  void cut_jobs();
+  void run_updates(const UpdateFactors& factors);
 
   std::shared_ptr<Collection> collection_;
   UpdateKernels kernels_;
@@ -61,6 +82,13 @@ class Trainer {
   bool sparse_updates_ = true;
   uint64_t updates_ = 0, status_updates_ = 0, status_clips_ = 0;
   std::vector<State> parameter_states_, lookup_states_;
+
+  // A pass large enough to be shared among threads: its jobs and how they are cut.
+  bool shared_ = false;
+  std::vector<Job> jobs_;  // the first n_jobs_
+  size_t n_jobs_ = 0;
+  std::vector<Piece> pieces_;
+  std::vector<double> sums_;  // by piece
 };
 
 // x -= lr g
@@ -159,6 +187,7 @@ class AdamTrainer : public Trainer {
 
  private:
   float beta_1_, beta_2_, epsilon_;
+  mutable double power_1_ = 1.0, power_2_ = 1.0, power_t_ = 0.0;  // beta^t
 };
 
 // Adam with the largest v so far in place of v. Reddi et al., 2018.

@@ -16,24 +16,34 @@ struct Broadcasting : OfXAndY {
 };
 
 struct Add : Broadcasting {
-  static constexpr Meta meta{.name = "add", .formula = "x + y", .form = Form::binary,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "add",
+                             .formula = "x + y",
+                             .form = Form::binary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, T y, const float*) { return x + y; }
   template <class T> static T dx(T, T, T, const float*) { return splat<T>(1.f); }
   template <class T> static T dy(T, T, T, const float*) { return splat<T>(1.f); }
 };
 
 struct Sub : Broadcasting {
-  static constexpr Meta meta{.name = "sub", .formula = "x - y", .form = Form::binary,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "sub",
+                             .formula = "x - y",
+                             .form = Form::binary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, T y, const float*) { return x - y; }
   template <class T> static T dx(T, T, T, const float*) { return splat<T>(1.f); }
   template <class T> static T dy(T, T, T, const float*) { return splat<T>(-1.f); }
 };
 
 struct CMult : Broadcasting {
-  static constexpr Meta meta{.name = "cmult", .formula = "x .* y", .form = Form::binary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "cmult", .formula = "x .* y", .form = Form::binary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, T y, const float*) { return x * y; }
   template <class T> static T dx(T, T y, T, const float*) { return y; }
   template <class T> static T dy(T x, T, T, const float*) { return x; }
@@ -41,8 +51,8 @@ struct CMult : Broadcasting {
 
 // Only y is broadcast.
 struct CDiv : OfXAndY {
-  static constexpr Meta meta{.name = "cdiv", .formula = "x ./ y", .form = Form::binary,
-                             .batch = Batch::ragged};
+  static constexpr Meta meta{
+      .name = "cdiv", .formula = "x ./ y", .form = Form::binary, .batch = Batch::ragged};
   static Dim shape(const ShapeArgs& s) {
     bool fits = s[1].bd == 1 || s[1].bd == s[0].bd;
     for (uint32_t i = 0; i < s[1].nd; ++i) fits = fits && (s[1][i] == 1 || s[1][i] == s[0][i]);
@@ -56,8 +66,8 @@ struct CDiv : OfXAndY {
 
 // x {..}xB, y {1}: one exponent, per batch item if y is batched. The result drops trailing ones.
 struct Pow : OfXAndY {
-  static constexpr Meta meta{.name = "pow", .formula = "x ** y", .form = Form::binary,
-                             .batch = Batch::ragged};
+  static constexpr Meta meta{
+      .name = "pow", .formula = "x ** y", .form = Form::binary, .batch = Batch::ragged};
   static Dim shape(const ShapeArgs& s) {
     if (s[1].batch_size() != 1) shape_error(s, "an exponent of one element");
     Dim r = s[0];
@@ -72,8 +82,11 @@ struct Pow : OfXAndY {
 
 // Adds y {r} or {r,1} to every column of x {r,c}.
 struct ColwiseAdd : OfXAndY {
-  static constexpr Meta meta{.name = "colwise_add", .formula = "x + y for each column",
-                             .form = Form::binary, .batch = Batch::ragged, .reads_x = false,
+  static constexpr Meta meta{.name = "colwise_add",
+                             .formula = "x + y for each column",
+                             .form = Form::binary,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
                              .reads_y = false};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2 || s[1].nd > 2 || s[1].cols() != 1 || s[1].rows() != s[0].rows())
@@ -91,8 +104,8 @@ struct ColwiseAdd : OfXAndY {
 
 // Ties give the gradient to y; a NaN on either side comes through.
 struct BMax : OfXAndY {
-  static constexpr Meta meta{.name = "bmax", .formula = "max(x, y)", .form = Form::binary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "bmax", .formula = "max(x, y)", .form = Form::binary, .batch = Batch::ragged, .reads_y = false};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class T> static T f(T x, T y, const float*) { return select(x > y, x, select(x == x, y, x)); }
   template <class T> static T dx(T x, T y, T, const float*) {
@@ -104,8 +117,8 @@ struct BMax : OfXAndY {
 };
 
 struct BMin : OfXAndY {
-  static constexpr Meta meta{.name = "bmin", .formula = "min(x, y)", .form = Form::binary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "bmin", .formula = "min(x, y)", .form = Form::binary, .batch = Batch::ragged, .reads_y = false};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class T> static T f(T x, T y, const float*) { return select(x < y, x, select(x == x, y, x)); }
   template <class T> static T dx(T x, T y, T, const float*) {
@@ -118,8 +131,11 @@ struct BMin : OfXAndY {
 
 // a: the margin m.
 struct PairwiseRankLoss {
-  static constexpr Meta meta{.name = "pairwise_rank_loss", .formula = "max(0, m - x + y)",
-                             .form = Form::binary, .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{.name = "pairwise_rank_loss",
+                             .formula = "max(0, m - x + y)",
+                             .form = Form::binary,
+                             .batch = Batch::ragged,
+                             .reads_x = false};
   static constexpr Param params[] = {{"x"}, {"y"}, {"m", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (!(s[0] == s[1]) || s[0].rows() != 1 || s[0].nd > 2)
@@ -225,13 +241,19 @@ struct ProductTerm {
 };
 
 struct DotProduct : SumOf<ProductTerm> {
-  static constexpr Meta meta{.name = "dot_product", .formula = "sum(x .* y)", .form = Form::member,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "dot_product",
+                             .formula = "sum(x .* y)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
 };
 
 struct TraceOfProduct : SumOf<ProductTerm> {
-  static constexpr Meta meta{.name = "trace_of_product", .formula = "trace(x * transpose(y))",
-                             .form = Form::member, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "trace_of_product",
+                             .formula = "trace(x * transpose(y))",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
 };
 
 // A distance also takes a vector and a matrix of one column.
@@ -251,8 +273,11 @@ struct SquareTerm {
 };
 
 struct SquaredDistance : Distance<SquareTerm> {
-  static constexpr Meta meta{.name = "squared_distance", .formula = "sum((x - y) ** 2)",
-                             .form = Form::member, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "squared_distance",
+                             .formula = "sum((x - y) ** 2)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
 };
 
 struct AbsTerm {
@@ -263,8 +288,11 @@ struct AbsTerm {
 };
 
 struct L1Distance : Distance<AbsTerm> {
-  static constexpr Meta meta{.name = "l1_distance", .formula = "sum(|x - y|)", .form = Form::member,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "l1_distance",
+                             .formula = "sum(|x - y|)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
 };
 
 struct HuberTerm {
@@ -282,8 +310,11 @@ struct HuberTerm {
 
 // a: c.
 struct HuberDistance : Distance<HuberTerm> {
-  static constexpr Meta meta{.name = "huber_distance", .formula = "sum(huber(x - y, c))",
-                             .form = Form::member, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "huber_distance",
+                             .formula = "sum(huber(x - y, c))",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"y"}, {"c", Param::real, 1.345}};
 };
 
@@ -307,8 +338,11 @@ struct BinaryLogTerm {
 };
 
 struct BinaryLogLoss : SumOf<BinaryLogTerm> {
-  static constexpr Meta meta{.name = "binary_log_loss", .formula = "-sum(y log(x) + (1 - y) log(1 - x))",
-                             .form = Form::member, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "binary_log_loss",
+                             .formula = "-sum(y log(x) + (1 - y) log(1 - x))",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static Dim shape(const ShapeArgs& s) {
     identical_shape(s);
     return scalar_per_batch(s);

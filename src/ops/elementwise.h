@@ -20,36 +20,36 @@ template <class T> DYC_INLINE T sign_of(T x) {
 // ---- powers, exponentials, logarithms
 
 struct Exp : OfX {
-  static constexpr Meta meta{.name = "exp", .formula = "exp(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{
+      .name = "exp", .formula = "exp(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vexp(x); }
   template <class T> static T df(T, T y, const float*) { return y; }
 };
 
 struct Log : OfX {
-  static constexpr Meta meta{.name = "log", .formula = "log(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "log", .formula = "log(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vlog(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / x; }
 };
 
 struct Sqrt : OfX {
-  static constexpr Meta meta{.name = "sqrt", .formula = "sqrt(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{
+      .name = "sqrt", .formula = "sqrt(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vsqrt(x); }
   template <class T> static T df(T, T y, const float*) { return 0.5f / y; }
 };
 
 struct Square : OfX {
-  static constexpr Meta meta{.name = "square", .formula = "x ** 2", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "square", .formula = "x ** 2", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return x * x; }
   template <class T> static T df(T x, T, const float*) { return x + x; }
 };
 
 struct Cube : OfX {
-  static constexpr Meta meta{.name = "cube", .formula = "x ** 3", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "cube", .formula = "x ** 3", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return x * x * x; }
   template <class T> static T df(T x, T, const float*) { return 3.f * x * x; }
 };
@@ -66,8 +66,12 @@ template <class T> DYC_INLINE T power_of(T x, float e) {
 
 // a: the exponent.
 struct PowConst {
-  static constexpr Meta meta{.name = "pow_const", .formula = "x ** e", .form = Form::unary,
-                             .batch = Batch::ragged, .hidden = true, .reads_y = false};
+  static constexpr Meta meta{.name = "pow_const",
+                             .formula = "x ** e",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"e", Param::real}};
   static Dim shape(const ShapeArgs& s) {  // like x ** y, without trailing ones
     Dim r = s[0];
@@ -79,8 +83,8 @@ struct PowConst {
 };
 
 struct Abs : OfX {
-  static constexpr Meta meta{.name = "abs", .formula = "|x|", .form = Form::unary, .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta{
+      .name = "abs", .formula = "|x|", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vabs(x); }
   template <class T> static T df(T x, T, const float*) { return sign_of(x); }
 };
@@ -88,86 +92,86 @@ struct Abs : OfX {
 // ---- trigonometric and hyperbolic functions
 
 struct Sin : OfX {
-  static constexpr Meta meta{.name = "sin", .formula = "sin(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "sin", .formula = "sin(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vsin(x); }
   template <class T> static T df(T x, T, const float*) { return vcos(x); }
 };
 
 struct Cos : OfX {
-  static constexpr Meta meta{.name = "cos", .formula = "cos(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "cos", .formula = "cos(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vcos(x); }
   template <class T> static T df(T x, T, const float*) { return -vsin(x); }
 };
 
 struct Tan : OfX {
-  static constexpr Meta meta{.name = "tan", .formula = "tan(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{
+      .name = "tan", .formula = "tan(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vtan(x); }
   template <class T> static T df(T, T y, const float*) { return 1.f + y * y; }
 };
 
 struct Asin : OfX {
-  static constexpr Meta meta{.name = "asin", .formula = "asin(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "asin", .formula = "asin(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vasin(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / vsqrt((1.f - x) * (1.f + x)); }
 };
 
 struct Acos : OfX {
-  static constexpr Meta meta{.name = "acos", .formula = "acos(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "acos", .formula = "acos(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vacos(x); }
   template <class T> static T df(T x, T, const float*) { return -1.f / vsqrt((1.f - x) * (1.f + x)); }
 };
 
 struct Atan : OfX {
-  static constexpr Meta meta{.name = "atan", .formula = "atan(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "atan", .formula = "atan(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vatan(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / (1.f + x * x); }
 };
 
 struct Sinh : OfX {
-  static constexpr Meta meta{.name = "sinh", .formula = "sinh(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "sinh", .formula = "sinh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vsinh(x); }
   template <class T> static T df(T x, T, const float*) { return vcosh(x); }
 };
 
 struct Cosh : OfX {
-  static constexpr Meta meta{.name = "cosh", .formula = "cosh(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "cosh", .formula = "cosh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vcosh(x); }
   template <class T> static T df(T x, T, const float*) { return vsinh(x); }
 };
 
 struct Tanh : OfX {
-  static constexpr Meta meta{.name = "tanh", .formula = "tanh(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{
+      .name = "tanh", .formula = "tanh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vtanh(x); }
   template <class T> static T df(T, T y, const float*) { return 1.f - y * y; }
 };
 
 struct Asinh : OfX {
-  static constexpr Meta meta{.name = "asinh", .formula = "asinh(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "asinh", .formula = "asinh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vasinh(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / vsqrt(x * x + 1.f); }
 };
 
 struct Acosh : OfX {
-  static constexpr Meta meta{.name = "acosh", .formula = "acosh(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "acosh", .formula = "acosh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vacosh(x); }
   // Two roots: NaN below -1 as below 1, where acosh is not defined either.
   template <class T> static T df(T x, T, const float*) { return 1.f / (vsqrt(x - 1.f) * vsqrt(x + 1.f)); }
 };
 
 struct Atanh : OfX {
-  static constexpr Meta meta{.name = "atanh", .formula = "atanh(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "atanh", .formula = "atanh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vatanh(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / ((1.f - x) * (1.f + x)); }
 };
@@ -175,22 +179,31 @@ struct Atanh : OfX {
 // ---- activations
 
 struct Logistic : OfX {
-  static constexpr Meta meta{.name = "logistic", .formula = "1 / (1 + exp(-x))", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{.name = "logistic",
+                             .formula = "1 / (1 + exp(-x))",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false};
   template <class T> static T f(T x, const float*) { return vlogistic(x); }
   template <class T> static T df(T, T y, const float*) { return y * (1.f - y); }
 };
 
 struct LogSigmoid : OfX {
-  static constexpr Meta meta{.name = "log_sigmoid", .formula = "-log(1 + exp(-x))", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{.name = "log_sigmoid",
+                             .formula = "-log(1 + exp(-x))",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false};
   template <class T> static T f(T x, const float*) { return vlog_sigmoid(x); }
   template <class T> static T df(T, T y, const float*) { return -vexpm1(y); }
 };
 
 struct Rectify : OfX {
-  static constexpr Meta meta{.name = "rectify", .formula = "max(x, 0)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta{.name = "rectify",
+                             .formula = "max(x, 0)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false};
   // NaN stays NaN.
   template <class T> static T f(T x, const float*) { return select(x <= 0.f, splat<T>(0.f), x); }
   template <class T> static T df(T, T y, const float*) {
@@ -200,8 +213,11 @@ struct Rectify : OfX {
 
 // a: alpha.
 struct Elu {
-  static constexpr Meta meta{.name = "elu", .formula = "x if x > 0 else alpha * (exp(x) - 1)",
-                             .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "elu",
+                             .formula = "x if x > 0 else alpha * (exp(x) - 1)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"alpha", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
   template <class T> static T f(T x, const float* a) { return select(x > 0.f, x, a[0] * vexpm1(x)); }
@@ -211,8 +227,11 @@ struct Elu {
 };
 
 struct Selu : OfX {
-  static constexpr Meta meta{.name = "selu", .formula = "scaled elu(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "selu",
+                             .formula = "scaled elu(x)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static constexpr float kScale = 1.0507009873554805f;
   static constexpr float kScaledAlpha = 1.0507009873554805 * 1.6732632423543772;
   template <class T> static T f(T x, const float*) {
@@ -225,8 +244,11 @@ struct Selu : OfX {
 
 // a: beta.
 struct Silu {
-  static constexpr Meta meta{.name = "silu", .formula = "x * logistic(beta * x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "silu",
+                             .formula = "x * logistic(beta * x)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"beta", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
   template <class T> static T f(T x, const float* a) { return x * vlogistic(a[0] * x); }
@@ -238,8 +260,11 @@ struct Silu {
 };
 
 struct Softsign : OfX {
-  static constexpr Meta meta{.name = "softsign", .formula = "x / (1 + |x|)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "softsign",
+                             .formula = "x / (1 + |x|)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a vector");
     return s[0];
@@ -254,15 +279,18 @@ struct Softsign : OfX {
 // ---- special functions
 
 struct Erf : OfX {
-  static constexpr Meta meta{.name = "erf", .formula = "erf(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{
+      .name = "erf", .formula = "erf(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return verf(x); }
   template <class T> static T df(T x, T, const float*) { return 1.1283791670955126f * vexp(-(x * x)); }
 };
 
 struct Lgamma : OfX {
-  static constexpr Meta meta{.name = "lgamma", .formula = "log|gamma(x)|", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "lgamma",
+                             .formula = "log|gamma(x)|",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vlgamma(x); }
   template <class T> static T df(T x, T, const float*) { return vdigamma(x); }
 };
@@ -280,28 +308,45 @@ struct Rounding {
 };
 
 struct Round : Rounding {
-  static constexpr Meta meta{.name = "round", .formula = "round(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "round",
+                             .formula = "round(x)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vround(x); }  // halves away from zero
 };
 
 struct Ceil : Rounding {
-  static constexpr Meta meta{.name = "ceil", .formula = "ceil(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "ceil",
+                             .formula = "ceil(x)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vceil(x); }
 };
 
 struct Floor : Rounding {
-  static constexpr Meta meta{.name = "floor", .formula = "floor(x)", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "floor",
+                             .formula = "floor(x)",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vfloor(x); }
 };
 
 // ---- x and a number (operators)
 
 struct Negate : OfX {
-  static constexpr Meta meta{.name = "negate", .formula = "-x", .form = Form::unary, .batch = Batch::ragged,
-                             .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "negate",
+                             .formula = "-x",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return -x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(-1.f); }
 };
@@ -313,29 +358,44 @@ struct OfXAndNumber {
 };
 
 struct Scale : OfXAndNumber {
-  static constexpr Meta meta{.name = "scale", .formula = "x * c", .form = Form::unary,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "scale",
+                             .formula = "x * c",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float* a) { return x * a[0]; }
   template <class T> static T df(T, T, const float* a) { return splat<T>(a[0]); }
 };
 
 struct AddConst : OfXAndNumber {
-  static constexpr Meta meta{.name = "add_const", .formula = "x + c", .form = Form::unary,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "add_const",
+                             .formula = "x + c",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float* a) { return x + a[0]; }
   template <class T> static T df(T, T, const float*) { return splat<T>(1.f); }
 };
 
 struct ConstMinus : OfXAndNumber {
-  static constexpr Meta meta{.name = "const_minus", .formula = "c - x", .form = Form::unary,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "const_minus",
+                             .formula = "c - x",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float* a) { return a[0] - x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(-1.f); }
 };
 
 struct ConstDiv : OfXAndNumber {
-  static constexpr Meta meta{.name = "const_div", .formula = "c / x", .form = Form::unary,
-                             .batch = Batch::ragged, .hidden = true};
+  static constexpr Meta meta{
+      .name = "const_div", .formula = "c / x", .form = Form::unary, .batch = Batch::ragged, .hidden = true};
   template <class T> static T f(T x, const float* a) { return a[0] / x; }
   template <class T> static T df(T x, T y, const float*) { return -(y / x); }
 };
@@ -343,23 +403,35 @@ struct ConstDiv : OfXAndNumber {
 // ---- identities that change the gradient
 
 struct NoBackprop : OfX {
-  static constexpr Meta meta{.name = "nobackprop", .formula = "x", .form = Form::unary, .batch = Batch::ragged,
-                             .nondiff = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "nobackprop",
+                             .formula = "x",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .nondiff = true,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(0.f); }
 };
 
 struct FlipGradient : OfX {
-  static constexpr Meta meta{.name = "flip_gradient", .formula = "x, gradient * -1", .form = Form::unary,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "flip_gradient",
+                             .formula = "x, gradient * -1",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(-1.f); }
 };
 
 // a: lambd.
 struct ScaleGradient {
-  static constexpr Meta meta{.name = "scale_gradient", .formula = "x, gradient * lambd",
-                             .form = Form::unary, .batch = Batch::ragged, .reads_x = false,
+  static constexpr Meta meta{.name = "scale_gradient",
+                             .formula = "x, gradient * lambd",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
                              .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"lambd", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }

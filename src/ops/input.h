@@ -6,19 +6,33 @@ namespace dyc {
 
 // Values written when recorded. attrs: kind-independent; extents are given by the recorder.
 struct Input {
-  static constexpr Meta meta{.name = "input", .formula = "input", .form = Form::input, .batch = Batch::none, .nondiff = true, .hidden = true};
+  static constexpr Meta meta{.name = "input",
+                             .formula = "input",
+                             .form = Form::input,
+                             .batch = Batch::none,
+                             .nondiff = true,
+                             .hidden = true};
   static constexpr Param params[] = {{"values"}};
 };
 
 // zeros, ones, constant: like an input that can never be set again, so equal ones are one value.
 struct Constant {
-  static constexpr Meta meta{.name = "constant", .formula = "constant", .form = Form::input, .batch = Batch::none, .nondiff = true, .hidden = true};
+  static constexpr Meta meta{.name = "constant",
+                             .formula = "constant",
+                             .form = Form::input,
+                             .batch = Batch::none,
+                             .nondiff = true,
+                             .hidden = true};
   static constexpr Param params[] = {{"value"}};
 };
 
 // A Parameters object (or a LookupParameters used as a whole table). attrs {uid, update}.
 struct ParameterNode {
-  static constexpr Meta meta{.name = "parameter", .formula = "parameter", .form = Form::parameter, .batch = Batch::none, .hidden = true};
+  static constexpr Meta meta{.name = "parameter",
+                             .formula = "parameter",
+                             .form = Form::parameter,
+                             .batch = Batch::none,
+                             .hidden = true};
   static constexpr Param params[] = {{"p"}};
 };
 
@@ -26,19 +40,30 @@ enum class DrawKind : uint32_t { normal, uniform, bernoulli, gumbel };
 
 // attrs {kind, a, b}: normal(mean, std), uniform(left, right), bernoulli(p, scale), gumbel.
 struct Draw {
-  static constexpr Meta meta{.name = "random", .formula = "random", .form = Form::draw, .batch = Batch::none, .nondiff = true, .hidden = true};
+  static constexpr Meta meta{.name = "random",
+                             .formula = "random",
+                             .form = Form::draw,
+                             .batch = Batch::none,
+                             .nondiff = true,
+                             .hidden = true};
   static constexpr Param params[] = {{"dim"}};
 };
 
 // Row(s) of a LookupParameters. attrs {uid, update, number of ids or 0}; ids are checked when computed.
 struct Lookup {
-  static constexpr Meta meta{.name = "lookup", .formula = "p[index]", .form = Form::lookup, .batch = Batch::ragged, .hidden = true, .reads_y = false};
+  static constexpr Meta meta{.name = "lookup",
+                             .formula = "p[index]",
+                             .form = Form::lookup,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_y = false};
   static constexpr Param params[] = {{"p"}, {"index", Param::index, 0}};
 };
 
 // A contiguous part of its argument's memory under other extents: recorded by builders.
 struct SubView {
-  static constexpr Meta meta{.name = "part", .formula = "part of x", .form = Form::view, .batch = Batch::none, .hidden = true};
+  static constexpr Meta meta{
+      .name = "part", .formula = "part of x", .form = Form::view, .batch = Batch::none, .hidden = true};
   static constexpr Param params[] = {{"x"}};
 };
 

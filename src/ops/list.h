@@ -8,8 +8,12 @@ namespace dyc {
 
 // xs {..} equal up to trailing ones -> {..} of the first, batch 1 or B
 struct Esum {
-  static constexpr Meta meta{.name = "esum", .formula = "x1 + x2 + ...", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "esum",
+                             .formula = "x1 + x2 + ...",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -100,8 +104,12 @@ struct Esum {
 
 // xs {..} exactly equal, batch 1 or B
 struct Average {
-  static constexpr Meta meta{.name = "average", .formula = "(x1 + x2 + ...) / n", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "average",
+                             .formula = "(x1 + x2 + ...) / n",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -143,8 +151,8 @@ struct Average {
 
 // Largest value per element; the first of equal ones has the gradient. A NaN comes through and has none.
 struct Emax {
-  static constexpr Meta meta{.name = "emax", .formula = "max(x1, x2, ...)", .form = Form::member,
-                             .batch = Batch::ragged};
+  static constexpr Meta meta{
+      .name = "emax", .formula = "max(x1, x2, ...)", .form = Form::member, .batch = Batch::ragged};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class I>
@@ -181,8 +189,12 @@ struct Emax {
 
 // attrs {d}: along dimension d, the other extents equal (absent ones count 1). concatenate_cols is d = 1.
 struct Concatenate {
-  static constexpr Meta meta{.name = "concatenate", .formula = "[x1; x2; ...]", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "concatenate",
+                             .formula = "[x1; x2; ...]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"xs", Param::exprs}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t axis = s.attrs[0];
@@ -228,7 +240,8 @@ struct Concatenate {
     }
   }
   template <class I>
-  static DYC_INLINE void add_gradient(const Member& m, const Blocks& l, uint32_t k, size_t offset, float* dx) {
+  static DYC_INLINE void add_gradient(const Member& m, const Blocks& l, uint32_t k, size_t offset,
+                                      float* dx) {
     const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* dy = m.dy + offset + b * l.outer * l.block;
@@ -256,8 +269,11 @@ struct Concatenate {
 
 // xs {..}xB1, {..}xB2 ... -> {..}x(B1 + B2 + ...)
 struct ConcatenateToBatch {
-  static constexpr Meta meta{.name = "concatenate_to_batch", .formula = "batch [x1; x2; ...]",
-                             .form = Form::member, .batch = Batch::ragged, .reads_x = false,
+  static constexpr Meta meta{.name = "concatenate_to_batch",
+                             .formula = "batch [x1; x2; ...]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
                              .reads_y = false};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {

@@ -51,8 +51,11 @@ DYC_INLINE void for_state(const Member& m, const Step& step) {
 
 // c = i * g + f * c_prev
 struct VanillaLstmC {
-  static constexpr Meta meta{.name = "vanilla_lstm_c", .formula = "i * g + f * c_tm1", .form = Form::member,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "vanilla_lstm_c",
+                             .formula = "i * g + f * c_tm1",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static constexpr Param params[] = {{"c_tm1"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 
@@ -96,17 +99,18 @@ struct VanillaLstmC {
   }
   template <class I>
   static void backward(const Member& m, uint32_t arg) {
-    if (arg == 0)
-      lstm::for_state<I>(m, BackwardC{m.x[1], m.dy, m.dx, m.yd->d[0]});
-    else
-      lstm::for_state<I>(m, BackwardGates{m.x[0], m.x[1], m.dy, m.dx, m.yd->d[0]});
+    if (arg == 0) lstm::for_state<I>(m, BackwardC{m.x[1], m.dy, m.dx, m.yd->d[0]});
+    else lstm::for_state<I>(m, BackwardGates{m.x[0], m.x[1], m.dy, m.dx, m.yd->d[0]});
   }
 };
 
 // h = o * tanh(c)
 struct VanillaLstmH {
-  static constexpr Meta meta{.name = "vanilla_lstm_h", .formula = "o * tanh(c_t)", .form = Form::member,
-                             .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "vanilla_lstm_h",
+                             .formula = "o * tanh(c_t)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static constexpr Param params[] = {{"c_t"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 
@@ -145,20 +149,15 @@ struct VanillaLstmH {
   }
   template <class I>
   static void backward(const Member& m, uint32_t arg) {
-    if (arg == 0)
-      run_backward<I, true, false>(m, m.dx, nullptr);
-    else
-      run_backward<I, false, true>(m, nullptr, m.dx);
+    if (arg == 0) run_backward<I, true, false>(m, m.dx, nullptr);
+    else run_backward<I, false, true>(m, nullptr, m.dx);
   }
   // Worth calling instead of backward() where both gradients are wanted: the tanh is half of the cost.
   template <class I>
   static void backward_all(const Member& m, float* const* dx) {
-    if (dx[0] && dx[1])
-      run_backward<I, true, true>(m, dx[0], dx[1]);
-    else if (dx[0])
-      run_backward<I, true, false>(m, dx[0], nullptr);
-    else if (dx[1])
-      run_backward<I, false, true>(m, nullptr, dx[1]);
+    if (dx[0] && dx[1]) run_backward<I, true, true>(m, dx[0], dx[1]);
+    else if (dx[0]) run_backward<I, true, false>(m, dx[0], nullptr);
+    else if (dx[1]) run_backward<I, false, true>(m, nullptr, dx[1]);
   }
 };
 

@@ -7,8 +7,12 @@ namespace dyc {
 // z {4H}xB, rows i, f, o, g -> activated gates {4H}xB: logistic(i), logistic(f + forget_bias),
 // logistic(o), tanh(g).
 struct LstmActivate {
-  static constexpr Meta meta{.name = "lstm_activate", .formula = "gates(z)", .form = Form::member,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false};
+  static constexpr Meta meta{.name = "lstm_activate",
+                             .formula = "gates(z)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false};
   static constexpr Param params[] = {{"z"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[0].d[0] % 4) shape_error(s, "a vector of 4 equal blocks");
@@ -56,8 +60,11 @@ struct LstmActivate {
 // One step of the cell. z {4H}xB before activation, c_prev {H}xB. The result is one block of memory
 // {6HB}: gates {4H}xB, then c {H}xB, then h {H}xB; the builder hands out views of c and h.
 struct LstmCell {
-  static constexpr Meta meta{.name = "lstm_cell", .formula = "[gates; c; h]", .form = Form::member,
-                             .batch = Batch::ragged, .hidden = true};
+  static constexpr Meta meta{.name = "lstm_cell",
+                             .formula = "[gates; c; h]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true};
   static constexpr Param params[] = {{"z"}, {"c_prev"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[1].nd != 1 || s[0].d[0] != 4 * s[1].d[0])
@@ -114,8 +121,9 @@ struct LstmCell {
   template <class I, bool to_z, bool to_c>
   static DYC_INLINE void run_backward(const Member& m, float* dz, float* dc_prev) {
     const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
-    lstm::for_gates<I>(h, m.xd[0]->bd, Backward<to_z, to_c>{m.y, m.y + 4 * n, m.x[1], m.dy + 4 * n, m.dy + 5 * n,
-                                                            dz, dc_prev, h});
+    lstm::for_gates<I>(
+        h, m.xd[0]->bd,
+        Backward<to_z, to_c>{m.y, m.y + 4 * n, m.x[1], m.dy + 4 * n, m.dy + 5 * n, dz, dc_prev, h});
   }
   template <class I>
   static void backward(const Member& m, uint32_t arg) {

@@ -28,9 +28,11 @@ Dim Affine::shape(const ShapeArgs& s) {
     if (w.rows() != b.rows())
       throw ValueError(text(s.op, "(): expected rows(b) == rows(W", k, "), got b ", b, ", W", k, " ", w));
     if (w.cols() != x.rows())
-      throw ValueError(text(s.op, "(): expected cols(W", k, ") == rows(x", k, "), got W", k, " ", w, ", x", k, " ", x));
+      throw ValueError(
+          text(s.op, "(): expected cols(W", k, ") == rows(x", k, "), got W", k, " ", w, ", x", k, " ", x));
     if (x.cols() != s[2].cols())
-      throw ValueError(text(s.op, "(): expected cols(x", k, ") == cols(x1), got x", k, " ", x, ", x1 ", s[2]));
+      throw ValueError(
+          text(s.op, "(): expected cols(x", k, ") == cols(x1), got x", k, " ", x, ", x1 ", s[2]));
   }
   if (b.cols() != 1 && b.cols() != s[2].cols())
     throw ValueError(text(s.op, "(): expected cols(b) == 1 or cols(x1), got b ", b, ", x1 ", s[2]));

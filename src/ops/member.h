@@ -11,15 +11,15 @@
 namespace dyc {
 
 struct Member {
-  const Dim* const* xd;    // extents of the arguments
-  const Dim* yd;           // extents of the result
-  const float* const* x;   // argument values
-  const float* y;          // result (written by forward through out())
-  const float* dy;         // gradient of the result (backward)
-  float* dx;               // gradient of the asked argument, to be ADDED to (backward)
-  uint32_t n;              // number of arguments
-  const uint32_t* attrs;   // attributes, in the order of Param (expr, index kinds left out)
-  const uint32_t* ids;     // Param::index / indices of this node
+  const Dim* const* xd;   // extents of the arguments
+  const Dim* yd;          // extents of the result
+  const float* const* x;  // argument values
+  const float* y;         // result (written by forward through out())
+  const float* dy;        // gradient of the result (backward)
+  float* dx;              // gradient of the asked argument, to be ADDED to (backward)
+  uint32_t n;             // number of arguments
+  const uint32_t* attrs;  // attributes, in the order of Param (expr, index kinds left out)
+  const uint32_t* ids;    // Param::index / indices of this node
   uint32_t n_ids;
 
   DYC_INLINE float* out() const { return const_cast<float*>(y); }

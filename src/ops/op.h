@@ -24,14 +24,14 @@
 namespace dyc {
 
 enum class Form : uint8_t {
-  input,       // value present when recorded: inputs, constants
-  parameter,   // a Parameters object in the graph
-  draw,        // random values, drawn in record order before the flush runs
-  view,        // same memory as its argument
+  input,      // value present when recorded: inputs, constants
+  parameter,  // a Parameters object in the graph
+  draw,       // random values, drawn in record order before the flush runs
+  view,       // same memory as its argument
   unary,
   binary,
   member,
-  matmul,      // x*y, affine_transform: one GEMM per weight over all columns of a launch
+  matmul,  // x*y, affine_transform: one GEMM per weight over all columns of a launch
   lookup,
   lstm_gates,
 };
@@ -46,13 +46,13 @@ enum class Batch : uint8_t {
 // One parameter of the op's Python function, in order. Expressions come first.
 struct Param {
   enum Kind : uint8_t {
-    expr,    // an Expression
-    exprs,   // a list of Expressions (the only expression parameter)
-    real,    // float attribute
-    uint,    // unsigned attribute
-    flag,    // bool attribute
-    index,   // one index, kept per node: does not prevent batching
-    indices, // list of indices, kept per node; its length is an attribute
+    expr,     // an Expression
+    exprs,    // a list of Expressions (the only expression parameter)
+    real,     // float attribute
+    uint,     // unsigned attribute
+    flag,     // bool attribute
+    index,    // one index, kept per node: does not prevent batching
+    indices,  // list of indices, kept per node; its length is an attribute
   };
   const char* name;
   Kind kind = expr;
@@ -62,15 +62,15 @@ struct Param {
 };
 
 struct Meta {
-  const char* name;      // of the node and, unless hidden, of the Python function
-  const char* formula;   // for print_graphviz and the table: "tanh(x)"
+  const char* name;     // of the node and, unless hidden, of the Python function
+  const char* formula;  // for print_graphviz and the table: "tanh(x)"
   Form form;
   Batch batch;
-  const char* solo = nullptr;     // reason, with Batch::solo
-  bool nondiff = false;           // gradient is zero by definition
-  bool hidden = false;            // recorded by other functions only; no Python function of its name
-  bool reads_x = true;            // backward reads argument values
-  bool reads_y = true;            // backward reads the result
+  const char* solo = nullptr;  // reason, with Batch::solo
+  bool nondiff = false;        // gradient is zero by definition
+  bool hidden = false;         // recorded by other functions only; no Python function of its name
+  bool reads_x = true;         // backward reads argument values
+  bool reads_y = true;         // backward reads the result
 };
 
 struct ShapeArgs {
@@ -94,9 +94,9 @@ struct ShapeArgs {
 uint32_t common_batch(const ShapeArgs& s);
 
 // ---- shape rules shared by many rows
-Dim same_as_x(const ShapeArgs& s);             // {..}xB -> {..}xB
-Dim broadcast_shape(const ShapeArgs& s);       // + and cmult: leading extents equal or 1
-Dim identical_shape(const ShapeArgs& s);       // all arguments exactly alike, batch included
-Dim scalar_per_batch(const ShapeArgs& s);      // {..}xB -> {1}xB
+Dim same_as_x(const ShapeArgs& s);         // {..}xB -> {..}xB
+Dim broadcast_shape(const ShapeArgs& s);   // + and cmult: leading extents equal or 1
+Dim identical_shape(const ShapeArgs& s);   // all arguments exactly alike, batch included
+Dim scalar_per_batch(const ShapeArgs& s);  // {..}xB -> {1}xB
 
 }  // namespace dyc

@@ -16,7 +16,8 @@ struct AxisView {
 
 inline void check_ids(const Member& m, const char* op, uint32_t limit, const char* what) {
   for (uint32_t i = 0; i < m.n_ids; ++i)
-    if (m.ids[i] >= limit) throw ValueError(text(op, "(): expected ", what, " < ", limit, ", got ", m.ids[i]));
+    if (m.ids[i] >= limit)
+      throw ValueError(text(op, "(): expected ", what, " < ", limit, ", got ", m.ids[i]));
 }
 
 // attrs {dim, number of indices}: the number is 0 (or left out) for pick, where one index serves all batch
@@ -24,8 +25,12 @@ inline void check_ids(const Member& m, const char* op, uint32_t limit, const cha
 // With one index the result is a contiguous part of x if dim is the last dimension that is not 1 and x has
 // batch 1: it starts at index * (product of the extents before dim).
 struct Pick {
-  static constexpr Meta meta{.name = "pick", .formula = "pick(x, index)", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "pick",
+                             .formula = "pick(x, index)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"e"}, {"index", Param::index, 0}, {"dim", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -50,10 +55,8 @@ struct Pick {
       const size_t from = b * item + v.inner * m.ids[b * next], to = b * part;
       for (size_t o = 0; o < v.outer; ++o) {
         const size_t i = from + o * v.inner * v.size, j = to + o * v.inner;
-        if constexpr (add)
-          add_span<I>(m.dx + i, m.dy + j, v.inner);
-        else
-          copy_span<I>(m.out() + j, m.x[0] + i, v.inner);
+        if constexpr (add) add_span<I>(m.dx + i, m.dy + j, v.inner);
+        else copy_span<I>(m.out() + j, m.x[0] + i, v.inner);
       }
     }
   }
@@ -70,8 +73,12 @@ struct Pick {
 // attrs {s, e, d}: the part [s, e) along dimension d. Contiguous in x if d is the last dimension that is not
 // 1 and x has batch 1: it starts at s * (product of the extents before d).
 struct PickRange {
-  static constexpr Meta meta{.name = "pick_range", .formula = "x[s:e]", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "pick_range",
+                             .formula = "x[s:e]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"s", Param::uint}, {"e", Param::uint}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t from = s.attrs[0], to = s.attrs[1], axis = s.attrs[2];
@@ -85,13 +92,12 @@ struct PickRange {
   template <class I, bool add>
   static DYC_INLINE void run(const Member& m) {
     const AxisView v(*m.xd[0], m.attrs[2]);
-    const size_t item = v.inner * v.size, part = v.inner * (m.attrs[1] - m.attrs[0]), n = v.outer * m.xd[0]->bd;
+    const size_t item = v.inner * v.size, part = v.inner * (m.attrs[1] - m.attrs[0]),
+                 n = v.outer * m.xd[0]->bd;
     size_t from = v.inner * m.attrs[0], to = 0;
     for (size_t o = 0; o < n; ++o, from += item, to += part) {
-      if constexpr (add)
-        add_span<I>(m.dx + from, m.dy + to, part);
-      else
-        copy_span<I>(m.out() + to, m.x[0] + from, part);
+      if constexpr (add) add_span<I>(m.dx + from, m.dy + to, part);
+      else copy_span<I>(m.out() + to, m.x[0] + from, part);
     }
   }
   template <class I>
@@ -104,12 +110,17 @@ struct PickRange {
   }
 };
 
-// attrs {n, strides..., n, from..., n, to...}: int values, one entry per dimension and then the batch; missing
-// entries are 1, 0 and the size. Result extents equal to those of x mean that everything was selected: the
-// result is then x itself (the recorded function may make it a view).
+// attrs {n, strides..., n, from..., n, to...}: int values, one entry per dimension and then the batch;
+// missing entries are 1, 0 and the size. Result extents equal to those of x mean that everything was
+// selected: the result is then x itself (the recorded function may make it a view).
 struct StridedSelect {
-  static constexpr Meta meta{.name = "strided_select", .formula = "x[from:to:stride]", .form = Form::member,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "strided_select",
+                             .formula = "x[from:to:stride]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}};
 
   struct Lists {
@@ -120,7 +131,9 @@ struct StridedSelect {
       n_from = *a++, from = a, a += n_from;
       n_to = *a++, to = a;
     }
-    DYC_INLINE int64_t stride(uint32_t i) const { return i < n_strides ? static_cast<int32_t>(strides[i]) : 1; }
+    DYC_INLINE int64_t stride(uint32_t i) const {
+      return i < n_strides ? static_cast<int32_t>(strides[i]) : 1;
+    }
     DYC_INLINE int64_t first(uint32_t i) const { return i < n_from ? static_cast<int32_t>(from[i]) : 0; }
     DYC_INLINE int64_t end(uint32_t i, uint32_t size) const {
       return i < n_to ? static_cast<int32_t>(to[i]) : static_cast<int64_t>(size);
@@ -175,8 +188,12 @@ struct StridedSelect {
 
 // attrs {number of rows}. x {r,..}xB -> {n,..}xB
 struct SelectRows {
-  static constexpr Meta meta{.name = "select_rows", .formula = "x[rs, :]", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "select_rows",
+                             .formula = "x[rs, :]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"rs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd == 0) shape_error(s, "at least one dimension");
@@ -208,8 +225,12 @@ struct SelectRows {
 
 // attrs {number of columns}. x {r,c}xB -> {r,n}xB
 struct SelectCols {
-  static constexpr Meta meta{.name = "select_cols", .formula = "x[:, cs]", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "select_cols",
+                             .formula = "x[:, cs]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"cs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2) shape_error(s, "a matrix");
@@ -237,8 +258,11 @@ struct SelectCols {
 
 // attrs {number of items}; pick_batch_elem is this row with one index. x {..}xB -> {..}xn
 struct PickBatchElems {
-  static constexpr Meta meta{.name = "pick_batch_elems", .formula = "x[batch items vs]",
-                             .form = Form::member, .batch = Batch::ragged, .reads_x = false,
+  static constexpr Meta meta{.name = "pick_batch_elems",
+                             .formula = "x[batch items vs]",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
                              .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"vs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
@@ -262,8 +286,12 @@ struct PickBatchElems {
 
 // attrs {nrows}: row i of the result is the sum of nrows consecutive rows. x {n*k,c}xB -> {k,c}xB
 struct FoldRows {
-  static constexpr Meta meta{.name = "fold_rows", .formula = "fold_rows(x)", .form = Form::member,
-                             .batch = Batch::ragged, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "fold_rows",
+                             .formula = "fold_rows(x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"nrows", Param::uint, 2}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");

@@ -10,8 +10,7 @@ template <class I>
 DYC_INLINE void copy_span(float* to, const float* from, size_t n) {
   if (n < 4)  // a call of memcpy costs more than this
     for (size_t i = 0; i < n; ++i) to[i] = from[i];
-  else
-    __builtin_memcpy(to, from, n * sizeof(float));
+  else __builtin_memcpy(to, from, n * sizeof(float));
 }
 
 template <class I>
@@ -53,16 +52,12 @@ struct Walk {
 template <class I, bool add>
 DYC_INLINE void move_run(float* to, const float* from, size_t n, size_t step) {
   if (step == 1) {
-    if constexpr (add)
-      add_span<I>(to, from, n);
-    else
-      copy_span<I>(to, from, n);
+    if constexpr (add) add_span<I>(to, from, n);
+    else copy_span<I>(to, from, n);
   } else {
     for (size_t i = 0; i < n; ++i) {
-      if constexpr (add)
-        to[i * step] += from[i];
-      else
-        to[i] = from[i * step];
+      if constexpr (add) to[i * step] += from[i];
+      else to[i] = from[i * step];
     }
   }
 }
@@ -77,10 +72,8 @@ DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t col
       const size_t r1 = r0 + kTile < rows ? r0 + kTile : rows;
       for (size_t c = c0; c < c1; ++c)
         for (size_t r = r0; r < r1; ++r) {
-          if constexpr (add)
-            to[r * step + c] += from[c * rows + r];
-          else
-            to[c * rows + r] = from[r * step + c];
+          if constexpr (add) to[r * step + c] += from[c * rows + r];
+          else to[c * rows + r] = from[r * step + c];
         }
     }
   }
@@ -105,10 +98,8 @@ DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
   for (;;) {
     float* const t = to + (add ? strided : flat);
     const float* const f = from + (add ? flat : strided);
-    if (tiles)
-      move_tiles<I, add>(t, f, w.count[0], w.count[1], w.step[0]);
-    else
-      move_run<I, add>(t, f, run, w.step[0]);
+    if (tiles) move_tiles<I, add>(t, f, w.count[0], w.count[1], w.step[0]);
+    else move_run<I, add>(t, f, run, w.step[0]);
     flat += run;
     uint32_t k = inner;
     for (; k < w.n; ++k) {
@@ -126,8 +117,13 @@ DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
 // attrs {number of sizes, sizes..., batch size}. The recorded function takes the sizes as one tuple.
 // The sizes count all elements, or, with batch size 1, those of one batch item (the batch is kept).
 struct Reshape {
-  static constexpr Meta meta{.name = "reshape", .formula = "reshape(x)", .form = Form::view,
-                             .batch = Batch::none, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "reshape",
+                             .formula = "reshape(x)",
+                             .form = Form::view,
+                             .batch = Batch::none,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t nd = s.attrs[0], batch = s.attrs[nd + 1];
@@ -154,8 +150,13 @@ struct Reshape {
 // x has are allowed if x has just one extent that is not 1. If the axes that are not 1 keep their order the
 // memory keeps its order too (the result could be a view).
 struct Transpose {
-  static constexpr Meta meta{.name = "transpose", .formula = "transpose(x)", .form = Form::member,
-                             .batch = Batch::ragged, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "transpose",
+                             .formula = "transpose(x)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -204,8 +205,13 @@ struct Transpose {
 
 // Everything lives on one device: the same memory. Recorded by hand, which checks the device's name.
 struct ToDevice {
-  static constexpr Meta meta{.name = "to_device", .formula = "to_device(x)", .form = Form::view,
-                             .batch = Batch::none, .hidden = true, .reads_x = false, .reads_y = false};
+  static constexpr Meta meta{.name = "to_device",
+                             .formula = "to_device(x)",
+                             .form = Form::view,
+                             .batch = Batch::none,
+                             .hidden = true,
+                             .reads_x = false,
+                             .reads_y = false};
   static constexpr Param params[] = {{"e"}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
 };

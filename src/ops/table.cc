@@ -8,8 +8,8 @@ namespace {
 
 template <class Op>
 constexpr OpRow make_row() {
-  OpRow row{&Op::meta, Op::params, static_cast<uint32_t>(std::size(Op::params)), nullptr, nullptr,
-            Op::params[0].kind == Param::exprs};
+  OpRow row{&Op::meta, Op::params, static_cast<uint32_t>(std::size(Op::params)),
+            nullptr,   nullptr,    Op::params[0].kind == Param::exprs};
   if constexpr (requires(const ShapeArgs& s) { Op::shape(s); }) row.shape = &Op::shape;
   if constexpr (requires(const Member& m) { Op::check(m, ""); }) row.check = &Op::check;
   return row;

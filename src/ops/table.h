@@ -28,19 +28,20 @@ using AllOps = OpList<
     // input.h, matmul.h
     Input, Constant, ParameterNode, Draw, Lookup, SubView, MatMul, Affine,
     // elementwise.h
-    Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
-    Logistic, LogSigmoid, Rectify, Elu, Selu, Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor, Negate, Scale, AddConst,
-    ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient,
+    Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh,
+    Acosh, Atanh, Logistic, LogSigmoid, Rectify, Elu, Selu, Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor,
+    Negate, Scale, AddConst, ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient,
     // arithmetic.h
-    Add, Sub, CMult, CDiv, Pow, ColwiseAdd, BMax, BMin, PairwiseRankLoss, DotProduct, TraceOfProduct, SquaredDistance,
-    L1Distance, HuberDistance, BinaryLogLoss,
+    Add, Sub, CMult, CDiv, Pow, ColwiseAdd, BMax, BMin, PairwiseRankLoss, DotProduct, TraceOfProduct,
+    SquaredDistance, L1Distance, HuberDistance, BinaryLogLoss,
     // list.h
     Esum, Average, Emax, Concatenate, ConcatenateToBatch,
     // shape.h, select.h
-    Reshape, Transpose, ToDevice, Pick, PickRange, StridedSelect, SelectRows, SelectCols, PickBatchElems, FoldRows,
+    Reshape, Transpose, ToDevice, Pick, PickRange, StridedSelect, SelectRows, SelectCols, PickBatchElems,
+    FoldRows,
     // reduce.h, norm.h
-    SumElems, SquaredNorm, L2Norm, SumDim, MomentDim, StdDim, CumSum, LogSumExpDim, MaxDim, MinDim, LogSumExp, LayerNorm,
-    WeightNorm,
+    SumElems, SquaredNorm, L2Norm, SumDim, MomentDim, StdDim, CumSum, LogSumExpDim, MaxDim, MinDim, LogSumExp,
+    LayerNorm, WeightNorm,
     // softmax.h, loss.h
     Softmax, LogSoftmax, RestrictedLogSoftmax, ArgMax, PickNegLogSoftmax, Hinge, HingeDim, PoissonLoss,
     // lstm.h, lstm_cell.h
@@ -69,9 +70,9 @@ struct OpRow {
   const Meta* meta;
   const Param* params;
   uint32_t n_params;
-  ShapeRule shape;    // null for leaves: the recorder is given the extents
-  CheckRule check;    // null: nothing left to check when computed
-  bool list;          // first parameter is a list of expressions
+  ShapeRule shape;  // null for leaves: the recorder is given the extents
+  CheckRule check;  // null: nothing left to check when computed
+  bool list;        // first parameter is a list of expressions
 };
 
 const OpRow& op_row(OpId id);

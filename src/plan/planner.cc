@@ -15,9 +15,10 @@ void Planner::demand(NodeId root, Scheduler scheduler, bool everything) {
   if (pending_.empty()) return;
   plan.launch_of.resize(graph_.size(), kNone);
   group(scheduler);
-  const uint32_t n = groups_.size();
+  const uint32_t n = groups_.size(), first = static_cast<uint32_t>(plan.launches.size());
   for (uint32_t g = 0; g < n; ++g)
     emit(groups_.nodes.data() + groups_.begin[g], groups_.begin[g + 1] - groups_.begin[g]);
+  if (scheduler == Scheduler::bucket) fuse_chains(first);
 }
 
 // Unplaced ancestors of root, ascending.
@@ -42,17 +43,16 @@ void Planner::collect(NodeId root, bool everything) {
       continue;
     }
     if (n.flags & Node::leaf) continue;
-    const uint32_t n_args = graph_.sig_number(n.sig).n_args;
-    for (uint32_t i = 0; i < n_args; ++i) wanted_[args[i]] = 1;
+    for (uint32_t i = 0; i < n.n_args; ++i) wanted_[args[i]] = 1;
     pending_.push_back(id);
   }
   // Arguments below low_ were marked too; they are placed.
-  for (NodeId id : pending_) {
-    const NodeId* args = graph_.args(id);
-    const uint32_t n_args = graph_.sig(id).n_args;
-    for (uint32_t i = 0; i < n_args; ++i)
-      if (args[i] < low_) wanted_[args[i]] = 0;
-  }
+  if (low_ > 0)
+    for (NodeId id : pending_) {
+      const NodeId* args = graph_.args(id);
+      for (uint32_t i = 0; i < graph_.node(id).n_args; ++i)
+        if (args[i] < low_) wanted_[args[i]] = 0;
+    }
   std::reverse(pending_.begin(), pending_.end());
   low_ = std::min<NodeId>(skipped, root + 1);
 }
@@ -67,7 +67,22 @@ void Planner::group(Scheduler scheduler) {
   }
 }
 
+// A few nodes without two of one class: nothing to batch, record order is as good as any.
+bool Planner::nothing_to_batch() {
+  constexpr size_t kFew = 32;
+  if (pending_.size() > kFew) return false;
+  ++class_epoch_;
+  for (NodeId id : pending_) {
+    const uint32_t cls = graph_.sig(id).cls;
+    if (cls >= class_seen_.size()) class_seen_.resize(cls + 64, 0);
+    if (class_seen_[cls] == class_epoch_) return false;
+    class_seen_[cls] = class_epoch_;
+  }
+  return true;
+}
+
 void Planner::group_by_buckets() {
+  if (nothing_to_batch()) return schedule_one_by_one(pending_, groups_);
   sort_into_buckets();
   connect_buckets();
   for (const auto& launch : remembered_order()) {
@@ -96,7 +111,7 @@ void Planner::sort_into_buckets() {
     if (a.round != b.round) return a.round < b.round;
     return a.site < b.site;
   });
-  local_.resize(n);
+  local_.assign(n, kNone);
   begin_.assign(used_.size() + 1, 0);
   for (uint32_t i = 0; i < used_.size(); ++i) {
     local_[used_[i]] = i;
@@ -107,6 +122,7 @@ void Planner::sort_into_buckets() {
   for (NodeId id : pending_) sorted_[counts_[graph_.node(id).bucket]++] = id;
 }
 
+// Edges were collected while recording; those from buckets that are placed already count no more.
 void Planner::connect_buckets() {
   const uint32_t n = static_cast<uint32_t>(used_.size());
   Sites& sites = graph_.sites();
@@ -115,22 +131,14 @@ void Planner::connect_buckets() {
   buckets_.round.resize(n);
   buckets_.pred_begin.assign(1, 0);
   buckets_.preds.clear();
-  seen_.assign(n, kNone);
   for (uint32_t b = 0; b < n; ++b) {
     const Bucket& bucket = graph_.bucket(used_[b]);
     buckets_.cls[b] = sites[bucket.site].cls;
     buckets_.phase[b] = sites[bucket.site].phase;
     buckets_.round[b] = bucket.round;
-    for (uint32_t i = begin_[b]; i < begin_[b + 1]; ++i) {
-      const NodeId* args = graph_.args(sorted_[i]);
-      const uint32_t n_args = graph_.sig(sorted_[i]).n_args;
-      for (uint32_t k = 0; k < n_args; ++k) {
-        if (graph_.place(args[k]) != kPending || graph_.node(args[k]).flags & Node::leaf) continue;
-        const uint32_t p = local_[graph_.node(args[k]).bucket];
-        if (seen_[p] == b) continue;
-        seen_[p] = b;
-        buckets_.preds.push_back(p);
-      }
+    for (uint32_t e = bucket.preds; e != kNone; e = graph_.edge(e).next) {
+      const uint32_t p = local_[graph_.edge(e).pred];
+      if (p != kNone) buckets_.preds.push_back(p);
     }
     buckets_.pred_begin.push_back(static_cast<uint32_t>(buckets_.preds.size()));
   }
@@ -160,59 +168,78 @@ void Planner::emit(const NodeId* members, uint32_t count) {
   l.form = row.meta->form;
   l.sig = graph_.node(members[0]).sig;
   l.cls = sig.cls;
-  l.needs = sig.needs;
   l.count = count;
   l.members = static_cast<uint32_t>(plan.members.size());
   l.fixed_arity = !(row.list && l.form == Form::member);
   plan.members.insert(plan.members.end(), members, members + count);
-  if (l.fixed_arity) describe_arguments(l, members);
+  inspect_members(l, members);
+  if (l.fixed_arity) describe_arguments(l);
   else describe_lists(l, members);
   place_members(l, members);
   plan.launches.push_back(l);
 }
 
-void Planner::place_members(Launch& l, const NodeId* members) {
-  const uint32_t number = static_cast<uint32_t>(plan.launches.size());
-  int64_t total = 0;
-  uint32_t last = kNone;
+// What the members have in common, and where their argument lists start.
+void Planner::inspect_members(Launch& l, const NodeId* members) {
+  arg_lists_.resize(l.count);
   l.uniform = true;
   l.flat = true;
+  uint32_t last = kNone;
   for (uint32_t i = 0; i < l.count; ++i) {
-    const Sig& s = graph_.sig(members[i]);
-    l.uniform = l.uniform && graph_.node(members[i]).sig == l.sig;
+    const Node& n = graph_.node(members[i]);
+    arg_lists_[i] = n.args;
+    if (n.sig == last) continue;
+    last = n.sig;
+    const Sig& s = graph_.sig_number(last);
+    l.uniform = l.uniform && last == l.sig;
     l.flat = l.flat && s.flat;
-    if (l.fixed_arity && graph_.node(members[i]).sig != last) {
-      last = graph_.node(members[i]).sig;
-      for (uint32_t k = 0; k < s.n_args; ++k) l.needs_args |= s.needs_args[k] << (k < 31 ? k : 31);
-    }
     l.needs = l.needs || s.needs;
-    total += s.size;
-    plan.launch_of[members[i]] = number;
+    if (l.fixed_arity)
+      for (uint32_t k = 0; k < s.n_args; ++k) l.needs_args |= s.needs_args[k] << (k < 31 ? k : 31);
   }
-  l.total = total;
-  l.out = graph_.values_arena.allocate(static_cast<size_t>(total), 16);
-  if (!l.uniform) l.out_index = static_cast<uint32_t>(plan.index.size());
+}
+
+void Planner::place_members(Launch& l, const NodeId* members) {
+  const uint32_t number = static_cast<uint32_t>(plan.launches.size());
+  int64_t* places = graph_.places();
+  uint32_t* launch_of = plan.launch_of.data();
+  if (l.uniform) {
+    const int64_t size = graph_.sig_number(l.sig).size;
+    l.total = size * l.count;
+    l.out = graph_.values_arena.allocate(static_cast<size_t>(l.total), 16);
+    for (uint32_t i = 0; i < l.count; ++i) {
+      places[members[i]] = l.out + i * size;
+      launch_of[members[i]] = number;
+    }
+    return;
+  }
+  for (uint32_t i = 0; i < l.count; ++i) l.total += graph_.sig(members[i]).size;
+  l.out = graph_.values_arena.allocate(static_cast<size_t>(l.total), 16);
+  l.out_index = static_cast<uint32_t>(plan.index.size());
   int64_t at = l.out;
   for (uint32_t i = 0; i < l.count; ++i) {
-    graph_.set_place(members[i], at);
-    if (!l.uniform) plan.index.push_back(at);
+    places[members[i]] = at;
+    launch_of[members[i]] = number;
+    plan.index.push_back(at);
     at += graph_.sig(members[i]).size;
   }
 }
 
-void Planner::describe_arguments(Launch& l, const NodeId* members) {
-  l.n_operands = graph_.sig(members[0]).n_args;
+void Planner::describe_arguments(Launch& l) {
+  l.n_operands = graph_.sig_number(l.sig).n_args;
   // Parameters that are read like any value get a place first: their copies are launches themselves.
-  std::vector<Operand> operands(l.n_operands);
-  for (uint32_t k = 0; k < l.n_operands; ++k) operands[k] = describe(l, members, k);
   l.operands = static_cast<uint32_t>(plan.operands.size());
-  plan.operands.insert(plan.operands.end(), operands.begin(), operands.end());
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    const Operand o = describe(l, k);
+    plan.operands.push_back(o);
+  }
 }
 
-Operand Planner::describe(const Launch& l, const NodeId* members, uint32_t k) {
+Operand Planner::describe(const Launch& l, uint32_t k) {
   Operand o;
-  const NodeId first = graph_.args(members[0])[k];
-  const Sig& sig = graph_.sig(members[0]);
+  const NodeId* pool = graph_.arg_pool();
+  const NodeId first = pool[arg_lists_[0] + k];
+  const Sig& sig = graph_.sig_number(l.sig);
   const bool position = l.form == Form::matmul && weight_position(l.op == op_id<Affine>, k);
   if (position && graph_.node(first).inv && (sig.columns || l.count == 1)) {
     if (graph_.place(first) == kParameter && graph_.owner(first) != first) materialise(graph_.owner(first));
@@ -225,17 +252,44 @@ Operand Planner::describe(const Launch& l, const NodeId* members, uint32_t k) {
   o.kind = Operand::contiguous;
   o.stride = sig.x[k]->size();
   if (l.count == 1) return o;
+  if (!l.uniform) return describe_mixed(l, k, o);
   // One pass: are the offsets equal, gapless, evenly spaced?
   const size_t begin = plan.index.size();
   plan.index.resize(begin + l.count);
   int64_t* index = plan.index.data() + begin;
-  const int64_t first_size = sig.x[k]->size();
+  const int64_t* places = graph_.places();
+  const int64_t stride = located(pool[arg_lists_[1] + k]) - o.base;
+  bool even = true;
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const NodeId arg = pool[arg_lists_[i] + k];
+    int64_t at = places[arg];
+    if (at < 0) [[unlikely]] at = located(arg);
+    index[i] = at;
+    even = even && at == o.base + i * stride;
+  }
+  if (!even) {
+    o.kind = Operand::indexed;
+    o.index = static_cast<uint32_t>(begin);
+    return o;
+  }
+  if (stride != o.stride) o.kind = stride == 0 ? Operand::shared : Operand::strided;
+  o.stride = stride;
+  plan.index.resize(begin);
+  return o;
+}
+
+// Members of several extents: gapless only if every argument is as large as its result, or all alike.
+Operand Planner::describe_mixed(const Launch& l, uint32_t k, Operand o) {
+  const NodeId* members = plan.members.data() + l.members;
+  const NodeId* pool = graph_.arg_pool();
+  const size_t begin = plan.index.size();
   bool gapless = true, even = true, one_size = true, as_result = true;
+  const int64_t first_size = o.stride, stride = located(pool[arg_lists_[1] + k]) - o.base;
   int64_t last = o.base - first_size, size = first_size;
-  const int64_t stride = located(graph_.args(members[1])[k]) - o.base;
   for (uint32_t i = 0; i < l.count; ++i) {
     const Sig& s = graph_.sig(members[i]);
-    const int64_t at = index[i] = located(graph_.args(members[i])[k]);
+    const int64_t at = located(pool[arg_lists_[i] + k]);
+    plan.index.push_back(at);
     gapless = gapless && at == last + size;
     even = even && at == o.base + i * stride;
     last = at;
@@ -244,16 +298,16 @@ Operand Planner::describe(const Launch& l, const NodeId* members, uint32_t k) {
     as_result = as_result && size == s.size;
   }
   if (gapless && (one_size || as_result)) {
-    o.kind = Operand::contiguous;
     o.stride = one_size ? first_size : 0;
   } else if (even) {
     o.kind = stride == 0 ? Operand::shared : Operand::strided;
     o.stride = stride;
   } else {
     o.kind = Operand::indexed;
+    o.index = static_cast<uint32_t>(begin);
+    return o;
   }
-  if (o.kind == Operand::indexed) o.index = static_cast<uint32_t>(begin);
-  else plan.index.resize(begin);
+  plan.index.resize(begin);
   return o;
 }
 
@@ -263,7 +317,7 @@ void Planner::describe_lists(Launch& l, const NodeId* members) {
   for (uint32_t i = 0; i < l.count; ++i) {
     plan.starts.push_back(static_cast<uint32_t>(places.size()));
     const NodeId* args = graph_.args(members[i]);
-    const uint32_t n = graph_.sig(members[i]).n_args;
+    const uint32_t n = graph_.node(members[i]).n_args;
     for (uint32_t k = 0; k < n; ++k) places.push_back(located(args[k]));
   }
   plan.starts.push_back(static_cast<uint32_t>(places.size()));
@@ -299,6 +353,50 @@ int64_t Planner::materialise(NodeId id) {
   plan.launch_of[id] = static_cast<uint32_t>(plan.launches.size());
   plan.launches.push_back(l);
   return l.out;
+}
+
+// ---------------------------------------------------------------- fusion
+
+namespace {
+
+bool flat_elementwise(const Launch& l) { return l.form == Form::unary || (l.form == Form::binary && l.flat); }
+
+}  // namespace
+
+// Runs of element-wise launches over the same number of floats, each reading what lies element for
+// element beside its result, become one: a tile goes through all of them while it is in the cache.
+void Planner::fuse_chains(uint32_t first) {
+  const uint32_t n = static_cast<uint32_t>(plan.launches.size());
+  for (uint32_t head = first; head < n;) {
+    uint32_t end = head + 1;
+    if (flat_elementwise(plan.launches[head]) && joins_chain(plan.launches[head], head, head))
+      while (end < n && joins_chain(plan.launches[head], head, end)) ++end;
+    plan.launches[head].chain = end - head - 1;
+    head = end;
+  }
+}
+
+// May launch `last` run tile by tile together with [first, last)? Every operand of it and of those
+// before must be one gapless block that is a result of the chain from its start, or is apart from all
+// results; and two such blocks outside coincide or are apart (their gradients are added to in tiles).
+bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) const {
+  const Launch& l = plan.launches[last];
+  const int64_t total = head.total;
+  if (!flat_elementwise(l) || l.total != total || last - first >= 16) return false;
+  auto apart = [total](int64_t a, int64_t b) { return a + total <= b || b + total <= a; };
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    const Operand& o = plan.operands[l.operands + k];
+    if (o.kind != Operand::contiguous) return false;
+    for (uint32_t i = first; i <= last; ++i) {
+      const Launch& other = plan.launches[i];
+      if (o.base != other.out && !apart(o.base, other.out)) return false;
+      for (uint32_t j = 0; j < other.n_operands; ++j) {
+        const int64_t base = plan.operands[other.operands + j].base;
+        if (o.base != base && !apart(o.base, base)) return false;
+      }
+    }
+  }
+  return true;
 }
 
 Planner::Counts Planner::count(NodeId root) {

@@ -36,28 +36,37 @@ class Planner {
   void collect(NodeId root, bool everything);
   void group(Scheduler scheduler);
   void group_by_buckets();
+  bool nothing_to_batch();
   void sort_into_buckets();
   void connect_buckets();
   const BucketOrder& remembered_order();
   void emit(const NodeId* members, uint32_t count);
+  void inspect_members(Launch& l, const NodeId* members);
   void place_members(Launch& l, const NodeId* members);
-  void describe_arguments(Launch& l, const NodeId* members);
-  Operand describe(const Launch& l, const NodeId* members, uint32_t k);
+  void describe_arguments(Launch& l);
+  Operand describe(const Launch& l, uint32_t k);
+  Operand describe_mixed(const Launch& l, uint32_t k, Operand o);
   void describe_lists(Launch& l, const NodeId* members);
   int64_t located(NodeId id);
+  void fuse_chains(uint32_t first);
+  bool joins_chain(const Launch& head, uint32_t first, uint32_t last) const;
   int64_t materialise(NodeId id);
 
   Graph& graph_;
   Groups groups_;
   std::vector<uint8_t> wanted_;
   std::vector<NodeId> pending_;  // ascending
+  std::vector<uint32_t> arg_lists_;  // of the launch being described: where each member's arguments start
   NodeId low_ = 0;               // every node below is placed
+
+  std::vector<uint32_t> class_seen_;
+  uint32_t class_epoch_ = 0;
 
   // ---- bucket scheduling
   BucketGraph buckets_;
   std::vector<uint32_t> used_;      // local number -> bucket, in key order
   std::vector<uint32_t> local_;     // bucket -> local number
-  std::vector<uint32_t> counts_, begin_, seen_;
+  std::vector<uint32_t> counts_, begin_;
   std::vector<NodeId> sorted_;
   struct Remembered {
     BucketGraph graph;

@@ -35,8 +35,9 @@ constexpr OpKernels make_kernels() {
 }
 
 template <class... Ops>
-constexpr KernelTable make_table(OpList<Ops...>, const GemmKernels* gemm, const char* isa) {
-  return {isa, {make_kernels<Ops>()...}, gemm};
+constexpr KernelTable make_table(OpList<Ops...>, const GemmKernels* gemm, const UpdateTable* updates,
+                                 const char* isa) {
+  return {isa, {make_kernels<Ops>()...}, gemm, updates};
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ namespace dyc {
 
 const KernelTable& DYC_PASTE(kernels_, DYC_ISA)() {
   static const KernelTable table =
-      DYC_ISA::make_table(AllOps{}, &DYC_PASTE(gemm_kernels_, DYC_ISA)(), DYC_TEXT(DYC_ISA));
+      DYC_ISA::make_table(AllOps{}, &DYC_PASTE(gemm_kernels_, DYC_ISA)(),
+                          &DYC_PASTE(update_table_, DYC_ISA)(), DYC_TEXT(DYC_ISA));
   return table;
 }
 

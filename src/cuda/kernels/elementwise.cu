@@ -61,10 +61,14 @@ DYC_INLINE Element element(const Extents& e, int64_t i) {
 template <class F>
 DYC_INLINE F* argument(const Place<F>& p, const Extents& results, uint32_t member) {
   switch (p.kind) {
-    case Place<F>::shared: return p.base;
-    case Place<F>::contiguous: return p.base + (p.stride ? member * p.stride : start_of(results, member));
-    case Place<F>::strided: return p.base + member * p.stride;
-    default: return p.base + p.index[member];
+    case Place<F>::shared:
+      return p.base;
+    case Place<F>::contiguous:
+      return p.base + (p.stride ? member * p.stride : start_of(results, member));
+    case Place<F>::strided:
+      return p.base + member * p.stride;
+    default:
+      return p.base + p.index[member];
   }
 }
 

@@ -1,0 +1,225 @@
+// The trainers' rules and the norm of gradients for one instruction set.
+#include "cpu/simd.h"
+
+#include "cpu/update_kernels.h"
+
+namespace dyc::DYC_ISA {
+
+namespace {
+
+// ------------------------------------------------------------------------- n / a and n / sqrt(a)
+// With AVX-512 an estimate and one Newton step take the place of a division, or of a square root and a
+// division: about an ulp from the exact quotient. 0, infinity and NaN give what the division gives.
+
+#if defined(__AVX512F__)
+DYC_INLINE __m512 raw(V a) { return reinterpret_cast<__m512>(a); }
+
+// r + r * correction. Where a was 0 or infinite the correction is NaN and the estimate r exact.
+DYC_INLINE V refine(V r, V correction) {
+  const __mmask16 usable = _mm512_cmp_ps_mask(raw(correction), raw(correction), _CMP_ORD_Q);
+  return reinterpret_cast<V>(_mm512_mask_fmadd_ps(raw(r), usable, raw(correction), raw(r)));
+}
+DYC_INLINE V divide(V n, V a) {
+  const V r = reinterpret_cast<V>(_mm512_maskz_rcp14_ps(0xffff, raw(a)));
+  return n * refine(r, vfma(-a, r, splat<V>(1.f)));
+}
+DYC_INLINE V divide_by_sqrt(V n, V a) {
+  const V r = reinterpret_cast<V>(_mm512_maskz_rsqrt14_ps(0xffff, raw(a)));
+  return n * refine(r, vfma(a * r, r * -0.5f, splat<V>(0.5f)));
+}
+#else
+DYC_INLINE V divide(V n, V a) { return n / a; }
+DYC_INLINE V divide_by_sqrt(V n, V a) { return n / vsqrt(a); }
+#endif
+
+// ----------------------------------------------------------------------------- one vector of each rule
+// s: the state; g: the gradient after clipping; returns the new value of x.
+
+struct Sgd {
+  static constexpr int kStates = 0;
+  static constexpr bool kIdleMatters = false;
+  DYC_INLINE static V apply(V x, V g, V*, const UpdateFactors& f) { return vfma(g, splat<V>(-f.step), x); }
+};
+
+struct Momentum {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = true;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = vfma(s[0], splat<V>(f.decay1), g * -f.rate);
+    return vfma(s[0], splat<V>(f.step), x);
+  }
+};
+
+struct Adagrad {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = false;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = vfma(g, g, s[0]);
+    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
+  }
+};
+
+// The running mean of a quantity: decay * mean + (1 - decay) * now.
+DYC_INLINE V running_mean(V mean, float decay, V now) {
+  return vfma(mean, splat<V>(decay), now * (1.f - decay));
+}
+
+struct Adadelta {
+  static constexpr int kStates = 2;
+  static constexpr bool kIdleMatters = true;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g * g);
+    const V d = divide_by_sqrt(-g * vsqrt(s[1] + f.epsilon), s[0] + f.epsilon);
+    s[1] = running_mean(s[1], f.decay1, d * d);
+    return vfma(d, splat<V>(f.step), x);
+  }
+};
+
+struct RmsProp {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = true;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g * g);
+    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
+  }
+};
+
+// lr m / (sqrt(v) + eps). A square root and an estimate keep both units of the CPU busy: no estimate of the
+// root here. The inverse of an eps below the normal floats would be infinite.
+DYC_INLINE V adam_step(V m, V v, const UpdateFactors& f) {
+  const V n = m * f.step, root = vsqrt(v);
+  const float eps = f.epsilon;
+  return eps > 0.f && eps < 0x1p-126f ? n / (root + eps) : divide(n, root + eps);
+}
+
+struct Adam {
+  static constexpr int kStates = 2;
+  static constexpr bool kIdleMatters = true;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g);
+    s[1] = running_mean(s[1], f.decay2, g * g);
+    return x - adam_step(s[0], s[1], f);
+  }
+};
+
+struct Amsgrad {
+  static constexpr int kStates = 3;
+  static constexpr bool kIdleMatters = true;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g);
+    s[1] = running_mean(s[1], f.decay2, g * g);
+    s[2] = vmax(s[2], s[1]);  // lets NaN through
+    return x - adam_step(s[0], s[2], f);
+  }
+};
+
+// ------------------------------------------------------------------------------------------ loops
+
+struct Whole {
+  DYC_INLINE V read(const float* p) const { return load<V>(p); }
+  DYC_INLINE void write(float* p, V a) const { store(p, a); }
+};
+struct First {
+  int n;
+  DYC_INLINE V read(const float* p) const { return load_n(p, n); }
+  DYC_INLINE void write(float* p, V a) const { store_n(p, a, n); }
+};
+
+template <class Rule, bool kActive, class Part>
+DYC_INLINE void update_vector(const UpdateSlice& t, const UpdateFactors& f, size_t i, Part part) {
+  V s[3];
+  for (int k = 0; k < Rule::kStates; ++k) s[k] = part.read(t.state[k] + i);
+  const V g = kActive ? part.read(t.grad + i) * f.clip : V{};
+  const V x = Rule::apply(part.read(t.old + i), g, s, f);
+  for (int k = 0; k < Rule::kStates; ++k) part.write(t.state[k] + i, s[k]);
+  part.write(t.out + i, x);
+}
+
+template <class Rule, bool kActive>
+void update(const UpdateSlice& slice, const UpdateFactors& factors) {
+  // Copies, which what the loop writes cannot change; the slice field by field, as it was just written.
+  UpdateSlice t;
+  t.old = slice.old;
+  t.out = slice.out;
+  t.grad = slice.grad;
+  for (int k = 0; k < Rule::kStates; ++k) t.state[k] = slice.state[k];
+  t.n = slice.n;
+  const UpdateFactors f = factors;
+  size_t i = 0;
+  for (; i + kLanes <= t.n; i += kLanes) update_vector<Rule, kActive>(t, f, i, Whole{});
+  if (i < t.n) update_vector<Rule, kActive>(t, f, i, First{static_cast<int>(t.n - i)});
+}
+
+template <class Rule>
+constexpr UpdateKernels make_kernels() {
+  return {Rule::kStates, update<Rule, true>, Rule::kIdleMatters ? update<Rule, false> : nullptr};
+}
+
+// --------------------------------------------------------------------------------- sum of squares
+
+constexpr size_t kBlock = 2048;
+
+DYC_INLINE V add_squares(V sum, const float* x) {
+  const V a = load<V>(x);
+  return vfma(a, a, sum);
+}
+
+DYC_INLINE float squares_in_float(const float* x, size_t n) {
+  size_t i = 0;
+  V a{};
+  if (n >= 4 * kLanes) {
+    V b{}, c{}, d{};  // four sums, because an addition takes four cycles
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+      a = add_squares(a, x + i);
+      b = add_squares(b, x + i + kLanes);
+      c = add_squares(c, x + i + 2 * kLanes);
+      d = add_squares(d, x + i + 3 * kLanes);
+    }
+    a = (a + b) + (c + d);
+  }
+  for (; i + kLanes <= n; i += kLanes) a = add_squares(a, x + i);
+  if (i < n) {
+    const V rest = load_n(x + i, static_cast<int>(n - i));
+    a = vfma(rest, rest, a);
+  }
+  return hsum(a);
+}
+
+// Squares of floats are exact in double and never leave its range.
+double squares_in_double(const float* x, size_t n) {
+  double sum = 0.;
+  for (size_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum;
+}
+
+double sum_of_squares(const float* x, size_t n) {
+  double total = 0.;
+  for (size_t i = 0; i < n; i += kBlock) {
+    const size_t length = n - i < kBlock ? n - i : kBlock;
+    const float sum = squares_in_float(x + i, length);
+    // Outside this range squares may have been lost to overflow or underflow.
+    total += sum > 1e-28f && sum < 1e37f ? static_cast<double>(sum) : squares_in_double(x + i, length);
+  }
+  return total;
+}
+
+}  // namespace
+
+}  // namespace dyc::DYC_ISA
+
+#define DYC_JOIN2(a, b) a##b
+#define DYC_JOIN(a, b) DYC_JOIN2(a, b)
+
+namespace dyc {
+
+const UpdateTable& DYC_JOIN(update_table_, DYC_ISA)() {
+  using namespace DYC_ISA;
+  // In the order of UpdateRule.
+  static constexpr UpdateTable table{
+      {make_kernels<Sgd>(), make_kernels<Momentum>(), make_kernels<Adagrad>(), make_kernels<Adadelta>(),
+       make_kernels<RmsProp>(), make_kernels<Adam>(), make_kernels<Amsgrad>()},
+      DYC_ISA::sum_of_squares};
+  return table;
+}
+
+}  // namespace dyc
