@@ -170,27 +170,8 @@ def cg_version() -> int:
     return _core.cg_version()
 
 
-def renew_cg(
-    immediate_compute: bool = False, check_validity: bool = False, autobatching: Optional[bool] = None
-) -> ComputationGraph:
-    """Start an empty graph; expressions of the one before cannot be used any more.
-
-    Args:
-        immediate_compute: compute each expression when it is made, so that errors show where they arise.
-        check_validity: with immediate_compute, stop at the first expression that contains NaN or infinity.
-        autobatching: whether this graph is batched; by default as configured. Results are the same.
-    Returns:
-        The graph.
-    Source: DyNet 2.1 `renew_cg`.
-    Example:
-        >>> graph = dy.renew_cg()
-        >>> (dy.scalarInput(2) * 3).value()
-        6.0
-    """
-    _core.renew_cg(
-        bool(immediate_compute), bool(check_validity), None if autobatching is None else bool(autobatching)
-    )
-    return _graph
+renew_cg = _core.renew_cg
+_core._set_graph(_graph)
 
 
 def cg_checkpoint() -> None:

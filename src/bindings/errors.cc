@@ -88,6 +88,12 @@ uint32_t as_uint(PyObject* object, const char* op, const char* name) {
 float as_float(PyObject* object, const char* op, const char* name) {
   if (PyFloat_CheckExact(object)) return static_cast<float>(PyFloat_AS_DOUBLE(object));
   if (is_expression(object) || PyUnicode_Check(object)) type_error(op, name, "a number", object);
+  if (pybind11::isinstance<pybind11::array>(object)) {  // one element, whatever its number of axes
+    auto array = pybind11::array_t<float, pybind11::array::forcecast>::ensure(object);
+    if (array && array.size() == 1) return *array.data();
+    PyErr_Clear();
+    type_error(op, name, "a number", object);
+  }
   const double value = PyFloat_AsDouble(object);
   if (value == -1.0 && PyErr_Occurred()) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw PythonError();

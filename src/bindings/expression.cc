@@ -117,8 +117,13 @@ namespace {
 
 // A real number other than an Expression: int, float, NumPy scalar, 1-element array.
 bool as_number(PyObject* o, float* out) {
-  if (PyFloat_Check(o)) {
-    *out = static_cast<float>(PyFloat_AS_DOUBLE(o));
+  if (PyFloat_CheckExact(o) || PyLong_CheckExact(o)) {
+    const double d = PyFloat_CheckExact(o) ? PyFloat_AS_DOUBLE(o) : PyLong_AsDouble(o);
+    if (d == -1.0 && PyErr_Occurred()) {
+      PyErr_Clear();
+      return false;
+    }
+    *out = static_cast<float>(d);
     return true;
   }
   if (is_expression(o) || PyUnicode_Check(o) || PyBytes_Check(o) || !PyNumber_Check(o)) return false;
@@ -520,10 +525,28 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
   return t;
 }
 
+constexpr const char* expression_doc = R"doc(A node of the computation graph: recorded now, computed when its value is asked for.
+
+x + y, x - y broadcast; x * y is the matrix product; x / y divides element by element; x ** y is the
+power; each also takes a number on either side. x[i] picks a row, x[a:b] a range of rows.
+
+Source: DyNet 2.1 `Expression`.
+Example:
+    >>> x, y = dy.inputVector([1.0, 2.0]), dy.inputVector([4.0, 8.0])
+    >>> (x + y).value(), (x - y).value(), (-x).value(), (y / x).value()
+    ([5.0, 10.0], [-3.0, -6.0], [-1.0, -2.0], [4.0, 4.0])
+    >>> (x + 1).value(), (1 - x).value(), (2 * x).value(), (8 / y).value(), (x ** 2).value()
+    ([2.0, 3.0], [0.0, -1.0], [2.0, 4.0], [2.0, 1.0], [1.0, 4.0])
+    >>> (dy.inputTensor([[1.0, 2.0], [3.0, 4.0]]) * x).value()
+    [5.0, 11.0]
+    >>> x[1].value(), y[0:2].value()
+    (2.0, [4.0, 8.0])
+)doc";
+
 }  // namespace
 
 PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods,
-                                        "A node of the computation graph: recorded now, computed when its value is asked for.");
+                                        expression_doc);
 PyTypeObject InputType = make_type("_dynet._inputExpression", &ExpressionType, input_methods, "A scalar input.");
 PyTypeObject VectorInputType = make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods, "A vector input.");
 PyTypeObject TensorInputType = make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods, "A tensor input.");

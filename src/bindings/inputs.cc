@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bindings/compute.h"
+#include "bindings/model.h"
 
 namespace dyc::py {
 
@@ -38,6 +39,8 @@ struct Arguments {
       }
       value[i] = args[n + k];
     }
+    if (std::strcmp(names.begin()[most - 1], "device") == 0 && value[most - 1])
+      check_device(py::cast<std::string>(py::handle(value[most - 1])));
     for (int i = 0; i < required; ++i)
       if (!value[i]) {
         PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", op, names.begin()[i]);

@@ -17,14 +17,63 @@ namespace {
 // What --dynet-autobatch and DYNET_COMPAT_SCHEDULER chose; renew_cg(autobatching=...) overrides.
 Engine::Options default_options;
 
-uint32_t renew(bool immediate_compute, bool check_validity, const pybind11::object& autobatching) {
+// The ComputationGraph that renew_cg() returns; made in Python.
+PyObject* graph_object = nullptr;
+
+// renew_cg(immediate_compute=False, check_validity=False, autobatching=None), without pybind11: one
+// call per example is a cost that small models feel.
+PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  static const char* const known[] = {"immediate_compute", "check_validity", "autobatching"};
+  PyObject* value[3] = {};
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t i = 0; i < n + named; ++i) {
+    Py_ssize_t at = i;
+    if (i >= n) {
+      at = 0;
+      while (at < 3 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i - n), known[at]) != 0) ++at;
+    }
+    if (at >= 3) {
+      PyErr_SetString(PyExc_TypeError, "renew_cg(): expected immediate_compute, check_validity, autobatching and no more");
+      return nullptr;
+    }
+    value[at] = args[i];
+  }
   Engine::Options o = default_options;
-  o.immediate = immediate_compute;
-  o.check_validity = check_validity;
-  if (!autobatching.is_none()) o.batching = pybind11::cast<bool>(autobatching);
-  engine().renew(o);
-  return engine().version();
+  if (value[0]) o.immediate = PyObject_IsTrue(value[0]);
+  if (value[1]) o.check_validity = PyObject_IsTrue(value[1]);
+  if (value[2] && value[2] != Py_None) o.batching = PyObject_IsTrue(value[2]);
+  if (PyErr_Occurred()) return nullptr;
+  return guarded([&] {
+    engine().renew(o);
+    PyObject* graph = graph_object ? graph_object : Py_None;
+    Py_INCREF(graph);
+    return graph;
+  });
 }
+
+constexpr const char* renew_doc = R"doc(renew_cg(immediate_compute=False, check_validity=False, autobatching=None)
+--
+
+Start an empty graph; expressions of the one before cannot be used any more.
+
+Args:
+    immediate_compute: compute each expression when it is made, so that errors show where they arise.
+    check_validity: with immediate_compute, stop at the first expression that contains NaN or infinity.
+    autobatching: whether this graph is batched; by default as configured. Results are the same.
+Returns:
+    The graph.
+Source: DyNet 2.1 `renew_cg`.
+Example:
+    >>> graph = dy.renew_cg()
+    >>> (dy.scalarInput(2) * 3).value()
+    6.0
+)doc";
+
+PyMethodDef graph_methods[] = {
+    {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)), METH_FASTCALL | METH_KEYWORDS,
+     "renew_cg(immediate_compute=False, check_validity=False, autobatching=None)\n--\n\n"
+     renew_doc},
+    {nullptr, nullptr, 0, nullptr}};
 
 NodeId last_of(const pybind11::list& exprs, const char* op) {
   NodeId last = 0;
@@ -89,9 +138,10 @@ void reset_timing() {
 
 void add_graph_functions(pybind11::module_& m) {
   using namespace pybind11::literals;
-  m.def("renew_cg", &renew, "immediate_compute"_a = false, "check_validity"_a = false, "autobatching"_a = pybind11::none());
+  if (PyModule_AddFunctions(m.ptr(), graph_methods) < 0) throw pybind11::error_already_set();
   m.def("cg_version", [] { return engine().version(); });
   m.def("cg_size", [] { return engine().graph.size(); });
+  m.def("_set_graph", [](const pybind11::object& graph) { graph_object = pybind11::object(graph).release().ptr(); });
   m.def("_expression", [](NodeId id) {
     if (id >= engine().graph.size()) throw IndexError(text("expected a node below ", engine().graph.size(), ", got ", id));
     return pybind11::reinterpret_steal<pybind11::object>(make_expression(id));

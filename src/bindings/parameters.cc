@@ -479,6 +479,17 @@ PyMethodDef functions[] = {
      METH_FASTCALL, "const_parameter(*ps): the same values, to which no gradient passes."},
     {nullptr, nullptr, 0, nullptr}};
 
+// "signature\n--\n\n" and the text of ops/docs, attached once.
+void attach_documentation() {
+  static const char* const signatures[] = {"lookup(p, index=0, update=True)", "lookup_batch(p, indices, update=True)",
+                                           "parameter(*ps)", "const_parameter(*ps)"};
+  static std::string texts[std::size(signatures)];
+  for (size_t i = 0; i < std::size(signatures); ++i) {
+    texts[i] = std::string(signatures[i]) + "\n--\n\n" + documentation(functions[i].ml_name);
+    functions[i].ml_doc = texts[i].c_str();
+  }
+}
+
 PyObject* refuse_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyErr_Format(PyExc_TypeError,
                "%s(): expected to be made by a ParameterCollection, such as add_parameters()", type->tp_name);
@@ -530,6 +541,7 @@ void add_parameter_types(PyObject* module) {
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;
   ready(module, LookupParametersType, "_dynet.LookupParameters", "A table of trainable rows.");
+  attach_documentation();
   if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();
 }
 

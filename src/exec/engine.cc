@@ -20,7 +20,7 @@ Engine::Engine() = default;
 
 void Engine::renew(const Options& o) {
   options = o;
-  graph.renew();
+  if (graph.renew()) planner.forget_orders();
   planner.forget();
   valid_ = 0;
   drawn_ = 0;

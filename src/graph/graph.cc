@@ -333,7 +333,7 @@ void Graph::unpin_parameters() {
 
 // ---------------------------------------------------------------- life
 
-void Graph::renew() {
+bool Graph::renew() {
   unpin_parameters();
   parameters_.clear();
   nodes_.clear();
@@ -349,6 +349,18 @@ void Graph::renew() {
   ++epoch_;
   ++version_;
   contradicted_ = false;
+  if (signatures_.size() <= most_signatures_) {
+    graphs_kept_++;
+    return false;
+  }
+  // A program whose own signatures are that many would learn them again and again: let it keep more.
+  if (graphs_kept_ < 64) most_signatures_ *= 2;
+  graphs_kept_ = 0;
+  signatures_ = Signatures();
+  sites_ = Sites();
+  invariants_ = InternTable();
+  invariant_nodes_.clear();
+  return true;
 }
 
 Graph::Mark Graph::mark() const {

@@ -131,7 +131,9 @@ class Graph {
   Signatures& signatures() { return signatures_; }
 
   // ---- life
-  void renew();
+  // Returns true when the tables of signatures and sites were given up because they had grown large,
+  // as happens in a program that keeps making new models; they are learned anew.
+  bool renew();
   // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
   void rebucket();
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
@@ -179,6 +181,7 @@ class Graph {
   std::vector<Invariant> invariant_nodes_;
   std::vector<uint32_t> scratch_;
   uint32_t epoch_ = 1, version_ = 0;
+  uint32_t most_signatures_ = 4096, graphs_kept_ = 0;
   bool contradicted_ = false;
 };
 

@@ -11,11 +11,11 @@ namespace dyc {
 
 namespace {
 
-// Threads share a pass over all parameters together, in pieces large enough to outweigh handing them over.
-// How a pass is cut depends on the sizes alone and sums are added piece by piece in order, so results do not
-// depend on the number of threads.
+// Threads share a pass over all parameters together, in pieces of this many elements, if it takes longer than
+// waking them (some 30 us). How a pass is cut depends on the sizes alone and sums are added piece by piece in
+// order, so results do not depend on the number of threads.
 constexpr size_t kPiece = size_t{1} << 13;
-constexpr size_t kParallel = size_t{1} << 16;
+constexpr size_t kParallel = size_t{1} << 17;
 
 double squares_of_rows(const float* table, size_t width, const uint32_t* rows, size_t n) {
   double sum = 0.0;
@@ -30,11 +30,9 @@ double squared_grad_norm(const Storage& storage) {
   return squares_of_rows(storage.raw_grad(), storage.row_size(), rows.data(), rows.size());
 }
 
-// About what an update passes over.
-size_t busy_elements(const Storage& storage) {
-  if (storage.dense_grad()) return storage.size();
-  if (storage.is_lookup()) return storage.touched_rows().size() * storage.row_size();
-  return storage.size();
+// Of a lookup: those with a gradient.
+size_t busy_elements(const Storage& table) {
+  return table.dense_grad() ? table.size() : table.touched_rows().size() * table.row_size();
 }
 
 // The part of `slice` that starts at `begin` and has n elements.
@@ -64,9 +62,10 @@ void Trainer::update() {
     allocate_states(parameters, parameter_states_);
     allocate_states(lookups, lookup_states_);
   }
+  const bool whole_tables = !sparse_updates_ && kernels_.idle;
   size_t elements = 0;
-  for (const auto* list : {&parameters, &lookups})
-    for (const auto& p : *list) elements += busy_elements(*p);
+  for (const auto& p : parameters) elements += p->size();
+  for (const auto& p : lookups) elements += whole_tables ? p->size() : busy_elements(*p);
   shared_ = elements >= kParallel;
   UpdateFactors factors;
   if (clip_threshold_ > 0.f) {
@@ -78,14 +77,12 @@ void Trainer::update() {
     }
   }
   set_factors(factors, collection_->decay_factor(), static_cast<double>(updates_ + 1));
-  n_jobs_ = 0;
-  const auto state_of = [this](std::vector<State>& states, size_t i) {
-    return kernels_.states > 0 ? &states[i] : nullptr;
-  };
-  for (size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i]->updated) update_dense(*parameters[i], state_of(parameter_states_, i), factors);
-  for (size_t i = 0; i < lookups.size(); ++i)
-    if (lookups[i]->updated) update_lookup(*lookups[i], state_of(lookup_states_, i), factors);
+  try {
+    update_all(factors);
+  } catch (...) {  // out of memory: what was begun is finished, as its new buffers are current already
+    if (shared_) run_updates(factors);
+    throw;
+  }
   if (shared_) run_updates(factors);
   ++updates_;
   ++status_updates_;
@@ -93,10 +90,23 @@ void Trainer::update() {
   after_update();
 }
 
+void Trainer::update_all(const UpdateFactors& factors) {
+  const auto& parameters = collection_->parameters();
+  const auto& lookups = collection_->lookups();
+  const auto state_of = [this](std::vector<State>& states, size_t i) {
+    return kernels_.states > 0 ? &states[i] : nullptr;
+  };
+  n_jobs_ = 0;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i]->updated) update_dense(*parameters[i], state_of(parameter_states_, i), factors);
+  for (size_t i = 0; i < lookups.size(); ++i)
+    if (lookups[i]->updated) update_lookup(*lookups[i], state_of(lookup_states_, i), factors);
+}
+
 void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states) {
   while (states.size() < storages.size()) {
-    // Large buffers all start at the same offset in a page. Passing over six of them in step would use the
-    // same few lines of the cache, so that these get offsets of their own.
+    // Large buffers all start at the same offset in a page, and a pass over six of them in step would crowd
+    // into few sets of the cache: the states get offsets of their own.
     constexpr size_t kShift = 208;
     const size_t stride = (storages[states.size()]->size() + 15) / 16 * 16 + kShift;
     State state;
@@ -177,10 +187,12 @@ void Trainer::update_lookup(Storage& storage, State* state, const UpdateFactors&
 // All elements if rows is nullptr. At once if the pass is not shared among threads.
 void Trainer::update_rows(Storage& storage, State* state, UpdateKernel kernel,
                           const std::vector<uint32_t>* rows, const UpdateFactors& factors) {
+  const float* old = storage.values();
+  float* out = rows ? storage.begin_write_rows(*rows) : storage.begin_write(false);
   Job& job = add_job(storage, rows);
   job.kernel = kernel;
-  job.slice.old = storage.values();
-  job.slice.out = rows ? storage.begin_write_rows(*rows) : storage.begin_write(false);
+  job.slice.old = old;
+  job.slice.out = out;
   if (state) {
     state->touched = true;
     for (int i = 0; i < kernels_.states; ++i) job.slice.state[i] = state->array[i];

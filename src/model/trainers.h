@@ -67,6 +67,7 @@ class Trainer {
   void allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states);
   double gradient_norm();
   [[noreturn]] void refuse_norm(double norm) const;
+  void update_all(const UpdateFactors& factors);
   Job& add_job(Storage& storage, const std::vector<uint32_t>* rows);
   void update_dense(Storage& storage, State* state, const UpdateFactors& factors);
   void update_lookup(Storage& storage, State* state, const UpdateFactors& factors);

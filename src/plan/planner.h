@@ -20,6 +20,11 @@ class Planner {
   void demand(NodeId root, Scheduler scheduler, bool everything);
   // The graph was renewed or cut back.
   void forget();
+  // Class numbers mean something else from now on.
+  void forget_orders() {
+    memory_.clear();
+    class_seen_.clear();
+  }
   void limit(uint32_t nodes) { low_ = low_ < nodes ? low_ : nodes; }
 
   // Launch count per scheduler for what `root` needs, without planning it; and the lower bound.

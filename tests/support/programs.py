@@ -450,12 +450,41 @@ def train(dy: Any, program: Program, model: list[Any]) -> float:
     return value
 
 
-def run(dy: Any, program: Program, autobatching: bool, every_value: bool = True, **renew: Any) -> Outcome:
-    """Build, forward, backward, with parameters of its own."""
+class Models:
+    """Parameter objects that programs of the same sizes share: each program gets its own values."""
+
+    def __init__(self, dy: Any) -> None:
+        self.dy = dy
+        self.known: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
+
+    def leaves(self, program: Program) -> list[Any]:
+        """The program's parameters, with its values and no gradient."""
+        sizes = (program.hidden, program.classes)
+        if sizes not in self.known:
+            self.known[sizes] = model_of(self.dy, program)
+        made = self.known[sizes][1]
+        for p, step in zip(made, program.steps):
+            p.scale_gradient(0)
+            if step.kind == "lookup":
+                p.init_from_array(step.attr[..., 0])
+            else:
+                p.set_value(step.attr[..., 0])
+        return list(made)
+
+
+def run(
+    dy: Any,
+    program: Program,
+    autobatching: bool,
+    every_value: bool = True,
+    models: Models | None = None,
+    **renew: Any,
+) -> Outcome:
+    """Build, forward, backward, with parameters of its own or of `models`."""
     dy.renew_cg(autobatching=autobatching, **renew)
     dy.reset_random_seed(1 + program.seed % 1000)
     pc = dy.ParameterCollection()
-    made: list[Any] = []
+    made = models.leaves(program) if models else []
     build(dy, pc, program, made, len(program.steps))
     loss = dy.esum([made[n] for n in program.losses])
     total = float(loss.value())
