@@ -71,7 +71,6 @@ Example:
 
 PyMethodDef graph_methods[] = {
     {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)), METH_FASTCALL | METH_KEYWORDS,
-     "renew_cg(immediate_compute=False, check_validity=False, autobatching=None)\n--\n\n"
      renew_doc},
     {nullptr, nullptr, 0, nullptr}};
 
