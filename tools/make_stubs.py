@@ -24,6 +24,8 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
+from dynet_compat.graph import ComputationGraph
+
 Dim = Union[int, float, Sequence[int]]
 Number = Union[int, float, np.number[Any]]
 '''
@@ -68,9 +70,10 @@ RESULTS = by_name(
         "Optional[str]": "doc",
         "list[dict[str, Any]]": "op_table",
         "Expression": "_expression batch expr output record",
-        "int": "cg_size cg_version parameter_count renew_cg threads",
+        "int": "cg_size cg_version parameter_count threads",
+        "ComputationGraph": "renew_cg",
         "None": (
-            "Expression.backward Expression.forward _forward cg_checkpoint cg_revert clip_inplace "
+            "Expression.backward Expression.forward _forward _set_graph cg_checkpoint cg_revert clip_inplace "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
             "scale_gradient set set_batching set_clip_threshold set_default_weight_decay set_dropout "
             "set_dropout_masks set_dropouts set_index set_learning_rate set_scheduler "

@@ -4,8 +4,8 @@
 
 namespace dyc::py {
 
-// While one exists, the interpreter lock is released and the engine belongs to this thread; other
-// threads that touch the graph wait in engine().
+// While one exists, the engine belongs to this thread. If there is much to do the interpreter lock is
+// released; other threads that touch the graph then wait in engine().
 class Computing {
  public:
   Computing();
@@ -16,7 +16,7 @@ class Computing {
 
  private:
   Engine& engine_;
-  PyThreadState* state_;
+  PyThreadState* state_ = nullptr;
 };
 
 const float* compute_value(NodeId id, bool recalculate);

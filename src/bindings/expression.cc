@@ -36,11 +36,15 @@ Engine& engine() {
 }
 
 Computing::Computing() : engine_(dyc::py::engine()) {
+  // A few nodes take less time than handing the lock over.
+  constexpr uint32_t kWorthwhile = 256;
+  if (engine_.graph.size() - engine_.planner.first_unplaced() < kWorthwhile && engine_.graph.size() < 4 * kWorthwhile) return;
   busy = true;
   state_ = PyEval_SaveThread();
 }
 
 Computing::~Computing() {
+  if (!state_) return;
   {
     std::lock_guard<std::mutex> lock(busy_mutex);
     PyEval_RestoreThread(state_);

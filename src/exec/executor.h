@@ -22,7 +22,7 @@ class Executor {
  public:
   Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
 
-  // Runs launch i and those fused with it; returns the number of the next one.
+  // Runs launch i and those fused or grouped with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
 
   // ---- backward: begin, then launches in reverse order, then finish
@@ -31,6 +31,8 @@ class Executor {
   void clear_gradient(const Launch& l);
   // `live_members` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  // Launches of a grouped GEMM all of whose members take part.
+  void backward_group(uint32_t first, uint32_t last);
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
   void finish_backward();
@@ -61,6 +63,7 @@ class Executor {
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
   void run_matmul_member(const Launch& l, uint32_t i);
+  void run_matmul_group(uint32_t first, uint32_t last);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
@@ -83,7 +86,7 @@ class Executor {
     int64_t base = 0, stride = 0;
     const int64_t* index = nullptr;
     int64_t count = 0;
-    bool plain() const { return !index; }
+    int64_t at(int64_t j) const { return base + (index ? index[j] : j * stride); }
   };
   Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
   Columns out_columns(const Launch& l, std::vector<int64_t>& room) const;
@@ -98,6 +101,7 @@ class Executor {
     std::vector<int64_t> dy, x;  // column offsets
   };
   Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
+  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
   void run_deferred(Deferred& d);
   void run_deferred_of(const Launch& l);
 

@@ -7,6 +7,10 @@ namespace dyc {
 
 uint32_t Executor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
+  if (l.group) {
+    run_matmul_group(i, i + l.group);
+    return i + 1 + l.group;
+  }
   if (l.chain == 0) {
     run(l);
     return i + 1;

@@ -101,16 +101,16 @@ void Executor::run_matmul_columns(const Launch& l) {
   if (affine && sig.bias_per_column) {
     const Columns b = columns(l, o[0], 0, room_y_);
     for (int64_t j = 0; j < y.count; ++j)
-      std::memcpy(base + l.out + j * m, base + b.base + (b.index ? b.index[j] : j * b.stride), m * 4);
+      std::memcpy(base + l.out + j * m, base + b.at(j), m * 4);
   } else if (affine) {
     const float* b = weight(o[0]);
     for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, b, m * 4);
   }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
+    counters.operand_bytes += 4 * (x.count + m) * sig.x[k]->cols();
     gemm_nn(m, sig.x[k]->cols(), weight(o[k]), x, y, affine || k > 0);
   }
-  counters.operand_bytes += 4 * l.total;
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -145,7 +145,82 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
   }
 }
 
+// Blocks of rows of all products are shared among the threads at once.
+void Executor::run_matmul_group(uint32_t first, uint32_t last) {
+  constexpr int64_t kRows = 64;
+  struct Product {
+    const float *w, *b;
+    float* y;
+    int64_t m, blocks;
+  };
+  Product products[16];
+  ++counters.launches;
+  const Launch& head = plan_.launches[first];
+  const Columns x = columns(head, plan_.operands[head.operands + head.n_operands - 1], head.n_operands - 1, room_x_);
+  const int64_t k = graph_.sig_number(head.sig).x[head.n_operands - 1]->rows();
+  float* base = graph_.values_arena.base();
+  int64_t blocks = 0, rows = 0;
+  for (uint32_t i = first; i <= last; ++i) {
+    const Launch& l = plan_.launches[i];
+    const Operand* o = plan_.operands.data() + l.operands;
+    const bool bias = l.n_operands == 3;
+    const int64_t m = graph_.sig_number(l.sig).y->rows();
+    products[i - first] = {weight(o[bias]), bias ? weight(o[0]) : nullptr, base + l.out, m, (m + kRows - 1) / kRows};
+    blocks += products[i - first].blocks;
+    rows += m;
+    counters.nodes += l.count;
+    counters.operand_bytes += 4 * (x.count * k + m * k);
+  }
+  const ConstCols xc{base + x.base, x.stride, x.index};
+  parallel_for(blocks, grain_of(blocks, rows * k * x.count, 1), [&](size_t begin, size_t end) {
+    const Product* p = products;
+    int64_t before = 0;  // blocks of the products before p
+    for (int64_t at = begin; at < static_cast<int64_t>(end); ++at) {
+      while (at - before >= p->blocks) before += (p++)->blocks;
+      const int64_t r0 = (at - before) * kRows, r1 = std::min(r0 + kRows, p->m);
+      if (p->b)
+        for (int64_t j = 0; j < x.count; ++j) std::memcpy(p->y + j * p->m + r0, p->b + r0, (r1 - r0) * 4);
+      kernels_.gemm->nn({r0, r1}, {0, x.count}, k, p->w, p->m, xc, {p->y, p->m, nullptr}, p->b != nullptr);
+    }
+  });
+}
+
 // ---------------------------------------------------------------- backward
+
+// The gradient of the common input: a thread adds all products to its rows of it.
+void Executor::backward_group(uint32_t first, uint32_t last) {
+  ++counters.launches;
+  const Launch& head = plan_.launches[first];
+  const uint32_t in = head.n_operands - 1;
+  const Columns x = columns(head, plan_.operands[head.operands + in], in, room_x_);
+  const int64_t k = graph_.sig_number(head.sig).x[in]->rows();
+  const float* weights[16] = {};
+  int64_t rows = 0;
+  for (uint32_t i = first; i <= last; ++i) {
+    const Launch& l = plan_.launches[i];
+    const Operand* o = plan_.operands.data() + l.operands;
+    const int64_t m = graph_.sig_number(l.sig).y->rows();
+    const bool bias = l.n_operands == 3;
+    run_deferred_of(l);
+    if (wanted(l, bias + 1u)) {
+      weights[i - first] = weight(o[bias]);
+      rows += m;
+    }
+    const Columns dy{l.out, m, nullptr, l.total / m};
+    if (bias && wanted(l, 0)) defer(o[0], m, 0, dy, dy);
+    if (wanted(l, bias)) defer(o[bias], m, k, dy, x);
+  }
+  if (rows == 0) return;
+  const Cols dx{grads() + x.base, x.stride, x.index};
+  parallel_for(k, grain_of(k, rows * k * x.count, 16), [&](size_t begin, size_t end) {
+    for (uint32_t i = last + 1; i-- > first;) {
+      if (!weights[i - first]) continue;
+      const Launch& l = plan_.launches[i];
+      const int64_t m = graph_.sig_number(l.sig).y->rows();
+      kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, x.count}, m, weights[i - first], m, {grads() + l.out, m, nullptr}, dx);
+    }
+  });
+}
 
 void Executor::back_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
@@ -166,14 +241,12 @@ void Executor::back_matmul_columns(const Launch& l) {
     }
     dy = {0, 0, room_y_.data(), static_cast<int64_t>(room_y_.size())};
   }
-  auto at = [](const Columns& c, int64_t j) { return c.base + (c.index ? c.index[j] : j * c.stride); };
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
       const Columns db = columns(l, o[0], 0, room_x_);
-      for (int64_t j = 0; j < dy.count; ++j) add(grads() + at(db, j), grads() + at(dy, j), m);
+      for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
     } else {
-      Deferred& d = deferred_for(o[0], m, 0);
-      for (int64_t j = 0; j < dy.count; ++j) d.dy.push_back(at(dy, j));
+      defer(o[0], m, 0, dy, dy);
     }
   }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
@@ -181,11 +254,7 @@ void Executor::back_matmul_columns(const Launch& l) {
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
     if (wanted(l, k + 1)) gemm_tn(m, kk, weight(o[k]), dy, x);
     if (!wanted(l, k)) continue;
-    Deferred& d = deferred_for(o[k], m, kk);
-    for (int64_t j = 0; j < dy.count; ++j) {
-      d.dy.push_back(at(dy, j));
-      d.x.push_back(at(x, j));
-    }
+    defer(o[k], m, kk, dy, x);
   }
 }
 
@@ -245,6 +314,14 @@ Executor::Deferred& Executor::deferred_for(const Operand& o, int64_t m, int64_t 
   d.dy.clear();
   d.x.clear();
   return d;
+}
+
+// Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
+void Executor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
+  Deferred& d = deferred_for(o, m, k);
+  for (int64_t j = 0; j < dy.count; ++j) d.dy.push_back(dy.at(j));
+  if (k > 0)
+    for (int64_t j = 0; j < dy.count; ++j) d.x.push_back(x.at(j));
 }
 
 void Executor::run_deferred(Deferred& d) {

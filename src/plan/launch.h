@@ -43,6 +43,7 @@ struct Launch {
   uint32_t arg_begin = 0; // ragged arity: into Plan::starts, count + 1 entries
   uint32_t out_index = 0; // not uniform: into Plan::index, offset of every member
   uint32_t chain = 0;     // this many launches after it are fused with it: element-wise, equal membership
+  uint32_t group = 0;     // this many launches after it multiply the same input: one grouped GEMM
   int64_t out = 0;        // output block
   int64_t total = 0;      // floats in it
 };

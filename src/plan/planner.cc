@@ -18,7 +18,9 @@ void Planner::demand(NodeId root, Scheduler scheduler, bool everything) {
   const uint32_t n = groups_.size(), first = static_cast<uint32_t>(plan.launches.size());
   for (uint32_t g = 0; g < n; ++g)
     emit(groups_.nodes.data() + groups_.begin[g], groups_.begin[g + 1] - groups_.begin[g]);
-  if (scheduler == Scheduler::bucket) fuse_chains(first);
+  if (scheduler != Scheduler::bucket) return;
+  fuse_chains(first);
+  group_products(first);
 }
 
 // Unplaced ancestors of root, ascending.
@@ -397,6 +399,42 @@ bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) con
     }
   }
   return true;
+}
+
+// Neighbouring products of one input with several weights (the gates of a cell) are one grouped GEMM.
+void Planner::group_products(uint32_t first) {
+  const uint32_t n = static_cast<uint32_t>(plan.launches.size());
+  for (uint32_t head = first; head < n;) {
+    uint32_t end = head + 1;
+    while (end < n && end - head < 16 && same_input(plan.launches[head], plan.launches[end]) && !reads_results(end, head))
+      ++end;
+    plan.launches[head].group = end - head - 1;
+    head = end;
+  }
+}
+
+// Does the launch have an operand (a computed weight, say) that launches from `first` on produce?
+bool Planner::reads_results(uint32_t launch, uint32_t first) const {
+  const Launch& l = plan.launches[launch];
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    const int64_t base = plan.operands[l.operands + k].base;
+    for (uint32_t i = first; i < launch; ++i)
+      if (base >= plan.launches[i].out && base < plan.launches[i].out + plan.launches[i].total) return true;
+  }
+  return false;
+}
+
+// One weight and one input each, the input of both the same columns.
+bool Planner::same_input(const Launch& a, const Launch& b) const {
+  if (a.form != Form::matmul || b.form != Form::matmul || a.count != b.count || !a.uniform || !b.uniform) return false;
+  const Sig &sa = graph_.sig_number(a.sig), &sb = graph_.sig_number(b.sig);
+  if (!sa.columns || !sb.columns || sa.bias_per_column || sb.bias_per_column) return false;
+  const uint32_t ka = a.n_operands - 1, kb = b.n_operands - 1;  // b W x, or W x: the input is last
+  if (ka > 2 || kb > 2 || !(*sa.x[ka] == *sb.x[kb])) return false;
+  const Operand &x = plan.operands[a.operands + ka], &y = plan.operands[b.operands + kb];
+  if (x.kind != y.kind || x.base != y.base || x.stride != y.stride) return false;
+  return x.kind != Operand::indexed ||
+         std::equal(plan.index.begin() + x.index, plan.index.begin() + x.index + a.count, plan.index.begin() + y.index);
 }
 
 Planner::Counts Planner::count(NodeId root) {

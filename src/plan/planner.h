@@ -25,6 +25,7 @@ class Planner {
     memory_.clear();
     class_seen_.clear();
   }
+  NodeId first_unplaced() const { return low_; }
   void limit(uint32_t nodes) { low_ = low_ < nodes ? low_ : nodes; }
 
   // Launch count per scheduler for what `root` needs, without planning it; and the lower bound.
@@ -54,6 +55,9 @@ class Planner {
   void describe_lists(Launch& l, const NodeId* members);
   int64_t located(NodeId id);
   void fuse_chains(uint32_t first);
+  void group_products(uint32_t first);
+  bool reads_results(uint32_t launch, uint32_t first) const;
+  bool same_input(const Launch& a, const Launch& b) const;
   bool joins_chain(const Launch& head, uint32_t first, uint32_t last) const;
   int64_t materialise(NodeId id);
 
