@@ -91,7 +91,9 @@ PyObject* make_expression(NodeId id, PyTypeObject* type) {
 bool to_node(PyObject* object, const char* op, NodeId* id) {
   Engine& e = engine();
   if (is_expression(object)) [[likely]] {
-    if (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType)) {
+    const PyTypeObject* type = Py_TYPE(object);
+    const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
+    if (!plain && (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
       *id = e.graph.parameter(*reinterpret_cast<PyParameters*>(object)->storage, true);
       return true;
     }

@@ -45,7 +45,12 @@ PyObject* make_expression(NodeId id, PyTypeObject* type = &ExpressionType);
 // Node of an operand. Sets TypeError (not an Expression), ValueError (of an earlier graph) naming
 // `op`, and returns false.
 bool to_node(PyObject* object, const char* op, NodeId* id);
-inline bool is_expression(PyObject* object) { return PyObject_TypeCheck(object, &ExpressionType); }
+inline bool is_expression(PyObject* object) {
+  const PyTypeObject* type = Py_TYPE(object);
+  if (type == &ExpressionType || type->tp_base == &ExpressionType) [[likely]] return true;
+  if (type == &PyFloat_Type || type == &PyLong_Type) return false;
+  return PyType_IsSubtype(Py_TYPE(object), &ExpressionType);
+}
 
 // Runs f, turning C++ exceptions into Python ones; f returns PyObject* or anything convertible to it.
 void set_error();  // call inside catch (...)

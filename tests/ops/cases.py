@@ -211,7 +211,8 @@ HUBER = ("np.where(np.abs(x[0] - x[1]) < %g, (x[0] - x[1]) ** 2 / 2, "
 for left, right in ((t(3, b=3, lo=1, hi=3), t(3, b=3, hi=0.8)), (t(3, b=2, lo=1, hi=3), t(3, hi=0.8))):
     add("l1_distance", "dy.l1_distance(x[0], x[1])", left, right, why=WIDER,
         ref="np.abs(x[0] - x[1]).sum(0, keepdims=True)")
-    add("huber_distance", "dy.huber_distance(x[0], x[1], 0.05)", left, right, why=WIDER, ref=HUBER % ((0.05,) * 3))
+    add("huber_distance", "dy.huber_distance(x[0], x[1], 0.05)", left, right, why=WIDER,
+        ref=HUBER % ((0.05,) * 3))
     add("trace_of_product", "dy.trace_of_product(x[0], x[1])", left, right, why=WIDER,
         ref="(x[0] * x[1]).sum(0, keepdims=True)")
 add("pow", "dy.pow(x[0], x[1])", t(3, b=2, lo=0.3), t(1, b=2), ref="x[0] ** x[1]", grad_tol=3, why=WIDER)

@@ -167,7 +167,8 @@ class Fuzzer:
             return self.value()
         values = spec.values(rng.randrange(10**6))
         if spec.kind in ("param", "lookup"):
-            made = self.pc.lookup_parameters_from_numpy if spec.kind == "lookup" else self.pc.parameters_from_numpy
+            lookup = spec.kind == "lookup"
+            made = self.pc.lookup_parameters_from_numpy if lookup else self.pc.parameters_from_numpy
             return made(values[..., 0])
         return self.dy.inputTensor(values, batched=True)
 
@@ -178,7 +179,8 @@ class Fuzzer:
         tree = Change(rng, 0.25).visit(ast.parse(case.expr, mode="eval"))
         x = [self.operand(spec) for spec in case.inputs]
         k = rng.choice([0, 1, 2, 5, -1])
-        text = "%s with k=%d, x=[%s]\n" % (ast.unparse(tree), k, ", ".join(self.show(e) for e in x))
+        shown = ", ".join(self.show(e) for e in x)
+        text = f"{ast.unparse(tree)} with k={k}, x=[{shown}]\n"
         os.write(2, text.encode("utf-8", "replace"))
         code = compile(ast.fix_missing_locations(tree), "<call>", "eval")
         self.use(eval(code, {"dy": self.dy, "np": np, "x": x, "k": k}))  # noqa: S307 - our own text

@@ -412,7 +412,13 @@ def leaf_of(dy: Any, pc: Any, step: Step, reusable: bool = False) -> Any:
 
 
 def build(
-    dy: Any, pc: Any, program: Program, made: list[Any], until: int, reusable: bool = False, reads: bool = False
+    dy: Any,
+    pc: Any,
+    program: Program,
+    made: list[Any],
+    until: int,
+    reusable: bool = False,
+    reads: bool = False,
 ) -> None:
     """Append the expressions of steps len(made) .. until-1 to `made`; `reads` reads every fifth value."""
     for step in program.steps[len(made) : until]:
