@@ -68,7 +68,7 @@ PARAMETERS = by_name(
 RESULTS = by_name(
     {
         "Optional[str]": "doc",
-        "list[dict[str, Any]]": "op_table",
+        "list[dict[str, Any]]": "op_table plan_table",
         "Expression": "_expression batch expr output record",
         "int": "cg_size cg_version parameter_count threads",
         "ComputationGraph": "renew_cg",
@@ -113,8 +113,8 @@ OPERATORS = {
     "__iter__": "(self) -> Iterator[Expression]", "__len__": "(self) -> int",
 }  # fmt: skip
 INTERNAL = set(
-    "record doc op_table cg_size launch_counts timing reset_timing set_scheduler set_batching set_threads "
-    "threads isa set_default_weight_decay".split()
+    "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
+    "set_threads threads isa set_default_weight_decay".split()
 )
 # Names of the API whose functions are written in Python, in front of these.
 WRAPPED = set(

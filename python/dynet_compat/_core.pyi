@@ -5,6 +5,8 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
+from dynet_compat.graph import ComputationGraph
+
 Dim = Union[int, float, Sequence[int]]
 Number = Union[int, float, np.number[Any]]
 
@@ -787,6 +789,7 @@ class VanillaLSTMBuilder(_RNNBuilder):
 
 LSTMBuilder = VanillaLSTMBuilder
 
+def _expression(arg0: Any) -> Expression: ...
 def _forward(arg0: Any, arg1: Any) -> None: ...
 def _input_array(
     array: np.ndarray,
@@ -795,6 +798,7 @@ def _input_array(
     settable: bool,
     kind: str,
 ) -> Expression: ...
+def _set_graph(arg0: Any) -> None: ...
 def abs(x: Expression) -> Expression:
     """Absolute value, element by element. The gradient is sign(x), 0 at x = 0."""
     ...
@@ -862,7 +866,7 @@ def concatenate_to_batch(xs: Sequence[Expression]) -> Expression:
     """Makes one batch of the items of all expressions."""
     ...
 def const_parameter(*ps: Any) -> Any:
-    """the same values, to which no gradient passes."""
+    """Parameters as expressions that receive no gradient."""
     ...
 def constant(dim: Dim, val: Number, batch_size: int = ..., device: str = ...) -> Expression:
     """One number at every position."""
@@ -969,10 +973,10 @@ def logsumexp_dim(x: Expression, d: int = ...) -> Expression:
     """log(sum(exp(x))) along a dimension, without overflow."""
     ...
 def lookup(p: LookupParameters, index: int = ..., update: bool = ...) -> Expression:
-    """one row of a table."""
+    """One row of a lookup table, an embedding; p[index] for short."""
     ...
 def lookup_batch(p: LookupParameters, indices: Iterable[int], update: bool = ...) -> Expression:
-    """rows of a table as a batch."""
+    """Rows of a lookup table as one batch; p.batch(indices) for short. A row may occur several times."""
     ...
 def max_dim(x: Expression, d: int = ...) -> Expression:
     """Maximum along a dimension. The first of equal elements gets the gradient."""
@@ -997,7 +1001,8 @@ def pairwise_rank_loss(x: Expression, y: Expression, m: Number = ...) -> Express
     loss is 0."""
     ...
 def parameter(*ps: Any) -> Expression:
-    """its argument; parameters enter the graph by themselves."""
+    """Returns its argument, or the tuple of its arguments: parameters are expressions by themselves.
+    Older versions of DyNet needed this call; the first one prints a notice."""
     ...
 def pick(e: Expression, index: int = ..., dim: int = ...) -> Expression:
     """One slice of x: drops dimension dim, keeping position index of it. x[i] is pick(x, i)."""
@@ -1016,6 +1021,9 @@ def pickneglogsoftmax(x: Expression, v: int) -> Expression:
     ...
 def pickneglogsoftmax_batch(x: Expression, vs: Iterable[int]) -> Expression:
     """Negative log likelihood of one row per batch item: log(sum(exp(x))) - x[v]."""
+    ...
+def plan_table() -> list[dict[str, Any]]:
+    """The launches planned so far in this graph, in running order."""
     ...
 def poisson_loss(log_lambda: Expression, x: int) -> Expression:
     """Negative log likelihood of a count under a Poisson distribution: exp(l) + log(x!) - x * l."""
@@ -1078,7 +1086,9 @@ def renew_cg(
     immediate_compute: bool = ...,
     check_validity: bool = ...,
     autobatching: Optional[bool] = ...,
-) -> int: ...
+) -> ComputationGraph:
+    """Start an empty graph; expressions of the one before cannot be used any more."""
+    ...
 def reset_random_seed(seed: int) -> None: ...
 def reset_timing() -> None: ...
 def reshape(x: Expression, d: Sequence[int], batch_size: int = ...) -> Expression:
@@ -1106,6 +1116,7 @@ def selu(x: Expression) -> Expression:
     s = 1.0507009873554805 and a = 1.6732632423543772."""
     ...
 def set_batching(arg0: Any) -> None: ...
+def set_default_weight_decay(arg0: Any) -> None: ...
 def set_scheduler(arg0: Any) -> None: ...
 def set_threads(arg0: Any) -> None: ...
 def silu(x: Expression, beta: Number = ...) -> Expression:

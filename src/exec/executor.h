@@ -54,6 +54,7 @@ class Executor {
   float* weight_gradient(const Operand& o);
 
   void check(const Launch& l);
+  void count_operands(const Launch& l);
   void run(const Launch& l);
   void run_tile(const Launch& l, size_t begin, size_t end);
   void back_tile(const Launch& l, size_t begin, size_t end);

@@ -131,7 +131,13 @@ void Executor::run_binary(const Launch& l) {
   }
 }
 
+void Executor::count_operands(const Launch& l) {
+  for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i)
+    for (const Dim* d : item(l, i).sig->x) counters.operand_bytes += 4 * d->size() * (l.uniform ? l.count : 1);
+}
+
 void Executor::run_members(const Launch& l) {
+  count_operands(l);
   const OpKernels& k = kernels_.ops[l.op];
   float* base = graph_.values_arena.base();
   for_members(l, true, [&](size_t begin, size_t end) {
@@ -166,6 +172,7 @@ void Executor::run_lookup(const Launch& l) {
   const float* table = storage.values();
   const float factor = storage.decay ? storage.decay->factor : 1.f;
   float* base = graph_.values_arena.base();
+  counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
@@ -184,6 +191,7 @@ void Executor::run_parameter(const Launch& l) {
   ParameterUse& use = graph_.parameter_use(plan_.members[l.members]);
   const float* source = graph_.parameter_values(use);
   std::memcpy(graph_.values_arena.base() + l.out, source, static_cast<size_t>(l.total) * 4);
+  counters.gathered_bytes += static_cast<size_t>(l.total) * 4;
 }
 
 }  // namespace dyc
