@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -51,9 +52,9 @@ Arena::~Arena() {
 }
 
 void Arena::fail(size_t n) const {
-  throw MemoryError(text("out of memory: ", name_, " arena, requested ", (n * 4) >> 20, " MB, in use ",
-                         (static_cast<size_t>(top_) * 4) >> 20, " of ",
-                         (static_cast<size_t>(capacity_) * 4) >> 20, " MB"));
+  auto megabytes = [](double floats) { return std::round(floats * 4 / 104857.6) / 10; };  // one decimal
+  throw MemoryError(text("out of memory: ", name_, " arena, requested ", megabytes(static_cast<double>(n)), " MB, in use ",
+                         megabytes(static_cast<double>(top_)), " of ", megabytes(static_cast<double>(capacity_)), " MB"));
 }
 
 }  // namespace dyc

@@ -36,9 +36,9 @@ Engine& engine() {
 }
 
 Computing::Computing() : engine_(dyc::py::engine()) {
-  // A few nodes take less time than handing the lock over.
-  constexpr uint32_t kWorthwhile = 256;
-  if (engine_.graph.size() - engine_.planner.first_unplaced() < kWorthwhile && engine_.graph.size() < 4 * kWorthwhile) return;
+  // A few small nodes take less time than handing the lock over.
+  constexpr uint64_t kWorthwhile = 65536;
+  if (engine_.graph.recorded_floats() < kWorthwhile) return;
   busy = true;
   state_ = PyEval_SaveThread();
 }
@@ -412,23 +412,26 @@ PyObject* str(PyObject* self) {
 // ---------------------------------------------------------------- inputs that can be set
 
 void set_floats(PyObject* self, PyObject* values, const char* op) {
+  const std::vector<float> v = as_floats(values, op, "values");
   NodeId id;
   if (!to_node(self, op, &id)) throw PythonError();
   Engine& e = the_engine();
   if (e.graph.node(id).flags & Node::fixed)
     throw ValueError(text(op, "(): expected an input made with reusable_expr=True"));
-  const std::vector<float> v = as_floats(values, op, "values");
   const size_t size = e.graph.sig(id).size;
   if (v.size() != size) throw ValueError(text(op, "(): expected ", size, " values for ", e.graph.dim(id), ", got ", v.size()));
   std::memcpy(e.graph.values(id), v.data(), size * 4);
   e.invalidate();
 }
 
+// Values are converted before the node is looked up: conversion may run Python code, which may start
+// another graph.
 PyObject* input_set(PyObject* self, PyObject* value) {
-  NodeId id;
-  if (!to_node(self, "set", &id)) return nullptr;
   return guarded([&]() -> PyObject* {
-    the_engine().graph.values(id)[0] = as_float(value, "set", "value");
+    const float v = as_float(value, "set", "value");
+    NodeId id;
+    if (!to_node(self, "set", &id)) return nullptr;
+    the_engine().graph.values(id)[0] = v;
     the_engine().invalidate();
     Py_RETURN_NONE;
   });
@@ -442,20 +445,21 @@ PyObject* vector_set(PyObject* self, PyObject* values) {
 }
 
 PyObject* index_set(PyObject* self, PyObject* value) {
-  NodeId id;
-  if (!to_node(self, "set", &id)) return nullptr;
   return guarded([&]() -> PyObject* {
-    *the_engine().graph.mutable_ids(id) = as_uint(value, "set", "index");
+    const uint32_t index = as_uint(value, "set", "index");
+    NodeId id;
+    if (!to_node(self, "set", &id)) return nullptr;
+    *the_engine().graph.mutable_ids(id) = index;
     the_engine().invalidate();
     Py_RETURN_NONE;
   });
 }
 
 PyObject* indices_set(PyObject* self, PyObject* values) {
-  NodeId id;
-  if (!to_node(self, "set", &id)) return nullptr;
   return guarded([&]() -> PyObject* {
     const std::vector<uint32_t> v = as_uints(values, "set", "indices");
+    NodeId id;
+    if (!to_node(self, "set", &id)) return nullptr;
     const uint32_t n = the_engine().graph.ids(id).n;
     if (v.size() != n) throw ValueError(text("set(): expected ", n, " indices, got ", v.size()));
     std::memcpy(the_engine().graph.mutable_ids(id), v.data(), n * 4);

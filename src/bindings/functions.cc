@@ -76,17 +76,21 @@ Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
     }
     values[i] = args[n + k];
   }
+  // Expressions last: converting a number may run Python code, which may start another graph.
   Call c;
-  for (uint32_t i = 0; i < most; ++i) {
-    if (values[i]) {
-      take(c, row, row.params[i], values[i]);
-    } else if (row.params[i].required()) {
-      PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", row.meta->name, row.params[i].name);
-      throw PythonError();
-    } else {
-      take_default(c, row.params[i]);
+  for (const bool nodes : {false, true})
+    for (uint32_t i = 0; i < most; ++i) {
+      const Param& p = row.params[i];
+      if ((p.kind == Param::expr || p.kind == Param::exprs) != nodes) continue;
+      if (values[i]) {
+        take(c, row, p, values[i]);
+      } else if (p.required()) {
+        PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", row.meta->name, p.name);
+        throw PythonError();
+      } else {
+        take_default(c, p);
+      }
     }
-  }
   return c;
 }
 
@@ -101,6 +105,11 @@ PyTypeObject* result_type() {
   return std::is_same_v<Op, Pick> ? &PickerType : &ExpressionType;
 }
 
+template <class Op>
+PyObject* general(PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  return guarded([&] { return recorded(record(op_id<Op>, parse(op_id<Op>, args, n, names)), result_type<Op>()); });
+}
+
 // Calls of one or two Expressions and nothing else skip the general parser.
 template <class Op>
 PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) {
@@ -111,6 +120,8 @@ PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) 
   if constexpr (one || two || with_index) {
     if (n == params && !names) {
       NodeId ids[2];
+      if constexpr (with_index)
+        if (!PyLong_CheckExact(args[1])) return general<Op>(args, n, names);  // conversion may run Python code
       if (!to_node(args[0], Op::meta.name, &ids[0])) return nullptr;
       if constexpr (two)
         if (!to_node(args[1], Op::meta.name, &ids[1])) return nullptr;
@@ -124,7 +135,7 @@ PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) 
       });
     }
   }
-  return guarded([&] { return recorded(record(op_id<Op>, parse(op_id<Op>, args, n, names)), result_type<Op>()); });
+  return general<Op>(args, n, names);
 }
 
 using Entry = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);

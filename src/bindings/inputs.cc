@@ -272,7 +272,7 @@ FUNCTION(reshape) {
     attrs[1 + d.nd] = a.uint(2, "batch_size", 1);
     const Dim* xd = &g.dim(x);
     const Dim y = Reshape::shape({a.op, &xd, 1, attrs, d.nd + 2});
-    return recorded(g.view(op_id<Reshape>, x, y, 0, true));
+    return recorded(g.view(op_id<Reshape>, x, y, 0));
   });
 }
 
@@ -284,7 +284,7 @@ FUNCTION(to_device) {
     if (*device && std::strcmp(device, "CPU") != 0)
       throw RuntimeError(text("to_device(): expected one of the available devices (CPU), got ", device));
     Graph& g = engine().graph;
-    return recorded(g.view(op_id<ToDevice>, x, g.dim(x), 0, true));
+    return recorded(g.view(op_id<ToDevice>, x, g.dim(x), 0));
   });
 }
 

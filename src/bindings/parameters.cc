@@ -404,9 +404,7 @@ PyObject* constant_of(PyObject* object) {
     return node_expression(object, false);
   NodeId id;
   if (!to_node(object, "const_parameter", &id)) throw PythonError();
-  Graph& graph = engine().graph;
-  const Dim dim = graph.dim(id);
-  id = graph.view(op_id<NoBackprop>, id, dim, 0, false);
+  id = engine().graph.unary(op_id<NoBackprop>, id);
   engine().recorded(id);
   return make_expression(id);
 }

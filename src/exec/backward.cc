@@ -12,12 +12,18 @@ void Executor::begin_backward(bool full) {
   // A parameter that already holds a gradient, or is also read like any value, collects this
   // backward's gradient apart, so that its node gradient is of this backward alone.
   for (ParameterUse& use : graph_.parameters()) {
-    if (!(graph_.node(use.node).flags & Node::needs) && !full) continue;
-    const int64_t at = graph_.place(use.node);
-    if (at >= 0) slots_.push_back({use.node, at});
-    else if (use.storage->has_grad() || !(graph_.node(use.node).flags & Node::needs)) slots_.push_back({use.node, graph_.values_arena.allocate(use.storage->size(), 16)});
-    else continue;
-    std::memset(grads() + slots_.back().place, 0, use.storage->size() * 4);
+    use.direct = false;
+    const bool needs = graph_.node(use.node).flags & Node::needs;
+    if (!needs && !full) continue;
+    int64_t at = graph_.place(use.node);
+    // Rows of a table add to its storage too, so the whole table's gradient is kept apart.
+    if (at < 0 && (use.storage->has_grad() || !needs || use.storage->is_lookup())) {
+      if (use.slot < 0) use.slot = graph_.values_arena.allocate(use.storage->size(), 16);
+      at = use.slot;
+    }
+    if (at < 0) continue;
+    slots_.push_back({use.node, at});
+    std::memset(grads() + at, 0, use.storage->size() * 4);
   }
 }
 
@@ -31,8 +37,15 @@ int64_t Executor::slot_of(NodeId node) const {
 
 float* Executor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;
-  const int64_t slot = slot_of(o.node);
-  return slot >= 0 ? grads() + slot : graph_.parameter_use(o.node).storage->grad();
+  return parameter_target(o.node);
+}
+
+float* Executor::parameter_target(NodeId node) {
+  const int64_t slot = slot_of(node);
+  if (slot >= 0) return grads() + slot;
+  ParameterUse& use = graph_.parameter_use(node);
+  use.direct = true;
+  return use.storage->grad();
 }
 
 void Executor::finish_backward() {
@@ -48,7 +61,9 @@ void Executor::finish_backward() {
 
 const float* Executor::parameter_gradient(NodeId id) const {
   const int64_t slot = slot_of(id);
-  return slot >= 0 ? grads() + slot : graph_.parameter_use(id).storage->raw_grad();
+  if (slot >= 0) return grads() + slot;
+  const ParameterUse& use = graph_.parameter_use(id);
+  return use.direct ? use.storage->raw_grad() : nullptr;
 }
 
 void Executor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
@@ -204,6 +219,23 @@ void Executor::back_binary(const Launch& l) {
   }
 }
 
+namespace {
+
+// Do members that each add to `a` and `b` keep apart, whatever thread runs them?
+bool keep_apart(const Operand& a, int64_t size_a, const Operand& b, int64_t size_b, int64_t count) {
+  if (a.base == b.base && a.stride == b.stride) return true;  // the same memory in the same member
+  const Operand &low = a.base < b.base ? a : b, &high = a.base < b.base ? b : a;
+  const int64_t size_low = a.base < b.base ? size_a : size_b, size_high = a.base < b.base ? size_b : size_a;
+  if (low.stride == high.stride && low.stride > 0) {  // interleaved, as parts of one block
+    const int64_t gap = high.base - low.base;
+    if (gap >= size_low && gap + size_high <= low.stride) return true;
+  }
+  if (low.stride < 0 || high.stride < 0) return false;
+  return low.base + (count - 1) * low.stride + size_low <= high.base;
+}
+
+}  // namespace
+
 // No two members add to the same gradient.
 bool Executor::distinct(const Launch& l) const {
   if (!l.fixed_arity || !l.uniform) return false;
@@ -214,6 +246,8 @@ bool Executor::distinct(const Launch& l) const {
     const int64_t size = static_cast<int64_t>(sig.x[k]->size());
     if (o.kind != Operand::contiguous && !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
       return false;
+    for (uint32_t j = 0; j < k; ++j)
+      if (wanted(l, j) && !keep_apart(plan_.operands[l.operands + j], sig.x[j]->size(), o, size, l.count)) return false;
   }
   return true;
 }

@@ -26,6 +26,7 @@ void Engine::renew(const Options& o) {
   drawn_ = 0;
   stale_ = false;
   backward_root_ = kNone;
+  apart_.reset();
   checkpoints_.clear();
 }
 
@@ -33,7 +34,7 @@ void Engine::renew(const Options& o) {
 
 const float* Engine::value(NodeId id) {
   const NodeId owner = graph.owner(id);
-  if (stale_ && valid_ == 0) draw_until(id, true);
+  if (stale_) draw_until(id);
   if (graph.is_parameter(owner)) {
     const float* v = graph.parameter_values(graph.parameter_use(owner));
     return v + (owner == id ? 0 : graph.node(id).aux);
@@ -64,8 +65,8 @@ void Engine::redo(uint32_t launches) {
 }
 
 void Engine::demand(NodeId id, bool everything) {
-  draw_until(id, false);
-  if (stale_) redo(static_cast<uint32_t>(planner.plan.launches.size()));
+  draw_until(id);
+  if (valid_ < planner.plan.launches.size()) redo(static_cast<uint32_t>(planner.plan.launches.size()));
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   const double start = now();
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
@@ -83,28 +84,26 @@ void Engine::demand(NodeId id, bool everything) {
 
 // Takes back launches that could not run, so that the graph is as before.
 void Engine::undo(const Plan::Mark& mark) {
-  NodeId lowest = graph.size();
   for (size_t i = mark.members; i < planner.plan.members.size(); ++i) {
     const NodeId id = planner.plan.members[i];
     graph.set_place(id, graph.is_parameter(id) ? kParameter : kPending);
     planner.plan.launch_of[id] = kNone;
-    if (id < lowest) lowest = id;
   }
   planner.plan.revert(mark);
   for (NodeId id = 0; id < graph.size(); ++id)
     if (graph.node(id).flags & Node::alias && graph.place(graph.owner(id)) < 0) graph.set_place(id, kPending);
-  planner.limit(lowest);
+  planner.take_back();
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(mark.launches));
 }
 
 // Random values are drawn in record order, whatever is computed when (batching.md 7.4).
-void Engine::draw_until(NodeId id, bool again) {
+void Engine::draw_until(NodeId id) {
   auto& draws = graph.draws();
-  if (again) stale_ = stale_ && !draws.empty();
   for (; drawn_ < draws.size() && draws[drawn_] <= id; ++drawn_) {
     const NodeId node = draws[drawn_];
     const Sig& s = graph.sig(node);
     if (graph.place(node) < 0) graph.set_place(node, graph.values_arena.allocate(s.size));
+    else valid_ = 0;  // drawn again: whatever read it is old
     float* out = graph.values(node);
     float a, b;
     std::memcpy(&a, &s.attrs[1], 4);
@@ -117,6 +116,7 @@ void Engine::draw_until(NodeId id, bool again) {
       case DrawKind::gumbel: r.gumbel(out, s.size); break;
     }
   }
+  if (drawn_ == draws.size()) stale_ = false;
 }
 
 void Engine::compute_now(NodeId id) {
@@ -161,6 +161,7 @@ void Engine::backward(NodeId root, bool full) {
   mark_live(root, full);
   Plan& plan = planner.plan;
   backward_root_ = root;
+  apart_.reset();
   const NodeId owner = graph.owner(root);
   executor.begin_backward(full);
   float* grads = graph.grads_arena.base();
@@ -169,7 +170,7 @@ void Engine::backward(NodeId root, bool full) {
     for (size_t i = 0; i < plan.launches.size(); ++i)
       if (live_members_[i]) executor.clear_gradient(plan.launches[i]);
   if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
-  else if (graph.node(owner).flags & Node::needs) graph.parameter_use(owner).storage->grad()[0] += 1.f;
+  else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
   run_backward();
   executor.finish_backward();
   timing.backward += now() - start;
@@ -204,7 +205,10 @@ const float* Engine::gradient(NodeId id) {
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
   if (!live_[id]) return nullptr;
   const NodeId owner = graph.owner(id);
-  if (graph.is_parameter(owner)) return executor.parameter_gradient(owner) + (owner == id ? 0 : graph.node(id).aux);
+  if (graph.is_parameter(owner)) {
+    const float* g = executor.parameter_gradient(owner);
+    return g ? g + (owner == id ? 0 : graph.node(id).aux) : nullptr;
+  }
   if (graph.node(owner).flags & Node::merged || graph.node(id).flags & Node::merged) return exact_gradient(id);
   return graph.grads_arena.base() + graph.place(id);
 }
@@ -212,6 +216,7 @@ const float* Engine::gradient(NodeId id) {
 // Equal expressions share one node's gradient. When one of them is asked for its own, the graph is
 // recorded again without sharing, its leaves as inputs, and differentiated apart.
 const float* Engine::exact_gradient(NodeId id) {
+  if (apart_) return apart_->gradient(id);
   apart_ = std::make_unique<Engine>();
   Graph& g = apart_->graph;
   g.share_equal_values = false;
@@ -221,13 +226,13 @@ const float* Engine::exact_gradient(NodeId id) {
     const Form form = op_row(s.op).meta->form;
     const bool view = node.flags & Node::alias && !(node.flags & Node::merged);
     if (view) {
-      g.view(s.op, graph.args(n)[0], *s.y, node.aux, true);
+      g.view(s.op, graph.args(n)[0], *s.y, node.aux);
     } else if (s.n_args == 0 || form == Form::lookup) {
       const float* v = graph.place(n) == kPending && !graph.is_parameter(n) ? nullptr : value(n);
       const NodeId copy = g.input(*s.y, true);
       if (v) std::memcpy(g.values(copy), v, size_t{s.size} * 4);
     } else {
-      const NodeId* args = graph.args(node.flags & Node::alias ? graph.owner(n) : n);
+      const NodeId* args = graph.args(n) + (node.flags & Node::alias ? 1 : 0);
       g.record(s.op, args, s.n_args, s.attrs.data(), static_cast<uint32_t>(s.attrs.size()),
                graph.ids(node.flags & Node::alias ? graph.owner(n) : n));
     }
@@ -249,6 +254,8 @@ void Engine::revert() {
   checkpoints_.pop_back();
   planner.plan.revert(c.plan);
   if (planner.plan.launch_of.size() > c.graph.nodes) planner.plan.launch_of.resize(c.graph.nodes);
+  for (uint32_t& launch : planner.plan.launch_of)
+    if (launch != kNone && launch >= c.plan.launches) launch = kNone;
   planner.limit(c.graph.nodes);
   graph.revert(c.graph);
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(c.plan.launches));

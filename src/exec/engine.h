@@ -59,7 +59,7 @@ class Engine {
   void demand(NodeId id, bool everything);
   void redo(uint32_t launches);
   void undo(const Plan::Mark& mark);
-  void draw_until(NodeId id, bool again);
+  void draw_until(NodeId id);
   void compute_now(NodeId id);
   void run_backward();
   void mark_live(NodeId root, bool full);

@@ -36,7 +36,9 @@ class Executor {
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
   void finish_backward();
-  // Gradient of a parameter node: in the gradient arena, or in its storage.
+  // Where this backward adds the gradient of a parameter node.
+  float* parameter_target(NodeId node);
+  // That gradient afterwards: in the gradient arena, or in its storage; null if nothing was added.
   const float* parameter_gradient(NodeId id) const;
 
   Counters counters;

@@ -11,6 +11,7 @@ Graph::Graph() {
 }
 
 NodeId Graph::append(const Node& n, int64_t place) {
+  recorded_floats_ += signatures_[n.sig].size;
   nodes_.push_back(n);
   places_.push_back(place);
   return static_cast<NodeId>(nodes_.size() - 1);
@@ -38,8 +39,9 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   key[2] = n_attrs;
   uint32_t* k = key + 3;
   for (uint32_t i = 0; i < n_attrs; ++i) *k++ = attrs[i];
-  bool invariant = n > 0 && share_equal_values;
+  bool invariant = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
   for (uint32_t i = 0; i < n; ++i) {
+    if (args[i] >= nodes_.size()) throw ValueError("expected expressions of this graph, got one of an earlier graph");
     const Node& a = nodes_[args[i]];
     *k++ = signatures_[a.sig].dim * 2 + (a.flags & Node::needs);
     *k++ = in_weight_position(op, form, i) ? a.inv : 0;
@@ -56,7 +58,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     inv = invariants_.intern(words.data(), static_cast<uint32_t>(words.size())) + 1;
     if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
     Invariant& known = invariant_nodes_[inv];
-    if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig);
+    if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig, args, n);
     known = {epoch_, static_cast<NodeId>(nodes_.size())};
   }
 
@@ -185,7 +187,7 @@ NodeId Graph::constant(const Dim& dim, float value) {
   const uint32_t inv = invariants_.intern(&sig, 1) + 1;
   if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
   Invariant& known = invariant_nodes_[inv];
-  if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig);
+  if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig, nullptr, 0);
   Node n{};
   n.sig = sig;
   n.site = site_of(sig, nullptr, 0);
@@ -266,21 +268,24 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
 
 // ---------------------------------------------------------------- aliases
 
-NodeId Graph::alias_of(NodeId canonical, uint32_t sig) {
+// The arguments of an alias: the node whose memory it shares, then those it was recorded with.
+NodeId Graph::alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args) {
   nodes_[canonical].flags |= Node::merged;
   Node n = nodes_[canonical];
   n.sig = sig;
   n.args = static_cast<uint32_t>(arg_pool_.size());
   n.aux = 0;
   n.flags = (n.flags & (Node::needs | Node::leaf | Node::fixed)) | Node::alias | Node::merged;
+  n.n_args = 1;
   arg_pool_.push_back(canonical);
+  arg_pool_.insert(arg_pool_.end(), args, args + n_args);
   return append(n, places_[canonical] >= 0 ? places_[canonical] : kPending);
 }
 
-NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset, bool gradient) {
+NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset) {
   const Node& source = nodes_[x];
   const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, source.flags & Node::needs};
-  const bool needs = gradient && (source.flags & Node::needs);
+  const bool needs = source.flags & Node::needs;
   Node n = source;
   n.sig = signatures_.leaf(op, attrs, 3, dim, needs);
   n.flags = Node::alias | (needs ? Node::needs : 0) | (source.flags & Node::leaf);
@@ -346,6 +351,8 @@ bool Graph::renew() {
   storages_.clear();
   values_arena.reset();
   grads_arena.reset();
+  reverts_.clear();
+  recorded_floats_ = 0;
   ++epoch_;
   ++version_;
   contradicted_ = false;
@@ -375,8 +382,22 @@ void Graph::revert(const Mark& m) {
       if (node != kNone && node >= m.nodes) node = kNone;
   }
   parameters_.resize(m.parameters, ParameterUse{nullptr, kNone});
+  // What older parameters have above the mark is lost: copies of their values, gradient slots.
+  for (ParameterUse& p : parameters_) {
+    const float* end = values_arena.base() + m.values;
+    const bool own = p.values == p.pinned;
+    if (!own && p.values && p.values >= end && p.values < values_arena.base() + values_arena.capacity()) {
+      p.storage->unpin(p.pinned);
+      p.pinned = p.values = nullptr;
+    }
+    if (p.slot >= m.values) p.slot = -1;
+    if (places_[p.node] >= m.values) places_[p.node] = kParameter;
+  }
   nodes_.resize(m.nodes);
   places_.resize(m.nodes);
+  reverts_.push_back(m.nodes);
+  for (NodeId id = 0; id < m.nodes; ++id)
+    if (nodes_[id].flags & Node::alias && places_[owner(id)] < 0) places_[id] = kPending;
   arg_pool_.resize(m.args);
   id_pool_.resize(m.ids);
   draws_.resize(std::min(m.draws, draws_.size()));

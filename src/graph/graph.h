@@ -53,6 +53,8 @@ struct ParameterUse {
   Storage* storage;
   NodeId node;
   const float* pinned = nullptr;  // the storage's buffer as of first use in the graph
+  int64_t slot = -1;              // its gradient in the gradient arena, when not straight in the storage
+  bool direct = false;            // the last backward added to the storage's gradient
   const float* values = nullptr;  // what the graph reads: `pinned`, or a copy scaled by weight decay
 };
 
@@ -83,8 +85,8 @@ class Graph {
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
   NodeId parameter(const std::shared_ptr<Storage>& storage, bool update);
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
-  // Same memory as x (contiguous part of it), other extents. `gradient` false: stops gradients.
-  NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset, bool gradient);
+  // Same memory as x (a contiguous part of it), values and gradient, under other extents.
+  NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
 
   // ---- reading
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
@@ -136,6 +138,15 @@ class Graph {
   bool renew();
   // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
   void rebucket();
+  // Was the node recorded before, and not taken back by, every revert since `reverts()` was `stamp`?
+  uint32_t reverts() const { return static_cast<uint32_t>(reverts_.size()); }
+  bool survived(NodeId id, uint32_t stamp) const {
+    for (size_t i = stamp; i < reverts_.size(); ++i)
+      if (id >= reverts_[i]) return false;
+    return true;
+  }
+  // Floats of all nodes recorded in this graph: how much there is to compute.
+  uint64_t recorded_floats() const { return recorded_floats_; }
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
 
   struct Mark {
@@ -154,7 +165,7 @@ class Graph {
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
   NodeId append(const Node& n, int64_t place);
-  NodeId alias_of(NodeId canonical, uint32_t sig);
+  NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
   void use_storage(const std::shared_ptr<Storage>& storage);
 
@@ -180,6 +191,8 @@ class Graph {
   };
   std::vector<Invariant> invariant_nodes_;
   std::vector<uint32_t> scratch_;
+  std::vector<uint32_t> reverts_;  // graph size after each revert
+  uint64_t recorded_floats_ = 0;
   uint32_t epoch_ = 1, version_ = 0;
   uint32_t most_signatures_ = 4096, graphs_kept_ = 0;
   bool contradicted_ = false;

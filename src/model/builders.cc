@@ -145,12 +145,13 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
 bool RnnBuilder::masks_exist(const Graph& g) const {
   if (masks_.empty()) return false;
   for (const NodeId id : masks_)  // after a revert other nodes may have their numbers
-    if (id >= g.size() || g.sig(id).op != op_id<Draw>) return false;
+    if (id >= g.size() || !g.survived(id, masks_stamp_)) return false;
   return true;
 }
 
 void RnnBuilder::draw_masks(Graph& g, uint32_t batch) {
   masks_.clear();
+  masks_stamp_ = g.reverts();
   for (uint32_t layer = 0; layer < size_.layers; ++layer)
     for (uint32_t kind = 0; kind < shape_.masks; ++kind) {
       const float keep = 1.f - rates_[kind];

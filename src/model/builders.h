@@ -114,6 +114,7 @@ class RnnBuilder {
   uint32_t version_ = 0;
   std::vector<NodeId> steps_;
   std::vector<NodeId> masks_;
+  uint32_t masks_stamp_ = 0;  // Graph::reverts() when they were drawn
 };
 
 // h = tanh(b + Wx x + Wh h'). Elman, Finding structure in time, 1990.

@@ -58,7 +58,7 @@ namespace {
 // {rows,k}xB under other extents: k columns of one batch item, or k batch items.
 NodeId reshaped(Graph& g, NodeId x, uint32_t rows, uint32_t cols, uint32_t batch) {
   const Dim dim = cols == 1 ? Dim({rows}, batch) : Dim({rows, cols}, batch);
-  return g.dim(x) == dim ? x : g.view(op_id<SubView>, x, dim, 0, true);
+  return g.dim(x) == dim ? x : g.view(op_id<SubView>, x, dim, 0);
 }
 
 }  // namespace
@@ -101,8 +101,8 @@ void VanillaLstm::cell(Graph& g, uint32_t layer, NodeId z, NodeId c, NodeId* nex
   const NodeId args[2] = {in.z, in.c};
   const NodeId block = g.record(op_id<LstmCell>, args, 2, &bias, 1, Graph::Ids{});
   const Dim dim = in.cols == 1 ? Dim({h}, in.batch) : Dim({h, in.cols}, in.batch);
-  *next_c = g.view(op_id<SubView>, block, dim, 4 * n, true);
-  *next_h = g.view(op_id<SubView>, block, dim, 5 * n, true);
+  *next_c = g.view(op_id<SubView>, block, dim, 4 * n);
+  *next_h = g.view(op_id<SubView>, block, dim, 5 * n);
 }
 
 void VanillaLstm::record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) {

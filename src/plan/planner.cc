@@ -26,6 +26,7 @@ void Planner::demand(NodeId root, Scheduler scheduler, bool everything) {
 // Unplaced ancestors of root, ascending.
 void Planner::collect(NodeId root, bool everything) {
   pending_.clear();
+  if (root < low_) return;
   if (wanted_.size() <= root) wanted_.resize(std::max<size_t>(root + 1, wanted_.size() * 2), 0);
   wanted_[root] = 1;
   NodeId skipped = root + 1;  // lowest unplaced node that is not wanted
@@ -41,20 +42,14 @@ void Planner::collect(NodeId root, bool everything) {
     }
     const NodeId* args = graph_.args(id);
     if (n.flags & Node::alias) {
-      wanted_[args[0]] = 1;
+      if (args[0] >= low_) wanted_[args[0]] = 1;
       continue;
     }
     if (n.flags & Node::leaf) continue;
-    for (uint32_t i = 0; i < n.n_args; ++i) wanted_[args[i]] = 1;
+    for (uint32_t i = 0; i < n.n_args; ++i)
+      if (args[i] >= low_) wanted_[args[i]] = 1;  // below it all is placed
     pending_.push_back(id);
   }
-  // Arguments below low_ were marked too; they are placed.
-  if (low_ > 0)
-    for (NodeId id : pending_) {
-      const NodeId* args = graph_.args(id);
-      for (uint32_t i = 0; i < graph_.node(id).n_args; ++i)
-        if (args[i] < low_) wanted_[args[i]] = 0;
-    }
   std::reverse(pending_.begin(), pending_.end());
   low_ = std::min<NodeId>(skipped, root + 1);
 }
@@ -282,14 +277,13 @@ Operand Planner::describe(const Launch& l, uint32_t k) {
 
 // Members of several extents: gapless only if every argument is as large as its result, or all alike.
 Operand Planner::describe_mixed(const Launch& l, uint32_t k, Operand o) {
-  const NodeId* members = plan.members.data() + l.members;
   const NodeId* pool = graph_.arg_pool();
   const size_t begin = plan.index.size();
   bool gapless = true, even = true, one_size = true, as_result = true;
   const int64_t first_size = o.stride, stride = located(pool[arg_lists_[1] + k]) - o.base;
   int64_t last = o.base - first_size, size = first_size;
   for (uint32_t i = 0; i < l.count; ++i) {
-    const Sig& s = graph_.sig(members[i]);
+    const Sig& s = graph_.sig(plan.members[l.members + i]);  // located() may add members
     const int64_t at = located(pool[arg_lists_[i] + k]);
     plan.index.push_back(at);
     gapless = gapless && at == last + size;
@@ -335,6 +329,7 @@ void Planner::describe_lists(Launch& l, const NodeId* members) {
 int64_t Planner::located(NodeId id) {
   const int64_t at = graph_.place(id);
   if (at >= 0) return at;
+  if (!graph_.is_parameter(graph_.owner(id))) throw RuntimeError(text("internal error: node ", id, " has no place"));
   materialise(graph_.owner(id));
   return graph_.place(id);
 }

@@ -26,6 +26,10 @@ class Planner {
     class_seen_.clear();
   }
   NodeId first_unplaced() const { return low_; }
+  // The nodes of the last demand could not be computed.
+  void take_back() {
+    if (!pending_.empty()) limit(pending_.front());
+  }
   void limit(uint32_t nodes) { low_ = low_ < nodes ? low_ : nodes; }
 
   // Launch count per scheduler for what `root` needs, without planning it; and the lower bound.

@@ -58,7 +58,7 @@ def test_training_loop(dy: Any, fuzz_count: int, autobatching: bool) -> None:
         loss.backward()
         trainer.update()
 
-    flat(work, max(1000, fuzz_count // 4), 2048)
+    flat(work, max(2000, fuzz_count), 2048)
 
 
 def test_random_graphs(dy: Any, fuzz_count: int) -> None:
@@ -69,7 +69,7 @@ def test_random_graphs(dy: Any, fuzz_count: int) -> None:
     def work(n: int) -> None:
         train(dy, programs[n % len(programs)], models[n % len(programs)][1])
 
-    flat(work, max(480, fuzz_count // 8), 4096)
+    flat(work, max(2000, fuzz_count), 4096)
 
 
 def test_new_models(dy: Any, fuzz_count: int) -> None:
