@@ -186,6 +186,19 @@ def test_package_is_typed() -> None:
     assert not errors, "\n".join(errors)
 
 
+def test_stub_names_what_the_compiled_module_has() -> None:
+    """_core.pyi is written by tools/make_stubs.py, and not by the build: it can fall behind."""
+    from dynet_compat import _core
+
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8"))
+    listed = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    listed |= {t.id for node in tree.body if isinstance(node, ast.Assign)
+               for t in node.targets if isinstance(t, ast.Name)}  # fmt: skip
+    there = {name for name, value in vars(_core).items() if callable(value) and not name.startswith("__")}
+    listed -= {"Dim", "Number", "__all__"}
+    assert listed == there, f"run tools/make_stubs.py; it differs in {sorted(listed ^ there)}"
+
+
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT / "tests")

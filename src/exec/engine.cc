@@ -203,13 +203,14 @@ const float* Engine::gradient(NodeId id) {
   if (backward_root_ == kNone) throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
   if (id > backward_root_)
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
-  if (!live_[id]) return nullptr;
   const NodeId owner = graph.owner(id);
+  const bool merged = (graph.node(owner).flags | graph.node(id).flags) & Node::merged;
+  if (!live_[merged ? owner : id]) return nullptr;
   if (graph.is_parameter(owner)) {
     const float* g = executor.parameter_gradient(owner);
     return g ? g + (owner == id ? 0 : graph.node(id).aux) : nullptr;
   }
-  if (graph.node(owner).flags & Node::merged || graph.node(id).flags & Node::merged) return exact_gradient(id);
+  if (merged) return exact_gradient(id);
   return graph.grads_arena.base() + graph.place(id);
 }
 
