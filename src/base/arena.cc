@@ -53,8 +53,9 @@ Arena::~Arena() {
 
 void Arena::fail(size_t n) const {
   auto megabytes = [](double floats) { return std::round(floats * 4 / 104857.6) / 10; };  // one decimal
-  throw MemoryError(text("out of memory: ", name_, " arena, requested ", megabytes(static_cast<double>(n)), " MB, in use ",
-                         megabytes(static_cast<double>(top_)), " of ", megabytes(static_cast<double>(capacity_)), " MB"));
+  throw MemoryError(text("out of memory: ", name_, " arena, requested ", megabytes(static_cast<double>(n)),
+                         " MB, in use ", megabytes(static_cast<double>(top_)), " of ",
+                         megabytes(static_cast<double>(capacity_)), " MB"));
 }
 
 }  // namespace dyc

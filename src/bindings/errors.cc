@@ -119,7 +119,8 @@ std::vector<float> as_floats(PyObject* object, const char* op, const char* name)
     return out;
   }
   if (pybind11::isinstance<pybind11::array>(object)) {
-    auto array = pybind11::array_t<float, pybind11::array::c_style | pybind11::array::forcecast>::ensure(object);
+    auto array =
+        pybind11::array_t<float, pybind11::array::c_style | pybind11::array::forcecast>::ensure(object);
     if (!array) throw pybind11::error_already_set();
     if (array.ndim() != 1) type_error(op, name, "a list of numbers or a 1-D array", object);
     return std::vector<float>(array.data(), array.data() + array.size());

@@ -22,8 +22,7 @@ std::mutex busy_mutex;
 std::condition_variable idle;
 
 void wait_until_idle() {
-  Py_BEGIN_ALLOW_THREADS
-  std::unique_lock<std::mutex> lock(busy_mutex);
+  Py_BEGIN_ALLOW_THREADS std::unique_lock<std::mutex> lock(busy_mutex);
   idle.wait(lock, [] { return !busy; });
   Py_END_ALLOW_THREADS
 }
@@ -31,7 +30,8 @@ void wait_until_idle() {
 }  // namespace
 
 Engine& engine() {
-  while (busy) [[unlikely]] wait_until_idle();
+  while (busy) [[unlikely]]
+    wait_until_idle();
   return the_engine();
 }
 
@@ -63,7 +63,8 @@ int n_free = 0;
 
 void dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  if (type->tp_basicsize == sizeof(PyExpression) && n_free < kMostFree && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+  if (type->tp_basicsize == sizeof(PyExpression) && n_free < kMostFree &&
+      !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
     free_list[n_free++] = self;
     return;
   }
@@ -93,7 +94,8 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
   if (is_expression(object)) [[likely]] {
     const PyTypeObject* type = Py_TYPE(object);
     const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
-    if (!plain && (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
+    if (!plain &&
+        (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
       *id = e.graph.parameter(*reinterpret_cast<PyParameters*>(object)->storage, true);
       return true;
     }
@@ -102,10 +104,11 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
       *id = p->id;
       return true;
     }
-    PyErr_Format(PyExc_ValueError,
-                 "%s(): expected expressions of this graph (version %u), got expression %u/%u of an earlier one; "
-                 "record it again after renew_cg()",
-                 op, e.version(), p->id, p->version);
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s(): expected expressions of this graph (version %u), got expression %u/%u of an earlier one; "
+        "record it again after renew_cg()",
+        op, e.version(), p->id, p->version);
     return false;
   }
   PyErr_Format(PyExc_TypeError, "%s(): expected an Expression, got %s", op, Py_TYPE(object)->tp_name);
@@ -304,8 +307,8 @@ bool to_current(PyObject* self, const char* method, NodeId* id) {
   if (to_node(self, method, id)) return true;
   if (PyErr_ExceptionMatches(PyExc_ValueError)) {
     PyErr_Clear();
-    PyErr_Format(PyExc_RuntimeError, "%s(): this expression is of an earlier graph (version %u, now %u)", method,
-                 reinterpret_cast<PyExpression*>(self)->version, the_engine().version());
+    PyErr_Format(PyExc_RuntimeError, "%s(): this expression is of an earlier graph (version %u, now %u)",
+                 method, reinterpret_cast<PyExpression*>(self)->version, the_engine().version());
   }
   return false;
 }
@@ -334,9 +337,11 @@ PyObject* value_of(const float* v, const Dim& d) {
 using Converter = PyObject* (*)(const float*, const Dim&);
 
 // recalculate=False, by position or keyword.
-bool parse_recalculate(PyObject* const* args, Py_ssize_t n, PyObject* names, const char* method, int* recalculate) {
+bool parse_recalculate(PyObject* const* args, Py_ssize_t n, PyObject* names, const char* method,
+                       int* recalculate) {
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
-  if (n + named > 1 || (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "recalculate") == 0)) {
+  if (n + named > 1 ||
+      (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "recalculate") == 0)) {
     PyErr_Format(PyExc_TypeError, "%s(): expected at most one argument, recalculate", method);
     return false;
   }
@@ -345,25 +350,36 @@ bool parse_recalculate(PyObject* const* args, Py_ssize_t n, PyObject* names, con
 }
 
 template <Converter convert>
-PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, Py_ssize_t n,
+                    PyObject* names) {
   int recalculate;
   NodeId id;
-  if (!parse_recalculate(args, n, names, method, &recalculate) || !to_current(self, method, &id)) return nullptr;
+  if (!parse_recalculate(args, n, names, method, &recalculate) || !to_current(self, method, &id))
+    return nullptr;
   return guarded([&] {
     const float* v = compute_value(id, recalculate);
     return convert(v, the_engine().graph.dim(id));
   });
 }
 
-PyObject* method_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<value_of>(s, "value", a, n, k); }
-PyObject* method_npvalue(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<npvalue_of>(s, "npvalue", a, n, k); }
-PyObject* method_vec_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<list_of>(s, "vec_value", a, n, k); }
-PyObject* method_scalar_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) { return get_value<scalar_of>(s, "scalar_value", a, n, k); }
+PyObject* method_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
+  return get_value<value_of>(s, "value", a, n, k);
+}
+PyObject* method_npvalue(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
+  return get_value<npvalue_of>(s, "npvalue", a, n, k);
+}
+PyObject* method_vec_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
+  return get_value<list_of>(s, "vec_value", a, n, k);
+}
+PyObject* method_scalar_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
+  return get_value<scalar_of>(s, "scalar_value", a, n, k);
+}
 
 PyObject* method_forward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   int recalculate;
   NodeId id;
-  if (!parse_recalculate(args, n, names, "forward", &recalculate) || !to_current(self, "forward", &id)) return nullptr;
+  if (!parse_recalculate(args, n, names, "forward", &recalculate) || !to_current(self, "forward", &id))
+    return nullptr;
   return guarded([&]() -> PyObject* {
     compute_forward(id, recalculate);
     Py_RETURN_NONE;
@@ -372,7 +388,8 @@ PyObject* method_forward(PyObject* self, PyObject* const* args, Py_ssize_t n, Py
 
 PyObject* method_backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
-  if (n + named > 1 || (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "full") == 0)) {
+  if (n + named > 1 ||
+      (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "full") == 0)) {
     PyErr_SetString(PyExc_TypeError, "backward(): expected at most one argument, full");
     return nullptr;
   }
@@ -419,7 +436,8 @@ void set_floats(PyObject* self, PyObject* values, const char* op) {
   if (e.graph.node(id).flags & Node::fixed)
     throw ValueError(text(op, "(): expected an input made with reusable_expr=True"));
   const size_t size = e.graph.sig(id).size;
-  if (v.size() != size) throw ValueError(text(op, "(): expected ", size, " values for ", e.graph.dim(id), ", got ", v.size()));
+  if (v.size() != size)
+    throw ValueError(text(op, "(): expected ", size, " values for ", e.graph.dim(id), ", got ", v.size()));
   std::memcpy(e.graph.values(id), v.data(), size * 4);
   e.invalidate();
 }
@@ -473,28 +491,41 @@ constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
 PyMethodDef expression_methods[] = {
     {"value", FAST(method_value), kFast,
-     "value(recalculate=False)\n--\n\nValue as DyNet gives it: a float for one element, a list for a vector, else an array."},
-    {"npvalue", FAST(method_npvalue), kFast, "npvalue(recalculate=False)\n--\n\nValue as a float64 array; the batch is the last axis."},
-    {"vec_value", FAST(method_vec_value), kFast, "vec_value(recalculate=False)\n--\n\nValue as a flat list, column-major, batch last."},
-    {"scalar_value", FAST(method_scalar_value), kFast, "scalar_value(recalculate=False)\n--\n\nValue of an expression of one element."},
-    {"forward", FAST(method_forward), kFast, "forward(recalculate=False)\n--\n\nComputes every node up to this one."},
+     "value(recalculate=False)\n--\n\nValue as DyNet gives it: a float for one element, a list for a vector, "
+     "else an array."},
+    {"npvalue", FAST(method_npvalue), kFast,
+     "npvalue(recalculate=False)\n--\n\nValue as a float64 array; the batch is the last axis."},
+    {"vec_value", FAST(method_vec_value), kFast,
+     "vec_value(recalculate=False)\n--\n\nValue as a flat list, column-major, batch last."},
+    {"scalar_value", FAST(method_scalar_value), kFast,
+     "scalar_value(recalculate=False)\n--\n\nValue of an expression of one element."},
+    {"forward", FAST(method_forward), kFast,
+     "forward(recalculate=False)\n--\n\nComputes every node up to this one."},
     {"backward", FAST(method_backward), kFast,
-     "backward(full=False)\n--\n\nGradients of this scalar: added to the parameters; of all its ancestors with full=True."},
-    {"gradient", method_gradient, METH_NOARGS, "gradient()\n--\n\nGradient of the last backward() with respect to this expression."},
+     "backward(full=False)\n--\n\nGradients of this scalar: added to the parameters; of all its ancestors "
+     "with full=True."},
+    {"gradient", method_gradient, METH_NOARGS,
+     "gradient()\n--\n\nGradient of the last backward() with respect to this expression."},
     {"dim", method_dim, METH_NOARGS, "dim()\n--\n\n((d1, ..., dk), batch size)."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef input_methods[] = {{"set", input_set, METH_O, "set(s)\n--\n\nNew value; what depends on it is computed again."},
-                               {nullptr, nullptr, 0, nullptr}};
-PyMethodDef vector_methods[] = {{"set", vector_set, METH_O, "set(values)\n--\n\nNew values, flat and column-major."},
+PyMethodDef input_methods[] = {
+    {"set", input_set, METH_O, "set(s)\n--\n\nNew value; what depends on it is computed again."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef vector_methods[] = {
+    {"set", vector_set, METH_O, "set(values)\n--\n\nNew values, flat and column-major."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_methods[] = {{"set", index_set, METH_O, "set(i)\n--\n\nLooks up row i instead."},
                                 {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_methods[] = {{"set", index_set, METH_O, "set(i)\n--\n\nLooks up row i instead."}, {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_batch_methods[] = {{"set", indices_set, METH_O, "set(indices)\n--\n\nLooks up these rows instead."},
-                                      {nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_methods[] = {{"set_index", index_set, METH_O, "set_index(i)\n--\n\nPicks element i instead."},
-                                {nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_batch_methods[] = {{"set_index", indices_set, METH_O, "set_index(indices)\n--\n\nPicks these instead."},
-                                      {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_batch_methods[] = {
+    {"set", indices_set, METH_O, "set(indices)\n--\n\nLooks up these rows instead."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_methods[] = {
+    {"set_index", index_set, METH_O, "set_index(i)\n--\n\nPicks element i instead."},
+    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_batch_methods[] = {
+    {"set_index", indices_set, METH_O, "set_index(indices)\n--\n\nPicks these instead."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyNumberMethods numbers = [] {
   PyNumberMethods n{};
@@ -535,7 +566,8 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
   return t;
 }
 
-constexpr const char* expression_doc = R"doc(A node of the computation graph: recorded now, computed when its value is asked for.
+constexpr const char* expression_doc =
+    R"doc(A node of the computation graph: recorded now, computed when its value is asked for.
 
 x + y, x - y broadcast; x * y is the matrix product; x / y divides element by element; x ** y is the
 power; each also takes a number on either side. x[i] picks a row, x[a:b] a range of rows.
@@ -555,16 +587,23 @@ Example:
 
 }  // namespace
 
-PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods,
-                                        expression_doc);
-PyTypeObject InputType = make_type("_dynet._inputExpression", &ExpressionType, input_methods, "A scalar input.");
-PyTypeObject VectorInputType = make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods, "A vector input.");
-PyTypeObject TensorInputType = make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods, "A tensor input.");
-PyTypeObject SparseInputType = make_type("_dynet._sparseInputExpression", &ExpressionType, vector_methods, "A sparse input.");
-PyTypeObject LookupType = make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods, "A row of a LookupParameters.");
-PyTypeObject LookupBatchType = make_type("_dynet._lookupBatchExpression", &ExpressionType, lookup_batch_methods, "A batch of rows of a LookupParameters.");
-PyTypeObject PickerType = make_type("_dynet._pickerExpression", &ExpressionType, picker_methods, "A picked slice.");
-PyTypeObject PickerBatchType = make_type("_dynet._pickerBatchExpression", &ExpressionType, picker_batch_methods, "Picked slices, one per batch item.");
+PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods, expression_doc);
+PyTypeObject InputType =
+    make_type("_dynet._inputExpression", &ExpressionType, input_methods, "A scalar input.");
+PyTypeObject VectorInputType =
+    make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods, "A vector input.");
+PyTypeObject TensorInputType =
+    make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods, "A tensor input.");
+PyTypeObject SparseInputType =
+    make_type("_dynet._sparseInputExpression", &ExpressionType, vector_methods, "A sparse input.");
+PyTypeObject LookupType =
+    make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods, "A row of a LookupParameters.");
+PyTypeObject LookupBatchType = make_type("_dynet._lookupBatchExpression", &ExpressionType,
+                                         lookup_batch_methods, "A batch of rows of a LookupParameters.");
+PyTypeObject PickerType =
+    make_type("_dynet._pickerExpression", &ExpressionType, picker_methods, "A picked slice.");
+PyTypeObject PickerBatchType = make_type("_dynet._pickerBatchExpression", &ExpressionType,
+                                         picker_batch_methods, "Picked slices, one per batch item.");
 
 const float* compute_value(NodeId id, bool recalculate) {
   Engine& e = engine();
@@ -582,8 +621,9 @@ void compute_forward(NodeId id, bool recalculate) {
 }
 
 void add_expression_types(PyObject* module) {
-  PyTypeObject* types[] = {&ExpressionType, &InputType, &VectorInputType, &TensorInputType, &SparseInputType, &LookupType,
-                           &LookupBatchType, &PickerType, &PickerBatchType};
+  PyTypeObject* types[] = {&ExpressionType,  &InputType,       &VectorInputType,
+                           &TensorInputType, &SparseInputType, &LookupType,
+                           &LookupBatchType, &PickerType,      &PickerBatchType};
   for (PyTypeObject* t : types) {
     if (PyType_Ready(t) < 0) throw PythonError();
     Py_INCREF(t);

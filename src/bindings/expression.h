@@ -13,8 +13,7 @@ namespace dyc::py {
 
 // All expressions, and the subtypes for inputs, lookups and picks, which add set() or set_index().
 struct PyExpression {
-  PyObject_HEAD
-  uint32_t id;
+  PyObject_HEAD uint32_t id;
   uint32_t version;  // of the graph it was recorded in
 };
 
@@ -47,7 +46,8 @@ PyObject* make_expression(NodeId id, PyTypeObject* type = &ExpressionType);
 bool to_node(PyObject* object, const char* op, NodeId* id);
 inline bool is_expression(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);
-  if (type == &ExpressionType || type->tp_base == &ExpressionType) [[likely]] return true;
+  if (type == &ExpressionType || type->tp_base == &ExpressionType) [[likely]]
+    return true;
   if (type == &PyFloat_Type || type == &PyLong_Type) return false;
   return PyType_IsSubtype(Py_TYPE(object), &ExpressionType);
 }
@@ -71,21 +71,22 @@ uint32_t as_uint(PyObject* object, const char* op, const char* name);  // ints, 
 float as_float(PyObject* object, const char* op, const char* name);
 std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* name);  // any iterable
 std::vector<float> as_floats(PyObject* object, const char* op, const char* name);    // any iterable or array
-Dim as_dim(PyObject* object, const char* op);  // int, float, tuple, list; batch size 1
+Dim as_dim(PyObject* object, const char* op);                      // int, float, tuple, list; batch size 1
 std::vector<NodeId> as_nodes(PyObject* sequence, const char* op);  // any sequence of Expressions
 
 // ---- values
-PyObject* array_of(const float* data, const Dim& dim);  // float64, Fortran order, batch last if > 1; null data: zeros
-PyObject* dim_tuple(const Dim& dim);                    // (d1, d2, ...)
+PyObject* array_of(const float* data,
+                   const Dim& dim);   // float64, Fortran order, batch last if > 1; null data: zeros
+PyObject* dim_tuple(const Dim& dim);  // (d1, d2, ...)
 
 // Text of ops/docs for a function of the API; empty if there is none.
 const char* documentation(const char* function);
 
 // Adds types and functions to the module.
-void add_expression_types(PyObject* module);   // expression.cc
-void add_op_functions(PyObject* module);       // functions.cc: one per public row of the op table
-void add_input_functions(PyObject* module);    // inputs.cc
-void add_parameter_types(PyObject* module);    // parameters.cc
+void add_expression_types(PyObject* module);  // expression.cc
+void add_op_functions(PyObject* module);      // functions.cc: one per public row of the op table
+void add_input_functions(PyObject* module);   // inputs.cc
+void add_parameter_types(PyObject* module);   // parameters.cc
 
 // New Parameters / LookupParameters object.
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage);

@@ -38,10 +38,18 @@ void take(Call& c, const OpRow& row, const Param& p, PyObject* value) {
         throw PythonError();
       }
       return;
-    case Param::real: c.attrs.push_back(bits(as_float(value, op, p.name))); return;
-    case Param::uint: c.attrs.push_back(as_uint(value, op, p.name)); return;
-    case Param::flag: c.attrs.push_back(PyObject_IsTrue(value) != 0); return;
-    case Param::index: c.ids.push_back(as_uint(value, op, p.name)); return;
+    case Param::real:
+      c.attrs.push_back(bits(as_float(value, op, p.name)));
+      return;
+    case Param::uint:
+      c.attrs.push_back(as_uint(value, op, p.name));
+      return;
+    case Param::flag:
+      c.attrs.push_back(PyObject_IsTrue(value) != 0);
+      return;
+    case Param::index:
+      c.ids.push_back(as_uint(value, op, p.name));
+      return;
     case Param::indices:
       c.ids = as_uints(value, op, p.name);
       c.attrs.push_back(static_cast<uint32_t>(c.ids.size()));
@@ -71,7 +79,8 @@ Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
     uint32_t i = 0;
     while (i < most && PyUnicode_CompareWithASCIIString(name, row.params[i].name) != 0) ++i;
     if (i == most || values[i]) {
-      PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", row.meta->name, i == most ? "an unexpected" : "a repeated", name);
+      PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", row.meta->name,
+                   i == most ? "an unexpected" : "a repeated", name);
       throw PythonError();
     }
     values[i] = args[n + k];
@@ -107,7 +116,8 @@ PyTypeObject* result_type() {
 
 template <class Op>
 PyObject* general(PyObject* const* args, Py_ssize_t n, PyObject* names) {
-  return guarded([&] { return recorded(record(op_id<Op>, parse(op_id<Op>, args, n, names)), result_type<Op>()); });
+  return guarded(
+      [&] { return recorded(record(op_id<Op>, parse(op_id<Op>, args, n, names)), result_type<Op>()); });
 }
 
 // Calls of one or two Expressions and nothing else skip the general parser.
@@ -116,12 +126,14 @@ PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) 
   constexpr uint32_t params = std::size(Op::params);
   constexpr bool one = params == 1 && Op::params[0].kind == Param::expr;
   constexpr bool two = params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::expr;
-  constexpr bool with_index = params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::index;
+  constexpr bool with_index =
+      params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::index;
   if constexpr (one || two || with_index) {
     if (n == params && !names) {
       NodeId ids[2];
       if constexpr (with_index)
-        if (!PyLong_CheckExact(args[1])) return general<Op>(args, n, names);  // conversion may run Python code
+        if (!PyLong_CheckExact(args[1]))
+          return general<Op>(args, n, names);  // conversion may run Python code
       if (!to_node(args[0], Op::meta.name, &ids[0])) return nullptr;
       if constexpr (two)
         if (!to_node(args[1], Op::meta.name, &ids[1])) return nullptr;
@@ -235,10 +247,14 @@ PyObject* doc(PyObject*, PyObject* name) {
 
 const char* batch_text(const Meta& m) {
   switch (m.batch) {
-    case Batch::ragged: return "members of any extents share a launch";
-    case Batch::same: return "members of equal extents share a launch";
-    case Batch::solo: return "one launch each";
-    case Batch::none: return "no launch";
+    case Batch::ragged:
+      return "members of any extents share a launch";
+    case Batch::same:
+      return "members of equal extents share a launch";
+    case Batch::solo:
+      return "one launch each";
+    case Batch::none:
+      return "no launch";
   }
   return "";
 }
@@ -249,14 +265,14 @@ PyObject* op_table(PyObject*, PyObject*) {
     const OpRow& r = op_row(i);
     const Meta& m = *r.meta;
     PyObject* row = Py_BuildValue(
-        "{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:s,s:O,s:s,s:s,s:s}", "name", m.name, "formula", m.formula, "signature",
-        signature(r).c_str(), "public", m.hidden ? Py_False : Py_True, "shape", r.shape ? Py_True : Py_False, "nondiff",
-        m.nondiff ? Py_True : Py_False, "gradient", m.nondiff ? Py_False : Py_True, "batch",
-        m.batch == Batch::solo ? "" : batch_text(m), "leaf",
-        m.form == Form::input || m.form == Form::draw || m.form == Form::parameter ? Py_True : Py_False, "solo",
-        m.solo ? m.solo : "", "doc", documentation(m.name), "form",
-        std::array{"input", "parameter", "draw", "view", "unary", "binary", "member", "matmul", "lookup", "lstm_gates"}
-            [static_cast<size_t>(m.form)]);
+        "{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:s,s:O,s:s,s:s,s:s}", "name", m.name, "formula", m.formula,
+        "signature", signature(r).c_str(), "public", m.hidden ? Py_False : Py_True, "shape",
+        r.shape ? Py_True : Py_False, "nondiff", m.nondiff ? Py_True : Py_False, "gradient",
+        m.nondiff ? Py_False : Py_True, "batch", m.batch == Batch::solo ? "" : batch_text(m), "leaf",
+        m.form == Form::input || m.form == Form::draw || m.form == Form::parameter ? Py_True : Py_False,
+        "solo", m.solo ? m.solo : "", "doc", documentation(m.name), "form",
+        std::array{"input", "parameter", "draw", "view", "unary", "binary", "member", "matmul", "lookup",
+                   "lstm_gates"}[static_cast<size_t>(m.form)]);
     PyList_Append(rows, row);
     Py_DECREF(row);
   }
@@ -264,7 +280,8 @@ PyObject* op_table(PyObject*, PyObject*) {
 }
 
 PyMethodDef extra[] = {
-    {"record", record_row, METH_VARARGS, "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
+    {"record", record_row, METH_VARARGS,
+     "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
     {"doc", doc, METH_O, "doc(name)\n--\n\nDocumentation of a function of the API, or None."},
     {"op_table", op_table, METH_NOARGS, "op_table()\n--\n\nThe rows of the op table, as dicts."},
     {nullptr, nullptr, 0, nullptr}};
@@ -280,11 +297,13 @@ void add_op_functions(PyObject* module) {
     const OpRow& r = op_row(i);
     if (r.meta->hidden || !r.shape) continue;
     texts[i] = signature(r) + "\n--\n\n" + documentation(r.meta->name);
-    methods.push_back({r.meta->name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(functions[i])),
+    methods.push_back({r.meta->name,
+                       reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(functions[i])),
                        METH_FASTCALL | METH_KEYWORDS, texts[i].c_str()});
   }
   methods.push_back({nullptr, nullptr, 0, nullptr});
-  if (PyModule_AddFunctions(module, methods.data()) < 0 || PyModule_AddFunctions(module, extra) < 0) throw PythonError();
+  if (PyModule_AddFunctions(module, methods.data()) < 0 || PyModule_AddFunctions(module, extra) < 0)
+    throw PythonError();
 }
 
 }  // namespace dyc::py

@@ -19,8 +19,8 @@ struct Arguments {
   PyObject* value[kMost] = {};
   const char* op;
 
-  Arguments(const char* op_name, std::initializer_list<const char*> names, int required, PyObject* const* args, Py_ssize_t n,
-            PyObject* keywords)
+  Arguments(const char* op_name, std::initializer_list<const char*> names, int required,
+            PyObject* const* args, Py_ssize_t n, PyObject* keywords)
       : op(op_name) {
     const int most = static_cast<int>(names.size());
     if (n > most) fail_count(most, n);
@@ -34,7 +34,8 @@ struct Arguments {
         ++i;
       }
       if (i == most || value[i]) {
-        PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", op, i == most ? "an unexpected" : "a repeated", name);
+        PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", op,
+                     i == most ? "an unexpected" : "a repeated", name);
         throw PythonError();
       }
       value[i] = args[n + k];
@@ -51,8 +52,12 @@ struct Arguments {
     PyErr_Format(PyExc_TypeError, "%s(): expected at most %d arguments, got %zd", op, most, n);
     throw PythonError();
   }
-  float real(int i, const char* name, float standard) const { return value[i] ? as_float(value[i], op, name) : standard; }
-  uint32_t uint(int i, const char* name, uint32_t standard) const { return value[i] ? as_uint(value[i], op, name) : standard; }
+  float real(int i, const char* name, float standard) const {
+    return value[i] ? as_float(value[i], op, name) : standard;
+  }
+  uint32_t uint(int i, const char* name, uint32_t standard) const {
+    return value[i] ? as_uint(value[i], op, name) : standard;
+  }
   NodeId node(int i) const {
     NodeId id;
     if (!to_node(value[i], op, &id)) throw PythonError();
@@ -132,7 +137,9 @@ FUNCTION(input_array) {
     const NodeId id = g.input(d, PyObject_IsTrue(a.value[3]));
     std::memcpy(g.values(id), array.data(), d.size() * 4);
     const std::string kind = PyUnicode_AsUTF8(a.value[4]);
-    return recorded(id, kind == "sparse" ? &SparseInputType : kind == "vector" ? &VectorInputType : &TensorInputType);
+    return recorded(id, kind == "sparse"   ? &SparseInputType
+                        : kind == "vector" ? &VectorInputType
+                                           : &TensorInputType);
   });
 }
 
@@ -164,21 +171,24 @@ FUNCTION(constant) {
 FUNCTION(random_normal) {
   return guarded([&] {
     const Arguments a("random_normal", {"dim", "mean", "stddev", "batch_size", "device"}, 1, args, n, kw);
-    return recorded(engine().graph.draw(DrawKind::normal, a.real(1, "mean", 0), a.real(2, "stddev", 1), a.dim(0, 3)));
+    return recorded(
+        engine().graph.draw(DrawKind::normal, a.real(1, "mean", 0), a.real(2, "stddev", 1), a.dim(0, 3)));
   });
 }
 
 FUNCTION(random_bernoulli) {
   return guarded([&] {
     const Arguments a("random_bernoulli", {"dim", "p", "scale", "batch_size", "device"}, 2, args, n, kw);
-    return recorded(engine().graph.draw(DrawKind::bernoulli, a.real(1, "p", 0), a.real(2, "scale", 1), a.dim(0, 3)));
+    return recorded(
+        engine().graph.draw(DrawKind::bernoulli, a.real(1, "p", 0), a.real(2, "scale", 1), a.dim(0, 3)));
   });
 }
 
 FUNCTION(random_uniform) {
   return guarded([&] {
     const Arguments a("random_uniform", {"dim", "left", "right", "batch_size", "device"}, 3, args, n, kw);
-    return recorded(engine().graph.draw(DrawKind::uniform, a.real(1, "left", 0), a.real(2, "right", 1), a.dim(0, 3)));
+    return recorded(
+        engine().graph.draw(DrawKind::uniform, a.real(1, "left", 0), a.real(2, "right", 1), a.dim(0, 3)));
   });
 }
 
@@ -214,7 +224,8 @@ FUNCTION(dropout_dim) {
     Dim mask = engine().graph.dim(x);
     const uint32_t d = a.uint(1, "d", 0);
     if (mask.nd >= 4 || d >= mask.nd)
-      throw ValueError(text("dropout_dim(): expected fewer than 4 dimensions and d below their number, got ", mask, ", d ", d));
+      throw ValueError(text("dropout_dim(): expected fewer than 4 dimensions and d below their number, got ",
+                            mask, ", d ", d));
     mask.d[d] = 1;
     return drop(x, mask, a.real(2, "p", 0));
   });
@@ -263,7 +274,8 @@ FUNCTION(reshape) {
     const NodeId x = a.node(0);
     Graph& g = engine().graph;
     if (!PyTuple_Check(a.value[1]) && !PyList_Check(a.value[1])) {
-      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", Py_TYPE(a.value[1])->tp_name);
+      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s",
+                   Py_TYPE(a.value[1])->tp_name);
       throw PythonError();
     }
     const Dim d = as_dim(a.value[1], a.op);
@@ -293,11 +305,13 @@ FUNCTION(concatenate_cols) {
     const Arguments a("concatenate_cols", {"xs"}, 1, args, n, kw);
     const std::vector<NodeId> nodes = as_nodes(a.value[0], a.op);
     if (nodes.empty()) {
-      PyErr_SetString(PyExc_AssertionError, "concatenate_cols(): expected at least one Expression, got an empty list");
+      PyErr_SetString(PyExc_AssertionError,
+                      "concatenate_cols(): expected at least one Expression, got an empty list");
       throw PythonError();
     }
     const uint32_t axis = 1;
-    return recorded(engine().graph.record(op_id<Concatenate>, nodes.data(), static_cast<uint32_t>(nodes.size()), &axis, 1, {}));
+    return recorded(engine().graph.record(op_id<Concatenate>, nodes.data(),
+                                          static_cast<uint32_t>(nodes.size()), &axis, 1, {}));
   });
 }
 
@@ -307,7 +321,8 @@ FUNCTION(pickneglogsoftmax_batch) {
     const NodeId x = a.node(0);
     const std::vector<uint32_t> ids = as_uints(a.value[1], a.op, "vs");
     const uint32_t count = static_cast<uint32_t>(ids.size());
-    return recorded(engine().graph.record(op_id<PickNegLogSoftmax>, &x, 1, &count, 1, {ids.data(), count, true}));
+    return recorded(
+        engine().graph.record(op_id<PickNegLogSoftmax>, &x, 1, &count, 1, {ids.data(), count, true}));
   });
 }
 
@@ -318,12 +333,14 @@ FUNCTION(pick_batch) {
     const std::vector<uint32_t> ids = as_uints(a.value[1], a.op, "indices");
     const uint32_t attrs[2] = {a.uint(2, "dim", 0), static_cast<uint32_t>(ids.size())};
     if (ids.empty()) throw ValueError("pick_batch(): expected at least one index, got none");
-    return recorded(engine().graph.record(op_id<Pick>, &x, 1, attrs, 2, {ids.data(), attrs[1], true}), &PickerBatchType);
+    return recorded(engine().graph.record(op_id<Pick>, &x, 1, attrs, 2, {ids.data(), attrs[1], true}),
+                    &PickerBatchType);
   });
 }
 
-#define ENTRY(name, function, signature) \
-  {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function)), METH_FASTCALL | METH_KEYWORDS, signature "\n--\n\n"}
+#define ENTRY(name, function, signature)                                            \
+  {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function)), \
+   METH_FASTCALL | METH_KEYWORDS, signature "\n--\n\n"}
 
 PyMethodDef methods[] = {
     ENTRY("scalarInput", scalar_input, "scalarInput(s, device='')"),
@@ -333,8 +350,10 @@ PyMethodDef methods[] = {
     ENTRY("zeros", zeros, "zeros(dim, batch_size=1, device='')"),
     ENTRY("ones", ones, "ones(dim, batch_size=1, device='')"),
     ENTRY("constant", constant, "constant(dim, val, batch_size=1, device='')"),
-    ENTRY("random_normal", random_normal, "random_normal(dim, mean=0.0, stddev=1.0, batch_size=1, device='')"),
-    ENTRY("random_bernoulli", random_bernoulli, "random_bernoulli(dim, p, scale=1.0, batch_size=1, device='')"),
+    ENTRY("random_normal", random_normal,
+          "random_normal(dim, mean=0.0, stddev=1.0, batch_size=1, device='')"),
+    ENTRY("random_bernoulli", random_bernoulli,
+          "random_bernoulli(dim, p, scale=1.0, batch_size=1, device='')"),
     ENTRY("random_uniform", random_uniform, "random_uniform(dim, left, right, batch_size=1, device='')"),
     ENTRY("random_gumbel", random_gumbel, "random_gumbel(dim, mu=0.0, beta=1.0, batch_size=1, device='')"),
     ENTRY("dropout", dropout, "dropout(x, p)"),

@@ -33,7 +33,8 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
       while (at < 3 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i - n), known[at]) != 0) ++at;
     }
     if (at >= 3) {
-      PyErr_SetString(PyExc_TypeError, "renew_cg(): expected immediate_compute, check_validity, autobatching and no more");
+      PyErr_SetString(PyExc_TypeError,
+                      "renew_cg(): expected immediate_compute, check_validity, autobatching and no more");
       return nullptr;
     }
     value[at] = args[i];
@@ -51,7 +52,8 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   });
 }
 
-constexpr const char* renew_doc = R"doc(renew_cg(immediate_compute=False, check_validity=False, autobatching=None)
+constexpr const char* renew_doc =
+    R"doc(renew_cg(immediate_compute=False, check_validity=False, autobatching=None)
 --
 
 Start an empty graph; expressions of the one before cannot be used any more.
@@ -70,8 +72,8 @@ Example:
 )doc";
 
 PyMethodDef graph_methods[] = {
-    {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)), METH_FASTCALL | METH_KEYWORDS,
-     renew_doc},
+    {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)),
+     METH_FASTCALL | METH_KEYWORDS, renew_doc},
     {nullptr, nullptr, 0, nullptr}};
 
 NodeId last_of(const pybind11::list& exprs, const char* op) {
@@ -140,16 +142,20 @@ void add_graph_functions(pybind11::module_& m) {
   if (PyModule_AddFunctions(m.ptr(), graph_methods) < 0) throw pybind11::error_already_set();
   m.def("cg_version", [] { return engine().version(); });
   m.def("cg_size", [] { return engine().graph.size(); });
-  m.def("_set_graph", [](const pybind11::object& graph) { graph_object = pybind11::object(graph).release().ptr(); });
+  m.def("_set_graph",
+        [](const pybind11::object& graph) { graph_object = pybind11::object(graph).release().ptr(); });
   m.def("_expression", [](NodeId id) {
-    if (id >= engine().graph.size()) throw IndexError(text("expected a node below ", engine().graph.size(), ", got ", id));
+    if (id >= engine().graph.size())
+      throw IndexError(text("expected a node below ", engine().graph.size(), ", got ", id));
     return pybind11::reinterpret_steal<pybind11::object>(make_expression(id));
   });
   m.def("set_default_weight_decay", [](float lambda) { Collection::set_default_weight_decay(lambda); });
   m.def("cg_checkpoint", [] { engine().checkpoint(); });
   m.def("cg_revert", [] { engine().revert(); });
   m.def("reset_random_seed", [](uint32_t seed) { random_engine().seed(seed); }, "seed"_a);
-  m.def("_forward", [](const pybind11::list& exprs, bool recalculate) { compute_forward(last_of(exprs, "forward"), recalculate); });
+  m.def("_forward", [](const pybind11::list& exprs, bool recalculate) {
+    compute_forward(last_of(exprs, "forward"), recalculate);
+  });
   m.def("launch_counts", &launch_counts, "expression"_a,
         "Launches that computing the expression would take under each scheduler, and the lower bound.");
   m.def("timing", &timing, "Seconds and counts of planning, forward and backward since reset_timing().");

@@ -479,8 +479,9 @@ PyMethodDef functions[] = {
 
 // "signature\n--\n\n" and the text of ops/docs, attached once.
 void attach_documentation() {
-  static const char* const signatures[] = {"lookup(p, index=0, update=True)", "lookup_batch(p, indices, update=True)",
-                                           "parameter(*ps)", "const_parameter(*ps)"};
+  static const char* const signatures[] = {"lookup(p, index=0, update=True)",
+                                           "lookup_batch(p, indices, update=True)", "parameter(*ps)",
+                                           "const_parameter(*ps)"};
   static std::string texts[std::size(signatures)];
   for (size_t i = 0; i < std::size(signatures); ++i) {
     texts[i] = std::string(signatures[i]) + "\n--\n\n" + documentation(functions[i].ml_name);

@@ -27,7 +27,9 @@ void Executor::begin_backward(bool full) {
   }
 }
 
-void Executor::clear_gradient(const Launch& l) { std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4); }
+void Executor::clear_gradient(const Launch& l) {
+  std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
+}
 
 int64_t Executor::slot_of(NodeId node) const {
   for (const Slot& s : slots_)
@@ -129,12 +131,18 @@ Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, ui
 
 void Executor::back(const Launch& l) {
   switch (l.form) {
-    case Form::unary: return back_unary(l);
-    case Form::binary: return back_binary(l);
-    case Form::member: return back_members(l);
-    case Form::matmul: return back_matmul(l);
-    case Form::lookup: return back_lookup(l);
-    default: return;
+    case Form::unary:
+      return back_unary(l);
+    case Form::binary:
+      return back_binary(l);
+    case Form::member:
+      return back_members(l);
+    case Form::matmul:
+      return back_matmul(l);
+    case Form::lookup:
+      return back_lookup(l);
+    default:
+      return;
   }
 }
 
@@ -144,7 +152,8 @@ void Executor::backward_chain(uint32_t first, uint32_t last) {
   const size_t total = static_cast<size_t>(plan_.launches[first].total);
   parallel_for(total, kFlatGrain / (last - first + 1), [&](size_t begin, size_t end) {
     for (size_t at = begin; at < end; at += kTile)
-      for (uint32_t i = last + 1; i-- > first;) back_tile(plan_.launches[i], at, at + kTile < end ? at + kTile : end);
+      for (uint32_t i = last + 1; i-- > first;)
+        back_tile(plan_.launches[i], at, at + kTile < end ? at + kTile : end);
   });
 }
 
@@ -244,10 +253,12 @@ bool Executor::distinct(const Launch& l) const {
     if (!wanted(l, k)) continue;
     const Operand& o = plan_.operands[l.operands + k];
     const int64_t size = static_cast<int64_t>(sig.x[k]->size());
-    if (o.kind != Operand::contiguous && !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
+    if (o.kind != Operand::contiguous &&
+        !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
       return false;
     for (uint32_t j = 0; j < k; ++j)
-      if (wanted(l, j) && !keep_apart(plan_.operands[l.operands + j], sig.x[j]->size(), o, size, l.count)) return false;
+      if (wanted(l, j) && !keep_apart(plan_.operands[l.operands + j], sig.x[j]->size(), o, size, l.count))
+        return false;
   }
   return true;
 }
@@ -265,16 +276,19 @@ void Executor::back_members(const Launch& l) {
       const Sig& sig = *it.sig;
       x.resize(sig.n_args);
       dx.resize(sig.n_args);
-      const int64_t* places =
-          l.fixed_arity ? nullptr : plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+      const int64_t* places = l.fixed_arity ? nullptr
+                                            : plan_.index.data() + plan_.operands[l.operands].index +
+                                                  plan_.starts[l.arg_begin + i];
       for (uint32_t a = 0; a < sig.n_args; ++a) {
         const int64_t at =
-            places ? places[a] : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), sig, a);
+            places ? places[a]
+                   : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), sig, a);
         x[a] = v + at;
         dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
       }
       const Graph::Ids ids = graph_.ids(it.id);
-      Member m{sig.x.data(), sig.y, x.data(), v + it.out, g + it.out, nullptr, sig.n_args, sig.attrs.data(), ids.data, ids.n};
+      Member m{sig.x.data(), sig.y,      x.data(),         v + it.out, g + it.out,
+               nullptr,      sig.n_args, sig.attrs.data(), ids.data,   ids.n};
       if (k.backward_all) {
         k.backward_all(m, dx.data());
         continue;

@@ -110,10 +110,18 @@ void Engine::draw_until(NodeId id) {
     std::memcpy(&b, &s.attrs[2], 4);
     Random& r = random_engine();
     switch (static_cast<DrawKind>(s.attrs[0])) {
-      case DrawKind::normal: r.normal(out, s.size, a, b); break;
-      case DrawKind::uniform: r.uniform(out, s.size, a, b); break;
-      case DrawKind::bernoulli: r.bernoulli(out, s.size, a, b); break;
-      case DrawKind::gumbel: r.gumbel(out, s.size); break;
+      case DrawKind::normal:
+        r.normal(out, s.size, a, b);
+        break;
+      case DrawKind::uniform:
+        r.uniform(out, s.size, a, b);
+        break;
+      case DrawKind::bernoulli:
+        r.bernoulli(out, s.size, a, b);
+        break;
+      case DrawKind::gumbel:
+        r.gumbel(out, s.size);
+        break;
     }
   }
   if (drawn_ == draws.size()) stale_ = false;
@@ -125,8 +133,8 @@ void Engine::compute_now(NodeId id) {
   const Sig& s = graph.sig(id);
   for (uint32_t i = 0; i < s.size; ++i)
     if (!std::isfinite(v[i])) {
-      const std::string message =
-          text(op_row(s.op).meta->name, "(): result ", *s.y, " has a value ", v[i], " at element ", i, " (node ", id, ")");
+      const std::string message = text(op_row(s.op).meta->name, "(): result ", *s.y, " has a value ", v[i],
+                                       " at element ", i, " (node ", id, ")");
       fprintf(stderr, "%s\n", message.c_str());
       throw RuntimeError(message);
     }
@@ -200,7 +208,8 @@ void Engine::run_backward() {
 }
 
 const float* Engine::gradient(NodeId id) {
-  if (backward_root_ == kNone) throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
+  if (backward_root_ == kNone)
+    throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
   if (id > backward_root_)
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
   const NodeId owner = graph.owner(id);

@@ -46,7 +46,8 @@ class Engine {
 
   // Called after every recorded node.
   void recorded(NodeId id) {
-    if (options.immediate) [[unlikely]] compute_now(id);
+    if (options.immediate) [[unlikely]]
+      compute_now(id);
   }
 
   struct Timing {
@@ -65,9 +66,9 @@ class Engine {
   void mark_live(NodeId root, bool full);
   const float* exact_gradient(NodeId id);
 
-  uint32_t valid_ = 0;       // launches with current values
-  NodeId drawn_ = 0;         // random nodes below are drawn (index into graph.draws())
-  bool stale_ = false;       // random nodes and parameters must be taken anew
+  uint32_t valid_ = 0;  // launches with current values
+  NodeId drawn_ = 0;    // random nodes below are drawn (index into graph.draws())
+  bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
   std::unique_ptr<Engine> apart_;  // the last graph differentiated without sharing
   std::vector<uint8_t> live_;

@@ -98,9 +98,9 @@ class Executor {
 
   // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
   struct Deferred {
-    NodeId node = kNone;     // parameter node, or kNone when the weight was computed
-    int64_t place = -1;      // computed weight: its place
-    int64_t m = 0, k = 0;    // k == 0: a bias, dW = sum of dy
+    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
+    int64_t place = -1;          // computed weight: its place
+    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
     std::vector<int64_t> dy, x;  // column offsets
   };
   Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);

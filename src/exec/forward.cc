@@ -23,7 +23,8 @@ uint32_t Executor::forward(uint32_t i) {
   const size_t total = static_cast<size_t>(l.total);
   parallel_for(total, kFlatGrain / (l.chain + 1), [&](size_t begin, size_t end) {
     for (size_t at = begin; at < end; at += kTile)
-      for (uint32_t k = 0; k <= l.chain; ++k) run_tile(plan_.launches[i + k], at, at + kTile < end ? at + kTile : end);
+      for (uint32_t k = 0; k <= l.chain; ++k)
+        run_tile(plan_.launches[i + k], at, at + kTile < end ? at + kTile : end);
   });
   return i + 1 + l.chain;
 }
@@ -54,9 +55,12 @@ int64_t Executor::argument(const Launch& l, const Operand& o, uint32_t i, const 
     case Operand::contiguous:
       if (o.stride) return o.base + i * o.stride;
       return o.base + (plan_.index[l.out_index + i] - l.out);
-    case Operand::strided: return o.base + i * o.stride;
-    case Operand::indexed: return plan_.index[o.index + i];
-    default: return o.base;
+    case Operand::strided:
+      return o.base + i * o.stride;
+    case Operand::indexed:
+      return plan_.index[o.index + i];
+    default:
+      return o.base;
   }
 }
 
@@ -70,13 +74,20 @@ void Executor::run(const Launch& l) {
   counters.nodes += l.count;
   if (op_row(l.op).check) check(l);
   switch (l.form) {
-    case Form::unary: return run_unary(l);
-    case Form::binary: return run_binary(l);
-    case Form::member: return run_members(l);
-    case Form::matmul: return run_matmul(l);
-    case Form::lookup: return run_lookup(l);
-    case Form::parameter: return run_parameter(l);
-    default: throw RuntimeError(text("no kernel for ", op_row(l.op).meta->name));
+    case Form::unary:
+      return run_unary(l);
+    case Form::binary:
+      return run_binary(l);
+    case Form::member:
+      return run_members(l);
+    case Form::matmul:
+      return run_matmul(l);
+    case Form::lookup:
+      return run_lookup(l);
+    case Form::parameter:
+      return run_parameter(l);
+    default:
+      throw RuntimeError(text("no kernel for ", op_row(l.op).meta->name));
   }
 }
 
@@ -126,14 +137,15 @@ void Executor::run_binary(const Launch& l) {
   }
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    k.map2(base + argument(l, ox, i, *it.sig, 0), base + argument(l, oy, i, *it.sig, 1), base + it.out, it.sig->size,
-           attrs);
+    k.map2(base + argument(l, ox, i, *it.sig, 0), base + argument(l, oy, i, *it.sig, 1), base + it.out,
+           it.sig->size, attrs);
   }
 }
 
 void Executor::count_operands(const Launch& l) {
   for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i)
-    for (const Dim* d : item(l, i).sig->x) counters.operand_bytes += 4 * d->size() * (l.uniform ? l.count : 1);
+    for (const Dim* d : item(l, i).sig->x)
+      counters.operand_bytes += 4 * d->size() * (l.uniform ? l.count : 1);
 }
 
 void Executor::run_members(const Launch& l) {
@@ -155,11 +167,13 @@ void Executor::run_members(const Launch& l) {
         for (uint32_t a = 0; a < n; ++a)
           x[a] = base + argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), *it.sig, a);
       } else {
-        const int64_t* places = plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+        const int64_t* places =
+            plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
         for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
       }
       const Graph::Ids ids = graph_.ids(it.id);
-      const Member m{it.sig->x.data(), it.sig->y, x, base + it.out, nullptr, nullptr, n, it.sig->attrs.data(), ids.data, ids.n};
+      const Member m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
+                     it.sig->attrs.data(), ids.data,  ids.n};
       k.forward(m);
     }
   });
@@ -178,11 +192,13 @@ void Executor::run_lookup(const Launch& l) {
     const Graph::Ids ids = graph_.ids(it.id);
     for (uint32_t j = 0; j < ids.n; ++j) {
       if (ids.data[j] >= storage.rows)
-        throw ValueError(text("lookup(): expected index < ", storage.rows, ", got ", ids.data[j], " in ", storage.name));
+        throw ValueError(
+            text("lookup(): expected index < ", storage.rows, ", got ", ids.data[j], " in ", storage.name));
       float* y = base + it.out + j * row;
       const float* x = table + ids.data[j] * row;
       if (factor == 1.f) std::memcpy(y, x, row * 4);
-      else for (size_t e = 0; e < row; ++e) y[e] = x[e] * factor;
+      else
+        for (size_t e = 0; e < row; ++e) y[e] = x[e] * factor;
     }
   }
 }

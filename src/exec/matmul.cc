@@ -25,7 +25,8 @@ size_t grain_of(int64_t n, int64_t flops, int64_t unit) {
 }  // namespace
 
 // The columns of operand k over all members, in member order.
-Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const {
+Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t k,
+                                    std::vector<int64_t>& room) const {
   const Sig& first = graph_.sig_number(l.sig);
   const int64_t rows = first.x[k]->rows();
   Columns c;
@@ -34,11 +35,13 @@ Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t 
   if (o.kind == Operand::contiguous) {
     c.count = 0;
     if (l.uniform) c.count = int64_t{l.count} * first.x[k]->size() / rows;
-    else for (uint32_t i = 0; i < l.count; ++i) c.count += item(l, i).sig->x[k]->size() / rows;
+    else
+      for (uint32_t i = 0; i < l.count; ++i) c.count += item(l, i).sig->x[k]->size() / rows;
     return c;
   }
   bool single = true;
-  for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i) single = single && item(l, i).sig->x[k]->size() == size_t(rows);
+  for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i)
+    single = single && item(l, i).sig->x[k]->size() == size_t(rows);
   if (single) {
     c.count = l.count;
     c.stride = o.kind == Operand::strided ? o.stride : 0;
@@ -60,7 +63,8 @@ Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t 
   return c;
 }
 
-void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y, bool accumulate) {
+void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y,
+                       bool accumulate) {
   float* base = graph_.values_arena.base();
   const ConstCols xc{base + x.base, x.stride, x.index};
   const Cols yc{base + y.base, y.stride, y.index};
@@ -100,8 +104,7 @@ void Executor::run_matmul_columns(const Launch& l) {
   const Operand* o = plan_.operands.data() + l.operands;
   if (affine && sig.bias_per_column) {
     const Columns b = columns(l, o[0], 0, room_y_);
-    for (int64_t j = 0; j < y.count; ++j)
-      std::memcpy(base + l.out + j * m, base + b.at(j), m * 4);
+    for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, base + b.at(j), m * 4);
   } else if (affine) {
     const float* b = weight(o[0]);
     for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, b, m * 4);
@@ -132,7 +135,8 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
     for (uint32_t e = 0; e < yd.bd; ++e)
       for (uint32_t c = 0; c < (sig.n_args == 1 ? bd.batch_size() / rows : yd.cols()); ++c)
         std::memcpy(base + it.out + e * item_size + c * rows,
-                    b + (bd.bd > 1 ? e * bd.batch_size() : 0) + (bd.batch_size() > rows ? c * rows : 0), rows * 4);
+                    b + (bd.bd > 1 ? e * bd.batch_size() : 0) + (bd.batch_size() > rows ? c * rows : 0),
+                    rows * 4);
   }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
@@ -156,7 +160,8 @@ void Executor::run_matmul_group(uint32_t first, uint32_t last) {
   Product products[16];
   ++counters.launches;
   const Launch& head = plan_.launches[first];
-  const Columns x = columns(head, plan_.operands[head.operands + head.n_operands - 1], head.n_operands - 1, room_x_);
+  const Columns x =
+      columns(head, plan_.operands[head.operands + head.n_operands - 1], head.n_operands - 1, room_x_);
   const int64_t k = graph_.sig_number(head.sig).x[head.n_operands - 1]->rows();
   float* base = graph_.values_arena.base();
   int64_t blocks = 0, rows = 0;
@@ -165,7 +170,8 @@ void Executor::run_matmul_group(uint32_t first, uint32_t last) {
     const Operand* o = plan_.operands.data() + l.operands;
     const bool bias = l.n_operands == 3;
     const int64_t m = graph_.sig_number(l.sig).y->rows();
-    products[i - first] = {weight(o[bias]), bias ? weight(o[0]) : nullptr, base + l.out, m, (m + kRows - 1) / kRows};
+    products[i - first] = {weight(o[bias]), bias ? weight(o[0]) : nullptr, base + l.out, m,
+                           (m + kRows - 1) / kRows};
     blocks += products[i - first].blocks;
     rows += m;
     counters.nodes += l.count;
@@ -217,7 +223,8 @@ void Executor::backward_group(uint32_t first, uint32_t last) {
       if (!weights[i - first]) continue;
       const Launch& l = plan_.launches[i];
       const int64_t m = graph_.sig_number(l.sig).y->rows();
-      kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, x.count}, m, weights[i - first], m, {grads() + l.out, m, nullptr}, dx);
+      kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, x.count}, m, weights[i - first], m,
+                        {grads() + l.out, m, nullptr}, dx);
     }
   });
 }

@@ -25,7 +25,8 @@ bool in_weight_position(OpId op, Form form, uint32_t i) {
 
 }  // namespace
 
-NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs, const Ids& ids) {
+NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
+                     const Ids& ids) {
   uint32_t local[64];
   uint32_t* key = local;
   const uint32_t size = 3 + n_attrs + 2 * n;
@@ -41,7 +42,8 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   for (uint32_t i = 0; i < n_attrs; ++i) *k++ = attrs[i];
   bool invariant = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
   for (uint32_t i = 0; i < n; ++i) {
-    if (args[i] >= nodes_.size()) throw ValueError("expected expressions of this graph, got one of an earlier graph");
+    if (args[i] >= nodes_.size())
+      throw ValueError("expected expressions of this graph, got one of an earlier graph");
     const Node& a = nodes_[args[i]];
     *k++ = signatures_[a.sig].dim * 2 + (a.flags & Node::needs);
     *k++ = in_weight_position(op, form, i) ? a.inv : 0;
@@ -371,8 +373,12 @@ bool Graph::renew() {
 }
 
 Graph::Mark Graph::mark() const {
-  return {size(), static_cast<uint32_t>(arg_pool_.size()), static_cast<uint32_t>(id_pool_.size()),
-          static_cast<uint32_t>(parameters_.size()), values_arena.top(), draws_.size()};
+  return {size(),
+          static_cast<uint32_t>(arg_pool_.size()),
+          static_cast<uint32_t>(id_pool_.size()),
+          static_cast<uint32_t>(parameters_.size()),
+          values_arena.top(),
+          draws_.size()};
 }
 
 void Graph::revert(const Mark& m) {

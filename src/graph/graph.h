@@ -32,15 +32,15 @@ struct Node {
   uint32_t round;
   uint32_t args;  // first argument, in the pool
   uint32_t aux;
-  uint32_t inv;   // != 0: number of a value that is the same for every instance
+  uint32_t inv;  // != 0: number of a value that is the same for every instance
   uint32_t flags : 8;
   uint32_t n_args : 24;
 };
 
 struct Bucket {
   uint32_t site, round;
-  uint32_t preds = 0xffffffffu;    // first of its edges, a list in Graph::edges
-  uint32_t reader = 0xffffffffu;   // bucket that last recorded an edge from this one
+  uint32_t preds = 0xffffffffu;   // first of its edges, a list in Graph::edges
+  uint32_t reader = 0xffffffffu;  // bucket that last recorded an edge from this one
 };
 
 // A bucket that some node of another bucket reads.
@@ -72,7 +72,8 @@ class Graph {
     bool list = false;
   };
   // An op of the table. Throws ValueError from the shape rule; the graph is then unchanged.
-  NodeId record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs, const Ids& ids);
+  NodeId record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
+                const Ids& ids);
   NodeId record(OpId op, const NodeId* args, uint32_t n) { return record(op, args, n, nullptr, 0, Ids{}); }
   NodeId unary(OpId op, NodeId x) { return record(op, &x, 1); }
   NodeId binary(OpId op, NodeId x, NodeId y) {
@@ -179,7 +180,7 @@ class Graph {
   std::vector<NodeId> draws_;
   std::vector<ParameterUse> parameters_;
   std::vector<std::shared_ptr<Storage>> storages_;  // used in this graph, kept alive
-  struct Slot {  // of one storage uid
+  struct Slot {                                     // of one storage uid
     uint32_t epoch = 0, storage = 0;
     NodeId node[2] = {kNone, kNone};
   };

@@ -73,7 +73,8 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   if (row.meta->nondiff) s.needs = false;
   const ShapeArgs shape{row.meta->name, s.x.data(), s.n_args, s.attrs.data(), key[2]};
   const Dim y = given ? *given : row.shape(shape);
-  if (y.size() >= (size_t{1} << 31)) throw ValueError(text(row.meta->name, "(): result ", y, " is too large"));
+  if (y.size() >= (size_t{1} << 31))
+    throw ValueError(text(row.meta->name, "(): result ", y, " is too large"));
   s.dim = dim_id(y);
   s.y = &dims_[s.dim];
   s.size = static_cast<uint32_t>(y.size());

@@ -12,15 +12,15 @@ namespace dyc {
 
 struct Sig {
   OpId op = 0;
-  bool owns_weight = false;   // an argument in weight position is the same for the whole graph
-  bool flat = false;          // all arguments have exactly the result's extents
-  bool needs = false;         // some argument needs a gradient
-  bool columns = false;       // matmul form: one GEMM per weight over the columns of all members
+  bool owns_weight = false;      // an argument in weight position is the same for the whole graph
+  bool flat = false;             // all arguments have exactly the result's extents
+  bool needs = false;            // some argument needs a gradient
+  bool columns = false;          // matmul form: one GEMM per weight over the columns of all members
   bool bias_per_column = false;  // matmul form: the bias has the result's extents
-  uint32_t dim = 0;           // result extents, as a number
-  uint32_t cls = 0;           // launch class: members of equal class may share a launch
+  uint32_t dim = 0;              // result extents, as a number
+  uint32_t cls = 0;              // launch class: members of equal class may share a launch
   uint32_t plain_site = 0xffffffffu;
-  uint32_t size = 0;          // floats of the result
+  uint32_t size = 0;  // floats of the result
   uint32_t n_args = 0;
   const Dim* y = nullptr;
   std::vector<const Dim*> x;

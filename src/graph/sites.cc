@@ -86,7 +86,9 @@ void Sites::derive_phases() {
   const uint32_t n = size();
   std::vector<uint32_t> index(n, 0), low(n, 0), stack;
   std::vector<uint8_t> on_stack(n, 0);
-  struct Frame { uint32_t site, next; };
+  struct Frame {
+    uint32_t site, next;
+  };
   std::vector<Frame> frames;
   uint32_t counter = 0, phase = 0;
   for (uint32_t root = 0; root < n; ++root) {

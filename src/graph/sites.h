@@ -16,9 +16,9 @@ namespace dyc {
 struct Site {
   uint32_t cls = 0;
   uint32_t phase = 0;
-  uint16_t depth = 0;           // nesting of refinement
-  std::vector<uint32_t> chain;  // refined sites: its class and those of its refined ancestors
-  bool complete = false;        // the key holds all producers: no edge can be new
+  uint16_t depth = 0;                         // nesting of refinement
+  std::vector<uint32_t> chain;                // refined sites: its class and those of its refined ancestors
+  bool complete = false;                      // the key holds all producers: no edge can be new
   uint32_t recent[4] = {~0u, ~0u, ~0u, ~0u};  // producers seen lately
   std::vector<uint32_t> producers;
   std::vector<uint32_t> buckets;  // round -> bucket of the current graph

@@ -29,23 +29,23 @@ struct Operand {
 struct Launch {
   OpId op = 0;
   Form form = Form::input;
-  bool uniform = true;    // all members have signature `sig`
-  bool flat = false;      // all members are Sig::flat
+  bool uniform = true;  // all members have signature `sig`
+  bool flat = false;    // all members are Sig::flat
   bool fixed_arity = true;
-  bool needs = false;     // gradients flow through it
+  bool needs = false;       // gradients flow through it
   uint32_t needs_args = 0;  // fixed arity: bit k, some member's argument k takes a gradient (31: and beyond)
-  uint32_t sig = 0;       // of the first member
+  uint32_t sig = 0;         // of the first member
   uint32_t cls = 0;
   uint32_t count = 0;
   uint32_t members = 0;   // into Plan::members
   uint32_t operands = 0;  // into Plan::operands; one per argument (fixed arity) or one for all
   uint32_t n_operands = 0;
-  uint32_t arg_begin = 0; // ragged arity: into Plan::starts, count + 1 entries
-  uint32_t out_index = 0; // not uniform: into Plan::index, offset of every member
-  uint32_t chain = 0;     // this many launches after it are fused with it: element-wise, equal membership
-  uint32_t group = 0;     // this many launches after it multiply the same input: one grouped GEMM
-  int64_t out = 0;        // output block
-  int64_t total = 0;      // floats in it
+  uint32_t arg_begin = 0;  // ragged arity: into Plan::starts, count + 1 entries
+  uint32_t out_index = 0;  // not uniform: into Plan::index, offset of every member
+  uint32_t chain = 0;      // this many launches after it are fused with it: element-wise, equal membership
+  uint32_t group = 0;      // this many launches after it multiply the same input: one grouped GEMM
+  int64_t out = 0;         // output block
+  int64_t total = 0;       // floats in it
 };
 
 // All launches of the current graph, in an order that respects every dependency.
@@ -68,7 +68,9 @@ struct Plan {
   struct Mark {
     size_t launches, operands, members, index, starts;
   };
-  Mark mark() const { return {launches.size(), operands.size(), members.size(), index.size(), starts.size()}; }
+  Mark mark() const {
+    return {launches.size(), operands.size(), members.size(), index.size(), starts.size()};
+  }
   void revert(const Mark& m) {
     launches.resize(m.launches);
     operands.resize(m.operands);

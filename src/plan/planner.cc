@@ -57,10 +57,14 @@ void Planner::collect(NodeId root, bool everything) {
 void Planner::group(Scheduler scheduler) {
   groups_.clear();
   switch (scheduler) {
-    case Scheduler::bucket: return group_by_buckets();
-    case Scheduler::depth: return schedule_by_depth(graph_, pending_, groups_);
-    case Scheduler::agenda: return schedule_by_agenda(graph_, pending_, groups_);
-    case Scheduler::none: return schedule_one_by_one(pending_, groups_);
+    case Scheduler::bucket:
+      return group_by_buckets();
+    case Scheduler::depth:
+      return schedule_by_depth(graph_, pending_, groups_);
+    case Scheduler::agenda:
+      return schedule_by_agenda(graph_, pending_, groups_);
+    case Scheduler::none:
+      return schedule_one_by_one(pending_, groups_);
   }
 }
 
@@ -144,7 +148,8 @@ void Planner::connect_buckets() {
 const BucketOrder& Planner::remembered_order() {
   uint64_t hash = buckets_.size();
   for (uint32_t c : buckets_.cls) hash = mix(hash, c);
-  for (uint32_t i = 0; i < buckets_.size(); ++i) hash = mix(hash, uint64_t{buckets_.phase[i]} << 32 | buckets_.round[i]);
+  for (uint32_t i = 0; i < buckets_.size(); ++i)
+    hash = mix(hash, uint64_t{buckets_.phase[i]} << 32 | buckets_.round[i]);
   for (uint32_t p : buckets_.preds) hash = mix(hash, p);
   const auto found = memory_.find(hash);
   if (found != memory_.end() && found->second.graph == buckets_) return found->second.order;
@@ -260,7 +265,8 @@ Operand Planner::describe(const Launch& l, uint32_t k) {
   for (uint32_t i = 0; i < l.count; ++i) {
     const NodeId arg = pool[arg_lists_[i] + k];
     int64_t at = places[arg];
-    if (at < 0) [[unlikely]] at = located(arg);
+    if (at < 0) [[unlikely]]
+      at = located(arg);
     index[i] = at;
     even = even && at == o.base + i * stride;
   }
@@ -329,7 +335,8 @@ void Planner::describe_lists(Launch& l, const NodeId* members) {
 int64_t Planner::located(NodeId id) {
   const int64_t at = graph_.place(id);
   if (at >= 0) return at;
-  if (!graph_.is_parameter(graph_.owner(id))) throw RuntimeError(text("internal error: node ", id, " has no place"));
+  if (!graph_.is_parameter(graph_.owner(id)))
+    throw RuntimeError(text("internal error: node ", id, " has no place"));
   materialise(graph_.owner(id));
   return graph_.place(id);
 }
@@ -401,7 +408,8 @@ void Planner::group_products(uint32_t first) {
   const uint32_t n = static_cast<uint32_t>(plan.launches.size());
   for (uint32_t head = first; head < n;) {
     uint32_t end = head + 1;
-    while (end < n && end - head < 16 && same_input(plan.launches[head], plan.launches[end]) && !reads_results(end, head))
+    while (end < n && end - head < 16 && same_input(plan.launches[head], plan.launches[end]) &&
+           !reads_results(end, head))
       ++end;
     plan.launches[head].group = end - head - 1;
     head = end;
@@ -421,7 +429,8 @@ bool Planner::reads_results(uint32_t launch, uint32_t first) const {
 
 // One weight and one input each, the input of both the same columns.
 bool Planner::same_input(const Launch& a, const Launch& b) const {
-  if (a.form != Form::matmul || b.form != Form::matmul || a.count != b.count || !a.uniform || !b.uniform) return false;
+  if (a.form != Form::matmul || b.form != Form::matmul || a.count != b.count || !a.uniform || !b.uniform)
+    return false;
   const Sig &sa = graph_.sig_number(a.sig), &sb = graph_.sig_number(b.sig);
   if (!sa.columns || !sb.columns || sa.bias_per_column || sb.bias_per_column) return false;
   const uint32_t ka = a.n_operands - 1, kb = b.n_operands - 1;  // b W x, or W x: the input is last
@@ -429,7 +438,8 @@ bool Planner::same_input(const Launch& a, const Launch& b) const {
   const Operand &x = plan.operands[a.operands + ka], &y = plan.operands[b.operands + kb];
   if (x.kind != y.kind || x.base != y.base || x.stride != y.stride) return false;
   return x.kind != Operand::indexed ||
-         std::equal(plan.index.begin() + x.index, plan.index.begin() + x.index + a.count, plan.index.begin() + y.index);
+         std::equal(plan.index.begin() + x.index, plan.index.begin() + x.index + a.count,
+                    plan.index.begin() + y.index);
 }
 
 Planner::Counts Planner::count(NodeId root) {

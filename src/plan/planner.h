@@ -38,9 +38,7 @@ class Planner {
   };
   Counts count(NodeId root);
 
-  uint32_t launch_of(NodeId id) const {
-    return id < plan.launch_of.size() ? plan.launch_of[id] : kNone;
-  }
+  uint32_t launch_of(NodeId id) const { return id < plan.launch_of.size() ? plan.launch_of[id] : kNone; }
 
  private:
   void collect(NodeId root, bool everything);
@@ -68,17 +66,17 @@ class Planner {
   Graph& graph_;
   Groups groups_;
   std::vector<uint8_t> wanted_;
-  std::vector<NodeId> pending_;  // ascending
+  std::vector<NodeId> pending_;      // ascending
   std::vector<uint32_t> arg_lists_;  // of the launch being described: where each member's arguments start
-  NodeId low_ = 0;               // every node below is placed
+  NodeId low_ = 0;                   // every node below is placed
 
   std::vector<uint32_t> class_seen_;
   uint32_t class_epoch_ = 0;
 
   // ---- bucket scheduling
   BucketGraph buckets_;
-  std::vector<uint32_t> used_;      // local number -> bucket, in key order
-  std::vector<uint32_t> local_;     // bucket -> local number
+  std::vector<uint32_t> used_;   // local number -> bucket, in key order
+  std::vector<uint32_t> local_;  // bucket -> local number
   std::vector<uint32_t> counts_, begin_;
   std::vector<NodeId> sorted_;
   struct Remembered {

@@ -70,7 +70,8 @@ class ListScheduler {
   void number_classes() {
     std::unordered_map<uint32_t, uint32_t> number;
     cls_.resize(n_);
-    for (uint32_t b = 0; b < n_; ++b) cls_[b] = number.emplace(g_.cls[b], static_cast<uint32_t>(number.size())).first->second;
+    for (uint32_t b = 0; b < n_; ++b)
+      cls_[b] = number.emplace(g_.cls[b], static_cast<uint32_t>(number.size())).first->second;
     const uint32_t classes = static_cast<uint32_t>(number.size());
     members_.resize(classes);
     ready_.resize(classes);
@@ -80,7 +81,8 @@ class ListScheduler {
     waiting_.resize(n_);
     for (uint32_t b = 0; b < n_; ++b) {
       waiting_[b] = g_.pred_begin[b + 1] - g_.pred_begin[b];
-      for (uint32_t p = g_.pred_begin[b]; p < g_.pred_begin[b + 1]; ++p) successors_[g_.preds[p]].push_back(b);
+      for (uint32_t p = g_.pred_begin[b]; p < g_.pred_begin[b + 1]; ++p)
+        successors_[g_.preds[p]].push_back(b);
       if (!waiting_[b]) ready_[cls_[b]].push_back(b);
     }
   }
@@ -158,7 +160,8 @@ std::vector<uint32_t> positions(const Graph& graph, const std::vector<NodeId>& n
   return position;
 }
 
-std::vector<uint32_t> depths(Graph& graph, const std::vector<NodeId>& nodes, const std::vector<uint32_t>& position) {
+std::vector<uint32_t> depths(Graph& graph, const std::vector<NodeId>& nodes,
+                             const std::vector<uint32_t>& position) {
   std::vector<uint32_t> depth(nodes.size(), 0);
   for (uint32_t i = 0; i < nodes.size(); ++i)
     for_each_pending_arg(graph, nodes[i], position,
@@ -251,7 +254,8 @@ uint32_t launch_lower_bound(Graph& graph, const std::vector<NodeId>& nodes) {
     std::fill(chain.begin(), chain.end(), 0);
     uint32_t best = 0;
     for (uint32_t i = members.front(); i < nodes.size(); ++i) {
-      for_each_pending_arg(graph, nodes[i], position, [&](NodeId a) { chain[i] = std::max(chain[i], chain[position[a]]); });
+      for_each_pending_arg(graph, nodes[i], position,
+                           [&](NodeId a) { chain[i] = std::max(chain[i], chain[position[a]]); });
       chain[i] += graph.sig(nodes[i]).cls == cls;
       best = std::max(best, chain[i]);
     }

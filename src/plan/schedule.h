@@ -26,13 +26,14 @@ struct Groups {
 
 // A graph of buckets: what bucket scheduling looks at, and the key plans are remembered by.
 struct BucketGraph {
-  std::vector<uint32_t> cls;         // per bucket: launch class
+  std::vector<uint32_t> cls;  // per bucket: launch class
   std::vector<uint32_t> phase, round, site;
   std::vector<uint32_t> pred_begin;  // per bucket + 1
   std::vector<uint32_t> preds;
   uint32_t size() const { return static_cast<uint32_t>(cls.size()); }
   bool operator==(const BucketGraph& o) const {
-    return cls == o.cls && pred_begin == o.pred_begin && preds == o.preds && phase == o.phase && round == o.round;
+    return cls == o.cls && pred_begin == o.pred_begin && preds == o.preds && phase == o.phase &&
+           round == o.round;
   }
 };
 
