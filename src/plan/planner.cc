@@ -88,11 +88,15 @@ void Planner::group_by_buckets() {
   connect_buckets();
   for (const auto& launch : remembered_order()) {
     const bool solo = op_row(graph_.sig(sorted_[begin_[launch[0]]]).op).meta->batch == Batch::solo;
-    for (uint32_t b : launch)
-      for (uint32_t i = begin_[b]; i < begin_[b + 1]; ++i) {
-        groups_.nodes.push_back(sorted_[i]);
-        if (solo) groups_.close();
-      }
+    for (uint32_t b : launch) {
+      const auto from = sorted_.begin() + begin_[b], to = sorted_.begin() + begin_[b + 1];
+      if (!solo) groups_.nodes.insert(groups_.nodes.end(), from, to);
+      else
+        for (auto it = from; it != to; ++it) {
+          groups_.nodes.push_back(*it);
+          groups_.close();
+        }
+    }
     if (!solo) groups_.close();
   }
 }
