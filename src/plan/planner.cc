@@ -16,14 +16,13 @@ void Planner::demand(NodeId root, Scheduler scheduler, bool everything) {
   plan.launch_of.resize(graph_.size(), kNone);
   group(scheduler);
   const uint32_t n = groups_.size(), first = static_cast<uint32_t>(plan.launches.size());
-  for (uint32_t g = 0; g < n; ++g)
-    emit(groups_.nodes.data() + groups_.begin[g], groups_.begin[g + 1] - groups_.begin[g]);
+  for (uint32_t g = 0; g < n; ++g) emit(groups_.begin[g], groups_.begin[g + 1] - groups_.begin[g]);
   if (scheduler != Scheduler::bucket) return;
   fuse_chains(first);
   group_products(first);
 }
 
-// Unplaced ancestors of root, ascending.
+// Unplaced ancestors of root, descending.
 void Planner::collect(NodeId root, bool everything) {
   pending_.clear();
   if (root < low_) return;
@@ -48,23 +47,24 @@ void Planner::collect(NodeId root, bool everything) {
     if (n.flags & Node::leaf) continue;
     for (uint32_t i = 0; i < n.n_args; ++i)
       if (args[i] >= low_) wanted_[args[i]] = 1;  // below it all is placed
-    pending_.push_back(id);
+    pending_.push_back({id, n.bucket, n.args, n.sig});
   }
-  std::reverse(pending_.begin(), pending_.end());
   low_ = std::min<NodeId>(skipped, root + 1);
 }
 
 void Planner::group(Scheduler scheduler) {
   groups_.clear();
-  switch (scheduler) {
-    case Scheduler::bucket:
-      return group_by_buckets();
-    case Scheduler::depth:
-      return schedule_by_depth(graph_, pending_, groups_);
-    case Scheduler::agenda:
-      return schedule_by_agenda(graph_, pending_, groups_);
-    case Scheduler::none:
-      return schedule_one_by_one(pending_, groups_);
+  if (scheduler == Scheduler::bucket && !nothing_to_batch()) return group_by_buckets();
+  std::vector<NodeId> nodes(pending_.size());
+  for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = pending_[pending_.size() - 1 - i].id;
+  if (scheduler == Scheduler::depth) schedule_by_depth(graph_, nodes, groups_);
+  else if (scheduler == Scheduler::agenda) schedule_by_agenda(graph_, nodes, groups_);
+  else schedule_one_by_one(nodes, groups_);
+  arg_lists_.resize(nodes.size());
+  sigs_.resize(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    arg_lists_[i] = graph_.node(groups_.nodes[i]).args;
+    sigs_[i] = graph_.node(groups_.nodes[i]).sig;
   }
 }
 
@@ -73,8 +73,8 @@ bool Planner::nothing_to_batch() {
   constexpr size_t kFew = 32;
   if (pending_.size() > kFew) return false;
   ++class_epoch_;
-  for (NodeId id : pending_) {
-    const uint32_t cls = graph_.sig(id).cls;
+  for (const Pending& p : pending_) {
+    const uint32_t cls = graph_.sig_number(p.sig).cls;
     if (cls >= class_seen_.size()) class_seen_.resize(cls + 64, 0);
     if (class_seen_[cls] == class_epoch_) return false;
     class_seen_[cls] = class_epoch_;
@@ -83,31 +83,22 @@ bool Planner::nothing_to_batch() {
 }
 
 void Planner::group_by_buckets() {
-  if (nothing_to_batch()) return schedule_one_by_one(pending_, groups_);
-  sort_into_buckets();
+  number_buckets();
   connect_buckets();
-  for (const auto& launch : remembered_order()) {
-    const bool solo = op_row(graph_.sig(sorted_[begin_[launch[0]]]).op).meta->batch == Batch::solo;
-    for (uint32_t b : launch) {
-      const auto from = sorted_.begin() + begin_[b], to = sorted_.begin() + begin_[b + 1];
-      if (!solo) groups_.nodes.insert(groups_.nodes.end(), from, to);
-      else
-        for (auto it = from; it != to; ++it) {
-          groups_.nodes.push_back(*it);
-          groups_.close();
-        }
-    }
-    if (!solo) groups_.close();
-  }
+  lay_out(remembered_order());
 }
 
-// Counting sort of the pending nodes; buckets numbered in key order.
-void Planner::sort_into_buckets() {
+// Counts the pending nodes of each bucket and numbers the buckets in key order.
+void Planner::number_buckets() {
   const uint32_t n = graph_.buckets();
   counts_.assign(n, 0);
+  sample_.resize(n);
   used_.clear();
-  for (NodeId id : pending_)
-    if (counts_[graph_.node(id).bucket]++ == 0) used_.push_back(graph_.node(id).bucket);
+  for (const Pending& p : pending_) {
+    if (counts_[p.bucket]++ != 0) continue;
+    used_.push_back(p.bucket);
+    sample_[p.bucket] = p.sig;
+  }
   Sites& sites = graph_.sites();
   std::sort(used_.begin(), used_.end(), [&](uint32_t x, uint32_t y) {
     const Bucket &a = graph_.bucket(x), &b = graph_.bucket(y);
@@ -117,14 +108,32 @@ void Planner::sort_into_buckets() {
     return a.site < b.site;
   });
   local_.assign(n, kNone);
-  begin_.assign(used_.size() + 1, 0);
-  for (uint32_t i = 0; i < used_.size(); ++i) {
-    local_[used_[i]] = i;
-    begin_[i + 1] = begin_[i] + counts_[used_[i]];
-    counts_[used_[i]] = begin_[i];
+  for (uint32_t i = 0; i < used_.size(); ++i) local_[used_[i]] = i;
+}
+
+// Counting sort of the pending nodes straight into launch order.
+void Planner::lay_out(const BucketOrder& order) {
+  uint32_t at = 0;
+  for (const auto& launch : order) {
+    const bool solo = op_row(graph_.sig_number(sample_[used_[launch[0]]]).op).meta->batch == Batch::solo;
+    for (uint32_t b : launch) {
+      const uint32_t count = counts_[used_[b]];
+      counts_[used_[b]] = at;  // from now on: where the bucket's next node goes
+      for (uint32_t i = 1; solo && i <= count; ++i) groups_.begin.push_back(at + i);
+      at += count;
+    }
+    if (!solo) groups_.begin.push_back(at);
   }
-  sorted_.resize(pending_.size());
-  for (NodeId id : pending_) sorted_[counts_[graph_.node(id).bucket]++] = id;
+  groups_.nodes.resize(at);
+  arg_lists_.resize(at);
+  sigs_.resize(at);
+  for (size_t i = pending_.size(); i-- > 0;) {
+    const Pending& p = pending_[i];
+    const uint32_t to = counts_[p.bucket]++;
+    groups_.nodes[to] = p.id;
+    arg_lists_[to] = p.args;
+    sigs_[to] = p.sig;
+  }
 }
 
 // Edges were collected while recording; those from buckets that are placed already count no more.
@@ -166,36 +175,36 @@ const BucketOrder& Planner::remembered_order() {
 
 // ---------------------------------------------------------------- launch records
 
-void Planner::emit(const NodeId* members, uint32_t count) {
-  const Sig& sig = graph_.sig(members[0]);
+// A launch of the grouped nodes [first, first + count).
+void Planner::emit(uint32_t first, uint32_t count) {
+  const NodeId* members = groups_.nodes.data() + first;
+  lists_ = arg_lists_.data() + first;
+  const Sig& sig = graph_.sig_number(sigs_[first]);
   const OpRow& row = op_row(sig.op);
   Launch l;
   l.op = sig.op;
   l.form = row.meta->form;
-  l.sig = graph_.node(members[0]).sig;
+  l.sig = sigs_[first];
   l.cls = sig.cls;
   l.count = count;
   l.members = static_cast<uint32_t>(plan.members.size());
   l.fixed_arity = !(row.list && l.form == Form::member);
   plan.members.insert(plan.members.end(), members, members + count);
-  inspect_members(l, members);
+  inspect_members(l, sigs_.data() + first);
   if (l.fixed_arity) describe_arguments(l);
   else describe_lists(l, members);
   place_members(l, members);
   plan.launches.push_back(l);
 }
 
-// What the members have in common, and where their argument lists start.
-void Planner::inspect_members(Launch& l, const NodeId* members) {
-  arg_lists_.resize(l.count);
+// What the members have in common.
+void Planner::inspect_members(Launch& l, const uint32_t* sigs) {
   l.uniform = true;
   l.flat = true;
   uint32_t last = kNone;
   for (uint32_t i = 0; i < l.count; ++i) {
-    const Node& n = graph_.node(members[i]);
-    arg_lists_[i] = n.args;
-    if (n.sig == last) continue;
-    last = n.sig;
+    if (sigs[i] == last) continue;
+    last = sigs[i];
     const Sig& s = graph_.sig_number(last);
     l.uniform = l.uniform && last == l.sig;
     l.flat = l.flat && s.flat;
@@ -244,7 +253,7 @@ void Planner::describe_arguments(Launch& l) {
 Operand Planner::describe(const Launch& l, uint32_t k) {
   Operand o;
   const NodeId* pool = graph_.arg_pool();
-  const NodeId first = pool[arg_lists_[0] + k];
+  const NodeId first = pool[lists_[0] + k];
   const Sig& sig = graph_.sig_number(l.sig);
   const bool position = l.form == Form::matmul && weight_position(l.op == op_id<Affine>, k);
   if (position && graph_.node(first).inv && (sig.columns || l.count == 1)) {
@@ -260,14 +269,13 @@ Operand Planner::describe(const Launch& l, uint32_t k) {
   if (l.count == 1) return o;
   if (!l.uniform) return describe_mixed(l, k, o);
   // One pass: are the offsets equal, gapless, evenly spaced?
-  const size_t begin = plan.index.size();
-  plan.index.resize(begin + l.count);
-  int64_t* index = plan.index.data() + begin;
+  if (offsets_.size() < l.count) offsets_.resize(l.count);
+  int64_t* index = offsets_.data();
   const int64_t* places = graph_.places();
-  const int64_t stride = located(pool[arg_lists_[1] + k]) - o.base;
+  const int64_t stride = located(pool[lists_[1] + k]) - o.base;
   bool even = true;
   for (uint32_t i = 0; i < l.count; ++i) {
-    const NodeId arg = pool[arg_lists_[i] + k];
+    const NodeId arg = pool[lists_[i] + k];
     int64_t at = places[arg];
     if (at < 0) [[unlikely]]
       at = located(arg);
@@ -276,12 +284,12 @@ Operand Planner::describe(const Launch& l, uint32_t k) {
   }
   if (!even) {
     o.kind = Operand::indexed;
-    o.index = static_cast<uint32_t>(begin);
+    o.index = static_cast<uint32_t>(plan.index.size());
+    plan.index.insert(plan.index.end(), index, index + l.count);
     return o;
   }
   if (stride != o.stride) o.kind = stride == 0 ? Operand::shared : Operand::strided;
   o.stride = stride;
-  plan.index.resize(begin);
   return o;
 }
 
@@ -290,11 +298,11 @@ Operand Planner::describe_mixed(const Launch& l, uint32_t k, Operand o) {
   const NodeId* pool = graph_.arg_pool();
   const size_t begin = plan.index.size();
   bool gapless = true, even = true, one_size = true, as_result = true;
-  const int64_t first_size = o.stride, stride = located(pool[arg_lists_[1] + k]) - o.base;
+  const int64_t first_size = o.stride, stride = located(pool[lists_[1] + k]) - o.base;
   int64_t last = o.base - first_size, size = first_size;
   for (uint32_t i = 0; i < l.count; ++i) {
     const Sig& s = graph_.sig(plan.members[l.members + i]);  // located() may add members
-    const int64_t at = located(pool[arg_lists_[i] + k]);
+    const int64_t at = located(pool[lists_[i] + k]);
     plan.index.push_back(at);
     gapless = gapless && at == last + size;
     even = even && at == o.base + i * stride;
@@ -459,7 +467,9 @@ Planner::Counts Planner::count(NodeId root) {
   c.depth = groups_.size();
   group(Scheduler::agenda);
   c.agenda = groups_.size();
-  c.lower_bound = launch_lower_bound(graph_, pending_);
+  std::vector<NodeId> nodes;
+  for (size_t i = pending_.size(); i-- > 0;) nodes.push_back(pending_[i].id);
+  c.lower_bound = launch_lower_bound(graph_, nodes);
   return c;
 }
 

@@ -28,7 +28,7 @@ class Planner {
   NodeId first_unplaced() const { return low_; }
   // The nodes of the last demand could not be computed.
   void take_back() {
-    if (!pending_.empty()) limit(pending_.front());
+    if (!pending_.empty()) limit(pending_.back().id);
   }
   void limit(uint32_t nodes) { low_ = low_ < nodes ? low_ : nodes; }
 
@@ -45,11 +45,12 @@ class Planner {
   void group(Scheduler scheduler);
   void group_by_buckets();
   bool nothing_to_batch();
-  void sort_into_buckets();
+  void number_buckets();
+  void lay_out(const BucketOrder& order);
   void connect_buckets();
   const BucketOrder& remembered_order();
-  void emit(const NodeId* members, uint32_t count);
-  void inspect_members(Launch& l, const NodeId* members);
+  void emit(uint32_t first, uint32_t count);
+  void inspect_members(Launch& l, const uint32_t* sigs);
   void place_members(Launch& l, const NodeId* members);
   void describe_arguments(Launch& l);
   Operand describe(const Launch& l, uint32_t k);
@@ -66,9 +67,15 @@ class Planner {
   Graph& graph_;
   Groups groups_;
   std::vector<uint8_t> wanted_;
-  std::vector<NodeId> pending_;      // ascending
-  std::vector<uint32_t> arg_lists_;  // of the launch being described: where each member's arguments start
-  NodeId low_ = 0;                   // every node below is placed
+  struct Pending {  // what planning needs of a node, so that the node itself is read once
+    NodeId id;
+    uint32_t bucket, args, sig;
+  };
+  std::vector<Pending> pending_;            // descending
+  std::vector<uint32_t> arg_lists_, sigs_;  // beside groups_.nodes: where the arguments start, signature
+  const uint32_t* lists_ = nullptr;         // arg_lists_ of the launch being described
+  std::vector<int64_t> offsets_;
+  NodeId low_ = 0;  // every node below is placed
 
   std::vector<uint32_t> class_seen_;
   uint32_t class_epoch_ = 0;
@@ -77,8 +84,7 @@ class Planner {
   BucketGraph buckets_;
   std::vector<uint32_t> used_;   // local number -> bucket, in key order
   std::vector<uint32_t> local_;  // bucket -> local number
-  std::vector<uint32_t> counts_, begin_;
-  std::vector<NodeId> sorted_;
+  std::vector<uint32_t> counts_, sample_;
   struct Remembered {
     BucketGraph graph;
     BucketOrder order;
