@@ -12,14 +12,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from support import library as chosen  # noqa: E402
 from support import oracle  # noqa: E402
+from support import subject as chosen  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def dy() -> Any:
     """The library under test."""
-    return chosen.library()
+    return chosen.subject()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ops.cases import CASES
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our documentation")
 

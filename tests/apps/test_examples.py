@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import examples, oracle
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support import nvrtc
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 pytestmark = [
     pytest.mark.skipif(IS_REFERENCE, reason="the table is ours"),
@@ -61,7 +61,7 @@ def symbols(elf: bytes) -> set[str]:
 
 
 def test_the_library_is_installed() -> None:
-    assert nvrtc.library_path() is not None
+    assert nvrtc.found() is not None
 
 
 @pytest.mark.parametrize(("arch", "sm"), [("sm_80", 80), pytest.param("sm_90", 90, marks=pytest.mark.slow)])

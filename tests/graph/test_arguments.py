@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 # call by keyword | the same by position
 KEYWORDS = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support import oracle, records
 from support.errors import ERRORS, BadCall, force, scope
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 OURS = pytest.mark.skipif(
     IS_REFERENCE, reason="the recorder runs these on the reference, each in a child process"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 CHILD = Path(__file__).resolve().parent.parent / "support" / "fuzz_child.py"
 SEEDS = max(12, int(os.environ.get("DYNET_COMPAT_FUZZ", "0")) // 100)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.library import IS_REFERENCE, library
 from support.programs import PATTERNS, Models, Outcome, Program, run, run_again, run_in_parts
+from support.subject import IS_REFERENCE, subject
 
 COUNT = int(os.environ.get("DYNET_COMPAT_FUZZ", "0")) or 300
 TOLERANCE = 1e-5
@@ -83,7 +83,7 @@ def compare(program: Program, batched: Outcome, plain: Outcome) -> None:
     random=st.booleans(),
 )
 def test_batched_is_unbatched(seed: int, size: int, pattern: str, random: bool) -> None:
-    dy = library()
+    dy = subject()
     MODELS.setdefault("models", Models(dy))
     program = Program(seed, size, pattern, random)
     batched = run(dy, program, True, models=MODELS["models"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 OURS = pytest.mark.skipif(IS_REFERENCE, reason="the reference cannot do this (specification, section 20)")
 W = np.array([[0.1, 0.2], [0.3, 0.4]])

@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 TESTS = Path(__file__).resolve().parent.parent
 SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}, {graph!r}]
-from support.library import library
+from support.subject import subject
 from support.programs import PATTERNS, Program, run
 from test_random_graphs import compare
-dy = library()
+dy = subject()
 for seed in range(80):
     program = Program(seed, 10 + seed % 70, PATTERNS[seed % len(PATTERNS)], seed % 2 == 1)
     compare(program, run(dy, program, True), run(dy, program, False))

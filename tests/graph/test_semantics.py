@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 OURS = pytest.mark.skipif(IS_REFERENCE, reason="the reference is wrong here (specification, section 20)")
 
@@ -493,7 +493,7 @@ def test_zero_before_renew_is_legal(dy: Any) -> None:
     import subprocess
     import sys
 
-    from support import library as chosen
+    from support import subject as chosen
 
     script = (
         f"import {chosen.NAME} as dy\nassert dy.cg_version() == 0\nx = dy.inputVector([1, 2])\n"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support import oracle, records
 from support.compare import difference, ulps
-from support.library import IS_REFERENCE
 from support.scenarios import ALL, SECTIONS
+from support.subject import IS_REFERENCE
 
 
 @pytest.fixture(scope="module")

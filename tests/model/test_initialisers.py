@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support import oracle
 from support.compare import ulps
-from support.library import IS_REFERENCE
 from support.scenarios import ALL, initialisers, randoms
+from support.subject import IS_REFERENCE
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support import oracle
 from support.compare import difference
-from support.library import IS_REFERENCE
 from support.scenarios import ALL as SCENARIOS
 from support.scenarios import SECTIONS, trainers
+from support.subject import IS_REFERENCE
 
 
 @pytest.fixture(scope="module")

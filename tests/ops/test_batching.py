@@ -15,7 +15,7 @@ from ops.case import Case
 from ops.cases import CASES
 from support import runner
 from support.compare import difference
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 COPIES = 5
 # the real DyNet's autobatching is wrong for many of these (it even corrupts memory): there, only this logic

@@ -14,7 +14,7 @@ import pytest
 from ops.case import Case
 from ops.cases import CASES
 from support import runner
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 STEP = 1 / 32
 MOST = 24  # elements of an operand that are checked

@@ -11,7 +11,7 @@ from ops.case import Case
 from ops.cases import CASES
 from support import oracle, records, runner
 from support.compare import difference
-from support.library import IS_REFERENCE
+from support.subject import IS_REFERENCE
 
 AGAINST_REFERENCE = [case for case in CASES if case.ref is None]
 AGAINST_FORMULA = [case for case in CASES if case.ref is not None]

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np  # noqa: E402
 from ops.cases import CASES  # noqa: E402
 
-from support.library import library  # noqa: E402
+from support.subject import subject  # noqa: E402
 
 SKIPPED = {
     "init",
@@ -258,7 +258,7 @@ def main() -> int:
     seed, count = int(sys.argv[1]), int(sys.argv[2])
     if "asan" not in os.environ.get("LD_PRELOAD", ""):  # the sanitizer reserves terabytes of addresses
         resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # absurd sizes must raise, not swap
-    fuzzer = Fuzzer(library(), seed)
+    fuzzer = Fuzzer(subject(), seed)
     for n in range(count):
         try:
             if n % 25 == 24:

@@ -20,7 +20,7 @@ class CompileError(Exception):
     """The compiler's log."""
 
 
-def library_path() -> Path | None:
+def found() -> Path | None:
     """The wheel's libnvrtc, or None."""
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -30,8 +30,8 @@ def library_path() -> Path | None:
 
 
 @cache
-def library() -> ctypes.CDLL:
-    path = library_path()
+def subject() -> ctypes.CDLL:
+    path = found()
     assert path is not None, "no libnvrtc: the wheel nvidia-cuda-nvrtc is not installed"
     for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
         ctypes.CDLL(str(builtins))  # NVRTC opens it by its bare name, which finds the one that is loaded
@@ -41,9 +41,9 @@ def library() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: object) -> None:
-    status = getattr(library(), name)(*arguments)
+    status = getattr(subject(), name)(*arguments)
     if status:
-        raise CompileError(f"{name}: {library().nvrtcGetErrorString(status).decode()}")
+        raise CompileError(f"{name}: {subject().nvrtcGetErrorString(status).decode()}")
 
 
 def blob(program: ctypes.c_void_p, kind: str) -> bytes:
@@ -69,7 +69,7 @@ def compile_cubin(source: str, name: str, arch: str, kernels: list[str]) -> tupl
         options = [f"--gpu-architecture={arch}", f"--include-path={SRC}", "--std=c++20", "--fmad=true",
                    "--device-as-default-execution-space"]  # fmt: skip
         encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        status = library().nvrtcCompileProgram(program, len(options), encoded)
+        status = subject().nvrtcCompileProgram(program, len(options), encoded)
         log = blob(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status:
             raise CompileError(log)

@@ -14,6 +14,6 @@ NAME = os.environ.get("DYNET_COMPAT_TEST_LIBRARY", "dynet_compat")
 IS_REFERENCE = NAME == "dynet"
 
 
-def library() -> Any:
+def subject() -> Any:
     """Import and return the library under test."""
     return importlib.import_module(NAME)
