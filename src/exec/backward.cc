@@ -8,11 +8,11 @@ namespace dyc {
 void Executor::begin_backward(bool full) {
   full_ = full;
   n_deferred_ = 0;
-  slots_.clear();
   // A parameter that already holds a gradient, or is also read like any value, collects this
   // backward's gradient apart, so that its node gradient is of this backward alone.
   for (ParameterUse& use : graph_.parameters()) {
     use.direct = false;
+    use.gradient = -1;
     const bool needs = graph_.node(use.node).flags & Node::needs;
     if (!needs && !full) continue;
     int64_t at = graph_.place(use.node);
@@ -22,7 +22,7 @@ void Executor::begin_backward(bool full) {
       at = use.slot;
     }
     if (at < 0) continue;
-    slots_.push_back({use.node, at});
+    use.gradient = at;
     std::memset(grads() + at, 0, use.storage->size() * 4);
   }
 }
@@ -31,40 +31,32 @@ void Executor::clear_gradient(const Launch& l) {
   std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
 }
 
-int64_t Executor::slot_of(NodeId node) const {
-  for (const Slot& s : slots_)
-    if (s.node == node) return s.place;
-  return -1;
-}
-
 float* Executor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;
   return parameter_target(o.node);
 }
 
 float* Executor::parameter_target(NodeId node) {
-  const int64_t slot = slot_of(node);
-  if (slot >= 0) return grads() + slot;
   ParameterUse& use = graph_.parameter_use(node);
+  if (use.gradient >= 0) return grads() + use.gradient;
   use.direct = true;
   return use.storage->grad();
 }
 
 void Executor::finish_backward() {
   for (uint32_t i = 0; i < n_deferred_; ++i) run_deferred(deferred_[i]);
-  for (const Slot& s : slots_) {
-    if (!(graph_.node(s.node).flags & Node::needs)) continue;
-    Storage& storage = *graph_.parameter_use(s.node).storage;
+  for (const ParameterUse& use : graph_.parameters()) {
+    if (use.gradient < 0 || !(graph_.node(use.node).flags & Node::needs)) continue;
+    Storage& storage = *use.storage;
     float* to = storage.grad();
-    const float* from = grads() + s.place;
+    const float* from = grads() + use.gradient;
     for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
   }
 }
 
 const float* Executor::parameter_gradient(NodeId id) const {
-  const int64_t slot = slot_of(id);
-  if (slot >= 0) return grads() + slot;
   const ParameterUse& use = graph_.parameter_use(id);
+  if (use.gradient >= 0) return grads() + use.gradient;
   return use.direct ? use.storage->raw_grad() : nullptr;
 }
 
@@ -118,7 +110,7 @@ Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, ui
     if (o.kind != Operand::weight && o.kind != Operand::shared) {
       const uint32_t index = static_cast<uint32_t>(plan_.index.size());
       for (uint32_t i : kept) {
-        const int64_t at = argument(l, o, i, *item(l, i).sig, k);
+        const int64_t at = argument(l, o, i);
         plan_.index.push_back(at);
       }
       o.kind = Operand::indexed;
@@ -193,7 +185,7 @@ void Executor::back_unary(const Launch& l) {
   }
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    const int64_t x = argument(l, o, i, *it.sig, 0);
+    const int64_t x = argument(l, o, i);
     k.map1_back(v + x, v + it.out, g + it.out, g + x, it.sig->size, attrs);
   }
 }
@@ -224,7 +216,7 @@ void Executor::back_binary(const Launch& l) {
   }
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    one(argument(l, ox, i, *it.sig, 0), argument(l, oy, i, *it.sig, 1), it.out, it.sig->size);
+    one(argument(l, ox, i), argument(l, oy, i), it.out, it.sig->size);
   }
 }
 
@@ -281,8 +273,7 @@ void Executor::back_members(const Launch& l) {
                                                   plan_.starts[l.arg_begin + i];
       for (uint32_t a = 0; a < sig.n_args; ++a) {
         const int64_t at =
-            places ? places[a]
-                   : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), sig, a);
+            places ? places[a] : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i));
         x[a] = v + at;
         dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
       }

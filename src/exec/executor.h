@@ -51,7 +51,7 @@ class Executor {
     int64_t out;
   };
   Item item(const Launch& l, uint32_t i) const;
-  int64_t argument(const Launch& l, const Operand& o, uint32_t i, const Sig& sig, uint32_t k) const;
+  int64_t argument(const Launch& l, const Operand& o, uint32_t i) const;
   const float* weight(const Operand& o);
   float* weight_gradient(const Operand& o);
 
@@ -118,12 +118,6 @@ class Executor {
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
   std::vector<int64_t> room_x_, room_y_;
-  struct Slot {  // gradient slot of a parameter node whose gradient cannot go straight to its storage
-    NodeId node;
-    int64_t place;
-  };
-  std::vector<Slot> slots_;
-  int64_t slot_of(NodeId node) const;
 };
 
 // Calls f(begin, end) over members, on several threads when there is enough to do.

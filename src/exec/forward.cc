@@ -50,7 +50,7 @@ Executor::Item Executor::item(const Launch& l, uint32_t i) const {
 }
 
 // Offset of argument k of member i.
-int64_t Executor::argument(const Launch& l, const Operand& o, uint32_t i, const Sig&, uint32_t) const {
+int64_t Executor::argument(const Launch& l, const Operand& o, uint32_t i) const {
   switch (o.kind) {
     case Operand::contiguous:
       if (o.stride) return o.base + i * o.stride;
@@ -120,7 +120,7 @@ void Executor::run_unary(const Launch& l) {
   }
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    k.map1(base + argument(l, o, i, *it.sig, 0), base + it.out, it.sig->size, attrs);
+    k.map1(base + argument(l, o, i), base + it.out, it.sig->size, attrs);
   }
 }
 
@@ -137,8 +137,7 @@ void Executor::run_binary(const Launch& l) {
   }
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    k.map2(base + argument(l, ox, i, *it.sig, 0), base + argument(l, oy, i, *it.sig, 1), base + it.out,
-           it.sig->size, attrs);
+    k.map2(base + argument(l, ox, i), base + argument(l, oy, i), base + it.out, it.sig->size, attrs);
   }
 }
 
@@ -165,7 +164,7 @@ void Executor::run_members(const Launch& l) {
       }
       if (l.fixed_arity) {
         for (uint32_t a = 0; a < n; ++a)
-          x[a] = base + argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i), *it.sig, a);
+          x[a] = base + argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i));
       } else {
         const int64_t* places =
             plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];

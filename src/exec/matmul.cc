@@ -54,7 +54,7 @@ Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t 
   room.clear();
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    const int64_t at = argument(l, o, i, *it.sig, k), n = it.sig->x[k]->size() / rows;
+    const int64_t at = argument(l, o, i), n = it.sig->x[k]->size() / rows;
     for (int64_t j = 0; j < n; ++j) room.push_back(at + j * rows);
   }
   c.base = 0;
@@ -124,7 +124,7 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
   float* base = graph_.values_arena.base();
   const Operand* o = plan_.operands.data() + l.operands;
   auto argument_values = [&](uint32_t k) -> const float* {
-    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i, sig, k);
+    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
   };
   const Dim& yd = *sig.y;
   const size_t item_size = yd.batch_size();
@@ -272,10 +272,10 @@ void Executor::back_matmul_member(const Launch& l, uint32_t i) {
   const float* base = values();
   const Operand* o = plan_.operands.data() + l.operands;
   auto value_of = [&](uint32_t k) -> const float* {
-    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i, sig, k);
+    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
   };
   auto gradient_of = [&](uint32_t k) -> float* {
-    return o[k].kind == Operand::weight ? weight_gradient(o[k]) : grads() + argument(l, o[k], i, sig, k);
+    return o[k].kind == Operand::weight ? weight_gradient(o[k]) : grads() + argument(l, o[k], i);
   };
   const Dim& yd = *sig.y;
   const size_t item_size = yd.batch_size();

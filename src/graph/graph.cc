@@ -397,6 +397,7 @@ void Graph::revert(const Mark& m) {
       p.pinned = p.values = nullptr;
     }
     if (p.slot >= m.values) p.slot = -1;
+    if (p.gradient >= m.values) p.gradient = -1;
     if (places_[p.node] >= m.values) places_[p.node] = kParameter;
   }
   nodes_.resize(m.nodes);

@@ -53,8 +53,10 @@ struct ParameterUse {
   Storage* storage;
   NodeId node;
   const float* pinned = nullptr;  // the storage's buffer as of first use in the graph
-  int64_t slot = -1;              // its gradient in the gradient arena, when not straight in the storage
-  bool direct = false;            // the last backward added to the storage's gradient
+  int64_t slot = -1;              // room for its gradient in the gradient arena, once that was needed
+  int64_t gradient =
+      -1;               // where the last backward put its gradient: that slot, its place, or -1: the storage
+  bool direct = false;  // the last backward added to the storage's gradient
   const float* values = nullptr;  // what the graph reads: `pinned`, or a copy scaled by weight decay
 };
 

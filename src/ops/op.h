@@ -33,7 +33,6 @@ enum class Form : uint8_t {
   member,
   matmul,  // x*y, affine_transform: one GEMM per weight over all columns of a launch
   lookup,
-  lstm_gates,
 };
 
 enum class Batch : uint8_t {
