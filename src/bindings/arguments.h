@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/expression.h"
+#include "bindings/model.h"
 
 namespace dyc::py {
 
@@ -66,6 +67,21 @@ class Arguments {
   float number(size_t i, float otherwise) const {
     return values_[i] ? as_float(values_[i], op_, names_[i]) : otherwise;
   }
+  uint32_t uint(size_t i, uint32_t otherwise) const {
+    return values_[i] ? as_uint(values_[i], op_, names_[i]) : otherwise;
+  }
+  NodeId node(size_t i) const {
+    NodeId id;
+    if (!to_node(values_[i], op_, &id)) throw PythonError();
+    return id;
+  }
+  // Extents from argument i, batch size from argument `batch`.
+  Dim dim(size_t i, size_t batch) const {
+    Dim d = as_dim(values_[i], op_);
+    d.bd = uint(batch, 1);
+    if (d.bd == 0) throw ValueError(text(op_, "(): expected batch_size >= 1, got 0"));
+    return d;
+  }
   std::string string(size_t i) const {  // absent, None: empty
     if (!has(i)) return {};
     const char* s = PyUnicode_Check(values_[i]) ? PyUnicode_AsUTF8(values_[i]) : nullptr;
@@ -92,6 +108,7 @@ Arguments<N> parse(const char* op, const char* const (&names)[N], size_t require
   const Py_ssize_t n_keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   for (Py_ssize_t i = 0; i < n_keywords; ++i) a.add_keyword(PyTuple_GET_ITEM(kwnames, i), args[n + i]);
   a.require(required);
+  if (std::strcmp(names[N - 1], "device") == 0 && a.has(N - 1)) check_device(a.string(N - 1));
   return a;
 }
 

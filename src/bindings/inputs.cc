@@ -4,72 +4,14 @@
 
 #include <cstring>
 
+#include "bindings/arguments.h"
 #include "bindings/compute.h"
-#include "bindings/model.h"
 
 namespace dyc::py {
 
 namespace {
 
 namespace py = pybind11;
-
-// Positional and keyword arguments by name; `device` is accepted everywhere and means the default.
-struct Arguments {
-  static constexpr int kMost = 8;
-  PyObject* value[kMost] = {};
-  const char* op;
-
-  Arguments(const char* op_name, std::initializer_list<const char*> names, int required,
-            PyObject* const* args, Py_ssize_t n, PyObject* keywords)
-      : op(op_name) {
-    const int most = static_cast<int>(names.size());
-    if (n > most) fail_count(most, n);
-    for (Py_ssize_t i = 0; i < n; ++i) value[i] = args[i];
-    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
-    for (Py_ssize_t k = 0; k < named; ++k) {
-      PyObject* name = PyTuple_GET_ITEM(keywords, k);
-      int i = 0;
-      for (const char* known : names) {
-        if (PyUnicode_CompareWithASCIIString(name, known) == 0) break;
-        ++i;
-      }
-      if (i == most || value[i]) {
-        PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", op,
-                     i == most ? "an unexpected" : "a repeated", name);
-        throw PythonError();
-      }
-      value[i] = args[n + k];
-    }
-    if (std::strcmp(names.begin()[most - 1], "device") == 0 && value[most - 1])
-      check_device(py::cast<std::string>(py::handle(value[most - 1])));
-    for (int i = 0; i < required; ++i)
-      if (!value[i]) {
-        PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", op, names.begin()[i]);
-        throw PythonError();
-      }
-  }
-  void fail_count(int most, Py_ssize_t n) const {
-    PyErr_Format(PyExc_TypeError, "%s(): expected at most %d arguments, got %zd", op, most, n);
-    throw PythonError();
-  }
-  float real(int i, const char* name, float standard) const {
-    return value[i] ? as_float(value[i], op, name) : standard;
-  }
-  uint32_t uint(int i, const char* name, uint32_t standard) const {
-    return value[i] ? as_uint(value[i], op, name) : standard;
-  }
-  NodeId node(int i) const {
-    NodeId id;
-    if (!to_node(value[i], op, &id)) throw PythonError();
-    return id;
-  }
-  Dim dim(int i, int batch) const {
-    Dim d = as_dim(value[i], op);
-    d.bd = uint(batch, "batch_size", 1);
-    if (d.bd == 0) throw ValueError(text(op, "(): expected batch_size >= 1, got 0"));
-    return d;
-  }
-};
 
 using Args = PyObject* const*;
 #define FUNCTION(name) PyObject* name(PyObject*, Args args, Py_ssize_t n, PyObject* kw)
@@ -78,8 +20,9 @@ using Args = PyObject* const*;
 
 FUNCTION(scalar_input) {
   return guarded([&] {
-    const Arguments a("scalarInput", {"s", "device"}, 1, args, n, kw);
-    const float v = a.real(0, "s", 0);
+    static constexpr const char* names[] = {"s", "device"};
+    const auto a = parse("scalarInput", names, 1, args, n, kw);
+    const float v = a.number(0, 0);
     Graph& g = engine().graph;
     const NodeId id = g.input(Dim({1}), true);
     g.values(id)[0] = v;
@@ -89,8 +32,9 @@ FUNCTION(scalar_input) {
 
 FUNCTION(vec_input) {
   return guarded([&] {
-    const Arguments a("vecInput", {"dim", "device"}, 1, args, n, kw);
-    const Dim d = as_dim(a.value[0], a.op);
+    static constexpr const char* names[] = {"dim", "device"};
+    const auto a = parse("vecInput", names, 1, args, n, kw);
+    const Dim d = as_dim(a[0], a.op());
     Graph& g = engine().graph;
     const NodeId id = g.input(d, true);
     std::memset(g.values(id), 0, d.size() * 4);
@@ -101,21 +45,22 @@ FUNCTION(vec_input) {
 // inputVector is on the hot path of feature-based models: numbers go straight into the arena.
 FUNCTION(input_vector) {
   return guarded([&] {
-    const Arguments a("inputVector", {"v", "device"}, 1, args, n, kw);
-    PyObject* v = a.value[0];
+    static constexpr const char* names[] = {"v", "device"};
+    const auto a = parse("inputVector", names, 1, args, n, kw);
+    PyObject* v = a[0];
     Graph& g = engine().graph;
     if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {
       const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
       if (size == 0) throw ValueError("inputVector(): expected at least one number, got none");
       PyObject** items = PySequence_Fast_ITEMS(v);
       for (Py_ssize_t i = 0; i < size; ++i)
-        if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op, "v");
+        if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op(), "v");
       const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
       float* out = g.values(id);
-      for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op, "v");
+      for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op(), "v");
       return recorded(id, &VectorInputType);
     }
-    const std::vector<float> values = as_floats(v, a.op, "v");
+    const std::vector<float> values = as_floats(v, a.op(), "v");
     if (values.empty()) throw ValueError("inputVector(): expected at least one number, got none");
     const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
     std::memcpy(g.values(id), values.data(), values.size() * 4);
@@ -126,17 +71,18 @@ FUNCTION(input_vector) {
 // _input_array(array, dims, batch, settable, kind): array of float32, any layout, column-major read.
 FUNCTION(input_array) {
   return guarded([&] {
-    const Arguments a("_input_array", {"array", "dims", "batch", "settable", "kind"}, 5, args, n, kw);
-    auto array = py::array_t<float, py::array::f_style | py::array::forcecast>::ensure(a.value[0]);
+    static constexpr const char* names[] = {"array", "dims", "batch", "settable", "kind"};
+    const auto a = parse("_input_array", names, 5, args, n, kw);
+    auto array = py::array_t<float, py::array::f_style | py::array::forcecast>::ensure(a[0]);
     if (!array) throw py::error_already_set();
-    Dim d = as_dim(a.value[1], a.op);
-    d.bd = a.uint(2, "batch", 1);
+    Dim d = as_dim(a[1], a.op());
+    d.bd = a.uint(2, 1);
     if (static_cast<size_t>(array.size()) != d.size())
       throw ValueError(text("inputTensor(): expected ", d.size(), " values for ", d, ", got ", array.size()));
     Graph& g = engine().graph;
-    const NodeId id = g.input(d, PyObject_IsTrue(a.value[3]));
+    const NodeId id = g.input(d, PyObject_IsTrue(a[3]));
     std::memcpy(g.values(id), array.data(), d.size() * 4);
-    const std::string kind = PyUnicode_AsUTF8(a.value[4]);
+    const std::string kind = PyUnicode_AsUTF8(a[4]);
     return recorded(id, kind == "sparse"   ? &SparseInputType
                         : kind == "vector" ? &VectorInputType
                                            : &TensorInputType);
@@ -147,22 +93,25 @@ PyObject* constant_of(const Dim& d, float value) { return recorded(engine().grap
 
 FUNCTION(zeros) {
   return guarded([&] {
-    const Arguments a("zeros", {"dim", "batch_size", "device"}, 1, args, n, kw);
+    static constexpr const char* names[] = {"dim", "batch_size", "device"};
+    const auto a = parse("zeros", names, 1, args, n, kw);
     return constant_of(a.dim(0, 1), 0.f);
   });
 }
 
 FUNCTION(ones) {
   return guarded([&] {
-    const Arguments a("ones", {"dim", "batch_size", "device"}, 1, args, n, kw);
+    static constexpr const char* names[] = {"dim", "batch_size", "device"};
+    const auto a = parse("ones", names, 1, args, n, kw);
     return constant_of(a.dim(0, 1), 1.f);
   });
 }
 
 FUNCTION(constant) {
   return guarded([&] {
-    const Arguments a("constant", {"dim", "val", "batch_size", "device"}, 2, args, n, kw);
-    return constant_of(a.dim(0, 2), a.real(1, "val", 0));
+    static constexpr const char* names[] = {"dim", "val", "batch_size", "device"};
+    const auto a = parse("constant", names, 2, args, n, kw);
+    return constant_of(a.dim(0, 2), a.number(1, 0));
   });
 }
 
@@ -170,32 +119,33 @@ FUNCTION(constant) {
 
 FUNCTION(random_normal) {
   return guarded([&] {
-    const Arguments a("random_normal", {"dim", "mean", "stddev", "batch_size", "device"}, 1, args, n, kw);
-    return recorded(
-        engine().graph.draw(DrawKind::normal, a.real(1, "mean", 0), a.real(2, "stddev", 1), a.dim(0, 3)));
+    static constexpr const char* names[] = {"dim", "mean", "stddev", "batch_size", "device"};
+    const auto a = parse("random_normal", names, 1, args, n, kw);
+    return recorded(engine().graph.draw(DrawKind::normal, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
   });
 }
 
 FUNCTION(random_bernoulli) {
   return guarded([&] {
-    const Arguments a("random_bernoulli", {"dim", "p", "scale", "batch_size", "device"}, 2, args, n, kw);
-    return recorded(
-        engine().graph.draw(DrawKind::bernoulli, a.real(1, "p", 0), a.real(2, "scale", 1), a.dim(0, 3)));
+    static constexpr const char* names[] = {"dim", "p", "scale", "batch_size", "device"};
+    const auto a = parse("random_bernoulli", names, 2, args, n, kw);
+    return recorded(engine().graph.draw(DrawKind::bernoulli, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
   });
 }
 
 FUNCTION(random_uniform) {
   return guarded([&] {
-    const Arguments a("random_uniform", {"dim", "left", "right", "batch_size", "device"}, 3, args, n, kw);
-    return recorded(
-        engine().graph.draw(DrawKind::uniform, a.real(1, "left", 0), a.real(2, "right", 1), a.dim(0, 3)));
+    static constexpr const char* names[] = {"dim", "left", "right", "batch_size", "device"};
+    const auto a = parse("random_uniform", names, 3, args, n, kw);
+    return recorded(engine().graph.draw(DrawKind::uniform, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
   });
 }
 
 FUNCTION(random_gumbel) {
   return guarded([&] {
-    const Arguments a("random_gumbel", {"dim", "mu", "beta", "batch_size", "device"}, 1, args, n, kw);
-    const float mu = a.real(1, "mu", 0), beta = a.real(2, "beta", 1);
+    static constexpr const char* names[] = {"dim", "mu", "beta", "batch_size", "device"};
+    const auto a = parse("random_gumbel", names, 1, args, n, kw);
+    const float mu = a.number(1, 0), beta = a.number(2, 1);
     if (mu != 0.f || beta != 1.f)
       throw ValueError(text("random_gumbel(): expected mu 0 and beta 1, got ", mu, " and ", beta));
     return recorded(engine().graph.draw(DrawKind::gumbel, 0, 1, a.dim(0, 3)));
@@ -211,41 +161,45 @@ PyObject* drop(NodeId x, const Dim& mask, float p) {
 
 FUNCTION(dropout) {
   return guarded([&] {
-    const Arguments a("dropout", {"x", "p"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"x", "p"};
+    const auto a = parse("dropout", names, 2, args, n, kw);
     const NodeId x = a.node(0);
-    return drop(x, engine().graph.dim(x), a.real(1, "p", 0));
+    return drop(x, engine().graph.dim(x), a.number(1, 0));
   });
 }
 
 FUNCTION(dropout_dim) {
   return guarded([&] {
-    const Arguments a("dropout_dim", {"x", "d", "p"}, 3, args, n, kw);
+    static constexpr const char* names[] = {"x", "d", "p"};
+    const auto a = parse("dropout_dim", names, 3, args, n, kw);
     const NodeId x = a.node(0);
     Dim mask = engine().graph.dim(x);
-    const uint32_t d = a.uint(1, "d", 0);
+    const uint32_t d = a.uint(1, 0);
     if (mask.nd >= 4 || d >= mask.nd)
       throw ValueError(text("dropout_dim(): expected fewer than 4 dimensions and d below their number, got ",
                             mask, ", d ", d));
     mask.d[d] = 1;
-    return drop(x, mask, a.real(2, "p", 0));
+    return drop(x, mask, a.number(2, 0));
   });
 }
 
 FUNCTION(dropout_batch) {
   return guarded([&] {
-    const Arguments a("dropout_batch", {"x", "p"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"x", "p"};
+    const auto a = parse("dropout_batch", names, 2, args, n, kw);
     const NodeId x = a.node(0);
     Dim mask = engine().graph.dim(x);
     for (uint32_t i = 0; i < mask.nd; ++i) mask.d[i] = 1;
-    return drop(x, mask, a.real(1, "p", 0));
+    return drop(x, mask, a.number(1, 0));
   });
 }
 
 FUNCTION(block_dropout) {
   return guarded([&] {
-    const Arguments a("block_dropout", {"x", "p"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"x", "p"};
+    const auto a = parse("block_dropout", names, 2, args, n, kw);
     const NodeId x = a.node(0);
-    const float p = a.real(1, "p", 0);
+    const float p = a.number(1, 0);
     if (!(p >= 0.f && p <= 1.f)) throw ValueError(text("block_dropout(): expected 0 <= p <= 1, got ", p));
     Graph& g = engine().graph;
     const float scale = p == 1.f ? 0.f : 1.f / (1.f - p);  // everything dropped is zero, not NaN
@@ -258,10 +212,11 @@ FUNCTION(block_dropout) {
 
 FUNCTION(noise) {
   return guarded([&] {
-    const Arguments a("noise", {"x", "stddev"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"x", "stddev"};
+    const auto a = parse("noise", names, 2, args, n, kw);
     const NodeId x = a.node(0);
     Graph& g = engine().graph;
-    const NodeId e = g.draw(DrawKind::normal, 0.f, a.real(1, "stddev", 0), g.dim(x));
+    const NodeId e = g.draw(DrawKind::normal, 0.f, a.number(1, 0), g.dim(x));
     return recorded(g.binary(op_id<Add>, x, e));
   });
 }
@@ -270,29 +225,30 @@ FUNCTION(noise) {
 
 FUNCTION(reshape) {
   return guarded([&] {
-    const Arguments a("reshape", {"x", "d", "batch_size"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"x", "d", "batch_size"};
+    const auto a = parse("reshape", names, 2, args, n, kw);
     const NodeId x = a.node(0);
     Graph& g = engine().graph;
-    if (!PyTuple_Check(a.value[1]) && !PyList_Check(a.value[1])) {
-      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s",
-                   Py_TYPE(a.value[1])->tp_name);
+    if (!PyTuple_Check(a[1]) && !PyList_Check(a[1])) {
+      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", Py_TYPE(a[1])->tp_name);
       throw PythonError();
     }
-    const Dim d = as_dim(a.value[1], a.op);
+    const Dim d = as_dim(a[1], a.op());
     uint32_t attrs[kMaxDims + 2] = {d.nd};
     for (uint32_t i = 0; i < d.nd; ++i) attrs[1 + i] = d.d[i];
-    attrs[1 + d.nd] = a.uint(2, "batch_size", 1);
+    attrs[1 + d.nd] = a.uint(2, 1);
     const Dim* xd = &g.dim(x);
-    const Dim y = Reshape::shape({a.op, &xd, 1, attrs, d.nd + 2});
+    const Dim y = Reshape::shape({a.op(), &xd, 1, attrs, d.nd + 2});
     return recorded(g.view(op_id<Reshape>, x, y, 0));
   });
 }
 
 FUNCTION(to_device) {
   return guarded([&] {
-    const Arguments a("to_device", {"e", "device_str"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"e", "device_str"};
+    const auto a = parse("to_device", names, 2, args, n, kw);
     const NodeId x = a.node(0);
-    const char* device = PyUnicode_Check(a.value[1]) ? PyUnicode_AsUTF8(a.value[1]) : "";
+    const char* device = PyUnicode_Check(a[1]) ? PyUnicode_AsUTF8(a[1]) : "";
     if (*device && std::strcmp(device, "CPU") != 0)
       throw RuntimeError(text("to_device(): expected one of the available devices (CPU), got ", device));
     Graph& g = engine().graph;
@@ -302,8 +258,9 @@ FUNCTION(to_device) {
 
 FUNCTION(concatenate_cols) {
   return guarded([&] {
-    const Arguments a("concatenate_cols", {"xs"}, 1, args, n, kw);
-    const std::vector<NodeId> nodes = as_nodes(a.value[0], a.op);
+    static constexpr const char* names[] = {"xs"};
+    const auto a = parse("concatenate_cols", names, 1, args, n, kw);
+    const std::vector<NodeId> nodes = as_nodes(a[0], a.op());
     if (nodes.empty()) {
       PyErr_SetString(PyExc_AssertionError,
                       "concatenate_cols(): expected at least one Expression, got an empty list");
@@ -317,9 +274,10 @@ FUNCTION(concatenate_cols) {
 
 FUNCTION(pickneglogsoftmax_batch) {
   return guarded([&] {
-    const Arguments a("pickneglogsoftmax_batch", {"x", "vs"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"x", "vs"};
+    const auto a = parse("pickneglogsoftmax_batch", names, 2, args, n, kw);
     const NodeId x = a.node(0);
-    const std::vector<uint32_t> ids = as_uints(a.value[1], a.op, "vs");
+    const std::vector<uint32_t> ids = as_uints(a[1], a.op(), "vs");
     const uint32_t count = static_cast<uint32_t>(ids.size());
     return recorded(
         engine().graph.record(op_id<PickNegLogSoftmax>, &x, 1, &count, 1, {ids.data(), count, true}));
@@ -328,10 +286,11 @@ FUNCTION(pickneglogsoftmax_batch) {
 
 FUNCTION(pick_batch) {
   return guarded([&] {
-    const Arguments a("pick_batch", {"e", "indices", "dim"}, 2, args, n, kw);
+    static constexpr const char* names[] = {"e", "indices", "dim"};
+    const auto a = parse("pick_batch", names, 2, args, n, kw);
     const NodeId x = a.node(0);
-    const std::vector<uint32_t> ids = as_uints(a.value[1], a.op, "indices");
-    const uint32_t attrs[2] = {a.uint(2, "dim", 0), static_cast<uint32_t>(ids.size())};
+    const std::vector<uint32_t> ids = as_uints(a[1], a.op(), "indices");
+    const uint32_t attrs[2] = {a.uint(2, 0), static_cast<uint32_t>(ids.size())};
     if (ids.empty()) throw ValueError("pick_batch(): expected at least one index, got none");
     return recorded(engine().graph.record(op_id<Pick>, &x, 1, attrs, 2, {ids.data(), attrs[1], true}),
                     &PickerBatchType);
