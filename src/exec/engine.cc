@@ -84,10 +84,11 @@ void Engine::demand(NodeId id, bool everything) {
 
 // Takes back launches that could not run, so that the graph is as before.
 void Engine::undo(const Plan::Mark& mark) {
-  for (size_t i = mark.members; i < planner.plan.members.size(); ++i) {
-    const NodeId id = planner.plan.members[i];
+  std::vector<uint32_t>& launch_of = planner.plan.launch_of;
+  for (NodeId id = 0; id < launch_of.size(); ++id) {
+    if (launch_of[id] == kNone || launch_of[id] < mark.launches) continue;
     graph.set_place(id, graph.is_parameter(id) ? kParameter : kPending);
-    planner.plan.launch_of[id] = kNone;
+    launch_of[id] = kNone;
   }
   planner.plan.revert(mark);
   for (NodeId id = 0; id < graph.size(); ++id)

@@ -12,6 +12,10 @@ Graph::Graph() {
 
 NodeId Graph::append(const Node& n, int64_t place) {
   recorded_floats_ += signatures_[n.sig].size;
+  if (!(n.flags & (Node::leaf | Node::alias))) {
+    ++unread_;
+    ++unplaced_;
+  }
   nodes_.push_back(n);
   places_.push_back(place);
   return static_cast<NodeId>(nodes_.size() - 1);
@@ -115,10 +119,30 @@ void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
   }
   node.round = round;
   node.bucket = bucket_of(node.site, round);
+  buckets_[node.bucket].tally.add(node.sig, signatures_[node.sig].size);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
-    if (!(a.flags & Node::leaf) && places_[args[i]] == kPending) connect(a.bucket, node.bucket);
+    if (a.flags & Node::leaf || places_[args[i]] != kPending) continue;
+    connect(a.bucket, node.bucket);
+    if (!(a.flags & Node::used)) mark_used(args[i]);
   }
+}
+
+void Graph::mark_used(NodeId id) {
+  nodes_[id].flags |= Node::used;
+  const NodeId o = owner(id);
+  if (o != id) {
+    if (nodes_[o].flags & Node::used) return;
+    nodes_[o].flags |= Node::used;
+  }
+  --unread_;
+}
+
+void Graph::placed(bool all) {
+  counted_ = counted_ && all;
+  if (!all) return;
+  unread_ = unplaced_ = 0;
+  for (Bucket& b : buckets_) b.tally = {};
 }
 
 void Graph::connect(uint32_t pred, uint32_t bucket) {
@@ -142,7 +166,7 @@ uint32_t Graph::bucket_of(uint32_t site, uint32_t round) {
   uint32_t& b = s.buckets[round];
   if (b == kNone) {
     b = static_cast<uint32_t>(buckets_.size());
-    buckets_.push_back({site, round, kNone, kNone});
+    buckets_.push_back({site, round, kNone, kNone, {}});
   }
   return b;
 }
@@ -358,6 +382,8 @@ bool Graph::renew() {
   ++epoch_;
   ++version_;
   contradicted_ = false;
+  counted_ = true;
+  unread_ = unplaced_ = 0;
   if (signatures_.size() <= most_signatures_) {
     graphs_kept_++;
     return false;
@@ -403,6 +429,7 @@ void Graph::revert(const Mark& m) {
   nodes_.resize(m.nodes);
   places_.resize(m.nodes);
   reverts_.push_back(m.nodes);
+  counted_ = false;
   for (NodeId id = 0; id < m.nodes; ++id)
     if (nodes_[id].flags & Node::alias && places_[owner(id)] < 0) places_[id] = kPending;
   arg_pool_.resize(m.args);

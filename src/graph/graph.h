@@ -26,6 +26,7 @@ struct Node {
   static constexpr uint32_t leaf = 8;     // input, parameter or draw: has no bucket
   static constexpr uint32_t fixed = 16;   // an input that cannot be set again
   static constexpr uint32_t merged = 32;  // equal expressions share this node's value and gradient
+  static constexpr uint32_t used = 64;    // some node reads it
   uint32_t sig;
   uint32_t site;
   uint32_t bucket;
@@ -37,10 +38,29 @@ struct Node {
   uint32_t n_args : 24;
 };
 
+// What unplaced nodes of a bucket come to.
+struct Tally {
+  uint32_t count = 0;
+  uint32_t sig = 0;    // of the first
+  bool mixed = false;  // others have another
+  int64_t floats = 0;  // of their results
+  void add(uint32_t node_sig, uint32_t size) {
+    if (count++ == 0) sig = node_sig;
+    mixed = mixed || sig != node_sig;
+    floats += size;
+  }
+  void add(const Tally& t) {
+    mixed = mixed || t.mixed || sig != t.sig;
+    count += t.count;
+    floats += t.floats;
+  }
+};
+
 struct Bucket {
   uint32_t site, round;
   uint32_t preds = 0xffffffffu;   // first of its edges, a list in Graph::edges
   uint32_t reader = 0xffffffffu;  // bucket that last recorded an edge from this one
+  Tally tally;
 };
 
 // A bucket that some node of another bucket reads.
@@ -152,6 +172,15 @@ class Graph {
   uint64_t recorded_floats() const { return recorded_floats_; }
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
 
+  // ---- what is unplaced, counted while recording: spares the planner a walk over the graph
+  // Do all unplaced nodes lead to this one? False also when that is not known.
+  bool all_lead_to(NodeId owner) const {
+    return counted_ && unread_ == 1 && !(nodes_[owner].flags & Node::used) && places_[owner] == kPending;
+  }
+  uint32_t unplaced() const { return unplaced_; }
+  // The planner gave nodes their places: all of them, or some (then nothing is known until renew).
+  void placed(bool all);
+
   struct Mark {
     uint32_t nodes, args, ids, parameters;
     int64_t values;
@@ -167,6 +196,7 @@ class Graph {
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
+  void mark_used(NodeId id);
   NodeId append(const Node& n, int64_t place);
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
@@ -199,6 +229,8 @@ class Graph {
   uint32_t epoch_ = 1, version_ = 0;
   uint32_t most_signatures_ = 4096, graphs_kept_ = 0;
   bool contradicted_ = false;
+  bool counted_ = true;                 // the next two, and the buckets' tallies, are right
+  uint32_t unread_ = 0, unplaced_ = 0;  // unplaced nodes (no leaves, no aliases): that nothing reads; all
 };
 
 }  // namespace dyc

@@ -68,7 +68,9 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
     s.x.push_back(&dims_[args[2 * i] >> 1]);
     s.needs_args.push_back(args[2 * i] & 1);
     s.needs = s.needs || (args[2 * i] & 1);
+    s.needs_mask |= s.needs_args[i] << (i < 31 ? i : 31);
     s.owns_weight = s.owns_weight || args[2 * i + 1] != 0;
+    if (i < 32) s.weights |= uint32_t{args[2 * i + 1] != 0} << i;
   }
   if (row.meta->nondiff) s.needs = false;
   const ShapeArgs shape{row.meta->name, s.x.data(), s.n_args, s.attrs.data(), key[2]};

@@ -26,6 +26,8 @@ struct Sig {
   std::vector<const Dim*> x;
   std::vector<uint32_t> attrs;
   std::vector<uint32_t> needs_args;  // 1 where the argument needs a gradient
+  uint32_t needs_mask = 0;           // the same as bits (31: that argument and beyond)
+  uint32_t weights = 0;  // bit k < 32: argument k is a weight that is the same for the whole graph
   uint32_t attr(uint32_t i) const { return attrs[i]; }
 };
 

@@ -1,5 +1,5 @@
-// From a demanded node to launch records: collect what is unplaced, group it, give every result its
-// place and every operand its description.
+// From a demanded node to launch records: select what is unplaced, order it into launches, give every
+// result its place and every operand its description.
 #pragma once
 #include <unordered_map>
 #include <vector>
@@ -27,9 +27,7 @@ class Planner {
   }
   NodeId first_unplaced() const { return low_; }
   // The nodes of the last demand could not be computed.
-  void take_back() {
-    if (!pending_.empty()) limit(pending_.back().id);
-  }
+  void take_back();
   void limit(uint32_t nodes) { low_ = low_ < nodes ? low_ : nodes; }
 
   // Launch count per scheduler for what `root` needs, without planning it; and the lower bound.
@@ -41,55 +39,107 @@ class Planner {
   uint32_t launch_of(NodeId id) const { return id < plan.launch_of.size() ? plan.launch_of[id] : kNone; }
 
  private:
-  void collect(NodeId root, bool everything);
-  void group(Scheduler scheduler);
-  void group_by_buckets();
+  // ---- planner.cc: what to compute, in which launches
+  bool select(NodeId root, bool everything);
+  void mark_needed(NodeId root, bool everything);
+  template <class F>
+  void for_each_selected(F&& f);
+  std::vector<NodeId> selected();
   bool nothing_to_batch();
-  void number_buckets();
-  void lay_out(const BucketOrder& order);
+  const BucketOrder& order_buckets();
+  void tally_buckets();
   void connect_buckets();
   const BucketOrder& remembered_order();
-  void emit(uint32_t first, uint32_t count);
-  void inspect_members(Launch& l, const uint32_t* sigs);
-  void place_members(Launch& l, const NodeId* members);
-  void describe_arguments(Launch& l);
-  Operand describe(const Launch& l, uint32_t k);
-  Operand describe_mixed(const Launch& l, uint32_t k, Operand o);
-  void describe_lists(Launch& l, const NodeId* members);
+  void open_buckets(const BucketOrder& order);
+  void open_groups(Scheduler scheduler);
+  uint32_t open(uint32_t sig, uint32_t count, int64_t floats, bool mixed);
+
+  template <class Slot>
+  void fill(Slot&& slot);
+
+  // ---- describe.cc: where everything lies
+  void describe(uint32_t launch);
+  void inspect_members(Launch& l);
+  Operand describe_weight(const Launch& l, uint32_t k);
+  Operand describe_run(const Launch& l, uint32_t k, uint32_t begin) const;
+  Operand describe_mixed(const Launch& l, uint32_t k);
+  void describe_lists(Launch& l);
   int64_t located(NodeId id);
+  int64_t copy_parameter(NodeId id);
+  void insert_copies();
+
+  // ---- fuse.cc: launches that run together
   void fuse_chains(uint32_t first);
   void group_products(uint32_t first);
   bool reads_results(uint32_t launch, uint32_t first) const;
   bool same_input(const Launch& a, const Launch& b) const;
   bool joins_chain(const Launch& head, uint32_t first, uint32_t last) const;
-  int64_t materialise(NodeId id);
 
   Graph& graph_;
-  Groups groups_;
-  std::vector<uint8_t> wanted_;
-  struct Pending {  // what planning needs of a node, so that the node itself is read once
-    NodeId id;
-    uint32_t bucket, args, sig;
-  };
-  std::vector<Pending> pending_;            // descending
-  std::vector<uint32_t> arg_lists_, sigs_;  // beside groups_.nodes: where the arguments start, signature
-  const uint32_t* lists_ = nullptr;         // arg_lists_ of the launch being described
-  std::vector<int64_t> offsets_;
   NodeId low_ = 0;  // every node below is placed
+
+  // ---- of the demand in hand: nodes from_ .. to_ - 1, all unplaced ones or those in wanted_
+  NodeId from_ = 0, to_ = 0;
+  uint32_t pending_ = 0;  // how many
+  bool marked_ = false;   // wanted_ says which
+  std::vector<uint8_t> wanted_;
+  uint32_t first_ = 0;                // its first launch
+  uint32_t members_end_ = 0;          // what its launches take of plan.members and plan.index
+  size_t index_end_ = 0;              //
+  std::vector<uint32_t> args_begin_;  // per launch: where in plan.index its arguments' runs start, or kNone
+  std::vector<NodeId> copies_;        // parameters read like ordinary values: copied before all else
+  uint32_t copies_expected_ = 0;      // launches kept free for them: as many as the last demand had
+  Groups groups_;
+
+  // Where the next node of a bucket (or group) goes.
+  struct Share {
+    int64_t out;       // its result
+    uint32_t size;     // floats of that; 0: members differ
+    uint32_t member;   // in plan.members
+    uint32_t index;    // its first argument's place in plan.index; kNone: described afterwards
+    uint32_t stride;   // from one argument's run to the next
+    uint32_t step;     // from one member to the next
+    uint32_t launch;   // its launch
+    uint32_t next;     // launches from one member to the next: 0 or, for solo ops, 1
+    uint32_t weights;  // bit k: argument k is a weight
+  };
+  std::vector<Share> shares_;
+  Share share(uint32_t launch) const;
 
   std::vector<uint32_t> class_seen_;
   uint32_t class_epoch_ = 0;
 
   // ---- bucket scheduling
   BucketGraph buckets_;
-  std::vector<uint32_t> used_;   // local number -> bucket, in key order
+  struct Keyed {
+    uint64_t key;
+    uint32_t site, bucket;
+  };
+  std::vector<Keyed> used_;      // in key order: local number -> bucket
   std::vector<uint32_t> local_;  // bucket -> local number
-  std::vector<uint32_t> counts_, sample_;
+  std::vector<Tally> tallies_;   // per bucket, when the graph's own do not fit the selection
+  const Tally& tally(uint32_t bucket) const {
+    return marked_ ? tallies_[bucket] : graph_.bucket(bucket).tally;
+  }
   struct Remembered {
     BucketGraph graph;
     BucketOrder order;
   };
   std::unordered_map<uint64_t, Remembered> memory_;
 };
+
+template <class F>
+void Planner::for_each_selected(F&& f) {
+  if (marked_) {
+    for (NodeId id = from_; id < to_; ++id)
+      if (wanted_[id]) f(id, graph_.node(id));
+    return;
+  }
+  const int64_t* places = graph_.places();
+  for (NodeId id = from_; id < to_; ++id) {
+    const Node& n = graph_.node(id);
+    if (!(n.flags & (Node::leaf | Node::alias)) && places[id] == kPending) f(id, n);
+  }
+}
 
 }  // namespace dyc
