@@ -11,7 +11,7 @@ Graph::Graph() {
 }
 
 NodeId Graph::append(const Node& n, int64_t place) {
-  recorded_floats_ += signatures_[n.sig].size;
+  recorded_floats_ += signatures_.brief(n.sig).size;
   if (!(n.flags & (Node::leaf | Node::alias))) {
     ++unread_;
     ++unplaced_;
@@ -49,7 +49,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     if (args[i] >= nodes_.size())
       throw ValueError("expected expressions of this graph, got one of an earlier graph");
     const Node& a = nodes_[args[i]];
-    *k++ = signatures_[a.sig].dim * 2 + (a.flags & Node::needs);
+    *k++ = signatures_.brief(a.sig).dim * 2 + (a.flags & Node::needs);
     *k++ = in_weight_position(op, form, i) ? a.inv : 0;
     invariant = invariant && a.inv;
   }
@@ -119,7 +119,7 @@ void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
   }
   node.round = round;
   node.bucket = bucket_of(node.site, round);
-  buckets_[node.bucket].tally.add(node.sig, signatures_[node.sig].size);
+  buckets_[node.bucket].tally.add(node.sig, signatures_.brief(node.sig).size);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     if (a.flags & Node::leaf || places_[args[i]] != kPending) continue;
@@ -240,11 +240,10 @@ NodeId Graph::draw(DrawKind kind, float a, float b, const Dim& dim) {
   return id;
 }
 
-void Graph::use_storage(const std::shared_ptr<Storage>& storage) {
+void Graph::adopt(const std::shared_ptr<Storage>& storage) {
   const uint32_t uid = storage->uid;
   if (uid >= slots_.size()) slots_.resize(uid + 16);
   Slot& slot = slots_[uid];
-  if (slot.epoch == epoch_) return;
   slot = {epoch_, static_cast<uint32_t>(storages_.size()), {kNone, kNone}};
   storages_.push_back(storage);
 }

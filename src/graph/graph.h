@@ -200,7 +200,11 @@ class Graph {
   NodeId append(const Node& n, int64_t place);
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
-  void use_storage(const std::shared_ptr<Storage>& storage);
+  void use_storage(const std::shared_ptr<Storage>& storage) {
+    const uint32_t uid = storage->uid;
+    if (uid >= slots_.size() || slots_[uid].epoch != epoch_) adopt(storage);
+  }
+  void adopt(const std::shared_ptr<Storage>& storage);
 
   Signatures signatures_;
   Sites sites_;

@@ -18,9 +18,7 @@ class InternTable {
 
   // Number of the key, or kNone; `hash` is kept for add().
   uint32_t find(const uint32_t* key, uint32_t n, uint64_t* hash) const {
-    uint64_t h = n;
-    for (uint32_t i = 0; i < n; ++i) h = mix(h, key[i]);
-    *hash = h;
+    const uint64_t h = *hash = hash_of(key, n);
     for (uint64_t s = h;; ++s) {
       const uint32_t id = slots_[s & mask_];
       if (id == kNone) return kNone;
@@ -45,6 +43,17 @@ class InternTable {
   uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
 
  private:
+  // Two words at a time and two chains: the time of a chain of multiplications is its length.
+  static uint64_t hash_of(const uint32_t* key, uint32_t n) {
+    uint64_t a = n, b = ~uint64_t{n};
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+      a = mix(a, key[i] | uint64_t{key[i + 1]} << 32);
+      b = mix(b, key[i + 2] | uint64_t{key[i + 3]} << 32);
+    }
+    for (; i < n; ++i) a = mix(a, key[i]);
+    return mix(a, b);
+  }
   static bool equal(const uint32_t* a, const uint32_t* b, uint32_t n) {  // keys are short: no call
     for (uint32_t i = 0; i < n; ++i)
       if (a[i] != b[i]) return false;

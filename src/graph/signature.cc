@@ -83,6 +83,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   if (row.meta->form == Form::matmul) set_matmul_mode(s, args);
   for (const Dim* d : s.x) s.flat = s.flat && d->size() == y.size() && d->bd == y.bd;
   s.cls = class_of(s, args);
+  briefs_.push_back({s.dim, s.size});
   sigs_.push_back(std::make_unique<Sig>(std::move(s)));
   return static_cast<uint32_t>(sigs_.size() - 1);
 }

@@ -39,6 +39,11 @@ class Signatures {
   const Sig& operator[](uint32_t id) const { return *sigs_[id]; }
   Sig& at(uint32_t id) { return *sigs_[id]; }
   uint32_t size() const { return static_cast<uint32_t>(sigs_.size()); }
+  // What recording asks of a signature, in one place in memory.
+  struct Brief {
+    uint32_t dim, size;
+  };
+  Brief brief(uint32_t id) const { return briefs_[id]; }
 
   // Key: {op, n_args, n_attrs, attrs..., per argument: dim id * 2 + needs, weight identity or 0}.
   // Runs the shape rule when the key is new; throws what it throws.
@@ -51,6 +56,7 @@ class Signatures {
   uint32_t class_of(const Sig& s, const uint32_t* args);
   InternTable keys_, dim_keys_, classes_;
   std::vector<std::unique_ptr<Sig>> sigs_;
+  std::vector<Brief> briefs_;
   std::deque<Dim> dims_;
 };
 
