@@ -47,6 +47,7 @@ __all__ = [
     "acos",
     "acosh",
     "affine_transform",
+    "argmax",
     "asin",
     "asinh",
     "atan",
@@ -80,6 +81,7 @@ __all__ = [
     "flip_gradient",
     "fold_rows",
     "hinge",
+    "hinge_batch",
     "huber_distance",
     "inputVector",
     "l1_distance",
@@ -88,13 +90,20 @@ __all__ = [
     "lgamma",
     "log",
     "log_sigmoid",
+    "log_softmax",
     "logistic",
     "logsumexp",
     "logsumexp_dim",
     "lookup",
     "lookup_batch",
     "max_dim",
+    "mean_batches",
+    "mean_dim",
+    "mean_elems",
     "min_dim",
+    "moment_batches",
+    "moment_dim",
+    "moment_elems",
     "nobackprop",
     "noise",
     "ones",
@@ -102,10 +111,12 @@ __all__ = [
     "parameter",
     "pick",
     "pick_batch",
+    "pick_batch_elem",
     "pick_batch_elems",
     "pick_range",
     "pickneglogsoftmax",
     "pickneglogsoftmax_batch",
+    "pickrange",
     "poisson_loss",
     "pow",
     "random_bernoulli",
@@ -128,11 +139,17 @@ __all__ = [
     "square",
     "squared_distance",
     "squared_norm",
+    "std_batches",
+    "std_dim",
+    "std_elems",
+    "sum_batches",
+    "sum_dim",
     "sum_elems",
     "tan",
     "tanh",
     "to_device",
     "trace_of_product",
+    "transpose",
     "vanilla_lstm_c",
     "vanilla_lstm_h",
     "vecInput",
@@ -811,6 +828,9 @@ def acosh(x: Expression) -> Expression:
 def affine_transform(exprs: Sequence[Expression]) -> Expression:
     """Bias plus matrix products: b + W1*x1 + W2*x2 + ..."""
     ...
+def argmax(x: Expression, gradient_mode: int) -> Expression:
+    """One-hot vector of the first maximum."""
+    ...
 def asin(x: Expression) -> Expression:
     """Inverse sine in radians, element by element: x in [-1, 1], y in [-pi/2, pi/2]; NaN elsewhere."""
     ...
@@ -927,6 +947,9 @@ def fold_rows(x: Expression, nrows: int = ...) -> Expression:
 def hinge(x: Expression, v: int, m: Number = ...) -> Expression:
     """Hinge loss: sum over j != v of max(0, m - x[v] + x[j])."""
     ...
+def hinge_batch(x: Expression, vs: Iterable[int], m: Number = ...) -> Expression:
+    """Hinge loss with one row per batch item: sum over j != v of max(0, m - x[v] + x[j])."""
+    ...
 def hinge_dim(x: Expression, v: Iterable[int], d: int = ..., m: Number = ...) -> Expression:
     """Hinge loss of each slice of a matrix along a dimension."""
     ...
@@ -963,6 +986,9 @@ def log_sigmoid(x: Expression) -> Expression:
     """Logarithm of the logistic function, element by element: y = -ln(1 + e^-x), computed so that it
     neither overflows nor loses digits for large |x|."""
     ...
+def log_softmax(x: Expression, restrict: Any = ...) -> Expression:
+    """Logarithm of the softmax of each column: x - log(sum(exp(x))), without overflow."""
+    ...
 def logistic(x: Expression) -> Expression:
     """Logistic function (sigmoid), element by element: y = 1 / (1 + e^-x)."""
     ...
@@ -981,8 +1007,26 @@ def lookup_batch(p: LookupParameters, indices: Iterable[int], update: bool = ...
 def max_dim(x: Expression, d: int = ...) -> Expression:
     """Maximum along a dimension. The first of equal elements gets the gradient."""
     ...
+def mean_batches(x: Expression) -> Expression:
+    """Mean of the batch items."""
+    ...
+def mean_dim(x: Expression, d: int, b: Expression, n: int = ...) -> Expression:
+    """Mean over dimensions, and over the batch if b."""
+    ...
+def mean_elems(x: Expression) -> Expression:
+    """Mean of all elements, per batch item."""
+    ...
 def min_dim(x: Expression, d: int = ...) -> Expression:
     """Minimum along a dimension. The first of equal elements gets the gradient."""
+    ...
+def moment_batches(x: Expression, r: Expression) -> Expression:
+    """Mean of x^r over the batch items."""
+    ...
+def moment_dim(x: Expression, d: int, r: Expression, b: Expression, n: int = ...) -> Expression:
+    """Mean of x^r (moment about 0) over dimensions, and over the batch if b."""
+    ...
+def moment_elems(x: Expression, r: Expression) -> Expression:
+    """Mean of x^r (moment about 0), per batch item."""
     ...
 def nobackprop(x: Expression) -> Expression:
     """x itself, but no gradient passes to x."""
@@ -1010,6 +1054,9 @@ def pick(e: Expression, index: int = ..., dim: int = ...) -> Expression:
 def pick_batch(e: Expression, indices: Iterable[int], dim: int = ...) -> Expression:
     """One slice of each batch item, at positions of its own."""
     ...
+def pick_batch_elem(x: Expression, v: Expression) -> Expression:
+    """One item of a batch."""
+    ...
 def pick_batch_elems(x: Expression, vs: Iterable[int]) -> Expression:
     """Items of a batch, in the given order; one may be picked several times."""
     ...
@@ -1021,6 +1068,9 @@ def pickneglogsoftmax(x: Expression, v: int) -> Expression:
     ...
 def pickneglogsoftmax_batch(x: Expression, vs: Iterable[int]) -> Expression:
     """Negative log likelihood of one row per batch item: log(sum(exp(x))) - x[v]."""
+    ...
+def pickrange(x: Expression, s: Number, e: Expression) -> Expression:
+    """Old name of `pick_range(x, s, e)`, along the first dimension."""
     ...
 def plan_table() -> list[dict[str, Any]]:
     """The launches planned so far in this graph, in running order."""
@@ -1146,6 +1196,23 @@ def squared_distance(x: Expression, y: Expression) -> Expression:
 def squared_norm(x: Expression) -> Expression:
     """Sum of the squares of all elements, per batch item."""
     ...
+def std_batches(x: Expression) -> Expression:
+    """Population standard deviation over the batch items. The gradient is NaN where the result is 0."""
+    ...
+def std_dim(x: Expression, d: int, b: Expression, n: int = ...) -> Expression:
+    """Population standard deviation over dimensions, and over the batch if b. The gradient is NaN where
+    the result is 0."""
+    ...
+def std_elems(x: Expression) -> Expression:
+    """Population standard deviation of all elements, per batch item. The gradient is NaN where the
+    result is 0."""
+    ...
+def sum_batches(x: Expression) -> Expression:
+    """Sum of the batch items."""
+    ...
+def sum_dim(x: Expression, d: int, b: bool = ..., n: int = ...) -> Expression:
+    """Sum over dimensions, and over the batch if b."""
+    ...
 def sum_elems(x: Expression) -> Expression:
     """Sum of all elements, per batch item."""
     ...
@@ -1165,6 +1232,9 @@ def to_device(e: Expression, device_str: str) -> Expression:
     ...
 def trace_of_product(x: Expression, y: Expression) -> Expression:
     """Trace of x times the transpose of y, that is sum_ij x_ij y_ij, one per batch item."""
+    ...
+def transpose(x: Expression, dims: Sequence[int] = ...) -> Expression:
+    """Reorders dimensions: size i of the result is size dims[i] of x."""
     ...
 def vanilla_lstm_c(c_tm1: Expression, gates_t: Expression) -> Expression:
     """The new cell of an LSTM step: c = i .* g + f .* c_tm1, where gates_t is [i; f; o; g]."""

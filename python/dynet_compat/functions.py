@@ -16,34 +16,13 @@ from . import _core
 from ._core import Expression, affine_transform, cmult, concatenate, nobackprop, noise, record
 
 __all__ = [
-    "argmax",
-    "ceil",
-    "floor",
-    "hinge_batch",
-    "hinge_dim",
     "inputMatrix",
     "inputTensor",
     "inputTensorTranspose",
-    "log_softmax",
     "matInput",
-    "mean_batches",
-    "mean_dim",
-    "mean_elems",
-    "moment_batches",
-    "moment_dim",
-    "moment_elems",
     "one_hot",
-    "pick_batch_elem",
-    "pickrange",
-    "round",
     "sparse_inputTensor",
-    "std_batches",
-    "std_dim",
-    "std_elems",
     "strided_select",
-    "sum_batches",
-    "sum_dim",
-    "transpose",
     "vanilla_lstm_gates",
     "vanilla_lstm_gates_concat",
     "vanilla_lstm_gates_dropout",
@@ -51,10 +30,8 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_MODES = {"zero_gradient": 0, "straight_through_gradient": 1}
 _DEVICES = ("", "CPU")
 _MOST_UINT = 2**32 - 1
-_SWAP = (1, 0)  # axes of an ordinary transpose
 
 
 def _documented(function: _F) -> _F:
@@ -92,71 +69,12 @@ def _float(op: str, name: str, value: Any) -> float:
     return float(value)
 
 
-def _mode(op: str, gradient_mode: str) -> int:
-    if not isinstance(gradient_mode, str):
-        raise TypeError(f"{op}(): expected a str for gradient_mode, got {type(gradient_mode).__name__}")
-    if gradient_mode not in _MODES:
-        raise ValueError(f"{op}(): expected gradient_mode to be one of {list(_MODES)}, got {gradient_mode!r}")
-    return _MODES[gradient_mode]
-
-
 def _check_device(op: str, device: str) -> None:
     if device not in _DEVICES:
         raise RuntimeError(f"{op}(): expected one of the available devices (CPU), got {device!r}")
 
 
-def _dims(op: str, x: Expression) -> int:
-    """Number of dimensions."""
-    if not isinstance(x, Expression):
-        raise TypeError(f"{op}(): expected an Expression, got {type(x).__name__}")
-    try:
-        return len(x.dim()[0])
-    except RuntimeError as error:  # an operand of an earlier graph is a wrong argument
-        raise ValueError(f"{op}(): {error}") from None
-
-
-def _record(
-    op: str, row: str, x: Expression, attrs: Sequence[Union[int, float]], ids: Optional[list[int]] = None
-) -> Expression:
-    """Record a row of another name than the function's; errors name the function."""
-    try:
-        return record(row, (x,), attrs, ids)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace(f"{row}()", f"{op}()")) from None
-
-
-# ---------------------------------------------------------------- element by element
-
-
-@_documented
-def round(x: Expression, gradient_mode: str) -> Expression:  # noqa: A001 - DyNet's name
-    return record("round", (x,), (_mode("round", gradient_mode),))
-
-
-@_documented
-def ceil(x: Expression, gradient_mode: str) -> Expression:
-    return record("ceil", (x,), (_mode("ceil", gradient_mode),))
-
-
-@_documented
-def floor(x: Expression, gradient_mode: str) -> Expression:
-    return record("floor", (x,), (_mode("floor", gradient_mode),))
-
-
-@_documented
-def argmax(x: Expression, gradient_mode: str) -> Expression:
-    return record("argmax", (x,), (_mode("argmax", gradient_mode),))
-
-
 # ---------------------------------------------------------------- shape and selection
-
-
-@_documented
-def transpose(x: Expression, dims: Sequence[int] = _SWAP) -> Expression:
-    if dims is _SWAP:
-        return record("transpose", (x,), (2, 1, 0))
-    axes = _ints("transpose", "dims", dims)
-    return record("transpose", (x,), (len(axes), *axes))
 
 
 @_documented
@@ -168,119 +86,6 @@ def strided_select(
         entries = _ints("strided_select", name, values, -(2**31), 2**31 - 1)
         words += [len(entries), *entries]
     return record("strided_select", (x,), words)
-
-
-@_documented
-def pickrange(x: Expression, s: int, e: int) -> Expression:
-    return _record("pickrange", "pick_range", x, (_int("pickrange", "s", s), _int("pickrange", "e", e), 0))
-
-
-@_documented
-def pick_batch_elem(x: Expression, v: int) -> Expression:
-    return _record("pick_batch_elem", "pick_batch_elems", x, (1,), [_int("pick_batch_elem", "v", v)])
-
-
-# ---------------------------------------------------------------- reductions
-
-
-_ALL = tuple(tuple(range(n)) for n in range(8))  # all dimensions, by their number
-_WORDS: dict[tuple[int, ...], tuple[int, ...]] = {
-    (batch, *axes): (batch, len(axes), *axes)
-    for batch in (0, 1)
-    for axes in ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
-}
-
-
-def _reduced(op: str, d: Any, b: Any) -> tuple[int, ...]:
-    """Words of the dimensions to reduce: whether the batch is one of them, their number, the dimensions."""
-    if type(d) is list:
-        try:
-            return _WORDS[(b, *d)]
-        except (KeyError, TypeError):  # an unusual call
-            pass
-    axes = _ints(op, "d", d)
-    return (int(bool(b)), len(axes), *axes)
-
-
-@_documented
-def sum_dim(x: Expression, d: Sequence[int], b: bool = False, n: int = 0) -> Expression:
-    return record("sum_dim", (x,), _reduced("sum_dim", d, b))
-
-
-@_documented
-def sum_batches(x: Expression) -> Expression:
-    return _record("sum_batches", "sum_dim", x, (1, 0))
-
-
-@_documented
-def mean_elems(x: Expression) -> Expression:
-    n = _dims("mean_elems", x)
-    return _record("mean_elems", "moment_dim", x, (1, 0, 0, n, *_ALL[n]))
-
-
-@_documented
-def mean_dim(x: Expression, d: Sequence[int], b: bool, n: int = 0) -> Expression:
-    return _record("mean_dim", "moment_dim", x, (1, _int("mean_dim", "n", n), *_reduced("mean_dim", d, b)))
-
-
-@_documented
-def mean_batches(x: Expression) -> Expression:
-    return _record("mean_batches", "moment_dim", x, (1, 0, 1, 0))
-
-
-@_documented
-def moment_elems(x: Expression, r: int) -> Expression:
-    n = _dims("moment_elems", x)
-    return _record("moment_elems", "moment_dim", x, (_int("moment_elems", "r", r), 0, 0, n, *_ALL[n]))
-
-
-@_documented
-def moment_dim(x: Expression, d: Sequence[int], r: int, b: bool, n: int = 0) -> Expression:
-    words = [_int("moment_dim", "r", r), _int("moment_dim", "n", n), *_reduced("moment_dim", d, b)]
-    return record("moment_dim", (x,), words)
-
-
-@_documented
-def moment_batches(x: Expression, r: int) -> Expression:
-    return _record("moment_batches", "moment_dim", x, (_int("moment_batches", "r", r), 0, 1, 0))
-
-
-@_documented
-def std_elems(x: Expression) -> Expression:
-    n = _dims("std_elems", x)
-    return _record("std_elems", "std_dim", x, (0, n, *_ALL[n]))
-
-
-@_documented
-def std_dim(x: Expression, d: Sequence[int], b: bool, n: int = 0) -> Expression:
-    return record("std_dim", (x,), _reduced("std_dim", d, b))
-
-
-@_documented
-def std_batches(x: Expression) -> Expression:
-    return _record("std_batches", "std_dim", x, (1, 0))
-
-
-# ---------------------------------------------------------------- softmax and losses
-
-
-@_documented
-def log_softmax(x: Expression, restrict: Optional[Sequence[int]] = None) -> Expression:
-    if restrict is None:
-        return record("log_softmax", (x,))
-    return _record("log_softmax", "restricted_log_softmax", x, (), _ints("log_softmax", "restrict", restrict))
-
-
-@_documented
-def hinge_batch(x: Expression, vs: Sequence[int], m: float = 1.0) -> Expression:
-    ids = _ints("hinge_batch", "vs", vs)
-    return _record("hinge_batch", "hinge", x, (_float("hinge_batch", "m", m), len(ids)), ids)
-
-
-@_documented
-def hinge_dim(x: Expression, v: Sequence[int], d: int = 0, m: float = 1.0) -> Expression:
-    words = (_int("hinge_dim", "d", d), _float("hinge_dim", "m", m))
-    return record("hinge_dim", (x,), words, _ints("hinge_dim", "v", v))
 
 
 # ---------------------------------------------------------------- LSTM

@@ -85,6 +85,7 @@ const char* documentation(const char* function);
 // Adds types and functions to the module.
 void add_expression_types(PyObject* module);  // expression.cc
 void add_op_functions(PyObject* module);      // functions.cc: one per public row of the op table
+void add_derived_functions(PyObject* module);  // derived.cc: rows under other names or argument orders
 void add_input_functions(PyObject* module);   // inputs.cc
 void add_parameter_types(PyObject* module);   // parameters.cc
 

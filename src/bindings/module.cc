@@ -196,6 +196,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::register_exceptions();
   dyc::py::add_expression_types(m.ptr());
   dyc::py::add_op_functions(m.ptr());
+  dyc::py::add_derived_functions(m.ptr());
   dyc::py::add_input_functions(m.ptr());
   dyc::py::add_parameter_types(m.ptr());
   dyc::py::add_graph_functions(m);

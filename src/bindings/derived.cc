@@ -1,0 +1,286 @@
+// Functions that record a row of the op table under another name, or with arguments arranged in
+// another order than the row's words.
+#include "bindings/arguments.h"
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+namespace {
+
+// What the function records: a row, its words, its indices.
+struct Record {
+  OpId op;
+  std::vector<uint32_t> words{}, ids{};
+  bool list = false;
+  bool all_dims = false;  // words end with the number of x's dimensions and all of these
+
+  void add(uint32_t word) { words.push_back(word); }
+  void add(float number) {
+    uint32_t word;
+    std::memcpy(&word, &number, 4);
+    words.push_back(word);
+  }
+  void add_counted(const std::vector<uint32_t>& list) {
+    words.push_back(static_cast<uint32_t>(list.size()));
+    words.insert(words.end(), list.begin(), list.end());
+  }
+};
+
+// The row's errors name the function.
+template <class E>
+[[noreturn]] void rethrow(const E& error, const std::string& row, const char* function) {
+  const std::string message = error.what(), prefix = row + "()";
+  if (message.compare(0, prefix.size(), prefix) != 0) throw error;
+  throw E(function + message.substr(row.size()));
+}
+
+// x is the first argument; arrange(arguments, record) converts the others, before x is looked at:
+// converting may run Python code, which may start another graph.
+template <size_t N, class F>
+PyObject* derived(const char* function, const char* const (&names)[N], size_t required, OpId op,
+                  PyObject* const* args, Py_ssize_t n, PyObject* keywords, F&& arrange) {
+  return guarded([&] {
+    const Arguments<N> a = parse(function, names, required, args, n, keywords);
+    Record r{op};
+    arrange(a, r);
+    const NodeId x = a.node(0);
+    Graph& graph = engine().graph;
+    if (r.all_dims) {
+      const uint32_t nd = graph.dim(x).nd;
+      r.add(nd);
+      for (uint32_t d = 0; d < nd; ++d) r.add(d);
+    }
+    try {
+      return recorded(graph.record(r.op, &x, 1, r.words.data(), static_cast<uint32_t>(r.words.size()),
+                                   {r.ids.data(), static_cast<uint32_t>(r.ids.size()), r.list}));
+    } catch (const ValueError& error) {
+      rethrow(error, op_row(r.op).meta->name, function);
+    }
+  });
+}
+
+#define FUNCTION(name) PyObject* name(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* keywords)
+
+template <size_t N>
+std::vector<uint32_t> list_of(const Arguments<N>& a, size_t i, const char* name) {
+  return as_uints(a[i], a.op(), name);
+}
+
+// ---------------------------------------------------------------- gradients by name
+
+template <size_t N>
+uint32_t gradient_mode(const Arguments<N>& a, size_t i) {
+  if (!PyUnicode_Check(a[i])) {
+    PyErr_Format(PyExc_TypeError, "%s(): expected a str for gradient_mode, got %s", a.op(),
+                 Py_TYPE(a[i])->tp_name);
+    throw PythonError();
+  }
+  const std::string mode = a.string(i);
+  if (mode == "zero_gradient") return 0;
+  if (mode == "straight_through_gradient") return 1;
+  throw ValueError(text(a.op(),
+                        "(): expected gradient_mode to be one of ['zero_gradient', "
+                        "'straight_through_gradient'], got '",
+                        mode, "'"));
+}
+
+template <class Op>
+FUNCTION(with_mode) {
+  static const char* const names[] = {"x", "gradient_mode"};
+  return derived(Op::meta.name, names, 2, op_id<Op>, args, n, keywords,
+                 [](const auto& a, Record& r) { r.add(gradient_mode(a, 1)); });
+}
+
+// ---------------------------------------------------------------- shape and selection
+
+FUNCTION(transpose) {
+  static const char* const names[] = {"x", "dims"};
+  return derived("transpose", names, 1, op_id<Transpose>, args, n, keywords, [](const auto& a, Record& r) {
+    r.add_counted(a[1] ? list_of(a, 1, "dims") : std::vector<uint32_t>{1, 0});
+  });
+}
+
+FUNCTION(pickrange) {
+  static const char* const names[] = {"x", "s", "e"};
+  return derived("pickrange", names, 3, op_id<PickRange>, args, n, keywords,
+                 [](const auto& a, Record& r) { r.words = {a.uint(1, 0), a.uint(2, 0), 0}; });
+}
+
+FUNCTION(pick_batch_elem) {
+  static const char* const names[] = {"x", "v"};
+  return derived("pick_batch_elem", names, 2, op_id<PickBatchElems>, args, n, keywords,
+                 [](const auto& a, Record& r) {
+                   r.ids = {a.uint(1, 0)};
+                   r.words = {1};
+                   r.list = true;
+                 });
+}
+
+// ---------------------------------------------------------------- reductions
+
+// Words: [r, n,] whether the batch is reduced too, number of dimensions, dimensions.
+FUNCTION(sum_dim) {
+  static const char* const names[] = {"x", "d", "b", "n"};
+  return derived("sum_dim", names, 2, op_id<SumDim>, args, n, keywords, [](const auto& a, Record& r) {
+    const std::vector<uint32_t> d = list_of(a, 1, "d");
+    r.add(uint32_t{a.truth(2, false)});
+    r.add_counted(d);
+  });
+}
+
+FUNCTION(std_dim) {
+  static const char* const names[] = {"x", "d", "b", "n"};
+  return derived("std_dim", names, 3, op_id<StdDim>, args, n, keywords, [](const auto& a, Record& r) {
+    const std::vector<uint32_t> d = list_of(a, 1, "d");
+    r.add(uint32_t{a.truth(2, false)});
+    r.add_counted(d);
+  });
+}
+
+FUNCTION(mean_dim) {
+  static const char* const names[] = {"x", "d", "b", "n"};
+  return derived("mean_dim", names, 3, op_id<MomentDim>, args, n, keywords, [](const auto& a, Record& r) {
+    const std::vector<uint32_t> d = list_of(a, 1, "d");
+    r.words = {1, a.uint(3, 0), a.truth(2, false)};
+    r.add_counted(d);
+  });
+}
+
+FUNCTION(moment_dim) {
+  static const char* const names[] = {"x", "d", "r", "b", "n"};
+  return derived("moment_dim", names, 4, op_id<MomentDim>, args, n, keywords, [](const auto& a, Record& r) {
+    const std::vector<uint32_t> d = list_of(a, 1, "d");
+    r.words = {a.uint(2, 1), a.uint(4, 0), a.truth(3, false)};
+    r.add_counted(d);
+  });
+}
+
+FUNCTION(sum_batches) {
+  static const char* const names[] = {"x"};
+  return derived("sum_batches", names, 1, op_id<SumDim>, args, n, keywords,
+                 [](const auto&, Record& r) { r.words = {1, 0}; });
+}
+
+FUNCTION(mean_batches) {
+  static const char* const names[] = {"x"};
+  return derived("mean_batches", names, 1, op_id<MomentDim>, args, n, keywords,
+                 [](const auto&, Record& r) { r.words = {1, 0, 1, 0}; });
+}
+
+FUNCTION(moment_batches) {
+  static const char* const names[] = {"x", "r"};
+  return derived("moment_batches", names, 2, op_id<MomentDim>, args, n, keywords,
+                 [](const auto& a, Record& r) { r.words = {a.uint(1, 1), 0, 1, 0}; });
+}
+
+FUNCTION(std_batches) {
+  static const char* const names[] = {"x"};
+  return derived("std_batches", names, 1, op_id<StdDim>, args, n, keywords,
+                 [](const auto&, Record& r) { r.words = {1, 0}; });
+}
+
+FUNCTION(mean_elems) {
+  static const char* const names[] = {"x"};
+  return derived("mean_elems", names, 1, op_id<MomentDim>, args, n, keywords, [](const auto&, Record& r) {
+    r.words = {1, 0, 0};
+    r.all_dims = true;
+  });
+}
+
+FUNCTION(moment_elems) {
+  static const char* const names[] = {"x", "r"};
+  return derived("moment_elems", names, 2, op_id<MomentDim>, args, n, keywords, [](const auto& a, Record& r) {
+    r.words = {a.uint(1, 1), 0, 0};
+    r.all_dims = true;
+  });
+}
+
+FUNCTION(std_elems) {
+  static const char* const names[] = {"x"};
+  return derived("std_elems", names, 1, op_id<StdDim>, args, n, keywords, [](const auto&, Record& r) {
+    r.words = {0};
+    r.all_dims = true;
+  });
+}
+
+// ---------------------------------------------------------------- softmax and losses
+
+FUNCTION(log_softmax) {
+  static const char* const names[] = {"x", "restrict"};
+  return derived("log_softmax", names, 1, op_id<LogSoftmax>, args, n, keywords, [](const auto& a, Record& r) {
+    if (!a.has(1)) return;
+    r.op = op_id<RestrictedLogSoftmax>;
+    r.ids = list_of(a, 1, "restrict");
+    r.list = true;
+  });
+}
+
+FUNCTION(hinge_batch) {
+  static const char* const names[] = {"x", "vs", "m"};
+  return derived("hinge_batch", names, 2, op_id<Hinge>, args, n, keywords, [](const auto& a, Record& r) {
+    r.ids = list_of(a, 1, "vs");
+    r.list = true;
+    r.add(a.number(2, 1.f));
+    r.add(static_cast<uint32_t>(r.ids.size()));
+  });
+}
+
+FUNCTION(hinge_dim) {
+  static const char* const names[] = {"x", "v", "d", "m"};
+  return derived("hinge_dim", names, 2, op_id<HingeDim>, args, n, keywords, [](const auto& a, Record& r) {
+    r.ids = list_of(a, 1, "v");
+    r.list = true;
+    r.add(a.uint(2, 0));
+    r.add(a.number(3, 1.f));
+  });
+}
+
+#undef FUNCTION
+
+struct Derived {
+  const char* signature;
+  FastMethod function;
+};
+
+const Derived all[] = {
+    {"round(x, gradient_mode)", with_mode<Round>},
+    {"ceil(x, gradient_mode)", with_mode<Ceil>},
+    {"floor(x, gradient_mode)", with_mode<Floor>},
+    {"argmax(x, gradient_mode)", with_mode<ArgMax>},
+    {"transpose(x, dims=[1, 0])", transpose},
+    {"pickrange(x, s, e)", pickrange},
+    {"pick_batch_elem(x, v)", pick_batch_elem},
+    {"sum_dim(x, d, b=False, n=0)", sum_dim},
+    {"std_dim(x, d, b, n=0)", std_dim},
+    {"mean_dim(x, d, b, n=0)", mean_dim},
+    {"moment_dim(x, d, r, b, n=0)", moment_dim},
+    {"sum_batches(x)", sum_batches},
+    {"mean_batches(x)", mean_batches},
+    {"moment_batches(x, r)", moment_batches},
+    {"std_batches(x)", std_batches},
+    {"mean_elems(x)", mean_elems},
+    {"moment_elems(x, r)", moment_elems},
+    {"std_elems(x)", std_elems},
+    {"log_softmax(x, restrict=None)", log_softmax},
+    {"hinge_batch(x, vs, m=1.0)", hinge_batch},
+    {"hinge_dim(x, v, d=0, m=1.0)", hinge_dim},
+};
+
+}  // namespace
+
+void add_derived_functions(PyObject* module) {
+  static std::vector<std::string> names, texts;
+  static std::vector<PyMethodDef> methods;
+  names.reserve(std::size(all));
+  texts.reserve(std::size(all));
+  for (const Derived& d : all) {
+    const std::string signature = d.signature;
+    names.push_back(signature.substr(0, signature.find('(')));
+    texts.push_back(signature + "\n--\n\n" + documentation(names.back().c_str()));
+    methods.push_back(fast_method(names.back().c_str(), d.function, texts.back().c_str()));
+  }
+  methods.push_back({nullptr, nullptr, 0, nullptr});
+  if (PyModule_AddFunctions(module, methods.data()) < 0) throw PythonError();
+}
+
+}  // namespace dyc::py
