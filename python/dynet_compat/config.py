@@ -74,8 +74,17 @@ def _unsigned(text: str) -> int:
     return number % 2**32 if abs(number) <= _MOST_UINT else _MOST_UINT
 
 
+def _signed(text: str) -> int:
+    """As `_integer`, in 32 bits: large numbers saturate."""
+    return min(max(_integer(text), -(2**31)), 2**31 - 1)
+
+
 def _number(text: str) -> float:
-    return float(_leading(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", text) or 0)
+    """The number at the start of the text; 0 where there is none, or half of one ("1e")."""
+    try:
+        return float(_leading(r"[+-]?\d*\.?\d*(?:[eE][+-]?\d*)?", text))
+    except ValueError:
+        return 0.0
 
 
 # ---------------------------------------------------------------- command line
@@ -135,9 +144,9 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
         elif option == "seed":
             settings.seed = _unsigned(value)
         elif option == "autobatch":
-            settings.autobatch = _integer(value)
+            settings.autobatch = _signed(value)
         elif option == "profiling":
-            settings.profiling = _integer(value)
+            settings.profiling = _signed(value)
         elif option == "weight-decay":
             settings.weight_decay = _number(value)
         elif value != "CPU":

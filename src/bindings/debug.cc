@@ -23,14 +23,12 @@ pb::list graph_nodes() {
   pb::list all;
   for (NodeId id = 0; id < g.size(); ++id) {
     const Sig& s = g.sig(id);
-    const bool view = g.node(id).flags & Node::alias && !(g.node(id).flags & Node::merged);
-    // An equal value was recorded before: that node comes first among the arguments.
-    const bool merged = g.node(id).flags & Node::merged && g.node(id).flags & Node::alias;
+    const bool alias = g.node(id).flags & Node::alias;
+    const bool merged = alias && g.node(id).flags & Node::merged, view = alias && !merged;
+    // If an equal value was recorded before, that node comes first among the arguments.
+    const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : view ? 1 : g.node(id).n_args;
     pb::list arguments;
-    if (merged)
-      for (uint32_t i = 0; i < s.n_args; ++i) arguments.append(g.args(id)[i + 1]);
-    else
-      for (uint32_t i = 0; i < g.node(id).n_args; ++i) arguments.append(g.args(id)[i]);
+    for (uint32_t i = 0; i < count; ++i) arguments.append(g.args(id)[first + i]);
     all.append(pb::make_tuple(op_row(s.op).meta->name, arguments, sizes_of(*s.y), s.y->bd, view));
   }
   return all;
@@ -75,9 +73,10 @@ void add_debug(pb::module_& m) {
   m.def("_op_times", &op_times);
   m.def("_set_profiling", [](int level) { engine().executor.profiling = level; }, "level"_a);
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);
-  m.def("_constructor", [](const pb::object& cls, const pb::object& function) {
-    constructor(cls.ptr(), function.ptr());
-  }, "cls"_a, "function"_a);
+  m.def(
+      "_constructor",
+      [](const pb::object& cls, const pb::object& function) { constructor(cls.ptr(), function.ptr()); },
+      "cls"_a, "function"_a);
 }
 
 }  // namespace dyc::py

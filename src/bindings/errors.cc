@@ -13,7 +13,7 @@ void deprecated(const std::string& name, const std::string& advice) {
 
 namespace {
 
-// " at script.py:12" for the innermost line outside this package; empty if there is none.
+// "; made at script.py:12" for the innermost line outside this package; empty if there is none.
 std::string script_line() {
   const std::string own = "dynet_compat.";
   try {
@@ -22,8 +22,8 @@ std::string script_line() {
       const std::string module =
           pybind11::str(frame.attr("f_globals").attr("get")("__name__", "").cast<pybind11::object>());
       if (module == "dynet_compat" || module.compare(0, own.size(), own) == 0) continue;
-      return text(" at ", pybind11::str(frame.attr("f_code").attr("co_filename")).cast<std::string>(), ":",
-                  pybind11::str(frame.attr("f_lineno").cast<pybind11::object>()).cast<std::string>());
+      return text("; made at ", pybind11::str(frame.attr("f_code").attr("co_filename")).cast<std::string>(),
+                  ":", pybind11::str(frame.attr("f_lineno").cast<pybind11::object>()).cast<std::string>());
     }
   } catch (pybind11::error_already_set&) {  // no frame: called from C
   }

@@ -547,21 +547,22 @@ PyMethodDef expression_methods[] = {
     {"dim", method_dim, METH_NOARGS, "dim()\n--\n\n((d1, ..., dk), batch size)."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef input_methods[] = {
-    {"set", FAST((&one_argument<input_set, kS>)), kFast, "set(s)\n--\n\nNew value; what depends on it is computed again."},
-    {nullptr, nullptr, 0, nullptr}};
-PyMethodDef vector_methods[] = {
-    {"set", FAST((&one_argument<vector_set, kData>)), kFast, "set(data)\n--\n\nNew values, flat and column-major."},
-    {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_methods[] = {{"set", FAST((&one_argument<index_set, kI>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
+PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
+                                "set(s)\n--\n\nNew value; what depends on it is computed again."},
+                               {nullptr, nullptr, 0, nullptr}};
+PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<vector_set, kData>)), kFast,
+                                 "set(data)\n--\n\nNew values, flat and column-major."},
                                 {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_methods[] = {
+    {"set", FAST((&one_argument<index_set, kI>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
+    {nullptr, nullptr, 0, nullptr}};
 PyMethodDef lookup_batch_methods[] = {
     {"set", FAST((&one_argument<indices_set, kI>)), kFast, "set(i)\n--\n\nLooks up these rows instead."},
     {nullptr, nullptr, 0, nullptr}};
 PyMethodDef no_methods[] = {{nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_methods[] = {
-    {"set_index", FAST((&one_argument<index_set, kI>)), kFast, "set_index(i)\n--\n\nPicks element i instead."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<index_set, kI>)), kFast,
+                                 "set_index(i)\n--\n\nPicks element i instead."},
+                                {nullptr, nullptr, 0, nullptr}};
 PyMethodDef picker_batch_methods[] = {
     {"set_index", FAST((&one_argument<indices_set, kI>)), kFast, "set_index(i)\n--\n\nPicks these instead."},
     {nullptr, nullptr, 0, nullptr}};
@@ -628,25 +629,30 @@ Example:
 }  // namespace
 
 PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods, expression_doc);
-PyTypeObject InputType =
-    make_type("_dynet._inputExpression", &ExpressionType, input_methods, "_inputExpression(g, s, device=''): a scalar input.");
+PyTypeObject InputType = make_type("_dynet._inputExpression", &ExpressionType, input_methods,
+                                   "_inputExpression(g, s, device=''): a scalar input.");
 PyTypeObject VectorInputType =
-    make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods, "_vecInputExpression(g, val, dim=None, batch_size=1, device=''): a vector input.");
-PyTypeObject TensorInputType =
-    make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods, "_tensorInputExpression(g, val, dim=None, batch_size=1, device='', reusable_expr=False): a tensor input.");
-PyTypeObject SparseInputType =
-    make_type("_dynet._sparseInputExpression", &ExpressionType, vector_methods, "_sparseInputExpression(g, idxs, val, dim, batch_size=1, defval=0, device=''): a sparse input.");
+    make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods,
+              "_vecInputExpression(g, val, dim=None, batch_size=1, device=''): a vector input.");
+PyTypeObject TensorInputType = make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods,
+                                         "_tensorInputExpression(g, val, dim=None, batch_size=1, device='', "
+                                         "reusable_expr=False): a tensor input.");
+PyTypeObject SparseInputType = make_type(
+    "_dynet._sparseInputExpression", &ExpressionType, vector_methods,
+    "_sparseInputExpression(g, idxs, val, dim, batch_size=1, defval=0, device=''): a sparse input.");
 PyTypeObject TransposedInputType =
-    make_type("_dynet.inputTensorTranspose", &ExpressionType, no_methods,
-              nullptr);
+    make_type("_dynet.inputTensorTranspose", &ExpressionType, no_methods, nullptr);
 PyTypeObject LookupType =
-    make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods, "_lookupExpression(g, p, index=0, update=True): a row of a LookupParameters.");
-PyTypeObject LookupBatchType = make_type("_dynet._lookupBatchExpression", &ExpressionType,
-                                         lookup_batch_methods, "_lookupBatchExpression(g, p, indices, update=True): a batch of rows of a LookupParameters.");
-PyTypeObject PickerType =
-    make_type("_dynet._pickerExpression", &ExpressionType, picker_methods, "_pickerExpression(g, e, index=0, dim=0): a picked slice.");
-PyTypeObject PickerBatchType = make_type("_dynet._pickerBatchExpression", &ExpressionType,
-                                         picker_batch_methods, "_pickerBatchExpression(g, e, indices, dim=0): picked slices, one per batch item.");
+    make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods,
+              "_lookupExpression(g, p, index=0, update=True): a row of a LookupParameters.");
+PyTypeObject LookupBatchType =
+    make_type("_dynet._lookupBatchExpression", &ExpressionType, lookup_batch_methods,
+              "_lookupBatchExpression(g, p, indices, update=True): a batch of rows of a LookupParameters.");
+PyTypeObject PickerType = make_type("_dynet._pickerExpression", &ExpressionType, picker_methods,
+                                    "_pickerExpression(g, e, index=0, dim=0): a picked slice.");
+PyTypeObject PickerBatchType =
+    make_type("_dynet._pickerBatchExpression", &ExpressionType, picker_batch_methods,
+              "_pickerBatchExpression(g, e, indices, dim=0): picked slices, one per batch item.");
 
 const float* compute_value(NodeId id, bool recalculate) {
   Engine& e = engine();
@@ -669,8 +675,8 @@ void constructor(PyObject* type, PyObject* function) {
 }
 
 void add_expression_types(PyObject* module) {
-  PyTypeObject* types[] = {&ExpressionType,      &InputType,  &VectorInputType, &TensorInputType,
-                           &SparseInputType,     &LookupType, &LookupBatchType, &PickerType,
+  PyTypeObject* types[] = {&ExpressionType,      &InputType,      &VectorInputType, &TensorInputType,
+                           &SparseInputType,     &LookupType,     &LookupBatchType, &PickerType,
                            &TransposedInputType, &PickerBatchType};
   static const std::string transposed = text("inputTensorTranspose(val, dim=None, batch_size=1, device=''): ",
                                              documentation("inputTensorTranspose"));

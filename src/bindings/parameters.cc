@@ -505,8 +505,8 @@ PyMethodDef functions[] = {
 // "signature\n--\n\n" and the text of ops/docs, attached once.
 void attach_documentation() {
   static const char* const signatures[] = {"lookup(p, index=0, update=True)",
-                                           "lookup_batch(p, indices, update=True)", "parameter(*args, update=True)",
-                                           "const_parameter(*args)"};
+                                           "lookup_batch(p, indices, update=True)",
+                                           "parameter(*args, update=True)", "const_parameter(*args)"};
   static std::string texts[std::size(signatures)];
   for (size_t i = 0; i < std::size(signatures); ++i) {
     texts[i] = std::string(signatures[i]) + "\n--\n\n" + documentation(functions[i].ml_name);
@@ -558,7 +558,8 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
 void add_parameter_types(PyObject* module) {
   ParametersType.tp_methods = parameters_methods;
   ParametersType.tp_str = ParametersType.tp_repr = p_str;
-  ready(module, ParametersType, "_dynet.Parameters", "Parameters(): trainable values; an expression in every graph.");
+  ready(module, ParametersType, "_dynet.Parameters",
+        "Parameters(): trainable values; an expression in every graph.");
   lookup_sequence.sq_length = l_len;
   lookup_sequence.sq_item = l_item;
   LookupParametersType.tp_methods = lookup_methods;
@@ -566,7 +567,8 @@ void add_parameter_types(PyObject* module) {
   LookupParametersType.tp_as_mapping = &lookup_mapping;
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;
-  ready(module, LookupParametersType, "_dynet.LookupParameters", "LookupParameters(): a table of trainable rows.");
+  ready(module, LookupParametersType, "_dynet.LookupParameters",
+        "LookupParameters(): a table of trainable rows.");
   attach_documentation();
   sign_functions(functions);
   if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();

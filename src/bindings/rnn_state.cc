@@ -269,11 +269,13 @@ PyMethodDef methods[] = {
     {"prev", prev, METH_NOARGS, "prev()\n\nThe state before the last input; None at the start."},
     {"b", builder, METH_NOARGS, "b()\n\nThe builder."},
     {"set_h", KEYWORDS(set_h),
-     "set_h(es=None)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's latest "
+     "set_h(es=None)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's "
+     "latest "
      "step in "
      "this graph, or zeros.\n\nArgs:\n    es: one Expression {H}xB per layer.\nReturns:\n    RNNState"},
     {"set_s", KEYWORDS(set_s),
-     "set_s(es=None)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also take "
+     "set_s(es=None)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also "
+     "take "
      "the cells "
      "only, with h of the builder's latest step in this graph, or zeros.\nReturns:\n    RNNState"},
     {nullptr, nullptr, 0, nullptr}};
@@ -287,7 +289,8 @@ PyTypeObject state_type() {
   t.tp_dealloc = dealloc;
   t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
   t.tp_doc =
-      "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN builder. States form a tree: any of them may be continued.";
+      "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
+      "builder. States form a tree: any of them may be continued.";
   t.tp_methods = methods;
   t.tp_new = create;
   return t;

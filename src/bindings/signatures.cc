@@ -128,8 +128,7 @@ void sign_pybind_type(PyTypeObject* type, const char* init_doc) {
   arguments.erase(0, std::min<size_t>(arguments.size(), arguments.size() > 4 ? 6 : 4));
   const char* dot = std::strrchr(type->tp_name, '.');
   const char* name = dot ? dot + 1 : type->tp_name;
-  const std::string text =
-      joined(name, "", arguments, parts_of(name, type->tp_doc ? type->tp_doc : "").text);
+  const std::string text = joined(name, "", arguments, parts_of(name, type->tp_doc ? type->tp_doc : "").text);
   replace_type_doc(type, text);
 }
 

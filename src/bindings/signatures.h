@@ -6,9 +6,9 @@
 
 namespace dyc::py {
 
-void sign_methods(PyMethodDef* methods);     // of a type
+void sign_methods(PyMethodDef* methods);      // of a type
 void sign_functions(PyMethodDef* functions);  // of a module
-void sign_type(PyTypeObject& type);          // before PyType_Ready(): "Name(a, b=1): what it is"
+void sign_type(PyTypeObject& type);           // before PyType_Ready(): "Name(a, b=1): what it is"
 
 // Functions and classes made by pybind11, whose texts are "name(self: T, a: X = d) -> R\n\nwhat it does".
 void sign_pybind_classes(PyObject* module);

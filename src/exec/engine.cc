@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/random.h"
 
@@ -133,7 +134,8 @@ void Engine::draw_until(NodeId id) {
 void Engine::compute_now(NodeId id) {
   value(id);
   if (!options.check_validity) return;
-  for (; checked_ <= id; ++checked_) check_value(checked_);
+  const NodeId first = std::exchange(checked_, id + 1);  // each node is told once, by the call that made it
+  for (NodeId n = first; n <= id; ++n) check_value(n);
 }
 
 namespace {
@@ -169,10 +171,11 @@ void Engine::check_value(NodeId id) {
   const float* v = value(id);
   const Spread r(v, s.size);
   if (!r.bad()) return;
-  std::string message = text(op_row(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ",
-                             v[r.first_bad], " at element ", r.first_bad, " (", r.nan, " NaN, ", r.infinite,
-                             " infinite of ", s.size, ")");
-  const uint32_t n = graph.node(id).n_args;
+  std::string message =
+      text(op_row(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ", v[r.first_bad],
+           " at element ", r.first_bad, " (", r.nan, " NaN, ", r.infinite, " infinite of ", s.size, ")");
+  const bool alias = graph.node(id).flags & Node::alias;
+  const uint32_t n = alias ? 1 : graph.node(id).n_args;
   for (uint32_t i = 0; i < n; ++i) {
     const NodeId arg = graph.args(id)[i];
     const Sig& a = graph.sig(arg);

@@ -26,7 +26,8 @@ void Executor::Watch::stop() {
     OpTime& t = times[l.op];
     (backward_ ? t.backward : t.forward) += part;
     ++(backward_ ? t.backward_launches : t.forward_launches);
-    if (!backward_ && executor_->profiling > 1) std::printf("BatchSize:%u %s\n", l.count, op_row(l.op).meta->name);
+    if (!backward_ && executor_->profiling > 1)
+      std::printf("BatchSize:%u %s\n", l.count, op_row(l.op).meta->name);
   }
 }
 

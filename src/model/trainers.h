@@ -21,7 +21,7 @@ class Trainer {
   virtual const char* name() const = 0;  // "AdamTrainer"
 
   void update(float scale = 1.f);  // gradients times scale, before clipping: DyNet 1.0
-  void restart();  // zeroes momentum and accumulators; the counter of updates goes on
+  void restart();                  // zeroes momentum and accumulators; the counter of updates goes on
   void restart(float learning_rate);
   // "[lr=0.1 clips=0 updates=5] ", as DyNet prints it on stderr; resets both counters.
   std::string take_status();

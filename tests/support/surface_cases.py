@@ -106,7 +106,7 @@ x--dynet-seed 3
 SCRIPT = """
 import sys
 import dynet as dy
-decay = dy.ParameterCollection().get_weight_decay() if hasattr(dy, "ParameterCollection") else -1.0
+decay = dy.ParameterCollection().get_weight_decay() if hasattr(dy, "reset_random_seed") else -1.0
 print(sys.argv[1:], round(decay, 6))
 """
 
@@ -238,8 +238,15 @@ def namespace(dy: Any, native: Any) -> dict[str, Any]:
             text = file.read().decode() + ours.getvalue()
         return [re.sub(r'\[label="(v\d+ = \w+).*\]', r"\1", line) for line in text.splitlines()]
 
-    return {"dy": dy, "_dynet": native, "np": np, "star": star, "dump": dump, "dy_index": dy_index,
-            "graphviz": graphviz}  # fmt: skip
+    return {
+        "dy": dy,
+        "_dynet": native,
+        "np": np,
+        "star": star,
+        "dump": dump,
+        "dy_index": dy_index,
+        "graphviz": graphviz,
+    }
 
 
 def evaluate(names: dict[str, Any], code: str) -> str:
@@ -258,9 +265,8 @@ def start(command: list[str], arguments: list[str], environment: dict[str, str])
     """What a command line does: lines on stderr and stdout, or the type of the error."""
     done = subprocess.run(
         [*command, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         env=environment,
         timeout=120,
     )
@@ -269,8 +275,10 @@ def start(command: list[str], arguments: list[str], environment: dict[str, str])
         return {"error": "RuntimeError" if last.startswith("RuntimeError") else "ValueError"}
     lines = [line for line in done.stderr.split("\n") if line.startswith("[dynet]")]
     seeded = any(a.startswith(("--dynet-seed", "--dynet_seed")) for a in arguments)
-    return {"lines": [line if seeded else re.sub(r"seed: \d+", "seed: *", line) for line in lines],
-            "out": done.stdout.strip()}  # fmt: skip
+    return {
+        "lines": [line if seeded else re.sub(r"seed: \d+", "seed: *", line) for line in lines],
+        "out": done.stdout.strip(),
+    }
 
 
 def main() -> None:
