@@ -226,6 +226,7 @@ PyObject* update_subset(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
   return guarded([&] {
     parse("update_subset", names, 2, args, n, kwnames);
     trainer_of(self);
+    deprecated("Trainer.update_subset", "it has no effect; freeze parameters with set_updated(False)");
     return none();
   });
 }

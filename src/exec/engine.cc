@@ -65,6 +65,7 @@ void Engine::redo(uint32_t launches) {
   const double start = now();
   if (executor.profiling > 1 && valid_ < launches) std::puts("Forward Call");
   while (valid_ < launches) valid_ = executor.forward(valid_);
+  if (executor.profiling > 1) std::fflush(stdout);
   timing.forward += now() - start;
 }
 
@@ -225,7 +226,9 @@ void Engine::backward(NodeId root, bool full) {
   if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
   else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
   run_backward();
+  const double deferred = now();
   executor.finish_backward();
+  if (executor.profiling) executor.charge_weights(now() - deferred);
   timing.backward += now() - start;
 }
 
@@ -240,14 +243,16 @@ void Engine::run_backward() {
     heads.pop_back();
     bool whole = end - head > 1;
     for (uint32_t i = head; i < end; ++i) whole = whole && live_members_[i] == plan.launches[i].count;
-    const Executor::Watch watch(executor, head, end, true);
-    if (whole && plan.launches[head].group) {
-      executor.backward_group(head, end - 1);
-    } else if (whole) {
-      executor.backward_chain(head, end - 1);
+    if (whole) {
+      const Executor::Watch watch(executor, head, end, true);
+      if (plan.launches[head].group) executor.backward_group(head, end - 1);
+      else executor.backward_chain(head, end - 1);
     } else {
-      for (uint32_t i = end; i-- > head;)
-        if (live_members_[i]) executor.backward(plan.launches[i], live_, live_members_[i]);
+      for (uint32_t i = end; i-- > head;) {
+        if (!live_members_[i]) continue;
+        const Executor::Watch watch(executor, i, i + 1, true);
+        executor.backward(plan.launches[i], live_, live_members_[i]);
+      }
     }
     end = head;
   }

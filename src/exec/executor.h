@@ -53,6 +53,9 @@ class Executor {
   int profiling = 0;
   std::vector<OpTime> op_times;  // by OpId
 
+  // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
+  void charge_weights(double seconds);
+
   // Gives the time of its life to the launches [first, end), which run together.
   class Watch {
    public:

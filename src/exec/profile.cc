@@ -14,6 +14,13 @@ double now() {
 
 }  // namespace
 
+void Executor::charge_weights(double seconds) {
+  if (op_times.size() < kOps) op_times.resize(kOps);
+  OpTime& product = op_times[op_id<MatMul>];
+  OpTime& affine = op_times[op_id<Affine>];
+  if (OpTime& t = product.backward_launches ? product : affine; t.backward_launches) t.backward += seconds;
+}
+
 void Executor::Watch::start() { start_ = now(); }
 
 // A fused chain or a grouped GEMM runs at once: its launches get equal parts.
