@@ -33,7 +33,8 @@ PENDING = set(
     "save load load_generator inverse logdet circ_conv circ_corr filter1d_narrow conv2d conv2d_bias "
     "maxpooling2d sparsemax constrained_softmax kmax_pooling kmh_ngram contract3d_1d contract3d_1d_bias "
     "contract3d_1d_1d contract3d_1d_1d_bias Tensor SoftmaxBuilder StandardSoftmaxBuilder "
-    "ClassFactoredSoftmaxBuilder tensor_value populate write_to_textfile populate_from_textfile load_param load_lookup_param".split()
+    "ClassFactoredSoftmaxBuilder tensor_value populate write_to_textfile populate_from_textfile "
+    "load_param load_lookup_param".split()
 )
 
 
