@@ -39,12 +39,15 @@ def by_name(names_of: dict[str, str]) -> dict[str, str]:
 # Parameters by name. A name with an owner ("hinge.v") goes before the bare one.
 PARAMETERS = by_name(
     {
-        "Any": "arg0 arg1 arr arrays init init_row.row record.ids values",
+        "Any": (
+            "_extend.value arg0 arg1 arr arrays cls data function idxs init init_row.row record.ids "
+            "val values"
+        ),
         "np.ndarray": "array",
         "Optional[bool]": "autobatching",
         "int": (
-            "batch batch_size d dim.d gradient_mode hidden_dim hinge.v i index input_dim layers pick.dim "
-            "pick_batch.dim pick_range.e pick_range.s pickneglogsoftmax.v poisson_loss.x row seed "
+            "batch batch_size d dim.d gradient_mode hidden_dim hinge.v i index input_dim layers level "
+            "pick.dim pick_batch.dim pick_range.e pick_range.s pickneglogsoftmax.v poisson_loss.x row seed "
             "vecInput.dim"
         ),
         "bool": "autobatch check_validity full immediate_compute recalculate settable update",
@@ -52,15 +55,15 @@ PARAMETERS = by_name(
             "beta c constant.val d_r lam lambd learning_rate left m mean mu p right s scale set_dropout.f "
             "set_dropouts.d std stddev thr value"
         ),
-        "Iterable[int]": "batch.i cs hinge_dim.v indices rows rs vs",
+        "Iterable[int]": "_lookupBatchExpression.indices batch.i cs hinge_dim.v indices rows rs vs",
         "str": "device device_str kind name record.name",
         "Dim": "dim",
         "Sequence[int]": "_input_array.dims dims reshape.d",
         "Sequence[Expression]": "es exprs exps xs",
-        "Expression": "add_input.x expression noise.x",
+        "Expression": "_pickerBatchExpression.e _pickerExpression.e add_input.x expression noise.x",
         "Optional[ParameterCollection]": "model parent",
         "Iterable[Number]": "inputVector.v",
-        "LookupParameters": "lookup.p lookup_batch.p",
+        "LookupParameters": "_lookupBatchExpression.p _lookupExpression.p lookup.p lookup_batch.p",
         "Sequence[Union[int, float]]": "record.attrs",
         "Optional[str]": "add_subcollection.name",
     }
@@ -70,20 +73,27 @@ RESULTS = by_name(
         "Optional[str]": "doc",
         "list[dict[str, Any]]": "op_table plan_table",
         "Expression": "_expression batch expr output record",
-        "int": "cg_size cg_version parameter_count threads",
+        "int": "cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
         "None": (
-            "Expression.backward Expression.forward _forward _set_graph cg_checkpoint cg_revert clip_inplace "
-            "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
+            "Expression.backward Expression.forward _constructor _extend _forward _set_graph _set_profiling "
+            "cg_checkpoint cg_revert clip_inplace "
+            "disable_dropout init_from_array init_row load_all load_array reset_random_seed reset_timing "
+            "restart save_all scale "
             "scale_gradient set set_batching set_clip_threshold set_default_weight_decay set_dropout "
             "set_dropout_masks set_dropouts set_index set_learning_rate set_scheduler "
             "set_sparse_updates set_threads set_updated set_value set_weight_decay "
             "set_weight_decay_lambda status update update_epoch update_subset zero"
         ),
         "dict[str, int]": "launch_counts",
+        "dict[str, tuple[float, int, float, int]]": "_op_times",
+        "list[tuple[str, list[int], tuple[int, ...], int, bool]]": "_graph_nodes",
         "dict[str, Any]": "timing",
         "str": "isa name whoami",
-        "Any": "Expression.tensor_value Expression.value b const_parameter parameter",
+        "Any": (
+            "Expression.tensor_value Expression.value _node_gradient b const_parameter from_file load "
+            "parameter"
+        ),
         "np.ndarray": (
             "Expression.gradient Expression.npvalue as_array grad_as_array row_as_array "
             "row_grad_as_array rows_as_array rows_grad_as_array"
@@ -126,6 +136,11 @@ def signature_of(item: Any, name: str) -> tuple[str, str]:
     """(parameters as Python text, documentation) of a C function or method."""
     doc = inspect.getdoc(item) or ""
     text = getattr(item, "__text_signature__", None)
+    if isinstance(item, staticmethod):
+        item = item.__func__
+    if inspect.isfunction(item):  # a method written in Python, added to a class
+        bare = [p.replace(annotation=p.empty) for p in inspect.signature(item).parameters.values()]
+        text = str(inspect.Signature(bare))
     if text is None:
         match = re.match(rf"{name}\((.*?)\)(?: -> [^\n]*)?(?=[:\n]|$)", doc, re.S)
         text = f"({match.group(1)})" if match else None
@@ -239,7 +254,9 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
             if known and hasattr(base, member) and signature_of(value, member)[0] == "":
                 continue  # says no more than the base class
             stub = function_stub(value, member, set(), name, "    ")
-            if "static" in type(value).__name__ or "classmethod" in type(value).__name__:
+            if isinstance(value, staticmethod):
+                stub = ["    @staticmethod", *(line.replace("(self, ", "(", 1) for line in stub)]
+            elif "classmethod" in type(value).__name__:
                 stub = ["    @classmethod", *(line.replace("(self", "(cls", 1) for line in stub)]
             lines += stub
     return [*lines, ""] if len(lines) > 1 else [lines[0] + " ...", ""]

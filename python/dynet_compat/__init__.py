@@ -22,7 +22,7 @@ _INTERNAL = frozenset(
     "set_threads threads isa set_default_weight_decay".split()
 )
 globals().update({k: v for k, v in vars(_core).items() if not k.startswith("_") and k not in _INTERNAL})
-globals().update({k: v for k, v in vars(_core).items() if k.endswith("Expression")})
+globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expression", "_RNNBuilder"))})
 if TYPE_CHECKING:
     from ._core import *  # noqa: F403
 
@@ -31,7 +31,11 @@ from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
 from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
+from .holders import *  # noqa: E402, F403
+from .legacy import *  # noqa: E402, F403
+from .legacy import extend_classes  # noqa: E402
 from .shims import dynet_config  # noqa: E402, F401
+from .shims import install as install_as_dynet  # noqa: E402, F401
 
 zeroes = _core.zeros
 
@@ -40,9 +44,24 @@ __compat_version__ = "0.1.0"  # of this package
 __gitversion__ = "2.1.2"
 HAVE_CUDA = False
 
-config.initialise_at_import()
+extend_classes()
+if not config.script_follows() and config.viz_is_asked_for():
+    from . import viz
+
+    for name in [k for k in globals() if k in vars(_core) or callable(globals()[k])]:
+        if not name.startswith("_") and name != "install_as_dynet":
+            del globals()[name]
+    globals().update(viz.names())
+else:
+    config.initialise_at_import()
 _CONF = config.get()
+if _CONF is not None:
+    _params = DynetParams()
+    _params.from_config(_CONF)
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
-_OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "functions", "graph", "shims"}
+_OURS = set(
+    "annotations TYPE_CHECKING builders config debug extend_classes functions graph holders legacy name "
+    "shims viz".split()
+)
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

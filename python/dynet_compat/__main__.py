@@ -3,31 +3,61 @@
 from __future__ import annotations
 
 import argparse
+import builtins
+import io
 import os
-import runpy
+import re
 import sys
+import types
 from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
 from typing import Optional
 
-from . import shims
+from . import config, shims
 
 
 def run(script: str, arguments: Sequence[str]) -> None:
-    """Run a script as the main program; its `import dynet` gets this package."""
+    """Run a script as the main program, as `python script.py` does; its `import dynet` gets this package."""
     shims.install()
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
+    with io.open_code(os.path.abspath(script)) as file:
+        source = file.read()
+    code = compile(source, script, "exec", dont_inherit=True)
+    if re.search(rb"^\s*(?:import|from)\s+dynet_compat\b", source, re.M):
+        config.initialise()  # that import cannot do it: the package is imported already
+    main_module = types.ModuleType("__main__")
+    vars(main_module).update(
+        __builtins__=builtins,
+        __cached__=None,
+        __file__=script,
+        __loader__=SourceFileLoader("__main__", script),
+    )
+    sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
+    exec(code, vars(main_module))
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line of the package."""
-    parser = argparse.ArgumentParser(prog="python -m dynet_compat", description="Runs DyNet scripts.")
+    parser = argparse.ArgumentParser(prog="python -m dynet_compat", description="Tools for DyNet scripts.")
     commands = parser.add_subparsers(dest="command", required=True)
     runner = commands.add_parser("run", help="run a script that says `import dynet`")
     runner.add_argument("script", help="the Python file")
     runner.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
+    migrator = commands.add_parser("migrate", help="change a script to import dynet_compat; shows a diff")
+    migrator.add_argument("script", help="the Python file")
+    migrator.add_argument("--write", action="store_true", help="write the changed file")
+    informer = commands.add_parser("info", help="versions, processor, GPU, settings")
+    informer.add_argument("--json", action="store_true", help="as JSON")
     chosen = parser.parse_args(arguments)
+    if chosen.command == "migrate":
+        from . import migrate
+
+        return migrate.main(chosen.script, chosen.write)
+    if chosen.command == "info":
+        from . import info
+
+        return info.main(chosen.json)
     if not os.path.isfile(chosen.script):
         parser.error(f"no such file: {chosen.script}")
     run(chosen.script, chosen.arguments)

@@ -83,6 +83,7 @@ __all__ = [
     "hinge",
     "hinge_batch",
     "huber_distance",
+    "inputTensorTranspose",
     "inputVector",
     "l1_distance",
     "l2_norm",
@@ -158,7 +159,7 @@ __all__ = [
 ]
 
 class Expression:
-    """A node of the computation graph: recorded now, computed when its value is asked for."""
+    """a node of the computation graph: recorded now, computed when its value is asked for."""
     def __add__(self, other: Any, /) -> Expression: ...
     def __getitem__(self, key: Any, /) -> Expression: ...
     def __mul__(self, other: Any, /) -> Expression: ...
@@ -197,7 +198,7 @@ class Expression:
         ...
 
 class ParameterCollection:
-    """ParameterCollection(parent=None): owns the parameters of a model; collections form a tree."""
+    """Owns the parameters of a model; collections form a tree."""
     def __init__(self, parent: Optional[ParameterCollection] = ...) -> None: ...
     def add_lookup_parameters(
         self,
@@ -221,13 +222,24 @@ class ParameterCollection:
         mean: Number = ...,
         std: Number = ...,
     ) -> Parameters:
-        """new Parameters."""
+        """New Parameters."""
         ...
     def add_subcollection(self, name: Optional[str] = ...) -> ParameterCollection:
         """a collection whose parameters are also in this one."""
         ...
+    @staticmethod
+    def from_file(fname: Any) -> Any:
+        """A new collection with the objects in a file, and these objects."""
+        ...
     def get_weight_decay(self) -> float:
         """Lambda of weight decay."""
+        ...
+    def load(self, fname: Any) -> Any:
+        """The objects in a file, as new parameters of this collection. Now `dynet.load(basename,
+        collection)`."""
+        ...
+    def load_all(self, fname: Any) -> None:
+        """The values of all parameters from a file. Now `populate(fname)`."""
         ...
     def lookup_parameters_from_numpy(
         self,
@@ -252,6 +264,12 @@ class ParameterCollection:
     def parameters_list(self) -> list[Parameters]:
         """All Parameters, in order of creation."""
         ...
+    def pl(self) -> int:
+        """The number of Parameters. Now `len(parameters_list())`."""
+        ...
+    def save_all(self, fname: Any) -> None:
+        """All parameters into a file. Now `save(fname)`."""
+        ...
     def set_weight_decay(self, lam: Number) -> None:
         """0 or more."""
         ...
@@ -260,8 +278,14 @@ class ParameterCollection:
         ...
 
 class RNNState:
-    """A state of a sequence fed to an RNN builder. States form a tree: any of them may be continued."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    """a state of a sequence fed to an RNN builder. States form a tree: any of them may be continued."""
+    def __init__(
+        self,
+        builder: Any,
+        state_idx: int = ...,
+        prev_state: Any = ...,
+        out: Any = ...,
+    ) -> None: ...
     def add_input(self, x: Expression) -> RNNState:
         """The state after one more input."""
         ...
@@ -284,11 +308,11 @@ class RNNState:
         """Tuple of all that the state consists of: for LSTMs the cells of all layers, then h of all
         layers; else as h()."""
         ...
-    def set_h(self, es: Sequence[Expression]) -> RNNState:
+    def set_h(self, es: Optional[Sequence[Expression]] = ...) -> RNNState:
         """The state with other hidden states. LSTMs: the cells are those of the builder's latest step in
         this graph, or zeros."""
         ...
-    def set_s(self, es: Sequence[Expression]) -> RNNState:
+    def set_s(self, es: Optional[Sequence[Expression]] = ...) -> RNNState:
         """The state made of other expressions."""
         ...
     def transduce(self, xs: Sequence[Expression]) -> list[Expression]:
@@ -306,13 +330,13 @@ class Trainer:
     @learning_rate.setter
     def learning_rate(self, value: Number) -> None: ...
     def restart(self, learning_rate: Optional[Number] = ...) -> None:
-        """forgets momentum and accumulators."""
+        """Forgets momentum and accumulators."""
         ...
     def set_clip_threshold(self, thr: Number) -> None:
         """0 or less turns clipping off."""
         ...
     def set_learning_rate(self, value: Number) -> None:
-        """as assigning learning_rate."""
+        """As assigning learning_rate."""
         ...
     def set_sparse_updates(self, su: Any) -> None:
         """False updates rows of tables that have no gradient, too."""
@@ -320,27 +344,27 @@ class Trainer:
     def status(self) -> None:
         """Prints learning rate, clips and updates since the last call, on stderr."""
         ...
-    def update(self) -> None:
+    def update(self, s: Number = ...) -> None:
         """Changes the parameters by their gradients, which are then cleared."""
         ...
     def update_epoch(self, r: Number = ...) -> None:
-        """no effect."""
+        """With edecay, the rate for the next epoch."""
         ...
     def update_subset(self, updated_params: Any, updated_lookups: Any) -> None:
-        """no effect."""
+        """No effect."""
         ...
 
 Model = ParameterCollection
 
 class AdadeltaTrainer(Trainer):
-    """AdadeltaTrainer(m, eps=1e-6, rho=0.95): Zeiler, 2012."""
+    """Zeiler, 2012."""
     def __init__(self, m: ParameterCollection, eps: Number = ..., rho: Number = ...) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
 class AdagradTrainer(Trainer):
-    """AdagradTrainer(m, learning_rate=0.1, eps=1e-20): Duchi et al., 2011."""
+    """Duchi et al., 2011."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -352,7 +376,7 @@ class AdagradTrainer(Trainer):
         ...
 
 class AdamTrainer(Trainer):
-    """AdamTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Kingma and Ba, 2015."""
+    """Kingma and Ba, 2015."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -366,7 +390,7 @@ class AdamTrainer(Trainer):
         ...
 
 class AmsgradTrainer(Trainer):
-    """AmsgradTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Reddi et al., 2018."""
+    """Reddi et al., 2018."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -380,8 +404,7 @@ class AmsgradTrainer(Trainer):
         ...
 
 class CyclicalSGDTrainer(Trainer):
-    """CyclicalSGDTrainer(m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000, gamma=1.0):
-    SGD whose learning rate goes up and down."""
+    """SGD whose learning rate goes up and down."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -395,8 +418,7 @@ class CyclicalSGDTrainer(Trainer):
         ...
 
 class LookupParameters(Expression):
-    """A table of trainable rows."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    """a table of trainable rows."""
     def __getitem__(self, key: Any, /) -> Expression: ...
     def __iter__(self) -> Iterator[Expression]: ...
     def __len__(self) -> int: ...
@@ -404,19 +426,19 @@ class LookupParameters(Expression):
         """A copy of the table, rows first; a factor of weight decay is not applied."""
         ...
     def batch(self, i: Iterable[int]) -> Expression:
-        """some rows as one expression with a batch."""
+        """Some rows as one expression with a batch."""
         ...
-    def expr(self) -> Expression:
+    def expr(self, update: bool = ...) -> Expression:
         """The table itself as an expression, lookup axis last."""
         ...
     def grad_as_array(self) -> np.ndarray:
         """A copy of the gradient accumulated since the last update."""
         ...
     def init_from_array(self, arr: Any) -> None:
-        """new values of the first len(arr) rows."""
+        """New values of the first len(arr) rows."""
         ...
     def init_row(self, i: int, row: Any) -> None:
-        """new values of one row, in memory order."""
+        """New values of one row, in memory order."""
         ...
     def is_updated(self) -> bool:
         """False if trainers skip this table."""
@@ -428,19 +450,22 @@ class LookupParameters(Expression):
         """a copy of one row."""
         ...
     def row_grad_as_array(self, row: int) -> np.ndarray:
-        """the gradient of one row."""
+        """The gradient of one row."""
         ...
     def rows_as_array(self, rows: Iterable[int]) -> np.ndarray:
-        """copies of some rows."""
+        """Copies of some rows."""
         ...
     def rows_grad_as_array(self, rows: Iterable[int]) -> np.ndarray:
-        """gradients of some rows."""
+        """Gradients of some rows."""
+        ...
+    def scalar_value(self, recalculate: bool = ...) -> Any:
+        """Raises, as a table is no scalar."""
         ...
     def scale(self, s: Number) -> None:
-        """multiplies the values."""
+        """Multiplies the values."""
         ...
     def scale_gradient(self, s: Number) -> None:
-        """multiplies the accumulated gradient."""
+        """Multiplies the accumulated gradient."""
         ...
     def set_updated(self, b: Any) -> None:
         """False keeps trainers from changing the values."""
@@ -453,7 +478,7 @@ class LookupParameters(Expression):
         ...
 
 class MomentumSGDTrainer(Trainer):
-    """MomentumSGDTrainer(m, learning_rate=0.01, mom=0.9): SGD with momentum."""
+    """SGD with momentum."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -466,15 +491,14 @@ class MomentumSGDTrainer(Trainer):
 
 class Parameters(Expression):
     """Trainable values; an expression in every graph."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def as_array(self) -> np.ndarray:
         """A copy of the values; a factor of weight decay is not applied."""
         ...
     def clip_inplace(self, left: Number, right: Number) -> None:
-        """values into [left, right]."""
+        """Values into [left, right]."""
         ...
     def expr(self, update: bool = ...) -> Expression:
-        """the values in the current graph, by default a constant."""
+        """The values in the current graph, by default a constant."""
         ...
     def grad_as_array(self) -> np.ndarray:
         """A copy of the gradient accumulated since the last update."""
@@ -482,20 +506,23 @@ class Parameters(Expression):
     def is_updated(self) -> bool:
         """False if trainers skip these values."""
         ...
+    def load_array(self, arr: Any) -> None:
+        """New values. Now `set_value(arr)`."""
+        ...
     def name(self) -> str:
         """The full name, such as '/lstm/W_1'."""
         ...
     def scale(self, s: Number) -> None:
-        """multiplies the values."""
+        """Multiplies the values."""
         ...
     def scale_gradient(self, s: Number) -> None:
-        """multiplies the accumulated gradient."""
+        """Multiplies the accumulated gradient."""
         ...
     def set_updated(self, b: Any) -> None:
         """False keeps trainers from changing the values."""
         ...
     def set_value(self, arr: Any) -> None:
-        """new values, of exactly the same shape."""
+        """New values, of exactly the same shape."""
         ...
     def shape(self) -> tuple[int, ...]:
         """Sizes of the values, as a tuple."""
@@ -508,7 +535,7 @@ class PyInitializer:
     """Base of all initialisers."""
 
 class RMSPropTrainer(Trainer):
-    """RMSPropTrainer(m, learning_rate=0.001, eps=1e-8, rho=0.9): Tieleman and Hinton, 2012."""
+    """Tieleman and Hinton, 2012."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -521,7 +548,7 @@ class RMSPropTrainer(Trainer):
         ...
 
 class SimpleSGDTrainer(Trainer):
-    """SimpleSGDTrainer(m, learning_rate=0.1): x -= lr g."""
+    """x -= lr g."""
     def __init__(self, m: ParameterCollection, learning_rate: Number = ...) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -537,7 +564,7 @@ class _RNNBuilder:
         """The state before the first input."""
         ...
     def initial_state_from_raw_vectors(self, vecs: Any, update: bool = ...) -> RNNState:
-        """initial_state() of arrays or lists of numbers."""
+        """Initial_state() of arrays or lists of numbers."""
         ...
     def param_collection(self) -> ParameterCollection:
         """The builder's own part of its model."""
@@ -547,52 +574,101 @@ class _RNNBuilder:
         ...
 
 class _inputExpression(Expression):
-    """A scalar input."""
+    """a scalar input."""
+    def __init__(self, g: Any, s: Number, device: str = ...) -> None: ...
     def set(self, s: Number) -> None:
         """New value; what depends on it is computed again."""
         ...
 
 class _lookupBatchExpression(Expression):
-    """A batch of rows of a LookupParameters."""
-    def set(self, indices: Iterable[int]) -> None:
+    """a batch of rows of a LookupParameters."""
+    def __init__(
+        self,
+        g: Any,
+        p: LookupParameters,
+        indices: Iterable[int],
+        update: bool = ...,
+    ) -> None: ...
+    def set(self, i: int) -> None:
         """Looks up these rows instead."""
         ...
 
 class _lookupExpression(Expression):
-    """A row of a LookupParameters."""
+    """a row of a LookupParameters."""
+    def __init__(self, g: Any, p: LookupParameters, index: int = ..., update: bool = ...) -> None: ...
     def set(self, i: int) -> None:
         """Looks up row i instead."""
         ...
 
 class _pickerBatchExpression(Expression):
     """Picked slices, one per batch item."""
-    def set_index(self, indices: Iterable[int]) -> None:
+    def __init__(self, g: Any, e: Expression, indices: Iterable[int], dim: Dim = ...) -> None: ...
+    def set_index(self, i: int) -> None:
         """Picks these instead."""
         ...
 
 class _pickerExpression(Expression):
-    """A picked slice."""
+    """a picked slice."""
+    def __init__(self, g: Any, e: Expression, index: int = ..., dim: Dim = ...) -> None: ...
     def set_index(self, i: int) -> None:
         """Picks element i instead."""
         ...
 
 class _sparseInputExpression(Expression):
-    """A sparse input."""
-    def set(self, values: Any) -> None:
+    """a sparse input."""
+    def __init__(
+        self,
+        g: Any,
+        idxs: Any,
+        val: Any,
+        dim: Dim,
+        batch_size: int = ...,
+        defval: int = ...,
+        device: str = ...,
+    ) -> None: ...
+    def set(self, data: Any) -> None:
         """New values, flat and column-major."""
         ...
 
 class _tensorInputExpression(Expression):
-    """A tensor input."""
-    def set(self, values: Any) -> None:
+    """a tensor input."""
+    def __init__(
+        self,
+        g: Any,
+        val: Any,
+        dim: Optional[Dim] = ...,
+        batch_size: int = ...,
+        device: str = ...,
+        reusable_expr: bool = ...,
+    ) -> None: ...
+    def set(self, data: Any) -> None:
         """New values, flat and column-major."""
         ...
 
 class _vecInputExpression(Expression):
-    """A vector input."""
-    def set(self, values: Any) -> None:
+    """a vector input."""
+    def __init__(
+        self,
+        g: Any,
+        val: Any,
+        dim: Optional[Dim] = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> None: ...
+    def set(self, data: Any) -> None:
         """New values, flat and column-major."""
         ...
+
+class inputTensorTranspose(Expression):
+    """A tensor of numbers given in memory order: the first dimension varies fastest, the batch
+    slowest."""
+    def __init__(
+        self,
+        val: Any,
+        dim: Optional[Dim] = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> None: ...
 
 class CompactVanillaLSTMBuilder(_RNNBuilder):
     """VanillaLSTMBuilder with a forget bias of 1."""
@@ -806,8 +882,11 @@ class VanillaLSTMBuilder(_RNNBuilder):
 
 LSTMBuilder = VanillaLSTMBuilder
 
+def _constructor(cls: Any, function: Any) -> None: ...
 def _expression(arg0: Any) -> Expression: ...
+def _extend(cls: Any, name: str, value: Any) -> None: ...
 def _forward(arg0: Any, arg1: Any) -> None: ...
+def _graph_nodes() -> list[tuple[str, list[int], tuple[int, ...], int, bool]]: ...
 def _input_array(
     array: np.ndarray,
     dims: Sequence[int],
@@ -815,7 +894,10 @@ def _input_array(
     settable: bool,
     kind: str,
 ) -> Expression: ...
+def _node_gradient(index: int) -> Any: ...
+def _op_times() -> dict[str, tuple[float, int, float, int]]: ...
 def _set_graph(arg0: Any) -> None: ...
+def _set_profiling(level: int) -> None: ...
 def abs(x: Expression) -> Expression:
     """Absolute value, element by element. The gradient is sign(x), 0 at x = 0."""
     ...
@@ -885,7 +967,7 @@ def concatenate_cols(xs: Sequence[Expression]) -> Expression:
 def concatenate_to_batch(xs: Sequence[Expression]) -> Expression:
     """Makes one batch of the items of all expressions."""
     ...
-def const_parameter(*ps: Any) -> Any:
+def const_parameter(*args: Any) -> Any:
     """Parameters as expressions that receive no gradient."""
     ...
 def constant(dim: Dim, val: Number, batch_size: int = ..., device: str = ...) -> Expression:
@@ -1044,7 +1126,7 @@ def pairwise_rank_loss(x: Expression, y: Expression, m: Number = ...) -> Express
     """Margin loss of pairs of scores, element by element: max(0, m - x + y). The gradient is 0 where the
     loss is 0."""
     ...
-def parameter(*ps: Any) -> Expression:
+def parameter(*args: Any, update: bool = ...) -> Expression:
     """Returns its argument, or the tuple of its arguments: parameters are expressions by themselves.
     Older versions of DyNet needed this call; the first one prints a notice."""
     ...

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Optional, Union
 
 from . import _core
+from .legacy import deprecated
 
 ERRMSG = "dynet_compat runs on the CPU: it has no GPU support in this version. Leave --dynet-gpu(s) away."
 
@@ -68,13 +69,22 @@ def _integer(text: str) -> int:
 
 
 def _unsigned(text: str) -> int:
-    """As `_integer`, in 32 bits: negative numbers wrap, large ones saturate."""
+    """As `_integer`, in 32 bits: negative numbers wrap, those too large or too small saturate."""
     number = _integer(text)
-    return number % 2**32 if number < 0 else min(number, _MOST_UINT)
+    return number % 2**32 if abs(number) <= _MOST_UINT else _MOST_UINT
+
+
+def _signed(text: str) -> int:
+    """As `_integer`, in 32 bits: large numbers saturate."""
+    return min(max(_integer(text), -(2**31)), 2**31 - 1)
 
 
 def _number(text: str) -> float:
-    return float(_leading(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", text) or 0)
+    """The number at the start of the text; 0 where there is none, or half of one ("1e")."""
+    try:
+        return float(_leading(r"[+-]?\d*\.?\d*(?:[eE][+-]?\d*)?", text))
+    except ValueError:
+        return 0.0
 
 
 # ---------------------------------------------------------------- command line
@@ -101,13 +111,14 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         option = _option_of(argument)
         if not option:
             continue
-        value = ""
         if "=" in argument:
-            value = argument.split("=", 1)[1]
+            value = argument.split("=", 1)[1] or None
         elif position < len(arguments) and not arguments[position].startswith("--"):
-            value = arguments[position]
+            value = arguments[position]  # an empty one is a value, as in DyNet
             position += 1
-        if not value:
+        else:
+            value = None
+        if value is None:
             raise ValueError(f"{argument}: expected a value ({_VALUES[option]}), got none")
         yield option, value
 
@@ -133,9 +144,9 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
         elif option == "seed":
             settings.seed = _unsigned(value)
         elif option == "autobatch":
-            settings.autobatch = _integer(value)
+            settings.autobatch = _signed(value)
         elif option == "profiling":
-            settings.profiling = _integer(value)
+            settings.profiling = _signed(value)
         elif option == "weight-decay":
             settings.weight_decay = _number(value)
         elif value != "CPU":
@@ -146,7 +157,9 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
 def _check(settings: Settings) -> None:
     """Values that DyNet refuses when it starts."""
     parts = settings.mem.split(",")
-    if len(parts) not in (1, 4) or not all(_integer(part) > 0 for part in parts):
+    if len(parts) > 1 and not parts[-1]:
+        parts.pop()  # DyNet does not mind a comma at the end
+    if len(parts) not in (1, 4) or not all(0 < _integer(part) < 2**31 for part in parts):
         raise ValueError(f"memory: expected a number of MB, or four with commas, got {settings.mem}")
     if not 0.0 <= settings.weight_decay < 1.0:
         raise ValueError(f"weight decay: expected 0 <= weight_decay < 1, got {settings.weight_decay}")
@@ -161,6 +174,8 @@ class _State:
     initialised = False  # by import, or on request
     requested = False  # on request: any further request is ignored
     weight_decay = 0.0  # of new collections
+    profiling = 0
+    at_exit = False  # the timing is printed when the program ends
     conf: Optional[dict[str, Any]] = None  # what `set` stored before the import
 
 
@@ -168,25 +183,46 @@ def _os_seed() -> int:
     return int.from_bytes(os.urandom(4), "little") or 1
 
 
-def _start(settings: Settings, loud: bool) -> None:
-    """Apply the settings. `loud`: print DyNet's lines."""
-    lines = []
-    seed = int(settings.seed) % 2**32 or _os_seed()
-    lines.append(f"[dynet] random seed: {seed}")
+def _profile(level: int) -> None:
+    """Time the ops from now on, and print the result when the program ends."""
+    _State.profiling = level
+    _core._set_profiling(max(level, 0))
+    if level > 0 and not _State.at_exit:
+        import atexit
+
+        from .debug import print_timing
+
+        _State.at_exit = True
+        atexit.register(print_timing)
+
+
+def profiling_level() -> int:
+    """Level of `--dynet-profiling`."""
+    return _State.profiling
+
+
+def start_lines(settings: Settings, seed: int) -> list[str]:
+    """What DyNet prints when it starts."""
+    lines = [f"[dynet] random seed: {seed}"]
     if settings.autobatch:
         lines.append("[dynet] using autobatching")
     if settings.profiling:
         lines.append(f"[dynet] using profiling level {settings.profiling}")
-    lines.append(f"[dynet] allocating memory: {settings.mem}MB")
+    return [*lines, f"[dynet] allocating memory: {settings.mem}MB", "[dynet] memory allocation done."]
+
+
+def _start(settings: Settings, loud: bool) -> None:
+    """Apply the settings. `loud`: print DyNet's lines."""
+    seed = int(settings.seed) % 2**32 or _os_seed()
     _check(settings)
     _core.reset_random_seed(seed)
     _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
         _State.weight_decay = float(settings.weight_decay)
+    _profile(settings.profiling)
     if loud:
-        lines.append("[dynet] memory allocation done.")
-        print("\n".join(lines), file=sys.stderr)
+        print("\n".join(start_lines(settings, seed)), file=sys.stderr)
     _State.initialised = True
 
 
@@ -208,12 +244,44 @@ def _choose_scheduler() -> None:
     _core.set_scheduler(name)
 
 
+def viz_is_asked_for() -> bool:
+    """Whether the command line has `--dynet-viz`, which is taken out of `sys.argv` as DyNet does."""
+    if "--dynet-viz" not in getattr(sys, "argv", []):
+        return False
+    sys.argv.remove("--dynet-viz")
+    return True
+
+
+def script_follows() -> bool:
+    """Whether the program has still to import dynet, and may call `dynet_config` before it does.
+
+    So it is in `python -m dynet_compat run script.py`, which imports this package first, and when it is one
+    of our modules `dynet_config`, `_dynet` and so on that is being imported.
+    """
+    words = getattr(sys, "orig_argv", ["-m", "dynet_compat"])  # Python 3.9 does not tell
+    if getattr(sys, "argv", [])[:2] == ["-m", "run"] and "dynet_compat" in words:
+        return True
+    from .shims import MODULES, NAMES
+
+    files = [getattr(sys.modules.get(name), "__file__", None) or "" for name in NAMES]
+    return any(os.path.dirname(file) == MODULES for file in files)
+
+
 def initialise_at_import() -> None:
-    """What `import dynet` does: take `dynet_config` if it was used, else the command line."""
+    """What the import of this package does: as `import dynet` does, unless that is still to come."""
     _choose_scheduler()
+    if not script_follows():
+        initialise()
+        return
+    _start(Settings(), loud=False)
+    _State.initialised = False
+
+
+def initialise() -> None:
+    """What `import dynet` does, once: take `dynet_config` if it was used, else the command line."""
+    if _State.initialised:
+        return
     arguments = sys.argv[1:] if hasattr(sys, "argv") else []
-    if "--dynet-viz" in arguments:
-        raise NotImplementedError("--dynet-viz: this version cannot draw graphs; leave the option away")
     conf = get()
     if conf is not None:
         _State.conf = conf
@@ -342,6 +410,11 @@ class DynetParams:
     def set_autobatch(self, autobatch: bool) -> None:
         """Turn batching on (it is by default) or off. Results are the same."""
         self._settings.autobatch = int(bool(autobatch))
+
+    def set_autobatch_debug(self, autobatch_debug: bool) -> None:
+        """Until DyNet 2.0.1: whether to time the ops. Now `set_profiling`."""
+        deprecated("DynetParams.set_autobatch_debug", "say set_profiling")
+        self.set_profiling(int(bool(autobatch_debug)))
 
     def set_profiling(self, profiling: int) -> None:
         """Level of profiling."""

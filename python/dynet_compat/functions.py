@@ -18,7 +18,6 @@ from ._core import Expression, affine_transform, cmult, concatenate, nobackprop,
 __all__ = [
     "inputMatrix",
     "inputTensor",
-    "inputTensorTranspose",
     "matInput",
     "one_hot",
     "sparse_inputTensor",
@@ -224,11 +223,10 @@ def inputTensor(
     return _core._input_array(array, sizes, batch, bool(reusable_expr), "tensor")
 
 
-@_documented
-def inputTensorTranspose(
-    val: Iterable[float], dim: Optional[tuple[int, ...]] = None, batch_size: int = 1, device: str = ""
+def _flat_input(
+    op: str, val: Any, dim: Optional[tuple[int, ...]], batch_size: int, device: str, settable: bool
 ) -> Expression:
-    op = "inputTensorTranspose"
+    """Tensor of numbers in memory order; one dimension if dim is None."""
     _check_device(op, device)
     values = _numbers(op, val if isinstance(val, np.ndarray) else list(val))
     if values.ndim != 1:
@@ -237,7 +235,7 @@ def inputTensorTranspose(
     batch = _int(op, "batch_size", batch_size)
     if prod(sizes) * batch != values.size:
         raise ValueError(f"{op}(): expected as many numbers as {sizes} x {batch} elements, got {values.size}")
-    return _core._input_array(values, sizes, batch, True, "tensor")
+    return _core._input_array(values, sizes, batch, settable, "tensor")
 
 
 def _sparse(places: Any, values: Any, sizes: Sequence[int], batch: int, rest: float) -> Expression:
@@ -247,6 +245,21 @@ def _sparse(places: Any, values: Any, sizes: Sequence[int], batch: int, rest: fl
         array.fill(rest)
     array[places] = values
     return _core._input_array(array, tuple(sizes), batch, False, "sparse")
+
+
+def _sparse_places(
+    op: str, idxs: Iterable[int], v: Iterable[float], sizes: tuple[int, ...], batch_size: int, defval: float
+) -> Expression:
+    """Tensor of `defval` with `v` at the positions `idxs` in memory order."""
+    values, batch = _numbers(op, list(v)), _int(op, "batch_size", batch_size)
+    places = [_int(op, "idxs", i) for i in idxs]
+    size = prod(sizes) * batch
+    if len(places) != values.size or any(place >= size for place in places):
+        raise ValueError(f"{op}(): expected {values.size} positions < {size}, got {places}")
+    if size >= 2**31:
+        raise ValueError(f"{op}(): expected fewer than 2**31 elements, got {size}")
+    where = np.array(places, dtype=np.int64)
+    return _sparse(where, values, sizes, batch, _float(op, "defval", defval))
 
 
 @_documented

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, Optional, Union
 
 import numpy as np
 
 from . import _core
 from ._core import Expression
-from .functions import _check_device, _float, _int, _numbers, _sizes, _sparse
+from .debug import dump_cg, print_text_graphviz
+from .functions import _check_device, _int, _numbers, _sizes, _sparse_places
+from .legacy import deprecated
 
 __all__ = [
     "available_devices",
@@ -20,10 +21,12 @@ __all__ = [
     "cg_version",
     "ComputationGraph",
     "DeviceInfo",
+    "dump_cg",
     "forward",
     "get_device_info",
     "npvalues",
     "print_graphviz",
+    "print_text_graphviz",
     "renew_cg",
     "reset_random_seed",
     "values",
@@ -107,7 +110,7 @@ class ComputationGraph:
         op = "inputMatrixLiteral"
         _check_device(op, device)
         values, sizes = _numbers(op, list(v)).ravel(), _sizes(op, "d", d)
-        return _core._input_array(values, sizes, _int(op, "batch_size", batch_size), True, "tensor")
+        return _core._input_array(values, sizes, _int(op, "batch_size", batch_size), True, "vector")
 
     def inputSparseTensor(
         self,
@@ -121,16 +124,20 @@ class ComputationGraph:
         """A tensor of `defval` with `v` at the positions `idxs` in memory order."""
         op = "inputSparseTensor"
         _check_device(op, device)
-        values, sizes = _numbers(op, list(v)), _sizes(op, "dim", dim)
-        batch = _int(op, "batch_size", batch_size)
-        places = [_int(op, "idxs", i) for i in idxs]
-        size = prod(sizes) * batch
-        if len(places) != values.size or any(place >= size for place in places):
-            raise ValueError(f"{op}(): expected {values.size} positions < {size}, got {places}")
-        if size >= 2**31:
-            raise ValueError(f"{op}(): expected fewer than 2**31 elements, got {size}")
-        where = np.array(places, dtype=np.int64)
-        return _sparse(where, values, sizes, batch, _float(op, "defval", defval))
+        return _sparse_places(op, idxs, v, _sizes(op, "dim", dim), batch_size, defval)
+
+    def print_graphviz(self) -> None:
+        """See `print_text_graphviz`."""
+        print_text_graphviz()
+
+    def dump(self, filename: str, show_values: bool, show_gradients: bool, nan_check_only: bool) -> None:
+        """See `dump_cg`."""
+        dump_cg(filename, show_values, show_gradients, nan_check_only)
+
+    def parameters(self, params: Any) -> Any:
+        """The parameter itself, which is an expression; until DyNet 2.0.3."""
+        deprecated("ComputationGraph.parameters", "use the parameter as it is")
+        return params
 
     def __repr__(self) -> str:
         return f"<the computation graph, version {cg_version()}, {_core.cg_size()} nodes>"
@@ -288,10 +295,9 @@ class DeviceInfo:
     """A device: `name`, `id` (0) and `type` (-1, the CPU)."""
 
     __module__ = "_dynet"
-    __slots__ = ("name", "id", "type")
 
-    def __init__(self, name: str, id: int, type: int) -> None:
-        self.name, self.id, self.type = name, id, type
+    def __init__(self, name: str, id: int, dtype: int) -> None:
+        self.name, self.id, self.type = name, id, dtype
 
 
 def available_devices() -> list[str]:
@@ -324,7 +330,7 @@ def get_device_info(name: str) -> DeviceInfo:
     return DeviceInfo(name, 0, -1)
 
 
-def print_graphviz(**kwargs: Any) -> None:
+def print_graphviz(**kwarge: Any) -> None:
     """Prints a hint: drawing belongs to the mode `--dynet-viz`.
 
     Example:

@@ -15,6 +15,9 @@ struct ValueError : Error {
 struct RuntimeError : Error {
   using Error::Error;
 };  // RuntimeError
+struct InvalidValue : RuntimeError {
+  using RuntimeError::RuntimeError;
+};  // RuntimeError, with the line of the script: a NaN or infinity in a checked graph
 struct IndexError : Error {
   using Error::Error;
 };  // IndexError

@@ -7,10 +7,39 @@
 
 namespace dyc::py {
 
+void deprecated(const std::string& name, const std::string& advice) {
+  pybind11::module_::import("dynet_compat.legacy").attr("deprecated")(name, advice);
+}
+
+namespace {
+
+// "; made at script.py:12" for the innermost line outside this package; empty if there is none.
+std::string script_line() {
+  const std::string own = "dynet_compat.";
+  try {
+    pybind11::object frame = pybind11::module_::import("sys").attr("_getframe")(0);
+    for (; !frame.is_none(); frame = frame.attr("f_back")) {
+      const std::string module =
+          pybind11::str(frame.attr("f_globals").attr("get")("__name__", "").cast<pybind11::object>());
+      if (module == "dynet_compat" || module.compare(0, own.size(), own) == 0) continue;
+      return text("; made at ", pybind11::str(frame.attr("f_code").attr("co_filename")).cast<std::string>(),
+                  ":", pybind11::str(frame.attr("f_lineno").cast<pybind11::object>()).cast<std::string>());
+    }
+  } catch (pybind11::error_already_set&) {  // no frame: called from C
+  }
+  return "";
+}
+
+}  // namespace
+
 void set_error() {
   try {
     throw;
   } catch (const PythonError&) {
+  } catch (const InvalidValue& e) {
+    const std::string message = text(e.what(), script_line());
+    PySys_FormatStderr("%s\n", message.c_str());  // as DyNet does
+    PyErr_SetString(PyExc_RuntimeError, message.c_str());
   } catch (pybind11::error_already_set& e) {
     e.restore();
   } catch (const ValueError& e) {

@@ -4,7 +4,9 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "bindings/arguments.h"
 #include "bindings/compute.h"
+#include "bindings/signatures.h"
 
 namespace dyc::py {
 
@@ -486,6 +488,42 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
   });
 }
 
+// A method of one argument, by position or name.
+template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
+PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (n == 1 && !kwnames) [[likely]]
+    return f(self, args[0]);
+  return guarded([&] { return f(self, parse("set", names, 1, args, n, kwnames)[0]); });
+}
+constexpr const char* kS[] = {"s"};
+constexpr const char* kData[] = {"data"};
+constexpr const char* kI[] = {"i"};
+
+// ---------------------------------------------------------------- classes that can be called
+
+// Python functions that make the node of a new _inputExpression(..) and the like; set by constructor().
+PyObject* constructors = nullptr;
+
+PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject* make = nullptr;
+  for (PyTypeObject* t = type; t && !make; t = t->tp_base)  // of the class, or of the one it is derived from
+    make = constructors ? PyDict_GetItem(constructors, reinterpret_cast<PyObject*>(t)) : nullptr;
+  if (!make) {
+    PyErr_Format(PyExc_TypeError, "%s(): expected to be made by a function of the API, such as inputVector()",
+                 type->tp_name);
+    return nullptr;
+  }
+  PyObject* made = PyObject_Call(make, args, kwargs);
+  if (!made) return nullptr;
+  auto* self = reinterpret_cast<PyExpression*>(type->tp_alloc(type, 0));
+  if (self) {
+    self->id = reinterpret_cast<PyExpression*>(made)->id;
+    self->version = reinterpret_cast<PyExpression*>(made)->version;
+  }
+  Py_DECREF(made);
+  return reinterpret_cast<PyObject*>(self);
+}
+
 #define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(f))
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
@@ -509,22 +547,24 @@ PyMethodDef expression_methods[] = {
     {"dim", method_dim, METH_NOARGS, "dim()\n--\n\n((d1, ..., dk), batch size)."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef input_methods[] = {
-    {"set", input_set, METH_O, "set(s)\n--\n\nNew value; what depends on it is computed again."},
-    {nullptr, nullptr, 0, nullptr}};
-PyMethodDef vector_methods[] = {
-    {"set", vector_set, METH_O, "set(values)\n--\n\nNew values, flat and column-major."},
-    {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_methods[] = {{"set", index_set, METH_O, "set(i)\n--\n\nLooks up row i instead."},
+PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
+                                "set(s)\n--\n\nNew value; what depends on it is computed again."},
+                               {nullptr, nullptr, 0, nullptr}};
+PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<vector_set, kData>)), kFast,
+                                 "set(data)\n--\n\nNew values, flat and column-major."},
                                 {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_methods[] = {
+    {"set", FAST((&one_argument<index_set, kI>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
+    {nullptr, nullptr, 0, nullptr}};
 PyMethodDef lookup_batch_methods[] = {
-    {"set", indices_set, METH_O, "set(indices)\n--\n\nLooks up these rows instead."},
+    {"set", FAST((&one_argument<indices_set, kI>)), kFast, "set(i)\n--\n\nLooks up these rows instead."},
     {nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_methods[] = {
-    {"set_index", index_set, METH_O, "set_index(i)\n--\n\nPicks element i instead."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef no_methods[] = {{nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<index_set, kI>)), kFast,
+                                 "set_index(i)\n--\n\nPicks element i instead."},
+                                {nullptr, nullptr, 0, nullptr}};
 PyMethodDef picker_batch_methods[] = {
-    {"set_index", indices_set, METH_O, "set_index(indices)\n--\n\nPicks these instead."},
+    {"set_index", FAST((&one_argument<indices_set, kI>)), kFast, "set_index(i)\n--\n\nPicks these instead."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyNumberMethods numbers = [] {
@@ -556,6 +596,7 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
   t.tp_doc = doc;
   t.tp_methods = methods;
   t.tp_base = base;
+  t.tp_new = construct;
   if (!base) {
     t.tp_repr = str;
     t.tp_str = str;
@@ -567,7 +608,7 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
 }
 
 constexpr const char* expression_doc =
-    R"doc(A node of the computation graph: recorded now, computed when its value is asked for.
+    R"doc(Expression(): a node of the computation graph: recorded now, computed when its value is asked for.
 
 x + y, x - y broadcast; x * y is the matrix product; x / y divides element by element; x ** y is the
 power; each also takes a number on either side. x[i] picks a row, x[a:b] a range of rows.
@@ -588,22 +629,30 @@ Example:
 }  // namespace
 
 PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods, expression_doc);
-PyTypeObject InputType =
-    make_type("_dynet._inputExpression", &ExpressionType, input_methods, "A scalar input.");
+PyTypeObject InputType = make_type("_dynet._inputExpression", &ExpressionType, input_methods,
+                                   "_inputExpression(g, s, device=''): a scalar input.");
 PyTypeObject VectorInputType =
-    make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods, "A vector input.");
-PyTypeObject TensorInputType =
-    make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods, "A tensor input.");
-PyTypeObject SparseInputType =
-    make_type("_dynet._sparseInputExpression", &ExpressionType, vector_methods, "A sparse input.");
+    make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods,
+              "_vecInputExpression(g, val, dim=None, batch_size=1, device=''): a vector input.");
+PyTypeObject TensorInputType = make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods,
+                                         "_tensorInputExpression(g, val, dim=None, batch_size=1, device='', "
+                                         "reusable_expr=False): a tensor input.");
+PyTypeObject SparseInputType = make_type(
+    "_dynet._sparseInputExpression", &ExpressionType, vector_methods,
+    "_sparseInputExpression(g, idxs, val, dim, batch_size=1, defval=0, device=''): a sparse input.");
+PyTypeObject TransposedInputType =
+    make_type("_dynet.inputTensorTranspose", &ExpressionType, no_methods, nullptr);
 PyTypeObject LookupType =
-    make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods, "A row of a LookupParameters.");
-PyTypeObject LookupBatchType = make_type("_dynet._lookupBatchExpression", &ExpressionType,
-                                         lookup_batch_methods, "A batch of rows of a LookupParameters.");
-PyTypeObject PickerType =
-    make_type("_dynet._pickerExpression", &ExpressionType, picker_methods, "A picked slice.");
-PyTypeObject PickerBatchType = make_type("_dynet._pickerBatchExpression", &ExpressionType,
-                                         picker_batch_methods, "Picked slices, one per batch item.");
+    make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods,
+              "_lookupExpression(g, p, index=0, update=True): a row of a LookupParameters.");
+PyTypeObject LookupBatchType =
+    make_type("_dynet._lookupBatchExpression", &ExpressionType, lookup_batch_methods,
+              "_lookupBatchExpression(g, p, indices, update=True): a batch of rows of a LookupParameters.");
+PyTypeObject PickerType = make_type("_dynet._pickerExpression", &ExpressionType, picker_methods,
+                                    "_pickerExpression(g, e, index=0, dim=0): a picked slice.");
+PyTypeObject PickerBatchType =
+    make_type("_dynet._pickerBatchExpression", &ExpressionType, picker_batch_methods,
+              "_pickerBatchExpression(g, e, indices, dim=0): picked slices, one per batch item.");
 
 const float* compute_value(NodeId id, bool recalculate) {
   Engine& e = engine();
@@ -620,11 +669,21 @@ void compute_forward(NodeId id, bool recalculate) {
   c.engine().forward(id);
 }
 
+void constructor(PyObject* type, PyObject* function) {
+  if (!constructors) constructors = PyDict_New();
+  if (!constructors || PyDict_SetItem(constructors, type, function) < 0) throw PythonError();
+}
+
 void add_expression_types(PyObject* module) {
-  PyTypeObject* types[] = {&ExpressionType,  &InputType,       &VectorInputType,
-                           &TensorInputType, &SparseInputType, &LookupType,
-                           &LookupBatchType, &PickerType,      &PickerBatchType};
+  PyTypeObject* types[] = {&ExpressionType,      &InputType,      &VectorInputType, &TensorInputType,
+                           &SparseInputType,     &LookupType,     &LookupBatchType, &PickerType,
+                           &TransposedInputType, &PickerBatchType};
+  static const std::string transposed = text("inputTensorTranspose(val, dim=None, batch_size=1, device=''): ",
+                                             documentation("inputTensorTranspose"));
+  TransposedInputType.tp_doc = transposed.c_str();
   for (PyTypeObject* t : types) {
+    sign_methods(t->tp_methods);
+    sign_type(*t);
     if (PyType_Ready(t) < 0) throw PythonError();
     Py_INCREF(t);
     PyModule_AddObject(module, std::strchr(t->tp_name, '.') + 1, reinterpret_cast<PyObject*>(t));

@@ -31,6 +31,7 @@ extern PyTypeObject InputType;             // _inputExpression            .set(f
 extern PyTypeObject VectorInputType;       // _vecInputExpression         .set(floats)
 extern PyTypeObject TensorInputType;       // _tensorInputExpression      .set(floats)
 extern PyTypeObject SparseInputType;       // _sparseInputExpression
+extern PyTypeObject TransposedInputType;   // inputTensorTranspose
 extern PyTypeObject LookupType;            // _lookupExpression           .set(int)
 extern PyTypeObject LookupBatchType;       // _lookupBatchExpression      .set(ints)
 extern PyTypeObject PickerType;            // _pickerExpression           .set_index(int)
@@ -66,6 +67,9 @@ PyObject* guarded(F&& f) {
 // Thrown when a Python error is already set.
 struct PythonError {};
 
+// One line in the log of the package, once for each name: `advice` says what to write instead.
+void deprecated(const std::string& name, const std::string& advice);
+
 // ---- arguments; all throw PythonError after setting a Python exception that names op and argument
 uint32_t as_uint(PyObject* object, const char* op, const char* name);  // ints, and floats truncated
 float as_float(PyObject* object, const char* op, const char* name);
@@ -81,6 +85,9 @@ PyObject* dim_tuple(const Dim& dim);  // (d1, d2, ...)
 
 // Text of ops/docs for a function of the API; empty if there is none.
 const char* documentation(const char* function);
+
+// A class of expressions may be called: `function` then makes the node.
+void constructor(PyObject* type, PyObject* function);
 
 // Adds types and functions to the module.
 void add_expression_types(PyObject* module);  // expression.cc

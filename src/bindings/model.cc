@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "bindings/arguments.h"
+#include "bindings/signatures.h"
 
 namespace pb = pybind11;
 
@@ -266,6 +267,8 @@ void add_model(pb::module_& m) {
   type.tp_doc = "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.";
   type.tp_basicsize = sizeof(PyCollection);
   type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  sign_methods(methods);
+  sign_type(type);
   type.tp_methods = methods;
   type.tp_new = new_root;
   type.tp_init = init;

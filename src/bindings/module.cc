@@ -5,7 +5,9 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/compute.h"
+#include "bindings/debug.h"
 #include "bindings/model.h"
+#include "bindings/signatures.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -202,4 +204,6 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_graph_functions(m);
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
+  dyc::py::add_debug(m);
+  dyc::py::sign_pybind_classes(m.ptr());
 }

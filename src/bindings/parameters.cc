@@ -7,6 +7,7 @@
 #include <pybind11/numpy.h>
 
 #include "bindings/arguments.h"
+#include "bindings/signatures.h"
 #include "ops/table.h"
 
 namespace dyc::py {
@@ -385,7 +386,31 @@ PyObject* lookup_batch(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject*
 
 // ------------------------------------------------------------------ parameter(), const_parameter()
 
-PyObject* parameter(PyObject*, PyObject* const* args, Py_ssize_t n) {
+PyObject* constant_of(PyObject* object);
+
+// update: until DyNet 2.0.1, for one parameter.
+PyObject* old_parameter(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"p", "update"};
+  return guarded([&] {
+    const auto a = parse("parameter", names, 1, args, n, kwnames);
+    deprecated("parameter(update=)", "use the parameter as it is, or const_parameter() for update=False");
+    if (!a.truth(1, true)) return constant_of(a[0]);
+    Py_INCREF(a[0]);
+    return a[0];
+  });
+}
+
+PyObject* parameter(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static bool told = false;
+  if (!told) {
+    told = true;
+    if (!guarded([] {
+          deprecated("parameter", "use the parameter as it is: it enters the graph by itself");
+          return Py_None;
+        }))
+      return nullptr;
+  }
+  if (kwnames && PyTuple_GET_SIZE(kwnames)) return old_parameter(args, n, kwnames);
   if (n == 1) {
     Py_INCREF(args[0]);
     return args[0];
@@ -459,9 +484,9 @@ PyMethodDef lookup_methods[] = {
     fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
     plain_method("name", get_name, "The full name, such as '/embeddings'."),
     fast_method("batch", l_batch, "batch(i): some rows as one expression with a batch."),
-    fast_method("expr", l_expr, "The table itself as an expression, lookup axis last."),
+    fast_method("expr", l_expr, "expr(update=True): the table itself as an expression, lookup axis last."),
     {"scalar_value", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(l_scalar_value)),
-     METH_VARARGS | METH_KEYWORDS, "Raises: a table is no scalar."},
+     METH_VARARGS | METH_KEYWORDS, "scalar_value(recalculate=False): raises, as a table is no scalar."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMappingMethods lookup_mapping = {l_len, l_getitem, nullptr};
@@ -471,17 +496,17 @@ PyMethodDef functions[] = {
     fast_method("lookup", lookup, "lookup(p, index=0, update=True): one row of a table."),
     fast_method("lookup_batch", lookup_batch,
                 "lookup_batch(p, indices, update=True): rows of a table as a batch."),
-    {"parameter", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(parameter)), METH_FASTCALL,
-     "parameter(*ps): its argument; parameters enter the graph by themselves."},
+    fast_method("parameter", parameter,
+                "parameter(*args, update=True): its argument; parameters enter the graph by themselves."),
     {"const_parameter", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(const_parameter)),
-     METH_FASTCALL, "const_parameter(*ps): the same values, to which no gradient passes."},
+     METH_FASTCALL, "const_parameter(*args): the same values, to which no gradient passes."},
     {nullptr, nullptr, 0, nullptr}};
 
 // "signature\n--\n\n" and the text of ops/docs, attached once.
 void attach_documentation() {
   static const char* const signatures[] = {"lookup(p, index=0, update=True)",
-                                           "lookup_batch(p, indices, update=True)", "parameter(*ps)",
-                                           "const_parameter(*ps)"};
+                                           "lookup_batch(p, indices, update=True)",
+                                           "parameter(*args, update=True)", "const_parameter(*args)"};
   static std::string texts[std::size(signatures)];
   for (size_t i = 0; i < std::size(signatures); ++i) {
     texts[i] = std::string(signatures[i]) + "\n--\n\n" + documentation(functions[i].ml_name);
@@ -503,6 +528,8 @@ void dealloc(PyObject* self) {
 void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc) {
   type.tp_name = name;
   type.tp_doc = doc;
+  sign_methods(type.tp_methods);
+  sign_type(type);
   type.tp_base = &ExpressionType;
   type.tp_basicsize = sizeof(PyParameters);
   type.tp_flags = Py_TPFLAGS_DEFAULT;
@@ -531,7 +558,8 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
 void add_parameter_types(PyObject* module) {
   ParametersType.tp_methods = parameters_methods;
   ParametersType.tp_str = ParametersType.tp_repr = p_str;
-  ready(module, ParametersType, "_dynet.Parameters", "Trainable values; an expression in every graph.");
+  ready(module, ParametersType, "_dynet.Parameters",
+        "Parameters(): trainable values; an expression in every graph.");
   lookup_sequence.sq_length = l_len;
   lookup_sequence.sq_item = l_item;
   LookupParametersType.tp_methods = lookup_methods;
@@ -539,8 +567,10 @@ void add_parameter_types(PyObject* module) {
   LookupParametersType.tp_as_mapping = &lookup_mapping;
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;
-  ready(module, LookupParametersType, "_dynet.LookupParameters", "A table of trainable rows.");
+  ready(module, LookupParametersType, "_dynet.LookupParameters",
+        "LookupParameters(): a table of trainable rows.");
   attach_documentation();
+  sign_functions(functions);
   if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();
 }
 

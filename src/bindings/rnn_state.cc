@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "bindings/arguments.h"
 #include "bindings/builders.h"
+#include "bindings/signatures.h"
 
 namespace dyc::py {
 
@@ -110,6 +111,16 @@ PyObject* add_input(PyObject* object, PyObject* x) {
     return nullptr;
   }
 }
+
+// A method of one argument, by position or name.
+template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
+PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (n == 1 && !kwnames) [[likely]]
+    return f(self, args[0]);
+  return guarded([&] { return f(self, parse("RNNState", names, 1, args, n, kwnames)[0]); });
+}
+constexpr const char* kX[] = {"x"};
+constexpr const char* kXs[] = {"xs"};
 
 // result(step) -> object after each input in turn; returns the list of objects.
 template <class F>
@@ -235,15 +246,16 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 #define KEYWORDS(f) \
   reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
+#define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef methods[] = {
-    {"add_input", add_input, METH_O,
+    {"add_input", FAST((one_argument<add_input, kX>)),
      "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    "
      "RNNState\n"
      "Raises:\n    ValueError: x does not have the builder's input size, or belongs to an earlier graph."},
-    {"add_inputs", add_inputs, METH_O,
+    {"add_inputs", FAST((one_argument<add_inputs, kXs>)),
      "add_inputs(xs)\n\nThe states after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
      "    list of RNNState"},
-    {"transduce", transduce, METH_O,
+    {"transduce", FAST((one_argument<transduce, kXs>)),
      "transduce(xs)\n\nThe outputs after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
      "    list of Expression {H}xB"},
     {"output", output, METH_NOARGS,
@@ -257,15 +269,18 @@ PyMethodDef methods[] = {
     {"prev", prev, METH_NOARGS, "prev()\n\nThe state before the last input; None at the start."},
     {"b", builder, METH_NOARGS, "b()\n\nThe builder."},
     {"set_h", KEYWORDS(set_h),
-     "set_h(es)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's latest "
+     "set_h(es=None)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's "
+     "latest "
      "step in "
      "this graph, or zeros.\n\nArgs:\n    es: one Expression {H}xB per layer.\nReturns:\n    RNNState"},
     {"set_s", KEYWORDS(set_s),
-     "set_s(es)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also take "
+     "set_s(es=None)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also "
+     "take "
      "the cells "
      "only, with h of the builder's latest step in this graph, or zeros.\nReturns:\n    RNNState"},
     {nullptr, nullptr, 0, nullptr}};
 #undef KEYWORDS
+#undef FAST
 
 PyTypeObject state_type() {
   PyTypeObject t = blank_type();
@@ -273,7 +288,9 @@ PyTypeObject state_type() {
   t.tp_basicsize = sizeof(PyRnnState);
   t.tp_dealloc = dealloc;
   t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  t.tp_doc = "A state of a sequence fed to an RNN builder. States form a tree: any of them may be continued.";
+  t.tp_doc =
+      "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
+      "builder. States form a tree: any of them may be continued.";
   t.tp_methods = methods;
   t.tp_new = create;
   return t;
@@ -299,6 +316,8 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
 }
 
 void add_state_type(PyObject* module) {
+  sign_methods(methods);
+  sign_type(RnnStateType);
   if (PyType_Ready(&RnnStateType) < 0) throw PythonError();
   Py_INCREF(&RnnStateType);
   if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0)

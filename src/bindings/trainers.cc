@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "bindings/arguments.h"
 #include "bindings/model.h"
+#include "bindings/signatures.h"
 
 namespace dyc::py {
 
@@ -114,24 +115,16 @@ const Kind* kind_of(PyTypeObject* type) {
 
 // ---------------------------------------------------------------------------------- construction
 
-// On stderr, once per process for each line.
-void notice(bool& told, const std::string& line) {
-  if (told) return;
-  told = true;
-  std::cerr << "[dynet_compat] " << line << std::endl;
-}
-
-// True if `key` is an argument of older versions: it has been stored in *value or said to be ignored.
-bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** values) {
-  static bool told_renamed = false, told_decay = false;
+// True if `key` is an argument of older versions: it has been stored in *values or *decay.
+bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** values, float* decay) {
   if (std::strcmp(key, "edecay") == 0) {
-    as_float(given, kind.name, key);
-    notice(told_decay, text(kind.name, "(): edecay has no effect; set trainer.learning_rate instead"));
+    *decay = as_float(given, kind.name, key);
+    deprecated(text(kind.name, "(edecay=)"), "assign trainer.learning_rate at the end of each epoch");
     return true;
   }
   for (size_t i = 0; i < kind.n; ++i) {
     if (!kind.legacy[i] || std::strcmp(kind.legacy[i], key) != 0 || values[i]) continue;
-    notice(told_renamed, text(kind.name, "(): ", key, " is an old name of ", kind.names[i]));
+    deprecated(text(kind.name, "(", key, "=)"), text("say ", kind.names[i]));
     values[i] = given;
     return true;
   }
@@ -142,6 +135,7 @@ bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** 
 std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwargs) {
   PyObject* m = nullptr;
   PyObject* values[kMaxNumbers] = {};
+  float decay = 0.f;
   const Py_ssize_t n = PyTuple_GET_SIZE(args);
   if (n > static_cast<Py_ssize_t>(kind.n + 1))
     throw TypeError(text(kind.name, "(): expected at most ", kind.n + 1, " arguments, got ", n));
@@ -155,7 +149,7 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
     PyObject** target = std::strcmp(given, "m") == 0 ? &m : nullptr;
     for (size_t i = 0; i < kind.n; ++i)
       if (std::strcmp(given, kind.names[i]) == 0) target = &values[i];
-    if (!target && take_legacy(kind, given, value, values)) continue;
+    if (!target && take_legacy(kind, given, value, values, &decay)) continue;
     if (!target) throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'"));
     if (*target) throw TypeError(text(kind.name, "(): got argument '", given, "' twice"));
     *target = value;
@@ -164,7 +158,9 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
   float numbers[kMaxNumbers];
   for (size_t i = 0; i < kind.n; ++i)
     numbers[i] = values[i] ? as_float(values[i], kind.name, kind.names[i]) : kind.defaults[i];
-  return kind.make(as_collection(m, kind.name, "m"), numbers);
+  auto trainer = kind.make(as_collection(m, kind.name, "m"), numbers);
+  trainer->set_epoch_decay(decay);
+  return trainer;
 }
 
 // A subclass may leave out the __init__ of its base (DyNet builds the trainer before any __init__ runs),
@@ -211,10 +207,16 @@ Trainer& trainer_of(PyObject* self) {
   return *t;
 }
 
-PyObject* update(PyObject* self, PyObject*) {
+PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"s"};
   return guarded([&] {
+    float scale = 1.f;
+    if (n || kwnames) [[unlikely]] {
+      scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
+      deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
+    }
     engine();  // waits for a thread that computes
-    trainer_of(self).update();
+    trainer_of(self).update(scale);
     return none();
   });
 }
@@ -224,17 +226,17 @@ PyObject* update_subset(PyObject* self, PyObject* const* args, Py_ssize_t n, PyO
   return guarded([&] {
     parse("update_subset", names, 2, args, n, kwnames);
     trainer_of(self);
+    deprecated("Trainer.update_subset", "it has no effect; freeze parameters with set_updated(False)");
     return none();
   });
 }
 
 PyObject* update_epoch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   static constexpr const char* names[] = {"r"};
-  static bool told = false;
   return guarded([&] {
-    parse("update_epoch", names, 0, args, n, kwnames).number(0, 1.f);
-    trainer_of(self);
-    notice(told, "Trainer.update_epoch() has no effect; set trainer.learning_rate instead");
+    const float epochs = parse("update_epoch", names, 0, args, n, kwnames).number(0, 1.f);
+    trainer_of(self).update_epoch(epochs);
+    deprecated("Trainer.update_epoch", "assign trainer.learning_rate; only edecay gives this an effect");
     return none();
   });
 }
@@ -306,9 +308,11 @@ int assign_learning_rate(PyObject* self, PyObject* value, void*) {
 }
 
 PyMethodDef methods[] = {
-    plain_method("update", update, "Changes the parameters by their gradients, which are then cleared."),
+    fast_method("update", update,
+                "update(s=1.0): changes the parameters by their gradients, which are then cleared."),
     fast_method("update_subset", update_subset, "update_subset(updated_params, updated_lookups): no effect."),
-    fast_method("update_epoch", update_epoch, "update_epoch(r=1.0): no effect."),
+    fast_method("update_epoch", update_epoch,
+                "update_epoch(r=1.0): with edecay, the rate for the next epoch."),
     fast_method("restart", restart, "restart(learning_rate=None): forgets momentum and accumulators."),
     plain_method("status", status, "Prints learning rate, clips and updates since the last call, on stderr."),
     fast_method("set_sparse_updates", set_sparse_updates,
@@ -332,6 +336,8 @@ void ready(PyObject* module, PyTypeObject& type, const char* name, const char* d
   type.tp_doc = doc;
   type.tp_basicsize = sizeof(PyTrainer);
   type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  sign_methods(with);
+  sign_type(type);
   type.tp_methods = with;
   type.tp_new = new_trainer;
   type.tp_init = init;

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/random.h"
 
@@ -24,6 +26,7 @@ void Engine::renew(const Options& o) {
   planner.forget();
   valid_ = 0;
   drawn_ = 0;
+  checked_ = 0;
   stale_ = false;
   backward_root_ = kNone;
   apart_.reset();
@@ -60,7 +63,9 @@ void Engine::invalidate() {
 
 void Engine::redo(uint32_t launches) {
   const double start = now();
+  if (executor.profiling > 1 && valid_ < launches) std::puts("Forward Call");
   while (valid_ < launches) valid_ = executor.forward(valid_);
+  if (executor.profiling > 1) std::fflush(stdout);
   timing.forward += now() - start;
 }
 
@@ -129,16 +134,57 @@ void Engine::draw_until(NodeId id) {
 }
 
 void Engine::compute_now(NodeId id) {
-  const float* v = value(id);
+  value(id);
   if (!options.check_validity) return;
-  const Sig& s = graph.sig(id);
-  for (uint32_t i = 0; i < s.size; ++i)
-    if (!std::isfinite(v[i])) {
-      const std::string message = text(op_row(s.op).meta->name, "(): result ", *s.y, " has a value ", v[i],
-                                       " at element ", i, " (node ", id, ")");
-      fprintf(stderr, "%s\n", message.c_str());
-      throw RuntimeError(message);
+  const NodeId first = std::exchange(checked_, id + 1);  // each node is told once, by the call that made it
+  for (NodeId n = first; n <= id; ++n) check_value(n);
+}
+
+namespace {
+
+// How many of n values are NaN or infinite, and the range of the others.
+struct Spread {
+  size_t nan = 0, infinite = 0, first_bad = 0;
+  float least = INFINITY, most = -INFINITY;
+
+  Spread(const float* v, size_t n) {
+    for (size_t i = n; i-- > 0;) {
+      if (std::isfinite(v[i])) {
+        least = std::min(least, v[i]);
+        most = std::max(most, v[i]);
+        continue;
+      }
+      first_bad = i;
+      ++(std::isnan(v[i]) ? nan : infinite);
     }
+  }
+  bool bad() const { return nan + infinite > 0; }
+  std::string words() const {
+    std::string s = most < least ? "no finite value" : text("values from ", least, " to ", most);
+    return bad() ? text(s, ", ", nan, " NaN, ", infinite, " infinite") : s;
+  }
+};
+
+}  // namespace
+
+// The message names the node, its op and what its arguments are like.
+void Engine::check_value(NodeId id) {
+  const Sig& s = graph.sig(id);
+  const float* v = value(id);
+  const Spread r(v, s.size);
+  if (!r.bad()) return;
+  std::string message =
+      text(op_row(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ", v[r.first_bad],
+           " at element ", r.first_bad, " (", r.nan, " NaN, ", r.infinite, " infinite of ", s.size, ")");
+  const bool alias = graph.node(id).flags & Node::alias;
+  const uint32_t n = alias ? 1 : graph.node(id).n_args;
+  for (uint32_t i = 0; i < n; ++i) {
+    const NodeId arg = graph.args(id)[i];
+    const Sig& a = graph.sig(arg);
+    message += text(i ? "; " : "; inputs: ", "node ", arg, " ", op_row(a.op).meta->name, " ", *a.y, ": ",
+                    Spread(value(arg), a.size).words());
+  }
+  throw InvalidValue(message);
 }
 
 // ---------------------------------------------------------------- gradients
@@ -181,7 +227,9 @@ void Engine::backward(NodeId root, bool full) {
   if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
   else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
   run_backward();
+  const double deferred = now();
   executor.finish_backward();
+  if (executor.profiling) executor.charge_weights(now() - deferred);
   timing.backward += now() - start;
 }
 
@@ -196,13 +244,16 @@ void Engine::run_backward() {
     heads.pop_back();
     bool whole = end - head > 1;
     for (uint32_t i = head; i < end; ++i) whole = whole && live_members_[i] == plan.launches[i].count;
-    if (whole && plan.launches[head].group) {
-      executor.backward_group(head, end - 1);
-    } else if (whole) {
-      executor.backward_chain(head, end - 1);
+    if (whole) {
+      const Executor::Watch watch(executor, head, end, true);
+      if (plan.launches[head].group) executor.backward_group(head, end - 1);
+      else executor.backward_chain(head, end - 1);
     } else {
-      for (uint32_t i = end; i-- > head;)
-        if (live_members_[i]) executor.backward(plan.launches[i], live_, live_members_[i]);
+      for (uint32_t i = end; i-- > head;) {
+        if (!live_members_[i]) continue;
+        const Executor::Watch watch(executor, i, i + 1, true);
+        executor.backward(plan.launches[i], live_, live_members_[i]);
+      }
     }
     end = head;
   }
@@ -271,6 +322,7 @@ void Engine::revert() {
   graph.revert(c.graph);
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(c.plan.launches));
   drawn_ = std::min<NodeId>(drawn_, static_cast<NodeId>(c.draws));
+  checked_ = std::min(checked_, c.graph.nodes);
   backward_root_ = kNone;
 }
 

@@ -40,6 +40,7 @@ class Engine {
   void backward(NodeId root, bool full);
   // Gradient of the last backward; throws RuntimeError where there is none. null: zeros.
   const float* gradient(NodeId id);
+  bool has_gradient(NodeId id) const { return backward_root_ != kNone && id <= backward_root_; }
 
   void checkpoint();
   void revert();
@@ -62,12 +63,14 @@ class Engine {
   void undo(const Plan::Mark& mark);
   void draw_until(NodeId id);
   void compute_now(NodeId id);
+  void check_value(NodeId id);
   void run_backward();
   void mark_live(NodeId root, bool full);
   const float* exact_gradient(NodeId id);
 
   uint32_t valid_ = 0;  // launches with current values
   NodeId drawn_ = 0;    // random nodes below are drawn (index into graph.draws())
+  NodeId checked_ = 0;  // nodes below have finite values (check_validity)
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
   std::unique_ptr<Engine> apart_;  // the last graph differentiated without sharing

@@ -18,6 +18,12 @@ struct Counters {
   uint64_t gathered_bytes = 0;  // copied only to make operands contiguous
 };
 
+// Time that the launches of one op have taken.
+struct OpTime {
+  double forward = 0, backward = 0;  // seconds
+  uint64_t forward_launches = 0, backward_launches = 0;
+};
+
 class Executor {
  public:
   Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
@@ -42,6 +48,38 @@ class Executor {
   const float* parameter_gradient(NodeId id) const;
 
   Counters counters;
+
+  // ---- profiling: 0 off, 1 time per op, 2 also each launch on stdout
+  int profiling = 0;
+  std::vector<OpTime> op_times;  // by OpId
+
+  // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
+  void charge_weights(double seconds);
+
+  // Gives the time of its life to the launches [first, end), which run together.
+  class Watch {
+   public:
+    Watch(Executor& e, uint32_t first, uint32_t end, bool backward)
+        : executor_(e.profiling ? &e : nullptr), first_(first), end_(end), backward_(backward) {
+      if (executor_) [[unlikely]]
+        start();
+    }
+    ~Watch() {
+      if (executor_) [[unlikely]]
+        stop();
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+   private:
+    void start();
+    void stop();
+
+    Executor* executor_;
+    uint32_t first_, end_;
+    bool backward_;
+    double start_ = 0;
+  };
 
  private:
   // Members of a launch that take part, with everything a kernel needs.

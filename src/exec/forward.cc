@@ -7,6 +7,7 @@ namespace dyc {
 
 uint32_t Executor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
+  const Watch watch(*this, i, i + 1 + l.group + l.chain, false);
   if (l.group) {
     run_matmul_group(i, i + l.group);
     return i + 1 + l.group;

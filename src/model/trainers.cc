@@ -55,7 +55,7 @@ Trainer::Trainer(std::shared_ptr<Collection> collection, UpdateRule rule, float 
 
 // ------------------------------------------------------------------------------------------ update
 
-void Trainer::update() {
+void Trainer::update(float scale) {
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();
   if (kernels_.states > 0) {
@@ -68,12 +68,13 @@ void Trainer::update() {
   for (const auto& p : lookups) elements += whole_tables ? p->size() : busy_elements(*p);
   shared_ = elements >= kParallel;
   UpdateFactors factors;
+  factors.clip = scale;
   if (clip_threshold_ > 0.f) {
-    const double norm = gradient_norm();
+    const double norm = std::abs(scale) * gradient_norm();
     if (!std::isfinite(norm)) refuse_norm(norm);
     if (norm > clip_threshold_) {
       ++status_clips_;
-      factors.clip = static_cast<float>(clip_threshold_ / norm);
+      factors.clip = static_cast<float>(scale * (clip_threshold_ / norm));
     }
   }
   set_factors(factors, collection_->decay_factor(), static_cast<double>(updates_ + 1));
@@ -88,6 +89,13 @@ void Trainer::update() {
   ++status_updates_;
   collection_->decay_weights();
   after_update();
+}
+
+// Relative to the present rate, so that a rate the program has set goes on from there.
+void Trainer::update_epoch(float epochs) {
+  const float before = 1.f + epochs_ * epoch_decay_;
+  epochs_ += epochs;
+  learning_rate_ *= before / (1.f + epochs_ * epoch_decay_);
 }
 
 void Trainer::update_all(const UpdateFactors& factors) {

@@ -20,14 +20,17 @@ class Trainer {
   virtual ~Trainer() = default;
   virtual const char* name() const = 0;  // "AdamTrainer"
 
-  void update();
-  void restart();  // zeroes momentum and accumulators; the counter of updates goes on
+  void update(float scale = 1.f);  // gradients times scale, before clipping: DyNet 1.0
+  void restart();                  // zeroes momentum and accumulators; the counter of updates goes on
   void restart(float learning_rate);
   // "[lr=0.1 clips=0 updates=5] ", as DyNet prints it on stderr; resets both counters.
   std::string take_status();
 
   float learning_rate() const { return learning_rate_; }
   void set_learning_rate(float value) { learning_rate_ = value; }
+  // DyNet 1.x: each epoch, learning rate = its first value / (1 + epochs * decay).
+  void set_epoch_decay(float decay) { epoch_decay_ = decay; }
+  void update_epoch(float epochs);
   float clip_threshold() const { return clip_threshold_; }
   void set_clip_threshold(float value) { clip_threshold_ = value > 0.f ? value : 0.f; }  // 0: no clipping
   bool sparse_updates() const { return sparse_updates_; }
@@ -80,6 +83,7 @@ class Trainer {
   std::shared_ptr<Collection> collection_;
   UpdateKernels kernels_;
   float clip_threshold_ = 5.f;
+  float epoch_decay_ = 0.f, epochs_ = 0.f;
   bool sparse_updates_ = true;
   uint64_t updates_ = 0, status_updates_ = 0, status_clips_ = 0;
   std::vector<State> parameter_states_, lookup_states_;

@@ -2,22 +2,71 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import types
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Optional
+
+# One small file per name; the folder also goes to the end of sys.path, where processes that multiprocessing
+# starts afresh find it.
+MODULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")
+NAMES = ("dynet", "_dynet", "_gdynet", "dynet_config", "dynet_viz")
+
+
+class _Finder:
+    """Finds NAMES in MODULES, before anything else of these names."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Optional[Sequence[str]] = None, target: Optional[types.ModuleType] = None
+    ) -> Optional[ModuleSpec]:
+        """As `importlib.abc.MetaPathFinder` says."""
+        if name not in NAMES:
+            return None
+        return PathFinder.find_spec(name, [MODULES], target)
+
+
+_finder = _Finder()
 
 
 def install() -> None:
-    """Make `import dynet`, `_dynet`, `_gdynet` and `dynet_config` find this package.
+    """Make `import dynet`, `_dynet`, `_gdynet`, `dynet_config` and `dynet_viz` find this package.
+
+    In a notebook: `import dynet_compat; dynet_compat.install_as_dynet()`, then the cells as they are.
 
     Example:
-        >>> from dynet_compat import shims
-        >>> shims.install()
+        >>> dy.install_as_dynet()
         >>> import dynet
         >>> dynet.__version__
         '2.1'
     """
-    package: types.ModuleType = import_module("dynet_compat")
-    for name in ("dynet", "_dynet", "_gdynet"):
-        sys.modules[name] = package
-    sys.modules["dynet_config"] = import_module("dynet_compat.shims.dynet_config")
+    if _finder in sys.meta_path:
+        return
+    for name in NAMES:
+        sys.modules.pop(name, None)
+    sys.meta_path.insert(0, _finder)
+    sys.path.append(MODULES)
+
+
+def dynet() -> types.ModuleType:
+    """The module `dynet`: importing it initialises, and `--dynet-viz` makes it another one."""
+    from .. import config
+
+    if config.viz_is_asked_for():
+        return import_module("dynet_compat.viz")
+    config.initialise()
+    package = native()
+    vars(package)["_CONF"] = conf = config.get()
+    if conf is not None:
+        params = config.DynetParams()
+        params.from_config(conf)
+        vars(package)["_params"] = params
+    return package
+
+
+def native() -> types.ModuleType:
+    """The module `_dynet`: importing it initialises nothing."""
+    return import_module("dynet_compat")

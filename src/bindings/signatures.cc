@@ -1,0 +1,169 @@
+#include "bindings/signatures.h"
+
+#include <pybind11/pybind11.h>
+
+#include <cstring>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "bindings/python_compat.h"
+
+namespace dyc::py {
+
+namespace {
+
+constexpr std::string_view kEnd = "\n--\n\n";
+
+// Keeps the texts that method tables point to.
+const char* kept(std::string s) {
+  static std::deque<std::string> all;
+  all.push_back(std::move(s));
+  return all.back().c_str();
+}
+
+// Position of the parenthesis that closes the one at `open`; npos if there is none.
+size_t closing(std::string_view s, size_t open) {
+  int depth = 0;
+  char quote = 0;
+  for (size_t i = open; i < s.size(); ++i) {
+    const char c = s[i];
+    if (quote) {
+      if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '(' || c == '[' || c == '{') {
+      ++depth;
+    } else if ((c == ')' || c == ']' || c == '}') && --depth == 0) {
+      return i;
+    }
+  }
+  return std::string_view::npos;
+}
+
+struct Parts {
+  std::string_view arguments, text;
+  bool found = false;
+};
+
+// "name(arguments): text", "name(arguments)\n--\n\ntext", "name(arguments) -> R\n\ntext", or text alone.
+Parts parts_of(std::string_view name, std::string_view doc) {
+  if (doc.substr(0, name.size()) != name || doc.substr(name.size(), 1) != "(") return {{}, doc};
+  const size_t end = closing(doc, name.size());
+  if (end == std::string_view::npos) return {{}, doc};
+  Parts p{doc.substr(name.size() + 1, end - name.size() - 1), doc.substr(end + 1), true};
+  if (p.text.substr(0, 4) == " -> ") p.text.remove_prefix(std::min(p.text.find('\n'), p.text.size()));
+  if (p.text.substr(0, kEnd.size()) == kEnd) p.text.remove_prefix(kEnd.size());
+  const size_t start = p.text.find_first_not_of(": \n");
+  p.text.remove_prefix(start == std::string_view::npos ? p.text.size() : start);
+  return p;
+}
+
+std::string joined(std::string_view name, std::string_view self, std::string_view arguments,
+                   std::string_view text) {
+  std::string s(name);
+  s += "(";
+  if (arguments.substr(0, self.size()) != self || self.empty()) {
+    s += self;
+    if (!self.empty() && !arguments.empty()) s += ", ";
+  }
+  s.append(arguments).append(")").append(kEnd);
+  const size_t start = s.size();
+  s += text;
+  const auto small = [&](size_t i) { return i < s.size() && s[i] >= 'a' && s[i] <= 'z'; };
+  if (small(start) && small(start + 1)) s[start] = static_cast<char>(s[start] - 'a' + 'A');
+  return s;
+}
+
+void sign(PyMethodDef* methods, std::string_view self) {
+  for (PyMethodDef* m = methods; m->ml_name; ++m) {
+    const Parts p = parts_of(m->ml_name, m->ml_doc ? m->ml_doc : "");
+    if (!p.found && !(m->ml_flags & METH_NOARGS)) continue;
+    m->ml_doc = kept(joined(m->ml_name, self, p.arguments, p.text));
+  }
+}
+
+// ---------------------------------------------------------------- pybind11
+
+// "self: T, a: X = d" -> "self, a=d"
+std::string without_types(std::string_view arguments) {
+  std::string out;
+  size_t begin = 0;
+  while (begin < arguments.size()) {
+    size_t end = begin;
+    while (end < arguments.size() && arguments[end] != ',') {
+      const bool opens = std::strchr("([{", arguments[end]);
+      const size_t close = opens ? closing(arguments, end) : std::string_view::npos;
+      end = close == std::string_view::npos ? end + 1 : close + 1;
+    }
+    std::string_view one = arguments.substr(begin, end - begin);
+    one.remove_prefix(std::min(one.find_first_not_of(' '), one.size()));
+    const size_t colon = one.find(':'), equals = one.find(" = ");
+    if (!out.empty()) out += ", ";
+    out += one.substr(0, std::min(colon, equals));
+    if (equals != std::string_view::npos) out.append("=").append(one.substr(equals + 3));
+    begin = end + 1;
+  }
+  return out;
+}
+
+void sign_pybind_function(PyObject* function) {
+  if (!PyCFunction_Check(function)) return;
+  PyMethodDef* m = reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
+  if (!m->ml_doc || std::strstr(m->ml_doc, "\n--\n\n")) return;
+  const Parts p = parts_of(m->ml_name, m->ml_doc);
+  if (!p.found || p.text.substr(0, 10) == "Overloaded") return;
+  const std::string text = joined(m->ml_name, "", without_types(p.arguments), p.text);
+  char* copy = strdup(text.c_str());  // pybind11 frees it with free()
+  if (!copy) return;
+  std::free(const_cast<char*>(m->ml_doc));
+  m->ml_doc = copy;
+}
+
+// The arguments of a class are those of its __init__.
+void sign_pybind_type(PyTypeObject* type, const char* init_doc) {
+  const Parts p = parts_of("__init__", init_doc);
+  std::string arguments = without_types(p.arguments);
+  if (!p.found || arguments.substr(0, 4) != "self") return;
+  arguments.erase(0, std::min<size_t>(arguments.size(), arguments.size() > 4 ? 6 : 4));
+  const char* dot = std::strrchr(type->tp_name, '.');
+  const char* name = dot ? dot + 1 : type->tp_name;
+  const std::string text = joined(name, "", arguments, parts_of(name, type->tp_doc ? type->tp_doc : "").text);
+  replace_type_doc(type, text);
+}
+
+}  // namespace
+
+void sign_methods(PyMethodDef* methods) { sign(methods, "$self"); }
+void sign_functions(PyMethodDef* functions) { sign(functions, "$module"); }
+
+void sign_type(PyTypeObject& type) {
+  const char* dot = std::strrchr(type.tp_name, '.');
+  const char* name = dot ? dot + 1 : type.tp_name;
+  const Parts p = parts_of(name, type.tp_doc ? type.tp_doc : "");
+  if (p.found) type.tp_doc = kept(joined(name, "", p.arguments, p.text));
+}
+
+void sign_pybind_classes(PyObject* module) {
+  const auto* meta = reinterpret_cast<PyObject*>(pybind11::detail::get_internals().default_metaclass);
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(PyModule_GetDict(module), &at, &name, &value);) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != meta) continue;
+    auto* type = reinterpret_cast<PyTypeObject*>(value);
+    PyObject *key, *member;
+    for (Py_ssize_t i = 0; PyDict_Next(type->tp_dict, &i, &key, &member);) {
+      PyObject* function = PyInstanceMethod_Check(member) ? PyInstanceMethod_GET_FUNCTION(member) : member;
+      if (Py_TYPE(member) == &PyClassMethod_Type) {
+        const auto wrapped = pybind11::handle(member).attr("__func__").cast<pybind11::object>();
+        sign_pybind_function(wrapped.ptr());
+        continue;
+      }
+      if (PyCFunction_Check(function) && PyUnicode_CompareWithASCIIString(key, "__init__") == 0)
+        sign_pybind_type(type, reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_doc);
+      sign_pybind_function(function);
+    }
+    PyType_Modified(type);
+  }
+}
+
+}  // namespace dyc::py

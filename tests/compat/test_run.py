@@ -1,0 +1,284 @@
+"""`python -m dynet_compat run`, the modules it answers, and the drawing mode."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our command")
+
+
+def run(folder: Path, text: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "dynet_compat", "run", str(script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_all_modules(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        "import sys\n"
+        "assert 'dynet' not in sys.modules\n"
+        "import _gdynet as dy\n"
+        "import dynet, _dynet, dynet_config, dynet_viz\n"
+        "from dynet import *\n"
+        "assert dy is dynet is _dynet and dynet_config is dynet.dynet_config\n"
+        "assert callable(dynet_viz.GVExpr) and callable(dynet_config.set_gpu)\n"
+        "print(np.ones(2).tolist(), abs(scalarInput(-3)).value(), os.sep, pickle.__name__)\n"
+        "print(dynet.__version__)\n",
+    )
+    assert done.stdout == "[1.0, 1.0] 3.0 / pickle\n2.1\n"
+    assert done.stderr == ""
+
+
+def test_main_module(tmp_path: Path) -> None:
+    """As `python script.py`: names, path, arguments, a module that stays until the end."""
+    (tmp_path / "beside.py").write_text("value = 5\n", encoding="utf-8")
+    done = run(
+        tmp_path,
+        "import atexit, pickle, sys, dynet\n"
+        "import __main__, beside\n"
+        "class Thing:\n"
+        "    pass\n"
+        "assert __name__ == '__main__' and __spec__ is None and __file__ == sys.argv[0]\n"
+        "assert __main__.Thing is Thing and isinstance(pickle.loads(pickle.dumps(Thing())), Thing)\n"
+        "atexit.register(lambda: print(type(pickle.loads(pickle.dumps(Thing()))).__name__, sys.argv[1:]))\n"
+        "print(beside.value)\n",
+        "a",
+        "--dynet-mem",
+        "9",
+        "--b=c",
+        "-d",
+    )
+    assert done.stdout == "5\nThing ['a', '--dynet-mem', '9', '--b=c', '-d']\n"
+
+
+def test_exit_status_and_errors(tmp_path: Path) -> None:
+    assert run(tmp_path, "import sys\nsys.exit(3)\n", code=3).stdout == ""
+    done = run(tmp_path, "import dynet as dy\ndy.tanh(3)\n", code=1)
+    assert 'script.py", line 2' in done.stderr
+    assert done.stderr.rstrip().split("\n")[-1].startswith("TypeError")
+    assert "line 2" in run(tmp_path, "x = 1\nx =\n", code=1).stderr  # SyntaxError
+    command = [sys.executable, "-m", "dynet_compat", "run", str(tmp_path / "none.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and "no such file" in done.stderr
+
+
+def test_future_of_the_package_is_not_the_script_s(tmp_path: Path) -> None:
+    """`from __future__ import annotations` is in our modules, not in the script."""
+    text = "import dynet\ndef f(x: 1 + 1): pass\nprint(f.__annotations__)\n"
+    assert run(tmp_path, text).stdout == "{'x': 2}\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes(tmp_path: Path, method: str) -> None:
+    """A process that multiprocessing starts finds the same modules."""
+    done = run(
+        tmp_path,
+        "import multiprocessing, dynet as dy\n"
+        "def work(x):\n"
+        "    dy.renew_cg()\n"
+        "    return (dy.scalarInput(x) * 2).value()\n"
+        "if __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context({method!r}).Pool(1) as pool:\n"
+        "        print(pool.map(work, [1, 2]))\n",
+    )
+    assert done.stdout == "[2.0, 4.0]\n"
+
+
+def test_script_of_this_package(tmp_path: Path) -> None:
+    """`import dynet_compat` in the script initialises from the command line, too."""
+    done = run(
+        tmp_path,
+        "import dynet_compat as dy\nprint(dy.random_uniform(1, 0, 1).value())\n",
+        "--dynet-seed",
+        "5",
+    )
+    again = run(
+        tmp_path, "import dynet as dy\nprint(dy.random_uniform(1, 0, 1).value())\n", "--dynet-seed", "5"
+    )
+    assert done.stdout == again.stdout and done.stderr == again.stderr != ""
+
+
+def test_install(tmp_path: Path) -> None:
+    """In a notebook: no script, and modules of these names that are there already give way."""
+    text = (
+        "import sys, types\n"
+        "sys.modules['dynet_config'] = types.ModuleType('dynet_config')\n"
+        "import dynet_compat\n"
+        "dynet_compat.install_as_dynet()\n"
+        "dynet_compat.install_as_dynet()\n"
+        "import dynet, _dynet, dynet_config\n"
+        "assert dynet is _dynet is dynet_compat\n"
+        "assert dynet_config.get() is None and dynet._CONF is None\n"
+        "import pickle\n"
+        "assert pickle.loads(pickle.dumps(dynet.GRUBuilder)) is dynet.GRUBuilder\n"
+        "print(dynet.GRUBuilder.__module__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False, env=os.environ
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "_dynet\n", "")
+
+
+# ---------------------------------------------------------------- drawing mode
+
+DRAWING = """
+import sys
+import dynet as dy
+m = dy.Model()
+E, W, b = m.add_lookup_parameters((10, 4)), m.add_parameters((3, 8)), m.add_parameters(3)
+rnn = dy.BiRNNBuilder(1, 4, 8, m, dy.LSTMBuilder)
+trainer = dy.AdamTrainer(m)
+dy.renew_cg()
+hs = rnn.transduce([E[1], E[2]])
+losses = [dy.pickneglogsoftmax(W * h + b, 1) for h in hs]
+loss = dy.esum(losses)
+loss.backward()
+trainer.update()
+assert loss.value() is None and loss.scalar_value() == 0
+W * b
+dy.print_graphviz({options})
+"""
+
+
+def test_drawing(tmp_path: Path) -> None:
+    done = run(
+        tmp_path, DRAWING.format(options="lookup_names={E: 'abc'}, expression_names={W: 'W'}"), "--dynet-viz"
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["digraph G {", "  rankdir=BT;", "  nodesep=.05;"] and lines[-1] == "}"
+    labels = [line for line in lines if "[label=" in line]
+    edges = [line for line in lines if "->" in line]
+    assert '  N1 [label="W\\n{3,8}",shape=ellipse];' in labels
+    assert sum('label="LSTMBuilder\\n{4}",shape=box,peripheries=2' in line for line in labels) == 4
+    assert sum("lookup(b)" in line or "lookup(c)" in line for line in labels) == 2
+    red = [line for line in labels if "fillcolor=red" in line]
+    assert len(red) == 1 and "InvalidDim(Dim(3,8), Dim(3,1))" in red[0]
+    assert sum("dotted" in line for line in edges) == 2
+    assert done.stderr == ""
+
+
+def test_drawing_of_bidirectional_networks(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        DRAWING.format(options="compact=True, show_dims=False, collapse_birnns=True"),
+        "--dynet-viz",
+        "--x",
+    )
+    assert done.stdout.count('label="birnn"') == 2
+    assert "LSTMBuilder" not in done.stdout and "{" not in done.stdout.replace("digraph G {", "")
+
+
+def test_drawing_needs_the_option(tmp_path: Path) -> None:
+    text = "import dynet as dy\ndy.print_graphviz(compact=True)\n"
+    assert run(tmp_path, text).stdout == "Run with --dynet-viz to get the visualization behavior.\n"
+
+
+def test_drawing_without_run() -> None:
+    """The package itself has the mode."""
+    text = "import dynet_compat as dy, sys\nprint(sys.argv, dy.Model.__module__, dy.tanh(dy.vecInput(3)))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", text, "--dynet-viz", "a"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "['-c', 'a'] dynet_compat.viz.nodes tanh(vecInput(3))\n"
+
+
+# ---------------------------------------------------------------- sizes in the drawing
+
+
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [
+        ("W * x", "{2}"),
+        ("x * W", "?"),
+        ("x + x", "{3}"),
+        ("x + y", "?"),
+        ("x - 2", "{3}"),
+        ("1 - x", "{3}"),
+        ("2 * x", "{3}"),
+        ("x / 2", "{3}"),
+        ("-x", "{3}"),
+        ("x[1]", "{1}"),
+        ("x[0:2]", "{2}"),
+        ("dy.concatenate([x, y])", "{5}"),
+        ("dy.concatenate_cols([x, x])", "{3,2}"),
+        ("dy.concatenate_cols([x, y])", "?"),
+        ("dy.affine_transform([y, W, x])", "{2}"),
+        ("dy.affine_transform([x, W, x])", "?"),
+        ("dy.transpose(W)", "{3,2}"),
+        ("dy.sum_cols(W)", "{2}"),
+        ("dy.max_dim(W)", "{3}"),
+        ("dy.max_dim(W, 1)", "{2}"),
+        ("dy.min_dim(W, 5)", "?"),
+        ("dy.dot_product(x, x)", "{1}"),
+        ("dy.dot_product(x, y)", "?"),
+        ("dy.cmult(x, x)", "{3}"),
+        ("dy.reshape(W, (3, 2))", "{3,2}"),
+        ("dy.reshape(W, (3, 2, 1))", "?"),
+        ("dy.fold_rows(W)", "{1,3}"),
+        ("dy.fold_rows(x)", "?"),
+        ("dy.kmax_pooling(W, 2)", "{2,2}"),
+        ("dy.kmh_ngram(W, 2)", "{2,2}"),
+        ("dy.kmh_ngram(W, 5)", "?"),
+        ("dy.filter1d_narrow(W, dy.transpose(W))", "?"),
+        ("dy.filter1d_narrow(W, W)", "{1}"),
+        ("dy.colwise_add(W, y)", "{2,3}"),
+        ("dy.colwise_add(W, x)", "?"),
+        ("dy.esum([x, x])", "{3}"),
+        ("dy.average([x, y])", "?"),
+        ("dy.emax([x, x])", "{3}"),
+        ("dy.hinge(x, 1)", "{1}"),
+        ("dy.pickneglogsoftmax(x, 1)", "{1}"),
+        ("dy.huber_distance(x, y)", "?"),
+        ("dy.log_softmax(x, [1])", "{3}"),
+        ("dy.dropout(x, 0.5)", "{3}"),
+        ("dy.noise(x, 1)", "{3}"),
+        ("dy.pickrange(x, 1, 3)", "{2}"),
+        ("dy.pickrange(x, 3, 1)", "?"),
+        ("dy.pow(x, y)", "{3}"),
+        ("dy.LSTMBuilder(1, 3, 4, m).initial_state().add_input(x).output()", "{4}"),
+        ("dy.LSTMBuilder(1, 2, 4, m).initial_state().add_input(x).output()", "?"),
+        ("dy.lookup(E, 1)", "{4}"),
+        ("E.batch([1, 2])", "{4}"),
+        ("dy.inputMatrix([1] * 6, (3, 2))", "{3,2}"),
+    ],
+)
+def test_sizes(code: str, size: str) -> None:
+    from dynet_compat import viz as dy
+
+    dy.renew_cg()
+    m = dy.Model()
+    names = {
+        "dy": dy,
+        "m": m,
+        "x": dy.vecInput(3),
+        "y": dy.inputVector([1, 2]),
+        "W": m.add_parameters((2, 3)),
+        "E": m.add_lookup_parameters((5, 4)),
+    }
+    e = eval(code, names)  # noqa: S307 - our own text
+    assert (dy.shape_str(e.dim) if e.dim.isvalid() else "?") == size
+
+
+def test_stale_expressions_in_the_drawing() -> None:
+    from dynet_compat import viz as dy
+
+    x = dy.vecInput(3)
+    dy.renew_cg()
+    with pytest.raises(ValueError, match="stale"):
+        dy.tanh(x)
+    with pytest.raises(RuntimeError, match="one graph"):
+        dy.ComputationGraph()
