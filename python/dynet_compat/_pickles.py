@@ -138,14 +138,14 @@ def _parts(name: str) -> list[str]:
 def _loaded(module: str, name: str) -> Any:
     """The object of this name in an imported module, found without running code; None if there is none."""
     found: Any = sys.modules.get(module)
-    if not isinstance(found, types.ModuleType):
+    if not issubclass(type(found), types.ModuleType):  # isinstance() would ask the object for its class
         return None
     names = types.ModuleType.__getattribute__(found, "__dict__")
     for part in _parts(name):
         if not isinstance(names, (dict, types.MappingProxyType)):
             return None
         found = names.get(part)
-        names = type.__getattribute__(found, "__dict__") if isinstance(found, type) else None
+        names = type.__getattribute__(found, "__dict__") if issubclass(type(found), type) else None
     return found
 
 
@@ -159,7 +159,7 @@ def _imported(module: str, name: str) -> Any:
 
 def _has(found: Any, method: str) -> bool:
     """Whether a class has a method, found without running code."""
-    if not isinstance(found, type):
+    if not issubclass(type(found), type):
         return False
     bases = type.__getattribute__(found, "__mro__")
     return any(method in type.__getattribute__(c, "__dict__") for c in bases)

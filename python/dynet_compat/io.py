@@ -230,7 +230,7 @@ class _Model:
         cls, spec, name = entry
         try:
             found = cls.from_spec(spec, self.params)
-        except (TypeError, ValueError, AttributeError, LookupError, AssertionError, MemoryError) as error:
+        except Exception as error:
             if _is_own(cls, cls.__name__):
                 message = f"{cls.__name__} cannot be made of its spec: {type(error).__name__}: {error}"
                 raise self._fail(place, message) from error
