@@ -29,9 +29,9 @@ class NewFile:
         self.path = os.path.realpath(path)
         self.temporary: Optional[str] = None
         self._closed = False
-        old = _status(self.path)
+        old = _status(path)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+            self.fd = os.open(path, os.O_WRONLY | os.O_APPEND)
             return
         if old is not None and not os.access(self.path, os.W_OK):
             raise PermissionError(13, "Permission denied", path)
@@ -202,8 +202,8 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
         new_data.commit()
         new_meta.commit()
     except BaseException:
-        if kept is not None and new_data.temporary is None:
-            os.replace(kept, data)
+        if kept is not None:
+            (os.unlink(kept) if new_data.temporary else os.replace(kept, data))
         new_data.discard()
         if new_meta is not None:
             new_meta.discard()

@@ -67,6 +67,7 @@ _REFUSED = {
 }
 _KEYS = (str, int, float, bytes, complex, tuple, frozenset, np.generic)
 _FACTORIES = (None, int, float, str, list, dict, set)
+_BASES = (object, list, dict, tuple, str, int, float)
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 
 
@@ -344,8 +345,9 @@ class _Machine:
         if plain is not None:
             return plain
         if called is _PLAIN["copyreg", "_reconstructor"]:
-            _expect(len(arguments) == 3 and arguments[1] is object, "an object of an unusual kind")
+            _expect(len(arguments) == 3, "an object of an unusual kind")
             self.check_trusted(arguments[0], "called")
+            _expect(_is_one_of(arguments[1], _BASES), "an object of an unusual kind")
         else:
             self.check_trusted(called, "called")
         return self.outside(lambda: called(*arguments))
