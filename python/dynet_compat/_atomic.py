@@ -202,8 +202,10 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
         new_data.commit()
         new_meta.commit()
     except BaseException:
-        if kept is not None:
-            (os.unlink(kept) if new_data.temporary else os.replace(kept, data))
+        if kept is not None and new_data.temporary is None:
+            os.replace(kept, data)
+        elif kept is not None:
+            os.unlink(kept)
         new_data.discard()
         if new_meta is not None:
             new_meta.discard()

@@ -42,9 +42,16 @@ def path_of(op: str, fname: Any) -> str:
 
 
 def _text(op: str, name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"{op}: expected a str for {name}, got {type(value).__name__}")
+    if not isinstance(value, str):
+        raise TypeError(f"{op}: expected a str for {name}, got {type(value).__name__}")
+    if value != shown(value):
+        raise ValueError(f"{op}: expected text for {name}, got {value!r}")
+    return value
+
+
+def shown(path: str) -> str:
+    """A file name for messages; it may hold bytes that are no text."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 # ------------------------------------------------------------------------------------------- writing
@@ -61,7 +68,7 @@ def _write(op: str, fname: Any, pairs: list[tuple[Parameter, str]], append: bool
     path = path_of(op, fname)
     try:
         with replacing(path, append) as new:
-            _core._write_parameters(new.fd, path, pairs)
+            _core._write_parameters(new.fd, shown(path), pairs)
     except OSError as error:
         raise RuntimeError(f"{op}: cannot write {path!r}: {error.strerror or error}") from error
 
@@ -110,7 +117,7 @@ def read_blocks(op: str, path: str, prefix: str, others: list[Any]) -> list[_cor
     """The blocks whose keys start with the prefix; the rest, without numbers, goes to `others`."""
     with _open(op, path) as file:
         try:
-            return _core._read_blocks(file.fileno(), path, prefix, others)
+            return _core._read_blocks(file.fileno(), shown(path), prefix, others)
         except OSError as error:
             raise RuntimeError(f"{op}: cannot read {path!r}: {error.strerror or error}") from error
         except RuntimeError as error:
@@ -124,7 +131,7 @@ def _read_block(op: str, path: str, lookup: bool, key: str) -> _core._FileBlock:
     others: list[_core._FileBlock] = []
     with _open(op, path) as file:
         try:
-            found = _core._read_block(file.fileno(), path, lookup, key, others)
+            found = _core._read_block(file.fileno(), shown(path), lookup, key, others)
         except OSError as error:
             raise RuntimeError(f"{op}: cannot read {path!r}: {error.strerror or error}") from error
         except RuntimeError as error:
@@ -174,8 +181,8 @@ def _counts(kinds: Sequence[tuple[bool, Any]]) -> str:
 
 def _difference(a: list[Any], b: list[Any], a_text: list[str], b_text: list[str], start: int) -> list[str]:
     """The first places where a and b differ, as a diff."""
-    shown = max(0, start - 2)
-    lines = ["  ..."] * (shown > 0) + ["  " + text for text in b_text[shown:start]]
+    first = max(0, start - 2)
+    lines = ["  ..."] * (first > 0) + ["  " + text for text in b_text[first:start]]
     window = slice(start, start + 4 * _MOST_LINES)  # comparing all of a large model would take long
     matcher = difflib.SequenceMatcher(None, a[window], b[window], autojunk=False)
     for tag, i, j, k, m in matcher.get_opcodes():
@@ -305,7 +312,7 @@ class _CollectionMethods:
             >>> other = dy.ParameterCollection()
             >>> V = other.add_parameters((2, 3))
             >>> other.populate(fname, "/model")
-            >>> (V.as_array() == W.as_array()).all()
+            >>> bool((V.as_array() == W.as_array()).all())
             True
         """
         op = "ParameterCollection.populate()"

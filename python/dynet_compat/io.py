@@ -29,6 +29,7 @@ from ._text_files import (
     path_of,
     read_blocks,
     refuse_1x,
+    shown,
 )
 from .builders import BiRNNBuilder
 
@@ -143,7 +144,7 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
                 pairs.append((p, name))
             known[lookup, name] = number
     with replacing_pair(base + ".data", base + ".meta", b"".join(metas)) as new:
-        _core._write_parameters(new.fd, base + ".data", pairs)
+        _core._write_parameters(new.fd, shown(base + ".data"), pairs)
 
 
 class _Model:

@@ -80,8 +80,7 @@ pb::list read_blocks(int fd, const std::string& path, const std::string& prefix,
 }
 
 // The first block of this kind and key, or None; what comes before it goes to the list.
-pb::object read_block(int fd, const std::string& path, bool lookup, const std::string& key,
-                      pb::list others) {
+pb::object read_block(int fd, const std::string& path, bool lookup, const std::string& key, pb::list others) {
   return with_os_errors([&]() -> pb::object {
     TextReader reader(fd, path);
     for (;;) {

@@ -47,8 +47,12 @@ size_t bytes_of(const float* values, size_t n, float factor) {
 
 }  // namespace
 
+// For messages: a damaged key may be no UTF-8.
 std::string TextBlock::str() const {
-  return text(lookup ? "LookupParameter " : "Parameter ", key, " ", dims_text(dims));
+  std::string shown = key;
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  return text(lookup ? "LookupParameter " : "Parameter ", shown, " ", dims_text(dims));
 }
 
 std::vector<uint32_t> file_dims(const Storage& s) {
@@ -196,8 +200,7 @@ void TextReader::parse_header(TextBlock& block, const char* begin, const char* e
 
 void TextReader::parse_dims(TextBlock& block, const char* begin, const char* end) {
   const auto wrong = [&](const std::string& what) {
-    fail(line_,
-         text("expected sizes such as {2,3} for ", block.key, ", found ", excerpt(begin, end), ": ", what));
+    fail(line_, text("expected sizes such as {2,3}, found ", excerpt(begin, end), ": ", what));
   };
   if (end - begin < 2 || *begin != '{' || end[-1] != '}') wrong("not in braces");
   block.dims.clear();

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,73 @@ def test_user_class_with_functions(dy: Any, tmp_path: Path) -> None:
         op for op in pickletools.genops((tmp_path / "m.meta").read_bytes()) if op[0].name == "STACK_GLOBAL"
     ]
     assert len(names) == 2 and b"_dynet" in (tmp_path / "m.meta").read_bytes()
+
+
+SCRIPT = """
+import sys
+import dynet as dy
+import _dynet
+
+class Model:
+    def __init__(self, pc, size, activation, builder):
+        self.spec = size, activation, builder
+        self.pc = pc.add_subcollection("model")
+        self.rnn = builder(1, size, size, self.pc)
+    def param_collection(self):
+        return self.pc
+    @staticmethod
+    def from_spec(spec, pc):
+        return Model(pc, *spec)
+
+class Other:
+    pass
+
+pc = dy.ParameterCollection()
+dy.save(sys.argv[1], [Model(pc, 2, dy.tanh, dy.GRUBuilder), pc.add_parameters(2)])
+model, p = dy.load(sys.argv[1], dy.ParameterCollection())
+assert type(model) is Model and model.spec == (2, dy.tanh, dy.GRUBuilder) and p.shape() == (2,)
+"""
+
+
+def test_script_with_a_class_of_its_own(dy: Any, tmp_path: Path) -> None:
+    """`python -m dynet_compat run`: the class is in __main__. Another program must have the class, too."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "dynet_compat", "run", "script.py", "m"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(pickle.UnpicklingError) as raised:
+        dy.load(tmp_path / "m", dy.ParameterCollection())
+    assert "load(): " in str(raised.value) and "load(..., trusted=['__main__.Model'])" in str(raised.value)
+    assert "__main__.Model, which does not exist" in str(raised.value)
+
+
+def test_trusted_names(dy: Any, tmp_path: Path) -> None:
+    pc = dy.ParameterCollection()
+    dy.save(tmp_path / "m", [Tagger(pc, 2, 2, None, Words())])
+    with pytest.raises(pickle.UnpicklingError, match=rf"trusted=\['{__name__}.Words'\]"):
+        dy.load(tmp_path / "m", dy.ParameterCollection())
+    for trusted in ([Words], [f"{__name__}.Words"]):
+        (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection(), trusted=trusted)
+        assert loaded.tags.words == ["a", "b"]
+        (loaded,) = dy.load_generator(tmp_path / "m", dy.ParameterCollection(), trusted=trusted)
+    with pytest.raises(TypeError):
+        dy.load(tmp_path / "m", dy.ParameterCollection(), [Words])
+    for name in ("save", "load", "init", "np", "os", "_core", "no_such_name", "renew_cg"):
+        (tmp_path / "m.meta").write_bytes(b"c_dynet\n" + name.encode() + b"\n.")
+        with pytest.raises(
+            pickle.UnpicklingError, match=f"names _dynet.{name}, which is no class or function"
+        ):
+            dy.load(tmp_path / "m", dy.ParameterCollection())
+
+
+class Words:
+    """Not of the protocol: pickled with its state."""
+
+    def __init__(self) -> None:
+        self.words = ["a", "b"]
+
+    def __len__(self) -> int:
+        return len(self.words)
 
 
 def test_object_beside_its_part(dy: Any, tmp_path: Path) -> None:

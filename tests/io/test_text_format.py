@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import struct
 from pathlib import Path
 from typing import Any, Callable
@@ -484,3 +485,26 @@ def test_large_file_in_pieces(dy: Any, tmp_path: Path) -> None:
     (tmp_path / "g").write_text(wide)
     other.populate(tmp_path / "g")
     assert unchanged(contents(pc), other)
+
+
+def test_names_that_are_no_text(dy: Any, tmp_path: Path) -> None:
+    """File names of any bytes, keys of text; a damaged key harms nobody who goes by order."""
+    pc, p, *_ = small(dy)
+    name = bytes(tmp_path) + b"/\xff\xfe"
+    pc.save(name)
+    pc.populate(name)
+    for call in (lambda: p.save(name, "\ud800"), lambda: p.populate(name, "\ud800"),
+                 lambda: pc.populate(name, "/\ud800"), lambda: pc.load_param(name, "\ud800")):  # fmt: skip
+        with pytest.raises(ValueError, match="expected text for"):
+            call()
+    data = Path(os.fsdecode(name)).read_bytes()
+    Path(os.fsdecode(name)).write_bytes(data.replace(b"/W", b"/\xff"))
+    pc.populate(name)
+    Path(os.fsdecode(name)).write_bytes(data.replace(b"/W", b"/\xff")[:60])
+    with pytest.raises(RuntimeError, match=r"line 2: Parameter /\? \{2,3\}: the file is truncated"):
+        pc.populate(name)
+    with pytest.raises(RuntimeError, match=r"expected .*, found Parameter /\\xff \{2,3\}"):
+        Path(os.fsdecode(name)).write_bytes(data.replace(b"/W", b"/\xff"))
+        dy.ParameterCollection().populate(name)
+    p.save(tmp_path / "f", "/é")
+    assert pc.load_param(tmp_path / "f", "/é").name() == "/é"
