@@ -468,6 +468,18 @@ def test_weight_decay_is_in_the_file(dy: Any, tmp_path: Path) -> None:
     assert values_of(dy.ParameterCollection().load_param(tmp_path / "f", "/_0")).tolist() == [0.75] * 3
 
 
+def test_populate_under_weight_decay(dy: Any, tmp_path: Path) -> None:
+    """As in DyNet the file's values become the raw ones: the factor of this collection applies to them again."""
+    pc = dy.ParameterCollection()
+    pc.set_weight_decay(0.25)
+    p = pc.add_parameters(3, init=1.0)
+    dy.SimpleSGDTrainer(pc).update()
+    pc.save(tmp_path / "f")
+    pc.populate(tmp_path / "f")
+    dy.renew_cg()
+    assert p.as_array().tolist() == [0.75] * 3 and (p * 1).npvalue().tolist() == [0.5625] * 3
+
+
 def test_large_file_in_pieces(dy: Any, tmp_path: Path) -> None:
     """Lines longer than the buffers, of every alignment."""
     rng = np.random.RandomState(1)
