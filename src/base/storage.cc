@@ -141,20 +141,22 @@ void Storage::allocate_grad() {
 }
 
 float* Storage::grad() {
+  grad_from_file_ = false;
   if (dense_grad_) return grad_.data();
   allocate_grad();
-  if (!has_grad_) {
+  if (row_state_.empty()) {
     std::memset(grad_.data(), 0, size() * sizeof(float));
   } else {
     for (uint32_t row = 0; row < rows; ++row)
-      if (!row_touched_[row]) std::memset(grad_.data() + row * row_size_, 0, row_size_ * sizeof(float));
+      if (row_state_[row] == kUntouched)
+        std::memset(grad_.data() + row * row_size_, 0, row_size_ * sizeof(float));
   }
   has_grad_ = dense_grad_ = true;
   return grad_.data();
 }
 
 float* Storage::grad_for_store(bool& fresh) {
-  fresh = !has_grad_;
+  fresh = !has_grad_ && row_state_.empty();
   if (!fresh) return grad();
   allocate_grad();
   has_grad_ = dense_grad_ = true;
@@ -164,32 +166,64 @@ float* Storage::grad_for_store(bool& fresh) {
 float* Storage::grad_row(uint32_t row) {
   if (row >= rows) throw IndexError(text("gradient of ", name, ": row ", row, " of ", rows, " rows"));
   allocate_grad();
-  if (row_touched_.empty()) row_touched_.assign(rows, 0);
+  if (row_state_.empty()) row_state_.assign(rows, kUntouched);
   float* target = grad_.data() + row * row_size_;
-  if (dense_grad_ || row_touched_[row]) return target;
+  if (dense_grad_ || row_state_[row] == kTouched) return target;
   touched_.push_back(row);
-  row_touched_[row] = 1;
+  if (row_state_[row] == kUntouched) std::memset(target, 0, row_size_ * sizeof(float));
+  row_state_[row] = kTouched;
   has_grad_ = true;
-  std::memset(target, 0, row_size_ * sizeof(float));
   return target;
 }
 
 void Storage::clear_grad() {
-  for (uint32_t row : touched_) row_touched_[row] = 0;
+  for (uint32_t row : touched_) row_state_[row] = kUntouched;
+  if (dense_grad_) row_state_.clear();
   touched_.clear();
-  has_grad_ = dense_grad_ = false;
+  has_grad_ = dense_grad_ = grad_from_file_ = false;
 }
 
 std::vector<float> Storage::copy_grad() const {
   std::vector<float> copy(size(), 0.f);
   if (dense_grad_) std::copy(grad_.data(), grad_.data() + size(), copy.begin());
-  if (!dense_grad_) {
-    for (uint32_t row : touched_) {
+  if (!dense_grad_ && !row_state_.empty()) {
+    for (uint32_t row = 0; row < rows; ++row) {
+      if (row_state_[row] == kUntouched) continue;
       const float* source = grad_.data() + row * row_size_;
       std::copy(source, source + row_size_, copy.begin() + static_cast<ptrdiff_t>(row * row_size_));
     }
   }
   return copy;
+}
+
+void Storage::reserve_restore(bool grad) {
+  if (grad) allocate_grad();
+  if (grad && is_lookup() && row_state_.empty()) row_state_.assign(rows, kUntouched);
+  make_writable(true);
+}
+
+void Storage::restore(const float* source, const float* grad) {
+  if (grad) reserve_restore(true);
+  set_values(source);
+  if (!is_lookup() || dense_grad_) {
+    if (!grad && !grad_to_save()) return clear_grad();
+    grad_from_file_ = !grad_to_save();
+    has_grad_ = dense_grad_ = true;
+    if (grad) std::memcpy(grad_.data(), grad, size() * sizeof(float));
+    else std::memset(grad_.data(), 0, size() * sizeof(float));
+    return;
+  }
+  for (uint32_t row = 0; row < row_state_.size(); ++row) {
+    const size_t at = row * row_size_;
+    const auto is_zero = [](float g) { return g == 0.f; };
+    if (row_state_[row] != kTouched) {
+      const bool empty = !grad || std::all_of(grad + at, grad + at + row_size_, is_zero);
+      row_state_[row] = empty ? kUntouched : kWaiting;
+      if (empty) continue;
+    }
+    if (grad) std::memcpy(grad_.data() + at, grad + at, row_size_ * sizeof(float));
+    else std::memset(grad_.data() + at, 0, row_size_ * sizeof(float));
+  }
 }
 
 // --------------------------------------------------------------------------------- direct changes
@@ -217,7 +251,8 @@ void Storage::scale_grad(float factor) {
     for (size_t i = 0; i < n; ++i) g[i] *= factor;
   };
   if (dense_grad_) return scale(grad_.data(), size());
-  for (uint32_t row : touched_) scale(grad_.data() + row * row_size_, row_size_);
+  for (uint32_t row = 0; row < row_state_.size(); ++row)
+    if (row_state_[row] != kUntouched) scale(grad_.data() + row * row_size_, row_size_);
 }
 
 void Storage::clip_effective(float low, float high) {

@@ -92,6 +92,14 @@ class Storage {
   const float* raw_grad() const { return grad_.data(); }  // last contents, also after clear_grad()
   void clear_grad();                                      // forgets; contents stay readable in raw_grad()
   std::vector<float> copy_grad() const;                   // zeros where nothing was accumulated
+  bool row_has_grad(uint32_t row) const { return dense_grad_ || (!row_state_.empty() && row_state_[row]); }
+  // True if backward accumulated something: a gradient that only came from a file does not count.
+  bool grad_to_save() const { return has_grad_ && !grad_from_file_; }
+  // What a file says; grad nullptr: zeros. As in DyNet, the gradient of Parameters is there for the next
+  // update, and that of a table's row waits until backward adds to the row. May throw before it changes
+  // anything.
+  void restore(const float* values, const float* grad);
+  void reserve_restore(bool grad);  // afterwards restore() does not throw
 
   // ---- what Parameters and LookupParameters offer to scripts
   void set_values(const float* source);  // size() values
@@ -118,8 +126,10 @@ class Storage {
   std::vector<Version> versions_;  // all buffers in existence
   FloatBuffer grad_;
   bool has_grad_ = false, dense_grad_ = false;
+  bool grad_from_file_ = false;  // what there is was restored, and nothing added since
   std::vector<uint32_t> touched_;
-  std::vector<uint8_t> row_touched_;
+  enum : uint8_t { kUntouched, kTouched, kWaiting };  // waiting: restored, not in touched_
+  std::vector<uint8_t> row_state_;
 };
 
 }  // namespace dyc

@@ -205,5 +205,6 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
+  dyc::py::add_files(m);
   dyc::py::sign_pybind_classes(m.ptr());
 }

@@ -1,7 +1,6 @@
 // Parameters and LookupParameters: expressions that stand for the values of the model.
 #include <algorithm>
 #include <new>
-#include <unordered_set>
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <pybind11/numpy.h>
@@ -184,11 +183,9 @@ PyObject* l_as_array(PyObject* self, PyObject*) {
 
 // Gradients of these rows, zeros where nothing was accumulated.
 void copy_grad_rows(const Storage& s, const std::vector<uint32_t>& rows, double* out) {
-  const std::vector<uint32_t>& t = s.touched_rows();
-  const std::unordered_set<uint32_t> touched(t.begin(), t.end());
   for (uint32_t row : rows) {
     const float* g = s.raw_grad() + row * s.row_size();
-    if (s.dense_grad() || touched.count(row)) std::copy(g, g + s.row_size(), out);
+    if (s.row_has_grad(row)) std::copy(g, g + s.row_size(), out);
     else std::fill_n(out, s.row_size(), 0.0);
     out += s.row_size();
   }
@@ -198,15 +195,8 @@ PyObject* l_grad_as_array(PyObject* self, PyObject*) {
   return guarded([&] {
     const Storage& s = storage_of(self);
     auto out = rows_array(s.rows, s.dim);
-    double* to = out.mutable_data();
-    const float* grad = s.raw_grad();
-    if (s.dense_grad()) {
-      std::copy(grad, grad + s.size(), to);
-    } else {
-      std::fill_n(to, s.size(), 0.0);
-      for (uint32_t row : s.touched_rows())
-        std::copy(grad + row * s.row_size(), grad + (row + 1) * s.row_size(), to + row * s.row_size());
-    }
+    const std::vector<float> grad = s.copy_grad();
+    std::copy(grad.begin(), grad.end(), out.mutable_data());
     return out.release().ptr();
   });
 }
@@ -239,9 +229,7 @@ PyObject* l_row_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t 
     const Storage& s = storage_of(self);
     const char* op = "row_grad_as_array";
     const uint32_t row = as_row(parse(op, names, 1, args, n, kwnames)[0], s, op);
-    const auto& touched = s.touched_rows();
-    const bool any = s.dense_grad() || std::find(touched.begin(), touched.end(), row) != touched.end();
-    return array_of(any ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
+    return array_of(s.row_has_grad(row) ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
   });
 }
 

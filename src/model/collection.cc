@@ -91,6 +91,23 @@ size_t Collection::parameter_count() const {
   return n;
 }
 
+std::vector<Collection::Mark> Collection::mark() {
+  std::vector<Mark> marks;
+  for (Collection* c = this; c; c = c->parent_.get())
+    marks.push_back({c->shared_from_this(), c->parameters_.size(), c->lookups_.size(), c->parameter_counts_,
+                     c->child_counts_});
+  return marks;
+}
+
+void Collection::roll_back(const std::vector<Mark>& marks) {
+  for (const Mark& m : marks) {
+    m.collection->parameters_.resize(m.parameters);
+    m.collection->lookups_.resize(m.lookups);
+    m.collection->parameter_counts_ = m.parameter_counts;
+    m.collection->child_counts_ = m.child_counts;
+  }
+}
+
 void Collection::set_weight_decay(float lambda) {
   if (!(lambda >= 0.f) || !std::isfinite(lambda))
     throw ValueError(text("set_weight_decay(): got ", lambda, "; wanted a finite number >= 0"));

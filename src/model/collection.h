@@ -38,6 +38,15 @@ class Collection : public std::enable_shared_from_this<Collection> {
   const std::vector<StoragePtr>& lookups() const { return lookups_; }
   size_t parameter_count() const;  // scalars
 
+  // For a loader that fails half way: roll_back() forgets what was added since, here and in the ancestors.
+  struct Mark {
+    std::shared_ptr<Collection> collection;
+    size_t parameters, lookups;
+    std::unordered_map<std::string, uint32_t> parameter_counts, child_counts;
+  };
+  std::vector<Mark> mark();  // of this collection and its ancestors
+  static void roll_back(const std::vector<Mark>& marks);
+
   // lambda belongs to the collection (a child starts with its parent's); the running factor is one
   // per root. In DyNet a child has a factor of its own which no graph looks at, so that a trainer on
   // a sub-collection never decays anything and its steps grow.
