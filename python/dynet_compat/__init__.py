@@ -19,7 +19,7 @@ from . import _core
 # Functions and types of the engine that are names of the API; the rest of it is for this package.
 _INTERNAL = frozenset(
     "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
-    "set_threads threads isa set_default_weight_decay".split()
+    "set_threads threads isa set_default_weight_decay choose".split()
 )
 globals().update({k: v for k, v in vars(_core).items() if not k.startswith("_") and k not in _INTERNAL})
 globals().update({k: v for k, v in vars(_core).items() if k.endswith("Expression")})
@@ -32,6 +32,7 @@ from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .shims import dynet_config  # noqa: E402, F401
+from .softmax_builders import *  # noqa: E402, F403
 
 zeroes = _core.zeros
 
@@ -45,4 +46,5 @@ _CONF = config.get()
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "functions", "graph", "shims"}
+_OURS |= {"softmax_builders", "tree_builders"}
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

@@ -118,6 +118,13 @@ void Random::gumbel(float* out, size_t n) {
   }
 }
 
+size_t Random::choose(const float* probabilities, size_t n) {
+  float rest = canonical();
+  for (size_t i = 0; i < n; ++i)
+    if ((rest -= probabilities[i]) < 0.f) return i;
+  return n - 1;  // they add up to less than 1, by rounding
+}
+
 Random& random_engine() {
   static Random engine;
   return engine;
