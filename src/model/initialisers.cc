@@ -176,8 +176,8 @@ Rotation diagonalising(double a, double b, double d) {
 }  // namespace
 
 // Two-sided Jacobi (Kogbetliantz, 1955): rotations of rows and columns make U' A V diagonal. The order of the
-// pairs, the choice of the smaller angle and U's part in the signs at the end decide the signs of the columns;
-// they are such that the signs are those of DyNet's values.
+// pairs, the choice of the smaller angle and U's part in the signs at the end decide the signs of the
+// columns; they are such that the signs are those of DyNet's values.
 void left_singular_vectors(std::vector<double>& a, size_t n) {
   std::vector<double> u(n * n, 0.0);
   for (size_t i = 0; i < n; ++i) u[i * n + i] = 1.0;
