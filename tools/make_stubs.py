@@ -124,7 +124,7 @@ RESULTS.update(
             "str": "moving_average",
             "None": (
                 "Trainer.save Trainer.populate exponential_moving_average cumulative_moving_average "
-                "swap_params_to_moving_average swap_params_to_weights enable_cyclical_lr disable_cyclical_lr"
+                "swap_params_to_moving_average swap_params_to_weights"
             ),
         }
     )

@@ -86,11 +86,15 @@ std::shared_ptr<Collection> param_collection(const PyBuilder& b) {
   return b.core->collection();
 }
 
-// from_spec(spec, model): cls(*spec[:3], model, *spec[3:])
+// from_spec(spec, model): cls(*spec[:3], model, *spec[3:]). DyNet's builders with more arguments unpack the
+// spec themselves, which is a ValueError where it is too short.
 Object from_spec(const Object& cls, const pybind11::tuple& spec, const Object& model) {
-  if (spec.size() < 3)
-    throw ValueError(
-        text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values"));
+  if (spec.size() < 3) {
+    const std::string message =
+        text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values");
+    if (pybind11::hasattr(cls, "_unpacks_spec")) throw ValueError(message);
+    throw TypeError(message);
+  }
   pybind11::list args;
   for (size_t i = 0; i < 3; ++i) args.append(spec[i]);
   args.append(model);
@@ -168,6 +172,7 @@ Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
         }),
         arg("layers"), arg("input_dim"), arg("hidden_dim"), arg("model"), arg("ln_lstm") = false,
         arg("forget_bias") = 1.0);
+  c.attr("_unpacks_spec") = true;
   return c;
 }
 
@@ -210,6 +215,7 @@ void add_lstms(pybind11::module_& m) {
   auto compact =
       declare<CompactLstm>(m, "CompactVanillaLSTMBuilder", "VanillaLSTMBuilder with a forget bias of 1.");
   with_masks(with_spec(with_sizes(compact, "CompactVanillaLSTMBuilder")), "d_r");
+  compact.attr("_unpacks_spec") = true;
   compact.def(
       "set_weightnoise",
       [](Builder<CompactLstm>& b, const Object& std) {
