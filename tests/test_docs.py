@@ -27,6 +27,13 @@ CLASSES = (
     "VanillaLSTMBuilder",
     "GRUBuilder",
     "BiRNNBuilder",
+    "StandardSoftmaxBuilder",
+    "ClassFactoredSoftmaxBuilder",
+    "HierarchicalSoftmaxBuilder",
+    "NaryTreeLSTMBuilder",
+    "UnidirectionalTreeLSTMBuilder",
+    "BidirectionalTreeLSTMBuilder",
+    "EGTrainer",
 )
 
 

@@ -33,6 +33,7 @@ from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .shims import dynet_config  # noqa: E402, F401
 from .softmax_builders import *  # noqa: E402, F403
+from .tree_builders import *  # noqa: E402, F403
 
 zeroes = _core.zeros
 
