@@ -1,8 +1,8 @@
 # ruff: noqa: UP031
 """Small calls of every method of builders, trainers, initialisers and weight decay, and what DyNet answers.
 
-The calls are in protocol_cases.txt: lines `name | code`, code that leaves its answer in R. Each runs for every
-class of its kind. Run under the real DyNet this records the answers (tests/oracle/record_protocol.py does):
+The calls are in protocol_cases.txt: lines `name | code`, code that leaves its answer in R. Each runs for
+every class of its kind. Run under the real DyNet this records the answers, as record_protocol.py does:
 
     python protocol.py --library dynet --out protocol.npz
 """

@@ -132,6 +132,32 @@ def test_from_spec(dy: Any) -> None:
         assert shapes == [[p.shape() for p in layer] for layer in again.get_parameters()]
 
 
+@pytest.mark.parametrize("name", ("SimpleRNNBuilder", "GRUBuilder", "CoupledLSTMBuilder", "FastLSTMBuilder"))
+def test_subclass_need_not_call_init(dy: Any, name: str) -> None:
+    base = getattr(dy, name)
+
+    class Mine(base):
+        def __init__(self, layers: int, size: int, hidden: int, model: Any) -> None:
+            self.note = "mine"
+
+    pc = dy.ParameterCollection()
+    builder = Mine(1, 3, 4, pc)
+    assert builder.note == "mine" and builder.whoami() == name
+    assert len(pc.parameters_list()) == len(builder.get_parameters()[0])
+    dy.renew_cg()
+    assert builder.initial_state().add_input(dy.ones(3)).output().dim() == ((4,), 1)
+    with pytest.raises(TypeError):
+        Mine(1, 3, 4)
+    if not IS_REFERENCE:
+
+        class Usual(base):
+            def __init__(self, size: int, model: Any) -> None:
+                super().__init__(1, size, size, model)
+
+        usual = Usual(3, pc)
+        assert len(pc.parameters_list()) == 2 * len(usual.get_parameters()[0])
+
+
 def test_dropout_is_a_new_mask_per_graph(dy: Any) -> None:
     pc = dy.ParameterCollection()
     builder = dy.LSTMBuilder(1, 8, 8, pc)
