@@ -27,6 +27,7 @@ CLASSES = (
     "VanillaLSTMBuilder",
     "GRUBuilder",
     "BiRNNBuilder",
+    "StackedRNNState",
     "StandardSoftmaxBuilder",
     "ClassFactoredSoftmaxBuilder",
     "HierarchicalSoftmaxBuilder",

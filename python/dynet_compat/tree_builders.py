@@ -157,6 +157,30 @@ class _NaryLayer:
             self.U[gate] = square(n * n if gate == "f" else n)
             self.V[gate] = [] if gate == "u" else square(n * n if gate == "f" else n)
             self.b[gate] = pc.add_parameters(hidden, init=0)
+        self._n = n
+        self._known: dict[tuple[str, int, int, bool], list[Any]] = {}
+
+    def bias(self, gate: str, update: bool) -> Any:
+        return self.b[gate] if update else _core.const_parameter(self.b[gate])
+
+    def weights(self, gate: str, k: int, count: int, own: bool, update: bool) -> list[Any]:
+        """The factors of x (if the node has an own input) and of h_j and c_j of `count` children, in order.
+
+        k: the child that a forget gate is for.
+        """
+        key = (gate, k, count, own)
+        found = self._known.get(key)
+        if found is None:
+            found = [self.W[gate]] if own else []
+            for j in range(count):
+                m = min(j, self._n - 1)
+                if gate == "f":
+                    m = m * self._n + min(k, self._n - 1)
+                found.append(self.U[gate][m])
+                if gate != "u":
+                    found.append(self.V[gate][m])
+            self._known[key] = found
+        return found if update else [_core.const_parameter(p) for p in found]
 
 
 class NaryTreeLSTMBuilder(_TreeBuilder):
@@ -243,43 +267,36 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             first = _core.random_bernoulli(size, keep, scale, batch)
             self._masks.append((first, _core.random_bernoulli(self._hidden_dim, keep, scale, batch)))
 
-    def _gate(
-        self, layer: _NaryLayer, gate: str, k: int, x: Expression | None, below: list[tuple[Any, Any]]
-    ) -> Expression:
-        """b + W x + sum_j (U h_j + V c_j); k: the child, for a forget gate."""
-        terms = [self._p(layer.b[gate])]
-        if x is not None:
-            terms += [self._p(layer.W[gate]), x]
-        for j, (h, c) in enumerate(below):
-            n = min(j, self._n - 1)
-            if gate == "f":
-                n = n * self._n + min(k, self._n - 1)
-            terms += [self._p(layer.U[gate][n]), h]
-            if gate != "u":
-                terms += [self._p(layer.V[gate][n]), c]
-        return affine_transform(terms)
-
-    def _p(self, parameters: Any) -> Any:
-        return parameters if self._update else _core.const_parameter(parameters)
-
     def _compute(self, below: list[Any], x: Expression | None) -> Any:
         if self._rate and not self._masks:
             self._draw_masks(below, x)
+        count = len(below)
         states = []
         for number, layer in enumerate(self._layers):
             children = [state[number] for state in below]
+            inputs = children
             if self._rate:
                 mask_x, mask_h = self._masks[number]
                 x = None if x is None else cmult(x, mask_x)
                 inputs = [(cmult(h, mask_h), c) for h, c in children]
-            else:
-                inputs = children
-            c = cmult(
-                logistic(self._gate(layer, "i", 0, x, inputs)), tanh(self._gate(layer, "u", 0, x, inputs))
-            )
+            with_cells = [e for state in inputs for e in state]
+            without = [h for h, _ in inputs]
+            if x is not None:
+                with_cells.insert(0, x)
+                without.insert(0, x)
+
+            def gate(name: str, k: int, operands: list[Expression], layer: Any = layer) -> Expression:
+                terms = [layer.bias(name, self._update)]
+                own = len(operands) > count * (1 if name == "u" else 2)  # has an input
+                for w, e in zip(layer.weights(name, k, count, own, self._update), operands):
+                    terms.append(w)
+                    terms.append(e)
+                return affine_transform(terms)
+
+            c = cmult(logistic(gate("i", 0, with_cells)), tanh(gate("u", 0, without)))
             for k, (_, c_k) in enumerate(children):
-                c = c + cmult(logistic(self._gate(layer, "f", k, x, inputs) + 1.0), c_k)
-            h = cmult(logistic(self._gate(layer, "o", 0, x, inputs)), tanh(c))
+                c = c + cmult(logistic(gate("f", k, with_cells) + 1.0), c_k)
+            h = cmult(logistic(gate("o", 0, with_cells)), tanh(c))
             states.append((h, c))
             x = h
         return states
