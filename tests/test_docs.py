@@ -27,6 +27,14 @@ CLASSES = (
     "VanillaLSTMBuilder",
     "GRUBuilder",
     "BiRNNBuilder",
+    "StackedRNNState",
+    "StandardSoftmaxBuilder",
+    "ClassFactoredSoftmaxBuilder",
+    "HierarchicalSoftmaxBuilder",
+    "NaryTreeLSTMBuilder",
+    "UnidirectionalTreeLSTMBuilder",
+    "BidirectionalTreeLSTMBuilder",
+    "EGTrainer",
 )
 
 

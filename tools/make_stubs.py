@@ -123,6 +123,30 @@ RESULTS = by_name(
         "Optional[RNNState]": "prev",
     }
 )
+# Draws and trainers.
+PARAMETERS.update(
+    by_name(
+        {
+            "Iterable[float]": "choose.probabilities",
+            "int": "update_freq",
+            "bool": "save_weights bias_correction",
+            "Number": "beta populate.learning_rate",
+            "str": "Trainer.fname save.fname populate.fname",
+        }
+    )
+)
+RESULTS.update(
+    by_name(
+        {
+            "int": "choose",
+            "str": "moving_average",
+            "None": (
+                "Trainer.save Trainer.populate exponential_moving_average cumulative_moving_average "
+                "swap_params_to_moving_average swap_params_to_weights"
+            ),
+        }
+    )
+)
 OPERATORS = {
     **{f"__{side}{name}__": "(self, other: Any, /) -> Expression"
        for name in ("add", "sub", "mul", "truediv") for side in ("", "r")},
@@ -132,7 +156,7 @@ OPERATORS = {
 }  # fmt: skip
 INTERNAL = set(
     "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
-    "set_threads threads isa set_default_weight_decay".split()
+    "set_threads threads isa set_default_weight_decay choose".split()
 )
 # Names of the API whose functions are written in Python, in front of these.
 WRAPPED = set(

@@ -19,7 +19,7 @@ from . import _core
 # Functions and types of the engine that are names of the API; the rest of it is for this package.
 _INTERNAL = frozenset(
     "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
-    "set_threads threads isa set_default_weight_decay".split()
+    "set_threads threads isa set_default_weight_decay choose".split()
 )
 globals().update({k: v for k, v in vars(_core).items() if not k.startswith("_") and k not in _INTERNAL})
 globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expression", "_RNNBuilder"))})
@@ -37,6 +37,8 @@ from .legacy import *  # noqa: E402, F403
 from .legacy import extend_classes  # noqa: E402
 from .shims import dynet_config  # noqa: E402, F401
 from .shims import install as install_as_dynet  # noqa: E402, F401
+from .softmax_builders import *  # noqa: E402, F403
+from .tree_builders import *  # noqa: E402, F403
 
 zeroes = _core.zeros
 
@@ -62,7 +64,7 @@ if _CONF is not None:
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config debug extend_classes functions graph holders io legacy name "
-    "shims viz".split()
+    "annotations TYPE_CHECKING builders config debug extend_classes functions graph holders info interop io legacy "
+    "migrate name shims softmax_builders tensor tree_builders viz".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

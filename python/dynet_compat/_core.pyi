@@ -20,6 +20,7 @@ __all__ = [
     "ConstInitializer",
     "CoupledLSTMBuilder",
     "CyclicalSGDTrainer",
+    "EGTrainer",
     "Expression",
     "FastLSTMBuilder",
     "FromFileInitializer",
@@ -315,6 +316,13 @@ class RNNState:
 class Trainer:
     """Base of all trainers."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def cumulative_moving_average(self, update_freq: int = ...) -> None:
+        """keeps the mean of the values after each update, or every so many."""
+        ...
+    def exponential_moving_average(self, beta: Number, update_freq: int = ...) -> None:
+        """keeps a mean of the values after each update, or every so many, in which their weights fall by
+        beta, 0 <= beta < 1, with each later one."""
+        ...
     def get_clip_threshold(self) -> float:
         """Largest norm of all gradients; 0: no clipping."""
         ...
@@ -322,8 +330,19 @@ class Trainer:
     def learning_rate(self) -> Any: ...
     @learning_rate.setter
     def learning_rate(self, value: Number) -> None: ...
+    def moving_average(self) -> str:
+        """'none', 'cumulative' or 'exponential'."""
+        ...
+    def populate(self, fname: str, learning_rate: Optional[Number] = ...) -> None:
+        """takes the state from a file that save() of a trainer of this class and of equal parameters has
+        written. RuntimeError: another file; then nothing has changed."""
+        ...
     def restart(self, learning_rate: Optional[Number] = ...) -> None:
         """forgets momentum and accumulators."""
+        ...
+    def save(self, fname: str) -> None:
+        """writes learning rate, counters, momentum, accumulators and means to a text file; not the
+        parameters, which are saved with their collection."""
         ...
     def set_clip_threshold(self, thr: Number) -> None:
         """0 or less turns clipping off."""
@@ -336,6 +355,18 @@ class Trainer:
         ...
     def status(self) -> None:
         """Prints learning rate, clips and updates since the last call, on stderr."""
+        ...
+    def swap_params_to_moving_average(
+        self,
+        save_weights: bool = ...,
+        bias_correction: bool = ...,
+    ) -> None:
+        """the parameters take the means as their values. No update is possible before
+        swap_params_to_weights(), unless the weights were not saved. bias_correction=False: exponential
+        means as if a value of 0 had come before all others."""
+        ...
+    def swap_params_to_weights(self) -> None:
+        """The parameters take the values that they had before swap_params_to_moving_average()."""
         ...
     def update(self) -> None:
         """Changes the parameters by their gradients, which are then cleared."""
@@ -406,6 +437,19 @@ class CyclicalSGDTrainer(Trainer):
         learning_rate_max: Number = ...,
         step_size: int = ...,
         gamma: Number = ...,
+    ) -> None: ...
+    def whoami(self) -> str:
+        """The name of the class in DyNet."""
+        ...
+
+class EGTrainer(Trainer):
+    """EGTrainer(m, learning_rate=0.1, mom=0.9): exponentiated gradient, for parameters that are
+    distributions."""
+    def __init__(
+        self,
+        m: ParameterCollection,
+        learning_rate: Number = ...,
+        mom: Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -947,6 +991,9 @@ def cg_checkpoint() -> None: ...
 def cg_revert() -> None: ...
 def cg_size() -> int: ...
 def cg_version() -> int: ...
+def choose(probabilities: Iterable[float]) -> int:
+    """An index drawn from a distribution."""
+    ...
 def cmult(x: Expression, y: Expression) -> Expression:
     """Product, element by element, with broadcasting: each extent, and the batch size, of x and y is
     equal or 1 in one of them; missing trailing extents count as 1."""

@@ -115,10 +115,23 @@ class StackedRNNState:
     Args:
         states: the states, lowest first.
         prev: the state before the last input.
+
+    Raises:
+        ValueError: no states.
+
+    Example:
+        >>> pc = dy.ParameterCollection()
+        >>> builders = [dy.GRUBuilder(1, 2, 3, pc), dy.LSTMBuilder(1, 3, 4, pc)]
+        >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
+        >>> state = state.add_input(dy.ones(2))
+        >>> state.output().dim(), [len(s) for s in state.s()]
+        (((4,), 1), [1, 2])
     """
 
     def __init__(self, states: Sequence[_core.RNNState], prev: StackedRNNState | None = None) -> None:
         self.states = list(states)
+        if not self.states:
+            raise ValueError("StackedRNNState(): expected at least one state, got none")
         self._prev = prev
 
     def add_input(self, x: _core.Expression) -> StackedRNNState:

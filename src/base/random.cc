@@ -97,6 +97,14 @@ void Random::bernoulli(float* out, size_t n, float p, float scale) {
   // 64 bits (low word first) rounded to a double below 2^64, compared with p * 2^64 (exact).
   const double limit = static_cast<double>(p) * 0x1p64;
   constexpr double kBelowOne = 0x1.fffffffffffffp63;
+  if (!std::isfinite(scale)) {  // p = 0 and scale = 1 / p: not a mask of zeros but of 0 * scale
+    for (size_t i = 0; i < n; ++i) {
+      float hit;
+      bernoulli(&hit, 1, p, 1.f);
+      out[i] = hit * scale;
+    }
+    return;
+  }
   uint32_t bits[kBlock];
   for (size_t done = 0; done < n; done += kBlock / 2) {
     const size_t count = std::min(n - done, kBlock / 2);
@@ -116,6 +124,13 @@ void Random::gumbel(float* out, size_t n) {
     const float inner = -std::log(std::max(canonical(), 1e-20f));
     out[i] = -std::log(std::max(inner, 1e-20f));
   }
+}
+
+size_t Random::choose(const float* probabilities, size_t n) {
+  float rest = canonical();
+  for (size_t i = 0; i < n; ++i)
+    if ((rest -= probabilities[i]) < 0.f) return i;
+  return n - 1;  // they add up to less than 1, by rounding
 }
 
 Random& random_engine() {

@@ -24,6 +24,8 @@ class Random {
   void normal(float* out, size_t n, float mean, float deviation);
   void bernoulli(float* out, size_t n, float p, float scale);  // scale with probability p, else 0
   void gumbel(float* out, size_t n);                           // location 0, scale 1
+  // An index with these n > 0 probabilities: one draw, from which they are subtracted in order.
+  size_t choose(const float* probabilities, size_t n);
 
  private:
   static constexpr int kWords = 624;

@@ -86,11 +86,15 @@ std::shared_ptr<Collection> param_collection(const PyBuilder& b) {
   return b.core->collection();
 }
 
-// from_spec(spec, model): cls(*spec[:3], model, *spec[3:])
+// from_spec(spec, model): cls(*spec[:3], model, *spec[3:]). DyNet's builders with more arguments unpack the
+// spec themselves, which is a ValueError where it is too short.
 Object from_spec(const Object& cls, const pybind11::tuple& spec, const Object& model) {
-  if (spec.size() < 3)
-    throw ValueError(
-        text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values"));
+  if (spec.size() < 3) {
+    const std::string message =
+        text("from_spec(): expected (layers, input_dim, hidden_dim, ...), got ", spec.size(), " values");
+    if (pybind11::hasattr(cls, "_unpacks_spec")) throw ValueError(message);
+    throw TypeError(message);
+  }
   pybind11::list args;
   for (size_t i = 0; i < 3; ++i) args.append(spec[i]);
   args.append(model);
@@ -104,12 +108,42 @@ void set_dropouts(PyBuilder& b, const Object& d, const Object& d_h) {
 
 // ---------------------------------------------------------------- classes
 
+// A Python subclass need not call the __init__ of its builder (DyNet makes builders before any __init__
+// runs): then that is called afterwards, with the arguments of the call.
+PyObject* make_object(PyObject* type, PyObject* args, PyObject* kwargs) {
+  auto self = pybind11::reinterpret_steal<Object>(PyType_Type.tp_call(type, args, kwargs));
+  if (!self) return nullptr;
+  auto* instance = reinterpret_cast<pybind11::detail::instance*>(self.ptr());
+  const auto& infos = pybind11::detail::all_type_info(Py_TYPE(self.ptr()));
+  if (infos.size() != 1 || instance->get_value_and_holder().holder_constructed()) return self.release().ptr();
+  auto* base = reinterpret_cast<PyObject*>(infos[0]->type);
+  const auto init = pybind11::reinterpret_steal<Object>(PyObject_GetAttrString(base, "__init__"));
+  const auto bound = pybind11::reinterpret_steal<Object>(init ? PyTuple_Pack(1, self.ptr()) : nullptr);
+  const auto all =
+      pybind11::reinterpret_steal<Object>(bound ? PySequence_Concat(bound.ptr(), args) : nullptr);
+  const auto done =
+      pybind11::reinterpret_steal<Object>(all ? PyObject_Call(init.ptr(), all.ptr(), kwargs) : nullptr);
+  return done ? self.release().ptr() : nullptr;
+}
+
+// The type of the builder classes.
+Object builder_metaclass() {
+  PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(make_object)}, {0, nullptr}};
+  PyType_Spec spec = {"_dynet._BuilderType", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  auto* parent = reinterpret_cast<PyObject*>(pybind11::detail::get_internals().default_metaclass);
+  const auto bases = pybind11::reinterpret_steal<Object>(PyTuple_Pack(1, parent));
+  auto made = pybind11::reinterpret_steal<Object>(PyType_FromSpecWithBases(&spec, bases.ptr()));
+  if (!made) throw PythonError();
+  return made;
+}
+
 template <class Core>
 using Class = pybind11::class_<Builder<Core>, PyBuilder>;
 
 template <class Core>
 Class<Core> declare(pybind11::module_& m, const char* name, const char* doc) {
-  Class<Core> c(m, name, doc);
+  static PyObject* const metaclass = builder_metaclass().release().ptr();
+  Class<Core> c(m, name, pybind11::metaclass(metaclass), doc);
   c.attr("__module__") = "_dynet";
   c.def(
       "get_parameters", [](const Builder<Core>& b) { return get_parameters(b); },
@@ -168,6 +202,7 @@ Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
         }),
         arg("layers"), arg("input_dim"), arg("hidden_dim"), arg("model"), arg("ln_lstm") = false,
         arg("forget_bias") = 1.0);
+  c.attr("_unpacks_spec") = true;
   return c;
 }
 
@@ -210,6 +245,7 @@ void add_lstms(pybind11::module_& m) {
   auto compact =
       declare<CompactLstm>(m, "CompactVanillaLSTMBuilder", "VanillaLSTMBuilder with a forget bias of 1.");
   with_masks(with_spec(with_sizes(compact, "CompactVanillaLSTMBuilder")), "d_r");
+  compact.attr("_unpacks_spec") = true;
   compact.def(
       "set_weightnoise",
       [](Builder<CompactLstm>& b, const Object& std) {

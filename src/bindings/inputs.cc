@@ -202,10 +202,12 @@ FUNCTION(block_dropout) {
     const float p = a.number(1, 0);
     if (!(p >= 0.f && p <= 1.f)) throw ValueError(text("block_dropout(): expected 0 <= p <= 1, got ", p));
     Graph& g = engine().graph;
-    const float scale = p == 1.f ? 0.f : 1.f / (1.f - p);  // everything dropped is zero, not NaN
+    const float scale = 1.f / (1.f - p);
     Dim one = g.dim(x);
     for (uint32_t i = 0; i < one.nd; ++i) one.d[i] = 1;
     one.bd = 1;
+    // DyNet draws nothing then
+    if (p == 1.f) return recorded(g.binary(op_id<CMult>, x, g.constant(one, 0.f)));
     return recorded(g.binary(op_id<CMult>, x, g.draw(DrawKind::bernoulli, 1.f - p, scale, one)));
   });
 }

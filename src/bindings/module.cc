@@ -155,6 +155,13 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("cg_checkpoint", [] { engine().checkpoint(); });
   m.def("cg_revert", [] { engine().revert(); });
   m.def("reset_random_seed", [](uint32_t seed) { random_engine().seed(seed); }, "seed"_a);
+  m.def(
+      "choose",
+      [](const std::vector<float>& probabilities) {
+        if (probabilities.empty()) throw ValueError("choose(): expected at least one probability, got none");
+        return random_engine().choose(probabilities.data(), probabilities.size());
+      },
+      "probabilities"_a, "An index drawn from a distribution.");
   m.def("_forward", [](const pybind11::list& exprs, bool recalculate) {
     compute_forward(last_of(exprs, "forward"), recalculate);
   });

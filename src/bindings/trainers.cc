@@ -1,5 +1,5 @@
 // Trainer and its subclasses, generated from one table.
-#include "model/trainers.h"
+#include "model/trainer_file.h"
 
 #include <iostream>
 #include <new>
@@ -98,6 +98,26 @@ const Kind kinds[] = {
      {},
      {0.001f, 0.9f, 0.999f, 1e-8f},
      make<AmsgradTrainer, 4>},
+    {"EGTrainer",
+     "EGTrainer(m, learning_rate=0.1, mom=0.9): exponentiated gradient, for parameters that are "
+     "distributions.\n\n"
+     "v = mom v - lr g; x = x exp(v) / sum(x exp(v)) over the elements of each Parameters and of each row of "
+     "each "
+     "table. All values must be positive. Kivinen and Warmuth, 1997. Not in DyNet's Python API.\n\n"
+     "Raises:\n    ValueError: update() finds a value that is not positive.\n\n"
+     "Example:\n"
+     "    >>> pc = dy.ParameterCollection()\n"
+     "    >>> p = pc.add_parameters(3, init=1 / 3)\n"
+     "    >>> trainer = dy.EGTrainer(pc, learning_rate=1.0, mom=0.0)\n"
+     "    >>> dy.dot_product(p, dy.inputVector([0, 0, 1])).backward()\n"
+     "    >>> trainer.update()\n"
+     "    >>> p.as_array().round(3).tolist()\n"
+     "    [0.422, 0.422, 0.155]",
+     2,
+     {"learning_rate", "mom"},
+     {"e0"},
+     {0.1f, 0.9f},
+     make<EgTrainer, 2>},
 };
 constexpr size_t kKinds = std::size(kinds);
 
@@ -288,6 +308,79 @@ PyObject* set_learning_rate(PyObject* self, PyObject* const* args, Py_ssize_t n,
   });
 }
 
+PyObject* exponential_moving_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"beta", "update_freq"};
+  return guarded([&] {
+    const auto a = parse("exponential_moving_average", names, 1, args, n, kwnames);
+    trainer_of(self).average(MovingAverage::Kind::exponential, a.number(0, 0.f), a.uint(1, 1));
+    return none();
+  });
+}
+
+PyObject* cumulative_moving_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"update_freq"};
+  return guarded([&] {
+    const auto a = parse("cumulative_moving_average", names, 0, args, n, kwnames);
+    trainer_of(self).average(MovingAverage::Kind::cumulative, 0.f, a.uint(0, 1));
+    return none();
+  });
+}
+
+PyObject* moving_average(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const MovingAverage* average = trainer_of(self).moving_average();
+    if (!average) return PyUnicode_FromString("none");
+    const bool cumulative = average->kind() == MovingAverage::Kind::cumulative;
+    return PyUnicode_FromString(cumulative ? "cumulative" : "exponential");
+  });
+}
+
+PyObject* swap_to_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"save_weights", "bias_correction"};
+  return guarded([&] {
+    const auto a = parse("swap_params_to_moving_average", names, 0, args, n, kwnames);
+    engine();
+    trainer_of(self).swap_to_average(a.truth(0, true), a.truth(1, true));
+    return none();
+  });
+}
+
+PyObject* swap_to_weights(PyObject* self, PyObject*) {
+  return guarded([&] {
+    engine();
+    trainer_of(self).swap_to_weights();
+    return none();
+  });
+}
+
+// A str, bytes or any path.
+std::string path_of(PyObject* path) {
+  PyObject* bytes = nullptr;
+  if (!PyUnicode_FSConverter(path, &bytes)) throw PythonError();
+  const std::string result = PyBytes_AS_STRING(bytes);
+  Py_DECREF(bytes);
+  return result;
+}
+
+PyObject* save(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"fname"};
+  return guarded([&] {
+    save_trainer(trainer_of(self), path_of(parse("save", names, 1, args, n, kwnames)[0]));
+    return none();
+  });
+}
+
+PyObject* populate(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"fname", "learning_rate"};
+  return guarded([&] {
+    const auto a = parse("populate", names, 1, args, n, kwnames);
+    const float rate = a.has(1) ? a.number(1, 0.f) : 0.f;
+    populate_trainer(trainer_of(self), path_of(a[0]));
+    if (a.has(1)) trainer_of(self).set_learning_rate(rate);
+    return none();
+  });
+}
+
 PyObject* whoami(PyObject* self, PyObject*) {
   return guarded([&] { return PyUnicode_FromString(trainer_of(self).name()); });
 }
@@ -322,6 +415,32 @@ PyMethodDef methods[] = {
     plain_method("get_clip_threshold", get_clip_threshold, "Largest norm of all gradients; 0: no clipping."),
     fast_method("set_learning_rate", set_learning_rate,
                 "set_learning_rate(value): as assigning learning_rate."),
+    fast_method(
+        "exponential_moving_average", exponential_moving_average,
+        "exponential_moving_average(beta, update_freq=1): keeps a mean of the values after each update, "
+        "or every so many, in which their weights fall by beta, 0 <= beta < 1, with each later one."),
+    fast_method(
+        "cumulative_moving_average", cumulative_moving_average,
+        "cumulative_moving_average(update_freq=1): keeps the mean of the values after each update, or "
+        "every so many."),
+    plain_method("moving_average", moving_average, "'none', 'cumulative' or 'exponential'."),
+    fast_method(
+        "swap_params_to_moving_average", swap_to_average,
+        "swap_params_to_moving_average(save_weights=True, bias_correction=True): the parameters take the "
+        "means as their values. No update is possible before swap_params_to_weights(), unless the "
+        "weights were not saved. bias_correction=False: exponential means as if a value of 0 had come "
+        "before all others."),
+    plain_method("swap_params_to_weights", swap_to_weights,
+                 "The parameters take the values that they had before swap_params_to_moving_average()."),
+    fast_method(
+        "save", save,
+        "save(fname): writes learning rate, counters, momentum, accumulators and means to a text file; "
+        "not the parameters, which are saved with their collection."),
+    fast_method(
+        "populate", populate,
+        "populate(fname, learning_rate=None): takes the state from a file that save() of a trainer of "
+        "this class and of equal parameters has written. RuntimeError: another file; then nothing has "
+        "changed."),
     {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef kind_methods[] = {plain_method("whoami", whoami, "The name of the class in DyNet."),

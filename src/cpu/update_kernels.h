@@ -32,11 +32,11 @@ struct UpdateKernels {
   UpdateKernel idle = nullptr;    // gradient 0; nullptr: that changes nothing
 };
 
-enum class UpdateRule { kSgd, kMomentum, kAdagrad, kAdadelta, kRmsProp, kAdam, kAmsgrad };
+enum class UpdateRule { kSgd, kMomentum, kAdagrad, kAdadelta, kRmsProp, kAdam, kAmsgrad, kExponentiated };
 
 // One per instruction set.
 struct UpdateTable {
-  UpdateKernels rules[7];  // by UpdateRule
+  UpdateKernels rules[8];  // by UpdateRule
   double (*sum_of_squares)(const float* x, size_t n);
 };
 const UpdateTable& update_table_baseline();

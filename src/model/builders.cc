@@ -21,11 +21,14 @@ std::vector<NodeId> RnnBuilder::layer_expressions(Engine& engine, uint32_t layer
   if (!started(engine))
     throw ValueError(
         "get_parameter_expressions(): expected initial_state() of this builder before, in the current graph");
+  const std::vector<NodeId> nodes = listed(engine.graph, layer);
+  for (const NodeId node : nodes) engine.recorded(node);
+  return nodes;
+}
+
+std::vector<NodeId> RnnBuilder::listed(Graph& g, uint32_t layer) {
   std::vector<NodeId> nodes;
-  for (uint32_t i = 0; i < shape_.visible; ++i) {
-    nodes.push_back(p(engine.graph, layer, i));
-    engine.recorded(nodes.back());
-  }
+  for (uint32_t i = 0; i < shape_.visible; ++i) nodes.push_back(p(g, layer, i));
   return nodes;
 }
 

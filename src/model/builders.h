@@ -66,6 +66,8 @@ class RnnBuilder {
   };
   RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer);
 
+  // The nodes that layer_expressions() lists.
+  virtual std::vector<NodeId> listed(Graph& g, uint32_t layer);
   // Records one step. prev: nodes of the previous step, null at the start; next: to be filled.
   virtual void record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) = 0;
 
@@ -202,6 +204,7 @@ class SparseLstm : public VanillaLstm {
   Counts set_sparsity(float rate);
 
  protected:
+  std::vector<NodeId> listed(Graph& g, uint32_t layer) override;  // Wx and Wh as masked, and b
   NodeId weight(Graph& g, uint32_t layer, uint32_t which) override;
 
  private:

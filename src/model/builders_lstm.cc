@@ -168,6 +168,10 @@ NodeId SparseLstm::weight(Graph& g, uint32_t layer, uint32_t which) {
   return g.binary(op_id<CMult>, w, g.parameter(mask, false));
 }
 
+std::vector<NodeId> SparseLstm::listed(Graph& g, uint32_t layer) {
+  return {weight(g, layer, kWx), weight(g, layer, kWh), weight(g, layer, kB)};
+}
+
 SparseLstm::Counts SparseLstm::set_sparsity(float rate) {
   if (!(rate >= 0.f && rate <= 1.f))
     throw ValueError(text("set_sparsity(): expected 0 <= sparsity <= 1, got ", rate));
@@ -185,7 +189,7 @@ SparseLstm::Counts SparseLstm::set_sparsity(float rate) {
   const size_t cut = static_cast<size_t>(rate * static_cast<float>(all.size()));
   std::vector<size_t> order(all.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a] < all[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a] < all[b]; });
   std::vector<float> mask(all.size(), 1.f);
   for (size_t i = 0; i < cut; ++i) mask[order[i]] = 0.f;
   const float* from = mask.data();

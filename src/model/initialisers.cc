@@ -142,71 +142,73 @@ void ArrayInitialiser::fill(float* out, const InitTarget& target) const {
 
 namespace {
 
-// Rotates columns p and q of a {n,n} so that they become orthogonal; false if they already are.
-bool orthogonalise(double* p, double* q, size_t n) {
-  double pp = 0, qq = 0, pq = 0;
-  for (size_t i = 0; i < n; ++i) {
-    pp += p[i] * p[i];
-    qq += q[i] * q[i];
-    pq += p[i] * q[i];
+struct Rotation {
+  double c, s;
+};
+
+// x = c x + s y, y = c y - s x: n pairs, `step` apart.
+void rotate(double* x, double* y, size_t n, size_t step, Rotation r) {
+  for (size_t i = 0; i < n; ++i, x += step, y += step) {
+    const double a = *x, b = *y;
+    *x = r.c * a + r.s * b;
+    *y = r.c * b - r.s * a;
   }
-  if (std::abs(pq) <= 1e-15 * std::sqrt(pp * qq)) return false;
-  const double zeta = (qq - pp) / (2.0 * pq);
-  const double t = std::copysign(1.0, zeta) / (std::abs(zeta) + std::sqrt(1.0 + zeta * zeta));
-  const double c = 1.0 / std::sqrt(1.0 + t * t), s = c * t;
-  for (size_t i = 0; i < n; ++i) {
-    const double x = p[i], y = q[i];
-    p[i] = c * x - s * y;
-    q[i] = s * x + c * y;
-  }
-  return true;
 }
 
-// A column with no length left (a singular matrix) becomes any unit vector orthogonal to the others.
-void complete_basis(std::vector<double>& u, size_t n, size_t column) {
-  double* target = &u[column * n];
-  for (size_t unit = 0; unit < n; ++unit) {
-    std::fill(target, target + n, 0.0);
-    target[unit] = 1.0;
-    for (int pass = 0; pass < 2; ++pass) {
-      for (size_t j = 0; j < column; ++j) {
-        const double dot = std::inner_product(target, target + n, &u[j * n], 0.0);
-        for (size_t i = 0; i < n; ++i) target[i] -= dot * u[j * n + i];
-      }
-    }
-    const double length = std::sqrt(std::inner_product(target, target + n, target, 0.0));
-    if (length < 0.5 / std::sqrt(static_cast<double>(n))) continue;
-    for (size_t i = 0; i < n; ++i) target[i] /= length;
-    return;
-  }
+// Makes [a b; c d] symmetric when it rotates the rows.
+Rotation symmetrising(double a, double b, double c, double d) {
+  const double difference = c - b, ratio = (a + d) / difference;
+  if (difference == 0.0 || !std::isfinite(ratio)) return {1.0, 0.0};
+  const double length = std::sqrt(1.0 + ratio * ratio);
+  return {ratio / length, 1.0 / length};
+}
+
+// Makes the symmetric [a b; b d] diagonal when it rotates the columns by its inverse, by 45 degrees at most.
+Rotation diagonalising(double a, double b, double d) {
+  const double tau = (a - d) / (2.0 * std::abs(b));
+  if (b == 0.0 || !std::isfinite(tau)) return {1.0, 0.0};
+  const double root = std::sqrt(tau * tau + 1.0);
+  const double t = tau > 0.0 ? 1.0 / (tau + root) : 1.0 / (tau - root);
+  const double c = 1.0 / std::sqrt(t * t + 1.0);
+  return {c, -std::copysign(t * c, t * b)};
 }
 
 }  // namespace
 
-// One-sided Jacobi: rotations from the right make the columns orthogonal, A V = U S.
+// Two-sided Jacobi (Kogbetliantz, 1955): rotations of rows and columns make U' A V diagonal. The order of the
+// pairs, the choice of the smaller angle and U's part in the signs at the end decide the signs of the
+// columns; they are such that the signs are those of DyNet's values.
 void left_singular_vectors(std::vector<double>& a, size_t n) {
+  std::vector<double> u(n * n, 0.0);
+  for (size_t i = 0; i < n; ++i) u[i * n + i] = 1.0;
   bool rotated = true;
   for (int sweep = 0; sweep < 60 && rotated; ++sweep) {
     rotated = false;
-    for (size_t p = 0; p + 1 < n; ++p)
-      for (size_t q = p + 1; q < n; ++q) rotated |= orthogonalise(&a[p * n], &a[q * n], n);
+    for (size_t p = 1; p < n; ++p)
+      for (size_t q = 0; q < p; ++q) {
+        const double pp = a[p * n + p], pq = a[q * n + p], qp = a[p * n + q], qq = a[q * n + q];
+        const double negligible = 4e-16 * std::max(std::abs(pp), std::abs(qq));
+        if (std::abs(pq) <= negligible && std::abs(qp) <= negligible) continue;
+        rotated = true;
+        const Rotation s = symmetrising(pp, pq, qp, qq);
+        const Rotation r = diagonalising(s.c * pp + s.s * qp, s.c * pq + s.s * qq, s.c * qq - s.s * pq);
+        const Rotation left{s.c * r.c + s.s * r.s, s.s * r.c - s.c * r.s};
+        rotate(&a[p], &a[q], n, n, left);
+        rotate(&u[p * n], &u[q * n], n, 1, left);
+        rotate(&a[p * n], &a[q * n], n, 1, {r.c, -r.s});
+      }
   }
-  std::vector<double> length(n);
-  for (size_t j = 0; j < n; ++j)
-    length[j] = std::sqrt(std::inner_product(&a[j * n], &a[j * n] + n, &a[j * n], 0.0));
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return length[x] > length[y]; });
-  std::vector<double> u(n * n);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t i, size_t j) { return std::abs(a[i * n + i]) > std::abs(a[j * n + j]); });
+  std::vector<double> sorted(n * n);
   for (size_t j = 0; j < n; ++j) {
     const size_t from = order[j];
-    if (length[from] > 1e-13 * length[order[0]]) {
-      for (size_t i = 0; i < n; ++i) u[j * n + i] = a[from * n + i] / length[from];
-    } else {
-      complete_basis(u, n, j);
-    }
+    const double sign = a[from * n + from] < 0.0 ? -1.0 : 1.0;
+    for (size_t i = 0; i < n; ++i) sorted[j * n + i] = sign * u[from * n + i];
   }
-  a.swap(u);
+  a.swap(sorted);
 }
 
 }  // namespace dyc

@@ -112,7 +112,7 @@ class ArrayInitialiser : public Initialiser {
 };
 
 // Left singular vectors of the square column-major matrix a {n,n}, in place, ordered by falling
-// singular value. The sign of a column is arbitrary.
+// singular value, with the signs that DyNet's have.
 void left_singular_vectors(std::vector<double>& a, size_t n);
 
 }  // namespace dyc

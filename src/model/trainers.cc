@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -56,6 +57,11 @@ Trainer::Trainer(std::shared_ptr<Collection> collection, UpdateRule rule, float 
 // ------------------------------------------------------------------------------------------ update
 
 void Trainer::update(float scale) {
+  if (averaged())
+    throw RuntimeError(text(name(),
+                            ".update(): the parameters have the values of the moving average; wanted "
+                            "swap_params_to_weights() before. Nothing was updated."));
+  check_values();
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();
   if (kernels_.states > 0) {
@@ -89,6 +95,7 @@ void Trainer::update(float scale) {
   ++status_updates_;
   collection_->decay_weights();
   after_update();
+  if (average_) average_->add(*collection_, updates_);
 }
 
 // Relative to the present rate, so that a rate the program has set goes on from there.
@@ -209,6 +216,7 @@ void Trainer::update_rows(Storage& storage, State* state, UpdateKernel kernel,
   --n_jobs_;
   if (rows) run_rows(job, 0, rows->size(), factors);
   else kernel(job.slice, factors);
+  if (finishes_) finish_job(job);
   storage.clear_grad();
 }
 
@@ -238,8 +246,44 @@ void Trainer::run_updates(const UpdateFactors& factors) {
       else job.kernel(part(job.slice, kernels_.states, begin, end - begin), factors);
     }
   });
-  for (size_t j = 0; j < n_jobs_; ++j) jobs_[j].storage->clear_grad();
+  for (size_t j = 0; j < n_jobs_; ++j) {
+    if (finishes_) finish_job(jobs_[j]);
+    jobs_[j].storage->clear_grad();
+  }
 }
+
+void Trainer::finish_job(const Job& job) const {
+  const float decay = job.storage->decay->factor;
+  if (job.rows)
+    for (const uint32_t row : *job.rows) finish(job.slice.out + row * job.width, job.width, decay);
+  else
+    for (size_t i = 0; i < job.slice.n; i += job.width) finish(job.slice.out + i, job.width, decay);
+}
+
+// ---------------------------------------------------------------------------------- moving average
+
+void Trainer::average(MovingAverage::Kind kind, float beta, uint32_t every) {
+  auto made = std::make_unique<MovingAverage>(kind, beta, every);
+  if (averaged())
+    throw RuntimeError(
+        "moving average: the parameters have the values of the last one; wanted swap_params_to_weights() "
+        "before");
+  average_ = std::move(made);
+}
+
+MovingAverage& Trainer::wanted_average(const char* call) {
+  if (!average_)
+    throw RuntimeError(text(call,
+                            "(): there is no moving average; wanted exponential_moving_average() or "
+                            "cumulative_moving_average() before the updates"));
+  return *average_;
+}
+
+void Trainer::swap_to_average(bool save, bool corrected) {
+  wanted_average("swap_params_to_moving_average").swap_in(*collection_, save, corrected);
+}
+
+void Trainer::swap_to_weights() { wanted_average("swap_params_to_weights").swap_out(); }
 
 void Trainer::restart() {
   for (auto* states : {&parameter_states_, &lookup_states_}) {
@@ -355,5 +399,36 @@ void AdamTrainer::set_factors(UpdateFactors& factors, float decay, double t) con
 AmsgradTrainer::AmsgradTrainer(std::shared_ptr<Collection> m, float alpha, float beta_1, float beta_2,
                                float eps)
     : AdamTrainer(std::move(m), UpdateRule::kAmsgrad, alpha, beta_1, beta_2, eps) {}
+
+EgTrainer::EgTrainer(std::shared_ptr<Collection> m, float learning_rate, float mom)
+    : Trainer(std::move(m), UpdateRule::kExponentiated, learning_rate), momentum_(mom) {
+  finishes_ = true;
+}
+
+void EgTrainer::set_factors(UpdateFactors& factors, float, double) const {
+  factors.rate = learning_rate_ * factors.clip;
+  factors.clip = 1.f;
+  factors.decay1 = momentum_;
+}
+
+void EgTrainer::check_values() const {
+  for (const auto* list : {&collection()->parameters(), &collection()->lookups()})
+    for (const auto& p : *list) {
+      const float* x = p->values();
+      const auto bad = std::find_if(x, x + p->size(), [](float v) { return !(v > 0.f && std::isfinite(v)); });
+      if (!p->updated || bad == x + p->size()) continue;
+      throw ValueError(text("EGTrainer.update(): parameter ", p->name, " has the value ", *bad,
+                            "; wanted positive ones, such as init=1/n. Nothing was updated."));
+    }
+}
+
+void EgTrainer::finish(float* values, size_t n, float decay) const {
+  double sum = 0.0;
+  for (size_t i = 0; i < n; ++i) sum += values[i];
+  const double factor = 1.0 / (sum * decay);
+  // No value may become 0, from where there is no way back.
+  for (size_t i = 0; i < n; ++i)
+    values[i] = std::max(static_cast<float>(values[i] * factor), std::numeric_limits<float>::min());
+}
 
 }  // namespace dyc

@@ -7,6 +7,7 @@
 #include "base/storage.h"
 #include "cpu/update_kernels.h"
 #include "model/collection.h"
+#include "model/moving_average.h"
 
 namespace dyc {
 
@@ -37,16 +38,34 @@ class Trainer {
   void set_sparse_updates(bool value) { sparse_updates_ = value; }
   const std::shared_ptr<Collection>& collection() const { return collection_; }
 
+  // From now on each update, or every so many, goes into a mean, which starts anew. RuntimeError while the
+  // parameters have the values of one.
+  void average(MovingAverage::Kind kind, float beta, uint32_t every);
+  const MovingAverage* moving_average() const { return average_.get(); }
+  bool averaged() const { return average_ && average_->swapped(); }
+  // RuntimeError without a moving average.
+  void swap_to_average(bool save, bool corrected);
+  void swap_to_weights();
+
  protected:
   Trainer(std::shared_ptr<Collection> collection, UpdateRule rule, float learning_rate);
 
   // Fills in what the rule needs; `decay` is the weight-decay factor, t counts from 1.
   virtual void set_factors(UpdateFactors& factors, float decay, double t) const = 0;
   virtual void after_update() {}
+  // Before anything has changed: may refuse the parameters.
+  virtual void check_values() const {}
+  // After the rule has gone over n values that belong together: a Parameters, or a row of a lookup.
+  virtual void finish(float*, size_t, float) const {}
+  // Updates since the beginning of a schedule of learning rates.
+  virtual uint64_t cycle() const { return 0; }
+  virtual void set_cycle(uint64_t) {}
 
   float learning_rate_;
+  bool finishes_ = false;  // finish() does something
 
  private:
+  friend struct TrainerFile;  // trainer_file.cc: reads and writes all state
   struct State {
     FloatBuffer buffer;
     float* array[3] = {};  // each as long as the parameter
@@ -77,6 +96,8 @@ class Trainer {
   void update_rows(Storage& storage, State* state, UpdateKernel kernel, const std::vector<uint32_t>* rows,
                    const UpdateFactors& factors);
   void run_rows(const Job& job, size_t begin, size_t end, const UpdateFactors& factors) const;
+  void finish_job(const Job& job) const;
+  MovingAverage& wanted_average(const char* call);
   void cut_jobs();
   void run_updates(const UpdateFactors& factors);
 
@@ -87,6 +108,7 @@ class Trainer {
   bool sparse_updates_ = true;
   uint64_t updates_ = 0, status_updates_ = 0, status_clips_ = 0;
   std::vector<State> parameter_states_, lookup_states_;
+  std::unique_ptr<MovingAverage> average_;
 
   // A pass large enough to be shared among threads: its jobs and how they are cut.
   bool shared_ = false;
@@ -117,6 +139,8 @@ class CyclicalSgdTrainer : public SimpleSgdTrainer {
 
  protected:
   void after_update() override;
+  uint64_t cycle() const override { return cycle_updates_; }
+  void set_cycle(uint64_t value) override { cycle_updates_ = value; }
 
  private:
   float min_, max_, step_size_, gamma_;
@@ -201,6 +225,22 @@ class AmsgradTrainer : public AdamTrainer {
   explicit AmsgradTrainer(std::shared_ptr<Collection> m, float alpha = 0.001f, float beta_1 = 0.9f,
                           float beta_2 = 0.999f, float eps = 1e-8f);
   const char* name() const override { return "AmsgradTrainer"; }
+};
+
+// v = mom v - lr g; x = x exp(v) / sum(x exp(v)): the values of a Parameters, or of each row of a lookup, are
+// positive and add up to 1. Kivinen and Warmuth, Exponentiated gradient versus gradient descent, 1997.
+class EgTrainer : public Trainer {
+ public:
+  explicit EgTrainer(std::shared_ptr<Collection> m, float learning_rate = 0.1f, float mom = 0.9f);
+  const char* name() const override { return "EGTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+  void check_values() const override;
+  void finish(float* values, size_t n, float decay) const override;
+
+ private:
+  float momentum_;
 };
 
 }  // namespace dyc

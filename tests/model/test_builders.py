@@ -132,6 +132,32 @@ def test_from_spec(dy: Any) -> None:
         assert shapes == [[p.shape() for p in layer] for layer in again.get_parameters()]
 
 
+@pytest.mark.parametrize("name", ("SimpleRNNBuilder", "GRUBuilder", "CoupledLSTMBuilder", "FastLSTMBuilder"))
+def test_subclass_need_not_call_init(dy: Any, name: str) -> None:
+    base = getattr(dy, name)
+
+    class Mine(base):
+        def __init__(self, layers: int, size: int, hidden: int, model: Any) -> None:
+            self.note = "mine"
+
+    pc = dy.ParameterCollection()
+    builder = Mine(1, 3, 4, pc)
+    assert builder.note == "mine" and builder.whoami() == name
+    assert len(pc.parameters_list()) == len(builder.get_parameters()[0])
+    dy.renew_cg()
+    assert builder.initial_state().add_input(dy.ones(3)).output().dim() == ((4,), 1)
+    with pytest.raises(TypeError):
+        Mine(1, 3, 4)
+    if not IS_REFERENCE:
+
+        class Usual(base):
+            def __init__(self, size: int, model: Any) -> None:
+                super().__init__(1, size, size, model)
+
+        usual = Usual(3, pc)
+        assert len(pc.parameters_list()) == 2 * len(usual.get_parameters()[0])
+
+
 def test_dropout_is_a_new_mask_per_graph(dy: Any) -> None:
     pc = dy.ParameterCollection()
     builder = dy.LSTMBuilder(1, 8, 8, pc)
@@ -177,3 +203,23 @@ def test_birnn(dy: Any) -> None:
 
         dy.BiRNNBuilder(1, 3, 4, pc, factory)
         assert sizes == [2, 2]
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="its constructor fails in the reference")
+def test_stacked_state(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    low, high = dy.GRUBuilder(2, 3, 5, pc), dy.LSTMBuilder(1, 5, 4, pc)
+    dy.renew_cg()
+    xs = [dy.inputVector([n, 1, -1]) for n in range(3)]
+    want = high.initial_state().transduce(low.initial_state().transduce(xs))
+    start = dy.StackedRNNState([low.initial_state(), high.initial_state()])
+    assert start.output() is None and start.prev() is None and start.h() == [(), ()]
+    states = start.add_inputs(iter(xs))
+    assert len(states) == 3 and states[1].prev() is states[0] and states[0].prev() is start
+    for state, out in zip(states, want):
+        assert np.allclose(state.output().npvalue(), out.npvalue(), rtol=1e-6)
+    assert [len(h) for h in states[0].h()] == [2, 1] and [len(s) for s in states[0].s()] == [2, 2]
+    with pytest.raises(ValueError):
+        dy.StackedRNNState([])
+    with pytest.raises(ValueError):
+        start.add_input(dy.ones(4))

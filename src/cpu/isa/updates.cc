@@ -1,5 +1,6 @@
 // The trainers' rules and the norm of gradients for one instruction set.
 #include "cpu/simd.h"
+#include "cpu/simd_math.h"
 
 #include "cpu/update_kernels.h"
 
@@ -113,6 +114,16 @@ struct Amsgrad {
   }
 };
 
+// Normalised afterwards. The bounds keep x exp(v) finite; far within them all mass is on one element.
+struct Exponentiated {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = true;
+  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
+    s[0] = vfma(s[0], splat<V>(f.decay1), g * -f.rate);
+    return x * vexp(vmin(vmax(s[0], splat<V>(-40.f)), splat<V>(40.f)));
+  }
+};
+
 // ------------------------------------------------------------------------------------------ loops
 
 struct Whole {
@@ -217,7 +228,7 @@ const UpdateTable& DYC_JOIN(update_table_, DYC_ISA)() {
   // In the order of UpdateRule.
   static constexpr UpdateTable table{
       {make_kernels<Sgd>(), make_kernels<Momentum>(), make_kernels<Adagrad>(), make_kernels<Adadelta>(),
-       make_kernels<RmsProp>(), make_kernels<Adam>(), make_kernels<Amsgrad>()},
+       make_kernels<RmsProp>(), make_kernels<Adam>(), make_kernels<Amsgrad>(), make_kernels<Exponentiated>()},
       DYC_ISA::sum_of_squares};
   return table;
 }

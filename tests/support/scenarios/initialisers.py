@@ -91,7 +91,7 @@ def in_sequence(dy: Any) -> dict[str, np.ndarray]:
 
 
 def saxe(dy: Any) -> dict[str, np.ndarray]:
-    """Orthogonal matrices; the signs of the columns are the SVD's business."""
+    """Orthogonal matrices, from a singular value decomposition."""
     dy.reset_random_seed(3)
     return {"saxe": dy.ParameterCollection().add_parameters((5, 5), init=dy.SaxeInitializer(1.5)).as_array()}
 
