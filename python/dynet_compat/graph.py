@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, Optional, Union
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core
 from ._core import Expression
-from .functions import _check_device, _float, _int, _numbers, _sizes, _sparse
+from .functions import _check_device, _float, _int, _ints, _numbers, _sizes, _sparse
 
 __all__ = [
     "available_devices",
@@ -30,6 +30,11 @@ __all__ = [
 ]
 
 Value = Union[float, list[float], np.ndarray]
+
+
+def _flat(op: str, v: Any) -> np.ndarray:
+    """float32 array of any iterable of numbers."""
+    return _numbers(op, v if isinstance(v, np.ndarray) else list(v)).ravel()
 
 
 class ComputationGraph:
@@ -106,7 +111,7 @@ class ComputationGraph:
         """A tensor of numbers in memory order (column-major, batch last)."""
         op = "inputMatrixLiteral"
         _check_device(op, device)
-        values, sizes = _numbers(op, list(v)).ravel(), _sizes(op, "d", d)
+        values, sizes = _flat(op, v), _sizes(op, "d", d)
         return _core._input_array(values, sizes, _int(op, "batch_size", batch_size), True, "tensor")
 
     def inputSparseTensor(
@@ -121,9 +126,9 @@ class ComputationGraph:
         """A tensor of `defval` with `v` at the positions `idxs` in memory order."""
         op = "inputSparseTensor"
         _check_device(op, device)
-        values, sizes = _numbers(op, list(v)), _sizes(op, "dim", dim)
+        values, sizes = _flat(op, v), _sizes(op, "dim", dim)
         batch = _int(op, "batch_size", batch_size)
-        places = [_int(op, "idxs", i) for i in idxs]
+        places = _ints(op, "idxs", idxs)
         size = prod(sizes) * batch
         if len(places) != values.size or any(place >= size for place in places):
             raise ValueError(f"{op}(): expected {values.size} positions < {size}, got {places}")
@@ -217,18 +222,19 @@ def reset_random_seed(seed: int) -> None:
     _core.reset_random_seed(_int("reset_random_seed", "seed", seed))
 
 
-def _several(op: str, exps: Sequence[Expression]) -> list[Expression]:
-    if isinstance(exps, (str, bytes, Expression)) or not isinstance(exps, Sequence):
+def _several(op: str, exps: Iterable[Expression]) -> list[Expression]:
+    if isinstance(exps, (str, bytes, Expression)) or not isinstance(exps, Iterable):
         raise TypeError(f"{op}(): expected a list of Expressions, got {type(exps).__name__}")
+    exps = list(exps)
     if not exps:
         raise IndexError(f"{op}(): expected at least one Expression, got an empty list")
     for e in exps:
         if not isinstance(e, Expression):
             raise TypeError(f"{op}(): expected a list of Expressions, got one with a {type(e).__name__}")
-    return list(exps)
+    return exps
 
 
-def forward(exps: Sequence[Expression], recalculate: bool = False) -> None:
+def forward(exps: Iterable[Expression], recalculate: bool = False) -> None:
     """Compute the expressions.
 
     Args:
@@ -244,7 +250,7 @@ def forward(exps: Sequence[Expression], recalculate: bool = False) -> None:
     _core._forward(_several("forward", exps), bool(recalculate))
 
 
-def values(exps: Sequence[Expression], recalculate: bool = False) -> list[Value]:
+def values(exps: Iterable[Expression], recalculate: bool = False) -> list[Value]:
     """Values of the expressions, computed together: `value()` of each.
 
     Args:
@@ -263,7 +269,7 @@ def values(exps: Sequence[Expression], recalculate: bool = False) -> list[Value]
     return [e.value() for e in several]
 
 
-def npvalues(exps: Sequence[Expression], recalculate: bool = False) -> list[np.ndarray]:
+def npvalues(exps: Iterable[Expression], recalculate: bool = False) -> list[np.ndarray]:
     """Values of the expressions as arrays, computed together: `npvalue()` of each.
 
     Args:

@@ -201,4 +201,5 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_graph_functions(m);
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
+  dyc::py::add_tensor_functions(m);
 }
