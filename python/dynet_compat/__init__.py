@@ -46,5 +46,6 @@ config.initialise_at_import()
 _CONF = config.get()
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
-_OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "functions", "graph", "interop", "shims", "tensor"}
+_OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "functions", "graph", "shims"}
+_OURS |= {"interop", "tensor"}
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

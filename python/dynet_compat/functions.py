@@ -85,7 +85,7 @@ def _int_array(op: str, name: str, values: np.ndarray, least: int, most: int) ->
     if values.ndim == 0 or values.size != len(values) or values.dtype.kind not in "biuf":
         shape = f"of {values.dtype}, shape {values.shape}"
         raise TypeError(f"{op}(): expected a list of ints for {name}, got an array {shape}")
-    flat = np.trunc(values.ravel()) if values.dtype.kind == "f" else values.ravel()
+    flat = np.trunc(values.ravel(), dtype=np.float64) if values.dtype.kind == "f" else values.ravel()
     if flat.size and not (least <= flat.min() and flat.max() <= most):  # NaN is neither
         raise (ValueError if np.isnan(flat).any() else OverflowError)(
             f"{op}(): expected {least} <= {name} <= {most}, got {flat.min()} to {flat.max()}"

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from ops.cases import CASES  # noqa: E402
-from support import examples, records, runner, scenarios  # noqa: E402
+from support import conversions, examples, records, runner, scenarios  # noqa: E402
 from support.errors import ERRORS, outcome  # noqa: E402
 
 
@@ -48,6 +48,17 @@ def record_errors(dy: Any) -> dict[str, np.ndarray]:
         if error.kills_reference:
             continue
         arrays[error.id] = records.text(in_child(lambda error=error: outcome(dy, error.code)))
+    return arrays
+
+
+def record_conversions(dy: Any) -> dict[str, np.ndarray]:
+    """What each call of support/conversions.py does, as JSON."""
+    arrays = {}
+    for call in conversions.CALLS:  # a child for each would take minutes
+        if call.differs == conversions.DIES:
+            arrays[call.code] = records.text(in_child(lambda call=call: conversions.outcome(dy, call.code)))
+        else:
+            arrays[call.code] = records.text(conversions.outcome(dy, call.code))
     return arrays
 
 
@@ -89,6 +100,7 @@ def record_scenarios(names: list[str]) -> Callable[[Any], dict[str, np.ndarray]]
 SECTIONS: dict[str, Callable[[Any], dict[str, np.ndarray]]] = {
     "ops": record_ops,
     "errors": record_errors,
+    "conversions": record_conversions,
     "examples": record_examples,
     **{section: record_scenarios(names) for section, names in scenarios.SECTIONS.items()},
 }
