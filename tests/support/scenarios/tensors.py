@@ -44,9 +44,12 @@ def values(dy: Any) -> dict[str, np.ndarray]:
             arrays[key + "|argmax"] = tensor.argmax(dim).as_numpy()
             extent = e.dim()[0][dim] if dim < dims else 1
             for num in sorted({1, (extent + 1) // 2, extent}):
-                best, where = tensor.topk(dim=dim, num=num)
-                arrays["%s|top%d" % (key, num)] = best.as_numpy()
-                arrays["%s|at%d" % (key, num)] = where.as_numpy()
+                best, where = (t.as_numpy() for t in tensor.topk(dim=dim, num=num))
+                if dim < dims:  # the reference finds the largest but leaves them in disorder
+                    order = np.argsort(-best, axis=dim)
+                    best, where = (np.take_along_axis(a, order, axis=dim) for a in (best, where))
+                arrays["%s|top%d" % (key, num)] = best
+                arrays["%s|at%d" % (key, num)] = where
     return arrays
 
 
