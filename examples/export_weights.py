@@ -2,8 +2,8 @@
 
     python examples/export_weights.py [--hidden 16] [--length 7]
 
-`state_dict()` gives the weights as a dict of arrays, `save_safetensors()` the same as a file. What one has to know
-about a VanillaLSTMBuilder to compute its outputs elsewhere:
+`state_dict()` gives the weights as a dict of arrays, `save_safetensors()` the same as a file. What one has to
+know about a VanillaLSTMBuilder to compute its outputs elsewhere:
 
 - `_0` is Wx {4H,I}, `_1` is Wh {4H,H}, `_2` is b {4H}; the next layer follows with `_3`, `_4`, `_5`;
 - the blocks of H rows belong to the gates i (input), f (forget), o (output), g (candidate), in this order;
@@ -14,9 +14,8 @@ PyTorch's order is i, f, g, o, and it has two biases, which are added up.
 
 import argparse
 
-import numpy as np
-
 import dynet_compat as dy
+import numpy as np
 
 
 def logistic(a):
@@ -26,7 +25,7 @@ def logistic(a):
 def lstm_in_numpy(weights, inputs, layers, forget_bias=1.0):
     """Outputs of the last layer, one row per input."""
     for layer in range(layers):
-        wx, wh, b = (weights["_%d" % (3 * layer + k)] for k in range(3))
+        wx, wh, b = (weights[f"_{3 * layer + k}"] for k in range(3))
         h = c = np.zeros(wh.shape[1], dtype=np.float32)
         outputs = []
         for x in inputs:
@@ -46,11 +45,11 @@ def lstm_in_pytorch(weights, inputs, layers, forget_bias=1.0):
     lstm = torch.nn.LSTM(weights["_0"].shape[1], hidden, layers)
     state = {}
     for layer in range(layers):
-        wx, wh, b = (weights["_%d" % (3 * layer + k)].copy() for k in range(3))
+        wx, wh, b = (weights[f"_{3 * layer + k}"].copy() for k in range(3))
         b[hidden : 2 * hidden] += forget_bias
         order = np.concatenate([np.arange(hidden) + block * hidden for block in (0, 1, 3, 2)])
         for name, array in (("weight_ih", wx), ("weight_hh", wh), ("bias_ih", b), ("bias_hh", 0 * b)):
-            state["%s_l%d" % (name, layer)] = torch.from_numpy(array[order])
+            state[f"{name}_l{layer}"] = torch.from_numpy(array[order])
     lstm.load_state_dict(state)
     with torch.no_grad():
         return lstm(torch.from_numpy(inputs))[0].numpy()
@@ -82,14 +81,14 @@ def main():
         weights = load_file(options.save)
     print("weights:", {name: array.shape for name, array in weights.items()})
     found = lstm_in_numpy(weights, inputs, options.layers)
-    print("NumPy: largest difference of %d outputs: %.1e" % (found.size, abs(found - want).max()))
+    print(f"NumPy: largest difference of {found.size} outputs: {abs(found - want).max():.1e}")
     assert np.allclose(found, want, atol=1e-5)
     try:
         found = lstm_in_pytorch(weights, inputs, options.layers)
     except ImportError:
         print("PyTorch is not installed")
         return
-    print("PyTorch: largest difference of %d outputs: %.1e" % (found.size, abs(found - want).max()))
+    print(f"PyTorch: largest difference of {found.size} outputs: {abs(found - want).max():.1e}")
     assert np.allclose(found, want, atol=1e-5)
 
 

@@ -157,35 +157,35 @@ class Expression:
     def __sub__(self, other: Any, /) -> Expression: ...
     def __truediv__(self, other: Any, /) -> Expression: ...
     def backward(self, full: bool = ...) -> None:
-        """Gradients of this scalar: added to the parameters; of all its ancestors with full=True."""
+        """Gradients of this expression, which has one element."""
         ...
     def dim(self) -> tuple[tuple[int, ...], int]:
-        """((d1, ..., dk), batch size)."""
+        """Sizes and batch size."""
         ...
     def forward(self, recalculate: bool = ...) -> None:
-        """Computes every node up to this one."""
+        """Compute the expression, and keep the value."""
         ...
     def gradient(self) -> np.ndarray:
-        """Gradient of the last backward() with respect to this expression."""
+        """Gradient of the last `backward()` with respect to this expression."""
         ...
     def npvalue(self, recalculate: bool = ...) -> np.ndarray:
-        """Value as a float64 array; the batch is the last axis."""
+        """The value as an array; computed now if it is not yet."""
         ...
     def scalar_value(self, recalculate: bool = ...) -> float:
-        """Value of an expression of one element."""
+        """The value of an expression of one element; computed now if it is not yet."""
         ...
     def tensor_value(self, recalculate: bool = ...) -> Tensor:
-        """Value as a Tensor: argmax, largest elements, samples."""
+        """The value as a `Tensor`, for argmax, the largest elements and samples."""
         ...
     def value(self, recalculate: bool = ...) -> Any:
-        """Value as DyNet gives it: a float for one element, a list for a vector, else an array."""
+        """The value as DyNet gives it; computed now if it is not yet."""
         ...
     def vec_value(self, recalculate: bool = ...) -> list[float]:
-        """Value as a flat list, column-major, batch last."""
+        """The value as a flat list; computed now if it is not yet."""
         ...
 
 class ParameterCollection:
-    """ParameterCollection(parent=None): owns the parameters of a model; collections form a tree."""
+    """Owns the parameters of a model; collections form a tree."""
     def __init__(self, parent: Optional[ParameterCollection] = ...) -> None: ...
     def add_lookup_parameters(
         self,
@@ -197,7 +197,7 @@ class ParameterCollection:
         mean: Number = ...,
         std: Number = ...,
     ) -> LookupParameters:
-        """a table of dim[0] rows."""
+        """A new table of rows, such as embeddings."""
         ...
     def add_parameters(
         self,
@@ -209,13 +209,13 @@ class ParameterCollection:
         mean: Number = ...,
         std: Number = ...,
     ) -> Parameters:
-        """new Parameters."""
+        """New Parameters."""
         ...
     def add_subcollection(self, name: Optional[str] = ...) -> ParameterCollection:
-        """a collection whose parameters are also in this one."""
+        """A new collection below this one: what it owns belongs to this one, too."""
         ...
     def get_weight_decay(self) -> float:
-        """Lambda of weight decay."""
+        """Lambda of weight decay: after an update all values are multiplied by 1 - lambda."""
         ...
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Loaded: ...
     def lookup_parameters_from_numpy(
@@ -224,28 +224,28 @@ class ParameterCollection:
         name: str = ...,
         device: str = ...,
     ) -> LookupParameters:
-        """a table whose row i is array[i]."""
+        """A new table with the values of an array: row i is array[i]."""
         ...
     def lookup_parameters_list(self) -> list[LookupParameters]:
-        """All LookupParameters, in order of creation."""
+        """All LookupParameters of the collection and of those below."""
         ...
     def name(self) -> str:
-        """The full name, '/' or ending in '/'."""
+        """Full name."""
         ...
     def parameter_count(self) -> int:
-        """The number of scalars."""
+        """Number of scalars of all parameters, tables included."""
         ...
     def parameters_from_numpy(self, array: np.ndarray, name: str = ..., device: str = ...) -> Parameters:
-        """Parameters with the values of an array."""
+        """New Parameters with the values of an array."""
         ...
     def parameters_list(self) -> list[Parameters]:
-        """All Parameters, in order of creation."""
+        """All Parameters of the collection and of those below."""
         ...
     def set_weight_decay(self, lam: Number) -> None:
-        """0 or more."""
+        """Change lambda of weight decay for trainers of this collection."""
         ...
     def set_weight_decay_lambda(self, lam: Number) -> None:
-        """a float >= 0."""
+        """The same as `set_weight_decay`, of a float."""
         ...
     def state_dict(self) -> dict[str, np.ndarray]: ...
 
@@ -262,75 +262,74 @@ class RNNState:
         """The builder."""
         ...
     def h(self) -> tuple[Expression, ...]:
-        """Tuple of the hidden states, one {H}xB per layer; empty before the first input."""
+        """The hidden states."""
         ...
     def output(self) -> Expression:
-        """Output of the last layer, {H}xB; None before the first input."""
+        """Output of the last layer."""
         ...
     def prev(self) -> Optional[RNNState]:
-        """The state before the last input; None at the start."""
+        """The state before the last input."""
         ...
     def s(self) -> tuple[Expression, ...]:
-        """Tuple of all that the state consists of: for LSTMs the cells of all layers, then h of all
-        layers; else as h()."""
+        """All that the state consists of."""
         ...
     def set_h(self, es: Sequence[Expression]) -> RNNState:
-        """The state with other hidden states. LSTMs: the cells are those of the builder's latest step in
-        this graph, or zeros."""
+        """The state with other hidden states."""
         ...
     def set_s(self, es: Sequence[Expression]) -> RNNState:
         """The state made of other expressions."""
         ...
     def transduce(self, xs: Sequence[Expression]) -> list[Expression]:
-        """The outputs after each of the inputs."""
+        """The outputs after each of the inputs: faster than states where only outputs are needed."""
         ...
 
 class Trainer:
-    """Base of all trainers."""
+    """Base of all trainers, which change parameters by their gradients."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def get_clip_threshold(self) -> float:
-        """Largest norm of all gradients; 0: no clipping."""
+        """The largest norm of all gradients together."""
         ...
     @property
     def learning_rate(self) -> Any: ...
     @learning_rate.setter
     def learning_rate(self, value: Number) -> None: ...
     def restart(self, learning_rate: Optional[Number] = ...) -> None:
-        """forgets momentum and accumulators."""
+        """Forget momentum and accumulated squares."""
         ...
     def set_clip_threshold(self, thr: Number) -> None:
-        """0 or less turns clipping off."""
+        """Change the largest norm of all gradients together; 5 by default."""
         ...
     def set_learning_rate(self, value: Number) -> None:
-        """as assigning learning_rate."""
+        """The same as assigning `learning_rate`."""
         ...
     def set_sparse_updates(self, su: Any) -> None:
-        """False updates rows of tables that have no gradient, too."""
+        """Whether rows of tables that have no gradient are left alone."""
         ...
     def status(self) -> None:
-        """Prints learning rate, clips and updates since the last call, on stderr."""
+        """Print learning rate, and clips and updates since the last call, on stderr."""
         ...
     def update(self) -> None:
-        """Changes the parameters by their gradients, which are then cleared."""
+        """Change the parameters by their gradients, and clear the gradients."""
         ...
     def update_epoch(self, r: Number = ...) -> None:
-        """no effect."""
+        """Without effect, but for a notice; set `learning_rate` instead."""
         ...
     def update_subset(self, updated_params: Any, updated_lookups: Any) -> None:
-        """no effect."""
+        """Without effect, as in DyNet."""
         ...
 
 Model = ParameterCollection
 
 class AdadeltaTrainer(Trainer):
-    """AdadeltaTrainer(m, eps=1e-6, rho=0.95): Zeiler, 2012."""
+    """Adadelta: steps in the ratio of the mean squares of earlier steps and of gradients; no learning
+    rate."""
     def __init__(self, m: ParameterCollection, eps: Number = ..., rho: Number = ...) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
 class AdagradTrainer(Trainer):
-    """AdagradTrainer(m, learning_rate=0.1, eps=1e-20): Duchi et al., 2011."""
+    """Adagrad: v += g^2; x -= learning_rate g / sqrt(v + eps)."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -342,7 +341,8 @@ class AdagradTrainer(Trainer):
         ...
 
 class AdamTrainer(Trainer):
-    """AdamTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Kingma and Ba, 2015."""
+    """Adam: the mean of gradients divided by the root of the mean of their squares, both corrected for
+    bias."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -356,7 +356,7 @@ class AdamTrainer(Trainer):
         ...
 
 class AmsgradTrainer(Trainer):
-    """AmsgradTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Reddi et al., 2018."""
+    """Adam with the largest mean of squares so far."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -370,8 +370,7 @@ class AmsgradTrainer(Trainer):
         ...
 
 class CyclicalSGDTrainer(Trainer):
-    """CyclicalSGDTrainer(m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000, gamma=1.0):
-    SGD whose learning rate goes up and down."""
+    """SGD whose learning rate rises and falls between two values, in cycles of 2 step_size updates."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -385,7 +384,7 @@ class CyclicalSGDTrainer(Trainer):
         ...
 
 class LookupParameters(Expression):
-    """A table of trainable rows."""
+    """A table of trainable rows: table[i] is the expression of a row."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> np.ndarray: ...
     def __dlpack__(self, **kwargs: Any) -> Any: ...
@@ -394,59 +393,59 @@ class LookupParameters(Expression):
     def __iter__(self) -> Iterator[Expression]: ...
     def __len__(self) -> int: ...
     def as_array(self) -> np.ndarray:
-        """A copy of the table, rows first; a factor of weight decay is not applied."""
+        """A copy of the table as it is stored: the factor of weight decay is not applied."""
         ...
     def batch(self, i: Iterable[int]) -> Expression:
-        """some rows as one expression with a batch."""
+        """Some rows as one expression with a batch; the same as `lookup_batch`."""
         ...
     def expr(self) -> Expression:
-        """The table itself as an expression, lookup axis last."""
+        """The whole table as an expression: itself."""
         ...
     def grad_as_array(self) -> np.ndarray:
-        """A copy of the gradient accumulated since the last update."""
+        """A copy of the gradient accumulated by `backward()` since the last update."""
         ...
     def init_from_array(self, arr: Any) -> None:
-        """new values of the first len(arr) rows."""
+        """New values of the first len(arr) rows."""
         ...
     def init_row(self, i: int, row: Any) -> None:
-        """new values of one row, in memory order."""
+        """New values of one row."""
         ...
     def is_updated(self) -> bool:
-        """False if trainers skip this table."""
+        """Whether trainers change the table."""
         ...
     def name(self) -> str:
-        """The full name, such as '/embeddings'."""
+        """Full name, such as '/embeddings'."""
         ...
     def row_as_array(self, row: int) -> np.ndarray:
-        """a copy of one row."""
+        """A copy of one row."""
         ...
     def row_grad_as_array(self, row: int) -> np.ndarray:
-        """the gradient of one row."""
+        """A copy of the accumulated gradient of one row."""
         ...
     def rows_as_array(self, rows: Iterable[int]) -> np.ndarray:
-        """copies of some rows."""
+        """Copies of some rows."""
         ...
     def rows_grad_as_array(self, rows: Iterable[int]) -> np.ndarray:
-        """gradients of some rows."""
+        """Copies of the accumulated gradients of some rows."""
         ...
     def scale(self, s: Number) -> None:
-        """multiplies the values."""
+        """Multiply all values."""
         ...
     def scale_gradient(self, s: Number) -> None:
-        """multiplies the accumulated gradient."""
+        """Multiply the accumulated gradient."""
         ...
     def set_updated(self, b: Any) -> None:
-        """False keeps trainers from changing the values."""
+        """Freeze the table, or let trainers change it again."""
         ...
     def shape(self) -> tuple[int, ...]:
-        """(rows, sizes of a row ...)."""
+        """Number of rows, and the sizes of a row."""
         ...
     def zero(self) -> None:
-        """Sets the values to 0."""
+        """Set all values to 0; the gradient stays."""
         ...
 
 class MomentumSGDTrainer(Trainer):
-    """MomentumSGDTrainer(m, learning_rate=0.01, mom=0.9): SGD with momentum."""
+    """SGD with momentum: v = mom v - learning_rate g; x += v."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -458,53 +457,53 @@ class MomentumSGDTrainer(Trainer):
         ...
 
 class Parameters(Expression):
-    """Trainable values; an expression in every graph."""
+    """Trainable values, and an expression in every graph."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> np.ndarray: ...
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def as_array(self) -> np.ndarray:
-        """A copy of the values; a factor of weight decay is not applied."""
+        """A copy of the values as they are stored: the factor of weight decay is not applied."""
         ...
     def clip_inplace(self, left: Number, right: Number) -> None:
-        """values into [left, right]."""
+        """Values below left become left, values above right become right."""
         ...
     def expr(self, update: bool = ...) -> Expression:
-        """the values in the current graph, by default a constant."""
+        """The values in the current graph. Parameters are expressions by themselves, too."""
         ...
     def grad_as_array(self) -> np.ndarray:
-        """A copy of the gradient accumulated since the last update."""
+        """A copy of the gradient accumulated by `backward()` since the last update."""
         ...
     def is_updated(self) -> bool:
-        """False if trainers skip these values."""
+        """Whether trainers change the values."""
         ...
     def name(self) -> str:
-        """The full name, such as '/lstm/W_1'."""
+        """Full name, such as '/encoder/W_1'."""
         ...
     def scale(self, s: Number) -> None:
-        """multiplies the values."""
+        """Multiply the values."""
         ...
     def scale_gradient(self, s: Number) -> None:
-        """multiplies the accumulated gradient."""
+        """Multiply the accumulated gradient."""
         ...
     def set_updated(self, b: Any) -> None:
-        """False keeps trainers from changing the values."""
+        """Freeze the values, or let trainers change them again."""
         ...
     def set_value(self, arr: Any) -> None:
-        """new values, of exactly the same shape."""
+        """New values. Values that the current graph has computed stay."""
         ...
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the values, as a tuple."""
+        """Sizes of the values."""
         ...
     def zero(self) -> None:
-        """Sets values and gradient to 0."""
+        """Set values and gradient to 0."""
         ...
 
 class PyInitializer:
-    """Base of all initialisers."""
+    """Base of all initialisers, the `init` of `add_parameters`."""
 
 class RMSPropTrainer(Trainer):
-    """RMSPropTrainer(m, learning_rate=0.001, eps=1e-8, rho=0.9): Tieleman and Hinton, 2012."""
+    """RMSProp: v = rho v + (1 - rho) g^2; x -= learning_rate g / sqrt(v + eps)."""
     def __init__(
         self,
         m: ParameterCollection,
@@ -517,7 +516,7 @@ class RMSPropTrainer(Trainer):
         ...
 
 class SimpleSGDTrainer(Trainer):
-    """SimpleSGDTrainer(m, learning_rate=0.1): x -= lr g."""
+    """Stochastic gradient descent: x -= learning_rate g."""
     def __init__(self, m: ParameterCollection, learning_rate: Number = ...) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -527,71 +526,72 @@ class _RNNBuilder:
     """What all RNN builders share."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def disable_dropout(self) -> None:
-        """The same as set_dropout(0)."""
+        """The same as `set_dropout(0)`."""
         ...
     def initial_state(self, vecs: Any = ..., update: bool = ...) -> RNNState:
-        """The state before the first input."""
+        """The state before the first input. Must be called in each graph; the state is the same in one
+        graph."""
         ...
     def initial_state_from_raw_vectors(self, vecs: Any, update: bool = ...) -> RNNState:
-        """initial_state() of arrays or lists of numbers."""
+        """`initial_state` of numbers."""
         ...
     def param_collection(self) -> ParameterCollection:
         """The builder's own part of its model."""
         ...
     def set_dropout(self, f: Number) -> None:
-        """Rate of dropout, 0 <= f <= 1, of inputs and states alike."""
+        """Rate of dropout of inputs and states alike."""
         ...
 
 class _inputExpression(Expression):
-    """A scalar input."""
+    """A number whose value can be set: `scalarInput`."""
     def set(self, s: Number) -> None:
-        """New value; what depends on it is computed again."""
+        """Another number; what depends on it is computed again."""
         ...
 
 class _lookupBatchExpression(Expression):
-    """A batch of rows of a LookupParameters."""
+    """Rows of a table as a batch: `lookup_batch`, `table.batch(rows)`."""
     def set(self, indices: Iterable[int]) -> None:
-        """Looks up these rows instead."""
+        """Other rows of the table; what depends on them is computed again."""
         ...
 
 class _lookupExpression(Expression):
-    """A row of a LookupParameters."""
+    """A row of a table: `lookup`, `table[i]`."""
     def set(self, i: int) -> None:
-        """Looks up row i instead."""
+        """Another row of the table; what depends on it is computed again."""
         ...
 
 class _pickerBatchExpression(Expression):
-    """Picked slices, one per batch item."""
+    """A slice of each item of a batch: `pick_batch`."""
     def set_index(self, indices: Iterable[int]) -> None:
-        """Picks these instead."""
+        """Other slices; what depends on them is computed again."""
         ...
 
 class _pickerExpression(Expression):
-    """A picked slice."""
+    """A slice of another expression: `pick`, `x[i]`."""
     def set_index(self, i: int) -> None:
-        """Picks element i instead."""
+        """Another slice; what depends on it is computed again."""
         ...
 
 class _sparseInputExpression(Expression):
-    """A sparse input."""
+    """A tensor that was given by some of its elements: `sparse_inputTensor`, `one_hot`."""
     def set(self, values: Any) -> None:
-        """New values, flat and column-major."""
+        """Other values; what depends on them is computed again."""
         ...
 
 class _tensorInputExpression(Expression):
-    """A tensor input."""
+    """A tensor of given values: `inputTensor`."""
     def set(self, values: Any) -> None:
-        """New values, flat and column-major."""
+        """Other values; what depends on them is computed again."""
         ...
 
 class _vecInputExpression(Expression):
-    """A vector input."""
+    """A vector whose values can be set: `vecInput`, `inputVector`."""
     def set(self, values: Any) -> None:
-        """New values, flat and column-major."""
+        """Other values; what depends on them is computed again."""
         ...
 
 class CompactVanillaLSTMBuilder(_RNNBuilder):
-    """VanillaLSTMBuilder with a forget bias of 1."""
+    """VanillaLSTMBuilder with a forget bias of 1; in DyNet the one that needs less memory."""
     def __init__(
         self,
         layers: int,
@@ -600,19 +600,19 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
         model: Optional[ParameterCollection],
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     def set_dropout_masks(self, batch_size: int = ...) -> None:
-        """Draws new masks, for the rest of the graph."""
+        """Draw new masks, for the rest of the graph."""
         ...
     def set_dropouts(self, d: Number, d_r: Number) -> None:
-        """Rates of dropout of the inputs of the layers and of h."""
+        """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     def set_weightnoise(self, std: Number) -> Any:
-        """Standard deviation of Gaussian noise on the parameters."""
+        """Gaussian noise on the parameters, drawn anew in each step."""
         ...
     @property
     def spec(self) -> Any: ...
@@ -621,11 +621,11 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
         ...
 
 class ConstInitializer(PyInitializer):
-    """All values c."""
+    """One number for all values."""
     def __init__(self, c: Number) -> None: ...
 
 class CoupledLSTMBuilder(_RNNBuilder):
-    """LSTM with peepholes and the forget gate 1 - i."""
+    """LSTM with peepholes, whose forget gate is 1 - i."""
     def __init__(
         self,
         layers: int,
@@ -634,10 +634,10 @@ class CoupledLSTMBuilder(_RNNBuilder):
         model: Optional[ParameterCollection],
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     @property
     def spec(self) -> Any: ...
@@ -646,7 +646,7 @@ class CoupledLSTMBuilder(_RNNBuilder):
         ...
 
 class FastLSTMBuilder(_RNNBuilder):
-    """CoupledLSTMBuilder without peepholes and without dropout."""
+    """CoupledLSTMBuilder without peepholes; dropout has no effect."""
     def __init__(
         self,
         layers: int,
@@ -655,17 +655,17 @@ class FastLSTMBuilder(_RNNBuilder):
         model: Optional[ParameterCollection],
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     def whoami(self) -> str:
         """Name of the class."""
         ...
 
 class FromFileInitializer(PyInitializer):
-    """Numbers from a text file, in memory order (first axis fastest)."""
+    """Numbers from a text file, separated by white space, in memory order (first axis fastest)."""
     def __init__(self, fname: Any) -> None: ...
 
 class GRUBuilder(_RNNBuilder):
@@ -678,10 +678,10 @@ class GRUBuilder(_RNNBuilder):
         model: Optional[ParameterCollection],
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     @property
     def spec(self) -> Any: ...
@@ -690,26 +690,26 @@ class GRUBuilder(_RNNBuilder):
         ...
 
 class GlorotInitializer(PyInitializer):
-    """Uniform in [-s, s], s = gain sqrt(3 k / sum of the k sizes)."""
+    """Uniform random numbers in [-s, s], s = gain sqrt(3 k) / sqrt(sum of the k sizes)."""
     def __init__(self, is_lookup: bool = ..., gain: Number = ...) -> None: ...
 
 class IdentityInitializer(PyInitializer):
-    """The identity matrix."""
+    """The identity matrix; parameters of other sizes are a RuntimeError."""
 
 class NormalInitializer(PyInitializer):
-    """Normal with this mean and variance."""
+    """Normal random numbers."""
     def __init__(self, mean: Number = ..., var: Number = ...) -> None: ...
 
 class NumpyInitializer(PyInitializer):
-    """The values of an array."""
+    """The values of an array, column by column."""
     def __init__(self, array: np.ndarray) -> None: ...
 
 class SaxeInitializer(PyInitializer):
-    """A random orthogonal matrix times scale."""
+    """A random orthogonal matrix; parameters that are no square matrix are a RuntimeError."""
     def __init__(self, scale: Number = ...) -> None: ...
 
 class SimpleRNNBuilder(_RNNBuilder):
-    """h = tanh(b + Wx x + Wh h')."""
+    """Elman network: h = tanh(b + Wx x + Wh h')."""
     def __init__(
         self,
         layers: int,
@@ -718,16 +718,16 @@ class SimpleRNNBuilder(_RNNBuilder):
         model: Optional[ParameterCollection],
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     def set_dropout_masks(self, batch_size: int = ...) -> None:
-        """Draws new masks, for the rest of the graph."""
+        """Draw new masks, for the rest of the graph."""
         ...
     def set_dropouts(self, d: Number, d_h: Any) -> None:
-        """Rates of dropout of the inputs of the layers and of h."""
+        """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     @property
     def spec(self) -> Any: ...
@@ -736,7 +736,7 @@ class SimpleRNNBuilder(_RNNBuilder):
         ...
 
 class SparseLSTMBuilder(_RNNBuilder):
-    """VanillaLSTMBuilder with masks on its matrices."""
+    """VanillaLSTMBuilder whose matrices are multiplied by masks of 0 and 1."""
     def __init__(
         self,
         layers: int,
@@ -747,19 +747,19 @@ class SparseLSTMBuilder(_RNNBuilder):
         forget_bias: Number = ...,
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     def set_dropout_masks(self, batch_size: int = ...) -> None:
-        """Draws new masks, for the rest of the graph."""
+        """Draw new masks, for the rest of the graph."""
         ...
     def set_dropouts(self, d: Number, d_r: Number) -> None:
-        """Rates of dropout of the inputs of the layers and of h."""
+        """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     def set_sparsity(self, sparsity: Any) -> Any:
-        """Masks this part, 0 <= sparsity <= 1, of all weights: those of smallest magnitude."""
+        """Mask a part of all weights: those of smallest magnitude. Prints three lines."""
         ...
     @property
     def spec(self) -> Any: ...
@@ -768,11 +768,11 @@ class SparseLSTMBuilder(_RNNBuilder):
         ...
 
 class UniformInitializer(PyInitializer):
-    """Uniform in [-scale, scale]."""
+    """Uniform random numbers in [-scale, scale]."""
     def __init__(self, scale: Number) -> None: ...
 
 class VanillaLSTMBuilder(_RNNBuilder):
-    """LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation."""
+    """LSTM; `LSTMBuilder` is the same class."""
     def __init__(
         self,
         layers: int,
@@ -783,16 +783,16 @@ class VanillaLSTMBuilder(_RNNBuilder):
         forget_bias: Number = ...,
     ) -> None: ...
     def get_parameter_expressions(self) -> Any:
-        """The same as nodes of the current graph."""
+        """The parameters of each layer as expressions of the current graph."""
         ...
     def get_parameters(self) -> Any:
-        """List of the Parameters of each layer."""
+        """The parameters of each layer, in order of creation."""
         ...
     def set_dropout_masks(self, batch_size: int = ...) -> None:
-        """Draws new masks, for the rest of the graph."""
+        """Draw new masks, for the rest of the graph."""
         ...
     def set_dropouts(self, d: Number, d_r: Number) -> None:
-        """Rates of dropout of the inputs of the layers and of h."""
+        """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     @property
     def spec(self) -> Any: ...

@@ -533,8 +533,12 @@ def one_hot(d: int, idx: Union[int, Iterable[int]], device: str = "") -> Express
 def matInput(d1: int, d2: int) -> Expression:
     """Gone since DyNet 2.0: use `inputTensor`.
 
+    Args:
+        d1: rows.
+        d2: columns.
     Raises:
         DeprecationWarning: always.
+    Source: DyNet 2.1 `matInput`.
     Example:
         >>> dy.matInput(2, 3)
         Traceback (most recent call last):
@@ -547,8 +551,12 @@ def matInput(d1: int, d2: int) -> Expression:
 def inputMatrix(v: Sequence[float], d: tuple[int, ...]) -> Expression:
     """Gone since DyNet 2.0: use `inputTensor`.
 
+    Args:
+        v: numbers in memory order.
+        d: sizes.
     Raises:
         DeprecationWarning: always.
+    Source: DyNet 2.1 `inputMatrix`.
     Example:
         >>> dy.inputMatrix([1, 2], (2, 1))
         Traceback (most recent call last):

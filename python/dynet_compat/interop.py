@@ -59,6 +59,7 @@ def _state_dict(self: ParameterCollection) -> dict[str, np.ndarray]:
         first, then LookupParameters, each in order of creation.
     Raises:
         ValueError: two parameters have the same name (after `load_param` of one key twice).
+    Source: not in DyNet.
     Example:
         >>> pc = dy.ParameterCollection()
         >>> p = pc.add_parameters((2, 2), init=1, name="W")
@@ -134,6 +135,7 @@ def _load_state_dict(self: ParameterCollection, state: Mapping[str, Any], strict
     Raises:
         ValueError: names or shapes do not fit; the message lists all of them.
         TypeError: state is not a dict.
+    Source: not in DyNet.
     Example:
         >>> pc = dy.ParameterCollection()
         >>> p = pc.add_parameters((2, 2), name="W")

@@ -71,8 +71,9 @@ void copy_numbers(const pb::array& from, const std::vector<pb::ssize_t>& strides
   const auto& numpy = pb::detail::npy_api::get();
   const auto target = pb::reinterpret_steal<pb::object>(numpy.PyArray_NewFromDescr_(
       numpy.PyArray_Type_, pb::dtype::of<float>().release().ptr(), static_cast<int>(from.ndim()),
-      reinterpret_cast<const Py_intptr_t*>(from.shape()), reinterpret_cast<const Py_intptr_t*>(strides.data()),
-      to, pb::detail::npy_api::NPY_ARRAY_WRITEABLE_, nullptr));
+      reinterpret_cast<const Py_intptr_t*>(from.shape()),
+      reinterpret_cast<const Py_intptr_t*>(strides.data()), to, pb::detail::npy_api::NPY_ARRAY_WRITEABLE_,
+      nullptr));
   if (!target || numpy.PyArray_CopyInto_(target.ptr(), from.ptr()) < 0) throw pb::error_already_set();
 }
 

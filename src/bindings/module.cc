@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/compute.h"
+#include "bindings/documentation.h"
 #include "bindings/model.h"
 #include "model/collection.h"
 
@@ -202,4 +203,5 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_tensor_functions(m);
+  dyc::py::attach_documentation(m.ptr());
 }

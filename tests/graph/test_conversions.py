@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 from support import oracle, records
-from support.conversions import CALLS, DIFFERENT, Call, outcome
+from support.conversions import CALLS, DIES, DIFFERENT, Call, outcome
 from support.subject import IS_REFERENCE
 
 OURS = pytest.mark.skipif(IS_REFERENCE, reason="additions")
@@ -31,9 +32,9 @@ def same(got: Any, want: Any) -> bool:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.code)
 def test_recorded(dy: Any, call: Call, recorded: dict[str, np.ndarray]) -> None:
-    text = records.untext(recorded[call.code])
+    text = records.untext(recorded[call.code]) if call.differs != DIES else '"dies"'
     got = json.loads(outcome(dy, call.code))
-    want = json.loads(text) if text.startswith(("{", "[", "n", "t", "f", '"')) or text.isdigit() else text
+    want = json.loads(text)
     assert same(got, want) != bool(call.differs), f"{call.code} gives {got}; the reference: {want}"
 
 
@@ -333,9 +334,9 @@ def test_arrays_are_fast(dy: Any) -> None:
     slow = _seconds(dy, lambda: dy.inputVector(listed))
     for dtype in ("f4", "f8", "i4"):
         flat, square = np.ones(1_000_000, dtype), np.ones((1000, 1000), dtype)
-        for call in (lambda: dy.inputTensor(flat), lambda: dy.inputVector(flat)):
-            assert _seconds(dy, call) < slow / 2
-        assert _seconds(dy, lambda: dy.inputTensor(square)) < slow * 2  # rows become columns
+        for function in (dy.inputTensor, dy.inputVector):
+            assert _seconds(dy, partial(function, flat)) < slow / 2
+        assert _seconds(dy, partial(dy.inputTensor, square)) < slow * 2  # rows become columns
     table = dy.ParameterCollection().add_lookup_parameters((2000, 2))
     rows = np.arange(10000) % 2000
     slow = _seconds(dy, lambda: dy.lookup_batch(table, rows.tolist()))
