@@ -280,7 +280,7 @@ class RNNState:
         """The state made of other expressions."""
         ...
     def transduce(self, xs: Sequence[Expression]) -> list[Expression]:
-        """The outputs after each of the inputs: faster than states where only outputs are needed."""
+        """The outputs after each of the inputs."""
         ...
 
 class Trainer:

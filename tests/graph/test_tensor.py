@@ -256,3 +256,17 @@ def test_subclass(dy: Any) -> None:
     mine.anything = 1
     with pytest.raises(ValueError, match="empty"):
         mine.as_numpy()
+
+
+@OURS
+def test_numpy_before_read_only_dlpack(dy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy before 2.1 cannot say that memory is read-only: a copy, whatever the consumer knows."""
+    from dynet_compat import tensor as module
+
+    monkeypatch.setattr(module, "_NUMPY_KNOWS_READ_ONLY", False)
+    p = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, 2.0, 3.0]))
+    for owner in (dy.inputVector([1, 2, 3]).tensor_value(), p):
+        taken = np.from_dlpack(owner)
+        assert taken.tolist() == [1, 2, 3] and not np.shares_memory(taken, np.asarray(owner))
+        with pytest.raises(BufferError, match="read-only"):
+            owner.__dlpack__(max_version=(1, 0), copy=False)
