@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from ops.cases import CASES
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, subject
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our documentation")
 
@@ -68,3 +70,39 @@ def test_class(dy: Any, name: str) -> None:
 
 def test_list_is_long() -> None:
     assert len(FUNCTIONS) > 110
+
+
+def documented(dy: Any) -> Iterator[tuple[str, str]]:
+    """Name and docstring of every public function, class, method and property of ours."""
+    for name in sorted(dir(dy)):
+        item = getattr(dy, name)
+        module = getattr(item, "__module__", None) or "_dynet"
+        if inspect.ismodule(item) or not callable(item) or not module.startswith(("dynet_compat", "_dynet")):
+            continue
+        if name.startswith("__"):
+            continue
+        yield name, item.__doc__ or ""
+        for member, value in vars(item).items() if inspect.isclass(item) else ():
+            described = isinstance(value, property) or inspect.isgetsetdescriptor(value)
+            if not member.startswith("_") and (described or callable(getattr(item, member))):
+                yield f"{name}.{member}", (value if described else getattr(item, member)).__doc__ or ""
+
+
+DOCUMENTED = {} if IS_REFERENCE else dict(documented(subject()))
+SECTIONS = ("Args", "Returns", "Raises", "Source", "Example")
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented(dy: Any, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    doc = DOCUMENTED[name]
+    assert "Example:\n" in doc and ">>> " in doc, f"the docstring of dy.{name} has no Example block"
+    places = [match.start() for word in SECTIONS if (match := re.search(rf"^ *{word}:", doc, re.M))]
+    assert places == sorted(places), f"dy.{name}: sections in the order {SECTIONS}"
+    if name not in FUNCTIONS:
+        assert run_examples(dy, name, doc) > 0
+
+
+def test_documented_list_is_long() -> None:
+    assert len(DOCUMENTED) > 370
+    for name in ("Tensor.topk", "ParameterCollection.state_dict", "Trainer.learning_rate", "RNNState.h"):
+        assert name in DOCUMENTED

@@ -32,12 +32,14 @@ from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .holders import *  # noqa: E402, F403
+from .interop import load_safetensors, save_safetensors  # noqa: E402, F401
 from .io import load, load_generator, save  # noqa: E402, F401
 from .legacy import *  # noqa: E402, F403
 from .legacy import extend_classes  # noqa: E402
 from .shims import dynet_config  # noqa: E402, F401
 from .shims import install as install_as_dynet  # noqa: E402, F401
 from .softmax_builders import *  # noqa: E402, F403
+from .tensor import Tensor  # noqa: E402, F401
 from .tree_builders import *  # noqa: E402, F403
 
 zeroes = _core.zeros
@@ -64,7 +66,7 @@ if _CONF is not None:
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config debug extend_classes functions graph holders info interop io legacy "
-    "migrate name shims softmax_builders tensor tree_builders viz".split()
+    "annotations TYPE_CHECKING builders config debug extend_classes functions graph holders info interop io "
+    "legacy migrate name shims softmax_builders tensor tree_builders viz".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

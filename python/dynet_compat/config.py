@@ -384,31 +384,78 @@ class DynetParams:
         self._settings = Settings()
 
     def from_args(self, shared_parameters: Optional[bool] = None) -> None:
-        """Read the `--dynet-*` options of the command line."""
+        """Read the `--dynet-*` options of the command line.
+
+        Args:
+            shared_parameters: accepted and ignored; DyNet puts the parameters into shared memory.
+        Raises:
+            ValueError: an option has no value, or one that does not do.
+        Source: DyNet 2.1 `DynetParams.from_args`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.from_args()
+        """
         self._settings = parse_arguments(sys.argv[1:])
         if shared_parameters is not None:
             self._settings.shared_params = bool(shared_parameters)
 
     def from_config(self, conf: Mapping[str, Any]) -> None:
-        """Take a dict as `dynet_config.get` returns it."""
+        """Take a dict as `dynet_config.get` returns it.
+
+        Args:
+            conf: the dict.
+        Source: DyNet 2.1 `DynetParams.from_config`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.from_config({"mem": "512", "seed": 1, "weight_decay": 0})
+        """
         if not isinstance(conf, Mapping):
             raise TypeError(f"from_config(): expected a dict, got {type(conf).__name__}")
         self._settings = Settings.from_mapping(conf)
 
     def init(self) -> None:
-        """Apply the settings. The second initialisation of a process prints a warning and does nothing."""
+        """Apply the settings. The second initialisation of a process prints a warning and does nothing.
+
+        Source: DyNet 2.1 `DynetParams.init`.
+        Example:
+            >>> dy.DynetParams().init()  # a warning: this process is initialised
+        """
         _request(self._settings)
 
     def set_mem(self, mem: int) -> None:
-        """MB to reserve; checked and otherwise ignored: memory grows as it is needed."""
+        """MB to reserve; checked and otherwise ignored: memory grows as it is needed.
+
+        Args:
+            mem: MB.
+        Source: DyNet 2.1 `DynetParams.set_mem`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_mem(1024)
+        """
         self._settings.mem = str(_whole("set_mem", mem))
 
     def set_random_seed(self, random_seed: int) -> None:
-        """Seed of all random numbers; 0 takes one from the operating system."""
+        """Seed of all random numbers; 0 takes one from the operating system.
+
+        Args:
+            random_seed: 0 <= random_seed < 2**32.
+        Source: DyNet 2.1 `DynetParams.set_random_seed`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_random_seed(7)
+        """
         self._settings.seed = _whole("set_random_seed", random_seed)
 
     def set_autobatch(self, autobatch: bool) -> None:
-        """Turn batching on (it is by default) or off. Results are the same."""
+        """Turn batching on (it is by default) or off. Results are the same.
+
+        Args:
+            autobatch: whether to batch.
+        Source: DyNet 2.1 `DynetParams.set_autobatch`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_autobatch(True)
+        """
         self._settings.autobatch = int(bool(autobatch))
 
     def set_autobatch_debug(self, autobatch_debug: bool) -> None:
@@ -417,36 +464,88 @@ class DynetParams:
         self.set_profiling(int(bool(autobatch_debug)))
 
     def set_profiling(self, profiling: int) -> None:
-        """Level of profiling."""
+        """Level of profiling.
+
+        Args:
+            profiling: 0 for none.
+        Source: DyNet 2.1 `DynetParams.set_profiling`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_profiling(0)
+        """
         self._settings.profiling = _whole("set_profiling", profiling, -(2**31))
 
     def set_weight_decay(self, weight_decay: float) -> None:
-        """Default weight decay of new collections."""
+        """Default weight decay of new collections.
+
+        Args:
+            weight_decay: lambda, 0 <= lambda < 1.
+        Source: DyNet 2.1 `DynetParams.set_weight_decay`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_weight_decay(1e-6)
+        """
         self._settings.weight_decay = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Accepted and ignored."""
+        """Accepted and ignored.
+
+        Args:
+            shared_parameters: not used.
+        Source: DyNet 2.1 `DynetParams.set_shared_parameters`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_shared_parameters(False)
+        """
         self._settings.shared_params = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:
-        """Accepted and ignored: this version runs on the CPU."""
+        """Accepted and ignored: this version runs on the CPU.
+
+        Args:
+            requested_gpus: not used.
+        Source: DyNet 2.1 `DynetParams.set_requested_gpus`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_requested_gpus(0)
+        """
         self._settings.requested_gpus = _whole("set_requested_gpus", requested_gpus, -(2**31))
 
     def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
-        """Accepted and ignored; entries are 0 or 1."""
+        """Accepted and ignored; entries are 0 or 1.
+
+        Args:
+            gpu_mask: list of 0 and 1.
+        Raises:
+            ValueError: an entry is neither 0 nor 1.
+        Source: DyNet 2.1 `DynetParams.set_gpu_mask`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_gpu_mask([0, 1])
+        """
         mask = list(gpu_mask)
         if any(entry not in (0, 1) for entry in mask):
             raise ValueError(f"set_gpu_mask(): expected entries 0 or 1, got {mask}")
         self._settings.gpu_mask = mask
 
     def set_cpu_mode(self) -> None:
-        """Use the CPU, as this version always does."""
+        """Use the CPU, as this version always does.
+
+        Source: DyNet 2.1 `DynetParams.set_cpu_mode`.
+        Example:
+            >>> dy.DynetParams().set_cpu_mode()
+        """
         self._settings.requested_gpus = 0
 
 
 def init(shared_parameters: Optional[bool] = None) -> None:
     """Initialise from the command line, for scripts that `import _dynet`.
 
+    Args:
+        shared_parameters: accepted and ignored; DyNet puts the parameters into shared memory.
+    Raises:
+        ValueError: an option has no value, or one that does not do.
+    Source: DyNet 2.1 `init`.
     Example:
         >>> dy.init  # doctest: +ELLIPSIS
         <function init at ...>
@@ -459,6 +558,11 @@ def init(shared_parameters: Optional[bool] = None) -> None:
 def init_from_params(params: DynetParams) -> None:
     """Initialise from settings made by the program: `params.init()`.
 
+    Args:
+        params: DynetParams.
+    Raises:
+        TypeError: params is something else.
+    Source: DyNet 2.1 `init_from_params`.
     Example:
         >>> params = dy.DynetParams()
         >>> params.set_random_seed(3)

@@ -46,14 +46,33 @@ def _int(op: str, name: str, value: Any, least: int = 0, most: int = _MOST_UINT)
     if type(value) is not int:
         if isinstance(value, (str, bytes, Expression)) or not hasattr(value, "__int__"):
             raise TypeError(f"{op}(): expected an int for {name}, got {type(value).__name__}")
-        value = int(value)
+        try:
+            value = int(value)
+        except (ValueError, TypeError, OverflowError) as error:  # NaN, infinity, arrays of several
+            raise type(error)(f"{op}(): expected an int for {name}, got {value!r}") from None
     if not least <= value <= most:
         raise OverflowError(f"{op}(): expected {least} <= {name} <= {most}, got {value}")
     number: int = value
     return number
 
 
+def _int_array(op: str, name: str, values: np.ndarray, least: int, most: int) -> np.ndarray:
+    """int64 of an array of one axis of ints, or of floats, which are truncated."""
+    if values.ndim == 0 or values.size != len(values) or values.dtype.kind not in "biuf":
+        shape = f"of {values.dtype}, shape {values.shape}"
+        raise TypeError(f"{op}(): expected a list of ints for {name}, got an array {shape}")
+    flat = np.trunc(values.ravel(), dtype=np.float64) if values.dtype.kind == "f" else values.ravel()
+    if flat.size and not (least <= flat.min() and flat.max() <= most):  # NaN is neither
+        raise (ValueError if np.isnan(flat).any() else OverflowError)(
+            f"{op}(): expected {least} <= {name} <= {most}, got {flat.min()} to {flat.max()}"
+        )
+    return flat.astype(np.int64)
+
+
 def _ints(op: str, name: str, values: Any, least: int = 0, most: int = _MOST_UINT) -> list[int]:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        ints: list[int] = _int_array(op, name, values, least, most).tolist()
+        return ints
     if type(values) is list or type(values) is tuple:  # the common case, and fast
         if all(type(value) is int and least <= value <= most for value in values):
             return list(values)
@@ -65,6 +84,10 @@ def _ints(op: str, name: str, values: Any, least: int = 0, most: int = _MOST_UIN
 def _float(op: str, name: str, value: Any) -> float:
     if isinstance(value, (str, bytes, Expression)) or not hasattr(value, "__float__"):
         raise TypeError(f"{op}(): expected a number for {name}, got {type(value).__name__}")
+    if isinstance(value, np.ndarray):
+        if value.size != 1 or value.dtype.kind not in "biuf":
+            raise TypeError(f"{op}(): expected a number for {name}, got an array of shape {value.shape}")
+        value = value.item()
     return float(value)
 
 
@@ -191,6 +214,9 @@ def _split_batch(shape: Sequence[int], batched: bool) -> tuple[tuple[int, ...], 
 
 def _numbers(op: str, values: Any) -> np.ndarray:
     """float32 array of any nested sequence of numbers."""
+    kind = values.dtype.kind if isinstance(values, np.ndarray) else ""
+    if kind and kind in "cmMSU":
+        raise TypeError(f"{op}(): expected real numbers, got an array of {values.dtype}")
     try:
         array: np.ndarray = np.asarray(values, dtype=np.float32)
         return array
@@ -208,6 +234,8 @@ def inputTensor(
     _check_device("inputTensor", device)
     if isinstance(arr, np.ndarray):
         array = arr if arr.dtype.kind in "fiub" else _numbers("inputTensor", arr)
+        if isinstance(arr, np.ma.MaskedArray):  # what is masked has no value
+            array = np.where(np.ma.getmaskarray(arr), np.float32(np.nan), np.ma.getdata(array))
     elif isinstance(arr, list):
         if not arr:
             raise ValueError("inputTensor(): expected at least one number, got an empty list")
@@ -251,15 +279,21 @@ def _sparse_places(
     op: str, idxs: Iterable[int], v: Iterable[float], sizes: tuple[int, ...], batch_size: int, defval: float
 ) -> Expression:
     """Tensor of `defval` with `v` at the positions `idxs` in memory order."""
-    values, batch = _numbers(op, list(v)), _int(op, "batch_size", batch_size)
-    places = [_int(op, "idxs", i) for i in idxs]
+    values = _numbers(op, v if isinstance(v, np.ndarray) else list(v)).ravel()
+    batch = _int(op, "batch_size", batch_size)
+    places = np.array(_positions(op, idxs), dtype=np.int64)
     size = prod(sizes) * batch
-    if len(places) != values.size or any(place >= size for place in places):
-        raise ValueError(f"{op}(): expected {values.size} positions < {size}, got {places}")
+    if len(places) != values.size or (places.size and not (0 <= places.min() and places.max() < size)):
+        raise ValueError(f"{op}(): expected {values.size} positions 0 <= i < {size}, got {places}")
     if size >= 2**31:
         raise ValueError(f"{op}(): expected fewer than 2**31 elements, got {size}")
-    where = np.array(places, dtype=np.int64)
-    return _sparse(where, values, sizes, batch, _float(op, "defval", defval))
+    return _sparse(places, values, sizes, batch, _float(op, "defval", defval))
+
+
+def _positions(op: str, axis: Any) -> Union[np.ndarray, list[int]]:
+    if isinstance(axis, np.ndarray) and axis.dtype.kind in "biuf":
+        return _int_array(op, "idxs", axis, -(2**63), 2**63 - 1)
+    return _ints(op, "idxs", axis, -(2**63), 2**63 - 1)
 
 
 @_documented
@@ -277,7 +311,7 @@ def sparse_inputTensor(
     numbers = _numbers(op, values)
     if numbers.ndim != 1:
         raise TypeError(f"{op}(): expected values of one dimension, got {numbers.ndim}")
-    axes = [_ints(op, "idxs", axis, -(2**63), 2**63 - 1) for axis in idxs]
+    axes = [np.array(_positions(op, axis), dtype=np.int64) for axis in idxs]
     if len(axes) != len(sizes) or not sizes:
         raise ValueError(f"{op}(): expected one list of positions per axis of {sizes}, got {len(axes)}")
     places: np.ndarray = np.zeros(numbers.size, dtype=np.int64)
@@ -285,9 +319,11 @@ def sparse_inputTensor(
     for axis, size in zip(axes, sizes):
         if len(axis) != numbers.size:
             raise ValueError(f"{op}(): expected one position per value, {numbers.size}, got {len(axis)}")
-        if any(not 0 <= position < size for position in axis):
-            raise ValueError(f"{op}(): expected positions 0 <= i < {size}, got {axis}")
-        places += step * np.array(axis, dtype=np.int64)
+        if axis.size and not (0 <= axis.min() and axis.max() < size):
+            raise ValueError(
+                f"{op}(): expected positions 0 <= i < {size}, got {axis.min()} to {axis.max()}"
+            )
+        places += step * axis
         step *= size
     if not 0 < step < 2**31:
         raise ValueError(f"{op}(): expected sizes of 1 to 2**31 elements in all, got {sizes}")
@@ -315,8 +351,12 @@ def one_hot(d: int, idx: Union[int, Iterable[int]], device: str = "") -> Express
 def matInput(d1: int, d2: int) -> Expression:
     """Gone since DyNet 2.0: use `inputTensor`.
 
+    Args:
+        d1: rows.
+        d2: columns.
     Raises:
         DeprecationWarning: always.
+    Source: DyNet 2.1 `matInput`.
     Example:
         >>> dy.matInput(2, 3)
         Traceback (most recent call last):
@@ -329,8 +369,12 @@ def matInput(d1: int, d2: int) -> Expression:
 def inputMatrix(v: Sequence[float], d: tuple[int, ...]) -> Expression:
     """Gone since DyNet 2.0: use `inputTensor`.
 
+    Args:
+        v: numbers in memory order.
+        d: sizes.
     Raises:
         DeprecationWarning: always.
+    Source: DyNet 2.1 `inputMatrix`.
     Example:
         >>> dy.inputMatrix([1, 2], (2, 1))
         Traceback (most recent call last):

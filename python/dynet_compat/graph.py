@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -35,6 +35,11 @@ __all__ = [
 Value = Union[float, list[float], np.ndarray]
 
 
+def _flat(op: str, v: Any) -> np.ndarray:
+    """float32 array of any iterable of numbers."""
+    return _numbers(op, v if isinstance(v, np.ndarray) else list(v)).ravel()
+
+
 class ComputationGraph:
     """The one graph of the process: `cg()` and `renew_cg()` return it.
 
@@ -60,56 +65,185 @@ class ComputationGraph:
         check_validity: bool = False,
         autobatching: Optional[bool] = None,
     ) -> ComputationGraph:
-        """See `renew_cg`."""
+        """See `renew_cg`.
+
+        Args:
+            immediate_compute: as in `renew_cg`.
+            check_validity: as in `renew_cg`.
+            autobatching: as in `renew_cg`.
+        Returns:
+            The graph.
+        Source: DyNet 2.1 `ComputationGraph.renew`.
+        Example:
+            >>> dy.cg().renew() is dy.cg()
+            True
+        """
         return renew_cg(immediate_compute, check_validity, autobatching)
 
     def version(self) -> int:
-        """How often the graph was renewed."""
+        """How often the graph was renewed.
+
+        Source: DyNet 2.1 `ComputationGraph.version`.
+        Example:
+            >>> dy.cg().version() == dy.cg_version()
+            True
+        """
         return cg_version()
 
     def checkpoint(self) -> None:
-        """See `cg_checkpoint`."""
+        """See `cg_checkpoint`.
+
+        Source: DyNet 2.1 `ComputationGraph.checkpoint`.
+        Example:
+            >>> dy.cg().checkpoint()
+            >>> dy.cg().revert()
+        """
         _core.cg_checkpoint()
 
     def revert(self) -> None:
-        """See `cg_revert`."""
+        """See `cg_revert`.
+
+        Source: DyNet 2.1 `ComputationGraph.revert`.
+        Example:
+            >>> x = dy.scalarInput(2)
+            >>> dy.cg().checkpoint()
+            >>> y = x * 3
+            >>> dy.cg().revert()
+            >>> x.value()
+            2.0
+        """
         _core.cg_revert()
 
     def forward(self, index: int) -> None:
-        """Compute node `index` and all before it, from scratch."""
+        """Compute node `index` and all before it, from scratch.
+
+        Args:
+            index: number of the node.
+        Raises:
+            IndexError: no such node.
+        Source: DyNet 2.1 `ComputationGraph.forward`.
+        Example:
+            >>> x = dy.scalarInput(3) + 1
+            >>> dy.cg().forward(1)
+        """
         _node("forward", index).forward(recalculate=True)
 
     def inc_forward(self, index: int) -> None:
-        """Compute what is missing up to node `index`."""
+        """Compute what is missing up to node `index`.
+
+        Args:
+            index: number of the node.
+        Raises:
+            IndexError: no such node.
+        Source: DyNet 2.1 `ComputationGraph.inc_forward`.
+        Example:
+            >>> x = dy.scalarInput(3) + 1
+            >>> dy.cg().inc_forward(1)
+        """
         _node("inc_forward", index).forward()
 
     def forward_scalar(self, index: int) -> float:
-        """Value of node `index`, one number, computed from scratch."""
+        """Value of node `index`, one number, computed from scratch.
+
+        Args:
+            index: number of the node.
+        Raises:
+            IndexError: no such node.
+            RuntimeError: it has more than one element.
+        Source: DyNet 2.1 `ComputationGraph.forward_scalar`.
+        Example:
+            >>> x = dy.scalarInput(3) + 1
+            >>> dy.cg().forward_scalar(1)
+            4.0
+        """
         return _node("forward_scalar", index).scalar_value(recalculate=True)
 
     def inc_forward_scalar(self, index: int) -> float:
-        """Value of node `index`, one number."""
+        """Value of node `index`, one number.
+
+        Args:
+            index: number of the node.
+        Raises:
+            IndexError: no such node.
+            RuntimeError: it has more than one element.
+        Source: DyNet 2.1 `ComputationGraph.inc_forward_scalar`.
+        Example:
+            >>> x = dy.scalarInput(3) + 1
+            >>> dy.cg().inc_forward_scalar(1)
+            4.0
+        """
         return _node("inc_forward_scalar", index).scalar_value()
 
     def forward_vec(self, index: int) -> list[float]:
-        """Values of node `index`, flat, computed from scratch."""
+        """Values of node `index`, flat, computed from scratch.
+
+        Args:
+            index: number of the node.
+        Raises:
+            IndexError: no such node.
+        Source: DyNet 2.1 `ComputationGraph.forward_vec`.
+        Example:
+            >>> x = dy.inputVector([1, 2]) + 1
+            >>> dy.cg().forward_vec(1)
+            [2.0, 3.0]
+        """
         return _node("forward_vec", index).vec_value(recalculate=True)
 
     def inc_forward_vec(self, index: int) -> list[float]:
-        """Values of node `index`, flat."""
+        """Values of node `index`, flat.
+
+        Args:
+            index: number of the node.
+        Raises:
+            IndexError: no such node.
+        Source: DyNet 2.1 `ComputationGraph.inc_forward_vec`.
+        Example:
+            >>> x = dy.inputVector([1, 2]) + 1
+            >>> dy.cg().inc_forward_vec(1)
+            [2.0, 3.0]
+        """
         return _node("inc_forward_vec", index).vec_value()
 
     def backward(self, index: int, full: bool = False) -> None:
-        """Gradients of node `index`, which has one element."""
+        """Gradients of node `index`, which has one element.
+
+        Args:
+            index: number of the node.
+            full: as in `Expression.backward`.
+        Raises:
+            IndexError: no such node.
+            ValueError: it has more than one element.
+        Source: DyNet 2.1 `ComputationGraph.backward`.
+        Example:
+            >>> x = dy.inputVector([1, 2])
+            >>> y = dy.squared_norm(x)
+            >>> dy.cg().backward(1, full=True)
+            >>> x.gradient()
+            array([2., 4.])
+        """
         _node("backward", index).backward(full)
 
     def inputMatrixLiteral(
         self, v: Sequence[float], d: tuple[int, ...], batch_size: int = 1, device: str = ""
     ) -> Expression:
-        """A tensor of numbers in memory order (column-major, batch last)."""
+        """A tensor of numbers in memory order (column-major, batch last).
+
+        Args:
+            v: the numbers, any iterable.
+            d: sizes.
+            batch_size: batch size.
+            device: "" or "CPU".
+        Raises:
+            ValueError: another number of numbers than elements.
+        Source: DyNet 2.1 `ComputationGraph.inputMatrixLiteral`.
+        Example:
+            >>> dy.cg().inputMatrixLiteral([1, 2, 3, 4], (2, 2)).value()
+            array([[1., 3.],
+                   [2., 4.]])
+        """
         op = "inputMatrixLiteral"
         _check_device(op, device)
-        values, sizes = _numbers(op, list(v)).ravel(), _sizes(op, "d", d)
+        values, sizes = _flat(op, v), _sizes(op, "d", d)
         return _core._input_array(values, sizes, _int(op, "batch_size", batch_size), True, "vector")
 
     def inputSparseTensor(
@@ -121,7 +255,23 @@ class ComputationGraph:
         defval: float = 0,
         device: str = "",
     ) -> Expression:
-        """A tensor of `defval` with `v` at the positions `idxs` in memory order."""
+        """A tensor of `defval` with `v` at the positions `idxs` in memory order.
+
+        Args:
+            idxs: positions in memory order.
+            v: a number for each.
+            dim: sizes.
+            batch_size: batch size.
+            defval: the number at all other positions.
+            device: "" or "CPU".
+        Raises:
+            ValueError: another number of positions than numbers, or a position that is not there.
+        Source: DyNet 2.1 `ComputationGraph.inputSparseTensor`.
+        Example:
+            >>> dy.cg().inputSparseTensor([3], [5], (2, 2)).value()
+            array([[0., 0.],
+                   [0., 5.]])
+        """
         op = "inputSparseTensor"
         _check_device(op, device)
         return _sparse_places(op, idxs, v, _sizes(op, "dim", dim), batch_size, defval)
@@ -224,18 +374,19 @@ def reset_random_seed(seed: int) -> None:
     _core.reset_random_seed(_int("reset_random_seed", "seed", seed))
 
 
-def _several(op: str, exps: Sequence[Expression]) -> list[Expression]:
-    if isinstance(exps, (str, bytes, Expression)) or not isinstance(exps, Sequence):
+def _several(op: str, exps: Iterable[Expression]) -> list[Expression]:
+    if isinstance(exps, (str, bytes, Expression)) or not isinstance(exps, Iterable):
         raise TypeError(f"{op}(): expected a list of Expressions, got {type(exps).__name__}")
+    exps = list(exps)
     if not exps:
         raise IndexError(f"{op}(): expected at least one Expression, got an empty list")
     for e in exps:
         if not isinstance(e, Expression):
             raise TypeError(f"{op}(): expected a list of Expressions, got one with a {type(e).__name__}")
-    return list(exps)
+    return exps
 
 
-def forward(exps: Sequence[Expression], recalculate: bool = False) -> None:
+def forward(exps: Iterable[Expression], recalculate: bool = False) -> None:
     """Compute the expressions.
 
     Args:
@@ -251,7 +402,7 @@ def forward(exps: Sequence[Expression], recalculate: bool = False) -> None:
     _core._forward(_several("forward", exps), bool(recalculate))
 
 
-def values(exps: Sequence[Expression], recalculate: bool = False) -> list[Value]:
+def values(exps: Iterable[Expression], recalculate: bool = False) -> list[Value]:
     """Values of the expressions, computed together: `value()` of each.
 
     Args:
@@ -270,7 +421,7 @@ def values(exps: Sequence[Expression], recalculate: bool = False) -> list[Value]
     return [e.value() for e in several]
 
 
-def npvalues(exps: Sequence[Expression], recalculate: bool = False) -> list[np.ndarray]:
+def npvalues(exps: Iterable[Expression], recalculate: bool = False) -> list[np.ndarray]:
     """Values of the expressions as arrays, computed together: `npvalue()` of each.
 
     Args:
@@ -292,7 +443,18 @@ def npvalues(exps: Sequence[Expression], recalculate: bool = False) -> list[np.n
 
 
 class DeviceInfo:
-    """A device: `name`, `id` (0) and `type` (-1, the CPU)."""
+    """A device: `name`, `id` (0) and `type` (-1, the CPU).
+
+    Args:
+        name: its name.
+        id: its number.
+        type: its kind; -1 is the CPU.
+    Source: DyNet 2.1 `DeviceInfo`.
+    Example:
+        >>> device = dy.get_device_info("CPU")
+        >>> device.name, device.id, device.type
+        ('CPU', 0, -1)
+    """
 
     __module__ = "_dynet"
 
@@ -333,6 +495,9 @@ def get_device_info(name: str) -> DeviceInfo:
 def print_graphviz(**kwarge: Any) -> None:
     """Prints a hint: drawing belongs to the mode `--dynet-viz`.
 
+    Args:
+        kwargs: options of the drawing, not used here.
+    Source: DyNet 2.1 `print_graphviz`.
     Example:
         >>> dy.print_graphviz()
         Run with --dynet-viz to get the visualization behavior.

@@ -1,9 +1,5 @@
 // C++ exceptions to Python exceptions, Python arguments to C++ values.
-#include "bindings/expression.h"
-
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+#include "bindings/arrays.h"
 
 namespace dyc::py {
 
@@ -81,34 +77,37 @@ struct Owned {
   ~Owned() { Py_XDECREF(p); }
 };
 
+// int(object); floats are truncated. A new reference.
+PyObject* whole_number(PyObject* object, const char* op, const char* name) {
+  const bool one = is_array(object) && pybind11::reinterpret_borrow<pybind11::array>(object).size() == 1;
+  Owned element{one ? PyObject_CallMethod(object, "item", nullptr) : nullptr};
+  if (element.p) object = element.p;
+  PyObject* number = nullptr;
+  if (PyIndex_Check(object)) number = PyNumber_Index(object);
+  if (!number && !PyUnicode_Check(object) && PyNumber_Check(object) && !is_expression(object)) {
+    PyErr_Clear();
+    number = PyNumber_Long(object);
+  }
+  if (number) return number;
+  PyObject* error = PyErr_Occurred();
+  if (!error || PyErr_GivenExceptionMatches(error, PyExc_TypeError)) {
+    PyErr_Clear();
+    type_error(op, name, "an int", object);
+  }
+  PyErr_Format(error, "%s(): expected an int for %s, got %R", op, name, object);  // NaN, infinity
+  throw PythonError();
+}
+
 }  // namespace
 
 uint32_t as_uint(PyObject* object, const char* op, const char* name) {
-  long long value;
-  if (PyLong_CheckExact(object)) {
-    value = PyLong_AsLongLong(object);
-  } else if (PyFloat_Check(object)) {
-    value = static_cast<long long>(PyFloat_AS_DOUBLE(object));
-  } else if (PyIndex_Check(object)) {
-    Owned number{PyNumber_Index(object)};
-    if (!number.p) {
-      PyErr_Clear();
-      type_error(op, name, "an int", object);
-    }
-    value = PyLong_AsLongLong(number.p);
-  } else if (!PyUnicode_Check(object) && PyNumber_Check(object) && !is_expression(object)) {
-    Owned number{PyNumber_Long(object)};
-    if (!number.p) {
-      PyErr_Clear();
-      type_error(op, name, "an int", object);
-    }
-    value = PyLong_AsLongLong(number.p);
-  } else {
-    type_error(op, name, "an int", object);
-  }
-  if (value == -1 && PyErr_Occurred()) throw PythonError();
-  if (value < 0 || value > 0xffffffffll) {
-    PyErr_Format(PyExc_OverflowError, "%s(): expected 0 <= %s < 2**32, got %lld", op, name, value);
+  Owned number{PyLong_CheckExact(object) ? nullptr : whole_number(object, op, name)};
+  if (number.p) object = number.p;
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (value == -1 && !overflow && PyErr_Occurred()) throw PythonError();
+  if (overflow || value < 0 || value > 0xffffffffll) {
+    PyErr_Format(PyExc_OverflowError, "%s(): expected 0 <= %s < 2**32, got %R", op, name, object);
     throw PythonError();
   }
   return static_cast<uint32_t>(value);
@@ -117,10 +116,9 @@ uint32_t as_uint(PyObject* object, const char* op, const char* name) {
 float as_float(PyObject* object, const char* op, const char* name) {
   if (PyFloat_CheckExact(object)) return static_cast<float>(PyFloat_AS_DOUBLE(object));
   if (is_expression(object) || PyUnicode_Check(object)) type_error(op, name, "a number", object);
-  if (pybind11::isinstance<pybind11::array>(object)) {  // one element, whatever its number of axes
-    auto array = pybind11::array_t<float, pybind11::array::forcecast>::ensure(object);
-    if (array && array.size() == 1) return *array.data();
-    PyErr_Clear();
+  if (is_array(object)) {  // one element, whatever its number of axes
+    const FloatArray array = float_array(object, op, name);
+    if (array.size() == 1) return *array.data();
     type_error(op, name, "a number", object);
   }
   const double value = PyFloat_AsDouble(object);
@@ -133,9 +131,11 @@ float as_float(PyObject* object, const char* op, const char* name) {
 }
 
 std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* name) {
+  std::vector<uint32_t> out;
+  if (is_array(object) && uints_of_array(object, op, name, &out)) return out;
   Owned fast{sequence_of(object, op, name, "a list of ints")};
   const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
-  std::vector<uint32_t> out(static_cast<size_t>(n));
+  out.resize(static_cast<size_t>(n));
   for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_uint(PySequence_Fast_GET_ITEM(fast.p, i), op, name);
   return out;
 }
@@ -147,11 +147,10 @@ std::vector<float> as_floats(PyObject* object, const char* op, const char* name)
     for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_float(PySequence_Fast_GET_ITEM(object, i), op, name);
     return out;
   }
-  if (pybind11::isinstance<pybind11::array>(object)) {
-    auto array =
-        pybind11::array_t<float, pybind11::array::c_style | pybind11::array::forcecast>::ensure(object);
-    if (!array) throw pybind11::error_already_set();
-    if (array.ndim() != 1) type_error(op, name, "a list of numbers or a 1-D array", object);
+  if (is_array(object)) {
+    const FloatArray array = float_array(object, op, name);
+    if (array.ndim() == 0 || array.size() != array.shape(0))
+      type_error(op, name, "a list of numbers or a 1-D array", object);
     return std::vector<float>(array.data(), array.data() + array.size());
   }
   Owned fast{sequence_of(object, op, name, "a list of numbers")};
@@ -170,6 +169,11 @@ Dim as_dim(PyObject* object, const char* op) {
       Owned item{PySequence_GetItem(object, i)};
       d.d[d.nd++] = as_uint(item.p, op, "dim");
     }
+  } else if (is_array(object) && pybind11::reinterpret_borrow<pybind11::array>(object).ndim() == 1) {
+    const std::vector<uint32_t> sizes = as_uints(object, op, "dim");
+    if (sizes.size() > kMaxDims)
+      throw ValueError(text(op, "(): expected at most ", kMaxDims, " dimensions, got ", sizes.size()));
+    for (uint32_t size : sizes) d.d[d.nd++] = size;
   } else {
     d.d[d.nd++] = as_uint(object, op, "dim");
   }

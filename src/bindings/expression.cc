@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "bindings/arguments.h"
+#include "bindings/arrays.h"
 #include "bindings/compute.h"
 #include "bindings/signatures.h"
 
@@ -113,6 +114,15 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
         op, e.version(), p->id, p->version);
     return false;
   }
+  if (is_array(object)) {
+    try {
+      *id = array_node(object, op);
+      return true;
+    } catch (...) {
+      set_error();
+      return false;
+    }
+  }
   PyErr_Format(PyExc_TypeError, "%s(): expected an Expression, got %s", op, Py_TYPE(object)->tp_name);
   return false;
 }
@@ -138,6 +148,11 @@ bool as_number(PyObject* o, float* out) {
     return true;
   }
   if (is_expression(o) || PyUnicode_Check(o) || PyBytes_Check(o) || !PyNumber_Check(o)) return false;
+  if (is_array(o) && !is_number_array(o)) return false;
+  if (is_array(o)) {
+    *out = as_float(o, "operator", "the operand");
+    return true;
+  }
   const double d = PyFloat_AsDouble(o);
   if (d == -1.0 && PyErr_Occurred()) {
     PyErr_Clear();
@@ -146,6 +161,9 @@ bool as_number(PyObject* o, float* out) {
   *out = static_cast<float>(d);
   return true;
 }
+
+// Operands that are expressions, or arrays beside one.
+bool is_operand(PyObject* o) { return is_expression(o) || (is_array(o) && !is_number_array(o)); }
 
 PyObject* with_number(OpId op, PyObject* x, float c, const char* name) {
   NodeId id;
@@ -168,6 +186,7 @@ PyObject* add(PyObject* a, PyObject* b) {
   if (is_expression(a) && is_expression(b)) return with_expression(op_id<Add>, a, b, "+");
   if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, c, "+");
   if (is_expression(b) && as_number(a, &c)) return with_number(op_id<AddConst>, b, c, "+");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Add>, a, b, "+");
   Py_RETURN_NOTIMPLEMENTED;
 }
 
@@ -176,6 +195,7 @@ PyObject* subtract(PyObject* a, PyObject* b) {
   if (is_expression(a) && is_expression(b)) return with_expression(op_id<Sub>, a, b, "-");
   if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, -c, "-");
   if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstMinus>, b, c, "-");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Sub>, a, b, "-");
   Py_RETURN_NOTIMPLEMENTED;
 }
 
@@ -184,6 +204,7 @@ PyObject* multiply(PyObject* a, PyObject* b) {
   if (is_expression(a) && is_expression(b)) return with_expression(op_id<MatMul>, a, b, "*");
   if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, c, "*");
   if (is_expression(b) && as_number(a, &c)) return with_number(op_id<Scale>, b, c, "*");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<MatMul>, a, b, "*");
   Py_RETURN_NOTIMPLEMENTED;
 }
 
@@ -192,6 +213,7 @@ PyObject* divide(PyObject* a, PyObject* b) {
   if (is_expression(a) && is_expression(b)) return with_expression(op_id<CDiv>, a, b, "/");
   if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, 1.f / c, "/");
   if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstDiv>, b, c, "/");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<CDiv>, a, b, "/");
   Py_RETURN_NOTIMPLEMENTED;
 }
 
@@ -199,6 +221,7 @@ PyObject* power(PyObject* a, PyObject* b, PyObject*) {
   float c;
   if (is_expression(a) && is_expression(b)) return with_expression(op_id<Pow>, a, b, "**");
   if (is_expression(a) && as_number(b, &c)) return with_number(op_id<PowConst>, a, c, "**");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Pow>, a, b, "**");
   Py_RETURN_NOTIMPLEMENTED;
 }
 
@@ -377,6 +400,10 @@ PyObject* method_scalar_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyO
   return get_value<scalar_of>(s, "scalar_value", a, n, k);
 }
 
+PyObject* method_tensor_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
+  return get_value<tensor_of>(s, "tensor_value", a, n, k);
+}
+
 PyObject* method_forward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   int recalculate;
   NodeId id;
@@ -537,6 +564,8 @@ PyMethodDef expression_methods[] = {
      "vec_value(recalculate=False)\n--\n\nValue as a flat list, column-major, batch last."},
     {"scalar_value", FAST(method_scalar_value), kFast,
      "scalar_value(recalculate=False)\n--\n\nValue of an expression of one element."},
+    {"tensor_value", FAST(method_tensor_value), kFast,
+     "tensor_value(recalculate=False)\n--\n\nValue as a Tensor: argmax, largest elements, samples."},
     {"forward", FAST(method_forward), kFast,
      "forward(recalculate=False)\n--\n\nComputes every node up to this one."},
     {"backward", FAST(method_backward), kFast,

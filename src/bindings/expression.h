@@ -82,6 +82,7 @@ std::vector<NodeId> as_nodes(PyObject* sequence, const char* op);  // any sequen
 PyObject* array_of(const float* data,
                    const Dim& dim);   // float64, Fortran order, batch last if > 1; null data: zeros
 PyObject* dim_tuple(const Dim& dim);  // (d1, d2, ...)
+PyObject* tensor_of(const float* data, const Dim& dim);  // a Tensor with a copy  (tensor.cc)
 
 // Text of ops/docs for a function of the API; empty if there is none.
 const char* documentation(const char* function);

@@ -1,8 +1,7 @@
 // Initialisers as Python classes, and the short forms that add_parameters() takes instead of them.
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <pybind11/numpy.h>
 
 #include "base/error.h"
+#include "bindings/arrays.h"
 #include "bindings/model.h"
 
 namespace pb = pybind11;
@@ -11,10 +10,8 @@ namespace dyc::py {
 
 namespace {
 
-using FloatArray = pb::array_t<float, pb::array::f_style | pb::array::forcecast>;
-
 std::shared_ptr<ArrayInitialiser> from_array(const pb::object& array) {
-  const FloatArray a(array);
+  const FloatArray a = float_array(array.ptr(), "NumpyInitializer", "array");
   return std::make_shared<ArrayInitialiser>(std::vector<float>(a.data(), a.data() + a.size()));
 }
 

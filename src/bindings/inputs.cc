@@ -1,10 +1,8 @@
 // Inputs, constants, random nodes and the hot functions whose arguments need more than a row says.
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <pybind11/numpy.h>
-
 #include <cstring>
 
 #include "bindings/arguments.h"
+#include "bindings/arrays.h"
 #include "bindings/compute.h"
 
 namespace dyc::py {
@@ -73,15 +71,17 @@ FUNCTION(input_array) {
   return guarded([&] {
     static constexpr const char* names[] = {"array", "dims", "batch", "settable", "kind"};
     const auto a = parse("_input_array", names, 5, args, n, kw);
-    auto array = py::array_t<float, py::array::f_style | py::array::forcecast>::ensure(a[0]);
-    if (!array) throw py::error_already_set();
-    Dim d = as_dim(a[1], a.op());
+    if (!is_array(a[0])) throw TypeError(text(a.op(), "(): expected an array"));
+    py::array array = py::reinterpret_borrow<py::array>(a[0]);
+    if (!std::strchr("biuf", array.dtype().kind())) array = float_array(a[0], "inputTensor", "arr");
+    Dim d = as_dim(a[1], "inputTensor");
     d.bd = a.uint(2, 1);
+    if (d.bd == 0) throw ValueError("inputTensor(): expected a batch size of at least 1, got 0");
     if (static_cast<size_t>(array.size()) != d.size())
       throw ValueError(text("inputTensor(): expected ", d.size(), " values for ", d, ", got ", array.size()));
     Graph& g = engine().graph;
     const NodeId id = g.input(d, PyObject_IsTrue(a[3]));
-    std::memcpy(g.values(id), array.data(), d.size() * 4);
+    copy_numbers(array, g.values(id));
     const std::string kind = PyUnicode_AsUTF8(a[4]);
     return recorded(id, kind == "sparse"   ? &SparseInputType
                         : kind == "vector" ? &VectorInputType

@@ -4,11 +4,9 @@
 #include <limits>
 #include <new>
 
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <pybind11/numpy.h>
-
 #include "base/error.h"
 #include "bindings/arguments.h"
+#include "bindings/arrays.h"
 #include "bindings/signatures.h"
 
 namespace pb = pybind11;
@@ -23,8 +21,6 @@ void check_device(const std::string& device) {
 }
 
 namespace {
-
-using FloatArray = pb::array_t<float, pb::array::f_style | pb::array::forcecast>;
 
 struct PyCollection {
   PyObject_HEAD std::shared_ptr<Collection> collection;
@@ -86,14 +82,14 @@ Dim array_dim(const pb::array& array, pb::ssize_t first, const char* op) {
 }
 
 PyObject* add_array(Collection& c, PyObject* object, const std::string& name, const char* op) {
-  const FloatArray array(pb::reinterpret_borrow<pb::object>(object));
+  const FloatArray array = float_array(object, op, "array");
   const ArrayInitialiser values(std::vector<float>(array.data(), array.data() + array.size()));
   return make_parameters(c.add_parameters(array_dim(array, 0, op), values, name));
 }
 
 // Row i is array[i], its own axes in order.
 PyObject* add_lookup_array(Collection& c, PyObject* object, const std::string& name, const char* op) {
-  const FloatArray array(pb::reinterpret_borrow<pb::object>(object));
+  const FloatArray array = float_array(object, op, "array");
   if (array.ndim() < 1) throw ValueError(text(op, "(): expected an array of rows, got a number"));
   const Dim dim = array_dim(array, 1, op);
   const Dim count = array_dim(array, 0, op);

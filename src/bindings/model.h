@@ -25,6 +25,7 @@ void add_initialisers(pybind11::module_& m);  // initialisers.cc
 void add_builders(pybind11::module_& m);      // builders.cc
 void add_trainer_types(PyObject* module);     // trainers.cc
 void add_files(pybind11::module_& m);         // files.cc
+void add_tensor_functions(pybind11::module_& m);  // tensor.cc
 
 // What `init` of add_parameters() stands for; null: not recognised. `last`: last size of the dim argument.
 struct InitNumbers {

@@ -6,6 +6,7 @@
 #include "base/thread_pool.h"
 #include "bindings/compute.h"
 #include "bindings/debug.h"
+#include "bindings/documentation.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
 #include "model/collection.h"
@@ -213,5 +214,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
   dyc::py::add_files(m);
+  dyc::py::add_tensor_functions(m);
   dyc::py::sign_pybind_classes(m.ptr());
+  dyc::py::attach_documentation(m.ptr());
 }

@@ -2,10 +2,8 @@
 #include <algorithm>
 #include <new>
 
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <pybind11/numpy.h>
-
 #include "bindings/arguments.h"
+#include "bindings/arrays.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"
 
@@ -16,18 +14,12 @@ PyTypeObject LookupParametersType = blank_type();
 
 namespace {
 
-using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast>;
-
 const std::shared_ptr<Storage>& shared(PyObject* self) {
   return *reinterpret_cast<PyParameters*>(self)->storage;
 }
 Storage& storage_of(PyObject* self) {
   engine();  // waits for a thread that computes: it may be reading these values
   return *shared(self);
-}
-
-FloatArray float_array(PyObject* object) {
-  return FloatArray(pybind11::reinterpret_borrow<pybind11::object>(object));
 }
 
 std::string shape_text(const pybind11::array& a) {
@@ -127,7 +119,8 @@ PyObject* p_set_value(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObj
   static constexpr const char* names[] = {"arr"};
   return guarded([&] {
     Storage& s = storage_of(self);
-    const FloatArray array = float_array(parse("set_value", names, 1, args, n, kwnames)[0]);
+    const FloatArray array =
+        float_array(parse("set_value", names, 1, args, n, kwnames)[0], "set_value", "arr");
     if (!has_shape(array, s.dim, 0))
       throw ValueError(
           text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
@@ -264,7 +257,8 @@ PyObject* l_init_from_array(PyObject* self, PyObject* const* args, Py_ssize_t n,
   static constexpr const char* names[] = {"arr"};
   return guarded([&]() -> PyObject* {
     Storage& s = storage_of(self);
-    const FloatArray array = float_array(parse("init_from_array", names, 1, args, n, kwnames)[0]);
+    const FloatArray array =
+        float_array(parse("init_from_array", names, 1, args, n, kwnames)[0], "init_from_array", "arr");
     const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
     const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
     if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {

@@ -17,8 +17,8 @@ def recorded() -> dict[str, np.ndarray]:
 
 
 def test_every_example_is_listed() -> None:
-    shared = {"common", "data", "demo"}
-    found = {path.stem for path in examples.EXAMPLES.glob("*.py")} - shared
+    others = {"common", "data", "demo", "export_weights"}
+    found = {path.stem for path in examples.EXAMPLES.glob("*.py")} - others
     assert found == set(examples.SCRIPTS), "add the example to tests/support/examples.py and record it"
 
 

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from ops.cases import CASES  # noqa: E402
-from support import examples, records, runner, scenarios  # noqa: E402
+from support import conversions, examples, records, runner, scenarios  # noqa: E402
 from support.errors import ERRORS, outcome  # noqa: E402
 
 
@@ -49,6 +49,12 @@ def record_errors(dy: Any) -> dict[str, np.ndarray]:
             continue
         arrays[error.id] = records.text(in_child(lambda error=error: outcome(dy, error.code)))
     return arrays
+
+
+def record_conversions(dy: Any) -> dict[str, np.ndarray]:
+    """What each call of support/conversions.py does, as JSON."""
+    calls = [call for call in conversions.CALLS if call.differs != conversions.DIES]
+    return {call.code: records.text(conversions.outcome(dy, call.code)) for call in calls}
 
 
 def record_examples(dy: Any) -> dict[str, np.ndarray]:
@@ -89,6 +95,7 @@ def record_scenarios(names: list[str]) -> Callable[[Any], dict[str, np.ndarray]]
 SECTIONS: dict[str, Callable[[Any], dict[str, np.ndarray]]] = {
     "ops": record_ops,
     "errors": record_errors,
+    "conversions": record_conversions,
     "examples": record_examples,
     **{section: record_scenarios(names) for section, names in scenarios.SECTIONS.items()},
 }

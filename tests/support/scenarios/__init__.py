@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from support.scenarios import builders, initialisers, randoms, trainers
+from support.scenarios import builders, initialisers, randoms, tensors, trainers
 
 Scenario = Callable[[Any], Any]  # the library -> named arrays
 
@@ -17,6 +17,7 @@ _FAMILIES: dict[str, dict[str, Scenario]] = {
     "random": randoms.SCENARIOS,
     "trainers": trainers.SCENARIOS,
     "builders": builders.SCENARIOS,
+    "tensors": tensors.SCENARIOS,
 }
 ALL: dict[str, Scenario] = {name: run for family in _FAMILIES.values() for name, run in family.items()}
 SECTIONS: dict[str, list[str]] = {section: list(family) for section, family in _FAMILIES.items()}

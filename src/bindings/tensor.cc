@@ -1,0 +1,223 @@
+// What the Tensor class of tensor.py computes with, and views of parameter values.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/random.h"
+#include "bindings/arrays.h"
+#include "bindings/model.h"
+
+namespace pb = pybind11;
+
+namespace dyc::py {
+
+namespace {
+
+PyObject* tensor_type = nullptr;  // the class, made in Python
+
+// An array seen as outer x n x inner, where n belongs to one axis; column-major.
+struct Axis {
+  size_t inner = 1, n = 1, outer = 1;
+
+  Axis(const pb::array& a, uint32_t axis) {
+    for (pb::ssize_t i = 0; i < a.ndim(); ++i) {
+      const size_t extent = static_cast<size_t>(a.shape(i));
+      (i < static_cast<pb::ssize_t>(axis)    ? inner
+       : i == static_cast<pb::ssize_t>(axis) ? n
+                                             : outer) *= extent;
+    }
+  }
+};
+
+template <class T>
+pb::array_t<T> empty_like(const pb::array& a, uint32_t axis, size_t extent) {
+  std::vector<pb::ssize_t> shape, strides;
+  pb::ssize_t step = sizeof(T);
+  for (pb::ssize_t i = 0; i < a.ndim(); ++i) {
+    shape.push_back(i == static_cast<pb::ssize_t>(axis) ? static_cast<pb::ssize_t>(extent) : a.shape(i));
+    strides.push_back(step);
+    step *= shape.back();
+  }
+  return pb::array_t<T>(shape, strides);
+}
+
+// Index of the largest along an axis; the first of equal ones, NaN only where there is nothing else.
+pb::array_t<int64_t> argmax(const FloatArray& a, uint32_t axis, const float* noise) {
+  const Axis x(a, axis);
+  auto out = empty_like<int64_t>(a, axis, 1);
+  int64_t* to = out.mutable_data();
+  for (size_t o = 0; o < x.outer; ++o)
+    for (size_t i = 0; i < x.inner; ++i) {
+      const size_t start = o * x.n * x.inner + i;
+      int64_t best = 0;
+      float most = std::numeric_limits<float>::quiet_NaN();
+      for (size_t k = 0; k < x.n; ++k) {
+        const size_t at = start + k * x.inner;
+        const float v = noise ? a.data()[at] + noise[at] : a.data()[at];
+        if (v > most || (std::isnan(most) && !std::isnan(v))) {
+          most = v;
+          best = static_cast<int64_t>(k);
+        }
+      }
+      *to++ = best;
+    }
+  return out;
+}
+
+// A sample of exp(a), normalised, along an axis: the largest of a + Gumbel noise. One draw per element,
+// in memory order.
+pb::array_t<int64_t> sample(const FloatArray& a, uint32_t axis) {
+  std::vector<float> noise(static_cast<size_t>(a.size()));
+  random_engine().gumbel(noise.data(), noise.size());
+  return argmax(a, axis, noise.data());
+}
+
+// Ascending keys are falling values; equal ones by index, NaN last. -0 and 0 are equal.
+uint64_t falling_key(float v, uint32_t index) {
+  uint32_t bits = 0;
+  v += 0.f;  // -0 -> 0
+  std::memcpy(&bits, &v, 4);
+  const uint32_t rising = bits >> 31 ? ~bits : bits | 0x80000000u;
+  return static_cast<uint64_t>(std::isnan(v) ? 0xffffffffu : ~rising) << 32 | index;
+}
+
+void sort_first(std::vector<uint64_t>& keys, size_t num) {
+  const auto end = keys.begin() + static_cast<ptrdiff_t>(num);
+  if (num * 64 < keys.size()) return std::partial_sort(keys.begin(), end, keys.end());
+  if (num < keys.size()) std::nth_element(keys.begin(), end, keys.end());
+  std::sort(keys.begin(), end);
+}
+
+// The largest `num` along an axis and where they are.
+pb::tuple topk(const FloatArray& a, uint32_t axis, size_t num) {
+  const Axis x(a, axis);
+  auto values = empty_like<float>(a, axis, num);
+  auto indices = empty_like<int64_t>(a, axis, num);
+  float* value = values.mutable_data();
+  int64_t* index = indices.mutable_data();
+  std::vector<uint64_t> keys(x.n);
+  for (size_t o = 0; o < x.outer; ++o)
+    for (size_t i = 0; i < x.inner; ++i) {
+      const float* line = a.data() + o * x.n * x.inner + i;
+      for (size_t k = 0; k < x.n; ++k) keys[k] = falling_key(line[k * x.inner], static_cast<uint32_t>(k));
+      sort_first(keys, num);
+      for (size_t k = 0; k < num; ++k) {
+        const uint32_t best = static_cast<uint32_t>(keys[k]);
+        const size_t at = (o * num + k) * x.inner + i;
+        value[at] = line[best * x.inner];
+        index[at] = best;
+      }
+    }
+  return pb::make_tuple(values, indices);
+}
+
+// ------------------------------------------------------------------------- values of parameters
+
+// Shape and strides in bytes of a parameter's values: rows of a table first.
+void layout(const Storage& s, std::vector<pb::ssize_t>* shape, std::vector<pb::ssize_t>* strides) {
+  pb::ssize_t step = sizeof(float);
+  if (s.is_lookup()) {
+    shape->push_back(s.rows);
+    strides->push_back(static_cast<pb::ssize_t>(s.row_size()) * step);
+  }
+  for (uint32_t i = 0; i < s.dim.nd; ++i) {
+    shape->push_back(s.dim.d[i]);
+    strides->push_back(step);
+    step *= s.dim.d[i];
+  }
+}
+
+// A buffer that does not change while this exists: writers of the parameter take another one.
+struct Pin {
+  std::shared_ptr<Storage> storage;
+  const float* buffer;
+};
+
+void release(void* pointer) {
+  std::unique_ptr<Pin> pin(static_cast<Pin*>(pointer));
+  engine();  // waits for a thread that computes
+  pin->storage->unpin(pin->buffer);
+}
+
+const std::shared_ptr<Storage>& storage_of(const pb::object& p) {
+  engine();
+  if (!PyObject_TypeCheck(p.ptr(), &ParametersType) && !PyObject_TypeCheck(p.ptr(), &LookupParametersType))
+    throw TypeError(text("expected Parameters or LookupParameters, got ", Py_TYPE(p.ptr())->tp_name));
+  return *reinterpret_cast<PyParameters*>(p.ptr())->storage;
+}
+
+bool decayed(const Storage& s) { return s.decay && s.decay->factor != 1.f; }
+
+// The values that graphs see, float32, of this moment: a read-only view that pins the buffer, or with a
+// factor of weight decay an array of its own.
+pb::array parameter_values(const pb::object& p) {
+  const std::shared_ptr<Storage>& s = storage_of(p);
+  std::vector<pb::ssize_t> shape, strides;
+  layout(*s, &shape, &strides);
+  if (decayed(*s)) {
+    pb::array_t<float> own(shape, strides);
+    const float* from = s->values();
+    for (size_t i = 0; i < s->size(); ++i) own.mutable_data()[i] = from[i] * s->decay->factor;
+    return own;
+  }
+  auto pin = std::make_unique<Pin>(Pin{s, nullptr});
+  pin->buffer = s->pin();
+  const float* buffer = pin->buffer;
+  pb::capsule keeper;
+  try {
+    keeper = pb::capsule(pin.get(), release);
+  } catch (...) {
+    s->unpin(buffer);
+    throw;
+  }
+  pin.release();
+  pb::array view(pb::dtype::of<float>(), shape, strides, buffer, keeper);
+  view.attr("flags").attr("writeable") = false;
+  return view;
+}
+
+// Values such that graphs see these; the array has the parameter's shape.
+void set_parameter_values(const pb::object& p, const pb::array& values) {
+  Storage& s = *storage_of(p);
+  std::vector<pb::ssize_t> shape, strides;
+  layout(s, &shape, &strides);
+  if (!std::equal(shape.begin(), shape.end(), values.shape(), values.shape() + values.ndim()))
+    throw ValueError(text("values of ", s.name, ": got an array of shape ",
+                          std::string(pb::str(pb::object(values.attr("shape"))))));
+  float* to = s.begin_write(false);
+  copy_numbers(values, strides, to);
+  if (decayed(s))
+    for (size_t i = 0; i < s.size(); ++i) to[i] /= s.decay->factor;
+}
+
+// A method written in Python for a type of this module, whose attributes cannot be set from there.
+void attach(const pb::type& type, const std::string& name, const pb::object& attribute) {
+  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (PyDict_SetItemString(t->tp_dict, name.c_str(), attribute.ptr()) < 0) throw pb::error_already_set();
+  PyType_Modified(t);
+}
+
+}  // namespace
+
+PyObject* tensor_of(const float* values, const Dim& dim) {
+  if (!tensor_type) throw RuntimeError("tensor_value(): the package is not initialised");
+  std::vector<pb::ssize_t> shape;
+  for (uint32_t i = 0; i < dim.nd; ++i) shape.push_back(dim.d[i]);
+  if (dim.bd > 1) shape.push_back(dim.bd);
+  pb::array_t<float, pb::array::f_style> copy(shape);
+  std::copy(values, values + dim.size(), copy.mutable_data());
+  return pb::handle(tensor_type).attr("_of")(copy, dim.nd).release().ptr();
+}
+
+void add_tensor_functions(pb::module_& m) {
+  m.def("_set_tensor", [](const pb::object& type) { tensor_type = pb::object(type).release().ptr(); });
+  m.def("_argmax", [](const FloatArray& array, uint32_t axis) { return argmax(array, axis, nullptr); });
+  m.def("_sample", &sample);
+  m.def("_topk", &topk);
+  m.def("_parameter_values", &parameter_values);
+  m.def("_set_parameter_values", &set_parameter_values);
+  m.def("_attach", &attach);
+}
+
+}  // namespace dyc::py
