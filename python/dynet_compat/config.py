@@ -180,6 +180,7 @@ def _start(settings: Settings, loud: bool) -> None:
     lines.append(f"[dynet] allocating memory: {settings.mem}MB")
     _check(settings)
     _core.reset_random_seed(seed)
+    _core.share_parameters(bool(settings.shared_params))
     _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
@@ -247,7 +248,8 @@ def set(  # noqa: A001 - DyNet's name
         autobatch: 0 turns batching off; it is on by default. Results are the same.
         profiling: level of profiling.
         weight_decay: default weight decay of new collections, 0 <= weight_decay < 1.
-        shared_parameters, requested_gpus, gpu_mask: accepted and ignored.
+        shared_parameters: values of new parameters lie in memory shared with forked processes.
+        requested_gpus, gpu_mask: accepted and ignored.
     Source: DyNet 2.1 `dynet_config.set`.
     """
     conf = {
@@ -352,7 +354,12 @@ class DynetParams:
         self._settings.weight_decay = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Accepted and ignored."""
+        """Values of parameters made from now on lie in memory that processes forked later share.
+
+        Each process has gradients, trainers and weight decay of its own; updates of several processes go into
+        the same values, without a lock (Recht et al., Hogwild, 2011). A graph does not keep the values it
+        read: what another process writes shows in whatever is computed afterwards.
+        """
         self._settings.shared_params = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:

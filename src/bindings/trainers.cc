@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "bindings/arguments.h"
+#include "bindings/compute.h"
 #include "bindings/model.h"
 
 namespace dyc::py {
@@ -213,7 +214,7 @@ Trainer& trainer_of(PyObject* self) {
 
 PyObject* update(PyObject* self, PyObject*) {
   return guarded([&] {
-    engine();  // waits for a thread that computes
+    wait_for_gradients();
     trainer_of(self).update();
     return none();
   });
