@@ -357,8 +357,8 @@ class DynetParams:
         """Values of parameters made from now on lie in memory that processes forked later share.
 
         Each process has gradients, trainers and weight decay of its own; updates of several processes go into
-        the same values, without a lock (Recht et al., Hogwild, 2011). A graph does not keep the values it
-        read: what another process writes shows in whatever is computed afterwards.
+        the same values, without a lock (Recht et al., Hogwild, 2011). A graph does not always keep
+        the values it read first: what another process writes may show in what is computed afterwards.
         """
         self._settings.shared_params = bool(shared_parameters)
 

@@ -11,7 +11,7 @@
 // Executor::deliver).
 //
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have
-// one buffer, written in place: a graph then sees what other processes write, when they write it.
+// one buffer, written in place: a graph then may see what other processes write meanwhile.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -390,6 +390,18 @@ void Graph::unpin_parameters() {
 
 // ---------------------------------------------------------------- messages
 
+namespace {
+
+// "2.4 MB"
+std::string bytes_text(double bytes) {
+  const double kilo = 1024, mega = kilo * kilo;
+  const auto one_decimal = [](double x) { return std::round(x * 10) / 10; };
+  if (bytes >= mega) return text(one_decimal(bytes / mega), " MB");
+  return bytes >= kilo ? text(one_decimal(bytes / kilo), " kB") : text(bytes, " B");
+}
+
+}  // namespace
+
 std::string Graph::largest_nodes() const {
   constexpr size_t kShown = 5;
   std::vector<NodeId> ids;  // those with memory of their own
@@ -403,9 +415,8 @@ std::string Graph::largest_nodes() const {
   std::string out = text("; the graph has ", size(), " nodes");
   for (size_t i = 0; i < shown; ++i) {
     const Sig& s = sig(ids[i]);
-    const double megabytes = std::round(s.size * 4 / 10485.76) / 100;
-    out += text(i ? ", " : ", the largest: ", op_row(s.op).meta->name, " ", *s.y, " ", megabytes,
-                " MB (node ", ids[i], ")");
+    out += text(i ? ", " : ", the largest: ", op_row(s.op).meta->name, " ", *s.y, " ",
+                bytes_text(s.size * 4.0), " (node ", ids[i], ")");
   }
   return out;
 }
