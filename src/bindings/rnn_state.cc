@@ -167,6 +167,7 @@ PyObject* transduce(PyObject* object, PyObject* xs) {
 PyObject* output(PyObject* object, PyObject*) {
   const PyRnnState* s = self_of(object);
   if (s->out == kNone) Py_RETURN_NONE;
+  if (!engine_or_error()) return nullptr;
   PyObject* e = make_expression(s->out);
   if (!e) return nullptr;
   auto* p = reinterpret_cast<PyExpression*>(e);

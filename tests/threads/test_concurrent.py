@@ -144,8 +144,8 @@ def test_no_gradient_is_lost(dy: Any, wide: bool, trainer: str) -> None:
         mine = shared if trainer == "one" else new_trainer()
         for i in range(rounds):
             dy.renew_cg()
-            loss = dy.sum_elems(w * float(k + 1)) + dy.sum_elems(table[(i + k) % 4] * 2.0) + dy.sum_elems(table[0])
-            loss.backward()
+            parts = [w * float(k + 1), table[(i + k) % 4] * 2.0, table[0]]
+            dy.esum([dy.sum_elems(part) for part in parts]).backward()
             # its own gradient, whatever others have added by now
             assert (w.gradient() == k + 1).all()
             mine.update()

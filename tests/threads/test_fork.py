@@ -146,7 +146,8 @@ def test_multiprocessing(dy: Any) -> None:
         "import multiprocessing, sys\n"
         "import dynet_compat as dy\n"
         "pc = dy.ParameterCollection()\n"
-        "w = pc.add_parameters((2, 2), init=dy.NumpyInitializer(__import__('numpy').array([[1., 2.], [3., 4.]])))\n"
+        "w = pc.add_parameters((2, 2))\n"
+        "w.set_value([[1, 2], [3, 4]])\n"
         "def work(n):\n"
         "    dy.renew_cg()\n"
         "    return (w * dy.inputVector([n, 1])).value()\n"
@@ -210,7 +211,7 @@ def test_shared_parameters(dy: Any, shared: int) -> None:
 
 
 def test_shared_parameters_are_written_in_place(dy: Any) -> None:
-    """They have one buffer: a product after a change sees it in the same graph, which else keeps what it read."""
+    """They have one buffer: a later product of the same graph sees the change, which else keeps what it read."""
     dy._core.share_parameters(True)
     try:
         w = dy.ParameterCollection().add_parameters((1, 2), init=dy.ConstInitializer(1.0))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Callable, TypeVar
@@ -272,6 +274,32 @@ def test_a_graph_pins_parameters_until_its_thread_ends(dy: Any) -> None:
     changed.set()
     thread.join()
     assert seen == [[1, 1, 1], [2, 2, 2], [10, 12, 14]]
+
+
+def test_threads_that_python_did_not_start(dy: Any) -> None:
+    """Each call from such a thread is a thread of its own to Python: its graph ends with the call."""
+    libc = ctypes.CDLL(None)
+    seen: list[Any] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    def start(_: Any) -> None:
+        x = dy.inputVector([1, 2])
+        seen.append((x, (x * 2).value(), dy.cg_version()))
+
+    for _ in range(3):
+        thread = ctypes.c_ulong()
+        assert libc.pthread_create(ctypes.byref(thread), None, start, None) == 0
+        assert libc.pthread_join(thread, None) == 0
+    for x, value, version in seen:
+        assert (value, version) == ([2, 4], 0)
+        with pytest.raises(ValueError, match="a thread that has ended"):
+            x.value()
+
+
+@pytest.mark.skipif(not hasattr(sys, "_is_gil_enabled"), reason="this Python always has the lock")
+def test_the_interpreter_lock_is_claimed(dy: Any) -> None:
+    """Parameters are guarded by it: a Python without it turns it on when it imports the module."""
+    assert sys._is_gil_enabled()
 
 
 def test_many_threads(dy: Any) -> None:
