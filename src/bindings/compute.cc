@@ -70,9 +70,7 @@ Engine& make_engine() {
   return *e;
 }
 
-Engine* engine_or_error() {
-  if (this_thread) [[likely]]
-    return this_thread;
+Engine* make_engine_or_error() {
   try {
     return &make_engine();
   } catch (...) {

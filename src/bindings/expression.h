@@ -36,7 +36,13 @@ inline Engine& engine() {
   return make_engine();
 }
 // The same for callers that C++ exceptions may not pass: null after setting a Python exception.
-Engine* engine_or_error();
+Engine* make_engine_or_error();
+inline Engine* engine_or_error() {
+  Engine* e = this_thread;
+  if (e) [[likely]]
+    return e;
+  return make_engine_or_error();
+}
 
 extern PyTypeObject ExpressionType;        // Expression
 extern PyTypeObject InputType;             // _inputExpression            .set(float)

@@ -211,7 +211,7 @@ def test_shared_parameters(dy: Any, shared: int) -> None:
 
 
 def test_shared_parameters_are_written_in_place(dy: Any) -> None:
-    """They have one buffer: a later product of the same graph sees the change, which else keeps what it read."""
+    """They have one buffer: a later product in the same graph sees the change, else it keeps what it read."""
     dy._core.share_parameters(True)
     try:
         w = dy.ParameterCollection().add_parameters((1, 2), init=dy.ConstInitializer(1.0))
