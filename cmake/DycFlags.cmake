@@ -30,7 +30,7 @@ if(NOT DYC_X86 OR DYC_BASELINE_ONLY)
 endif()
 
 if(DYC_SANITIZE)
-  target_compile_options(dyc_flags INTERFACE -fsanitize=${DYC_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(dyc_flags INTERFACE -fsanitize=${DYC_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(dyc_flags INTERFACE -fsanitize=${DYC_SANITIZE})
   if(DYC_SANITIZE MATCHES "undefined")
     target_compile_options(dyc_flags INTERFACE -fno-sanitize-recover=undefined)

@@ -86,7 +86,8 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
     const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
     if (!plain &&
         (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
-      return parameter_to_node(e, object, id);
+      *id = e.graph.known_parameter(**reinterpret_cast<PyParameters*>(object)->storage, true);
+      return *id != kNone || parameter_to_node(e, object, id);
     }
     const auto* p = reinterpret_cast<PyExpression*>(object);
     if (p->version == e.version() && p->id < e.graph.size()) [[likely]] {

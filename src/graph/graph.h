@@ -91,6 +91,12 @@ class Graph {
   NodeId constant(const Dim& dim, float value);
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
   NodeId parameter(const std::shared_ptr<Storage>& storage, bool update);
+  // The same if it is in the graph already, else kNone.
+  NodeId known_parameter(const Storage& storage, bool update) const {
+    if (storage.uid >= slots_.size()) return kNone;
+    const Slot& slot = slots_[storage.uid];
+    return slot.epoch == epoch_ ? slot.node[update] : kNone;
+  }
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
