@@ -24,8 +24,19 @@ CXX_FILE = $(shell $${CXX:-g++} -print-file-name=$(1))
 SANITIZE_ENV = LD_PRELOAD="$(call CXX_FILE,libasan.so) $(call CXX_FILE,libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)
 SANITIZE_TESTS ?= tests
+# Line numbers for reports, and half the time to compile.
+SANITIZE_FLAGS := --config-settings=cmake.build-type=RelWithDebInfo \
+  --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
-.PHONY: demo test bench sanitize lint format build wheel clean
+TSAN := build/tsan/site
+# Small arenas, as the sanitizer keeps a shadow of what is mapped. Its exit status tells of reports, and a copy of
+# each lies in build/tsan; tests/threads/tsan.supp says what of the interpreter is left out. Forked children of a
+# process with threads are beyond it.
+TSAN_ENV = LD_PRELOAD="$(call CXX_FILE,libtsan.so) $(call CXX_FILE,libstdc++.so)" DYNET_COMPAT_MEM=256 \
+  TSAN_OPTIONS="suppressions=$(CURDIR)/tests/threads/tsan.supp history_size=4 exitcode=66" PYTHONPATH=$(TSAN)
+TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
+
+.PHONY: demo test bench sanitize tsan lint format build wheel clean
 
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
@@ -55,8 +66,19 @@ sanitize: $(VENV)/.sanitized
 
 $(VENV)/.sanitized: $(VENV)/.ready $(SOURCES)
 	rm -rf $(SANITIZED)
-	$(INSTALL) --config-settings=build-dir=build/sanitize/cmake --config-settings=cmake.build-type=RelWithDebInfo \
+	$(INSTALL) --config-settings=build-dir=build/sanitize/cmake $(SANITIZE_FLAGS) \
 	  --config-settings=cmake.define.DYC_SANITIZE=address,undefined --target $(SANITIZED) .
+	@touch $@
+
+# Thread sanitizer over the tests of threads. One instruction set: kernels know no threads.
+tsan: $(VENV)/.tsan
+	$(TSAN_ENV) $(PY) -m pytest $(TSAN_TESTS) -s $(PYTEST_ARGS)
+
+$(VENV)/.tsan: $(VENV)/.ready $(SOURCES)
+	rm -rf $(TSAN)
+	$(INSTALL) --config-settings=build-dir=build/tsan/cmake $(SANITIZE_FLAGS) \
+	  --config-settings=cmake.define.DYC_SANITIZE=thread --config-settings=cmake.define.DYC_BASELINE_ONLY=ON \
+	  --target $(TSAN) .
 	@touch $@
 
 lint: $(VENV)/.ready

@@ -11,6 +11,9 @@ if(DYC_X86)
   set(DYC_BASELINE_FLAGS -msse4.2 -mpopcnt)  # x86-64-v2
 endif()
 set(DYC_KERNEL_FLAGS -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast)
+if(DYC_SANITIZE)  # unrolled loops full of checks take many minutes to compile
+  list(TRANSFORM DYC_KERNEL_FLAGS REPLACE "-O3" "-O1")
+endif()
 
 add_library(dyc_flags INTERFACE)
 target_include_directories(dyc_flags INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/src")
@@ -27,7 +30,7 @@ if(NOT DYC_X86 OR DYC_BASELINE_ONLY)
 endif()
 
 if(DYC_SANITIZE)
-  target_compile_options(dyc_flags INTERFACE -fsanitize=${DYC_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(dyc_flags INTERFACE -fsanitize=${DYC_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(dyc_flags INTERFACE -fsanitize=${DYC_SANITIZE})
   if(DYC_SANITIZE MATCHES "undefined")
     target_compile_options(dyc_flags INTERFACE -fno-sanitize-recover=undefined)

@@ -19,7 +19,7 @@ from . import _core
 # Functions and types of the engine that are names of the API; the rest of it is for this package.
 _INTERNAL = frozenset(
     "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
-    "set_threads threads isa set_default_weight_decay choose".split()
+    "set_threads threads isa set_default_weight_decay choose share_parameters".split()
 )
 globals().update({k: v for k, v in vars(_core).items() if not k.startswith("_") and k not in _INTERNAL})
 globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expression", "_RNNBuilder"))})

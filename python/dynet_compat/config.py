@@ -216,6 +216,7 @@ def _start(settings: Settings, loud: bool) -> None:
     seed = int(settings.seed) % 2**32 or _os_seed()
     _check(settings)
     _core.reset_random_seed(seed)
+    _core.share_parameters(bool(settings.shared_params))
     _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
@@ -315,7 +316,8 @@ def set(  # noqa: A001 - DyNet's name
         autobatch: 0 turns batching off; it is on by default. Results are the same.
         profiling: level of profiling.
         weight_decay: default weight decay of new collections, 0 <= weight_decay < 1.
-        shared_parameters, requested_gpus, gpu_mask: accepted and ignored.
+        shared_parameters: values of new parameters lie in memory shared with forked processes.
+        requested_gpus, gpu_mask: accepted and ignored.
     Source: DyNet 2.1 `dynet_config.set`.
     """
     conf = {
@@ -488,10 +490,14 @@ class DynetParams:
         self._settings.weight_decay = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Accepted and ignored.
+        """Values of parameters made from now on lie in memory that processes forked later share.
+
+        Each process has gradients, trainers and weight decay of its own; updates of several processes go into
+        the same values, without a lock (Recht et al., Hogwild, 2011). A graph does not always keep
+        the values it read first: what another process writes may show in what is computed afterwards.
 
         Args:
-            shared_parameters: not used.
+            shared_parameters: whether they do.
         Source: DyNet 2.1 `DynetParams.set_shared_parameters`.
         Example:
             >>> params = dy.DynetParams()

@@ -41,7 +41,7 @@ def _flat(op: str, v: Any) -> np.ndarray:
 
 
 class ComputationGraph:
-    """The one graph of the process: `cg()` and `renew_cg()` return it.
+    """The graph: `cg()` and `renew_cg()` return it. Each thread has its own, on which the methods work.
 
     Its methods take node numbers, which `str(expression)` shows: "expression <number>/<version>".
 
@@ -57,7 +57,7 @@ class ComputationGraph:
     __slots__ = ()
 
     def __init__(self, guard: int = 0) -> None:
-        raise RuntimeError("ComputationGraph(): there is one graph, and cg() returns it")
+        raise RuntimeError("ComputationGraph(): there is one graph (per thread), and cg() returns it")
 
     def renew(
         self,

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 
@@ -34,13 +35,15 @@ void prefer_huge_pages(void* p, size_t bytes) {
 
 }  // namespace
 
-Arena::Arena(const char* name) : name_(name) {
+Arena::Arena(const char* name, std::function<std::string()> details)
+    : name_(name), details_(std::move(details)) {
   for (size_t bytes = reservation_bytes(); bytes >= (size_t{1} << 20); bytes /= 2) {
     void* p =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) continue;
     prefer_huge_pages(p, bytes);
     base_ = static_cast<float*>(p);
+    reserved_ = bytes;
     capacity_ = static_cast<int64_t>(bytes / sizeof(float));
     return;
   }
@@ -48,14 +51,14 @@ Arena::Arena(const char* name) : name_(name) {
 }
 
 Arena::~Arena() {
-  if (base_) munmap(base_, static_cast<size_t>(capacity_) * sizeof(float));
+  if (base_) munmap(base_, reserved_);
 }
 
 void Arena::fail(size_t n) const {
   auto megabytes = [](double floats) { return std::round(floats * 4 / 104857.6) / 10; };  // one decimal
   throw MemoryError(text("out of memory: ", name_, " arena, requested ", megabytes(static_cast<double>(n)),
                          " MB, in use ", megabytes(static_cast<double>(top_)), " of ",
-                         megabytes(static_cast<double>(capacity_)), " MB"));
+                         megabytes(static_cast<double>(capacity_)), " MB", details_ ? details_() : ""));
 }
 
 }  // namespace dyc

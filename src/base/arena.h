@@ -3,13 +3,15 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace dyc {
 
 class Arena {
  public:
-  explicit Arena(const char* name);
+  // `details`: what a message about a failed request says beyond the arena's own numbers.
+  explicit Arena(const char* name, std::function<std::string()> details = {});
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -25,14 +27,18 @@ class Arena {
     top_ = end;
     return start;
   }
+  // At most this many floats from now on.
+  void limit(int64_t floats) { capacity_ = floats < capacity_ ? floats : capacity_; }
   // Back to an earlier top().
   void reset(int64_t top = 0) { top_ = top; }
 
  private:
   [[noreturn]] void fail(size_t n) const;
   const char* name_;
+  std::function<std::string()> details_;
   float* base_ = nullptr;
   int64_t top_ = 0, capacity_ = 0;
+  size_t reserved_ = 0;  // bytes
 };
 
 }  // namespace dyc

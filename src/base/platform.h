@@ -8,6 +8,14 @@
 #include <sched.h>
 #endif
 
+// For thread_local variables read at every recorded node: an offset known when the module is loaded takes the
+// place of a call. C libraries other than glibc may refuse such variables in a module that is loaded late.
+#if defined(__linux__) && defined(__GLIBC__)
+#define DYC_STATIC_TLS __attribute__((tls_model("initial-exec")))
+#else
+#define DYC_STATIC_TLS
+#endif
+
 namespace dyc {
 
 // A hint inside a spinning loop: another thread of this core may run.

@@ -1,8 +1,11 @@
 #include "base/random.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <mutex>
 
 // The recipes round after the multiplication and after the addition, as DyNet's wheel does. Where a fused
 // multiply-add is baseline (aarch64) the compiler would contract the two into one rounding, which changes
@@ -32,9 +35,20 @@ inline float to_canonical(uint32_t bits) {
   return std::min(static_cast<float>(bits) * 0x1p-32f, 0x1.fffffep-1f);
 }
 
+// Of all engines, there is one in use. Free at every fork, or the child could never draw.
+std::mutex& mutex() {
+  static std::mutex the_mutex;
+  static const int registered =
+      pthread_atfork([] { the_mutex.lock(); }, [] { the_mutex.unlock(); }, [] { the_mutex.unlock(); });
+  static_cast<void>(registered);
+  return the_mutex;
+}
+using Lock = std::lock_guard<std::mutex>;
+
 }  // namespace
 
 void Random::seed(uint32_t value) {
+  const Lock lock(mutex());
   state_[0] = value;
   for (int i = 1; i < kWords; ++i)
     state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + static_cast<uint32_t>(i);
@@ -50,6 +64,11 @@ void Random::refill() {
 }
 
 uint32_t Random::draw() {
+  const Lock lock(mutex());
+  return next_word();
+}
+
+uint32_t Random::next_word() {
   if (next_ == kWords) refill();
   return temper(state_[next_++]);
 }
@@ -65,11 +84,17 @@ void Random::draw_block(uint32_t* out, size_t n) {
   }
 }
 
-float Random::canonical() { return to_canonical(draw()); }
+float Random::next_canonical() { return to_canonical(next_word()); }
+
+float Random::canonical() {
+  const Lock lock(mutex());
+  return next_canonical();
+}
 
 float Random::one_uniform(float low, float high) { return canonical() * (high - low) + low; }
 
 void Random::uniform(float* out, size_t n, float low, float high) {
+  const Lock lock(mutex());
   const float width = high - low;
   uint32_t bits[kBlock];
   for (size_t done = 0; done < n; done += kBlock) {
@@ -80,11 +105,12 @@ void Random::uniform(float* out, size_t n, float low, float high) {
 }
 
 void Random::normal(float* out, size_t n, float mean, float deviation) {
+  const Lock lock(mutex());
   for (size_t i = 0; i < n; i += 2) {
     float x, y, q;
     do {
-      x = 2.0f * canonical() - 1.0f;
-      y = 2.0f * canonical() - 1.0f;
+      x = 2.0f * next_canonical() - 1.0f;
+      y = 2.0f * next_canonical() - 1.0f;
       q = x * x + y * y;
     } while (q > 1.0f || q == 0.0f);
     const float k = std::sqrt(-2.0f * std::log(q) / q);
@@ -94,6 +120,7 @@ void Random::normal(float* out, size_t n, float mean, float deviation) {
 }
 
 void Random::bernoulli(float* out, size_t n, float p, float scale) {
+  const Lock lock(mutex());
   // 64 bits (low word first) rounded to a double below 2^64, compared with p * 2^64 (exact).
   const double limit = static_cast<double>(p) * 0x1p64;
   constexpr double kBelowOne = 0x1.fffffffffffffp63;
@@ -120,8 +147,9 @@ void Random::bernoulli(float* out, size_t n, float p, float scale) {
 }
 
 void Random::gumbel(float* out, size_t n) {
+  const Lock lock(mutex());
   for (size_t i = 0; i < n; ++i) {
-    const float inner = -std::log(std::max(canonical(), 1e-20f));
+    const float inner = -std::log(std::max(next_canonical(), 1e-20f));
     out[i] = -std::log(std::max(inner, 1e-20f));
   }
 }

@@ -6,8 +6,9 @@
 namespace dyc {
 
 // MT19937 and the sampling recipes of libstdc++ (the library DyNet's wheels were built with), in
-// float32. Written out here because another C++ library samples differently. Not thread-safe: every
-// draw happens under the interpreter lock. Copyable: a copy continues the same stream.
+// float32. Written out here because another C++ library samples differently. One call is atomic: threads
+// that draw at the same time get parts of the stream in any order. Copyable: a copy continues the same
+// stream.
 class Random {
  public:
   explicit Random(uint32_t seed_value = 5489u) { seed(seed_value); }
@@ -30,6 +31,8 @@ class Random {
  private:
   static constexpr int kWords = 624;
   void refill();
+  uint32_t next_word();
+  float next_canonical();
   void draw_block(uint32_t* out, size_t n);  // n draws
 
   uint32_t state_[kWords];

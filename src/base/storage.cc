@@ -1,5 +1,7 @@
 #include "base/storage.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -13,34 +15,49 @@ namespace dyc {
 namespace {
 
 constexpr size_t kAlign = 64;
+bool sharing = false;
 
 uint32_t next_uid() {
   static std::atomic<uint32_t> counter{0};
   return counter.fetch_add(1, std::memory_order_relaxed);
 }
 
+size_t bytes_of(size_t floats) { return floats * sizeof(float) + kAlign; }
+
+void* map_shared(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
 }  // namespace
 
-FloatBuffer::FloatBuffer(size_t size, bool zeroed) : size_(size) {
-  const size_t bytes = size * sizeof(float) + kAlign;
-  block_ = zeroed ? std::calloc(bytes, 1) : std::malloc(bytes);
+void share_new_storages(bool on) { sharing = on; }
+
+FloatBuffer::FloatBuffer(size_t size, bool zeroed, bool shared) : size_(size), shared_(shared) {
+  const size_t bytes = bytes_of(size);
+  block_ = shared ? map_shared(bytes) : zeroed ? std::calloc(bytes, 1) : std::malloc(bytes);
   if (!block_)
     throw MemoryError(text("out of memory: a parameter buffer of ", size, " floats was requested"));
   const auto address = reinterpret_cast<uintptr_t>(block_);
   data_ = reinterpret_cast<float*>((address + kAlign - 1) / kAlign * kAlign);
 }
 
-FloatBuffer::~FloatBuffer() { std::free(block_); }
+FloatBuffer::~FloatBuffer() {
+  if (shared_ && block_) munmap(block_, bytes_of(size_));
+  else std::free(block_);
+}
 
 FloatBuffer::FloatBuffer(FloatBuffer&& other) noexcept
     : block_(std::exchange(other.block_, nullptr)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      shared_(other.shared_) {}
 
 FloatBuffer& FloatBuffer::operator=(FloatBuffer&& other) noexcept {
   std::swap(block_, other.block_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(shared_, other.shared_);
   return *this;
 }
 
@@ -50,9 +67,10 @@ Storage::Storage(std::string full_name, const Dim& dims, uint32_t row_count, std
       dim(dims),
       rows(row_count),
       decay(std::move(wd)),
-      row_size_(dims.batch_size()) {
+      row_size_(dims.batch_size()),
+      shared_(sharing) {
   versions_.emplace_back();
-  versions_[0].buffer = FloatBuffer(size(), false);
+  versions_[0].buffer = FloatBuffer(size(), false, shared_);
 }
 
 Storage::~Storage() = default;
@@ -61,7 +79,7 @@ Storage::~Storage() = default;
 
 // After this the current buffer is not pinned. keep: it holds the values it had before.
 void Storage::make_writable(bool keep) {
-  if (versions_[current_].pins == 0) return;
+  if (versions_[current_].pins == 0 || shared_) return;
   size_t spare = versions_.size();
   for (size_t i = 0; i < versions_.size(); ++i)
     if (i != current_ && versions_[i].pins == 0) spare = i;
@@ -118,6 +136,15 @@ const float* Storage::pin() {
   Version& v = versions_[current_];
   ++v.pins;
   return v.buffer.data();
+}
+
+void Storage::pin_again(const float* buffer) {
+  for (Version& v : versions_)
+    if (v.buffer.data() == buffer && v.pins > 0) {
+      ++v.pins;
+      return;
+    }
+  throw RuntimeError(text("pin_again(): parameter ", name, " has no such pinned buffer"));
 }
 
 void Storage::unpin(const float* buffer) {

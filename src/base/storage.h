@@ -6,7 +6,12 @@
 // place. At most one spare buffer is kept, so a parameter takes at most twice its size (plus what is
 // still pinned).
 //
-// Not thread-safe: pins, writes and gradients belong to the thread that runs the engine.
+// Not thread-safe: pins, writes and gradients happen under the interpreter lock. What runs without it
+// touches pinned buffers only, and leaves its gradients to be added afterwards (Graph::hold_storages,
+// Executor::deliver).
+//
+// Parameters made while share_new_storages() is on live in memory that forked processes share. They have
+// one buffer, written in place: a graph then may see what other processes write meanwhile.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,7 +32,8 @@ struct WeightDecay {
 class FloatBuffer {
  public:
   FloatBuffer() = default;
-  FloatBuffer(size_t size, bool zeroed);
+  // `shared`: with the processes that are forked from now on.
+  FloatBuffer(size_t size, bool zeroed, bool shared = false);
   ~FloatBuffer();
   FloatBuffer(FloatBuffer&& other) noexcept;
   FloatBuffer& operator=(FloatBuffer&& other) noexcept;
@@ -43,7 +49,11 @@ class FloatBuffer {
   void* block_ = nullptr;
   float* data_ = nullptr;
   size_t size_ = 0;
+  bool shared_ = false;  // mapped, not from malloc
 };
+
+// Whether values of Storages made from now on are in memory shared with forked processes.
+void share_new_storages(bool on);
 
 class Storage {
  public:
@@ -78,6 +88,7 @@ class Storage {
 
   // A pinned buffer does not change until unpin(). Pins are counted.
   const float* pin();
+  void pin_again(const float* buffer);  // one that is pinned
   void unpin(const float* buffer);
 
   // ---- gradient: accumulated by backward, cleared (lazily) by trainers
@@ -122,6 +133,7 @@ class Storage {
   void allocate_grad();
 
   size_t row_size_;
+  bool shared_;
   size_t current_ = 0;
   std::vector<Version> versions_;  // all buffers in existence
   FloatBuffer grad_;

@@ -25,8 +25,8 @@ struct PyRnnState {
   PyBuilder* b;  // in `builder`
   PyRnnState* prev;
   RnnBuilder::Step step;
-  NodeId out;        // kNone at the start
-  uint32_t version;  // of the graph
+  NodeId out;                         // kNone at the start
+  uint32_t version, graph, renewals;  // of the graph, as in PyExpression
 };
 
 extern PyTypeObject RnnStateType;  // RNNState

@@ -1,27 +1,39 @@
-// Running the engine from Python: other threads go on while kernels run.
+// Running the engine of this thread from Python: other threads go on while kernels run.
 #pragma once
 #include "bindings/expression.h"
 
 namespace dyc::py {
 
-// While one exists, the engine belongs to this thread. If there is much to do the interpreter lock is
-// released; other threads that touch the graph then wait in engine().
+// What graphs start with; renew_cg() overrides some of it.
+Engine::Options& default_options();
+
+// While one exists, the engine computes. If there is much to do the interpreter lock is released: the graph
+// then reads parameters as they are now, and nothing that other threads can reach is written, but for the
+// gradients of parameters in a backward pass of a process with one graph (`to_parameters`).
 class Computing {
  public:
-  Computing();
-  ~Computing();
+  explicit Computing(bool to_parameters = false);
+  ~Computing() noexcept(false);  // at exit Python ends threads that ask for the lock, by unwinding
   Computing(const Computing&) = delete;
   Computing& operator=(const Computing&) = delete;
   Engine& engine() const { return engine_; }
 
  private:
   Engine& engine_;
+  const bool to_parameters_;
   PyThreadState* state_ = nullptr;
 };
 
+// Before parameters are read or changed: waits for a backward pass that writes their gradients.
+void wait_for_gradients();
+
 const float* compute_value(NodeId id, bool recalculate);
 void compute_forward(NodeId id, bool recalculate);
+void compute_backward(NodeId id, bool full);
 // Expression for a node recorded just now; computes it in immediate mode.
 PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType);
+
+// How a number of a graph that is not this thread's is to be called in a message.
+const char* whose_graph(uint32_t number);
 
 }  // namespace dyc::py

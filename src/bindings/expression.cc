@@ -1,60 +1,12 @@
 // The Expression type: operators, indexing, values, gradients.
 #include "bindings/expression.h"
 
-#include <condition_variable>
-#include <mutex>
-
 #include "bindings/arguments.h"
 #include "bindings/arrays.h"
 #include "bindings/compute.h"
 #include "bindings/signatures.h"
 
 namespace dyc::py {
-
-// ---------------------------------------------------------------- the graph of the process
-
-namespace {
-
-Engine& the_engine() {
-  static Engine* const e = new Engine();  // never destroyed: expressions may outlive the module
-  return *e;
-}
-
-bool busy = false;  // a thread computes with the interpreter lock released
-std::mutex busy_mutex;
-std::condition_variable idle;
-
-void wait_until_idle() {
-  Py_BEGIN_ALLOW_THREADS std::unique_lock<std::mutex> lock(busy_mutex);
-  idle.wait(lock, [] { return !busy; });
-  Py_END_ALLOW_THREADS
-}
-
-}  // namespace
-
-Engine& engine() {
-  while (busy) [[unlikely]]
-    wait_until_idle();
-  return the_engine();
-}
-
-Computing::Computing() : engine_(dyc::py::engine()) {
-  // A few small nodes take less time than handing the lock over.
-  constexpr uint64_t kWorthwhile = 65536;
-  if (engine_.graph.recorded_floats() < kWorthwhile) return;
-  busy = true;
-  state_ = PyEval_SaveThread();
-}
-
-Computing::~Computing() {
-  if (!state_) return;
-  {
-    std::lock_guard<std::mutex> lock(busy_mutex);
-    PyEval_RestoreThread(state_);
-    busy = false;
-  }
-  idle.notify_all();
-}
 
 // ---------------------------------------------------------------- allocation
 
@@ -87,31 +39,65 @@ PyObject* make_expression(NodeId id, PyTypeObject* type) {
     if (!e) return nullptr;
   }
   auto* p = reinterpret_cast<PyExpression*>(e);
+  const Graph& g = engine().graph;
   p->id = id;
-  p->version = the_engine().version();
+  p->version = g.version();
+  p->graph = g.number;
+  p->renewals = g.renewals();
   return e;
 }
 
+namespace {
+
+// `op` was given an expression that is none of this thread's graph as it is now.
+void refuse(const PyExpression* p, const char* op) {
+  const Graph& g = engine().graph;
+  if (p->graph == g.number)
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s(): expected expressions of this graph (version %u), got expression %u/%u of an earlier one; "
+        "record it again after renew_cg()",
+        op, g.renewals(), p->id, p->renewals);
+  else
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s(): expected expressions of this thread's graph, got expression %u/%u of %s; record it in "
+        "this thread, or pass its value",
+        op, p->id, p->renewals, whose_graph(p->graph));
+}
+
+// Recording the node may find no memory.
+bool parameter_to_node(Engine& e, PyObject* object, NodeId* id) {
+  try {
+    *id = e.graph.parameter(*reinterpret_cast<PyParameters*>(object)->storage, true);
+    return true;
+  } catch (...) {
+    set_error();
+    return false;
+  }
+}
+
+}  // namespace
+
 bool to_node(PyObject* object, const char* op, NodeId* id) {
-  Engine& e = engine();
+  Engine* mine = engine_or_error();
+  if (!mine) [[unlikely]]
+    return false;
+  Engine& e = *mine;
   if (is_expression(object)) [[likely]] {
     const PyTypeObject* type = Py_TYPE(object);
     const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
     if (!plain &&
         (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
-      *id = e.graph.parameter(*reinterpret_cast<PyParameters*>(object)->storage, true);
-      return true;
+      *id = e.graph.known_parameter(**reinterpret_cast<PyParameters*>(object)->storage, true);
+      return *id != kNone || parameter_to_node(e, object, id);
     }
     const auto* p = reinterpret_cast<PyExpression*>(object);
     if (p->version == e.version() && p->id < e.graph.size()) [[likely]] {
       *id = p->id;
       return true;
     }
-    PyErr_Format(
-        PyExc_ValueError,
-        "%s(): expected expressions of this graph (version %u), got expression %u/%u of an earlier one; "
-        "record it again after renew_cg()",
-        op, e.version(), p->id, p->version);
+    refuse(p, op);
     return false;
   }
   if (is_array(object)) {
@@ -125,11 +111,6 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
   }
   PyErr_Format(PyExc_TypeError, "%s(): expected an Expression, got %s", op, Py_TYPE(object)->tp_name);
   return false;
-}
-
-PyObject* recorded(NodeId id, PyTypeObject* type) {
-  the_engine().recorded(id);
-  return make_expression(id, type);
 }
 
 namespace {
@@ -171,14 +152,14 @@ PyObject* with_number(OpId op, PyObject* x, float c, const char* name) {
   return guarded([&] {
     uint32_t word;
     std::memcpy(&word, &c, 4);
-    return recorded(the_engine().graph.record(op, &id, 1, &word, 1, {}));
+    return recorded(engine().graph.record(op, &id, 1, &word, 1, {}));
   });
 }
 
 PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
   NodeId ids[2];
   if (!to_node(x, name, &ids[0]) || !to_node(y, name, &ids[1])) return nullptr;
-  return guarded([&] { return recorded(the_engine().graph.record(op, ids, 2)); });
+  return guarded([&] { return recorded(engine().graph.record(op, ids, 2)); });
 }
 
 PyObject* add(PyObject* a, PyObject* b) {
@@ -228,7 +209,7 @@ PyObject* power(PyObject* a, PyObject* b, PyObject*) {
 PyObject* negative(PyObject* a) {
   NodeId id;
   if (!to_node(a, "-", &id)) return nullptr;
-  return guarded([&] { return recorded(the_engine().graph.unary(op_id<Negate>, id)); });
+  return guarded([&] { return recorded(engine().graph.unary(op_id<Negate>, id)); });
 }
 
 PyObject* same(PyObject* a) {
@@ -265,7 +246,7 @@ void slice_bounds(PyObject* slice, long n, int32_t* from, int32_t* to, int32_t* 
 }
 
 NodeId select_slices(NodeId x, const std::vector<PyObject*>& slices) {
-  Graph& g = the_engine().graph;
+  Graph& g = engine().graph;
   const Dim& d = g.dim(x);
   if (slices.size() > d.nd + 1u)
     throw ValueError(text("slice: expected at most ", d.nd + 1, " slices for ", d, ", got ", slices.size()));
@@ -310,7 +291,7 @@ PyObject* subscript(PyObject* self, PyObject* key) {
     }
     const Py_ssize_t at = PyNumber_AsSsize_t(key, PyExc_IndexError);
     if (at == -1 && PyErr_Occurred()) return nullptr;
-    Graph& g = the_engine().graph;
+    Graph& g = engine().graph;
     const Py_ssize_t n = g.dim(x).rows();
     if (at >= n || at < -n) throw IndexError(text("[]: expected -", n, " <= index < ", n, ", got ", at));
     const uint32_t index = static_cast<uint32_t>(at < 0 ? at + n : at), axis = 0;
@@ -330,10 +311,11 @@ PyObject* item(PyObject* self, Py_ssize_t i) {
 // Node of an expression whose value is asked; a stale one is a RuntimeError here.
 bool to_current(PyObject* self, const char* method, NodeId* id) {
   if (to_node(self, method, id)) return true;
-  if (PyErr_ExceptionMatches(PyExc_ValueError)) {
+  const auto* p = reinterpret_cast<PyExpression*>(self);
+  if (PyErr_ExceptionMatches(PyExc_ValueError) && p->graph == engine().graph.number) {
     PyErr_Clear();
     PyErr_Format(PyExc_RuntimeError, "%s(): this expression is of an earlier graph (version %u, now %u)",
-                 method, reinterpret_cast<PyExpression*>(self)->version, the_engine().version());
+                 method, p->renewals, engine().graph.renewals());
   }
   return false;
 }
@@ -383,7 +365,7 @@ PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, P
     return nullptr;
   return guarded([&] {
     const float* v = compute_value(id, recalculate);
-    return convert(v, the_engine().graph.dim(id));
+    return convert(v, engine().graph.dim(id));
   });
 }
 
@@ -426,10 +408,7 @@ PyObject* method_backward(PyObject* self, PyObject* const* args, Py_ssize_t n, P
   NodeId id;
   if (full < 0 || !to_current(self, "backward", &id)) return nullptr;
   return guarded([&]() -> PyObject* {
-    {
-      Computing c;
-      c.engine().backward(id, full);
-    }
+    compute_backward(id, full);
     Py_RETURN_NONE;
   });
 }
@@ -438,21 +417,21 @@ PyObject* method_gradient(PyObject* self, PyObject*) {
   NodeId id;
   if (!to_current(self, "gradient", &id)) return nullptr;
   return guarded([&] {
-    const float* g = the_engine().gradient(id);
-    return array_of(g, the_engine().graph.dim(id));
+    const float* g = engine().gradient(id);
+    return array_of(g, engine().graph.dim(id));
   });
 }
 
 PyObject* method_dim(PyObject* self, PyObject*) {
   NodeId id;
   if (!to_current(self, "dim", &id)) return nullptr;
-  const Dim& d = the_engine().graph.dim(id);
+  const Dim& d = engine().graph.dim(id);
   return Py_BuildValue("(NI)", dim_tuple(d), d.bd);
 }
 
 PyObject* str(PyObject* self) {
   const auto* e = reinterpret_cast<PyExpression*>(self);
-  return PyUnicode_FromFormat("expression %u/%u", e->id, e->version);
+  return PyUnicode_FromFormat("expression %u/%u", e->id, e->renewals);
 }
 
 // ---------------------------------------------------------------- inputs that can be set
@@ -461,7 +440,7 @@ void set_floats(PyObject* self, PyObject* values, const char* op) {
   const std::vector<float> v = as_floats(values, op, "values");
   NodeId id;
   if (!to_node(self, op, &id)) throw PythonError();
-  Engine& e = the_engine();
+  Engine& e = engine();
   if (e.graph.node(id).flags & Node::fixed)
     throw ValueError(text(op, "(): expected an input made with reusable_expr=True"));
   const size_t size = e.graph.sig(id).size;
@@ -478,8 +457,8 @@ PyObject* input_set(PyObject* self, PyObject* value) {
     const float v = as_float(value, "set", "value");
     NodeId id;
     if (!to_node(self, "set", &id)) return nullptr;
-    the_engine().graph.values(id)[0] = v;
-    the_engine().invalidate();
+    engine().graph.values(id)[0] = v;
+    engine().invalidate();
     Py_RETURN_NONE;
   });
 }
@@ -496,8 +475,8 @@ PyObject* index_set(PyObject* self, PyObject* value) {
     const uint32_t index = as_uint(value, "set", "index");
     NodeId id;
     if (!to_node(self, "set", &id)) return nullptr;
-    *the_engine().graph.mutable_ids(id) = index;
-    the_engine().invalidate();
+    *engine().graph.mutable_ids(id) = index;
+    engine().invalidate();
     Py_RETURN_NONE;
   });
 }
@@ -507,10 +486,10 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
     const std::vector<uint32_t> v = as_uints(values, "set", "indices");
     NodeId id;
     if (!to_node(self, "set", &id)) return nullptr;
-    const uint32_t n = the_engine().graph.ids(id).n;
+    const uint32_t n = engine().graph.ids(id).n;
     if (v.size() != n) throw ValueError(text("set(): expected ", n, " indices, got ", v.size()));
-    std::memcpy(the_engine().graph.mutable_ids(id), v.data(), n * 4);
-    the_engine().invalidate();
+    std::memcpy(engine().graph.mutable_ids(id), v.data(), n * 4);
+    engine().invalidate();
     Py_RETURN_NONE;
   });
 }
@@ -682,21 +661,6 @@ PyTypeObject PickerType = make_type("_dynet._pickerExpression", &ExpressionType,
 PyTypeObject PickerBatchType =
     make_type("_dynet._pickerBatchExpression", &ExpressionType, picker_batch_methods,
               "_pickerBatchExpression(g, e, indices, dim=0): picked slices, one per batch item.");
-
-const float* compute_value(NodeId id, bool recalculate) {
-  Engine& e = engine();
-  if (recalculate) e.invalidate();
-  if (!recalculate && e.has_value(id)) return e.value(id);
-  Computing c;
-  return c.engine().value(id);
-}
-
-void compute_forward(NodeId id, bool recalculate) {
-  Engine& e = engine();
-  if (recalculate) e.invalidate();
-  Computing c;
-  c.engine().forward(id);
-}
 
 void constructor(PyObject* type, PyObject* function) {
   if (!constructors) constructors = PyDict_New();

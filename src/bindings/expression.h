@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/platform.h"
 #include "exec/engine.h"
 
 namespace dyc::py {
@@ -14,7 +15,9 @@ namespace dyc::py {
 // All expressions, and the subtypes for inputs, lookups and picks, which add set() or set_index().
 struct PyExpression {
   PyObject_HEAD uint32_t id;
-  uint32_t version;  // of the graph it was recorded in
+  // Of the graph it was recorded in: the version tells whether that is the graph of now; number and renewals
+  // are for messages.
+  uint32_t version, graph, renewals;
 };
 
 // Parameters and LookupParameters are expressions too: they enter each graph on first use.
@@ -23,8 +26,23 @@ struct PyParameters {
   std::shared_ptr<Storage>* storage;  // owned
 };
 
-// The default graph of the process.
-Engine& engine();
+// The default graph of this thread, which has none before it needs one.
+extern constinit thread_local Engine* this_thread DYC_STATIC_TLS;
+Engine& make_engine();
+inline Engine& engine() {
+  Engine* e = this_thread;
+  if (e) [[likely]]
+    return *e;
+  return make_engine();
+}
+// The same for callers that C++ exceptions may not pass: null after setting a Python exception.
+Engine* make_engine_or_error();
+inline Engine* engine_or_error() {
+  Engine* e = this_thread;
+  if (e) [[likely]]
+    return e;
+  return make_engine_or_error();
+}
 
 extern PyTypeObject ExpressionType;        // Expression
 extern PyTypeObject InputType;             // _inputExpression            .set(float)
@@ -39,11 +57,11 @@ extern PyTypeObject PickerBatchType;       // _pickerBatchExpression      .set_i
 extern PyTypeObject ParametersType;        // Parameters        (parameters.cc)
 extern PyTypeObject LookupParametersType;  // LookupParameters  (parameters.cc)
 
-// New expression for a node that was just recorded in the default graph.
+// New expression for a node of this thread's graph.
 PyObject* make_expression(NodeId id, PyTypeObject* type = &ExpressionType);
 
-// Node of an operand. Sets TypeError (not an Expression), ValueError (of an earlier graph) naming
-// `op`, and returns false.
+// Node of an operand. Sets TypeError (not an Expression), ValueError (of an earlier graph or another
+// thread's) naming `op`, and returns false.
 bool to_node(PyObject* object, const char* op, NodeId* id);
 inline bool is_expression(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);

@@ -17,9 +17,6 @@ namespace dyc::py {
 
 namespace {
 
-// What --dynet-autobatch and DYNET_COMPAT_SCHEDULER chose; renew_cg(autobatching=...) overrides.
-Engine::Options default_options;
-
 // The ComputationGraph that renew_cg() returns; made in Python.
 PyObject* graph_object = nullptr;
 
@@ -42,7 +39,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
     }
     value[at] = args[i];
   }
-  Engine::Options o = default_options;
+  Engine::Options o = default_options();
   if (value[0]) o.immediate = PyObject_IsTrue(value[0]);
   if (value[1]) o.check_validity = PyObject_IsTrue(value[1]);
   if (value[2] && value[2] != Py_None) o.batching = PyObject_IsTrue(value[2]);
@@ -143,7 +140,7 @@ void reset_timing() {
 void add_graph_functions(pybind11::module_& m) {
   using namespace pybind11::literals;
   if (PyModule_AddFunctions(m.ptr(), graph_methods) < 0) throw pybind11::error_already_set();
-  m.def("cg_version", [] { return engine().version(); });
+  m.def("cg_version", [] { return engine().graph.renewals(); });
   m.def("cg_size", [] { return engine().graph.size(); });
   m.def("_set_graph",
         [](const pybind11::object& graph) { graph_object = pybind11::object(graph).release().ptr(); });
@@ -172,13 +169,14 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("reset_timing", &reset_timing);
   m.def("plan_table", &plan_table, "The launches planned so far in this graph, in running order.");
   m.def("set_scheduler", [](const std::string& name) {
-    default_options.scheduler = scheduler_from_name(name);
-    engine().options.scheduler = default_options.scheduler;
+    default_options().scheduler = scheduler_from_name(name);
+    if (this_thread) this_thread->options.scheduler = default_options().scheduler;
   });
   m.def("set_batching", [](bool on) {
-    default_options.batching = on;
-    engine().options.batching = on;
+    default_options().batching = on;
+    if (this_thread) this_thread->options.batching = on;
   });
+  m.def("share_parameters", [](bool on) { share_new_storages(on); });
   m.def("set_threads", [](int n) { set_threads(n); });
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("isa", [] { return kernels().isa; });

@@ -4,6 +4,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/arrays.h"
+#include "bindings/compute.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"
 
@@ -18,7 +19,7 @@ const std::shared_ptr<Storage>& shared(PyObject* self) {
   return *reinterpret_cast<PyParameters*>(self)->storage;
 }
 Storage& storage_of(PyObject* self) {
-  engine();  // waits for a thread that computes: it may be reading these values
+  wait_for_gradients();
   return *shared(self);
 }
 
@@ -75,7 +76,8 @@ PyObject* scale(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
 PyObject* scale_gradient(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   static constexpr const char* names[] = {"s"};
   return guarded([&] {
-    storage_of(self).scale_grad(parse("scale_gradient", names, 1, args, n, kwnames).number(0, 1.f));
+    const float s = parse("scale_gradient", names, 1, args, n, kwnames).number(0, 1.f);
+    storage_of(self).scale_grad(s);
     return none();
   });
 }
@@ -222,6 +224,7 @@ PyObject* l_row_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t 
     const Storage& s = storage_of(self);
     const char* op = "row_grad_as_array";
     const uint32_t row = as_row(parse(op, names, 1, args, n, kwnames)[0], s, op);
+    wait_for_gradients();  // again: the conversion may have run Python code
     return array_of(s.row_has_grad(row) ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
   });
 }
@@ -233,6 +236,7 @@ PyObject* l_rows_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t
     const char* op = "rows_grad_as_array";
     const auto rows = as_rows(parse(op, names, 1, args, n, kwnames)[0], s, op);
     auto out = rows_array(rows.size(), s.dim);
+    wait_for_gradients();  // again: the conversion may have run Python code
     copy_grad_rows(s, rows, out.mutable_data());
     return out.release().ptr();
   });

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "bindings/arguments.h"
 #include "bindings/builders.h"
+#include "bindings/compute.h"
 #include "bindings/signatures.h"
 
 namespace dyc::py {
@@ -32,12 +33,15 @@ void fill(PyRnnState* s, PyObject* builder, PyBuilder* b, PyRnnState* prev, RnnB
   s->prev = prev;
   s->step = step;
   s->out = out;
-  s->version = engine().version();
+  const Graph& g = engine().graph;
+  s->version = g.version();
+  s->graph = g.number;
+  s->renewals = g.renewals();
 }
 
 PyObject* make_state(PyRnnState* from, RnnBuilder::Step step) {
   PyRnnState* s = allocate();
-  if (s) fill(s, from->builder, from->b, from, step, from->b->core->output(step));
+  if (s) fill(s, from->builder, from->b, from, step, from->b->core->output(engine(), step));
   return reinterpret_cast<PyObject*>(s);
 }
 
@@ -68,15 +72,24 @@ bool check(const PyRnnState* s, const char* call) {
                  call);
     return false;
   }
-  if (s->version != engine().version()) {
-    PyErr_Format(
-        PyExc_ValueError,
-        "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
-        "after renew_cg()",
-        call, engine().version(), s->version);
+  const Engine* e = engine_or_error();
+  if (!e) return false;
+  if (s->version != e->version()) {
+    if (s->graph == e->graph.number)
+      PyErr_Format(
+          PyExc_ValueError,
+          "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
+          "after renew_cg()",
+          call, e->graph.renewals(), s->renewals);
+    else
+      PyErr_Format(
+          PyExc_ValueError,
+          "%s(): expected a state of this thread's graph, got one of %s; call initial_state() in this "
+          "thread",
+          call, whose_graph(s->graph));
     return false;
   }
-  if (s->out != kNone && s->out >= engine().graph.size()) {
+  if (s->out != kNone && s->out >= e->graph.size()) {
     PyErr_Format(PyExc_ValueError,
                  "%s(): expected a state of the current graph, got one that cg_revert() took back", call);
     return false;
@@ -157,15 +170,21 @@ PyObject* add_inputs(PyObject* object, PyObject* xs) {
 
 PyObject* transduce(PyObject* object, PyObject* xs) {
   PyRnnState* s = self_of(object);
-  return for_inputs(s, xs, "transduce",
-                    [&](RnnBuilder::Step step) { return make_expression(s->b->core->output(step)); });
+  return for_inputs(s, xs, "transduce", [&](RnnBuilder::Step step) {
+    return make_expression(s->b->core->output(engine(), step));
+  });
 }
 
 PyObject* output(PyObject* object, PyObject*) {
   const PyRnnState* s = self_of(object);
   if (s->out == kNone) Py_RETURN_NONE;
+  if (!engine_or_error()) return nullptr;
   PyObject* e = make_expression(s->out);
-  if (e) reinterpret_cast<PyExpression*>(e)->version = s->version;
+  if (!e) return nullptr;
+  auto* p = reinterpret_cast<PyExpression*>(e);
+  p->version = s->version;
+  p->graph = s->graph;
+  p->renewals = s->renewals;
   return e;
 }
 
@@ -173,14 +192,14 @@ PyObject* h(PyObject* object, PyObject*) {
   const PyRnnState* s = self_of(object);
   if (!check(s, "h")) return nullptr;
   if (s->step == RnnBuilder::kStart) return PyTuple_New(0);
-  return expression_tuple(s->b->core->h(s->step), s->b->core->layers());
+  return expression_tuple(s->b->core->h(engine(), s->step), s->b->core->layers());
 }
 
 PyObject* all_states(PyObject* object, PyObject*) {
   const PyRnnState* s = self_of(object);
   if (!check(s, "s")) return nullptr;
   if (s->step == RnnBuilder::kStart) return PyTuple_New(0);
-  return expression_tuple(s->b->core->nodes(s->step), s->b->core->state_size());
+  return expression_tuple(s->b->core->nodes(engine(), s->step), s->b->core->state_size());
 }
 
 PyObject* or_none(PyObject* object) {
@@ -234,12 +253,13 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyBuilder* b = pybind11::cast<PyBuilder*>(pybind11::handle(builder));
     if (!b->core->started(engine()))
       throw ValueError("RNNState(): expected initial_state() of the builder before, in the current graph");
-    if (step < RnnBuilder::kStart || step >= b->core->steps())
-      throw ValueError(text("RNNState(): expected -1 <= state_idx < ", b->core->steps(), ", got ", step));
+    if (step < RnnBuilder::kStart || step >= b->core->steps(engine()))
+      throw ValueError(
+          text("RNNState(): expected -1 <= state_idx < ", b->core->steps(engine()), ", got ", step));
     PyRnnState* s = self_of(type->tp_alloc(type, 0));
     if (s)
       fill(s, builder, b, prev == Py_None ? nullptr : self_of(prev), step,
-           step == RnnBuilder::kStart ? kNone : b->core->output(step));
+           step == RnnBuilder::kStart ? kNone : b->core->output(engine(), step));
     return reinterpret_cast<PyObject*>(s);
   });
 }
@@ -303,9 +323,9 @@ PyTypeObject RnnStateType = state_type();
 PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
   if (!b->core->started(engine())) {
     b->core->start(engine(), update);
-    b->start = nullptr;  // a state of an earlier graph may still be in use
   }
-  if (b->start) {
+  // The last start may be of an earlier graph, or of another thread's.
+  if (b->start && b->start->version == engine().version()) {
     Py_INCREF(b->start);
     return b->start;
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "bindings/arguments.h"
+#include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
 
@@ -235,7 +236,7 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
       scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
       deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
     }
-    engine();  // waits for a thread that computes
+    wait_for_gradients();
     trainer_of(self).update(scale);
     return none();
   });

@@ -5,8 +5,10 @@
 
 namespace dyc {
 
-void Executor::begin_backward(bool full) {
+void Executor::begin_backward(bool full, bool direct) {
   full_ = full;
+  direct_ = direct;
+  rows_.clear();
   n_deferred_ = 0;
   // A parameter that already holds a gradient, or is also read like any value, collects this
   // backward's gradient apart, so that its node gradient is of this backward alone.
@@ -17,7 +19,7 @@ void Executor::begin_backward(bool full) {
     if (!needs && !full) continue;
     int64_t at = graph_.place(use.node);
     // Rows of a table add to its storage too, so the whole table's gradient is kept apart.
-    if (at < 0 && (use.storage->has_grad() || !needs || use.storage->is_lookup())) {
+    if (at < 0 && (!direct || use.storage->has_grad() || !needs || use.storage->is_lookup())) {
       if (use.slot < 0) use.slot = graph_.values_arena.allocate(use.storage->size(), 16);
       at = use.slot;
     }
@@ -45,6 +47,10 @@ float* Executor::parameter_target(NodeId node) {
 
 void Executor::finish_backward() {
   for (uint32_t i = 0; i < n_deferred_; ++i) run_deferred(deferred_[i]);
+  if (direct_) deliver();
+}
+
+void Executor::deliver() {
   for (const ParameterUse& use : graph_.parameters()) {
     if (use.gradient < 0 || !(graph_.node(use.node).flags & Node::needs)) continue;
     Storage& storage = *use.storage;
@@ -52,6 +58,12 @@ void Executor::finish_backward() {
     const float* from = grads() + use.gradient;
     for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
   }
+  for (const RowGradient& r : rows_) {
+    float* to = r.storage->grad_row(r.row);
+    const float* from = grads() + r.from;
+    for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
+  }
+  rows_.clear();
 }
 
 const float* Executor::parameter_gradient(NodeId id) const {
@@ -301,8 +313,13 @@ void Executor::back_lookup(const Launch& l) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
     for (uint32_t j = 0; j < ids.n; ++j) {
+      const int64_t at = it.out + static_cast<int64_t>(j * row);
+      if (!direct_) {
+        rows_.push_back({&storage, ids.data[j], at});
+        continue;
+      }
       float* to = storage.grad_row(ids.data[j]);
-      const float* from = grads() + it.out + j * row;
+      const float* from = grads() + at;
       for (size_t e = 0; e < row; ++e) to[e] += from[e];
     }
   }

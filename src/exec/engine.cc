@@ -208,7 +208,7 @@ void Engine::mark_live(NodeId root, bool full) {
   }
 }
 
-void Engine::backward(NodeId root, bool full) {
+void Engine::backward(NodeId root, bool full, bool direct) {
   if (graph.sig(root).size != 1)
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
   value(root);
@@ -218,7 +218,7 @@ void Engine::backward(NodeId root, bool full) {
   backward_root_ = root;
   apart_.reset();
   const NodeId owner = graph.owner(root);
-  executor.begin_backward(full);
+  executor.begin_backward(full, direct);
   float* grads = graph.grads_arena.base();
   if (full) std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
   else
@@ -268,6 +268,8 @@ const float* Engine::gradient(NodeId id) {
   const bool merged = (graph.node(owner).flags | graph.node(id).flags) & Node::merged;
   if (!live_[merged ? owner : id]) return nullptr;
   if (graph.is_parameter(owner)) {
+    if (!alone && graph.parameter_use(owner).direct)  // other threads add to it by now
+      throw RuntimeError("gradient(): another thread has begun to record; call backward() again before");
     const float* g = executor.parameter_gradient(owner);
     return g ? g + (owner == id ? 0 : graph.node(id).aux) : nullptr;
   }

@@ -24,7 +24,7 @@ class Engine {
   Options options;
 
   void renew(const Options& o);
-  uint32_t version() const { return graph.version(); }
+  uint32_t version() const { return graph.version(); }  // see Graph
 
   // Value of a node, computed if needed; the pointer is good until the next renew.
   const float* value(NodeId id);
@@ -37,13 +37,19 @@ class Engine {
   // All values are old: an input changed, or recalculate=True.
   void invalidate();
 
-  void backward(NodeId root, bool full);
+  // Only with `direct` are gradients added to the parameters; otherwise deliver_gradients() does it, once.
+  void backward(NodeId root, bool full, bool direct = true);
+  void deliver_gradients() { executor.deliver(); }
   // Gradient of the last backward; throws RuntimeError where there is none. null: zeros.
   const float* gradient(NodeId id);
   bool has_gradient(NodeId id) const { return backward_root_ != kNone && id <= backward_root_; }
 
   void checkpoint();
   void revert();
+
+  // No other thread has a graph, so that gradients may go into the parameters directly. Only read and written
+  // with the interpreter lock.
+  bool alone = true;
 
   // Called after every recorded node.
   void recorded(NodeId id) {

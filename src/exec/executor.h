@@ -32,7 +32,9 @@ class Executor {
   uint32_t forward(uint32_t i);
 
   // ---- backward: begin, then launches in reverse order, then finish
-  void begin_backward(bool full);
+  // `direct`: gradients of parameters go into their storages at once. Otherwise nothing outside the graph is
+  // written, and deliver() adds them.
+  void begin_backward(bool full, bool direct);
   // Zeroes the gradient of a launch's results; before any launch that adds to it.
   void clear_gradient(const Launch& l);
   // `live_members` of them take part: those with live[node] != 0.
@@ -42,6 +44,7 @@ class Executor {
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
   void finish_backward();
+  void deliver();
   // Where this backward adds the gradient of a parameter node.
   float* parameter_target(NodeId node);
   // That gradient afterwards: in the gradient arena, or in its storage; null if nothing was added.
@@ -152,7 +155,13 @@ class Executor {
   Graph& graph_;
   Plan& plan_;
   const KernelTable& kernels_;
-  bool full_ = false;
+  bool full_ = false, direct_ = true;
+  struct RowGradient {
+    Storage* storage;
+    uint32_t row;
+    int64_t from;  // place
+  };
+  std::vector<RowGradient> rows_;  // for deliver()
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
   std::vector<int64_t> room_x_, room_y_;

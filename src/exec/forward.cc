@@ -183,8 +183,7 @@ void Executor::run_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   Storage& storage = graph_.storage(first.attrs[0]);
   const size_t row = storage.row_size();
-  const float* table = storage.values();
-  const float factor = storage.decay ? storage.decay->factor : 1.f;
+  const auto [table, factor] = graph_.values_of(storage);
   float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i) {

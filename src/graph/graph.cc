@@ -1,14 +1,39 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 
 namespace dyc {
 
-Graph::Graph() {
+namespace {
+
+uint32_t next(std::atomic<uint32_t>& counter) { return counter.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+uint32_t next_number() {
+  static std::atomic<uint32_t> counter{0};
+  return next(counter);
+}
+
+// The first graph starts with version 0, so that in a program of one thread versions count renewals.
+std::atomic<uint32_t> last_version{0};
+
+}  // namespace
+
+Graph::Graph()
+    : number(next_number()),
+      values_arena("value", [this] { return largest_nodes(); }),
+      grads_arena("gradient"),
+      life_(std::make_shared<char>()) {
+  values_arena.limit(grads_arena.capacity());  // gradients lie where the values lie
   nodes_.reserve(1024);
   places_.reserve(1024);
   arg_pool_.reserve(2048);
 }
+
+Graph::~Graph() { unpin_parameters(); }
+
+void Graph::take_version() { version_ = next(last_version); }
 
 NodeId Graph::append(const Node& n, int64_t place) {
   recorded_floats_ += signatures_.brief(n.sig).size;
@@ -342,16 +367,41 @@ uint32_t* Graph::mutable_ids(NodeId id) {
 
 const float* Graph::parameter_values(ParameterUse& use) {
   if (use.values) return use.values;
-  use.pinned = use.storage->pin();
-  use.values = use.pinned;
-  const float factor = use.storage->decay ? use.storage->decay->factor : 1.f;
+  const auto [raw, factor] = values_of(*use.storage);
+  const float* values = raw;
   if (factor != 1.f) {
     const size_t n = use.storage->size();
     float* copy = values_arena.base() + values_arena.allocate(n, 16);
-    for (size_t i = 0; i < n; ++i) copy[i] = use.pinned[i] * factor;
-    use.values = copy;
+    for (size_t i = 0; i < n; ++i) copy[i] = raw[i] * factor;
+    values = copy;
   }
-  return use.values;
+  use.borrowed = holding_;
+  use.pinned = holding_ ? raw : use.storage->pin();
+  return use.values = values;
+}
+
+Graph::Values Graph::values_of(const Storage& storage) const {
+  if (holding_) return held_[slots_[storage.uid].storage];
+  return {storage.values(), storage.decay ? storage.decay->factor : 1.f};
+}
+
+void Graph::hold_storages() {
+  held_.reserve(storages_.size());
+  for (const auto& s : storages_) {
+    held_.push_back(values_of(*s));
+    s->pin();
+  }
+  holding_ = true;
+}
+
+void Graph::release_storages() {
+  holding_ = false;
+  for (ParameterUse& p : parameters_) {
+    if (p.borrowed) p.storage->pin_again(p.pinned);
+    p.borrowed = false;
+  }
+  for (size_t i = 0; i < held_.size(); ++i) storages_[i]->unpin(held_[i].raw);
+  held_.clear();
 }
 
 void Graph::unpin_parameters() {
@@ -359,6 +409,39 @@ void Graph::unpin_parameters() {
     if (p.pinned) p.storage->unpin(p.pinned);
     p.pinned = p.values = nullptr;
   }
+}
+
+// ---------------------------------------------------------------- messages
+
+namespace {
+
+// "2.4 MB"
+std::string bytes_text(double bytes) {
+  const double kilo = 1024, mega = kilo * kilo;
+  const auto one_decimal = [](double x) { return std::round(x * 10) / 10; };
+  if (bytes >= mega) return text(one_decimal(bytes / mega), " MB");
+  return bytes >= kilo ? text(one_decimal(bytes / kilo), " kB") : text(bytes, " B");
+}
+
+}  // namespace
+
+std::string Graph::largest_nodes() const {
+  constexpr size_t kShown = 5;
+  std::vector<NodeId> ids;  // those with memory of their own
+  for (NodeId id = 0; id < size(); ++id)
+    if (!(nodes_[id].flags & Node::alias) && !is_parameter(id)) ids.push_back(id);
+  const size_t shown = std::min(kShown, ids.size());
+  const auto larger = [this](NodeId a, NodeId b) {
+    return sig(a).size != sig(b).size ? sig(a).size > sig(b).size : a < b;
+  };
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(shown), ids.end(), larger);
+  std::string out = text("; the graph has ", size(), " nodes");
+  for (size_t i = 0; i < shown; ++i) {
+    const Sig& s = sig(ids[i]);
+    out += text(i ? ", " : ", the largest: ", op_row(s.op).meta->name, " ", *s.y, " ",
+                bytes_text(s.size * 4.0), " (node ", ids[i], ")");
+  }
+  return out;
 }
 
 // ---------------------------------------------------------------- life
@@ -379,7 +462,8 @@ bool Graph::renew() {
   reverts_.clear();
   recorded_floats_ = 0;
   ++epoch_;
-  ++version_;
+  ++renewals_;
+  take_version();
   contradicted_ = false;
   counted_ = true;
   unread_ = unplaced_ = 0;

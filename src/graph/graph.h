@@ -77,12 +77,16 @@ struct ParameterUse {
   int64_t gradient =
       -1;               // where the last backward put its gradient: that slot, its place, or -1: the storage
   bool direct = false;  // the last backward added to the storage's gradient
+  bool borrowed = false;          // `pinned` is held by hold_storages() and has no pin of its own yet
   const float* values = nullptr;  // what the graph reads: `pinned`, or a copy scaled by weight decay
 };
 
 class Graph {
  public:
   Graph();
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
 
   // Equal values that no input can change are computed once (off: every expression on its own).
   bool share_equal_values = true;
@@ -107,13 +111,26 @@ class Graph {
   NodeId constant(const Dim& dim, float value);
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
   NodeId parameter(const std::shared_ptr<Storage>& storage, bool update);
+  // The same if it is in the graph already, else kNone.
+  NodeId known_parameter(const Storage& storage, bool update) const {
+    if (storage.uid >= slots_.size()) return kNone;
+    const Slot& slot = slots_[storage.uid];
+    return slot.epoch == epoch_ ? slot.node[update] : kNone;
+  }
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
 
   // ---- reading
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
+  // Tells the graphs of all renewals of all threads apart: no two that exist have the same.
   uint32_t version() const { return version_; }
+  // How often this graph was renewed.
+  uint32_t renewals() const { return renewals_; }
+  // Of this object, never reused in the process.
+  const uint32_t number;
+  // Expires with this object.
+  std::weak_ptr<const void> life() const { return life_; }
   const Node& node(NodeId id) const { return nodes_[id]; }
   Node& node(NodeId id) { return nodes_[id]; }
   const Sig& sig(NodeId id) const { return signatures_[nodes_[id].sig]; }
@@ -152,6 +169,17 @@ class Graph {
   const float* parameter_values(ParameterUse& use);
   void unpin_parameters();  // the next use reads current values
   Storage& storage(uint32_t uid) { return *storages_[slots_[uid].storage]; }
+  // Raw values of a parameter of this graph, and the factor they are to be multiplied with.
+  struct Values {
+    const float* raw;
+    float factor;
+  };
+  Values values_of(const Storage& storage) const;
+  // Between the two, the graph can be evaluated without the interpreter lock: it reads parameters as they
+  // were at hold_storages(), whatever other threads write, and touches nothing they could write to.
+  // Both are called with the lock.
+  void hold_storages();
+  void release_storages();
   Sites& sites() { return sites_; }
   Signatures& signatures() { return signatures_; }
 
@@ -159,6 +187,8 @@ class Graph {
   // Returns true when the tables of signatures and sites were given up because they had grown large,
   // as happens in a program that keeps making new models; they are learned anew.
   bool renew();
+  // For a graph beside others: a version of its own from the start.
+  void take_version();
   // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
   void rebucket();
   // Was the node recorded before, and not taken back by, every revert since `reverts()` was `stamp`?
@@ -189,8 +219,10 @@ class Graph {
   Mark mark() const;
   void revert(const Mark& mark);
 
-  Arena values_arena{"value"};
-  Arena grads_arena{"gradient"};
+  Arena values_arena;
+  Arena grads_arena;
+  // "; largest of 12 nodes: ...", for messages.
+  std::string largest_nodes() const;
 
  private:
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
@@ -230,7 +262,10 @@ class Graph {
   std::vector<uint32_t> scratch_;
   std::vector<uint32_t> reverts_;  // graph size after each revert
   uint64_t recorded_floats_ = 0;
-  uint32_t epoch_ = 1, version_ = 0;
+  uint32_t epoch_ = 1, version_ = 0, renewals_ = 0;
+  bool holding_ = false;
+  std::vector<Values> held_;  // while holding_: beside storages_
+  std::shared_ptr<const void> life_;
   uint32_t most_signatures_ = 4096, graphs_kept_ = 0;
   bool contradicted_ = false;
   bool counted_ = true;                 // the next two, and the buckets' tallies, are right

@@ -1,12 +1,15 @@
 // What all builders share: the tree of steps, and the life of dropout masks.
 #include "model/builders.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace dyc {
 
 RnnBuilder::RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer)
     : shape_(shape), size_(size), cells_(shape.cells) {
+  run_ = runs_.emplace_back(std::make_unique<Run>()).get();
   if (outer) collection_ = outer->add_subcollection(shape.collection);
   else if (size.layers)
     throw TypeError(text(shape.name, "(): expected a ParameterCollection for model, got None"));
@@ -34,22 +37,40 @@ std::vector<NodeId> RnnBuilder::listed(Graph& g, uint32_t layer) {
 
 void RnnBuilder::start(Engine& engine, bool update) {
   if (started(engine)) return;
-  started_ = true;
-  version_ = engine.version();
-  update_ = update;
-  steps_.clear();
-  masks_.clear();
+  run_->started = true;
+  run_->version = engine.version();
+  run_->update = update;
+  run_->steps.clear();
+  run_->masks.clear();
+}
+
+// Rare: the builder was last used by another thread.
+void RnnBuilder::find_run(Engine& engine) {
+  const uint32_t number = engine.graph.number;
+  const auto found =
+      std::find_if(runs_.begin(), runs_.end(), [number](const auto& r) { return r->graph == number; });
+  if (found != runs_.end()) {
+    run_ = found->get();
+    return;
+  }
+  auto fresh = std::make_unique<Run>();
+  fresh->graph = number;
+  fresh->life = engine.graph.life();
+  run_ = fresh.get();
+  runs_.push_back(std::move(fresh));
+  std::erase_if(runs_, [this](const auto& r) { return r.get() != run_ && r->life.expired(); });
 }
 
 // ---------------------------------------------------------------- steps
 
 NodeId* RnnBuilder::append(Step* step) {
   *step = steps();
-  steps_.resize(steps_.size() + width(), kNone);
-  return steps_.data() + static_cast<size_t>(*step) * width();
+  run_->steps.resize(run_->steps.size() + width(), kNone);
+  return run_->steps.data() + static_cast<size_t>(*step) * width();
 }
 
 RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
+  select(engine);
   if (size_.layers == 0)
     throw ValueError(
         text("add_input(): expected a builder of at least 1 layer, got a ", shape_.name, " of 0 layers"));
@@ -64,7 +85,7 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
     record(g, from == kStart ? nullptr : nodes(from), x, next);
     engine.recorded(next[state_size()]);
   } catch (...) {
-    steps_.resize(steps_.size() - width());
+    run_->steps.resize(run_->steps.size() - width());
     throw;
   }
   return step;
@@ -73,7 +94,7 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
 // The most recent step whose nodes are still there: a revert takes nodes back.
 const NodeId* RnnBuilder::latest(const Graph& g) const {
   for (Step s = steps(); s-- > 0;)
-    if (output(s) < g.size()) return nodes(s);
+    if (nodes(s)[state_size()] < g.size()) return nodes(s);
   return nullptr;
 }
 
@@ -98,12 +119,13 @@ RnnBuilder::Step RnnBuilder::set_s(Engine& engine, const std::vector<NodeId>& es
 
 // null: as in the latest step, zeros if there is none.
 void RnnBuilder::record_set(Engine& engine, const NodeId* cells, const NodeId* h) {
+  select(engine);
   const uint32_t n = size_.layers;
   Graph& g = engine.graph;
   const NodeId* last = latest(g);
-  const size_t at = last ? static_cast<size_t>(last - steps_.data()) : 0;
+  const size_t at = last ? static_cast<size_t>(last - run_->steps.data()) : 0;
   const auto missing = [&](uint32_t i) {
-    if (last) return steps_[at + i];
+    if (last) return run_->steps[at + i];
     const NodeId zeros = g.constant(Dim({size_.hidden}), 0.f);
     engine.recorded(zeros);
     return zeros;
@@ -141,25 +163,25 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
     throw ValueError(
         "set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
   if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
-  masks_.clear();
+  run_->masks.clear();
   if (drops()) draw_masks(engine.graph, batch);
 }
 
 bool RnnBuilder::masks_exist(const Graph& g) const {
-  if (masks_.empty()) return false;
-  for (const NodeId id : masks_)  // after a revert other nodes may have their numbers
-    if (id >= g.size() || !g.survived(id, masks_stamp_)) return false;
+  if (run_->masks.empty()) return false;
+  for (const NodeId id : run_->masks)  // after a revert other nodes may have their numbers
+    if (id >= g.size() || !g.survived(id, run_->masks_stamp)) return false;
   return true;
 }
 
 void RnnBuilder::draw_masks(Graph& g, uint32_t batch) {
-  masks_.clear();
-  masks_stamp_ = g.reverts();
+  run_->masks.clear();
+  run_->masks_stamp = g.reverts();
   for (uint32_t layer = 0; layer < size_.layers; ++layer)
     for (uint32_t kind = 0; kind < shape_.masks; ++kind) {
       const float keep = 1.f - rates_[kind];
       const Dim dim({kind == 0 ? input_size(layer) : size_.hidden}, batch);
-      masks_.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
+      run_->masks.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
     }
 }
 

@@ -14,7 +14,9 @@ struct BuilderSize {
 };
 
 // A builder has a tree of steps in each graph, starting at kStart where there is no state yet. What
-// belongs to a graph (steps, dropout masks) is forgotten when the graph is renewed.
+// belongs to a graph (steps, dropout masks) is forgotten when the graph is renewed. Threads may share a
+// builder: it keeps that for the graph of each, and calls without an engine mean that of the last call with
+// one.
 class RnnBuilder {
  public:
   using Step = int32_t;
@@ -33,7 +35,10 @@ class RnnBuilder {
 
   // The first call in a graph decides whether parameters take gradients there.
   void start(Engine& engine, bool update);
-  bool started(Engine& engine) const { return started_ && version_ == engine.version(); }
+  bool started(Engine& engine) {
+    select(engine);
+    return run_->started && run_->version == engine.version();
+  }
 
   // x {I}xB -> next step. The caller has checked that `from` is a step of this graph. Columns of a matrix
   // x {I,k}xB are independent, as in affine_transform.
@@ -42,13 +47,19 @@ class RnnBuilder {
   Step set_h(Engine& engine, const std::vector<NodeId>& es);
   // `es`: one node per layer (LSTMs: the cells, with h of the latest step), or cells then h.
   Step set_s(Engine& engine, const std::vector<NodeId>& es);
-  Step steps() const { return width() ? static_cast<Step>(steps_.size() / width()) : 0; }
+  Step steps(Engine& engine) {
+    select(engine);
+    return steps();
+  }
 
   // Nodes of a step: cells of all layers (LSTMs only), then h of all layers, then the output.
-  const NodeId* nodes(Step step) const { return steps_.data() + static_cast<size_t>(step) * width(); }
+  const NodeId* nodes(Engine& engine, Step step) {
+    select(engine);
+    return nodes(step);
+  }
   uint32_t state_size() const { return (cells_ ? 2 : 1) * size_.layers; }
-  const NodeId* h(Step step) const { return nodes(step) + (cells_ ? size_.layers : 0); }
-  NodeId output(Step step) const { return nodes(step)[state_size()]; }
+  const NodeId* h(Engine& engine, Step step) { return nodes(engine, step) + (cells_ ? size_.layers : 0); }
+  NodeId output(Engine& engine, Step step) { return nodes(engine, step)[state_size()]; }
 
   virtual void set_dropout(float rate);
   virtual void set_dropouts(float rate, float rate_h);
@@ -79,11 +90,11 @@ class RnnBuilder {
   }
   // Node of a parameter of a layer.
   NodeId p(Graph& g, uint32_t layer, uint32_t i) const {
-    return g.parameter(storages_[layer * shape_.per_layer + i], update_);
+    return g.parameter(storages_[layer * shape_.per_layer + i], update());
   }
   // x .* mask `kind` of the layer, where dropout is on.
   NodeId dropped(Graph& g, NodeId x, uint32_t layer, uint32_t kind) const {
-    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, masks_[layer * shape_.masks + kind]) : x;
+    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, run_->masks[layer * shape_.masks + kind]) : x;
   }
 
   static NodeId affine(Graph& g, NodeId b, NodeId w, NodeId x) {
@@ -94,7 +105,7 @@ class RnnBuilder {
   // x where it has extents {rows,cols}xB, else the sum with zeros of these extents.
   static NodeId expanded(Graph& g, NodeId x, const Dim& dim);
   void check_rate(const char* call, float rate) const;
-  bool update() const { return update_; }
+  bool update() const { return run_->update; }
 
   const Shape shape_;
   const BuilderSize size_;
@@ -103,6 +114,24 @@ class RnnBuilder {
   float rates_[3] = {0.f, 0.f, 0.f};  // of the kinds of masks
 
  private:
+  // What belongs to one graph.
+  struct Run {
+    uint32_t graph = 0;  // its number
+    std::weak_ptr<const void> life;
+    bool started = false, update = true;
+    uint32_t version = 0;
+    std::vector<NodeId> steps;
+    std::vector<NodeId> masks;
+    uint32_t masks_stamp = 0;  // Graph::reverts() when they were drawn
+  };
+
+  void select(Engine& engine) {
+    if (run_->graph != engine.graph.number) [[unlikely]]
+      find_run(engine);
+  }
+  void find_run(Engine& engine);
+  Step steps() const { return width() ? static_cast<Step>(run_->steps.size() / width()) : 0; }
+  const NodeId* nodes(Step step) const { return run_->steps.data() + static_cast<size_t>(step) * width(); }
   uint32_t width() const { return state_size() + 1; }
   NodeId* append(Step* step);
   void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
@@ -112,11 +141,8 @@ class RnnBuilder {
   const NodeId* latest(const Graph& g) const;
 
   const bool cells_;
-  bool started_ = false, update_ = true;
-  uint32_t version_ = 0;
-  std::vector<NodeId> steps_;
-  std::vector<NodeId> masks_;
-  uint32_t masks_stamp_ = 0;  // Graph::reverts() when they were drawn
+  std::vector<std::unique_ptr<Run>> runs_;  // of the graphs there are, at least one
+  Run* run_;                                // the one selected
 };
 
 // h = tanh(b + Wx x + Wh h'). Elman, Finding structure in time, 1990.

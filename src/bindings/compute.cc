@@ -1,0 +1,154 @@
+// The engines of the threads, and computing without the interpreter lock.
+//
+// Each thread that records has an engine, made when it is first needed and destroyed with the thread's state,
+// which Python clears when the thread ends. Everything here but Computing's body runs under the interpreter
+// lock, which is what guards it; parameters, too, are only written under that lock.
+#include "bindings/compute.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace dyc::py {
+
+constinit thread_local Engine* this_thread DYC_STATIC_TLS = nullptr;
+
+namespace {
+
+struct ThreadEngine : Engine {
+  bool computing = false;
+};
+
+std::vector<ThreadEngine*> engines;
+
+// 1 while a backward pass without the interpreter lock adds to the gradients of parameters. Atomic for the
+// sake of waiting; written under the lock.
+std::atomic<uint32_t> to_parameters{0};
+
+constexpr const char* kCapsule = "dynet_compat.graph";
+
+// The state of a thread is cleared: in that thread when it ends, else in the one that forked or finishes.
+void end_of_thread(PyObject* capsule) {
+  auto* e = static_cast<ThreadEngine*>(PyCapsule_GetPointer(capsule, kCapsule));
+  engines.erase(std::remove(engines.begin(), engines.end(), e), engines.end());
+  if (this_thread == e) this_thread = nullptr;
+  if (!e->computing) delete e;  // else its thread is in the midst of it, or was when the process forked
+}
+
+// Python's dict for this thread, or null if it has none any more (then the engine is never destroyed).
+void end_with_thread(ThreadEngine* e) {
+  PyObject* dict = PyThreadState_GetDict();
+  if (!dict) return;
+  PyObject* capsule = PyCapsule_New(e, kCapsule, nullptr);
+  if (!capsule || PyDict_SetItemString(dict, kCapsule, capsule) < 0) {
+    Py_XDECREF(capsule);
+    delete e;
+    throw PythonError();
+  }
+  PyCapsule_SetDestructor(capsule, end_of_thread);
+  Py_DECREF(capsule);
+}
+
+// A child has the thread that forked, and no backward pass of another one.
+void after_fork_in_child() { to_parameters = 0; }
+
+}  // namespace
+
+Engine& make_engine() {
+  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  static_cast<void>(registered);
+  engines.reserve(engines.size() + 1);
+  auto* e = new ThreadEngine;
+  end_with_thread(e);
+  wait_for_gradients();
+  e->options = default_options();
+  if (!engines.empty()) e->graph.take_version();
+  engines.push_back(e);
+  for (ThreadEngine* each : engines) each->alone = engines.size() == 1;
+  this_thread = e;
+  return *e;
+}
+
+Engine* make_engine_or_error() {
+  try {
+    return &make_engine();
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+Engine::Options& default_options() {
+  static Engine::Options options;
+  return options;
+}
+
+const char* whose_graph(uint32_t number) {
+  if (number == engine().graph.number) return "an earlier graph";
+  for (const ThreadEngine* e : engines)
+    if (e->graph.number == number) return "another thread's graph";
+  return "the graph of a thread that has ended";
+}
+
+// ---------------------------------------------------------------- computing
+
+void wait_for_gradients() {
+  while (to_parameters.load()) [[unlikely]] {
+    Py_BEGIN_ALLOW_THREADS to_parameters.wait(1);
+    Py_END_ALLOW_THREADS
+  }
+}
+
+Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
+  // A few small nodes take less time than handing the lock over.
+  constexpr uint64_t kWorthwhile = 65536;
+  if (engine_.graph.recorded_floats() < kWorthwhile) return;
+  engine_.graph.hold_storages();
+  static_cast<ThreadEngine&>(engine_).computing = true;
+  if (to_parameters_) to_parameters = 1;
+  state_ = PyEval_SaveThread();
+}
+
+Computing::~Computing() noexcept(false) {
+  if (!state_) return;
+  PyEval_RestoreThread(state_);
+  static_cast<ThreadEngine&>(engine_).computing = false;
+  engine_.graph.release_storages();
+  if (!to_parameters_) return;
+  to_parameters = 0;
+  to_parameters.notify_all();
+}
+
+const float* compute_value(NodeId id, bool recalculate) {
+  Engine& e = engine();
+  if (recalculate) e.invalidate();
+  if (!recalculate && e.has_value(id)) return e.value(id);
+  Computing c;
+  return c.engine().value(id);
+}
+
+void compute_forward(NodeId id, bool recalculate) {
+  Engine& e = engine();
+  if (recalculate) e.invalidate();
+  Computing c;
+  c.engine().forward(id);
+}
+
+void compute_backward(NodeId id, bool full) {
+  Engine& e = engine();
+  e.alone = engines.size() == 1;
+  const bool direct = e.alone;
+  {
+    Computing c(direct);
+    c.engine().backward(id, full, direct);
+  }
+  if (!direct) e.deliver_gradients();
+}
+
+PyObject* recorded(NodeId id, PyTypeObject* type) {
+  engine().recorded(id);
+  return make_expression(id, type);
+}
+
+}  // namespace dyc::py

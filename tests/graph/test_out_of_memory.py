@@ -1,0 +1,84 @@
+"""When memory is short: a MemoryError that says what needs it, and a graph that goes on working."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our messages")
+TESTS = Path(__file__).resolve().parent.parent
+
+# Each leaves the message of the MemoryError that 16 MB of values lead to.
+PROGRAMS = {
+    "input": "x = dy.inputTensor(np.ones((500, 500))); y = dy.inputTensor(np.ones((2500, 2500)))",
+    "constant": "x = dy.inputTensor(np.ones((500, 500))); y = dy.zeros((2500, 2500))",
+    "random": "x = dy.inputTensor(np.ones((500, 500))); dy.random_normal((2500, 2500)).value()",
+    "planned": "x = dy.inputTensor(np.ones((500, 500))); dy.concatenate([x] * 30).value()",
+    "immediate": "dy.renew_cg(immediate_compute=True); x = dy.inputTensor(np.ones((500, 500)))\n"
+    "y = x\nfor _ in range(30): y = y + x",
+    "parameter": "x = dy.inputTensor(np.ones((500, 500)))\n"
+    "(dy.ParameterCollection().add_parameters((2500, 2500)) + 1).value()",
+    "decay": "x = dy.inputTensor(np.ones((500, 500))); pc = dy.ParameterCollection()\n"
+    "pc.set_weight_decay(0.1); w = pc.add_parameters((2500, 2500)); dy.SimpleSGDTrainer(pc).update()\n"
+    "(w * dy.inputVector([1.0] * 2500)).value()",
+    "gradient": "x = dy.inputTensor(np.ones((500, 500)))\n"
+    "w = dy.ParameterCollection().add_parameters((2500, 2500))\n"
+    "v = dy.inputVector([1.0] * 2500); dy.sum_elems(w * v).backward(); dy.sum_elems(w * v).backward()",
+    "thread": "import threading; x = dy.inputTensor(np.ones((500, 500))); errors = []\n"
+    "def work():\n"
+    "    try: a = dy.inputTensor(np.ones((500, 500))); (dy.concatenate([a] * 30) + 1).value()\n"
+    "    except MemoryError as error: errors.append(error)\n"
+    "t = threading.Thread(target=work); t.start(); t.join()\n"
+    "raise errors[0]",
+}
+
+SCRIPT = """
+import sys
+import numpy as np
+import dynet_compat as dy
+dy.renew_cg(autobatching=True)
+try:
+    exec(sys.argv[1])
+except MemoryError as error:
+    print(error)
+if sys.argv[2] != 'random':  # its node would be drawn first
+    assert (x[0] + 1).npvalue().sum() == 1000
+for _ in range(3):
+    dy.renew_cg()
+    assert (dy.inputTensor(np.ones((500, 500))) + 1).npvalue().sum() == 500000
+"""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_message(dy: Any, name: str) -> None:
+    """Arena, request, what is in use, and the largest nodes with their ops, extents and sizes."""
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, PROGRAMS[name], name],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=TESTS,
+        env=dict(os.environ, DYNET_COMPAT_MEM="16"),
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    message = result.stdout.strip()
+    head = r"out of memory: value arena, requested ([\d.]+) MB, in use ([\d.]+) of 16 MB; "
+    found = re.match(head + r"the graph has (\d+) nodes(?:, the largest: (.*))?$", message)
+    assert found, message
+    requested, used, nodes = float(found[1]), float(found[2]), int(found[3])
+    assert used <= 16 < requested + used and nodes >= 1
+    listed = re.findall(r"(\w+) (\{[^}]*\}(?:X\d+)?) ([\d.]+ [Mk]?B) \(node (\d+)\)", found[4])
+    units = {"MB": 2**20, "kB": 2**10, "B": 1}
+    sizes = [float(size.split()[0]) * units[size.split()[1]] for _, _, size, _ in listed]
+    assert 1 <= len(listed) <= 5 and sizes == sorted(sizes, reverse=True)
+    assert ("{500,500}", "976.6 kB") in {(dim, size) for _, dim, size, _ in listed}
+    if name == "planned":
+        assert listed[0][:3] == ("concatenate", "{15000,500}", "28.6 MB")
