@@ -57,6 +57,8 @@ __all__ = [
     "bmax",
     "bmin",
     "cdiv",
+    "circ_conv",
+    "circ_corr",
     "cmult",
     "colwise_add",
     "concatenate",
@@ -64,6 +66,11 @@ __all__ = [
     "concatenate_to_batch",
     "const_parameter",
     "constant",
+    "constrained_softmax",
+    "contract3d_1d",
+    "contract3d_1d_1d",
+    "contract3d_1d_1d_bias",
+    "contract3d_1d_bias",
     "cos",
     "cosh",
     "cube",
@@ -82,12 +89,14 @@ __all__ = [
     "hinge",
     "huber_distance",
     "inputVector",
+    "inverse",
     "l1_distance",
     "l2_norm",
     "layer_norm",
     "lgamma",
     "log",
     "log_sigmoid",
+    "logdet",
     "logistic",
     "logsumexp",
     "logsumexp_dim",
@@ -124,6 +133,8 @@ __all__ = [
     "sinh",
     "softmax",
     "softsign",
+    "sparsemax",
+    "sparsemax_loss",
     "sqrt",
     "square",
     "squared_distance",
@@ -849,6 +860,12 @@ def cg_checkpoint() -> None: ...
 def cg_revert() -> None: ...
 def cg_size() -> int: ...
 def cg_version() -> int: ...
+def circ_conv(u: Expression, v: Expression) -> Expression:
+    """Circular convolution of two vectors: y[k] = sum over i of u[i] * v[(k - i) mod n]."""
+    ...
+def circ_corr(u: Expression, v: Expression) -> Expression:
+    """Circular correlation of two vectors: y[k] = sum over i of u[i] * v[(i + k) mod n]."""
+    ...
 def cmult(x: Expression, y: Expression) -> Expression:
     """Product, element by element, with broadcasting: each extent, and the batch size, of x and y is
     equal or 1 in one of them; missing trailing extents count as 1."""
@@ -870,6 +887,26 @@ def const_parameter(*ps: Any) -> Any:
     ...
 def constant(dim: Dim, val: Number, batch_size: int = ..., device: str = ...) -> Expression:
     """One number at every position."""
+    ...
+def constrained_softmax(x: Expression, y: Expression) -> Expression:
+    """Softmax under upper bounds. Elements above their bound are fixed at it, the others share the rest
+    like a softmax; again, until none is above its bound."""
+    ...
+def contract3d_1d(x: Expression, y: Expression) -> Expression:
+    """Contraction of the last dimension of a tensor with a vector: z[i,j] = sum over k of x[i,j,k] *
+    y[k]."""
+    ...
+def contract3d_1d_1d(x: Expression, y: Expression, z: Expression) -> Expression:
+    """Contraction of the last two dimensions of a tensor with a vector each: t[i] = sum over j and k of
+    x[i,j,k] * y[k] * z[j]."""
+    ...
+def contract3d_1d_1d_bias(x: Expression, y: Expression, z: Expression, b: Expression) -> Expression:
+    """Contraction of the last two dimensions of a tensor with a vector each, plus a bias: t[i] = b[i] +
+    sum over j and k of x[i,j,k] * y[k] * z[j]."""
+    ...
+def contract3d_1d_bias(x: Expression, y: Expression, b: Expression) -> Expression:
+    """Contraction of the last dimension of a tensor with a vector, plus a bias: z[i,j] = b[i,j] + sum
+    over k of x[i,j,k] * y[k]."""
     ...
 def cos(x: Expression) -> Expression:
     """Cosine, element by element: y = cos(x), x in radians."""
@@ -937,6 +974,9 @@ def huber_distance(x: Expression, y: Expression, c: Number = ...) -> Expression:
 def inputVector(v: Iterable[Number], device: str = ...) -> Expression:
     """A vector of the given numbers. `set` of the result changes them."""
     ...
+def inverse(x: Expression) -> Expression:
+    """Inverse of a square matrix, or of each batch item."""
+    ...
 def isa() -> str: ...
 def l1_distance(x: Expression, y: Expression) -> Expression:
     """L1 distance, one per batch item: sum_i |x_i - y_i|. The gradient is 0 where the elements are
@@ -962,6 +1002,10 @@ def log(x: Expression) -> Expression:
 def log_sigmoid(x: Expression) -> Expression:
     """Logarithm of the logistic function, element by element: y = -ln(1 + e^-x), computed so that it
     neither overflows nor loses digits for large |x|."""
+    ...
+def logdet(x: Expression) -> Expression:
+    """Natural logarithm of the determinant of a square matrix, or of each batch item. NaN where the
+    determinant is negative; -inf or NaN where it is 0."""
     ...
 def logistic(x: Expression) -> Expression:
     """Logistic function (sigmoid), element by element: y = 1 / (1 + e^-x)."""
@@ -1133,6 +1177,15 @@ def softmax(x: Expression, d: int = ...) -> Expression:
     ...
 def softsign(x: Expression) -> Expression:
     """Softsign, element by element: y = x / (1 + |x|)."""
+    ...
+def sparsemax(x: Expression) -> Expression:
+    """Euclidean projection of a vector onto the probability simplex: max(0, x - tau), with the tau that
+    makes the sum 1. Small elements become exactly 0."""
+    ...
+def sparsemax_loss(x: Expression, q_support: Iterable[int]) -> Expression:
+    """Sparsemax loss: (sum over S of (x[i]^2 - tau^2) + |q|^2) / 2 - q . x, with q uniform over the gold
+    labels, S the support of sparsemax(x) and tau its threshold. It is 0 where sparsemax(x) = q, and its
+    gradient is sparsemax(x) - q."""
     ...
 def sqrt(x: Expression) -> Expression:
     """Square root, element by element. NaN below 0; the gradient at 0 is inf."""

@@ -278,8 +278,12 @@ def hinge_batch(x: Expression, vs: Sequence[int], m: float = 1.0) -> Expression:
 
 
 @_documented
-def hinge_dim(x: Expression, v: Sequence[int], d: int = 0, m: float = 1.0) -> Expression:
+def hinge_dim(
+    x: Expression, v: Union[Sequence[int], Sequence[Sequence[int]]], d: int = 0, m: float = 1.0
+) -> Expression:
     words = (_int("hinge_dim", "d", d), _float("hinge_dim", "m", m))
+    if isinstance(v, (list, tuple, np.ndarray)) and len(v) and isinstance(v[0], (list, tuple, np.ndarray)):
+        v = [index for item in v for index in item]  # one list per batch item
     return record("hinge_dim", (x,), words, _ints("hinge_dim", "v", v))
 
 
