@@ -59,7 +59,7 @@ PARAMETERS = by_name(
             "beta c constant.val d_r lam lambd learning_rate left m mean mu p right s scale set_dropout.f "
             "set_dropouts.d std stddev thr value"
         ),
-        "Iterable[int]": "_lookupBatchExpression.indices batch.i cs hinge_dim.v indices rows rs vs",
+        "Iterable[int]": "_lookupBatchExpression.indices batch.i cs hinge_dim.v indices q_support rows rs vs",
         "str": "device device_str key kind name record.name",
         "Dim": "dim",
         "Sequence[int]": "_input_array.dims dims reshape.d",

@@ -225,10 +225,34 @@ FUNCTION(hinge_batch) {
   });
 }
 
+// Labels: one list for all batch items, or a list of lists, one per item.
+std::vector<uint32_t> labels(PyObject* v) {
+  const bool lists = PySequence_Check(v) && !PyUnicode_Check(v) && PySequence_Size(v) > 0;
+  PyObject* first = lists ? PySequence_GetItem(v, 0) : nullptr;
+  const bool nested = first && PySequence_Check(first) && !PyUnicode_Check(first);
+  Py_XDECREF(first);
+  PyErr_Clear();
+  if (!nested) return as_uints(v, "hinge_dim", "v");
+  std::vector<uint32_t> all;
+  for (Py_ssize_t i = 0; i < PySequence_Size(v); ++i) {
+    PyObject* item = PySequence_GetItem(v, i);
+    if (!item) throw PythonError();
+    try {
+      const std::vector<uint32_t> some = as_uints(item, "hinge_dim", "v");
+      all.insert(all.end(), some.begin(), some.end());
+    } catch (...) {
+      Py_DECREF(item);
+      throw;
+    }
+    Py_DECREF(item);
+  }
+  return all;
+}
+
 FUNCTION(hinge_dim) {
   static const char* const names[] = {"x", "v", "d", "m"};
   return derived("hinge_dim", names, 2, op_id<HingeDim>, args, n, keywords, [](const auto& a, Record& r) {
-    r.ids = list_of(a, 1, "v");
+    r.ids = labels(a[1]);
     r.list = true;
     r.add(a.uint(2, 0));
     r.add(a.number(3, 1.f));

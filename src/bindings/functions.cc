@@ -163,8 +163,10 @@ struct DocEntry {
 #define DOC(name, text) {#name, text},
 const DocEntry docs[] = {
 #include "ops/docs/arithmetic.inc"
+#include "ops/docs/contract.inc"
 #include "ops/docs/elementwise.inc"
 #include "ops/docs/input.inc"
+#include "ops/docs/linalg.inc"
 #include "ops/docs/list.inc"
 #include "ops/docs/loss.inc"
 #include "ops/docs/lstm.inc"
@@ -173,6 +175,7 @@ const DocEntry docs[] = {
 #include "ops/docs/reduce.inc"
 #include "ops/docs/select.inc"
 #include "ops/docs/shape.inc"
+#include "ops/docs/simplex.inc"
 #include "ops/docs/softmax.inc"
 };
 #undef DOC

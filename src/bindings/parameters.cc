@@ -95,9 +95,9 @@ PyObject* get_name(PyObject* self, PyObject*) { return to_python(storage_of(self
 
 void fill_zero(Storage& s) { std::fill_n(s.begin_write(false), s.size(), 0.f); }
 
-// The node of a parameter as an expression of its own; update false: no gradient passes to it.
-PyObject* node_expression(PyObject* self, bool update) {
-  const NodeId id = engine().graph.parameter(shared(self), update);
+// The node of a parameter as an expression of its own. The role: kConstant, kUpdated or kStopped.
+PyObject* node_expression(PyObject* self, uint32_t role) {
+  const NodeId id = engine().graph.parameter(shared(self), role);
   engine().recorded(id);
   return make_expression(id);
 }
@@ -412,7 +412,7 @@ PyObject* parameter(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kw
 
 PyObject* constant_of(PyObject* object) {
   if (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))
-    return node_expression(object, false);
+    return node_expression(object, kStopped);
   NodeId id;
   if (!to_node(object, "const_parameter", &id)) throw PythonError();
   id = engine().graph.unary(op_id<NoBackprop>, id);

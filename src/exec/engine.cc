@@ -216,6 +216,7 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   mark_live(root, full);
   Plan& plan = planner.plan;
   backward_root_ = root;
+  backward_full_ = full;
   apart_.reset();
   const NodeId owner = graph.owner(root);
   executor.begin_backward(full, direct);
@@ -266,7 +267,7 @@ const float* Engine::gradient(NodeId id) {
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
   const NodeId owner = graph.owner(id);
   const bool merged = (graph.node(owner).flags | graph.node(id).flags) & Node::merged;
-  if (!live_[merged ? owner : id]) return nullptr;
+  if (!live_[merged ? owner : id]) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
   if (graph.is_parameter(owner)) {
     if (!alone && graph.parameter_use(owner).direct)  // other threads add to it by now
       throw RuntimeError("gradient(): another thread has begun to record; call backward() again before");
@@ -275,6 +276,29 @@ const float* Engine::gradient(NodeId id) {
   }
   if (merged) return exact_gradient(id);
   return graph.grads_arena.base() + graph.place(id);
+}
+
+// Whether a node descends from something that is updated, but only through ops that let no gradient pass
+// (nobackprop). DyNet gives such nodes the gradient that arrives at them. Nobody trains with it, so backward
+// leaves them out, and their gradient is made when it is asked for.
+bool Engine::behind_a_stop(NodeId id) const {
+  if (backward_full_) return false;  // that leaves nothing out
+  std::vector<uint8_t> seen(id + 1, 0);
+  std::vector<NodeId> todo = {id};
+  while (!todo.empty()) {
+    const NodeId at = todo.back();
+    todo.pop_back();
+    const Node& node = graph.node(at);
+    if (node.flags & Node::needs) return at != id;
+    if (graph.is_parameter(at) && graph.sig(at).attrs[1] == kStopped) return true;
+    const NodeId* args = graph.args(at);
+    for (uint32_t i = 0; i < node.n_args; ++i)
+      if (!seen[args[i]]) {
+        seen[args[i]] = 1;
+        todo.push_back(args[i]);
+      }
+  }
+  return false;
 }
 
 // Equal expressions share one node's gradient. When one of them is asked for its own, the graph is

@@ -73,12 +73,14 @@ class Engine {
   void run_backward();
   void mark_live(NodeId root, bool full);
   const float* exact_gradient(NodeId id);
+  bool behind_a_stop(NodeId id) const;
 
   uint32_t valid_ = 0;  // launches with current values
   NodeId drawn_ = 0;    // random nodes below are drawn (index into graph.draws())
   NodeId checked_ = 0;  // nodes below have finite values (check_validity)
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
+  bool backward_full_ = false;
   std::unique_ptr<Engine> apart_;  // the last graph differentiated without sharing
   std::vector<uint8_t> live_;
   std::vector<uint32_t> live_members_;

@@ -269,15 +269,16 @@ void Graph::adopt(const std::shared_ptr<Storage>& storage) {
   const uint32_t uid = storage->uid;
   if (uid >= slots_.size()) slots_.resize(uid + 16);
   Slot& slot = slots_[uid];
-  slot = {epoch_, static_cast<uint32_t>(storages_.size()), {kNone, kNone}};
+  slot = {epoch_, static_cast<uint32_t>(storages_.size()), {kNone, kNone, kNone}};
   storages_.push_back(storage);
 }
 
-NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, bool update) {
+NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) {
   use_storage(storage);
-  NodeId& cached = slots_[storage->uid].node[update];
+  NodeId& cached = slots_[storage->uid].node[role];
   if (cached != kNone) return cached;
-  const uint32_t attrs[2] = {storage->uid, update};
+  const bool update = role == kUpdated;
+  const uint32_t attrs[2] = {storage->uid, role};
   Dim dim = storage->dim;
   if (storage->is_lookup()) {  // the whole table: lookup axis last
     if (dim.nd == kMaxDims) throw ValueError(text("expected a table of at most 6 row dimensions, got ", dim));

@@ -68,6 +68,10 @@ struct BucketEdge {
   uint32_t pred, next;
 };
 
+// Role of a parameter's node: a constant, a value that takes a gradient, or one that lets none pass but
+// shows the one that arrives (const_parameter).
+constexpr uint32_t kConstant = 0, kUpdated = 1, kStopped = 2;
+
 // A Parameters or LookupParameters object in this graph.
 struct ParameterUse {
   Storage* storage;
@@ -110,12 +114,12 @@ class Graph {
   NodeId input(const Dim& dim, bool settable);
   NodeId constant(const Dim& dim, float value);
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
-  NodeId parameter(const std::shared_ptr<Storage>& storage, bool update);
+  NodeId parameter(const std::shared_ptr<Storage>& storage, uint32_t role);
   // The same if it is in the graph already, else kNone.
-  NodeId known_parameter(const Storage& storage, bool update) const {
+  NodeId known_parameter(const Storage& storage, uint32_t role) const {
     if (storage.uid >= slots_.size()) return kNone;
     const Slot& slot = slots_[storage.uid];
-    return slot.epoch == epoch_ ? slot.node[update] : kNone;
+    return slot.epoch == epoch_ ? slot.node[role] : kNone;
   }
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
@@ -250,7 +254,7 @@ class Graph {
   std::vector<std::shared_ptr<Storage>> storages_;  // used in this graph, kept alive
   struct Slot {                                     // of one storage uid
     uint32_t epoch = 0, storage = 0;
-    NodeId node[2] = {kNone, kNone};
+    NodeId node[3] = {kNone, kNone, kNone};  // by role
   };
   std::vector<Slot> slots_;
   InternTable invariants_;

@@ -4,8 +4,10 @@
 #include <type_traits>
 
 #include "ops/arithmetic.h"
+#include "ops/contract.h"
 #include "ops/elementwise.h"
 #include "ops/input.h"
+#include "ops/linalg.h"
 #include "ops/list.h"
 #include "ops/loss.h"
 #include "ops/lstm.h"
@@ -15,6 +17,7 @@
 #include "ops/reduce.h"
 #include "ops/select.h"
 #include "ops/shape.h"
+#include "ops/simplex.h"
 #include "ops/softmax.h"
 
 namespace dyc {
@@ -44,6 +47,9 @@ using AllOps = OpList<
     LayerNorm, WeightNorm,
     // softmax.h, loss.h
     Softmax, LogSoftmax, RestrictedLogSoftmax, ArgMax, PickNegLogSoftmax, Hinge, HingeDim, PoissonLoss,
+    // simplex.h, linalg.h, contract.h
+    Sparsemax, SparsemaxLoss, ConstrainedSoftmax, Inverse, LogDet, CircConv, CircCorr, Contract3D1D,
+    Contract3D1DBias, Contract3D1D1D, Contract3D1D1DBias,
     // lstm.h, lstm_cell.h
     VanillaLstmC, VanillaLstmH, LstmActivate, LstmCell>;
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from ops.case import CaseList, t
 
+from ops import cases_audit, cases_linalg
+
 _list = CaseList()
 add = _list.add
 
@@ -537,6 +539,9 @@ add("composition", "dy.esum([dy.lookup(x[0], i) for i in (0, 2, 2, 4)])", TABLE)
 add("composition", "dy.dot_product(dy.lookup(x[0], 1), dy.lookup(x[0], 1))", TABLE)
 add("composition", "dy.affine_transform([x[0], x[1], dy.tanh(dy.affine_transform([x[0], x[1], x[2]]))])",
     t(3, kind="param"), t(3, 3, kind="param"), t(3))
+
+cases_linalg.extend(_list)
+cases_audit.extend(_list, UNARY, LOOSE)
 
 CASES = tuple(_list.cases)
 BY_ID = {case.id: case for case in CASES}
