@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 from . import config  # noqa: E402
 from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
 from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
+from .convolution import *  # noqa: E402, F403
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .shims import dynet_config  # noqa: E402, F401
@@ -44,5 +45,5 @@ config.initialise_at_import()
 _CONF = config.get()
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
-_OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "functions", "graph", "shims"}
+_OURS = {"annotations", "TYPE_CHECKING", "builders", "config", "convolution", "functions", "graph", "shims"}
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605
