@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 from . import config  # noqa: E402
 from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
 from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
+from .convolution import *  # noqa: E402, F403
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .holders import *  # noqa: E402, F403
@@ -66,7 +67,7 @@ if _CONF is not None:
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config debug extend_classes functions graph holders info interop io "
-    "legacy migrate name shims softmax_builders tensor tree_builders viz".split()
+    "annotations TYPE_CHECKING builders config convolution debug extend_classes functions graph holders info "
+    "interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

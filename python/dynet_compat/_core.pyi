@@ -79,11 +79,14 @@ __all__ = [
     "erf",
     "esum",
     "exp",
+    "filter1d_narrow",
     "flip_gradient",
     "fold_rows",
     "hinge",
     "huber_distance",
     "inputVector",
+    "kmax_pooling",
+    "kmh_ngram",
     "l1_distance",
     "l2_norm",
     "layer_norm",
@@ -1061,6 +1064,10 @@ def esum(xs: Sequence[Expression]) -> Expression:
 def exp(x: Expression) -> Expression:
     """Exponential function, element by element: y = e^x."""
     ...
+def filter1d_narrow(x: Expression, y: Expression) -> Expression:
+    """Convolution of filters with the columns of a matrix, where they fit: out[f,j] = sum over a, t of
+    x[a,j+t] * y[a,t,f]."""
+    ...
 def flip_gradient(x: Expression) -> Expression:
     """x itself; the gradient that passes to x is multiplied by -1."""
     ...
@@ -1084,6 +1091,12 @@ def inputVector(v: Iterable[Number], device: str = ...) -> Expression:
     """A vector of the given numbers. `set` of the result changes them."""
     ...
 def isa() -> str: ...
+def kmax_pooling(x: Expression, k: Expression, d: int = ...) -> Expression:
+    """The k largest elements along dimension d, in the order they have in x."""
+    ...
+def kmh_ngram(x: Expression, v: Expression) -> Expression:
+    """Sums of v neighbouring columns: y[i,j] = x[i,j] + ... + x[i,j+v-1]."""
+    ...
 def l1_distance(x: Expression, y: Expression) -> Expression:
     """L1 distance, one per batch item: sum_i |x_i - y_i|. The gradient is 0 where the elements are
     equal."""

@@ -164,6 +164,7 @@ struct DocEntry {
 const DocEntry docs[] = {
 #include "ops/docs/arithmetic.inc"
 #include "ops/docs/contract.inc"
+#include "ops/docs/conv.inc"
 #include "ops/docs/elementwise.inc"
 #include "ops/docs/input.inc"
 #include "ops/docs/linalg.inc"
@@ -274,8 +275,8 @@ PyObject* op_table(PyObject*, PyObject*) {
         m.nondiff ? Py_False : Py_True, "batch", m.batch == Batch::solo ? "" : batch_text(m), "leaf",
         m.form == Form::input || m.form == Form::draw || m.form == Form::parameter ? Py_True : Py_False,
         "solo", m.solo ? m.solo : "", "doc", documentation(m.name), "form",
-        std::array{"input", "parameter", "draw", "view", "unary", "binary", "member", "matmul",
-                   "lookup"}[static_cast<size_t>(m.form)]);
+        std::array{"input", "parameter", "draw", "view", "unary", "binary", "member", "matmul", "lookup",
+                   "structured"}[static_cast<size_t>(m.form)]);
     PyList_Append(rows, row);
     Py_DECREF(row);
   }

@@ -8,6 +8,15 @@
 
 namespace dyc {
 
+// Kernels of a structured row, over the members of a launch. Chunks of pieces run on different threads.
+struct StructuredKernels {
+  // Pieces of the results, numbered through the members.
+  void (*forward)(const Member* m, int64_t n, Range pieces) = nullptr;
+  // Pieces of the gradient of argument `arg`, Member::dx. `shared`: the members add to one gradient, whose
+  // pieces these are; else they are numbered through the members.
+  void (*backward)(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces) = nullptr;
+};
+
 // Kernels of one row of the op table; null where the form has none.
 struct OpKernels {
   // unary rows, flat
@@ -22,6 +31,7 @@ struct OpKernels {
   void (*forward)(const Member& m) = nullptr;
   void (*backward)(const Member& m, uint32_t arg) = nullptr;
   void (*backward_all)(const Member& m, float* const* dx) = nullptr;
+  StructuredKernels structured;
 };
 
 struct KernelTable {

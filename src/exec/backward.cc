@@ -143,6 +143,8 @@ void Executor::back(const Launch& l) {
       return back_members(l);
     case Form::matmul:
       return back_matmul(l);
+    case Form::structured:
+      return back_structured(l);
     case Form::lookup:
       return back_lookup(l);
     default:

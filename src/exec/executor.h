@@ -108,6 +108,7 @@ class Executor {
   void run_matmul_columns(const Launch& l);
   void run_matmul_member(const Launch& l, uint32_t i);
   void run_matmul_group(uint32_t first, uint32_t last);
+  void run_structured(const Launch& l);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
@@ -118,6 +119,8 @@ class Executor {
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
   void back_matmul_member(const Launch& l, uint32_t i);
+  void back_structured(const Launch& l);
+  void back_argument(const Launch& l, uint32_t arg);
   void back_lookup(const Launch& l);
   Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
   bool distinct(const Launch& l) const;

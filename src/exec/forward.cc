@@ -83,6 +83,8 @@ void Executor::run(const Launch& l) {
       return run_members(l);
     case Form::matmul:
       return run_matmul(l);
+    case Form::structured:
+      return run_structured(l);
     case Form::lookup:
       return run_lookup(l);
     case Form::parameter:

@@ -9,6 +9,10 @@
 //             template <class T> static T dx(T x, T y, T z, const float* a); and dy(...)
 //     member  template <class I> static void forward(const Member& m);
 //             template <class I> static void backward(const Member& m, uint32_t arg);
+//     structured  uint32_t pieces(const Member& m[, uint32_t arg]);  parts of the result (of the gradient of
+//             an argument, fixed by that argument's extents) that can be computed apart
+//             uint64_t work(const Member& m);                    multiply-adds, to share among threads
+//             and a kernel file per device: forward and backward of a range of pieces
 //     others (matmul, lookup ...) work on a whole launch and have a kernel file per device.
 // T is float or a SIMD vector, I names the instruction set; the same text of f, df, dx, dy is
 // compiled for CUDA with T = float. The table (ops/table.h) lists the structs; everything else is
@@ -33,6 +37,7 @@ enum class Form : uint8_t {
   member,
   matmul,  // x*y, affine_transform: one GEMM per weight over all columns of a launch
   lookup,
+  structured,  // one node at a time like member, in pieces that threads share; kernels per device
 };
 
 enum class Batch : uint8_t {

@@ -5,6 +5,7 @@
 
 #include "ops/arithmetic.h"
 #include "ops/contract.h"
+#include "ops/conv.h"
 #include "ops/elementwise.h"
 #include "ops/input.h"
 #include "ops/linalg.h"
@@ -14,6 +15,7 @@
 #include "ops/lstm_cell.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/pooling.h"
 #include "ops/reduce.h"
 #include "ops/select.h"
 #include "ops/shape.h"
@@ -50,6 +52,8 @@ using AllOps = OpList<
     // simplex.h, linalg.h, contract.h
     Sparsemax, SparsemaxLoss, ConstrainedSoftmax, Inverse, LogDet, CircConv, CircCorr, Contract3D1D,
     Contract3D1DBias, Contract3D1D1D, Contract3D1D1DBias,
+    // conv.h, pooling.h
+    Conv2d, Conv2dBias, Filter1dNarrow, MaxPooling2d, KMaxPooling, KmhNgram,
     // lstm.h, lstm_cell.h
     VanillaLstmC, VanillaLstmH, LstmActivate, LstmCell>;
 
@@ -71,6 +75,10 @@ constexpr OpId op_id = detail::index_of<Op>(AllOps{});
 using ShapeRule = Dim (*)(const ShapeArgs&);
 using CheckRule = void (*)(const Member&, const char* op);
 
+using ResultPieces = uint32_t (*)(const Member&);
+using GradientPieces = uint32_t (*)(const Member&, uint32_t arg);
+using WorkRule = uint64_t (*)(const Member&);
+
 // A row at run time.
 struct OpRow {
   const Meta* meta;
@@ -79,6 +87,10 @@ struct OpRow {
   ShapeRule shape;  // null for leaves: the recorder is given the extents
   CheckRule check;  // null: nothing left to check when computed
   bool list;        // first parameter is a list of expressions
+  // structured rows
+  ResultPieces pieces = nullptr;
+  GradientPieces gradient_pieces = nullptr;
+  WorkRule work = nullptr;
 };
 
 const OpRow& op_row(OpId id);

@@ -9,6 +9,7 @@ After a change: `python tests/oracle/record.py ops` in an environment that has t
 from __future__ import annotations
 
 from ops.case import CaseList, t
+from ops.cases_conv import add_convolution
 
 from ops import cases_audit, cases_linalg
 
@@ -523,6 +524,8 @@ for batch in (1, 3):
     add("vanilla_lstm_h", "dy.vanilla_lstm_h(x[0], x[1])", t(2, b=batch), gates)
 add("vanilla_lstm_h", "dy.vanilla_lstm_h(x[0], x[1])", t(1), t(4, lo=0.1, hi=0.9))
 add("vanilla_lstm_c", "dy.vanilla_lstm_c(x[0], x[1])", t(1), t(4, lo=0.1, hi=0.9))
+
+add_convolution(add)
 
 # ---- compositions: what value-numbering, fusion and in-place nodes could get wrong
 

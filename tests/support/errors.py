@@ -295,6 +295,54 @@ bad("UniformInitializer", "pc.add_parameters(3, init=dy.UniformInitializer(0))",
 bad("init_row", "E.init_row(0, [1, 2])", "ValueError", quiet=True, kills=True)
 bad("init_row", "E.init_row(4, [1, 2, 3])", "ValueError|IndexError", quiet=True, kills=True)
 bad("row_as_array", "E.row_as_array(9)", "ValueError|IndexError", quiet=True, kills=True)
+
+# ---- convolution and pooling
+
+FILTERS = "dy.reshape(dy.inputVector(range(24)), (2, 3, 1, 4))"
+for call in ("conv2d({x}, {f}, {s})", "conv2d_bias({x}, {f}, v4, {s})"):
+    op = call.split("(")[0]
+    for x, f, stride in (
+        ("v", FILTERS, "[1, 1]"), ("q4", FILTERS, "[1, 1]"), ("m4", "q", "[1, 1]"), ("q", FILTERS, "[1, 1]"),
+        ("v", "v", "[1, 1]"), ("m", FILTERS, "[1, 1]"),
+        ("dy.transpose(m)", "dy.reshape(q, (3, 2, 1, 4))", "[1, 1]"),
+    ):
+        bad(op, "dy." + call.format(x=x, f=f, s=stride))
+    for stride, raises in (("[-1, 1]", "OverflowError"), ("[1, 2**32]", "OverflowError"),
+                           ("'ab'", "TypeError"), ("None", "TypeError"), ("2", "TypeError"),
+                           ("[1, 'a']", "TypeError")):
+        bad(op, "dy." + call.format(x="m4", f=FILTERS, s=stride), raises)
+    for stride in ("[0, 1]", "[1, 0]", "[1]", "[]"):
+        bad(op, "dy." + call.format(x="m4", f=FILTERS, s=stride), kills=True)
+    bad(op, "dy." + call.format(x="3", f=FILTERS, s="[1, 1]"), "TypeError", quiet=True)
+    bad(op, "dy." + call.format(x="dy.concatenate_to_batch([m4, m4])",
+        f=f"dy.concatenate_to_batch([{FILTERS}] * 3)", s="[1, 1]"), kills=True)
+for bias in ("v", "dy.reshape(v4, (4, 1))", "dy.reshape(v4, (1, 4))"):
+    bad("conv2d_bias", f"dy.conv2d_bias(m4, {FILTERS}, {bias}, [1, 1])")
+bad("conv2d", f"dy.conv2d(m4, {FILTERS})", "TypeError", quiet=True)
+for x, ksize, stride in (("v", "[1, 1]", "[1, 1]"), ("q4", "[1, 1]", "[1, 1]"), ("m", "[4, 1]", "[1, 1]"),
+                         ("m", "[1, 3]", "[1, 1]")):
+    bad("maxpooling2d", f"dy.maxpooling2d({x}, {ksize}, {stride})")
+for ksize, stride in (("[0, 1]", "[1, 1]"), ("[1, 1]", "[0, 1]"), ("[2]", "[1, 1]"), ("[1, 1]", "[]")):
+    bad("maxpooling2d", f"dy.maxpooling2d(m, {ksize}, {stride}, is_valid=False)", kills=True)
+bad("maxpooling2d", "dy.maxpooling2d(m, [-1, 1], [1, 1])", "OverflowError")
+bad("maxpooling2d", "dy.maxpooling2d(m, 2, [1, 1])", "TypeError")
+bad("maxpooling2d", "dy.maxpooling2d(m, [2, 2])", "TypeError", quiet=True)
+for x, y in (("v", "m"), ("q", "m"), ("m", "v"), ("m", "m4[:2]"), ("m", "m4"),
+             ("m4", "dy.reshape(v, (1, 3))")):
+    bad("filter1d_narrow", f"dy.filter1d_narrow({x}, {y})")
+bad("filter1d_narrow", "dy.filter1d_narrow(m, dy.reshape(m, (3, 1, 2, 1)))", kills=True)  # ignores filters
+bad("filter1d_narrow", "dy.filter1d_narrow(mb, dy.concatenate_to_batch([m, m, m]))", kills=True)
+for call in ("v, 2", "m, 3", "m, 0", "m, 1, 2", "m, 4, d=0", "q4, 1"):
+    bad("kmax_pooling", f"dy.kmax_pooling({call})")
+bad("kmax_pooling", "dy.kmax_pooling(m, -1)", "OverflowError")
+bad("kmax_pooling", "dy.kmax_pooling(m)", "TypeError")
+for call in ("v, 1", "q, 1", "m, 3"):
+    bad("kmh_ngram", f"dy.kmh_ngram({call})")
+bad("kmh_ngram", "dy.kmh_ngram(m, 0)", kills=True)  # a result with a column too many
+bad("kmh_ngram", "dy.kmh_ngram(m, -1)", "OverflowError")
+bad("fold_rows", "dy.fold_rows(m)")
+bad("fold_rows", "dy.fold_rows(q)")
+bad("fold_rows", "dy.fold_rows(m, 0)", kills=True)
 bad("weight_decay", "pc.set_weight_decay_lambda(-0.5)", "ValueError", quiet=True, kills=True)
 bad("SimpleSGDTrainer", "dy.SimpleSGDTrainer()", "TypeError", quiet=True)
 bad("SimpleSGDTrainer", "dy.SimpleSGDTrainer(3)", "TypeError", quiet=True)

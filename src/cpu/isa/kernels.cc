@@ -1,6 +1,7 @@
 // The kernel table of one instruction set, generated from the op table.
 #include "cpu/isa/map.h"
 
+#include "cpu/isa/conv.h"
 #include "cpu/kernel_table.h"
 
 namespace dyc::DYC_ISA {
@@ -30,6 +31,8 @@ constexpr OpKernels make_kernels() {
       k.backward_all = &Op::template backward_all<Isa>;
     if constexpr (requires(const Member& m) { Op::template backward<Isa>(m, 0u); })
       k.backward = &Op::template backward<Isa>;
+  } else if constexpr (form == Form::structured) {
+    k.structured = kernels_of(Op{});
   }
   return k;
 }
