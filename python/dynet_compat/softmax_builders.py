@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import _core
-from ._core import Expression, affine_transform, concatenate
-from .functions import _int, _ints, log_softmax
+from ._core import Expression, affine_transform, concatenate, log_softmax
+from .functions import _int, _ints
 
 __all__ = [
     "ClassFactoredSoftmaxBuilder",

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "bindings/expression.h"
+#include "bindings/compute.h"
 #include "bindings/model.h"
 
 namespace pb = pybind11;
@@ -49,7 +50,7 @@ pb::str key_text(const std::string& key) {
 }
 
 void write_parameters(int fd, const std::string& path, const pb::list& pairs) {
-  engine();  // waits for a thread that computes
+  wait_for_gradients();
   with_os_errors([&] {
     TextWriter writer(fd, path);
     for (const pb::handle pair : pairs) {
@@ -112,7 +113,7 @@ void restore(const pb::list& pairs) {
     const auto item = pb::reinterpret_borrow<pb::tuple>(pair);
     all.emplace_back(as_storage(item[0], "populate"), item[1].cast<std::shared_ptr<TextBlock>>());
   }
-  engine();
+  wait_for_gradients();
   for (const auto& [storage, block] : all)
     if (file_dims(*storage) != block->dims || block->values.size() != storage->size() ||
         block->lookup != storage->is_lookup())

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "bindings/arrays.h"
+#include "bindings/compute.h"
 #include "bindings/model.h"
 
 namespace pb = pybind11;
@@ -136,12 +137,12 @@ struct Pin {
 
 void release(void* pointer) {
   std::unique_ptr<Pin> pin(static_cast<Pin*>(pointer));
-  engine();  // waits for a thread that computes
+  wait_for_gradients();
   pin->storage->unpin(pin->buffer);
 }
 
 const std::shared_ptr<Storage>& storage_of(const pb::object& p) {
-  engine();
+  wait_for_gradients();
   if (!PyObject_TypeCheck(p.ptr(), &ParametersType) && !PyObject_TypeCheck(p.ptr(), &LookupParametersType))
     throw TypeError(text("expected Parameters or LookupParameters, got ", Py_TYPE(p.ptr())->tp_name));
   return *reinterpret_cast<PyParameters*>(p.ptr())->storage;
