@@ -16,18 +16,18 @@ struct Members {
   uint64_t work = 0;
 };
 
-// Pieces per chunk, so that a chunk has at least kParallelWork of `work` in all.
-size_t grain_of(size_t pieces, uint64_t work) {
-  const uint64_t chunks = std::max<uint64_t>(1, std::min<uint64_t>(work / kParallelWork, 64));
-  return static_cast<size_t>((pieces + chunks - 1) / chunks);
-}
-
+// f(range) for all pieces, in chunks of at least kParallelWork of `work` in all. A chunk lays out its
+// operands for itself, so there are no more than `per_thread` chunks for each thread; results do not depend
+// on them.
 template <class F>
-void parallel_pieces(size_t pieces, uint64_t work, F f) {
-  parallel_for(pieces, grain_of(pieces, work), [&](size_t begin, size_t end) {
+void parallel_pieces(size_t pieces, uint64_t work, uint64_t per_thread, F f) {
+  const uint64_t most = per_thread * static_cast<uint64_t>(thread_pool().threads());
+  const uint64_t chunks = std::max<uint64_t>(1, std::min(work / kParallelWork, most));
+  parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), [&](size_t begin, size_t end) {
     f(Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)});
   });
 }
+constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
 
 // How the gradients that members add to lie.
 enum class Targets { one, apart, overlapping };
@@ -66,7 +66,7 @@ void Executor::run_structured(const Launch& l) {
     members.work += row.work(members.list.back());
     pieces += row.pieces(members.list.back());
   }
-  parallel_pieces(pieces, members.work,
+  parallel_pieces(pieces, members.work, kItemChunks,
                   [&](Range r) { k.forward(members.list.data(), int64_t{l.count}, r); });
 }
 
@@ -103,13 +103,14 @@ void Executor::back_argument(const Launch& l, uint32_t arg) {
       pieces += row.gradient_pieces(m, arg);
       if (where == Targets::one) break;
     }
-    parallel_pieces(pieces, members.work, [&](Range r) {
-      k.backward(list.data(), static_cast<int64_t>(list.size()), arg, where == Targets::one, r);
+    const bool one = where == Targets::one;
+    parallel_pieces(pieces, members.work, one ? kSharedChunks : kItemChunks, [&](Range r) {
+      k.backward(list.data(), static_cast<int64_t>(list.size()), arg, one, r);
     });
     return;
   }
   for (const Member& m : list)
-    parallel_pieces(row.gradient_pieces(m, arg), row.work(m),
+    parallel_pieces(row.gradient_pieces(m, arg), row.work(m), kSharedChunks,
                     [&](Range r) { k.backward(&m, 1, arg, true, r); });
 }
 

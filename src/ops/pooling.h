@@ -118,13 +118,23 @@ struct MaxPooling2d {
         pool_column<I>(v, m.x[0] + p * v.x_plane, ow, m.out() + p * v.y_plane + ow * v.h.y);
   }
 
-  // Where the largest element `top` of a window is; -1 if it is NaN.
+  // Where the largest element `top` of a window is; -1 if it is NaN. Small windows are read from the end on,
+  // without branches.
   static DYC_INLINE int64_t first_maximum(const float* x, int64_t rows, int64_t r0, int64_t r1, int64_t c0,
                                           int64_t c1, float top) {
-    for (int64_t r = r0; r < r1; ++r)
-      for (int64_t c = c0; c < c1; ++c)
-        if (x[c * rows + r] == top) return c * rows + r;
-    return -1;
+    if ((r1 - r0) * (c1 - c0) > 16) {
+      for (int64_t r = r0; r < r1; ++r)
+        for (int64_t c = c0; c < c1; ++c)
+          if (x[c * rows + r] == top) return c * rows + r;
+      return -1;
+    }
+    int64_t found = -1;
+    for (int64_t r = r1; r-- > r0;)
+      for (int64_t c = c1, at = c1 * rows + r; c-- > c0;) {
+        at -= rows;
+        found = x[at] == top ? at : found;
+      }
+    return found;
   }
   template <class I>
   static void backward(const Member& m, uint32_t) {

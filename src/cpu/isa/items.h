@@ -28,17 +28,18 @@ template <class T> DYC_INLINE T* room(Scratch& scratch, int64_t n) {
   return reinterpret_cast<T*>(scratch.get((n * static_cast<int64_t>(sizeof(T)) + 3) / 4));
 }
 
-// Runs of neighbours; most are shorter than a vector.
+// Runs of neighbours. Most are shorter than a vector, and stores under a mask are slow.
 DYC_INLINE void copy_run(float* to, const float* from, int64_t n) {
   for (; n >= kLanes; n -= kLanes, to += kLanes, from += kLanes) store(to, load<V>(from));
-  if (n > 0) store_n(to, load_n(from, static_cast<int>(n)), static_cast<int>(n));
+  for (; n >= 4; n -= 4, to += 4, from += 4)
+    *reinterpret_cast<V4Loose*>(to) = *reinterpret_cast<const V4Loose*>(from);
+  for (int64_t i = 0; i < n && i < 3; i++) to[i] = from[i];
 }
 DYC_INLINE void add_run(float* to, const float* from, int64_t n) {
   for (; n >= kLanes; n -= kLanes, to += kLanes, from += kLanes) store(to, load<V>(to) + load<V>(from));
-  if (n > 0) {
-    const int last = static_cast<int>(n);
-    store_n(to, load_n(to, last) + load_n(from, last), last);
-  }
+  for (; n >= 4; n -= 4, to += 4, from += 4)
+    *reinterpret_cast<V4Loose*>(to) += *reinterpret_cast<const V4Loose*>(from);
+  for (int64_t i = 0; i < n && i < 3; i++) to[i] += from[i];
 }
 
 // Collects items in memory that stays with the thread until its next list.
