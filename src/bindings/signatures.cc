@@ -145,10 +145,10 @@ void sign_type(PyTypeObject& type) {
 }
 
 void sign_pybind_classes(PyObject* module) {
-  const auto* meta = reinterpret_cast<PyObject*>(pybind11::detail::get_internals().default_metaclass);
+  PyTypeObject* meta = pybind11::detail::get_internals().default_metaclass;
   PyObject *name, *value;
   for (Py_ssize_t at = 0; PyDict_Next(PyModule_GetDict(module), &at, &name, &value);) {
-    if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != meta) continue;
+    if (!PyType_IsSubtype(Py_TYPE(value), meta)) continue;  // builders have a metaclass of their own
     auto* type = reinterpret_cast<PyTypeObject*>(value);
     PyObject *key, *member;
     for (Py_ssize_t i = 0; PyDict_Next(type->tp_dict, &i, &key, &member);) {

@@ -173,7 +173,11 @@ struct KMaxPooling {
     return r;
   }
 
-  static DYC_INLINE float rank(float x) { return x != x ? -__builtin_inff() : x; }
+  // A template, so that compilers without the builtin can read it.
+  template <class T>
+  static DYC_INLINE T rank(T x) {
+    return x != x ? -__builtin_inff() : x;
+  }
 
   // Lets heap[at] down to its place among its children: heap[0] is the least of k.
   static DYC_INLINE void sink(float* heap, size_t k, size_t step, size_t at) {
