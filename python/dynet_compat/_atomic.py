@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import glob
-import hashlib
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from typing import Optional
@@ -36,7 +32,7 @@ class NewFile:
         if old is not None and not os.access(self.path, os.W_OK):
             raise PermissionError(13, "Permission denied", path)
         folder = os.path.dirname(self.path)
-        self.temporary = os.path.join(folder, f".dynet-{os.getpid()}-{secrets.token_hex(6)}.tmp")
+        self.temporary = os.path.join(folder, f".dynet-{os.getpid()}-{os.urandom(6).hex()}.tmp")
         try:
             self.fd = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except OSError as error:  # the user has never heard of the temporary file
@@ -51,9 +47,7 @@ class NewFile:
             raise
 
     def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self.fd, view) :]
+        _write_all(self.fd, data)
 
     def close(self) -> None:
         """Everything is on the disk after this."""
@@ -106,16 +100,21 @@ def _copy(path: str, fd: int, size: int) -> None:
     with open(path, "rb") as source:
         copy = getattr(os, "copy_file_range", None)
         done = 0
-        if copy is not None:
-            with contextlib.suppress(OSError):
-                while done < size:
-                    n = copy(source.fileno(), fd, size - done)
-                    if n == 0:
-                        break
-                    done += n
+        with contextlib.suppress(OSError):
+            while copy is not None and done < size:
+                n = copy(source.fileno(), fd, size - done)
+                if n == 0:
+                    break
+                done += n
         source.seek(done)
-        with os.fdopen(os.dup(fd), "wb") as target:
-            shutil.copyfileobj(source, target, _CHUNK)
+        while chunk := source.read(_CHUNK):
+            _write_all(fd, chunk)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def sync_folder(path: str) -> None:
@@ -148,6 +147,8 @@ def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
 
 
 def _kept_name(data: str, meta: bytes) -> str:
+    import hashlib  # not at the start: the package must be imported fast
+
     return f"{data}.of-{hashlib.sha256(meta).hexdigest()[:16]}"
 
 
@@ -166,8 +167,10 @@ def _settle(meta: str, data: str) -> Optional[bytes]:
         contents, path = read_meta(meta, data)
         if path != data:
             os.replace(path, data)
-    for stale in glob.glob(glob.escape(data) + ".of-*"):
-        os.unlink(stale)
+    folder, name = os.path.split(data)
+    for other in os.listdir(folder):
+        if other.startswith(name + ".of-"):
+            os.unlink(os.path.join(folder, other))
     return contents
 
 

@@ -6,7 +6,6 @@ fit raises an error that names file, line, and what was expected and found.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import io
 import os
@@ -146,6 +145,8 @@ def missing(op: str, path: str, lookup: bool, key: str, others: Sequence[_core._
     for block in others:
         if block.key == key:
             return f"{message}: it is a {kind_of(block.lookup)} there, line {block.line}"
+    import difflib  # not at the start: the package must be imported fast
+
     keys = [block.key for block in others if block.lookup == lookup]
     near = difflib.get_close_matches(key, keys[:500], 5, 0.3) or keys[:5]
     return f"{message}; it has {', '.join(near)}" if near else f"{message}; it has none of this kind"
@@ -181,6 +182,8 @@ def _counts(kinds: Sequence[tuple[bool, Any]]) -> str:
 
 def _difference(a: list[Any], b: list[Any], a_text: list[str], b_text: list[str], start: int) -> list[str]:
     """The first places where a and b differ, as a diff."""
+    import difflib
+
     first = max(0, start - 2)
     lines = ["  ..."] * (first > 0) + ["  " + text for text in b_text[first:start]]
     window = slice(start, start + 4 * _MOST_LINES)  # comparing all of a large model would take long

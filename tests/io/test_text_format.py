@@ -469,7 +469,7 @@ def test_weight_decay_is_in_the_file(dy: Any, tmp_path: Path) -> None:
 
 
 def test_populate_under_weight_decay(dy: Any, tmp_path: Path) -> None:
-    """As in DyNet the file's values become the raw ones: the collection's factor applies to them again."""
+    """As in DyNet the values of the file become raw ones: the factor of this collection applies once more."""
     pc = dy.ParameterCollection()
     pc.set_weight_decay(0.25)
     p = pc.add_parameters(3, init=1.0)

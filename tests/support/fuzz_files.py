@@ -7,6 +7,8 @@ or do anything but read the two files: Python reports that to an audit hook.
 
 from __future__ import annotations
 
+import difflib  # noqa: F401 - these two would be imported on first use, while the hook watches
+import hashlib  # noqa: F401
 import os
 import pickle
 import random
