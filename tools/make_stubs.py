@@ -98,7 +98,7 @@ RESULTS = by_name(
         ),
         "dict[str, int]": "launch_counts",
         "dict[str, tuple[float, int, float, int]]": "_op_times",
-        "list[tuple[str, list[int], tuple[int, ...], int, bool]]": "_graph_nodes",
+        "tuple[str, list[int], tuple[int, ...], int, bool]": "_graph_node",
         "dict[str, Any]": "timing",
         "str": "isa name whoami",
         "Any": (

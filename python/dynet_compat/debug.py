@@ -19,6 +19,12 @@ _INPUTS = ("input", "constant", "random", "parameter", "lookup")
 # ---------------------------------------------------------------- the graph as a drawing
 
 
+def _nodes() -> Iterator[tuple[str, list[int], tuple[int, ...], int, bool]]:
+    """The nodes of the graph as it is now: op, arguments, sizes, batch size, in its argument's memory."""
+    for number in range(_core.cg_size()):
+        yield _core._graph_node(number)
+
+
 def _dims(sizes: tuple[int, ...], batch: int) -> str:
     text = "{" + ",".join(map(str, sizes)) + "}"
     return text if batch == 1 else f"{text}X{batch}"
@@ -48,7 +54,7 @@ def print_text_graphviz() -> None:
     level = profiling_level()
     lines = ["digraph G {", "  rankdir=LR;", "  nodesep=.05;"]
     used: dict[str, list[int]] = {}  # label with unnamed arguments -> bytes of each node
-    for number, (name, arguments, sizes, batch, shared) in enumerate(_core._graph_nodes()):
+    for number, (name, arguments, sizes, batch, shared) in enumerate(_nodes()):
         dims = _dims(sizes, batch)
         label = f"v{number} = " + _label(name, [f"v{a}" for a in arguments], dims)
         memory = 0 if shared else 4 * batch * int(np.prod(sizes))
@@ -140,7 +146,7 @@ def dump_cg(
     """
 
     def write(stream: TextIO) -> None:
-        for number, node in enumerate(_core._graph_nodes()):
+        for number, node in enumerate(_nodes()):
             for line in _node_lines(number, node, show_values, show_gradients, nan_check_only):
                 print(line, file=stream)
 

@@ -17,21 +17,18 @@ pb::object steal(PyObject* object) {
 
 pb::object sizes_of(const Dim& d) { return steal(dim_tuple(d)); }
 
-// For each node: (op, numbers of its arguments, sizes, batch size, whether it shares its argument's memory).
-pb::list graph_nodes() {
+// (op, numbers of its arguments, sizes, batch size, whether it shares its argument's memory) of a node.
+pb::tuple graph_node(NodeId id) {
   const Graph& g = engine().graph;
-  pb::list all;
-  for (NodeId id = 0; id < g.size(); ++id) {
-    const Sig& s = g.sig(id);
-    const bool alias = g.node(id).flags & Node::alias;
-    const bool merged = alias && g.node(id).flags & Node::merged, view = alias && !merged;
-    // If an equal value was recorded before, that node comes first among the arguments.
-    const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : view ? 1 : g.node(id).n_args;
-    pb::list arguments;
-    for (uint32_t i = 0; i < count; ++i) arguments.append(g.args(id)[first + i]);
-    all.append(pb::make_tuple(op_row(s.op).meta->name, arguments, sizes_of(*s.y), s.y->bd, view));
-  }
-  return all;
+  if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
+  const Sig& s = g.sig(id);
+  const bool alias = g.node(id).flags & Node::alias;
+  const bool merged = alias && g.node(id).flags & Node::merged, view = alias && !merged;
+  // If an equal value was recorded before, that node comes first among the arguments.
+  const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : view ? 1 : g.node(id).n_args;
+  pb::list arguments;
+  for (uint32_t i = 0; i < count; ++i) arguments.append(g.args(id)[first + i]);
+  return pb::make_tuple(op_row(s.op).meta->name, arguments, sizes_of(*s.y), s.y->bd, view);
 }
 
 // Gradient of the last backward() with respect to a node, or None.
@@ -68,7 +65,7 @@ void extend(const pb::object& cls, const pb::str& name, const pb::object& value)
 
 void add_debug(pb::module_& m) {
   using namespace pb::literals;
-  m.def("_graph_nodes", &graph_nodes);
+  m.def("_graph_node", &graph_node, "index"_a);
   m.def("_node_gradient", &node_gradient, "index"_a);
   m.def("_op_times", &op_times);
   m.def("_set_profiling", [](int level) { engine().executor.profiling = level; }, "level"_a);

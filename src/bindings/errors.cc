@@ -222,6 +222,7 @@ PyObject* array_of(const float* data, const Dim& dim) {
 
 PyObject* dim_tuple(const Dim& dim) {
   PyObject* sizes = PyTuple_New(dim.nd);
+  if (!sizes) return nullptr;
   for (uint32_t i = 0; i < dim.nd; ++i) PyTuple_SET_ITEM(sizes, i, PyLong_FromUnsignedLong(dim.d[i]));
   return sizes;
 }

@@ -217,6 +217,8 @@ class Fuzzer:
             name = type(thing).__name__ + "." + name
             if not callable(function):
                 return
+        if "dump" in name or "graphviz" in name:
+            self.fresh()  # there may be millions of nodes to print
         args = [self.value() for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5]))]
         os.write(
             2, ("{}({})\n".format(name, ", ".join(self.show(a) for a in args))).encode("utf-8", "replace")
