@@ -29,9 +29,8 @@ SANITIZE_FLAGS := --config-settings=cmake.build-type=RelWithDebInfo \
   --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
 TSAN := build/tsan/site
-# Small arenas, as the sanitizer keeps a shadow of what is mapped. Its exit status tells of reports, and a copy of
-# each lies in build/tsan; tests/threads/tsan.supp says what of the interpreter is left out. Forked children of a
-# process with threads are beyond it.
+# Small arenas, as the sanitizer keeps a shadow of what is mapped; the exit status tells of reports. Forked children
+# of a process with threads are beyond it.
 TSAN_ENV = LD_PRELOAD="$(call CXX_FILE,libtsan.so) $(call CXX_FILE,libstdc++.so)" DYNET_COMPAT_MEM=256 \
   TSAN_OPTIONS="suppressions=$(CURDIR)/tests/threads/tsan.supp history_size=4 exitcode=66" PYTHONPATH=$(TSAN)
 TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py

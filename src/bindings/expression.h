@@ -28,7 +28,7 @@ struct PyParameters {
 
 // The default graph of this thread, which has none before it needs one.
 extern constinit thread_local Engine* this_thread DYC_STATIC_TLS;
-Engine& make_engine();
+[[gnu::cold]] Engine& make_engine();
 inline Engine& engine() {
   Engine* e = this_thread;
   if (e) [[likely]]
@@ -36,7 +36,7 @@ inline Engine& engine() {
   return make_engine();
 }
 // The same for callers that C++ exceptions may not pass: null after setting a Python exception.
-Engine* make_engine_or_error();
+[[gnu::cold]] Engine* make_engine_or_error();
 inline Engine* engine_or_error() {
   Engine* e = this_thread;
   if (e) [[likely]]
