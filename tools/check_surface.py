@@ -36,6 +36,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("Trainer.update_epoch", "default of r: 1.0, not required"): "1.x: the argument was optional",
     ("parameter", "extra parameter update=True"): LEGACY,
     ("dynet_config.set", "default of autobatch: _UNSET"): "0, but told from a 0 that the user wrote",
+    ("load", "extra parameter trusted=()"): "an addition: classes that a .meta file may name",
+    ("load_generator", "extra parameter trusted=()"): "as load",
     ("LookupParameters.expr", "extra parameter update=True"): "an addition: False passes no gradient",
 }  # fmt: skip
 

@@ -31,6 +31,7 @@ from dynet_compat.tensor import Tensor
 
 Dim = Union[int, float, Sequence[int]]
 Number = Union[int, float, np.number[Any]]
+Path = Union[str, os.PathLike[str]]
 '''
 
 
@@ -174,9 +175,6 @@ WRAPPED = set(
 def signature_of(item: Any, name: str) -> tuple[str, str]:
     """(parameters as Python text, documentation) of a C function or method."""
     doc = inspect.getdoc(item) or ""
-    if inspect.isfunction(item):  # a method written in Python
-        parameters = list(inspect.signature(item).parameters.values())[1:]
-        return ", ".join(str(p.replace(annotation=p.empty)) for p in parameters), doc
     text = getattr(item, "__text_signature__", None)
     if isinstance(item, staticmethod):
         item = item.__func__
@@ -229,7 +227,10 @@ def typed(parameters: str, owner: str, otherwise: str) -> str:
 
 def function_stub(item: Any, name: str, ops: set[str], owner: str = "", indent: str = "") -> list[str]:
     if inspect.isfunction(item):  # written in Python and attached: it says its types itself
-        signature = str(inspect.signature(item)).replace("'", "").replace(f"self: {owner}", "self")
+        own = inspect.signature(item)
+        shown = [p if p.default is p.empty else p.replace(default=...) for p in own.parameters.values()]
+        signature = str(own.replace(parameters=shown)).replace("'", "").replace("Ellipsis", "...")
+        signature = signature.replace(f"self: {owner}", "self").replace("self: Any", "self")
         return wrapped(f"{indent}def {name}{signature}: ...", indent)
     parameters, doc = signature_of(item, name)
     otherwise = "Expression" if not owner else "Any"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import io
 import os
-import sys
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
@@ -17,20 +16,13 @@ from typing import Any, Optional, Union
 from . import _core
 from ._atomic import replacing
 from ._core import LookupParameters, ParameterCollection, Parameters
+from .legacy import deprecated
 
 Path = Union[str, "os.PathLike[str]"]
 Parameter = Union[Parameters, LookupParameters]
 Pair = tuple[Parameter, "_core._FileBlock"]
 
 _MOST_LINES = 20  # of a message
-_told: set[str] = set()
-
-
-def old_form(line: str) -> None:
-    """On stderr, once per process for each line."""
-    if line not in _told:
-        _told.add(line)
-        print(f"[dynet_compat] {line}", file=sys.stderr)
 
 
 def path_of(op: str, fname: Any) -> str:
@@ -280,7 +272,7 @@ class _CollectionMethods:
         """
         op = "ParameterCollection.save()"
         if isinstance(name, (list, tuple)):
-            old_form("Model.save(fname, components) is the form of DyNet 1.x: dy.save(fname, components)")
+            deprecated("Model.save(fname, components)", "say dy.save(fname, components)")
             return _objects().save(fname, name)  # type: ignore[no-any-return]
         key = _text(op, "name", name)
         if key:
@@ -380,7 +372,7 @@ class _CollectionMethods:
             RuntimeError: written by DyNet 1.x itself, or damaged, or not fitting.
         """
         op, path = "Model.load()", path_of("Model.load()", fname)
-        old_form("Model.load(fname) is the form of DyNet 1.x: dy.load(fname, model) or model.populate(fname)")
+        deprecated("Model.load", "say dy.load(fname, model), or model.populate(fname)")
         refuse_1x(op, path)
         if os.path.exists(path + ".meta"):
             return _objects().load(path, self)  # type: ignore[no-any-return]
@@ -389,12 +381,12 @@ class _CollectionMethods:
 
     def save_all(self: Any, fname: Path) -> None:
         """DyNet 1.x's name of `save(fname)`."""
-        old_form("Model.save_all(fname) is the form of DyNet 1.x: model.save(fname)")
+        deprecated("Model.save_all", "say model.save(fname)")
         ParameterCollection.save(self, fname)
 
     def load_all(self: Any, fname: Path) -> None:
         """DyNet 1.x's name of `populate(fname)`."""
-        old_form("Model.load_all(fname) is the form of DyNet 1.x: model.populate(fname)")
+        deprecated("Model.load_all", "say model.populate(fname)")
         ParameterCollection.populate(self, fname)
 
 

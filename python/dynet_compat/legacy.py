@@ -9,8 +9,9 @@ Forms that are known by their arguments are handled where the arguments are: `e0
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -222,49 +223,11 @@ class Saveable:
         raise NotImplementedError("Saveable: a class derived from it takes its components")
 
 
-def _save_of(original: Any) -> Any:
-    """`ParameterCollection.save`, which in DyNet 1.x took a list of objects after the name of the file."""
-
-    def save(
-        self: ParameterCollection, fname: str, name: Union[str, Sequence[Any]] = "", append: bool = False
-    ) -> None:
-        if not isinstance(name, (list, tuple)):
-            original(self, fname, name, append)
-            return
-        deprecated("Model.save(fname, components)", "say dynet.save(basename, components)")
-        from . import save as save_objects  # type: ignore[attr-defined,unused-ignore]
-
-        save_objects(fname, list(name))
-
-    save.__doc__ = original.__doc__
-    return save
-
-
-def _load(self: ParameterCollection, fname: str) -> tuple[Any, ...]:
-    """The objects in a file, as new parameters of this collection. Now `dynet.load(basename, collection)`."""
-    deprecated("Model.load", "say dynet.load(basename, collection)")
-    from . import load  # type: ignore[attr-defined,unused-ignore]
-
-    return tuple(load(fname, self))
-
-
-def _save_all(self: ParameterCollection, fname: str) -> None:
-    """All parameters into a file. Now `save(fname)`."""
-    deprecated("Model.save_all", "say save(fname)")
-    self.save(fname)  # type: ignore[attr-defined,unused-ignore]
-
-
-def _load_all(self: ParameterCollection, fname: str) -> None:
-    """The values of all parameters from a file. Now `populate(fname)`."""
-    deprecated("Model.load_all", "say populate(fname)")
-    self.populate(fname)  # type: ignore[attr-defined,unused-ignore]
-
-
-def _from_file(fname: str) -> tuple[ParameterCollection, tuple[Any, ...]]:
+def _from_file(fname: Union[str, os.PathLike[str]]) -> tuple[ParameterCollection, tuple[Any, ...]]:
     """A new collection with the objects in a file, and these objects."""
     deprecated("Model.from_file", "say dynet.load(basename, collection)")
     model = ParameterCollection()
-    return model, _load(model, fname)
+    return model, tuple(model.load(fname) or ())
 
 
 def _pl(self: ParameterCollection) -> int:
@@ -281,12 +244,8 @@ def _load_array(self: Parameters, arr: Union[np.ndarray, Iterable[Any]]) -> None
 
 def extend_classes() -> None:
     """Give the classes of the compiled module the methods that they once had."""
-    for name, method in (("load", _load), ("save_all", _save_all), ("load_all", _load_all), ("pl", _pl)):
-        method.__name__ = name
-        _core._extend(ParameterCollection, name, method)
+    _pl.__name__ = "pl"
+    _core._extend(ParameterCollection, "pl", _pl)
     _core._extend(ParameterCollection, "from_file", staticmethod(_from_file))
-    original: Optional[Any] = vars(ParameterCollection).get("save")
-    if original is not None:
-        _core._extend(ParameterCollection, "save", _save_of(original))
     _load_array.__name__ = "load_array"
     _core._extend(Parameters, "load_array", _load_array)

@@ -356,10 +356,10 @@ def test_python_2_meta(dy: Any, tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------- DyNet 1.x forms
 
 
-def test_1x_forms(dy: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from dynet_compat import _text_files
+def test_1x_forms(dy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from dynet_compat import legacy
 
-    _text_files._told.clear()
+    legacy._told.clear()
     pc = dy.Model()
     p, lstm = pc.add_parameters((2, 2)), dy.LSTMBuilder(1, 2, 2, pc)
     for _ in range(2):
@@ -369,8 +369,8 @@ def test_1x_forms(dy: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
         pc.load_all(tmp_path / "all")
         assert pc.load(tmp_path / "all") is None
     assert values_of(q).tobytes() == values_of(p).tobytes() and other.spec == lstm.spec
-    lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 4 and all(line.startswith("[dynet_compat] Model.") for line in lines)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 4 and all(line.startswith("dynet_compat: Model.") for line in lines)
 
 
 def test_1x_files_are_explained(dy: Any, tmp_path: Path) -> None:
