@@ -27,7 +27,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     runner = commands.add_parser("run", help="run a script that says `import dynet`")
     runner.add_argument("script", help="the Python file")
     runner.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
-    commands.add_parser("compare", help="run a script on DyNet and on this package, side by side", add_help=False)
+    commands.add_parser("compare", add_help=False, help="run a script on DyNet and on this package")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["compare"]:
         from . import compare

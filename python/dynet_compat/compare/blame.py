@@ -89,7 +89,11 @@ class Blame:
             if theirs.name != ours.name or places[0] != places[1]:
                 values = [f"calls {c.name} at {p}" for c, p in zip((theirs, ours), places)]
                 note = "the script itself went another way: see what decides about this line"
-                return self._made(theirs, "graph", values, nodes=[None, None], relative=None, note=note)
+                run, call = self._extra(theirs.number)
+                return replace(
+                    self.first, what="graph", op=call.name, values=values, nodes=[None, None], relative=None,
+                    note=note, **at_place(run, call.place),
+                )  # fmt: skip
             found = self._input(theirs, ours) or self._value(theirs, ours)
             if found:
                 return found
@@ -100,6 +104,16 @@ class Blame:
             values = [f"{len(run.traced)} calls in the graph" for run in runs]
             return replace(self.first, op=call.name, values=values, **at_place(longer, call.place))
         return None
+
+    def _extra(self, at: int) -> tuple[Run, Traced]:
+        """Where the calls part at a position: the call that the other side does not make."""
+        runs = (self.reference, self.ours)
+        names = [[(c.name, run.location(c.place)) for c in run.traced[at:]] for run in runs]
+        for ahead in range(1, max(len(names[0]), len(names[1]))):
+            for one, other in ((1, 0), (0, 1)):
+                if names[one][ahead : ahead + 1] == names[other][:1]:
+                    return runs[one], runs[one].traced[at]
+        return self.reference, self.reference.traced[at]
 
     def _input(self, theirs: Traced, ours: Traced) -> Optional[Divergence]:
         """Numbers that the script gave to an op."""
@@ -115,7 +129,8 @@ class Blame:
             "order of a set, or a random generator without seed"
         )
         values = [show(a, b), show(b, a)]
-        return self._made(theirs, "input", values, nodes=[None, None], relative=None, note=note)
+        nodes: list[Optional[int]] = [call.rows[0][0] if call.rows else None for call in (theirs, ours)]
+        return self._made(theirs, "input", values, nodes=nodes, relative=None, note=note)
 
     def _value(self, theirs: Traced, ours: Traced) -> Optional[Divergence]:
         for want_row, got_row in zip(theirs.rows, ours.rows):

@@ -44,6 +44,10 @@ def _natural(text: str) -> int:
     return number
 
 
+def _count(text: str) -> int:
+    return 0 if text.strip() == "0" else _natural(text)
+
+
 def _seed(text: str) -> int:
     number = int(text)
     if not 0 < number < 2**32:
@@ -71,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     add("--reference-python", metavar="PATH", help="a Python that has dynet 2.1.2 (default: found, or made)")
     add("--rtol", type=_positive, default=1e-4, help="largest relative difference (default 1e-4)")
     add("--steps", type=_natural, metavar="N", help="stop after N updates")
-    add("--repeats", type=_natural, default=3, metavar="N", help="timed runs per side (default 3)")
+    add("--repeats", type=_count, default=3, metavar="N", help="timed runs per side (default 3; 0: no times)")
     add("--seed", type=_seed, default=1, help="seed, unless the script or --dynet-seed sets one (default 1)")
     add("--timeout", type=_positive, metavar="SECONDS", help="of one run (default: none)")
     add("--report", metavar="FILE", help="the HTML report (default: compare-SCRIPT.html)")

@@ -154,7 +154,8 @@ class Judge:
                 break
         else:
             self._lengths()
-        self._final()
+            if len(self.reference.events) == len(self.ours.events):
+                self._final()
         return self.verdict
 
     def _count(self, kind: str, difference: float) -> None:

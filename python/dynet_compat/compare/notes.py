@@ -99,7 +99,7 @@ class Notebook:
             space = vars(module)
             for name, value in list(space.items()):
                 if isinstance(value, type):
-                    self.hook_class(module, value)
+                    self.hook_class(value)
                 elif callable(value) and not isinstance(value, types.ModuleType):
                     kind = hooks.kind_of_function(name)
                     if kind and str(getattr(value, "__module__", "") or "_dynet").startswith(
@@ -109,13 +109,13 @@ class Notebook:
         inner = [v for v in vars(modules[0]).values() if isinstance(v, type)]
         for cls in inner:
             for base in cls.__mro__[1:-1]:
-                self.hook_class(modules[0], base)
+                self.hook_class(base)
 
-    def hook_class(self, library: Any, cls: Any) -> None:
+    def hook_class(self, cls: Any) -> None:
         if id(cls) in self.wrapped:
             return
         self.wrapped[id(cls)] = cls
-        for name, kind in hooks.kinds_of_class(library, cls).items():
+        for name, kind in hooks.kinds_of_class(cls).items():
             original = cls.__dict__.get(name)
             if original is None and kind == hooks.TRAINER and cls.__name__ == "Trainer":
                 original = nothing  # DyNet's trainers are complete after __new__
@@ -305,6 +305,9 @@ class Notebook:
             self.count_launches()
             if self.stream:
                 self.event("loss", "backward", _getframe(2), np.float32([loss]), args[0])
+                if not self.trainers:  # no update will show the gradients
+                    both = np.concatenate([self.norms("grad_as_array"), self.norms("as_array")])
+                    self.event("update", "backward", _getframe(2), both, None)
                 self.stream.flush()
                 self.blob.flush()
             if not self.trainers:
@@ -460,11 +463,10 @@ class Notebook:
         cell = self.seconds.setdefault("record", [0.0, 0])
         saved = list(cell)
         self.inside[0] = False
-        cost = hooks.cost_per_call(lambda bare: self.timed(bare, "record"))
+        added, counted = hooks.cost_per_call(lambda bare: self.timed(bare, "record"), cell)
         self.inside[0] = True
-        counted = (cell[0] - saved[0]) / max(1, cell[1] - saved[1])
         cell[:] = saved
-        return {"per_call": cost, "counted": min(counted, cost)}
+        return {"per_call": added, "counted": counted}
 
     def finish(self, how: str, crash: Optional[dict[str, Any]], start: float) -> None:
         """Writes everything that is not written yet."""

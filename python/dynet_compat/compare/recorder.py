@@ -160,6 +160,13 @@ class Importer(abc.Loader, abc.MetaPathFinder):
             return machinery.ModuleSpec(name, self)
         return machinery.ModuleSpec(name, self) if name in LIBRARY_NAMES else None
 
+    def adopt(self) -> None:
+        """Hooks a library that is loaded before the script begins, by a sitecustomize for instance."""
+        for name in LIBRARY_NAMES:
+            if name in sys.modules:
+                self.create_module(machinery.ModuleSpec(name, self))
+                self.notebook.library.reset_random_seed(self.configuration.seed)
+
     def create_module(self, spec: Any) -> types.ModuleType:
         self.busy = True
         try:
@@ -284,11 +291,13 @@ def main() -> None:
     faulthandler.enable()
     start = time.perf_counter()
     notebook = notes.Notebook(spec)
-    sys.meta_path.insert(0, Importer(spec, Configuration(spec, notebook), notebook))
+    importer = Importer(spec, Configuration(spec, notebook), notebook)
+    sys.meta_path.insert(0, importer)
     random.seed(spec["seed"])
     import numpy
 
     numpy.random.seed(spec["seed"] % 2**32)
+    importer.adopt()
     notebook.begin()
     how, crash = run_script(spec, notebook)
     sys.stdout.flush()

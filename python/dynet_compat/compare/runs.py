@@ -157,9 +157,11 @@ def read(folder: Path, side: Side, status: int) -> Run:
     if (folder / "result.json").exists():
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     else:
-        steps = (folder / "progress").read_text().strip() if (folder / "progress").exists() else ""
+        updates = [e.step + 1 for e in events if e.kind == "update"]
+        shown = (folder / "progress").read_text().strip() if (folder / "progress").exists() else ""
+        steps = max([int(shown or 0), *updates])
         result = {
-            "how": "crash", "crash": _died(status, errors), "steps": int(steps or 0), "seconds": {},
+            "how": "crash", "crash": _died(status, errors), "steps": steps, "seconds": {},
             "backwards": sum(e.kind == "loss" for e in events), "random_ops": [], "autobatch": False,
             "losses": [float(numbers[e.start]) for e in events if e.kind == "loss"], "hidden": 0.0,
             "wall": 0.0, "startup": 0.0, "memory": 0, "ops": events[-1].ops if events else 0,

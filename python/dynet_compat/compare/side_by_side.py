@@ -119,7 +119,8 @@ class SideBySide:
             result.message = f"equal within {self.rtol:g}"
         else:
             self._explain(theirs)
-        self._measure()
+        if self.repeats:
+            self._measure()
         return result
 
     # ------------------------------------------------------------ runs
@@ -230,7 +231,7 @@ class SideBySide:
         sides = (self.reference, self.ours)
         profiles = [self._start(side, "profile") for side in sides]
         light: list[list[Run]] = [[], []]
-        for repeat in range(max(1, self.repeats)):
+        for repeat in range(self.repeats):
             for at in (0, 1) if repeat % 2 == 0 else (1, 0):
                 light[at].append(self._start(sides[at], "light"))
         crashed = [run for run in [*profiles, *light[0], *light[1]] if run.crash]
