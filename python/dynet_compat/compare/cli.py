@@ -235,7 +235,7 @@ def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str]) -> int
         if path:
             _check_place(path, what)
     printer = Printer(sys.stderr if chosen.json == "-" else sys.stdout, chosen.plain)
-    watch = Progress(chosen.progress)
+    watch = Progress(chosen.progress, chosen.plain)
     results = []
     try:
         sides = _sides(chosen, lambda line: print(line, file=sys.stderr))
@@ -256,7 +256,8 @@ def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str]) -> int
         if result.status == "failed":
             _fail(result.message)
     if chosen.json:
-        text = json.dumps({"exit_status": status, "results": [r.as_json() for r in results]}, indent=1) + "\n"
+        everything = {"exit_status": status, "results": [r.as_json() for r in results]}
+        text = json.dumps(_finite(everything), indent=1, allow_nan=False) + "\n"
         if chosen.json == "-":
             sys.stdout.write(text)
         else:
@@ -265,6 +266,15 @@ def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str]) -> int
         write(target, report.page(results), "report")
         printer.line(f"report: {target}")
     return status
+
+
+def _finite(value: Any) -> Any:
+    """What JSON can say: NaN and infinite numbers become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _status(results: Sequence[Result]) -> int:

@@ -25,11 +25,15 @@ import types
 from importlib import abc, machinery
 from typing import Any, Optional
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+# Python puts this folder first on sys.path. The script must find its own modules, whatever they are called.
+_HERE = os.path.dirname(os.path.abspath(__file__))
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
 import hooks  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 import notes  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
-del sys.path[0]
+sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
+del sys.modules["hooks"], sys.modules["notes"]
 
 LIBRARY_NAMES = ("dynet", "_dynet", "_gdynet", "dynet_compat")
 _CONFIG_KEY = "__DYNET_CONFIG"

@@ -200,9 +200,9 @@ class Printer:
 class Progress:
     """A progress bar on stderr, when that is a terminal."""
 
-    def __init__(self, wanted: Optional[bool] = None) -> None:
+    def __init__(self, wanted: Optional[bool] = None, plain: bool = False) -> None:
         self.on = sys.stderr.isatty() if wanted is None else wanted
-        self.rich = rich_parts() if self.on else None
+        self.rich = rich_parts() if self.on and not plain else None
         self.bar: Any = None
         self.task: Any = None
         self.title = ""
