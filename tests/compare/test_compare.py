@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import oracle
+from support import examples, oracle
 from support.subject import IS_REFERENCE
 
 if IS_REFERENCE:
@@ -508,6 +508,19 @@ def test_example(command: Any) -> None:
     done = command(*real, script, "--steps", "20", "--", "--epochs", "2", "--data", data, *small)
     assert done.status == 0, done.out + done.err
     assert done.result["steps"] == 20 and "report:" in done.out
+
+
+@pytest.mark.slow
+@both_references
+def test_all_examples(kind: str, command: Any) -> None:
+    """No example differs; their default data are the same for both Pythons."""
+    done = command(*reference_of(kind), EXAMPLES, "--steps", "5", "--plain", "--", "--limit", "300")
+    assert done.status == 0, done.out + done.err
+    found = {Path(r["script"]).stem: r["status"] for r in done.all["results"]}
+    skipped = {"common", "data", "demo"}
+    assert {name for name, status in found.items() if status == "skipped"} == skipped
+    assert {name for name, status in found.items() if status == "equal"} == set(examples.SCRIPTS)
+    assert len(done.out[done.out.index("summary") :].splitlines()) >= 2 + len(found)
 
 
 @pytest.mark.oracle

@@ -24,7 +24,8 @@ _USES = re.compile(r"^\s*(import|from)\s+(_?dynet|_gdynet|dynet_compat|dynet_con
 _EPILOG = """\
 Options of compare may stand before or after the script; those that it does not know, and everything after
 --, go to the script. Several scripts, or a folder, give a summary: every positional argument that ends in .py
-before the first other one is a script.
+before the first other one is a script. The script's --dynet-* options hold on both sides:
+`-- --dynet-autobatch 1` compares with DyNet's own batching.
 
 exit status: 0 equal within --rtol; 1 not equal, or one side crashed; 2 nothing could be compared.
 """
