@@ -9,6 +9,8 @@ Without a file the lines are made from the Python standard library's own source 
 machine has: tags from `tokenize`, trees from `ast`, text and classes from the statements' tokens.
 Those lines depend on the Python version, so write them to a file to give two interpreters the same
 data:  python data.py tags FILE
+`python -m dynet_compat compare` gives all runs of a script one folder, DYNET_COMPAT_SHARED: there the
+first run leaves its lines for the others.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import ast
 import importlib.util
 import io
 import keyword
+import os
 import re
 import tokenize
 from collections import Counter
@@ -195,7 +198,14 @@ def lines(kind: str, path: str | None = None) -> list[str]:
     if path:
         with open(path, encoding="utf-8") as stream:
             return [line for line in stream.read().split("\n") if line.strip()]
-    return [line for source in sources() for line in MAKERS[kind](source)]
+    shared = os.environ.get("DYNET_COMPAT_SHARED")
+    if shared and os.path.exists(os.path.join(shared, kind)):
+        return lines(kind, os.path.join(shared, kind))
+    found = [line for source in sources() for line in MAKERS[kind](source)]
+    if shared:
+        with open(os.path.join(shared, kind), "w", encoding="utf-8") as stream:
+            stream.write("\n".join(found) + "\n")
+    return found
 
 
 def load(kind: str, path: str | None = None, limit: int | None = None) -> list[Any]:

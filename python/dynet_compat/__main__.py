@@ -49,7 +49,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     migrator.add_argument("--write", action="store_true", help="write the changed file")
     informer = commands.add_parser("info", help="versions, processor, GPU, settings")
     informer.add_argument("--json", action="store_true", help="as JSON")
-    chosen = parser.parse_args(arguments)
+    commands.add_parser("compare", add_help=False, help="run a script on DyNet and on this package")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["compare"]:  # has a command line of its own
+        from . import compare
+
+        return compare.main(given[1:])
+    chosen = parser.parse_args(given)
     if chosen.command == "migrate":
         from . import migrate
 

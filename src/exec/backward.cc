@@ -306,6 +306,16 @@ void Executor::back_members(const Launch& l) {
   });
 }
 
+// Sparse updates of DyNet visit every row that was looked up before the loss, also where the loss does not
+// depend on it: momentum moves such a row, too. Its gradient is zero.
+void Executor::touch_rows(NodeId id) {
+  const Sig& sig = graph_.sig(id);
+  if (op_row(sig.op).meta->form != Form::lookup || !sig.attrs[1]) return;  // attrs[1]: update
+  Storage& storage = graph_.storage(sig.attrs[0]);
+  const Graph::Ids ids = graph_.ids(id);
+  for (uint32_t j = 0; j < ids.n; ++j) storage.grad_row(ids.data[j]);
+}
+
 void Executor::back_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   if (!first.attrs[1]) return;  // update=False

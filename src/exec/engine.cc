@@ -194,8 +194,11 @@ void Engine::mark_live(NodeId root, bool full) {
   live_members_.assign(planner.plan.launches.size(), 0);
   live_[root] = 1;
   for (NodeId id = root + 1; id-- > 0;) {
-    if (!live_[id]) continue;
     const Node& n = graph.node(id);
+    if (!live_[id]) {
+      if (!(n.flags & Node::alias)) executor.touch_rows(id);
+      continue;
+    }
     const NodeId* args = graph.args(id);
     if (n.flags & Node::alias) {
       live_[args[0]] = 1;

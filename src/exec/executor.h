@@ -43,6 +43,8 @@ class Executor {
   void backward_group(uint32_t first, uint32_t last);
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
+  // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
+  void touch_rows(NodeId id);
   void finish_backward();
   void deliver();
   // Where this backward adds the gradient of a parameter node.

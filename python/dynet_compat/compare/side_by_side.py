@@ -1,0 +1,276 @@
+"""All runs of one script on both sides, and what they add up to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Optional
+
+from .blame import Blame, focus_of
+from .errors import CannotCompare
+from .judge import Divergence, Judge, Verdict, repeatable
+from .runs import Job, Run, Side
+
+KINDS = ("recording", "forward", "backward", "update", "script")
+Watch = Callable[[str, int, int], None]  # what runs now, steps made, steps in all (0: unknown)
+
+
+@dataclass
+class Cost:
+    """What one side cost: medians over the repeats, seconds of the loop from the first graph to the end."""
+
+    seconds: float = 0.0
+    startup: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    memory: int = 0
+    steps: int = 0
+    repeats: list[float] = field(default_factory=list)
+    hook_per_call: float = 0.0  # seconds that a hook adds to one call, in the profiled run only
+    hook_calls: int = 0
+    hook_share: float = 0.0  # of the profiled run's time; taken out of the figures
+    launches: list[list[int]] = field(default_factory=list)  # [nodes in a launch, how many launches]
+    ops: dict[str, list[int]] = field(default_factory=dict)  # op -> [nodes, launches]
+
+    @property
+    def per_step(self) -> float:
+        """Seconds of one step."""
+        return self.seconds / self.steps if self.steps else 0.0
+
+
+@dataclass
+class Result:
+    """The comparison of one script."""
+
+    script: str
+    args: list[str]
+    status: str = "failed"  # "equal", "different", "crashed", "failed" or "skipped"
+    message: str = ""
+    rtol: float = 0.0
+    seed: int = 0
+    names: list[str] = field(default_factory=list)  # of the two sides, the reference first
+    first: Optional[Divergence] = None  # where the difference comes from
+    seen: Optional[Divergence] = None  # where it was seen first
+    verdict: Verdict = field(default_factory=Verdict)
+    notes: list[str] = field(default_factory=list)
+    losses: list[list[float]] = field(default_factory=list)
+    steps: int = 0
+    costs: list[Cost] = field(default_factory=list)
+    crashes: list[Optional[dict[str, Any]]] = field(default_factory=lambda: [None, None])
+    outputs: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+
+    @property
+    def exit_status(self) -> int:
+        """0 equal (or nothing to compare in it, among others), 1 not equal, 2 cannot be compared."""
+        return {"equal": 0, "skipped": 0, "different": 1, "crashed": 1}.get(self.status, 2)
+
+    @property
+    def speedup(self) -> Optional[float]:
+        """Time of the reference divided by ours; None without times."""
+        if len(self.costs) == 2 and self.costs[1].seconds > 0 and self.costs[0].seconds > 0:
+            return self.costs[0].seconds / self.costs[1].seconds
+        return None
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for --json."""
+        kept = asdict(self)
+        kept["exit_status"] = self.exit_status
+        kept["speedup"] = self.speedup
+        return kept
+
+
+class SideBySide:
+    """One script, two sides: `run` makes the `Result`."""
+
+    def __init__(self, job: Job, sides: tuple[Side, Side], rtol: float, repeats: int, watch: Watch) -> None:
+        self.job, self.rtol, self.repeats, self.watch = job, rtol, repeats, watch
+        self.reference, self.ours = sides
+        self.unbatched = False  # the reference's autobatching is off while values are checked
+        self.steps = job.steps
+        self.result = Result(
+            job.script, job.args, rtol=rtol, seed=job.seed, names=[self.reference.name, self.ours.name]
+        )
+
+    def run(self) -> Result:
+        """All runs.
+
+        Raises:
+            CannotCompare: there is nothing to compare.
+        """
+        ours = self._start(self.ours, "check")
+        self.steps = self.steps or ours.steps
+        theirs = self._start(self.reference, "check")
+        self._remember(theirs, ours)
+        self._usable(theirs, ours)
+        result = self.result
+        result.verdict = Judge(theirs, ours, self.rtol).decide()
+        if not result.verdict.equal and self._unlike_randomness(theirs, ours):
+            theirs = self._start(self.reference, "check")
+            self._remember(theirs, ours)
+            result.verdict = Judge(theirs, ours, self.rtol).decide()
+        result.first = result.seen = result.verdict.first
+        if any(result.crashes):
+            self._crashed(theirs, ours)
+            return result
+        if result.first is None:
+            result.status = "equal"
+            result.message = f"equal within {self.rtol:g}"
+        else:
+            self._explain(theirs)
+        if self.repeats:
+            self._measure()
+        return result
+
+    # ------------------------------------------------------------ runs
+
+    def _start(self, side: Side, mode: str, focus: Optional[dict[str, Any]] = None) -> Run:
+        unbatched = self.unbatched and not side.is_ours and mode in ("check", "trace")
+        words = {
+            "check": "checking",
+            "trace": "looking for the op",
+            "profile": "profiling",
+            "light": "timing",
+        }
+        title = f"{os.path.basename(self.job.script)}: {words[mode]} {side.name}"
+        self.watch(title, 0, self.steps)
+        return self.job.start(side, mode, lambda done: self.watch(title, done, self.steps), focus, unbatched)
+
+    def _remember(self, theirs: Run, ours: Run) -> None:
+        result = self.result
+        result.crashes = [theirs.crash, ours.crash]
+        result.losses = [run.result["losses"] for run in (theirs, ours)]
+        result.steps = min(theirs.steps, ours.steps)
+        result.outputs = [run.output + run.errors for run in (theirs, ours)]
+        result.versions = [
+            f"Python {run.result['python']}, NumPy {run.result['numpy']}" for run in (theirs, ours)
+        ]
+
+    def _usable(self, theirs: Run, ours: Run) -> None:
+        """Refuses scripts in which there is nothing to compare."""
+        name = os.path.basename(self.job.script)
+        for run, other in ((ours, theirs), (theirs, ours)):
+            crash = run.crash
+            if not crash or run.result["backwards"]:
+                continue
+            where = f", line {crash['line']}" if crash["line"] else ""
+            if not run.result["imported"]:
+                raise CannotCompare(
+                    f"{name} crashes at import, before it uses the library, on {run.side.name}: "
+                    f"{crash['error']}{where}",
+                    f"make it run by itself first: {run.side.python} {name}",
+                    crash["traceback"],
+                )
+            if run is theirs or other.crash:
+                raise CannotCompare(
+                    f"{name} crashes before its first backward() on {run.side.name}: {crash['error']}{where}",
+                    f"make it run by itself first: {run.side.python} {name}",
+                    crash["traceback"],
+                )
+        if not theirs.crash and not ours.crash and not theirs.result["backwards"] + ours.result["backwards"]:
+            hint = "give it the arguments that make it train, or a script that trains"
+            raise CannotCompare(f"{name} never calls backward()", hint)
+
+    def _unlike_randomness(self, theirs: Run, ours: Run) -> bool:
+        """Whether the reference drew its random numbers in the order of its batches; says so."""
+        ops = list(dict.fromkeys(theirs.result["random_ops"] + ours.result["random_ops"]))
+        if not ops or not theirs.result["autobatch"] or self.reference.is_ours:
+            return False
+        self.unbatched = True
+        self.result.notes.append(
+            f"randomness: with autobatching DyNet draws the random numbers of {', '.join(ops)} in the order "
+            "of its batches, so its values cannot agree with anybody's. Values were checked with the "
+            "reference's autobatching off, times were measured with it on."
+        )
+        return True
+
+    def _explain(self, theirs: Run) -> None:
+        """Is it the script's own randomness? If not: the op."""
+        result = self.result
+        assert result.first is not None
+        again = self._start(self.reference, "check")
+        own = None if again.crash else repeatable(theirs, again, self.rtol)
+        if own is not None:
+            raise CannotCompare(
+                f"{os.path.basename(self.job.script)} is not repeatable: the reference differs from itself "
+                f"in two runs with the same seed (step {own.step}, {own.op}, {own.place})",
+                "seed its random numbers, and sort what comes out of sets",
+            )
+        result.status = "different"
+        focus = focus_of(result.first, theirs)
+        if focus is not None:
+            traces = [self._start(side, "trace", focus) for side in (self.reference, self.ours)]
+            result.first = Blame(result.first, traces[0], traces[1], self.rtol).origin()
+        result.message = "differs: " + result.first.line()
+        if result.first.note and result.first.note not in result.message:
+            result.notes.append(result.first.note)
+
+    def _crashed(self, theirs: Run, ours: Run) -> None:
+        result = self.result
+        name = os.path.basename(self.job.script)
+        sides = [run for run in (theirs, ours) if run.crash]
+        result.status = "crashed"
+        parts = []
+        for run in sides:
+            crash = run.crash
+            assert crash is not None
+            where = f" (line {crash['line']})" if crash["line"] else ""
+            parts.append(f"on {run.side.name} after {run.steps} steps: {crash['error']}{where}")
+        result.message = f"{name} crashed " + "; ".join(parts)
+        compared = sum(result.verdict.compared.values())
+        if result.first is None:
+            result.notes.append(f"up to the crash the two sides are equal ({compared} comparisons)")
+        if len(sides) == 2 and result.first is None:
+            result.status = "failed"
+            result.message += f": make it run by itself first: {ours.side.python} {name}"
+
+    # ------------------------------------------------------------ times
+
+    def _measure(self) -> None:
+        sides = (self.reference, self.ours)
+        profiles = [self._start(side, "profile") for side in sides]
+        light: list[list[Run]] = [[], []]
+        for repeat in range(self.repeats):
+            for at in (0, 1) if repeat % 2 == 0 else (1, 0):
+                light[at].append(self._start(sides[at], "light"))
+        crashed = [run for run in [*profiles, *light[0], *light[1]] if run.crash]
+        if crashed:
+            run = crashed[0]
+            self.result.notes.append(
+                f"no times: a repeat crashed on {run.side.name}: {(run.crash or {})['error']}"
+            )
+            return
+        self.result.costs = [cost_of(profile, repeats) for profile, repeats in zip(profiles, light)]
+
+
+def _loop(run: Run) -> float:
+    """Seconds from the first graph to the end of the script, without the time of the hooks."""
+    result = run.result
+    return max(1e-9, float(result["wall"]) - float(result["startup"]) - float(result["hidden"]))
+
+
+def _seconds(run: Run, kind: str) -> float:
+    return float(run.result["seconds"].get(kind, [0.0, 0])[0])
+
+
+def cost_of(profile: Run, repeats: list[Run]) -> Cost:
+    """Times of the repeats; the profiled run tells how recording and the script share the rest."""
+    hook = profile.result["hook"]
+    recorded, calls = profile.result["seconds"].get("record", [0.0, 0])
+    library = sum(_seconds(profile, kind) for kind in ("forward", "backward", "update"))
+    rest = max(1e-9, _loop(profile) - library - calls * hook["per_call"])
+    share = min(1.0, max(0.0, recorded - calls * hook["counted"]) / rest)
+    cost = Cost(steps=profile.steps, hook_per_call=hook["per_call"], hook_calls=int(calls))
+    cost.hook_share = min(1.0, calls * hook["per_call"] / _loop(profile))
+    cost.repeats = [_loop(run) for run in repeats]
+    cost.seconds = median(cost.repeats)
+    cost.startup = median([float(run.result["startup"]) for run in repeats])
+    parts = {k: median([_seconds(run, k) for run in repeats]) for k in ("forward", "backward", "update")}
+    rest = max(0.0, cost.seconds - sum(parts.values()))
+    parts.update(recording=rest * share, script=rest * (1 - share))
+    cost.parts = {kind: parts[kind] for kind in KINDS}
+    cost.memory = max(int(run.result["memory"]) for run in repeats)
+    cost.launches = [list(map(int, row)) for row in profile.result.get("launches", [])]
+    cost.ops = profile.result.get("launched_ops", {})
+    return cost

@@ -1,0 +1,618 @@
+"""`python -m dynet_compat compare`: whole runs, on our unbatched mode and on the real DyNet when found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import examples, oracle
+from support.subject import IS_REFERENCE
+
+if IS_REFERENCE:
+    pytest.skip("for dynet_compat", allow_module_level=True)
+
+from dynet_compat import compare  # noqa: E402
+from dynet_compat.compare import reference as references  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = HERE / "scripts"
+EXAMPLES = HERE.parent.parent / "examples"
+DATA = HERE.parent / "apps" / "data"
+SELF = ["--reference", "self:none"]
+
+
+class Outcome:
+    """What one command did."""
+
+    def __init__(self, status: int, out: str, err: str, folder: Path) -> None:
+        self.status, self.out, self.err, self.folder = status, out, err, folder
+        written = folder / "out.json"
+        self.all: Any = json.loads(written.read_text()) if written.exists() else {"results": []}
+
+    @property
+    def result(self) -> Any:
+        return self.all["results"][0]
+
+    @property
+    def report(self) -> str:
+        return (self.folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `compare` in this process (the scripts run in theirs), with a report and JSON."""
+
+    def run(*arguments: Any, times: bool = False, outputs: bool = True) -> Outcome:
+        extra = [] if times else ["--repeats", "0"]
+        if outputs:
+            extra += ["--report", str(tmp_path / "report.html"), "--json", str(tmp_path / "out.json")]
+        given = [str(a) for a in arguments]
+        at = given.index("--") if "--" in given else len(given)
+        status = compare.main([*given[:at], *extra, *given[at:]])
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err, tmp_path)
+
+    return run
+
+
+def line_of(script: str, text: str) -> int:
+    """Number of the line of a script with a text in it."""
+    lines = (SCRIPTS / script).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def reference_of(kind: str) -> list[str]:
+    if kind == "self":
+        return SELF
+    found = oracle.interpreter()
+    if found is None:
+        pytest.skip("no Python 3.8 with dynet 2.1.2")
+    return ["--reference-python", found]
+
+
+both_references = pytest.mark.parametrize("kind", ["self", pytest.param("dynet", marks=pytest.mark.oracle)])
+
+
+# ---------------------------------------------------------------- equal
+
+
+@both_references
+def test_equal(kind: str, command: Any) -> None:
+    done = command(*reference_of(kind), SCRIPTS / "small.py", "--repeats", "1", "--", "4", times=True)
+    assert done.status == 0, done.out + done.err
+    result = done.result
+    assert result["status"] == "equal" and result["first"] is None and result["steps"] == 4
+    compared = result["verdict"]["compared"]
+    # A value a step and the array at the end; losses and norms a step; 6 parameters.
+    norms = {"gradient norm": 4, "parameter norm": 4}
+    assert compared == {"initial parameter": 6, "value": 5, "loss": 4, "parameter": 6, **norms}
+    assert max(result["verdict"]["largest"].values()) < 1e-5
+    assert len(result["losses"][0]) == len(result["losses"][1]) == 4
+    for cost in result["costs"]:
+        assert set(cost["parts"]) == {"recording", "forward", "backward", "update", "script"}
+        assert sum(cost["parts"].values()) == pytest.approx(cost["seconds"], rel=1e-3)
+        assert cost["parts"]["forward"] > 0 and cost["parts"]["recording"] > 0 and cost["memory"] > 2**20
+        assert 0 < cost["hook_per_call"] < 1e-4 and cost["hook_calls"] > 4 * 20
+    assert sum(size * n for size, n in result["costs"][1]["launches"]) > 100
+    assert "equal within" in done.out and "hooks of the profiled run" in done.out
+    for plot in ("losses", "differences", "times", "batches"):
+        assert f'<svg xmlns="http://www.w3.org/2000/svg" class="{plot}"' in done.report
+
+
+@both_references
+@pytest.mark.parametrize("script", ["without_trainer.py", "builders.py"])
+def test_surface(kind: str, script: str, command: Any) -> None:
+    done = command(*reference_of(kind), SCRIPTS / script)
+    assert done.status == 0, done.out + done.err
+    compared = done.result["verdict"]["compared"]
+    assert compared["loss"] == compared["gradient norm"] == 4
+    if script == "without_trainer.py":
+        assert compared["value"] == 7 * 4  # values(), npvalue() ... each
+
+
+IMPORTS = {
+    "dynet_compat": "import dynet_compat as dy",
+    "from": "from dynet_compat import *\nimport dynet_compat as dy",
+    "config": "import dynet_config\ndynet_config.set(mem='300', random_seed=77)\nimport dynet as dy",
+    "config_no_seed": "import dynet_config\ndynet_config.set(autobatch=0)\nimport dynet as dy",
+    "_dynet": "import _dynet as dy\ndy.init()",
+    "params": "import _dynet as dy\np = dy.DynetParams()\np.from_args()\np.set_mem(300)\np.init()",
+    "params_no_seed": "import _dynet as dy\np = dy.DynetParams()\np.set_mem(300)\np.init()",
+}
+
+
+@both_references
+@pytest.mark.parametrize("name", sorted(IMPORTS))
+def test_imports(kind: str, name: str, command: Any, tmp_path: Path) -> None:
+    """Each way to import and to start the library, unmodified, with the same seed on both sides."""
+    if kind == "self" and name in ("from", "config_no_seed", "params", "_dynet"):
+        pytest.skip("the same code as the other ways here")
+    text = (SCRIPTS / "small.py").read_text()
+    script = tmp_path / "script.py"
+    script.write_text(text.replace("import dynet as dy", IMPORTS[name]))
+    done = command(*reference_of(kind), script, "2")
+    assert done.status == 0, done.out + done.err
+    first = {"config": 77}.get(name, 1)  # the seed
+    other = command(*SELF, script, "2", "--seed", str(first)) if kind == "self" else done
+    assert other.result["losses"] == done.result["losses"]
+
+
+def test_seed(command: Any) -> None:
+    """--seed is the default; --dynet-seed of the script wins; the script's sys.argv stays its own."""
+    one, two, three = (
+        command(*SELF, SCRIPTS / "small.py", *args).result["losses"][1]
+        for args in (["--seed", "5", "--", "1"], ["--", "1", "--dynet-seed", "5"], ["--seed", "6", "--", "1"])
+    )
+    assert one == two != three
+
+
+def test_steps(command: Any) -> None:
+    done = command(*SELF, SCRIPTS / "small.py", "--steps", "2", "--", "5")
+    assert done.status == 0 and done.result["steps"] == 2
+    assert len(done.result["losses"][0]) == 2
+    assert done.result["verdict"]["compared"]["value"] == 2  # what comes after the cut is not run
+
+
+# ---------------------------------------------------------------- not equal
+
+SABOTAGED = {
+    # kind -> (what, step, op, text in the line, the reference's and our value)
+    "value": ("input", 3, "*", "# sabotaged here", "1", "1.01"),
+    "replaced": ("graph", 1, "tanh", "dy.tanh(W", None, None),
+    "gradient": ("input", 2, "scale_gradient", "dy.scale_gradient", "1", "1.5"),
+    "graph": ("graph", 2, "rectify", "dy.rectify(h)", None, None),
+    "input": ("input", 1, "scalarInput", "dy.scalarInput", "0.25", "0.5"),
+    "update": ("parameter", 2, "SimpleSGDTrainer.update", "trainer.update()", None, None),
+}
+
+
+@pytest.mark.parametrize("sabotage", sorted(SABOTAGED))
+def test_sabotaged_script(sabotage: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SABOTAGE", sabotage)
+    done = command(*SELF, SCRIPTS / "small.py", "4")
+    assert done.status == 1, done.out + done.err
+    what, step, op, text, theirs, ours = SABOTAGED[sabotage]
+    first = done.result["first"]
+    assert (first["what"], first["step"], first["op"]) == (what, step, op)
+    assert first["place"] == f"small.py:{line_of('small.py', text)}"
+    assert text in first["source"]
+    if theirs:
+        assert first["values"] == [theirs, ours] and first["nodes"][0] is not None
+    for shown in (done.out, done.report):
+        assert first["place"] in shown and op in shown
+
+
+# The library itself is wrong: a module that Python loads before any script replaces a function.
+SITE = """
+import os
+if os.environ.get("DYNET_COMPAT_SCHEDULER") != "none":
+    import dynet_compat as dy
+    real = dy.{op}
+    def {op}(x):
+        {op}.calls += 1
+        return {wrong} if {op}.calls == 8 else real(x)
+    {op}.calls = 0
+    {op}.__module__ = "dynet_compat"
+    dy.{op} = {op}
+"""
+
+
+@pytest.mark.parametrize("what", ["value", "gradient"])
+def test_sabotaged_op(what: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One op of the library gives a wrong value, or a wrong gradient, at its 8th call: in step 2."""
+    wrong = "real(x) * 1.01" if what == "value" else "dy.scale_gradient(real(x), 1.5)"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE.format(op="tanh", wrong=wrong))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    done = command(*SELF, SCRIPTS / "small.py", "4")
+    assert done.status == 1, done.out + done.err
+    first = done.result["first"]
+    place = f"small.py:{line_of('small.py', 'dy.tanh(W')}"
+    assert (first["what"], first["step"], first["op"], first["place"]) == (what, 2, "tanh", place)
+    numbers = [float(value.split()[0]) for value in first["values"]]
+    assert numbers[1] / numbers[0] == pytest.approx(1.01 if what == "value" else 1.5, rel=1e-4)
+    assert None not in first["nodes"] and first["relative"] > 1e-4
+    assert "tanh" in done.out.splitlines()[-2] and place in done.out
+
+
+def test_sabotaged_start_and_end(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SABOTAGE", "initial")
+    done = command(*SELF, SCRIPTS / "small.py", "2")
+    assert done.status == 1
+    assert (done.result["first"]["what"], done.result["first"]["op"]) == ("initial parameter", "/_1")
+    monkeypatch.setenv("SABOTAGE", "early")
+    done = command(*SELF, SCRIPTS / "small.py", "5")
+    assert done.status == 1 and done.result["first"]["step"] == 4
+
+
+def test_rtol(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotage of 1% is within a tolerance of 5%; the numbers still tell."""
+    monkeypatch.setenv("SABOTAGE", "value")
+    done = command(*SELF, SCRIPTS / "small.py", "--rtol", "0.05", "--", "3")
+    assert done.status == 0
+    assert done.result["verdict"]["largest"]["loss"] > 1e-4
+
+
+# ---------------------------------------------------------------- crashes, nothing lost
+
+
+@pytest.mark.parametrize("how", ["crash", "kill"])
+def test_crash_on_one_side(how: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SABOTAGE", how)
+    done = command(*SELF, SCRIPTS / "small.py", "5")
+    assert done.status == 1 and done.result["status"] == "crashed"
+    theirs, ours = done.result["crashes"]
+    assert theirs is None
+    expected = "RuntimeError: sabotaged at step 3" if how == "crash" else "killed by SIGABRT"
+    assert expected in ours["error"] and expected in done.out and expected in done.report
+    assert "small.py" in ours["traceback"]  # of a killed process too: where it was
+    assert "after 2 steps" in done.result["message"]
+    # What both sides did until then is kept and compared.
+    assert [len(losses) for losses in done.result["losses"]] == [5, 2]
+    assert done.result["verdict"]["compared"]["loss"] == 2
+    assert any("up to the crash the two sides are equal" in note for note in done.result["notes"])
+    assert 'class="losses"' in done.report
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def one_line(done: Outcome, *parts: str) -> None:
+    """Exit status 2 and one line on stderr, with all these parts."""
+    assert done.status == 2, done.out + done.err
+    lines = done.err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.err
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+def test_no_script(command: Any, tmp_path: Path) -> None:
+    one_line(command(*SELF, "nowhere.py"), "nowhere.py: no such script", "check the path")
+    one_line(command(*SELF, tmp_path), "no .py file", "name a script")
+
+
+@both_references
+def test_crash_at_import(kind: str, command: Any) -> None:
+    done = command(*reference_of(kind), SCRIPTS / "crash_at_import.py")
+    one_line(
+        done, "crash_at_import.py crashes at import", "a_module_that_nobody_has", "line 3", "by itself first"
+    )
+    assert done.report.count("ModuleNotFoundError") >= 1
+
+
+def test_crash_before_backward(command: Any) -> None:
+    done = command(*SELF, SCRIPTS / "crash_early.py")
+    one_line(done, "crashes before its first backward()", "line 4", "by itself first")
+
+
+def test_no_backward(command: Any) -> None:
+    one_line(command(*SELF, SCRIPTS / "no_backward.py"), "never calls backward()", "train")
+
+
+def test_not_repeatable(command: Any) -> None:
+    one_line(
+        command(*SELF, SCRIPTS / "not_repeatable.py"), "not repeatable", "step 1", "seed its random numbers"
+    )
+
+
+def test_reference_without_dynet(command: Any) -> None:
+    done = command("--reference-python", sys.executable, SCRIPTS / "small.py")
+    one_line(done, "has no DyNet", "pip install dynet==2.1.2", "--reference self:none")
+    done = command("--reference-python", "/nowhere/python", SCRIPTS / "small.py")
+    one_line(done, "no such interpreter", "--reference self:none")
+    one_line(command("--reference", "torch", SCRIPTS / "small.py"), "expected dynet or self:none")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_full_disk(command: Any, tmp_path: Path) -> None:
+    arguments = [*SELF, "--repeats", "0", SCRIPTS / "small.py", "1"]
+    done = command(*arguments, "--report", "/dev/full", outputs=False)
+    one_line(done, "cannot write the report /dev/full: No space left", "free some space")
+    done = command(*arguments, "--no-report", "--json", "/dev/full", outputs=False)
+    one_line(done, "cannot write the JSON file /dev/full: No space left", "free some space")
+
+
+def test_report_place(command: Any, tmp_path: Path) -> None:
+    done = command(*SELF, SCRIPTS / "small.py", "--report", tmp_path / "no" / "r.html", outputs=False)
+    one_line(done, "cannot write the report", "name a file in a folder")
+
+
+def test_work_disk(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    one_line(command(*SELF, SCRIPTS / "small.py"), "cannot work in", "TMPDIR")
+
+
+def test_timeout(command: Any, tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text("import time\nimport dynet\ntime.sleep(60)\n")
+    one_line(command(*SELF, "--timeout", "1", script), "not done in 1 s", "--steps N")
+
+
+@pytest.mark.parametrize("options", [["--rtol", "0"], ["--steps", "x"], ["--nothing"], [], ["--seed", "0"]])
+def test_options(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        compare.main(options)
+    assert caught.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- several scripts, terminal, report
+
+
+def test_several(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SABOTAGE", "value")
+    names = ["small.py", "without_trainer.py", "no_backward.py"]
+    done = command(*SELF, *(SCRIPTS / name for name in names), EXAMPLES / "common.py", "3", "--plain")
+    assert done.status == 1  # one differs, one cannot be compared
+    assert [r["status"] for r in done.all["results"]] == ["different", "equal", "failed", "skipped"]
+    summary = done.out[done.out.index("summary") :]
+    assert re.search(r"small.py +DIFFERS +3 .*step 3, \*, small.py", summary)
+    assert re.search(r"without_trainer.py +equal", summary) and "not compared" in summary
+    assert "never calls backward()" in done.err
+    for name in names:
+        assert name in done.report
+
+
+def test_json_to_stdout(command: Any) -> None:
+    done = command(
+        *SELF, SCRIPTS / "small.py", "1", "--json", "-", "--no-report", "--repeats", "0", outputs=False
+    )
+    assert done.status == 0 and json.loads(done.out)["results"][0]["status"] == "equal"
+
+
+def test_default_report(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(*SELF, SCRIPTS / "small.py", "1", "--repeats", "0", outputs=False)
+    assert done.status == 0 and "report: compare-small.html" in done.out
+    assert (tmp_path / "compare-small.html").exists() and os.listdir(tmp_path) == ["compare-small.html"]
+
+
+def test_rich_and_plain(command: Any) -> None:
+    """The same content with rich and without."""
+    plain = command(*SELF, SCRIPTS / "small.py", "1", "--plain").out
+    assert "largest relative difference" in plain and "\x1b" not in plain
+    pytest.importorskip("rich")
+    fancy = command(*SELF, SCRIPTS / "small.py", "1").out
+    assert "largest relative difference" in fancy and "━" in fancy + "━"
+    assert "initial parameter" in fancy and "equal within" in fancy
+
+
+def test_progress(command: Any) -> None:
+    done = command(*SELF, SCRIPTS / "small.py", "1", "--progress", "--plain")
+    assert done.status == 0 and "small.py: checking dynet_compat" in done.err
+
+
+def test_command_line(tmp_path: Path) -> None:
+    """As users call it; the script's folder is where its imports come from."""
+    own = ("notes", "hooks", "recorder", "runs", "judge")  # names that our modules have, too
+    for name in own:
+        (tmp_path / f"{name}.py").write_text("mine = 1\n")
+    lines = "".join(f"import {name}\n{name}.mine\n" for name in own)
+    text = (SCRIPTS / "small.py").read_text().replace("import random\n", "import random\n" + lines, 1)
+    (tmp_path / "s.py").write_text(text)
+    command = [sys.executable, "-m", "dynet_compat", "compare", "s.py", "1", *SELF, "--repeats", "0"]
+    environment = {**os.environ, "SABOTAGE": ""}
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "s.py: equal, 1 steps" in done.stdout and (tmp_path / "compare-s.html").exists()
+
+
+def self_contained(page: str) -> bool:
+    """Nothing is loaded from elsewhere and nothing runs."""
+    loaded = re.findall(r"""(?:src|href|url|@import|<script|<link|<iframe)\s*[=("']?""", page)
+    return not loaded and set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
+
+
+def chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    pytest.skip("no Chromium")
+
+
+def colours(png: Path) -> dict[tuple[int, int, int], int]:
+    """How often each colour is in a PNG as Chromium writes it: 8 bits, RGB or RGBA, not interlaced."""
+    import struct
+    import zlib
+
+    import numpy as np
+
+    data = png.read_bytes()
+    width, height, depth, kind = struct.unpack(">IIBB", data[16:26])
+    assert depth == 8 and kind in (2, 6)
+    at, packed = 8, b""
+    while at < len(data):
+        size, name = struct.unpack(">I4s", data[at : at + 8])
+        packed += data[at + 8 : at + 8 + size] if name == b"IDAT" else b""
+        at += size + 12
+    pixel = 3 if kind == 2 else 4
+    rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * pixel)
+    above = np.zeros(width * pixel, np.uint8)
+    counts: dict[tuple[int, int, int], int] = {}
+    for row in rows:
+        mode, line = int(row[0]), row[1:].astype(np.int64)
+        line = unfilter(mode, line, above.astype(np.int64), pixel)
+        above = line.astype(np.uint8)
+        found, number = np.unique(above.reshape(width, pixel)[:, :3], axis=0, return_counts=True)
+        for colour, n in zip(map(tuple, found.tolist()), number.tolist()):
+            counts[colour] = counts.get(colour, 0) + n
+    return counts
+
+
+def unfilter(mode: int, line: Any, above: Any, pixel: int) -> Any:
+    """One line of a PNG; the filters are those of its specification."""
+    if mode == 0:
+        return line
+    if mode == 2:
+        return (line + above) % 256
+    out = line.copy()
+    for i in range(len(out)):
+        left = int(out[i - pixel]) if i >= pixel else 0
+        up, corner = int(above[i]), int(above[i - pixel]) if i >= pixel else 0
+        if mode == 1:
+            guess = left
+        elif mode == 3:
+            guess = (left + up) // 2
+        else:
+            p = left + up - corner
+            guess = min((left, up, corner), key=lambda v: abs(p - v))
+        out[i] = (int(line[i]) + guess) % 256
+    return out
+
+
+def test_report_in_a_browser(command: Any, tmp_path: Path) -> None:
+    """Chromium shows the plots: each one's colours are on the screen, not only white."""
+    browser = chromium()
+    done = command(*SELF, SCRIPTS / "small.py", "--repeats", "1", "--", "6", times=True)
+    assert done.status == 0, done.out + done.err
+    assert self_contained(done.report)
+    picture = tmp_path / "page.png"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,1300"]
+    page = (tmp_path / "report.html").as_uri()
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    subprocess.run(
+        [browser, *options, profile, f"--screenshot={picture}", page],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    counts = colours(picture)
+    total = sum(counts.values())
+    assert total == 1100 * 1300 and len(counts) > 50
+    # Bars and lines in both sides' colours: recording's, forward's (also the histogram's), backward's.
+    for colour, least in (((0xC2, 0x41, 0x0C), 200), ((0x1D, 0x4E, 0xD8), 3000), ((0x15, 0x80, 0x3D), 200)):
+        assert counts.get(colour, 0) > least, (colour, counts.get(colour, 0))
+    assert max(counts.values()) < 0.97 * total
+
+
+# ---------------------------------------------------------------- with the real DyNet
+
+
+@pytest.mark.oracle
+def test_example(command: Any) -> None:
+    """The issue's own example, on the tests' small data."""
+    real = reference_of("dynet")
+    script, data, small = EXAMPLES / "treelstm.py", DATA / "trees.txt", ["--hidden", "16", "--batch", "4"]
+    done = command(*real, script, "--steps", "20", "--", "--epochs", "2", "--data", data, *small)
+    assert done.status == 0, done.out + done.err
+    assert done.result["steps"] == 20 and "report:" in done.out
+
+
+@pytest.mark.slow
+@both_references
+def test_all_examples(kind: str, command: Any) -> None:
+    """No example differs; their default data are the same for both Pythons."""
+    done = command(*reference_of(kind), EXAMPLES, "--steps", "5", "--plain", "--", "--limit", "300")
+    assert done.status == 0, done.out + done.err
+    found = {Path(r["script"]).stem: r["status"] for r in done.all["results"]}
+    skipped = {"common", "data", "demo"}
+    assert {name for name, status in found.items() if status == "skipped"} == skipped
+    assert {name for name, status in found.items() if status == "equal"} == set(examples.SCRIPTS)
+    assert len(done.out[done.out.index("summary") :].splitlines()) >= 2 + len(found)
+
+
+@pytest.mark.oracle
+def test_randomness_that_cannot_agree(command: Any) -> None:
+    """Dropout with autobatching on the reference: said, and not blamed. Without it: the same numbers."""
+    real = reference_of("dynet")
+    done = command(*real, SCRIPTS / "small.py", "--", "3", "dropout", "--dynet-autobatch", "1")
+    assert done.status == 0, done.out + done.err
+    notes = " ".join(done.result["notes"])
+    assert "randomness: with autobatching" in notes and "dropout" in notes and "autobatching off" in notes
+    done = command(*real, SCRIPTS / "small.py", "3", "dropout")
+    assert done.status == 0 and done.result["notes"] == []
+
+
+@pytest.mark.oracle
+def test_sabotage_on_the_real_dynet(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SABOTAGE", "value")
+    done = command(*reference_of("dynet"), SCRIPTS / "small.py", "4")
+    assert done.status == 1
+    first = done.result["first"]
+    line = line_of("small.py", "# sabotaged here")
+    assert (first["step"], first["op"], first["place"]) == (3, "*", f"small.py:{line}")
+
+
+# ---------------------------------------------------------------- the reference's interpreter
+
+FAKE = """#!/bin/sh
+# A Python 3.8 whose pip "installs" DyNet by making a folder; everything else is for the real interpreter.
+case "$*" in
+  *version_info*) exit {is_38} ;;
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m pip install"*) echo "$@" >> "{log}"; {install} ;;
+  *dynet_config*) exit {has_dynet} ;;
+esac
+"""
+
+
+def fake_python(folder: Path, **how: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "python3.8"
+    text = FAKE
+    for key, value in {"is_38": 0, "install": "true", "has_dynet": 0, "log": folder / "log", **how}.items():
+        text = text.replace("{" + key + "}", str(value))
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No DyNet known, an empty cache, nothing but tmp_path/bin before the system's programs."""
+    monkeypatch.delenv("DYNET_COMPAT_ORACLE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def test_environment_is_made_once(bare_machine: Path) -> None:
+    fake_python(bare_machine / "bin")
+    said: list[str] = []
+    first = references.find(None, said.append)
+    assert first == str(bare_machine / "cache" / "dynet_compat" / "reference-py38" / "bin" / "python")
+    assert len(said) == 1 and "dynet==2.1.2" in said[0] and "numpy<1.25" in said[0]
+    assert "dynet==2.1.2 numpy<1.25" in (bare_machine / "bin" / "log").read_text()
+    assert references.find(None, said.append) == first and len(said) == 1
+    assert len(os.listdir(bare_machine / "cache" / "dynet_compat")) == 1
+
+
+def test_environment_from_pyenv(bare_machine: Path) -> None:
+    """A shim that can start nothing is passed over."""
+    fake_python(bare_machine / "bin", is_38=127)
+    folder = bare_machine / "pyenv" / "versions" / "3.8.18" / "bin"
+    folder.mkdir(parents=True)
+    fake_python(folder)
+    assert list(references.pythons_38()) == [str(folder / "python3.8")]
+
+
+def test_environment_cannot_be_made(bare_machine: Path, command: Any) -> None:
+    script = SCRIPTS / "small.py"
+    one_line(command(script), "no Python 3.8 found", "--reference-python PATH", "self:none")
+    fake_python(bare_machine / "bin", install="echo 'no network' >&2; exit 1")
+    line = command(script).err.strip().splitlines()[-1]
+    assert "cannot install dynet==2.1.2" in line and "no network" in line and "self:none" in line
+    assert os.listdir(bare_machine / "cache" / "dynet_compat") == []
+
+
+def test_clean_environment(tmp_path: Path) -> None:
+    """What belongs to this interpreter does not reach the other one; the user's own folders do."""
+    (tmp_path / "site" / "numpy").mkdir(parents=True)
+    mine = str(tmp_path / "mine")
+    given = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), mine]), "PYTHONHOME": "/x", "A": "b"}
+    assert references.clean_environment(given) == {"PYTHONPATH": mine, "A": "b"}

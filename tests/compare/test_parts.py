@@ -1,0 +1,201 @@
+"""Parts of `compare` by themselves: hooks in extension types, tolerances, plots, the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.dom.minidom
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.subject import IS_REFERENCE
+
+if IS_REFERENCE:
+    pytest.skip("for dynet_compat", allow_module_level=True)
+
+from dynet_compat.compare import cli, judge, svg  # noqa: E402
+from dynet_compat.compare.errors import CannotCompare  # noqa: E402
+
+FOLDER = Path(judge.__file__).resolve().parent
+
+PATCHED = """
+import sys
+sys.path.insert(0, {folder!r})
+import hooks
+import numpy as np
+T = np.ndarray  # an extension type that cannot be changed
+try:
+    T.ravel = None
+except TypeError:
+    pass
+else:
+    sys.exit("changed without hooks")
+flags, log = T.__flags__, []
+kept = {{name: T.__dict__[name] for name in ("__add__", "__getitem__", "ravel")}}
+for name, original in kept.items():
+    def hook(*args, name=name, original=original):
+        log.append(name)
+        return original(*args)
+    hooks.patch(T, name, hook)
+x = np.ones(3) + 1
+x[0], x.ravel()
+assert log == ["__add__", "__getitem__", "ravel"], log
+assert T.__flags__ & 0x300 == flags & 0x300, "the type can be changed by anybody now"
+for name, original in kept.items():
+    hooks.patch(T, name, original)
+x + 1, x[0], x.ravel()
+assert len(log) == 3
+cell = [0.0]
+def timed(function):
+    def hook(x):
+        start = time.perf_counter()
+        function(x)
+        cell[0] += time.perf_counter() - start
+    return hook
+import time
+added, counted = hooks.cost_per_call(timed, cell)
+assert 0 < added < 1e-4 and 0 <= counted <= added, (added, counted)
+print("done")
+"""
+
+
+def python_with_numpy() -> list[str]:
+    from support import oracle
+
+    return [python for python in (sys.executable, oracle.interpreter()) if python]
+
+
+@pytest.mark.parametrize("python", python_with_numpy())
+def test_hooks_in_extension_types(python: str) -> None:
+    """Operators, too; and the type is as it was afterwards. Under Python 3.8 as well where there is one."""
+    code = PATCHED.format(folder=str(FOLDER))
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "done", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.002], [1.0, 2.0], 0.001),  # relative to the largest
+        ([1e-9], [3e-9], 0.0),  # far below what counts
+        ([0.5], [0.0], 50.0),  # relative to FLOOR / rtol = 0.01
+        ([float("nan"), 1.0], [float("nan"), 1.0], 0.0),
+        ([float("inf")], [float("inf")], 0.0),
+        ([float("inf")], [1.0], float("inf")),
+        ([float("nan")], [1.0], float("inf")),
+        ([float("inf")], [-float("inf")], float("inf")),
+        ([1.0], [1.0, 2.0], float("inf")),
+        ([], [], 0.0),
+    ],
+)
+def test_relative_difference(got: list[float], want: list[float], expected: float) -> None:
+    found = judge.relative_difference(np.array(got), np.array(want), 1e-4)
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_norm_and_element_difference() -> None:
+    want = np.ones(100)
+    got = want.copy()
+    got[3] = 1.001  # one element of many: a tenth in the norm
+    assert judge.norm_difference(got, want, 1e-4) == pytest.approx(1e-4, rel=1e-6)
+    assert judge.norm_difference(np.full(2, np.nan), np.ones(2), 1e-4) == float("inf")
+    each = judge.element_difference(np.array([1.0, 2.02, 1e-9]), np.array([1.0, 2.0, 0.0]), 1e-4)
+    assert each[0] == 0 and each[1] == pytest.approx(0.01) and each[2] < 1e-4
+    assert judge.element_difference(np.array([np.nan]), np.array([1.0]), 1e-4)[0] == np.inf
+
+
+def test_show() -> None:
+    assert judge.show(np.array([0.25])) == "0.25"
+    assert judge.show(np.array([1.0, 5.0]), np.array([1.0, 2.0])) == "5 (element 1 of 2)"
+    assert judge.show(np.arange(6.0), np.zeros(2)) == "[0, 1, 2, 3, ...] (6 numbers)"
+    assert judge.show(np.zeros(0)) == "nothing"
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(1.0, 2.0)],
+        [(float(i), float(i % 7) - 3) for i in range(5000)],
+        [(1.0, float("nan")), (2.0, 1.0)],
+    ],
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_plots_are_xml(points: Any, log: bool) -> None:
+    """Any data give a picture: none, one point, NaN, constants, many."""
+    series = [("a <b>", points), ("c", [(x, 3.0) for x, _ in points])]
+    drawn = [
+        svg.lines("p", "T & t", "x", "y", series, log=log, limit=1e-4),
+        svg.bars("p", "t", "ms", [("one", [1.0, 0.0]), ("two", [0.0, 0.0])], ["k", "l"]),
+        svg.bars("p", "t", "ms", [], []),
+        svg.histogram("p", "t", "x", "y", [[1, 5], [2, 3], [1000, 1]]),
+        svg.histogram("p", "t", "x", "y", []),
+    ]
+    for text in drawn:
+        xml.dom.minidom.parseString(text)
+        assert "nan" not in text and "inf" not in text
+    assert len(drawn[0]) < 60000  # many points are thinned out
+
+
+def test_thinning_keeps_extremes() -> None:
+    points = [(float(i), 0.0) for i in range(10000)]
+    points[7777] = (7777.0, 42.0)
+    kept = svg._thin(points)
+    assert len(kept) <= 2 * svg._MOST_POINTS and (7777.0, 42.0) in kept and kept == sorted(kept)
+
+
+@pytest.mark.parametrize(
+    ("line", "scripts", "args", "steps"),
+    [
+        ("s.py", ["s.py"], [], None),
+        ("--steps 3 s.py --hidden 8 x", ["s.py"], ["--hidden", "8", "x"], 3),
+        ("s.py --steps 3 --hidden 8", ["s.py"], ["--hidden", "8"], 3),
+        ("s.py --hidden 8 -- --steps 3", ["s.py"], ["--hidden", "8", "--steps", "3"], None),
+        ("a.py b.py data.txt", ["a.py", "b.py"], ["data.txt"], None),
+        ("a.py -- b.py", ["a.py"], ["b.py"], None),
+        ("folder --steps 5", ["folder"], [], 5),
+        ("s.py --dynet-seed 4", ["s.py"], ["--dynet-seed", "4"], None),
+    ],
+)
+def test_command_line(line: str, scripts: list[str], args: list[str], steps: Any) -> None:
+    chosen, found, rest = cli._split(line.split())
+    assert (found, rest, chosen.steps) == (scripts, args, steps)
+
+
+def test_find_scripts(tmp_path: Path) -> None:
+    (tmp_path / "uses.py").write_text("from dynet import tanh\n")
+    (tmp_path / "helper.py").write_text("import numpy  # not dynet\n")
+    assert cli.find_scripts([str(tmp_path)]) == ([tmp_path / "uses.py"], [tmp_path / "helper.py"])
+    # A script that is named alone is run, whatever it imports.
+    assert cli.find_scripts([str(tmp_path / "helper.py")]) == ([tmp_path / "helper.py"], [])
+
+
+def test_json_has_no_infinite_numbers() -> None:
+    assert cli._finite({"a": [1.0, float("inf")], "b": (float("nan"), "x")}) == {
+        "a": [1.0, None],
+        "b": [None, "x"],
+    }
+
+
+def test_main_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """The example in the docstring of `compare.main`."""
+    from dynet_compat import compare
+
+    assert "no_such_script.py" in (compare.main.__doc__ or "")
+    assert compare.main(["no_such_script.py"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_errors_are_one_line() -> None:
+    assert str(CannotCompare("it\nbroke", "mend it\n now")) == "it broke: mend it now"
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "there" / "report.html"
+    with pytest.raises(CannotCompare, match="cannot write the report"):
+        cli.write(str(target), "text", "report")
+    cli.write(str(tmp_path / "report.html"), "text", "report")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
