@@ -60,6 +60,7 @@ void Executor::deliver() {
   }
   for (const RowGradient& r : rows_) {
     float* to = r.storage->grad_row(r.row);
+    if (r.from < 0) continue;
     const float* from = grads() + r.from;
     for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
   }
@@ -313,7 +314,7 @@ void Executor::touch_rows(NodeId id) {
   if (op_row(sig.op).meta->form != Form::lookup || !sig.attrs[1]) return;  // attrs[1]: update
   Storage& storage = graph_.storage(sig.attrs[0]);
   const Graph::Ids ids = graph_.ids(id);
-  for (uint32_t j = 0; j < ids.n; ++j) storage.grad_row(ids.data[j]);
+  for (uint32_t j = 0; j < ids.n; ++j) rows_.push_back({&storage, ids.data[j], -1});
 }
 
 void Executor::back_lookup(const Launch& l) {

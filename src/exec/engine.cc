@@ -216,13 +216,13 @@ void Engine::backward(NodeId root, bool full, bool direct) {
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
   value(root);
   const double start = now();
+  executor.begin_backward(full, direct);
   mark_live(root, full);
   Plan& plan = planner.plan;
   backward_root_ = root;
   backward_full_ = full;
   apart_.reset();
   const NodeId owner = graph.owner(root);
-  executor.begin_backward(full, direct);
   float* grads = graph.grads_arena.base();
   if (full) std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
   else

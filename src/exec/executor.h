@@ -164,7 +164,7 @@ class Executor {
   struct RowGradient {
     Storage* storage;
     uint32_t row;
-    int64_t from;  // place
+    int64_t from;  // place; < 0: the row is only marked
   };
   std::vector<RowGradient> rows_;  // for deliver()
   std::vector<Deferred> deferred_;
