@@ -1,0 +1,333 @@
+"""Where dynet_compat does not do what DyNet 2.1.2 does: the source of migration_guide/differences.md.
+
+Each entry names what it is about, DyNet's behaviour, ours, and where it can, an expression and what it gives
+here. `tools/make_differences.py` writes the page; a test evaluates the expressions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Difference(NamedTuple):
+    """One entry: names, DyNet's behaviour, ours, an expression over `dy` and `np`, its repr or its error."""
+
+    names: str
+    dynet: str
+    here: str
+    example: str = ""
+    gives: str = ""
+
+
+GRAPH = [
+    Difference(
+        "batching",
+        "off unless --dynet-autobatch is given; it changes the order of random draws",
+        "on unless --dynet-autobatch 0 is given; values, gradients and random draws do not depend on it",
+    ),
+    Difference(
+        "value(), npvalue(), ...",
+        "computes every earlier node, so that an error in an unrelated one shows",
+        "computes what the expression needs; forward() computes everything up to it",
+    ),
+    Difference(
+        "expressions of an earlier graph",
+        "first operands are not checked: another node's value, or a crash",
+        "ValueError everywhere",
+        "old_expression() + 1",
+        "ValueError",
+    ),
+    Difference(
+        "cg_checkpoint(), cg_revert()",
+        "die on an empty graph, with batching, and for parameters first used after the checkpoint",
+        "work",
+    ),
+    Difference(
+        "graph and threads",
+        "one graph for the process",
+        "one for each thread; an expression of another thread's graph is a ValueError",
+    ),
+    Difference(
+        "cg().forward(i), i out of range",
+        "segmentation fault",
+        "IndexError",
+        "dy.cg().forward(10**6)",
+        "IndexError",
+    ),
+    Difference(
+        "check_validity",
+        "'NaN or Inf detected'",
+        "the error names the first bad node, its op, the ranges of its inputs and the script's line",
+    ),
+    Difference("dump_cg()", "leaves out the last node", "all nodes; errors of single nodes are shown"),
+    Difference("print_text_graphviz()", "names of C++ classes", "names of the op table"),
+    Difference(
+        "scalar_value() of several elements",
+        "the process dies",
+        "RuntimeError",
+        "dy.zeros(2).scalar_value()",
+        "RuntimeError",
+    ),
+    Difference(
+        "autobatch levels 2, 3 and above",
+        "other schedulers",
+        "any level but 0 is on (DYNET_COMPAT_SCHEDULER selects)",
+    ),
+    Difference(
+        "options with bad values", "the process dies", "ValueError that names the option and what it may be"
+    ),
+    Difference("device names", "bytes under Python 3", "str", "dy.available_devices()", "['CPU']"),
+    Difference(
+        "--dynet-mem",
+        "size of the memory pools",
+        "checked, otherwise without effect: memory grows as needed and is kept",
+    ),
+]
+
+ARGUMENTS = [
+    Difference(
+        "lists",
+        "exactly list in many places",
+        "any sequence",
+        "dy.esum((dy.ones(1), dy.ones(1))).value()",
+        "2.0",
+    ),
+    Difference(
+        "dims",
+        "a list, or more than 7 sizes: an error is printed and a scalar results",
+        "lists are accepted; more than 7 sizes: ValueError",
+        "dy.zeros([2, 3]).dim()",
+        "((2, 3), 1)",
+    ),
+    Difference(
+        "one-argument functions", "refuse keywords", "accept them", "dy.exp(x=dy.zeros(1)).value()", "1.0"
+    ),
+    Difference(
+        "NumPy scalars as operands",
+        "np.float32 and np.int64 on the right: NotImplementedError",
+        "numbers",
+        "(dy.ones(1) * np.float32(2)).value()",
+        "2.0",
+    ),
+    Difference(
+        "arrays as operands",
+        "NotImplementedError, or NumPy loops over the elements",
+        "an input with the array's values; * is the matrix product",
+        "(dy.ones(2) + np.ones(2)).value()",
+        "[2.0, 2.0]",
+    ),
+    Difference("None as an expression", "the process dies", "TypeError", "dy.exp(None)", "TypeError"),
+    Difference(
+        "a / b of expressions, 1 / a",
+        "NotImplementedError",
+        "cdiv; division of a constant",
+        "(1 / dy.constant(1, 4)).value()",
+        "0.25",
+    ),
+    Difference(
+        "negative slice bounds",
+        "ValueError",
+        "Python's meaning",
+        "dy.inputVector([1, 2, 3])[-2:].value()",
+        "[2.0, 3.0]",
+    ),
+    Difference(
+        "e[i] with NumPy's integers",
+        "AssertionError",
+        "accepted",
+        "dy.inputVector([1, 2, 3])[np.int64(1)].value()",
+        "2.0",
+    ),
+    Difference(
+        "unequal batch sizes",
+        "unchecked in most operations: memory of others is read",
+        "ValueError when recorded",
+        "dy.esum([dy.zeros(1, batch_size=2), dy.zeros(1, batch_size=3)])",
+        "ValueError",
+    ),
+    Difference(
+        "indices out of range, negative sizes",
+        "one_hot gives zeros or corrupts memory; zeros(-1) dies",
+        "ValueError, OverflowError",
+        "dy.one_hot(3, 5)",
+        "ValueError",
+    ),
+    Difference(
+        "empty inputs",
+        "nodes of size 0",
+        "ValueError",
+        "dy.inputVector([])",
+        "ValueError",
+    ),
+    Difference(
+        "complex arrays",
+        "the imaginary part is dropped",
+        "TypeError",
+        "dy.inputTensor(np.ones(2) * 1j)",
+        "TypeError",
+    ),
+]
+
+OPERATIONS = [
+    Difference("round, ceil, floor", "the gradient mode is not kept", "gradient as the mode says"),
+    Difference("silu, beta other than 1", "wrong gradient", "right gradient"),
+    Difference("poisson_loss", "gradient ignores what comes after it", "right gradient"),
+    Difference("average of batched and unbatched", "wrong gradient of the unbatched", "right gradient"),
+    Difference("binary_log_loss, second argument", "meaningless gradient", "the derivative"),
+    Difference(
+        "logsumexp_dim(x, 1) of tall matrices",
+        "rows beyond the columns are not computed",
+        "the definition",
+        "dy.logsumexp_dim(dy.zeros((3, 1)), 1).value()",
+        "[0.0, 0.0, 0.0]",
+    ),
+    Difference(
+        "hinge_dim(x, v, d=1)",
+        "checks indices against rows",
+        "checks them against columns; one list per batch item, too",
+    ),
+    Difference("to_device on the CPU", "uninitialised memory", "the value itself"),
+    Difference(
+        "emax, bmax: ties",
+        "gradient to the earliest, or the second",
+        "the same",
+    ),
+    Difference(
+        "contract3d_1d without bias",
+        "adds to what was in memory",
+        "right",
+        "dy.contract3d_1d(dy.ones((2, 2, 2)), dy.ones(2)).npvalue().tolist()",
+        "[[2.0, 2.0], [2.0, 2.0]]",
+    ),
+    Difference("contract3d_1d_1d, wrong sizes of y and z", "unchecked", "ValueError"),
+    Difference(
+        "inverse of a matrix that is not square",
+        "garbage or a crash",
+        "ValueError",
+        "dy.inverse(dy.ones((2, 3)))",
+        "ValueError",
+    ),
+    Difference(
+        "operations without batches in DyNet: inverse, logdet, circ_conv, circ_corr, sparsemax, "
+        "constrained_softmax, contract3d_1d_1d, fold_rows, kmh_ngram, filter1d_narrow and others",
+        "refuse a batch, or use its first item",
+        "compute each item",
+        "dy.logdet(dy.inputTensor(np.stack([np.eye(2), 2 * np.eye(2)], -1), batched=True)).dim()",
+        "((1,), 2)",
+    ),
+    Difference("constrained_softmax of large numbers", "NaN", "right"),
+    Difference(
+        "conv2d with a batched filter or bias",
+        "the first item's for all",
+        "each item's own; unequal batches: ValueError",
+    ),
+    Difference("conv2d, maxpooling2d: stride or window of 0", "crash", "ValueError"),
+    Difference("filter1d_narrow, filter {r, w, 1}", "loses part of the gradient", "right gradient"),
+    Difference("kmh_ngram(x, 0)", "wrong result", "ValueError"),
+    Difference("kmax_pooling with NaN", "zeros or garbage", "NaN counts as -inf"),
+    Difference(
+        "vanilla_lstm_gates with weight noise",
+        "skips the products",
+        "uses W + noise and b + noise, drawn at each step",
+    ),
+    Difference(
+        "gradient() of equal expressions",
+        "each node its own",
+        "the same; equal expressions without random parts are computed once",
+    ),
+    Difference(
+        "lookup tensors of three and more dimensions from NumPy",
+        "each row's axes are mixed up",
+        "the array as it is given",
+    ),
+    Difference(
+        "iteration over LookupParameters",
+        "never ends",
+        "ends after the last row",
+        "len(list(dy.ParameterCollection().add_lookup_parameters((3, 2))))",
+        "3",
+    ),
+    Difference(
+        "Tensor",
+        "shows other memory after renew_cg()",
+        "a copy of its own",
+    ),
+    Difference(
+        "Tensor.topk", "disorder for more than two; garbage beyond the extent", "falling order; ValueError"
+    ),
+]
+
+MODELS = [
+    Difference(
+        "dims of add_parameters",
+        "a list gives a scalar",
+        "a list is accepted",
+        "dy.ParameterCollection().add_parameters([2, 3]).shape()",
+        "(2, 3)",
+    ),
+    Difference(
+        "weight decay with a trainer on a sub-collection",
+        "no decay, and steps grow",
+        "one factor for each root collection",
+    ),
+    Difference(
+        "trainers: e0, edecay, update(s), update_epoch() of 1.x and 2.0",
+        "TypeError",
+        "accepted with one line in the log; edecay acts as it did",
+    ),
+    Difference("trainers and collections", "a trainer does not keep its collection alive", "it does"),
+    Difference("StackedRNNState", "cannot be made", "works as intended"),
+    Difference(
+        "set_dropout outside [0, 1], set_sparsity < 0",
+        "partly unchecked",
+        "ValueError",
+        "dy.GRUBuilder(1, 1, 1, dy.ParameterCollection()).set_dropout(2)",
+        "ValueError",
+    ),
+    Difference(
+        "initialisers from files and arrays of the wrong size", "truncate, or leave garbage", "ValueError"
+    ),
+    Difference(
+        "softmax builders: update=False", "the latest call counts for the whole graph", "each call for itself"
+    ),
+    Difference(
+        "StandardSoftmaxBuilder.sample without bias",
+        "takes raw scores as probabilities",
+        "draws from the softmax",
+    ),
+    Difference(
+        "ClassFactoredSoftmaxBuilder.full_logits, full_log_distribution",
+        "wrong for classes of several words",
+        "log p(class) + log p(word given class)",
+    ),
+    Difference("cluster files with errors", "the process dies", "ValueError or RuntimeError with the line"),
+    Difference(
+        "parameters read twice: const_parameter(p)", "a node for each call", "one node; gradient() is the sum"
+    ),
+]
+
+FILES = [
+    Difference(
+        "populate, load of a file that does not fit",
+        "some values are assigned before the error",
+        "nothing is; the error is a diff with file and line",
+    ),
+    Difference("saving", "a crash leaves half a file", "the old file or the new one"),
+    Difference("infinity, NaN, subnormal numbers in files", "unreadable; flushed to zero", "kept"),
+    Difference("files of DyNet before 2.1", "misread", "read; files of 1.x are recognised and refused"),
+    Difference(
+        ".meta files",
+        "unpickled: whoever wrote the file runs code",
+        "plain data, our classes, and classes of the program with from_spec; trusted= names others",
+    ),
+    Difference("the same parameter twice in dy.save", "a file that cannot be loaded", "written once"),
+    Difference("keys and file names", "str", "also bytes and pathlib.Path for files; no white space in keys"),
+]
+
+TOPICS = {
+    "The graph": GRAPH,
+    "Arguments": ARGUMENTS,
+    "Operations": OPERATIONS,
+    "Models": MODELS,
+    "Files": FILES,
+}
