@@ -68,6 +68,8 @@ def dry_run(text: str) -> None:
             subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, check=True, capture_output=True)
         elif words[0].split("/")[-1] == "pip":
             assert words[1] == "install" and len(words) > 2, line
+        elif words[1:3] == ["-m", "dynet_compat"]:
+            run(f"{' '.join(words[:4])} --help", ROOT, shell=True)
         else:
             assert words[1:3] == ["-m", "venv"], line
 
