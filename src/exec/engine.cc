@@ -270,7 +270,8 @@ const float* Engine::gradient(NodeId id) {
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
   const NodeId owner = graph.owner(id);
   const bool merged = (graph.node(owner).flags | graph.node(id).flags) & Node::merged;
-  if (!live_[merged ? owner : id]) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
+  const bool part = graph.sig(id).op == op_id<SubView>;  // c of an LSTM step reaches its h inside one node
+  if (!live_[merged || part ? owner : id]) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
   if (graph.is_parameter(owner)) {
     if (!alone && graph.parameter_use(owner).direct)  // other threads add to it by now
       throw RuntimeError("gradient(): another thread has begun to record; call backward() again before");

@@ -93,8 +93,8 @@ struct LstmCell {
   };
   template <bool to_z, bool to_c>
   struct Backward {
-    const float *gates, *c, *c_prev, *dc, *dh;
-    float *dz, *dc_prev;
+    const float *gates, *c, *c_prev, *dh;
+    float *dc, *dz, *dc_prev;  // dc: what arrives at c from outside the cell; then all of it, for gradient()
     size_t h;
     template <class T>
     DYC_INLINE void at(size_t s, size_t g) const {
@@ -102,6 +102,7 @@ struct LstmCell {
       const T i = get<T>(gates + g), f = get<T>(gates + g + h), o = get<T>(gates + g + 2 * h);
       const T t = vtanh(get<T>(c + s)), d = get<T>(dh + s);
       const T cell = get<T>(dc + s) + d * o * (1.f - t * t);
+      put<T>(dc + s, cell);
       if constexpr (to_c) add<T>(dc_prev + s, cell * f);
       if constexpr (to_z) {
         const T u = get<T>(gates + g + 3 * h);
@@ -121,14 +122,9 @@ struct LstmCell {
   template <class I, bool to_z, bool to_c>
   static DYC_INLINE void run_backward(const Member& m, float* dz, float* dc_prev) {
     const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
-    lstm::for_gates<I>(
-        h, m.xd[0]->bd,
-        Backward<to_z, to_c>{m.y, m.y + 4 * n, m.x[1], m.dy + 4 * n, m.dy + 5 * n, dz, dc_prev, h});
-  }
-  template <class I>
-  static void backward(const Member& m, uint32_t arg) {
-    if (arg == 0) run_backward<I, true, false>(m, m.dx, nullptr);
-    else run_backward<I, false, true>(m, nullptr, m.dx);
+    float* dc = const_cast<float*>(m.dy) + 4 * n;
+    lstm::for_gates<I>(h, m.xd[0]->bd,
+                       Backward<to_z, to_c>{m.y, m.y + 4 * n, m.x[1], m.dy + 5 * n, dc, dz, dc_prev, h});
   }
   template <class I>
   static void backward_all(const Member& m, float* const* dx) {

@@ -278,3 +278,33 @@ def test_argument_that_renews_the_graph(dy: Any) -> None:
     with pytest.raises(ValueError):
         s.set(value)
     assert value.other.value() == [5.0, 6.0]
+
+
+def test_gradient_of_an_lstm_cell_counts_the_way_through_its_output(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    lstm = dy.LSTMBuilder(1, 3, 4, pc)
+    Wx, Wh, b = pc.parameters_list()
+
+    def own_step(x: Any, c: Any, h: Any) -> Any:
+        z = dy.affine_transform([b, Wx, x, Wh, h])
+        i, f, o, g = (dy.pick_range(z, 4 * k, 4 * k + 4) for k in range(4))
+        f, i, o, g = dy.logistic(f + 1.0), dy.logistic(i), dy.logistic(o), dy.tanh(g)
+        c = dy.cmult(f, c) + dy.cmult(i, g)
+        return c, dy.cmult(o, dy.tanh(c))
+
+    gradients = []
+    for own in (True, False):
+        dy.renew_cg()
+        x = [dy.inputVector([0.5, -1.0, 2.0]), dy.inputVector([1.0, 0.3, -0.2])]
+        if own:
+            c1, h1 = own_step(x[0], dy.zeros(4), dy.zeros(4))
+            c2, h2 = own_step(x[1], c1, h1)
+        else:
+            first = lstm.initial_state().add_input(x[0])
+            second = first.add_input(x[1])
+            (c1, h1), (c2, h2) = first.s(), second.s()
+        dy.squared_norm(h2).backward()
+        gradients.append([e.gradient() for e in (c1, h1, c2, h2)])
+    for ours, theirs in zip(*gradients):
+        assert np.abs(ours).max() > 0
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
