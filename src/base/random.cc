@@ -124,14 +124,8 @@ void Random::bernoulli(float* out, size_t n, float p, float scale) {
   // 64 bits (low word first) rounded to a double below 2^64, compared with p * 2^64 (exact).
   const double limit = static_cast<double>(p) * 0x1p64;
   constexpr double kBelowOne = 0x1.fffffffffffffp63;
-  if (!std::isfinite(scale)) {  // p = 0 and scale = 1 / p: not a mask of zeros but of 0 * scale
-    for (size_t i = 0; i < n; ++i) {
-      float hit;
-      bernoulli(&hit, 1, p, 1.f);
-      out[i] = hit * scale;
-    }
-    return;
-  }
+  const bool finite = std::isfinite(scale);  // else p = 0 and scale = 1 / p: not zeros but 0 * scale
+  const uint32_t hit_bits = std::bit_cast<uint32_t>(finite ? scale : 1.f);
   uint32_t bits[kBlock];
   for (size_t done = 0; done < n; done += kBlock / 2) {
     const size_t count = std::min(n - done, kBlock / 2);
@@ -140,10 +134,10 @@ void Random::bernoulli(float* out, size_t n, float p, float scale) {
       const double low = bits[2 * i], high = bits[2 * i + 1];
       const bool hit = std::min(low + high * 0x1p32, kBelowOne) < limit;
       // A mask rather than a branch: the outcome cannot be predicted.
-      out[done + i] =
-          std::bit_cast<float>(std::bit_cast<uint32_t>(scale) & (0u - static_cast<uint32_t>(hit)));
+      out[done + i] = std::bit_cast<float>(hit_bits & (0u - static_cast<uint32_t>(hit)));
     }
   }
+  for (size_t i = 0; !finite && i < n; ++i) out[i] *= scale;
 }
 
 void Random::gumbel(float* out, size_t n) {
