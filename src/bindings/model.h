@@ -20,11 +20,11 @@ const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* o
 // "" and "CPU" are the devices there are; anything else is a RuntimeError.
 void check_device(const std::string& device);
 
-void add_model(pybind11::module_& m);         // model.cc: collections, and what follows
-void add_initialisers(pybind11::module_& m);  // initialisers.cc
-void add_builders(pybind11::module_& m);      // builders.cc
-void add_trainer_types(PyObject* module);     // trainers.cc
-void add_files(pybind11::module_& m);         // files.cc
+void add_model(pybind11::module_& m);             // model.cc: collections, and what follows
+void add_initialisers(pybind11::module_& m);      // initialisers.cc
+void add_builders(pybind11::module_& m);          // builders.cc
+void add_trainer_types(PyObject* module);         // trainers.cc
+void add_files(pybind11::module_& m);             // files.cc
 void add_tensor_functions(pybind11::module_& m);  // tensor.cc
 
 // What `init` of add_parameters() stands for; null: not recognised. `last`: last size of the dim argument.
