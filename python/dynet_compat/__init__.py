@@ -26,17 +26,17 @@ globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expressio
 if TYPE_CHECKING:
     from ._core import *  # noqa: F403
 
-from . import config  # noqa: E402
+from . import config, legacy  # noqa: E402
 from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
 from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
 from .convolution import *  # noqa: E402, F403
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
+from .hierarchical_softmax import *  # noqa: E402, F403
 from .holders import *  # noqa: E402, F403
 from .interop import load_safetensors, save_safetensors  # noqa: E402, F401
 from .io import load, load_generator, save  # noqa: E402, F401
 from .legacy import *  # noqa: E402, F403
-from .legacy import extend_classes  # noqa: E402
 from .shims import dynet_config  # noqa: E402, F401
 from .shims import install as install_as_dynet  # noqa: E402, F401
 from .softmax_builders import *  # noqa: E402, F403
@@ -50,7 +50,7 @@ __compat_version__ = "0.1.0"  # of this package
 __gitversion__ = "2.1.2"
 HAVE_CUDA = False
 
-extend_classes()
+legacy.extend_classes()
 if not config.script_follows() and config.viz_is_asked_for():
     from . import viz
 
@@ -67,7 +67,7 @@ if _CONF is not None:
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config convolution debug extend_classes functions graph holders info "
-    "interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
+    "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "
+    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

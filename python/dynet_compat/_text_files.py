@@ -284,6 +284,17 @@ class _CollectionMethods:
 
         Args:
             fname, key, append: as in `save(fname, name, append)`.
+        Raises:
+            ValueError, RuntimeError: as by `save`.
+        Source: DyNet 2.1 `ParameterCollection.write_to_textfile`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> pc.write_to_textfile(fname)
+            >>> open(fname).readline()
+            '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
         """
         ParameterCollection.save(self, fname, key, append)
 
@@ -321,7 +332,24 @@ class _CollectionMethods:
         _core._restore(matched(op, path, blocks, self))
 
     def populate_from_textfile(self: Any, fname: Path, key: str = "") -> None:
-        """The older name of `populate`."""
+        """The older name of `populate`.
+
+        Args:
+            fname, key: as in `populate`.
+        Raises:
+            RuntimeError: as by `populate`.
+        Source: DyNet 2.1 `ParameterCollection.populate_from_textfile`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> pc.save(fname)
+            >>> p.set_value([5])
+            >>> pc.populate_from_textfile(fname)
+            >>> p.as_array()
+            array([2.])
+        """
         ParameterCollection.populate(self, fname, key)
 
     def load_param(self: Any, fname: Path, key: str) -> Parameters:
@@ -370,6 +398,16 @@ class _CollectionMethods:
             The objects, or None where the file holds values only.
         Raises:
             RuntimeError: written by DyNet 1.x itself, or damaged, or not fitting.
+        Source: DyNet 1.1 `Model.load`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> pc.save(fname, [p])
+            >>> [q] = dy.ParameterCollection().load(fname)
+            >>> q.as_array()
+            array([2.])
         """
         op, path = "Model.load()", path_of("Model.load()", fname)
         deprecated("Model.load", "say dy.load(fname, model), or model.populate(fname)")
@@ -380,12 +418,44 @@ class _CollectionMethods:
         return None
 
     def save_all(self: Any, fname: Path) -> None:
-        """DyNet 1.x's name of `save(fname)`."""
+        """DyNet 1.x's name of `save(fname)`.
+
+        Args:
+            fname: the file.
+        Raises:
+            RuntimeError: the file cannot be written.
+        Source: DyNet 1.1 `Model.save_all`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> pc.save_all(fname)
+            >>> os.path.exists(fname)
+            True
+        """
         deprecated("Model.save_all", "say model.save(fname)")
         ParameterCollection.save(self, fname)
 
     def load_all(self: Any, fname: Path) -> None:
-        """DyNet 1.x's name of `populate(fname)`."""
+        """DyNet 1.x's name of `populate(fname)`.
+
+        Args:
+            fname: a file of `save` or `save_all`.
+        Raises:
+            RuntimeError: as by `populate`.
+        Source: DyNet 1.1 `Model.load_all`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> pc.save_all(fname)
+            >>> p.set_value([5])
+            >>> pc.load_all(fname)
+            >>> p.as_array()
+            array([2.])
+        """
         deprecated("Model.load_all", "say model.populate(fname)")
         ParameterCollection.populate(self, fname)
 
@@ -417,7 +487,20 @@ class _ParameterMethods:
         _write(op, fname, [(self, key or self.name())], append)
 
     def write_to_textfile(self: Any, fname: Path, key: str = "", append: bool = False) -> None:
-        """The older name of `save`."""
+        """The older name of `save`.
+
+        Args:
+            fname, key, append: as in `save`.
+        Raises:
+            ValueError, RuntimeError: as by `save`.
+        Source: DyNet 2.1 `Parameters.write_to_textfile`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> dy.ParameterCollection().add_parameters(1, init=2).write_to_textfile(fname)
+            >>> open(fname).readline()
+            '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
+        """
         type(self).save(self, fname, key, append)
 
     def populate(self: Any, fname: Path, key: str) -> None:
@@ -443,7 +526,24 @@ class _ParameterMethods:
         _populate_one(f"{type(self).__name__}.populate()", self, fname, key)
 
     def populate_from_textfile(self: Any, fname: Path, key: str = "") -> None:
-        """The older name of `populate`."""
+        """The older name of `populate`.
+
+        Args:
+            fname, key: as in `populate`.
+        Raises:
+            ValueError, RuntimeError: as by `populate`.
+        Source: DyNet 2.1 `Parameters.populate_from_textfile`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> p.save(fname, "/p")
+            >>> p.set_value([5])
+            >>> p.populate_from_textfile(fname, "/p")
+            >>> p.as_array()
+            array([2.])
+        """
         type(self).populate(self, fname, key)
 
 
@@ -460,6 +560,15 @@ class _LookupMethods:
             ValueError: the key is empty.
             RuntimeError: no such file or name, other sizes, or a damaged file. Nothing is loaded then.
         Source: DyNet 2.1 `LookupParameters.populate`.
+        Example:
+            >>> import os, tempfile
+            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> E = dy.ParameterCollection().add_lookup_parameters((3, 1), init=2)
+            >>> E.save(fname, "/E")
+            >>> E.init_row(1, [5])
+            >>> E.populate(fname, "/E")
+            >>> E[1].value()
+            2.0
         """
         _populate_one("LookupParameters.populate()", self, fname, key)
 

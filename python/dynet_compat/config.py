@@ -461,7 +461,15 @@ class DynetParams:
         self._settings.autobatch = int(bool(autobatch))
 
     def set_autobatch_debug(self, autobatch_debug: bool) -> None:
-        """Until DyNet 2.0.1: whether to time the ops. Now `set_profiling`."""
+        """Until DyNet 2.0.1: whether to time the ops. Now `set_profiling`.
+
+        Args:
+            autobatch_debug: True for profiling level 1, False for none.
+        Source: DyNet 2.0 `DynetParams.set_autobatch_debug`.
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_autobatch_debug(False)
+        """
         deprecated("DynetParams.set_autobatch_debug", "say set_profiling")
         self.set_profiling(int(bool(autobatch_debug)))
 

@@ -277,15 +277,46 @@ class ComputationGraph:
         return _sparse_places(op, idxs, v, _sizes(op, "dim", dim), batch_size, defval)
 
     def print_graphviz(self) -> None:
-        """See `print_text_graphviz`."""
+        """See `print_text_graphviz`.
+
+        Source: DyNet 2.1 `ComputationGraph.print_graphviz`.
+        Example:
+            >>> x = dy.scalarInput(2)
+            >>> dy.cg().print_graphviz()
+        """
         print_text_graphviz()
 
     def dump(self, filename: str, show_values: bool, show_gradients: bool, nan_check_only: bool) -> None:
-        """See `dump_cg`."""
+        """See `dump_cg`.
+
+        Args:
+            filename, show_values, show_gradients, nan_check_only: as in `dump_cg`.
+        Raises:
+            OSError: the file cannot be written.
+        Source: DyNet 2.1 `ComputationGraph.dump`.
+        Example:
+            >>> import os, tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "graph.txt")
+            >>> y = dy.scalarInput(2) * 3
+            >>> dy.cg().dump(path, False, False, False)
+            >>> os.path.getsize(path) > 0
+            True
+        """
         dump_cg(filename, show_values, show_gradients, nan_check_only)
 
     def parameters(self, params: Any) -> Any:
-        """The parameter itself, which is an expression; until DyNet 2.0.3."""
+        """The parameter itself, which is an expression; until DyNet 2.0.3.
+
+        Args:
+            params: Parameters or LookupParameters.
+        Returns:
+            params.
+        Source: DyNet 2.0 `ComputationGraph.parameters`.
+        Example:
+            >>> p = dy.ParameterCollection().add_parameters(2, init=1)
+            >>> dy.cg().parameters(p).value()
+            [1.0, 1.0]
+        """
         deprecated("ComputationGraph.parameters", "use the parameter as it is")
         return params
 

@@ -39,11 +39,30 @@ class UnsignedValue:
         self.set(val)
 
     def set(self, val: int) -> None:
-        """Replace the number."""
+        """Replace the number.
+
+        Args:
+            val: a number 0 <= val < 2**32.
+        Raises:
+            TypeError: not a number.
+            OverflowError: it is out of this range.
+        Source: DyNet 2.1 `UnsignedValue.set`.
+        Example:
+            >>> v = dy.UnsignedValue(1)
+            >>> v.set(7)
+            >>> v.get()
+            7
+        """
         self._value = _int("UnsignedValue", "val", val)
 
     def get(self) -> int:
-        """The number."""
+        """The number.
+
+        Source: DyNet 2.1 `UnsignedValue.get`.
+        Example:
+            >>> dy.UnsignedValue(7).get()
+            7
+        """
         return self._value
 
 
@@ -63,11 +82,29 @@ class FloatValue:
         self.set(val)
 
     def set(self, val: float) -> None:
-        """Replace the number."""
+        """Replace the number.
+
+        Args:
+            val: a number.
+        Raises:
+            TypeError: not a number.
+        Source: DyNet 2.1 `FloatValue.set`.
+        Example:
+            >>> v = dy.FloatValue(1)
+            >>> v.set(0.25)
+            >>> v.get()
+            0.25
+        """
         self._value = _single(_float("FloatValue", "val", val))
 
     def get(self) -> float:
-        """The number."""
+        """The number.
+
+        Source: DyNet 2.1 `FloatValue.get`.
+        Example:
+            >>> dy.FloatValue(0.25).get()
+            0.25
+        """
         return self._value
 
 
@@ -88,15 +125,40 @@ class UnsignedVectorValue:
         self.set(vals)
 
     def set(self, newval: Iterable[int]) -> None:
-        """Replace the numbers."""
+        """Replace the numbers.
+
+        Args:
+            newval: numbers 0 <= v < 2**32.
+        Raises:
+            TypeError: not a list of numbers.
+            OverflowError: one is out of this range.
+        Source: DyNet 2.1 `UnsignedVectorValue.set`.
+        Example:
+            >>> v = dy.UnsignedVectorValue([])
+            >>> v.set([4, 5])
+            >>> v.get()
+            [4, 5]
+        """
         self._values = _ints("UnsignedVectorValue", "vals", newval)
 
     def get(self) -> list[int]:
-        """A copy of the numbers."""
+        """A copy of the numbers.
+
+        Source: DyNet 2.1 `UnsignedVectorValue.get`.
+        Example:
+            >>> dy.UnsignedVectorValue([4, 5]).get()
+            [4, 5]
+        """
         return list(self._values)
 
     def size(self) -> int:
-        """How many numbers there are."""
+        """How many numbers there are.
+
+        Source: DyNet 2.1 `UnsignedVectorValue.size`.
+        Example:
+            >>> dy.UnsignedVectorValue([4, 5]).size()
+            2
+        """
         return len(self._values)
 
 
@@ -117,17 +179,41 @@ class FloatVectorValue:
         self.set(vals)
 
     def set(self, newval: Iterable[float]) -> None:
-        """Replace the numbers."""
+        """Replace the numbers.
+
+        Args:
+            newval: numbers.
+        Raises:
+            TypeError: not a list of numbers.
+        Source: DyNet 2.1 `FloatVectorValue.set`.
+        Example:
+            >>> v = dy.FloatVectorValue([])
+            >>> v.set([2, 0.5])
+            >>> v.get()
+            [2.0, 0.5]
+        """
         if isinstance(newval, (str, bytes)) or not isinstance(newval, Iterable):
             raise TypeError(f"FloatVectorValue(): expected a list of numbers, got {type(newval).__name__}")
         self._values = [_single(_float("FloatVectorValue", "vals", value)) for value in newval]
 
     def get(self) -> list[float]:
-        """A copy of the numbers."""
+        """A copy of the numbers.
+
+        Source: DyNet 2.1 `FloatVectorValue.get`.
+        Example:
+            >>> dy.FloatVectorValue([2, 0.5]).get()
+            [2.0, 0.5]
+        """
         return list(self._values)
 
     def size(self) -> int:
-        """How many numbers there are."""
+        """How many numbers there are.
+
+        Source: DyNet 2.1 `FloatVectorValue.size`.
+        Example:
+            >>> dy.FloatVectorValue([2, 0.5]).size()
+            2
+        """
         return len(self._values)
 
 

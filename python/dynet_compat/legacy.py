@@ -212,32 +212,107 @@ class Saveable:
     """Base of classes that DyNet 1.x could save. Now: `spec`, `param_collection()` and `from_spec()`.
 
     Source: DyNet 1.1 `Saveable`.
+    Example:
+        >>> class Scorer(dy.Saveable):
+        ...     def __init__(self, model):
+        ...         self.w = model.add_parameters(3)
+        ...     def get_components(self):
+        ...         return (self.w,)
+        ...     def restore_components(self, components):
+        ...         (self.w,) = components
+        >>> [w.shape() for w in Scorer(dy.ParameterCollection()).get_components()]
+        [(3,)]
     """
 
     def get_components(self) -> Sequence[Any]:
-        """The parameters and builders that make up the object."""
+        """The parameters and builders that make up the object; a derived class says which.
+
+        Returns:
+            A sequence of Parameters, LookupParameters and builders.
+        Raises:
+            NotImplementedError: the class does not define it.
+        Source: DyNet 1.1 `Saveable.get_components`.
+        Example:
+            >>> class Scorer(dy.Saveable):
+            ...     w = dy.ParameterCollection().add_parameters(3)
+            ...     def get_components(self):
+            ...         return (self.w,)
+            >>> len(Scorer().get_components())
+            1
+        """
         raise NotImplementedError("Saveable: a class derived from it says what its components are")
 
     def restore_components(self, components: Sequence[Any]) -> None:
-        """Take the components that were loaded."""
+        """Take the components that were loaded; a derived class defines it.
+
+        Args:
+            components: what get_components() gave, in the same order.
+        Raises:
+            NotImplementedError: the class does not define it.
+        Source: DyNet 1.1 `Saveable.restore_components`.
+        Example:
+            >>> class Scorer(dy.Saveable):
+            ...     def restore_components(self, components):
+            ...         (self.w,) = components
+            >>> scorer = Scorer()
+            >>> scorer.restore_components([dy.ParameterCollection().add_parameters(3)])
+            >>> scorer.w.shape()
+            (3,)
+        """
         raise NotImplementedError("Saveable: a class derived from it takes its components")
 
 
 def _from_file(fname: Union[str, os.PathLike[str]]) -> tuple[ParameterCollection, tuple[Any, ...]]:
-    """A new collection with the objects in a file, and these objects."""
+    """A new collection with the objects in a file, and these objects. Now `dy.load(basename, collection)`.
+
+    Args:
+        fname: a name given to `dy.save`, or to `Model.save` with components.
+    Returns:
+        The ParameterCollection and a tuple of the objects.
+    Raises:
+        RuntimeError: written by DyNet 1.x itself, or damaged, or holding values only.
+    Source: DyNet 1.1 `Model.from_file`.
+    Example:
+        >>> import os, tempfile
+        >>> fname = os.path.join(tempfile.mkdtemp(), "model")
+        >>> dy.save(fname, [dy.ParameterCollection().add_parameters((2, 3))])
+        >>> model, (W,) = dy.Model.from_file(fname)
+        >>> W.shape(), len(model.parameters_list())
+        ((2, 3), 1)
+    """
     deprecated("Model.from_file", "say dynet.load(basename, collection)")
     model = ParameterCollection()
     return model, tuple(model.load(fname) or ())
 
 
 def _pl(self: ParameterCollection) -> int:
-    """The number of Parameters. Now `len(parameters_list())`."""
+    """The number of Parameters. Now `len(parameters_list())`.
+
+    Source: DyNet 1.1 `Model.pl`.
+    Example:
+        >>> pc = dy.ParameterCollection()
+        >>> W, b = pc.add_parameters((2, 3)), pc.add_parameters(2)
+        >>> pc.pl()
+        2
+    """
     deprecated("ParameterCollection.pl", "say len(parameters_list())")
     return len(self.parameters_list())
 
 
 def _load_array(self: Parameters, arr: Union[np.ndarray, Iterable[Any]]) -> None:
-    """New values. Now `set_value(arr)`."""
+    """New values. Now `set_value(arr)`.
+
+    Args:
+        arr: array or nested list of the parameter's shape.
+    Raises:
+        ValueError: another shape.
+    Source: DyNet 1.1 `Parameters.load_array`.
+    Example:
+        >>> p = dy.ParameterCollection().add_parameters(2)
+        >>> p.load_array(np.array([1, 2]))
+        >>> p.as_array()
+        array([1., 2.])
+    """
     deprecated("Parameters.load_array", "say set_value(arr)")
     self.set_value(arr)
 

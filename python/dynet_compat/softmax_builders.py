@@ -1,9 +1,10 @@
-"""Softmax builders: output layers over a vocabulary, flat, in two levels, or along a tree of classes."""
+"""Softmax builders: output layers over a vocabulary, flat or in two levels."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 from . import _core
@@ -12,7 +13,6 @@ from .functions import _int, _ints
 
 __all__ = [
     "ClassFactoredSoftmaxBuilder",
-    "HierarchicalSoftmaxBuilder",
     "SoftmaxBuilder",
     "StandardSoftmaxBuilder",
 ]
@@ -78,6 +78,12 @@ class SoftmaxBuilder:
 
     A builder turns a vector x {I}xB into a distribution over `num_classes` classes. `update=False` keeps the
     builder's parameters from getting a gradient, for that call (in DyNet for the rest of the graph).
+
+    Source: DyNet 2.1 `SoftmaxBuilder`.
+    Example:
+        >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+        >>> isinstance(softmax, dy.SoftmaxBuilder)
+        True
     """
 
     _name = "SoftmaxBuilder"
@@ -85,6 +91,13 @@ class SoftmaxBuilder:
     _num_classes = 0
     _pc: Any = None
     _spec: tuple[Any, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Methods that mean the same as here have the same documentation."""
+        super().__init_subclass__(**kwargs)
+        for name, item in vars(cls).items():
+            if isinstance(item, FunctionType) and item.__doc__ is None and not name.startswith("_"):
+                item.__doc__ = getattr(getattr(SoftmaxBuilder, name, None), "__doc__", None)
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(
@@ -98,12 +111,17 @@ class SoftmaxBuilder:
             x: Expression {I}.
             c: the class, 0 <= c < num_classes.
             update: False: no gradient for the builder's parameters.
-
         Returns:
-            Expression {1}
-
+            Expression {1}.
         Raises:
             ValueError: wrong size of x, a batch of more than 1, or no such class.
+        Source: DyNet 2.1 `SoftmaxBuilder.neg_log_softmax`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> x = dy.inputVector([1, 2])
+            >>> losses = [softmax.neg_log_softmax(x, c).value() for c in range(3)]
+            >>> round(float(np.exp(-np.array(losses)).sum()), 5)
+            1.0
         """
         raise self._missing("neg_log_softmax")
 
@@ -114,12 +132,16 @@ class SoftmaxBuilder:
             x: Expression {I}xB.
             c: B classes.
             update: False: no gradient for the builder's parameters.
-
         Returns:
-            Expression {1}xB
-
+            Expression {1}xB.
         Raises:
             ValueError: wrong size of x, another number of classes than B, or no such class.
+        Source: DyNet 2.1 `SoftmaxBuilder.neg_log_softmax_batch`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> x = dy.inputTensor([[1, 2], [3, 4]], batched=True)
+            >>> softmax.neg_log_softmax_batch(x, [0, 2]).dim()
+            ((1,), 2)
         """
         raise self._missing("neg_log_softmax_batch")
 
@@ -128,43 +150,93 @@ class SoftmaxBuilder:
 
         Args:
             x: Expression {I}.
-
+        Returns:
+            The class, an int.
         Raises:
             ValueError: wrong size of x, or a batch of more than 1.
+        Source: DyNet 2.1 `SoftmaxBuilder.sample`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> softmax.sample(dy.inputVector([1, 2])) in (0, 1, 2)
+            True
         """
         raise self._missing("sample")
 
     def full_log_distribution(self, x: Expression, update: bool = True) -> Expression:
-        """Log probabilities of all classes, {num_classes}xB.
+        """Log probabilities of all classes.
 
         Args:
             x: Expression {I}xB.
             update: False: no gradient for the builder's parameters.
+        Returns:
+            Expression {num_classes}xB.
+        Raises:
+            ValueError: wrong size of x.
+        Source: DyNet 2.1 `SoftmaxBuilder.full_log_distribution`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> distribution = softmax.full_log_distribution(dy.inputVector([1, 2]))
+            >>> round(float(np.exp(distribution.npvalue()).sum()), 5)
+            1.0
         """
         raise self._missing("full_log_distribution")
 
     def full_logits(self, x: Expression, update: bool = True) -> Expression:
-        """Scores of all classes, {num_classes}xB, whose log_softmax is full_log_distribution().
+        """Scores of all classes, whose log_softmax is full_log_distribution().
 
         Args:
             x: Expression {I}xB.
             update: False: no gradient for the builder's parameters.
+        Returns:
+            Expression {num_classes}xB.
+        Raises:
+            ValueError: wrong size of x.
+        Source: DyNet 2.1 `SoftmaxBuilder.full_logits`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> softmax.full_logits(dy.inputVector([1, 2])).dim()
+            ((3,), 1)
         """
         raise self._missing("full_logits")
 
     def param_collection(self) -> Any:
-        """The builder's own part of its model."""
+        """The builder's own part of its model.
+
+        Returns:
+            ParameterCollection.
+        Raises:
+            NotImplementedError: in the base class.
+        Source: DyNet 2.1 `SoftmaxBuilder.param_collection`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> softmax.param_collection().name()
+            '/standard-softmax-builder/'
+        """
         if self._pc is None:
             raise self._missing("param_collection")
         return self._pc
 
     @property
     def spec(self) -> tuple[Any, ...]:
-        """Arguments of the constructor but the collection, for dy.save()."""
+        """Arguments of the constructor but the collection, for dy.save().
+
+        Source: DyNet 2.1 `SoftmaxBuilder.spec`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> softmax.spec
+            (2, 3, True)
+        """
         return self._spec
 
     def whoami(self) -> str:
-        """Name of the class."""
+        """Name of the class.
+
+        Source: DyNet 2.1 `SoftmaxBuilder.whoami`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder(2, 3, dy.ParameterCollection())
+            >>> softmax.whoami()
+            'StandardSoftmaxBuilder'
+        """
         return self._name
 
 
@@ -202,7 +274,19 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], pc: Any) -> StandardSoftmaxBuilder:
-        """A new builder from another one's `spec`."""
+        """A new builder from another one's `spec`.
+
+        Args:
+            spec: (input_dim, num_classes, bias).
+            pc: ParameterCollection that gets the parameters.
+        Returns:
+            StandardSoftmaxBuilder, with new values.
+        Source: DyNet 2.1 `StandardSoftmaxBuilder.from_spec`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder.from_spec((2, 3, True), dy.ParameterCollection())
+            >>> softmax.spec
+            (2, 3, True)
+        """
         input_dim, num_classes, bias = spec
         return cls(input_dim, num_classes, pc, bias)
 
@@ -283,7 +367,8 @@ def _read_clusters(op: str, path: str, dic: Mapping[str, int]) -> list[tuple[str
 class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
     """p(word) = p(cluster) p(word | cluster): two small softmaxes in place of a large one.
 
-    Goodman, Classes for fast maximum entropy training, 2001.
+    sample() draws the cluster, then the word in it; full_logits() is full_log_distribution(). Goodman,
+    Classes for fast maximum entropy training, 2001.
 
     Args:
         input_dim: I, size of x.
@@ -351,7 +436,27 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], pc: Any) -> ClassFactoredSoftmaxBuilder:
-        """A new builder from another one's `spec`, which names the cluster file."""
+        """A new builder from another one's `spec`, which names the cluster file.
+
+        Args:
+            spec: (input_dim, cluster_file, dic, bias).
+            pc: ParameterCollection that gets the parameters.
+        Returns:
+            ClassFactoredSoftmaxBuilder, with new values.
+        Raises:
+            ValueError, RuntimeError: as by the constructor.
+        Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.from_spec`.
+        Example:
+            >>> import os, tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
+            >>> with open(path, "w") as file:
+            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> words = {"bird": 0, "go": 1, "sing": 2}
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> other = dy.ClassFactoredSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
+            >>> other.full_logits(dy.ones(4)).dim()
+            ((3,), 1)
+        """
         input_dim, cluster_file, dic, bias = spec
         return cls(input_dim, cluster_file, dic, pc, bias)
 
@@ -380,11 +485,6 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return loss + _core.concatenate_to_batch(terms)
 
     def sample(self, x: Expression) -> int:
-        """A word drawn from the distribution: first its cluster, then the word in it.
-
-        Args:
-            x: Expression {I}.
-        """
         x = _vector("sample", x, self._input_dim, batched=False)
         cluster = _draw(log_softmax(self._clusters.logits(x, False)))
         inside = self._inside[cluster]
@@ -392,12 +492,6 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return self._words[cluster][n]
 
     def full_log_distribution(self, x: Expression, update: bool = True) -> Expression:
-        """Log probabilities of all words, {V}xB: log p(cluster) + log p(word | cluster).
-
-        Args:
-            x: Expression {I}xB.
-            update: False: no gradient for the builder's parameters.
-        """
         x = _vector("full_log_distribution", x, self._input_dim)
         clusters = log_softmax(self._clusters.logits(x, update))
         parts = []
@@ -412,42 +506,76 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return _core.select_rows(joined, self._order)
 
     def full_logits(self, x: Expression, update: bool = True) -> Expression:
-        """The same as full_log_distribution(): log probabilities are scores, too.
-
-        Args:
-            x: Expression {I}xB.
-            update: False: no gradient for the builder's parameters.
-        """
         return self.full_log_distribution(x, update)
 
     def class_logits(self, x: Expression, update: bool = True) -> Expression:
-        """Scores of the clusters, {K}xB.
+        """Scores of the clusters.
 
         Args:
             x: Expression {I}xB.
             update: False: no gradient for the builder's parameters.
+        Returns:
+            Expression {K}xB.
+        Raises:
+            ValueError: wrong size of x.
+        Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.class_logits`.
+        Example:
+            >>> import os, tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
+            >>> with open(path, "w") as file:
+            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> words = {"bird": 0, "go": 1, "sing": 2}
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax.class_logits(dy.ones(4)).dim()
+            ((2,), 1)
         """
         return self._clusters.logits(_vector("class_logits", x, self._input_dim), update)
 
     def class_log_distribution(self, x: Expression, update: bool = True) -> Expression:
-        """Log probabilities of the clusters, {K}xB.
+        """Log probabilities of the clusters.
 
         Args:
             x: Expression {I}xB.
             update: False: no gradient for the builder's parameters.
+        Returns:
+            Expression {K}xB.
+        Raises:
+            ValueError: wrong size of x.
+        Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.class_log_distribution`.
+        Example:
+            >>> import os, tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
+            >>> with open(path, "w") as file:
+            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> words = {"bird": 0, "go": 1, "sing": 2}
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> clusters = softmax.class_log_distribution(dy.ones(4))
+            >>> round(float(np.exp(clusters.npvalue()).sum()), 5)
+            1.0
         """
         return log_softmax(self.class_logits(x, update))
 
     def subclass_logits(self, x: Expression, classid: int, update: bool = True) -> Expression:
-        """Scores of the words of a cluster, {n}xB.
+        """Scores of the n words of a cluster.
 
         Args:
             x: Expression {I}xB.
             classid: the cluster, 0 <= classid < K.
             update: False: no gradient for the builder's parameters.
-
+        Returns:
+            Expression {n}xB.
         Raises:
-            ValueError: no such cluster, or one of a single word, which has no scores.
+            ValueError: wrong size of x; no such cluster, or one of a single word.
+        Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.subclass_logits`.
+        Example:
+            >>> import os, tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
+            >>> with open(path, "w") as file:
+            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> words = {"bird": 0, "go": 1, "sing": 2}
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax.subclass_logits(dy.ones(4), 0).dim()
+            ((2,), 1)
         """
         op = "subclass_logits"
         x = _vector(op, x, self._input_dim)
@@ -460,180 +588,29 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return inside.logits(x, update)
 
     def subclass_log_distribution(self, x: Expression, classid: int, update: bool = True) -> Expression:
-        """Log probabilities of the words of a cluster, {n}xB; arguments as of subclass_logits()."""
+        """Log probabilities of the n words of a cluster.
+
+        Args:
+            x: Expression {I}xB.
+            classid: the cluster, 0 <= classid < K.
+            update: False: no gradient for the builder's parameters.
+        Returns:
+            Expression {n}xB.
+        Raises:
+            ValueError: wrong size of x; no such cluster, or one of a single word.
+        Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.subclass_log_distribution`.
+        Example:
+            >>> import os, tempfile
+            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
+            >>> with open(path, "w") as file:
+            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> words = {"bird": 0, "go": 1, "sing": 2}
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> verbs = softmax.subclass_log_distribution(dy.ones(4), 0)
+            >>> round(float(np.exp(verbs.npvalue()).sum()), 5)
+            1.0
+        """
         return log_softmax(self.subclass_logits(x, classid, update))
-
-
-class _Branch:
-    """An inner node of the tree of a HierarchicalSoftmaxBuilder."""
-
-    def __init__(self) -> None:
-        self.children: list[_Branch | int] = []  # an int is a word
-        self.by_name: dict[str, _Branch] = {}
-        self.layer: _Layer | None = None  # none with a single child
-
-    def below(self, name: str) -> _Branch:
-        if name not in self.by_name:
-            self.by_name[name] = _Branch()
-            self.children.append(self.by_name[name])
-        return self.by_name[name]
-
-
-class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
-    """p(word) = the product of the probabilities of the branches on the way to it in a tree.
-
-    Each inner node of the tree has a softmax over its branches; a node with two branches has one row of
-    weights, the log odds of the first of them. Morin and Bengio, Hierarchical probabilistic neural network
-    language model, 2005. Not in DyNet's Python API.
-
-    Args:
-        input_dim: I, size of x.
-        cluster_file: path of a text file with a line `PATH WORD [frequency]` for each word, as programs for
-            Brown clustering write it. The parts of a path are separated by '/'; where no path has one, each
-            character is a part ("0110"). Words of equal paths are the branches of one node.
-        dic: the words' numbers, 0 to V-1.
-        pc: ParameterCollection. In its sub-collection "hierarchical-softmax-builder" are W and b of the inner
-            nodes, depth first, branches in the order in which they appear: {k,I} and {k} for k > 2 branches,
-            {1,I} and {1} for two.
-        bias: False: no b.
-
-    Raises:
-        ValueError: the file cannot be read or has a line of another form; a word of dic has no line or two;
-            the numbers are not 0 to V-1.
-        RuntimeError: the file has a word that is not in dic.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "paths")
-        >>> with open(path, "w") as file:
-        ...     _ = file.write("00 go\\n00 sing\\n01 bird\\n1 the\\n")
-        >>> words = {"bird": 0, "go": 1, "sing": 2, "the": 3}
-        >>> softmax = dy.HierarchicalSoftmaxBuilder(4, path, words, dy.ParameterCollection())
-        >>> distribution = softmax.full_log_distribution(dy.ones(4)).npvalue()
-        >>> round(float(np.exp(distribution).sum()), 5)
-        1.0
-        >>> bool(np.isclose(softmax.neg_log_softmax(dy.ones(4), 2).value(), -distribution[2]))
-        True
-    """
-
-    _name = "HierarchicalSoftmaxBuilder"
-
-    def __init__(
-        self, input_dim: int, cluster_file: str, dic: Mapping[str, int], pc: Any, bias: bool = True
-    ) -> None:
-        op = self._name
-        self._input_dim = _int(op, "input_dim", input_dim, 1)
-        numbers = _word_numbers(op, dic)
-        if not isinstance(pc, _core.ParameterCollection):
-            raise TypeError(f"{op}(): expected a ParameterCollection for pc, got {type(pc).__name__}")
-        lines = _read_clusters(op, cluster_file, numbers)
-        self._num_classes = len(numbers)
-        self._spec = (self._input_dim, cluster_file, dict(dic), bool(bias))
-        self._root = _Branch()
-        slashes = any("/" in path for path, _ in lines)
-        for path, word in lines:
-            branch = self._root
-            for part in path.split("/") if slashes else path:
-                branch = branch.below(part)
-            branch.children.append(word)
-        self._pc = pc.add_subcollection("hierarchical-softmax-builder")
-        self._ways: dict[int, list[tuple[_Branch, int]]] = {}  # word -> the branch to take at each node
-        stack: list[tuple[_Branch, list[tuple[_Branch, int]]]] = [(self._root, [])]
-        while stack:
-            branch, way = stack.pop()
-            count = len(branch.children)
-            if count > 1:
-                branch.layer = _Layer(self._pc, 1 if count == 2 else count, self._input_dim, bool(bias))
-            below = []
-            for n, child in enumerate(branch.children):
-                longer = [*way, (branch, n)] if count > 1 else way
-                if isinstance(child, int):
-                    self._ways[child] = longer
-                else:
-                    below.append((child, longer))
-            stack.extend(reversed(below))
-
-    @classmethod
-    def from_spec(cls, spec: Sequence[Any], pc: Any) -> HierarchicalSoftmaxBuilder:
-        """A new builder from another one's `spec`, which names the cluster file."""
-        input_dim, cluster_file, dic, bias = spec
-        return cls(input_dim, cluster_file, dic, pc, bias)
-
-    @staticmethod
-    def _loss(branch: _Branch, n: int, x: Expression, update: bool) -> Expression:
-        """Minus the log probability of a node's branch."""
-        assert branch.layer is not None
-        logits = branch.layer.logits(x, update)
-        if branch.layer.rows == 1:
-            return -_core.log_sigmoid(-logits if n else logits)
-        if logits.dim()[1] == 1:
-            return _core.pickneglogsoftmax(logits, n)
-        return _core.pickneglogsoftmax_batch(logits, [n] * logits.dim()[1])
-
-    def _losses(self, x: Expression, word: int, update: bool) -> Expression:
-        terms = [self._loss(branch, n, x, update) for branch, n in self._ways[word]]
-        return _core.esum(terms) if terms else _core.zeros(1)
-
-    def neg_log_softmax(self, x: Expression, c: int, update: bool = True) -> Expression:
-        x = _vector("neg_log_softmax", x, self._input_dim, batched=False)
-        return self._losses(x, _class("neg_log_softmax", c, self._num_classes), update)
-
-    def neg_log_softmax_batch(self, x: Expression, c: Sequence[int], update: bool = True) -> Expression:
-        x = _vector("neg_log_softmax_batch", x, self._input_dim)
-        words = _classes("neg_log_softmax_batch", x, c, self._num_classes)
-        elements = [_core.pick_batch_elems(x, [b]) for b in range(len(words))]
-        return _core.concatenate_to_batch(
-            [self._losses(element, word, update) for element, word in zip(elements, words)]
-        )
-
-    def sample(self, x: Expression) -> int:
-        """A word drawn from the distribution: one draw at each node on the way to it.
-
-        Args:
-            x: Expression {I}.
-        """
-        x = _vector("sample", x, self._input_dim, batched=False)
-        branch = self._root
-        while True:
-            n = 0
-            if branch.layer is not None:
-                logits = branch.layer.logits(x, False)
-                if branch.layer.rows == 1:
-                    logits = concatenate([logits, _core.zeros(1)])
-                n = _draw(log_softmax(logits))
-            child = branch.children[n]
-            if isinstance(child, int):
-                return child
-            branch = child
-
-    def full_log_distribution(self, x: Expression, update: bool = True) -> Expression:
-        """Log probabilities of all words, {V}xB.
-
-        Args:
-            x: Expression {I}xB.
-            update: False: no gradient for the builder's parameters.
-        """
-        x = _vector("full_log_distribution", x, self._input_dim)
-        losses: dict[tuple[int, int], Expression] = {}
-        words = []
-        for word in range(self._num_classes):
-            terms = []
-            for branch, n in self._ways[word]:
-                key = (id(branch), n)
-                if key not in losses:
-                    losses[key] = self._loss(branch, n, x, update)
-                terms.append(losses[key])
-            words.append(_core.esum(terms) if terms else _core.zeros(1))
-        return -concatenate(words)
-
-    def full_logits(self, x: Expression, update: bool = True) -> Expression:
-        """The same as full_log_distribution(): log probabilities are scores, too.
-
-        Args:
-            x: Expression {I}xB.
-            update: False: no gradient for the builder's parameters.
-        """
-        return self.full_log_distribution(x, update)
 
 
 for _class_ in (SoftmaxBuilder, StandardSoftmaxBuilder, ClassFactoredSoftmaxBuilder):

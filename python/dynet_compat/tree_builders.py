@@ -42,11 +42,27 @@ class _TreeBuilder:
         self._nodes: dict[Hashable, Any] = {}
 
     def param_collection(self) -> Any:
-        """The builder's own part of its model."""
+        """The builder's own part of its model.
+
+        Returns:
+            ParameterCollection.
+        Source: DyNet 2.1 tree LSTM builders (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.param_collection().name()
+            '/nary-tree-lstm-builder/'
+        """
         return self.model
 
     def whoami(self) -> str:
-        """Name of the class."""
+        """Name of the class.
+
+        Source: ours, as of the other builders.
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.whoami()
+            'NaryTreeLSTMBuilder'
+        """
         return self._name
 
     def start_new_sequence(self, update: bool = True) -> None:
@@ -54,6 +70,13 @@ class _TreeBuilder:
 
         Args:
             update: False: no gradient for the builder's parameters; the first call in a graph decides.
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.start_new_sequence()
+            >>> first = builder.add_input("leaf", [], dy.ones(3))
+            >>> builder.start_new_sequence()
+            >>> second = builder.add_input("leaf", [], dy.zeros(3))
         """
         version = _core.cg_version()
         if version != self._version:
@@ -76,6 +99,14 @@ class _TreeBuilder:
         Raises:
             ValueError: start_new_sequence() was not called in this graph, there is a node with this id or
                 none with a child's, x has another size, or a node has neither children nor input.
+
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.start_new_sequence()
+            >>> leaf = builder.add_input("leaf", [], dy.ones(3))
+            >>> builder.add_input("root", ["leaf"], None).dim()
+            ((4,), 1)
         """
         if self._version != _core.cg_version():
             raise ValueError("add_input(): expected start_new_sequence() before, in the current graph")
@@ -104,7 +135,22 @@ class _TreeBuilder:
             raise ValueError(f"add_input(): expected x of {{{self._input_dim}}}, got {dims}")
 
     def output(self, id: Hashable) -> Expression:
-        """The output {H}xB at a node that was added before."""
+        """The output at a node that was added before.
+
+        Args:
+            id: of the node.
+        Returns:
+            Expression {H}xB.
+        Raises:
+            ValueError: no such node in the current graph.
+        Source: ours.
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.start_new_sequence()
+            >>> leaf = builder.add_input("leaf", [], dy.ones(3))
+            >>> np.array_equal(builder.output("leaf").npvalue(), leaf.npvalue())
+            True
+        """
         return self._output(self._at(id))
 
     def _at(self, id: Hashable) -> Any:
@@ -123,6 +169,13 @@ class _TreeBuilder:
 
         Raises:
             ValueError: as add_input(), or lists of different lengths.
+
+        Source: ours.
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> outputs = builder.transduce([[], [], [0, 1]], [dy.ones(3), dy.zeros(3), None])
+            >>> [h.dim() for h in outputs]
+            [((4,), 1), ((4,), 1), ((4,), 1)]
         """
         if len(children) != len(xs):
             raise ValueError(
@@ -237,14 +290,35 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], model: Any) -> NaryTreeLSTMBuilder:
-        """A new builder from another one's `spec`."""
+        """A new builder from another one's `spec`.
+
+        Args:
+            spec: (N, layers, input_dim, hidden_dim).
+            model: ParameterCollection that gets the parameters.
+        Returns:
+            A builder of this class, with new values.
+        Source: ours, for dy.load().
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder.from_spec((2, 1, 3, 4), dy.ParameterCollection())
+            >>> builder.spec
+            (2, 1, 3, 4)
+        """
         n, layers, input_dim, hidden_dim = spec
         return cls(n, layers, input_dim, hidden_dim, model)
 
     def set_dropout(self, p: float) -> None:
-        """Rate of dropout, 0 <= p <= 1, of the inputs of the layers and of the children's outputs.
+        """Rate of dropout of the inputs of the layers and of the children's outputs.
 
         As in DyNet's LSTMs the masks are drawn at the first node of a graph and kept for all of it.
+
+        Args:
+            p: the rate, 0 <= p <= 1.
+        Raises:
+            ValueError: p is no probability.
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.set_dropout(0.5)
         """
         rate = float(p)
         if not 0 <= rate <= 1:
@@ -252,7 +326,14 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         self._rate = rate
 
     def disable_dropout(self) -> None:
-        """The same as set_dropout(0)."""
+        """The same as set_dropout(0).
+
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.set_dropout(0.5)
+            >>> builder.disable_dropout()
+        """
         self._rate = 0.0
 
     def _new_graph(self) -> None:
@@ -306,11 +387,41 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         return output
 
     def h(self, id: Hashable) -> tuple[Expression, ...]:
-        """The outputs {H}xB of all layers at a node."""
+        """The outputs of all layers at a node.
+
+        Args:
+            id: of the node.
+        Returns:
+            A tuple of Expressions {H}xB, from the lowest layer up.
+        Raises:
+            ValueError: no such node in the current graph.
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.start_new_sequence()
+            >>> leaf = builder.add_input("leaf", [], dy.ones(3))
+            >>> [h.dim() for h in builder.h("leaf")]
+            [((4,), 1)]
+        """
         return tuple(h for h, _ in self._at(id))
 
     def c(self, id: Hashable) -> tuple[Expression, ...]:
-        """The cells {H}xB of all layers at a node."""
+        """The cells of all layers at a node.
+
+        Args:
+            id: of the node.
+        Returns:
+            A tuple of Expressions {H}xB, from the lowest layer up.
+        Raises:
+            ValueError: no such node in the current graph.
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.start_new_sequence()
+            >>> leaf = builder.add_input("leaf", [], dy.ones(3))
+            >>> [c.dim() for c in builder.c("leaf")]
+            [((4,), 1)]
+        """
         return tuple(c for _, c in self._at(id))
 
 
@@ -344,17 +455,46 @@ class _ChainTreeBuilder(_TreeBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], model: Any) -> Any:
-        """A new builder from another one's `spec`."""
+        """A new builder from another one's `spec`.
+
+        Args:
+            spec: (layers, input_dim, hidden_dim).
+            model: ParameterCollection that gets the parameters.
+        Returns:
+            A builder of this class, with new values.
+        Source: ours, for dy.load().
+        Example:
+            >>> builder = dy.BidirectionalTreeLSTMBuilder.from_spec((1, 4, 4), dy.ParameterCollection())
+            >>> builder.spec
+            (1, 4, 4)
+        """
         layers, input_dim, hidden_dim = spec
         return cls(layers, input_dim, hidden_dim, model)
 
     def set_dropout(self, p: float) -> None:
-        """Rate of dropout of the LSTM, as its set_dropout()."""
+        """Rate of dropout of the LSTM, as its set_dropout().
+
+        Args:
+            p: the rate, 0 <= p <= 1.
+        Raises:
+            ValueError: p is no probability.
+        Source: DyNet 2.1 `BidirectionalTreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.BidirectionalTreeLSTMBuilder(1, 4, 4, dy.ParameterCollection())
+            >>> builder.set_dropout(0.5)
+        """
         for lstm in self._lstms:
             lstm.set_dropout(p)
 
     def disable_dropout(self) -> None:
-        """The same as set_dropout(0)."""
+        """The same as set_dropout(0).
+
+        Source: DyNet 2.1 `BidirectionalTreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.BidirectionalTreeLSTMBuilder(1, 4, 4, dy.ParameterCollection())
+            >>> builder.set_dropout(0.5)
+            >>> builder.disable_dropout()
+        """
         for lstm in self._lstms:
             lstm.disable_dropout()
 
