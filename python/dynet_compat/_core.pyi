@@ -252,7 +252,8 @@ class ParameterCollection:
         ...
     @staticmethod
     def from_file(fname: Union[str, os.PathLike[str]]) -> Any:
-        """A new collection with the objects in a file, and these objects."""
+        """A new collection with the objects in a file, and these objects. Now `dy.load(basename,
+        collection)`."""
         ...
     def get_weight_decay(self) -> float:
         """Lambda of weight decay: after an update all values are multiplied by 1 - lambda."""
@@ -343,11 +344,10 @@ class Trainer:
     """Base of all trainers, which change parameters by their gradients."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def cumulative_moving_average(self, update_freq: int = ...) -> None:
-        """Keeps the mean of the values after each update, or every so many."""
+        """Keep the mean of the values after the updates from now on."""
         ...
     def exponential_moving_average(self, beta: Number, update_freq: int = ...) -> None:
-        """Keeps a mean of the values after each update, or every so many, in which their weights fall by
-        beta, 0 <= beta < 1, with each later one."""
+        """Keep a mean of the values after the updates from now on, in which older ones weigh less."""
         ...
     def get_clip_threshold(self) -> float:
         """The largest norm of all gradients together."""
@@ -357,18 +357,16 @@ class Trainer:
     @learning_rate.setter
     def learning_rate(self, value: Number) -> None: ...
     def moving_average(self) -> str:
-        """'none', 'cumulative' or 'exponential'."""
+        """Which mean of the values is kept."""
         ...
     def populate(self, fname: str, learning_rate: Optional[Number] = ...) -> None:
-        """Takes the state from a file that save() of a trainer of this class and of equal parameters has
-        written. RuntimeError: another file; then nothing has changed."""
+        """Take the state from a file of `save` of a trainer of this class with equal parameters."""
         ...
     def restart(self, learning_rate: Optional[Number] = ...) -> None:
         """Forget momentum and accumulated squares."""
         ...
     def save(self, fname: str) -> None:
-        """Writes learning rate, counters, momentum, accumulators and means to a text file; not the
-        parameters, which are saved with their collection."""
+        """Write learning rate, counters, momentum, accumulated squares and means to a text file."""
         ...
     def set_clip_threshold(self, thr: Number) -> None:
         """Change the largest norm of all gradients together; 5 by default."""
@@ -387,9 +385,7 @@ class Trainer:
         save_weights: bool = ...,
         bias_correction: bool = ...,
     ) -> None:
-        """The parameters take the means as their values. No update is possible before
-        swap_params_to_weights(), unless the weights were not saved. bias_correction=False: exponential
-        means as if a value of 0 had come before all others."""
+        """The parameters take the means as their values, until swap_params_to_weights()."""
         ...
     def swap_params_to_weights(self) -> None:
         """The parameters take the values that they had before swap_params_to_moving_average()."""
