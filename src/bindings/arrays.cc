@@ -29,7 +29,7 @@ bool is_real(const pb::array& a) { return std::strchr("cmMSU", a.dtype().kind())
 
 template <class T>
 void narrow(const pb::array& a, const char* op, const char* name, std::vector<uint32_t>* out) {
-  const auto wide = pb::array_t<T, pb::array::c_style | pb::array::forcecast>::ensure(a);
+  const auto wide = pb::array_t<T, pb::array::c_style | pb::array::forcecast | kAligned>::ensure(a);
   if (!wide) throw pb::error_already_set();
   const T* from = wide.data();
   for (size_t i = 0; i < out->size(); ++i) {

@@ -7,7 +7,9 @@
 
 namespace dyc::py {
 
-using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast>;
+// Arrays cut out of other memory (fields of records, say) may lie at odd addresses: those are copied.
+constexpr int kAligned = pybind11::detail::npy_api::NPY_ARRAY_ALIGNED_;
+using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast | kAligned>;
 
 inline bool is_array(PyObject* object) { return pybind11::isinstance<pybind11::array>(object); }
 
