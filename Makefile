@@ -22,7 +22,7 @@ SANITIZED := build/sanitize/site
 # A request for more memory than there is fails as it does without the sanitizer: tests expect MemoryError.
 CXX_FILE = $(shell $${CXX:-g++} -print-file-name=$(1))
 SANITIZE_ENV = LD_PRELOAD="$(call CXX_FILE,libasan.so) $(call CXX_FILE,libstdc++.so)" \
-  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(CURDIR)/$(SANITIZED)
 SANITIZE_TESTS ?= tests
 # Line numbers for reports, and half the time to compile.
 SANITIZE_FLAGS := --config-settings=cmake.build-type=RelWithDebInfo \
@@ -35,7 +35,7 @@ TSAN_ENV = LD_PRELOAD="$(call CXX_FILE,libtsan.so) $(call CXX_FILE,libstdc++.so)
   TSAN_OPTIONS="suppressions=$(CURDIR)/tests/threads/tsan.supp history_size=4 exitcode=66" PYTHONPATH=$(TSAN)
 TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
 
-.PHONY: demo test bench sanitize tsan lint format build wheel clean
+.PHONY: demo test bench fuzz oracle sanitize tsan lint format build wheel clean
 
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
@@ -79,6 +79,24 @@ $(VENV)/.tsan: $(VENV)/.ready $(SOURCES)
 	  --config-settings=cmake.define.DYC_SANITIZE=thread --config-settings=cmake.define.DYC_BASELINE_ONLY=ON \
 	  --target $(TSAN) .
 	@touch $@
+
+# Fuzzing at length: random graphs, calls, command lines, files.
+fuzz: build
+	DYNET_COMPAT_FUZZ=$(or $(FUZZ),10000) $(PY) -m pytest tests -k "fuzz or random" $(PYTEST_ARGS)
+
+# Records anew what the real DyNet does; needs a Python 3.8 (PYTHON38) for an environment in .oracle.
+PYTHON38 ?= python3.8
+ORACLE := .oracle/bin/python
+oracle: $(ORACLE)
+	$(ORACLE) tests/oracle/record.py
+	$(ORACLE) tests/oracle/record_files.py
+	$(ORACLE) tests/oracle/record_protocol.py
+	$(ORACLE) tests/oracle/record_traces.py
+	$(ORACLE) tests/support/surface_cases.py tests/oracle/data/surface.json
+
+$(ORACLE):
+	$(PYTHON38) -m venv .oracle
+	$(ORACLE) -m pip install --quiet "dynet==2.1.2" "numpy<1.25"
 
 lint: $(VENV)/.ready
 	$(PY) -m ruff check .

@@ -118,6 +118,14 @@ ARGUMENTS = [
     ),
     Difference("None as an expression", "the process dies", "TypeError", "dy.exp(None)", "TypeError"),
     Difference(
+        "operators with other objects (W + None, W + 'a', W * [1, 2])",
+        "NotImplementedError",
+        "TypeError, as Python has it",
+        "dy.ones(1) + 'a'",
+        "TypeError",
+    ),
+    Difference("parameter()", "the first call prints three lines on stdout", "one line in the log"),
+    Difference(
         "a / b of expressions, 1 / a",
         "NotImplementedError",
         "cdiv; division of a constant",
@@ -258,6 +266,7 @@ OPERATIONS = [
 ]
 
 MODELS = [
+    Difference("add_parameters(())", "a scalar", "ValueError: dims of at least one size"),
     Difference(
         "dims of add_parameters",
         "a list gives a scalar",
@@ -307,6 +316,11 @@ MODELS = [
 ]
 
 FILES = [
+    Difference(
+        "a last line without its end, comment lines",
+        "read",
+        "refused: the file may be cut off, the line is no parameter",
+    ),
     Difference(
         "populate, load of a file that does not fit",
         "some values are assigned before the error",

@@ -65,6 +65,9 @@ if _CONF is not None:
     _params = DynetParams()
     _params.from_config(_CONF)
 
+# Pickles name DyNet's classes by the module they came from there.
+sys.modules.setdefault("_dynet", sys.modules[__name__])
+
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "

@@ -1,6 +1,8 @@
 // The builder classes, with DyNet's names, arguments and defaults.
 #include "bindings/builders.h"
 
+#include <cstring>
+
 #include "base/error.h"
 #include "bindings/model.h"
 
@@ -126,9 +128,37 @@ PyObject* make_object(PyObject* type, PyObject* args, PyObject* kwargs) {
   return done ? self.release().ptr() : nullptr;
 }
 
+// Before __init__ (in a subclass's own, or after a bare __new__) there is no builder that a method could use.
+PyObject* attribute(PyObject* self, PyObject* name) {
+  auto* instance = reinterpret_cast<pybind11::detail::instance*>(self);
+  if (instance->get_value_and_holder().holder_constructed()) [[likely]]
+    return PyObject_GenericGetAttr(self, name);
+  const auto& infos = pybind11::detail::all_type_info(Py_TYPE(self));
+  const char* text = PyUnicode_AsUTF8(name);
+  if (infos.size() == 1 && text && std::strncmp(text, "__", 2) != 0 &&
+      PyObject_HasAttr(reinterpret_cast<PyObject*>(infos[0]->type), name)) {
+    PyErr_Format(PyExc_RuntimeError,
+                 "%s.%s: expected super().__init__(layers, input_dim, hidden_dim, model, ...) "
+                 "to be called before",
+                 Py_TYPE(self)->tp_name, text);
+    return nullptr;
+  }
+  return PyObject_GenericGetAttr(self, name);
+}
+
+// Python gives a subclass that says nothing of attributes the plain look-up of `object`.
+int make_subclass(PyObject* type, PyObject* args, PyObject* kwargs) {
+  if (PyType_Type.tp_init(type, args, kwargs) < 0) return -1;
+  auto* made = reinterpret_cast<PyTypeObject*>(type);
+  if (made->tp_getattro == PyObject_GenericGetAttr) made->tp_getattro = attribute;
+  return 0;
+}
+
 // The type of the builder classes.
 Object builder_metaclass() {
-  PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(make_object)}, {0, nullptr}};
+  PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(make_object)},
+                         {Py_tp_init, reinterpret_cast<void*>(make_subclass)},
+                         {0, nullptr}};
   PyType_Spec spec = {"_dynet._BuilderType", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   auto* parent = reinterpret_cast<PyObject*>(pybind11::detail::get_internals().default_metaclass);
   const auto bases = pybind11::reinterpret_steal<Object>(PyTuple_Pack(1, parent));
@@ -209,6 +239,7 @@ Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
 void add_base(pybind11::module_& m) {
   pybind11::class_<PyBuilder> c(m, "_RNNBuilder", "What all RNN builders share.");
   c.attr("__module__") = "_dynet";
+  reinterpret_cast<PyTypeObject*>(c.ptr())->tp_getattro = attribute;  // and of all derived from it
   c.def(
       "initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true,
       "The state before the first input.\n\nArgs:\n    vecs: Expressions of a state, as set_s() takes them.\n"

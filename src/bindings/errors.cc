@@ -60,10 +60,24 @@ namespace {
   throw PythonError();
 }
 
+// Numbers and expressions of exactly these types are converted without running any Python code.
+bool plain_items(PyObject* list) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    if (!PyFloat_CheckExact(item) && !PyLong_CheckExact(item) && !is_expression(item)) return false;
+  }
+  return true;
+}
+
 // A fast sequence over any iterable but strings; strings are never meant.
 PyObject* sequence_of(PyObject* object, const char* op, const char* name, const char* wanted) {
   if (PyUnicode_Check(object) || PyBytes_Check(object)) type_error(op, name, wanted, object);
   PyObject* fast = PySequence_Fast(object, "");
+  if (fast && PyList_Check(fast) && !plain_items(fast)) {  // converting may run code that changes the list
+    PyObject* items = PyList_AsTuple(fast);
+    Py_DECREF(fast);
+    fast = items;
+  }
   if (fast) return fast;
   if (PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();
@@ -141,13 +155,8 @@ std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* nam
 }
 
 std::vector<float> as_floats(PyObject* object, const char* op, const char* name) {
-  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
-    const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
-    std::vector<float> out(static_cast<size_t>(n));
-    for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_float(PySequence_Fast_GET_ITEM(object, i), op, name);
-    return out;
-  }
-  if (is_array(object)) {
+  const bool list = PyList_CheckExact(object) || PyTuple_CheckExact(object);
+  if (!list && is_array(object)) {
     const FloatArray array = float_array(object, op, name);
     if (array.ndim() == 0 || array.size() != array.shape(0))
       type_error(op, name, "a list of numbers or a 1-D array", object);
@@ -167,6 +176,7 @@ Dim as_dim(PyObject* object, const char* op) {
     if (n > kMaxDims) throw ValueError(text(op, "(): expected at most ", kMaxDims, " dimensions, got ", n));
     for (Py_ssize_t i = 0; i < n; ++i) {
       Owned item{PySequence_GetItem(object, i)};
+      if (!item.p) throw PythonError();  // the list has become shorter
       d.d[d.nd++] = as_uint(item.p, op, "dim");
     }
   } else if (is_array(object) && pybind11::reinterpret_borrow<pybind11::array>(object).ndim() == 1) {

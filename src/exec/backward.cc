@@ -314,7 +314,9 @@ void Executor::touch_rows(NodeId id) {
   if (op_row(sig.op).meta->form != Form::lookup || !sig.attrs[1]) return;  // attrs[1]: update
   Storage& storage = graph_.storage(sig.attrs[0]);
   const Graph::Ids ids = graph_.ids(id);
-  for (uint32_t j = 0; j < ids.n; ++j) rows_.push_back({&storage, ids.data[j], -1});
+  for (uint32_t j = 0; j < ids.n; ++j)
+    if (ids.data[j] < storage.rows)
+      rows_.push_back({&storage, ids.data[j], -1});  // else an error if asked for
 }
 
 void Executor::back_lookup(const Launch& l) {

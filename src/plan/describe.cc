@@ -164,10 +164,11 @@ void Planner::insert_copies() {
   const uint32_t n = static_cast<uint32_t>(copies_.size());
   if (n != copies_expected_) {
     const uint32_t old = first_ + copies_expected_, more = n - copies_expected_;  // modulo 2^32
-    for (NodeId id = from_; id < to_; ++id) {
-      uint32_t& launch = plan.launch_of[id];
-      launch += launch >= old && launch != kNone ? more : 0;
-    }
+    const auto shift = [&](uint32_t& launch) { launch += launch >= old && launch != kNone ? more : 0; };
+    if (listed_)
+      for (const NodeId id : list_) shift(plan.launch_of[id]);
+    else
+      for (NodeId id = from_; id < to_; ++id) shift(plan.launch_of[id]);
     const auto begin = plan.launches.begin() + first_;
     if (n < copies_expected_) plan.launches.erase(begin, begin + (copies_expected_ - n));
     else plan.launches.insert(begin, more, Launch{});

@@ -32,7 +32,7 @@ void Planner::fill(Slot&& slot) {
     launch_of[id] = s.launch;
     s.launch += s.next;
     members[s.member++] = id;
-    if (wanted) wanted[id] = 0;
+    if (wanted) wanted[id] = 0;  // (not set where nodes are listed)
     if (s.index == kNone) return;
     int64_t* to = index + s.index;
     s.index += s.step;
@@ -82,13 +82,45 @@ bool Planner::select(NodeId root, bool everything) {
   to_ = root + 1;
   if (root < low_) return false;
   marked_ = !graph_.all_lead_to(graph_.owner(root));
+  listed_ = false;
   if (marked_) {
-    mark_needed(root, everything);
+    if (everything || !list_needed(root)) mark_needed(root, everything);
   } else {
     pending_ = graph_.unplaced();
     low_ = to_;
   }
   return pending_ != 0;
+}
+
+// Few unplaced ancestors of root among many other unplaced nodes (a loop that reads values and keeps others
+// for later): found by following arguments. False when that is not worth it.
+bool Planner::list_needed(NodeId root) {
+  const size_t most = (root - low_) / 8;
+  if (most < 8) return false;
+  if (wanted_.size() <= root) wanted_.resize(std::max<size_t>(root + 1, wanted_.size() * 2), 0);
+  const int64_t* places = graph_.places();
+  list_.assign(1, root);  // visited nodes; those behind `next` are still to be followed
+  wanted_[root] = 1;
+  for (size_t next = 0; next < list_.size() && list_.size() <= most; ++next) {
+    const Node& n = graph_.node(list_[next]);
+    const NodeId* args = graph_.args(list_[next]);
+    const uint32_t count = n.flags & Node::alias ? 1 : n.flags & Node::leaf ? 0 : n.n_args;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (args[i] < low_ || wanted_[args[i]] || places[args[i]] != kPending) continue;
+      wanted_[args[i]] = 1;
+      list_.push_back(args[i]);
+    }
+  }
+  for (const NodeId id : list_) wanted_[id] = 0;
+  if (list_.size() > most) return false;
+  const auto no_work = [&](NodeId id) {
+    return places[id] != kPending || (graph_.node(id).flags & (Node::leaf | Node::alias)) != 0;
+  };
+  list_.erase(std::remove_if(list_.begin(), list_.end(), no_work), list_.end());
+  std::sort(list_.begin(), list_.end());
+  pending_ = static_cast<uint32_t>(list_.size());
+  listed_ = true;
+  return true;
 }
 
 // Unplaced ancestors of root, found backwards.

@@ -42,6 +42,7 @@ class Planner {
   // ---- planner.cc: what to compute, in which launches
   bool select(NodeId root, bool everything);
   void mark_needed(NodeId root, bool everything);
+  bool list_needed(NodeId root);
   template <class F>
   void for_each_selected(F&& f);
   std::vector<NodeId> selected();
@@ -78,11 +79,13 @@ class Planner {
   Graph& graph_;
   NodeId low_ = 0;  // every node below is placed
 
-  // ---- of the demand in hand: nodes from_ .. to_ - 1, all unplaced ones or those in wanted_
+  // ---- of the demand in hand: all unplaced nodes of from_ .. to_ - 1, or those in wanted_, or in list_
   NodeId from_ = 0, to_ = 0;
   uint32_t pending_ = 0;  // how many
-  bool marked_ = false;   // wanted_ says which
+  bool marked_ = false;   // not all unplaced ones
+  bool listed_ = false;   // with marked_: list_ has them, ascending
   std::vector<uint8_t> wanted_;
+  std::vector<NodeId> list_;
   uint32_t first_ = 0;                // its first launch
   uint32_t members_end_ = 0;          // what its launches take of plan.members and plan.index
   size_t index_end_ = 0;              //
@@ -130,6 +133,10 @@ class Planner {
 
 template <class F>
 void Planner::for_each_selected(F&& f) {
+  if (listed_) {
+    for (size_t i = 0; i < list_.size(); ++i) f(list_[i], graph_.node(list_[i]));
+    return;
+  }
   if (marked_) {
     for (NodeId id = from_; id < to_; ++id)
       if (wanted_[id]) f(id, graph_.node(id));

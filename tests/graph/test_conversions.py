@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from functools import partial
 from typing import Any, Callable
 
 import numpy as np
@@ -316,28 +314,3 @@ def test_masked_and_foreign_sequences(dy: Any) -> None:
     sparse = graph.inputSparseTensor(np.array([3, 0]), np.array([7, 8]), (2, 2), defval=np.float32(1))
     assert sparse.npvalue().tolist() == [[8, 1], [1, 7]]
 
-
-def _seconds(dy: Any, call: Callable[[], Any]) -> float:
-    best = 1e9
-    for _ in range(20):
-        dy.renew_cg()
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-@OURS
-def test_arrays_are_fast(dy: Any) -> None:
-    """No Python object per element: several times faster than lists of the same numbers."""
-    listed = np.random.RandomState(0).rand(1_000_000).tolist()
-    slow = _seconds(dy, lambda: dy.inputVector(listed))
-    for dtype in ("f4", "f8", "i4"):
-        flat, square = np.ones(1_000_000, dtype), np.ones((1000, 1000), dtype)
-        for function in (dy.inputTensor, dy.inputVector):
-            assert _seconds(dy, partial(function, flat)) < slow / 2
-        assert _seconds(dy, partial(dy.inputTensor, square)) < slow * 2  # rows become columns
-    table = dy.ParameterCollection().add_lookup_parameters((2000, 2))
-    rows = np.arange(10000) % 2000
-    slow = _seconds(dy, lambda: dy.lookup_batch(table, rows.tolist()))
-    assert _seconds(dy, lambda: dy.lookup_batch(table, rows)) < slow / 4
