@@ -251,7 +251,7 @@ print("end")
 """
 
 
-@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="the sanitizer of g++ 12 fails at threads that unwind")
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="g++ 12: it fails at threads that end by unwinding")
 def test_exit_beside_daemon_threads(dy: Any) -> None:
     """The process ends well while threads compute."""
     for _ in range(5):
