@@ -180,10 +180,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--library", default="dynet")
+    parser.add_argument("--library", dest="module", default="dynet")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    dy = importlib.import_module(options.library)
+    dy = importlib.import_module(options.module)
     with tempfile.TemporaryDirectory() as folder:
         path = number_file(folder)
         answers = {

@@ -654,12 +654,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--library", default="dynet")
+    parser.add_argument("--library", dest="module", default="dynet")
     parser.add_argument("--out", required=True)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--only", default="", help="part of the names of the programs")
     options = parser.parse_args()
-    dy = importlib.import_module(options.library)
+    dy = importlib.import_module(options.module)
     names = [name for name in PROGRAMS if options.only in name]
     records.save(options.out, {name: run(dy, name, options.seed) for name in names})
     print("%d traces" % len(names))

@@ -55,7 +55,7 @@ class Notebook:
         self.out: str = spec["out"]
         self.most_steps = int(spec.get("steps") or 0)
         self.focus: dict[str, Any] = spec.get("focus") or {}
-        self.library: Any = None
+        self.toolkit: Any = None
         self.core: Any = None  # ours: the engine, which counts launches
         self.autobatch = self.cut = False
         self.random_ops: list[str] = []
@@ -473,7 +473,7 @@ class Notebook:
         end = _clock()
         self.inside[0] = True
         if self.stream:
-            if self.library is not None and self.mode == "check":
+            if self.toolkit is not None and self.mode == "check":
                 try:
                     self.save_initial()
                     self.save_parameters("final.npz")
@@ -486,7 +486,7 @@ class Notebook:
             "graphs": self.graph, "ops": self.calls[0], "random_ops": self.random_ops,
             "autobatch": self.autobatch, "seconds": self.seconds, "hidden": self.hidden,
             "wall": end - self.started, "startup": (self.first_use or end) - self.started,
-            "interpreter": self.started - start, "losses": self.losses, "imported": self.library is not None,
+            "interpreter": self.started - start, "losses": self.losses, "imported": self.toolkit is not None,
             "step_times": [t - self.started for t in self.step_times],
             "memory": peak_memory(), "python": sys.version.split()[0], "numpy": np.__version__,
         }  # fmt: skip

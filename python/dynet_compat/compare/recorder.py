@@ -169,7 +169,7 @@ class Importer(abc.Loader, abc.MetaPathFinder):
         for name in LIBRARY_NAMES:
             if name in sys.modules:
                 self.create_module(machinery.ModuleSpec(name, self))
-                self.notebook.library.reset_random_seed(self.configuration.seed)
+                self.notebook.toolkit.reset_random_seed(self.configuration.seed)
 
     def create_module(self, spec: Any) -> types.ModuleType:
         self.busy = True
@@ -238,8 +238,8 @@ class Importer(abc.Loader, abc.MetaPathFinder):
         inner = sys.modules.get("_dynet")
         if self.spec["side"] != "ours" and inner is not None and inner not in found:
             found.insert(0, inner)
-        fresh = not self.notebook.library
-        self.notebook.library = found[0]
+        fresh = not self.notebook.toolkit
+        self.notebook.toolkit = found[0]
         if fresh:
             self.configuration.wrap_start(found[0])
         self.notebook.instrument(found, self.spec["side"])
