@@ -119,18 +119,10 @@ FUNCTION(pick_batch_elem) {
 // ---------------------------------------------------------------- reductions
 
 // Words: [r, n,] whether the batch is reduced too, number of dimensions, dimensions.
-FUNCTION(sum_dim) {
+template <class Op, size_t required>
+FUNCTION(over_dims) {
   static const char* const names[] = {"x", "d", "b", "n"};
-  return derived("sum_dim", names, 2, op_id<SumDim>, args, n, keywords, [](const auto& a, Record& r) {
-    const std::vector<uint32_t> d = list_of(a, 1, "d");
-    r.add(uint32_t{a.truth(2, false)});
-    r.add_counted(d);
-  });
-}
-
-FUNCTION(std_dim) {
-  static const char* const names[] = {"x", "d", "b", "n"};
-  return derived("std_dim", names, 3, op_id<StdDim>, args, n, keywords, [](const auto& a, Record& r) {
+  return derived(Op::meta.name, names, required, op_id<Op>, args, n, keywords, [](const auto& a, Record& r) {
     const std::vector<uint32_t> d = list_of(a, 1, "d");
     r.add(uint32_t{a.truth(2, false)});
     r.add_counted(d);
@@ -274,8 +266,8 @@ const Derived all[] = {
     {"transpose(x, dims=[1, 0])", transpose},
     {"pickrange(x, s, e)", pickrange},
     {"pick_batch_elem(x, v)", pick_batch_elem},
-    {"sum_dim(x, d, b=False, n=0)", sum_dim},
-    {"std_dim(x, d, b, n=0)", std_dim},
+    {"sum_dim(x, d, b=False, n=0)", over_dims<SumDim, 2>},
+    {"std_dim(x, d, b, n=0)", over_dims<StdDim, 3>},
     {"mean_dim(x, d, b, n=0)", mean_dim},
     {"moment_dim(x, d, r, b, n=0)", moment_dim},
     {"sum_batches(x)", sum_batches},
