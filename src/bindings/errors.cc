@@ -28,6 +28,14 @@ std::string script_line() {
 
 }  // namespace
 
+bool has_plain_items(PyObject* sequence) {
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(sequence, i);
+    if (!PyFloat_CheckExact(item) && !PyLong_CheckExact(item) && !is_expression(item)) return false;
+  }
+  return true;
+}
+
 void set_error() {
   try {
     throw;
@@ -60,20 +68,12 @@ namespace {
   throw PythonError();
 }
 
-// Numbers and expressions of exactly these types are converted without running any Python code.
-bool plain_items(PyObject* list) {
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-    PyObject* item = PyList_GET_ITEM(list, i);
-    if (!PyFloat_CheckExact(item) && !PyLong_CheckExact(item) && !is_expression(item)) return false;
-  }
-  return true;
-}
-
 // A fast sequence over any iterable but strings; strings are never meant.
 PyObject* sequence_of(PyObject* object, const char* op, const char* name, const char* wanted) {
   if (PyUnicode_Check(object) || PyBytes_Check(object)) type_error(op, name, wanted, object);
   PyObject* fast = PySequence_Fast(object, "");
-  if (fast && PyList_Check(fast) && !plain_items(fast)) {  // converting may run code that changes the list
+  if (fast && PyList_Check(fast) &&
+      !has_plain_items(fast)) {  // converting may run code that changes the list
     PyObject* items = PyList_AsTuple(fast);
     Py_DECREF(fast);
     fast = items;

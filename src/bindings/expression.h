@@ -95,6 +95,9 @@ std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* nam
 std::vector<float> as_floats(PyObject* object, const char* op, const char* name);    // any iterable or array
 Dim as_dim(PyObject* object, const char* op);                      // int, float, tuple, list; batch size 1
 std::vector<NodeId> as_nodes(PyObject* sequence, const char* op);  // any sequence of Expressions
+// Of a list or tuple: ints, floats and expressions only, which are converted without running Python code
+// that could change the list.
+bool has_plain_items(PyObject* sequence);
 
 // ---- values
 PyObject* array_of(const float* data,

@@ -41,22 +41,13 @@ FUNCTION(vec_input) {
 }
 
 // inputVector is on the hot path of feature-based models: numbers go straight into the arena.
-// Converting ints and floats runs no Python code, which could change the list.
-bool plain_numbers(PyObject* list) {
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(list, i);
-    if (!PyFloat_CheckExact(item) && !PyLong_CheckExact(item)) return false;
-  }
-  return true;
-}
-
 FUNCTION(input_vector) {
   return guarded([&] {
     static constexpr const char* names[] = {"v", "device"};
     const auto a = parse("inputVector", names, 1, args, n, kw);
     PyObject* v = a[0];
     Graph& g = engine().graph;
-    if ((PyList_CheckExact(v) || PyTuple_CheckExact(v)) && plain_numbers(v)) {
+    if ((PyList_CheckExact(v) || PyTuple_CheckExact(v)) && has_plain_items(v)) {
       const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
       if (size == 0) throw ValueError("inputVector(): expected at least one number, got none");
       PyObject** items = PySequence_Fast_ITEMS(v);

@@ -25,7 +25,6 @@ class Planner {
     memory_.clear();
     class_seen_.clear();
   }
-  NodeId first_unplaced() const { return low_; }
   // The nodes of the last demand could not be computed.
   void take_back();
   void limit(uint32_t nodes) { low_ = low_ < nodes ? low_ : nodes; }
