@@ -8,6 +8,7 @@
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
 #include "bindings/model.h"
+#include "bindings/template.h"
 #include "bindings/signatures.h"
 #include "model/collection.h"
 
@@ -207,6 +208,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_derived_functions(m.ptr());
   dyc::py::add_input_functions(m.ptr());
   dyc::py::add_parameter_types(m.ptr());
+  dyc::py::add_templates(m.ptr());
   dyc::py::add_graph_functions(m);
   dyc::py::add_model(m);
   dyc::py::add_builders(m);

@@ -15,6 +15,11 @@ uint32_t next_number() {
   return next(counter);
 }
 
+uint32_t next_tables() {
+  static std::atomic<uint32_t> counter{0};
+  return next(counter);
+}
+
 // The first graph starts with version 0, so that in a program of one thread versions count renewals.
 std::atomic<uint32_t> last_version{0};
 
@@ -24,6 +29,7 @@ Graph::Graph()
     : number(next_number()),
       values_arena("value", [this] { return largest_nodes(); }),
       grads_arena("gradient"),
+      tables_(next_tables()),
       life_(std::make_shared<char>()) {
   values_arena.limit(grads_arena.capacity());  // gradients lie where the values lie
   nodes_.reserve(1024);
@@ -100,15 +106,36 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   node.args = static_cast<uint32_t>(arg_pool_.size());
   node.n_args = n;
   arg_pool_.insert(arg_pool_.end(), args, args + n);
+  set_ids(&node, ids);
+  node.site = site_of(sig, args, n);
+  bucket_node(node, args, n);
+  return append(node, kPending);
+}
+
+void Graph::set_ids(Node* n, const Ids& ids) {
   if (ids.list) {
-    node.flags |= Node::list;
-    node.aux = static_cast<uint32_t>(id_pool_.size());
+    n->flags |= Node::list;
+    n->aux = static_cast<uint32_t>(id_pool_.size());
     id_pool_.push_back(ids.n);
     id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
   } else if (ids.n) {
-    node.aux = ids.data[0];
+    n->aux = ids.data[0];
   }
-  node.site = site_of(sig, args, n);
+}
+
+NodeId Graph::record_known(uint32_t sig, uint32_t site, const NodeId* nodes, const uint32_t* places,
+                           uint32_t n, const Ids& ids) {
+  Node node{};
+  node.sig = sig;
+  node.site = site;
+  node.flags = signatures_[sig].needs ? Node::needs : 0;
+  const size_t first = arg_pool_.size();
+  node.args = static_cast<uint32_t>(first);
+  node.n_args = n;
+  arg_pool_.resize(first + n);
+  uint32_t* args = arg_pool_.data() + first;
+  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
+  set_ids(&node, ids);
   bucket_node(node, args, n);
   return append(node, kPending);
 }
@@ -304,14 +331,7 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
   Node n{};
   n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
   n.flags = update ? Node::needs : 0;
-  if (ids.list) {
-    n.flags |= Node::list;
-    n.aux = static_cast<uint32_t>(id_pool_.size());
-    id_pool_.push_back(ids.n);
-    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
-  } else {
-    n.aux = ids.data[0];
-  }
+  set_ids(&n, ids);
   n.site = site_of(n.sig, nullptr, 0);
   bucket_node(n, nullptr, 0);
   return append(n, kPending);
@@ -475,6 +495,7 @@ bool Graph::renew() {
   // A program whose own signatures are that many would learn them again and again: let it keep more.
   if (graphs_kept_ < 64) most_signatures_ *= 2;
   graphs_kept_ = 0;
+  tables_ = next_tables();
   signatures_ = Signatures();
   sites_ = Sites();
   invariants_ = InternTable();

@@ -1,0 +1,465 @@
+// How a block is watched, and recorded again.
+//
+// A block runs as the script has it until a run was watched from its first node to its last. What it read then
+// is held against what it reads now; where that is the same but for expressions of equal extents and for
+// indices, the block would record the same ops, and they are recorded without it. Every kReview-th time the
+// script runs all the same and what it records is compared.
+#include "bindings/template.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "bindings/arguments.h"
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+namespace {
+
+constexpr size_t kPrograms = 8;      // ways in which one block is known to run
+constexpr uint64_t kRefusals = 64;   // runs that could not be learned from, until the block is left alone
+constexpr uint64_t kReview = 1024;
+constexpr uint32_t kMostParts = 128;  // values in the lists that a block reads
+
+bool is_table(PyObject* o) { return PyObject_TypeCheck(o, &LookupParametersType); }
+bool takes_index(PyObject* o) { return o && is_expression(o) && (is_table(o) || !PyObject_TypeCheck(o, &ParametersType)); }
+
+}  // namespace
+
+// ---------------------------------------------------------------- calls
+
+bool Template::evaluate(const TemplateSlot& slot, PyObject** value) {
+  PyObject* base = values_[slot.base];
+  *value = nullptr;
+  if (!base) return true;
+  const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);
+  if (slot.kind == TemplateSlot::count) return sequence && Py_SIZE(base) == slot.n;
+  if (slot.kind == TemplateSlot::attribute) {
+    *value = PyObject_GetAttr(base, slot.key.get());
+    attribute_values_.push_back(Owned::steal(*value));
+    return *value != nullptr;
+  }
+  PyObject* key = slot.kind == TemplateSlot::item ? slot.key.get() : values_[slot.key_slot];
+  if (sequence) {
+    if (!key || !PyLong_CheckExact(key)) return false;
+    Py_ssize_t i = PyLong_AsSsize_t(key);
+    if (i < 0) i += Py_SIZE(base);
+    if (i < 0 || i >= Py_SIZE(base)) return false;
+    *value = PySequence_Fast_ITEMS(base)[i];
+  } else if (PyDict_CheckExact(base)) {
+    if (!key || !(PyLong_CheckExact(key) || PyUnicode_CheckExact(key))) return false;
+    *value = PyDict_GetItemWithError(base, key);
+    return *value != nullptr;
+  }
+  return true;  // something else with an index: an op
+}
+
+bool Template::evaluate(PyObject* const* args) {
+  std::copy(args, args + n_args_, values_.begin());
+  for (size_t i = n_args_; i < slots_.size(); ++i)
+    if (!evaluate(slots_[i], &values_[i])) return false;
+  return true;
+}
+
+bool Template::matches(const Program& p, const Graph& graph) {
+  reads_.clear();
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (!p.guards[i].holds(values_[i], values_.data(), graph, &reads_)) return false;
+  return p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
+}
+
+PyObject* Template::replay(Program& p) {
+  p.pattern->record(engine().graph, reads_.inputs.data(), reads_.holes.data());
+  return build(p.result, *p.pattern);
+}
+
+PyObject* Template::call(PyObject* const* args, size_t n) {
+  if (off_ || busy_ || n != n_args_) return nullptr;
+  Engine* e = engine_or_error();
+  if (!e || e->options.immediate) return nullptr;
+  busy_ = true;
+  PyObject* result = nullptr;
+  if (evaluate(args)) {
+    reads_.appended.clear();
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].appended) reads_.appended.push_back(values_[i]);
+    const auto p = std::find_if(programs_.begin(), programs_.end(),
+                                [&](const auto& each) { return matches(*each, e->graph); });
+    if (p == programs_.end()) {
+      ++misses_;
+      watch(nullptr);
+    } else if ((*p)->hits++ % kReview == 0) {
+      watch(p->get());
+    } else {
+      ++hits_;
+      result = replay(**p);
+    }
+  }
+  attribute_values_.clear();
+  busy_ = false;
+  return result;
+}
+
+PyObject* Template::build(const Made& made, const Pattern& pattern) const {
+  if (made.kind == TemplateResult::recorded) {
+    const bool input = made.at < pattern.n_inputs();
+    if (!input) return make_expression(pattern.nodes()[made.at], made.type);
+    return Owned(reads_.objects[made.at]).release();
+  }
+  if (made.kind == TemplateResult::slot) return Owned(values_[made.at]).release();
+  if (made.kind == TemplateResult::constant) return Owned(made.object.get()).release();
+  const auto n = static_cast<Py_ssize_t>(made.parts.size());
+  const bool tuple = made.kind == TemplateResult::tuple;
+  PyObject* all = tuple ? PyTuple_New(n) : PyList_New(n);
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* part = build(made.parts[static_cast<size_t>(i)], pattern);
+    if (tuple) PyTuple_SET_ITEM(all, i, part);
+    else PyList_SET_ITEM(all, i, part);
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- learning
+
+void Template::watch(Program* against) {
+  if (!against && programs_.size() == kPrograms) return give_up("it runs in too many ways");
+  const Engine& e = engine();
+  watch_.on = true;
+  watch_.engine = &e;
+  watch_.version = e.graph.version();
+  watch_.reverts = e.graph.reverts();
+  watch_.begin = e.graph.size();
+  watch_.against = against;
+  watch_.values.clear();
+  for (PyObject* v : values_) watch_.values.emplace_back(v);
+}
+
+void Template::done(PyObject* results) {
+  if (!watch_.on || watch_.engine != &engine()) return;
+  watch_.on = false;
+  const Graph& g = engine().graph;
+  std::unique_ptr<Program> p;
+  const bool whole = g.version() == watch_.version && g.reverts() == watch_.reverts;
+  if (whole) p = take(results);
+  if (!p) {
+    // A block that was recorded otherwise before must not be now.
+    if (watch_.against && whole) give_up("a run of the script could not be compared with what was learned");
+    else if (++refusals_ == kRefusals && programs_.empty()) give_up("what it records cannot be learned");
+  } else if (!watch_.against) {
+    programs_.insert(programs_.begin(), std::move(p));
+  } else if (!p->pattern->same_as(*watch_.against->pattern) || !same_result(p->result, watch_.against->result)) {
+    give_up("the script recorded something else than what was learned");
+  }
+  watch_.values.clear();
+}
+
+void Template::give_up(const char* reason) {
+  off_ = true;
+  reason_ = reason;
+  programs_.clear();
+}
+
+bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {
+  PyObject* plain = PyMethod_Check(function) ? PyMethod_GET_FUNCTION(function) : function;
+  if (PyFunction_Check(plain) && slot.codes) {
+    PyObject* codes = slot.codes.get();
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(codes); ++i)
+      if (PyList_GET_ITEM(codes, i) == PyFunction_GET_CODE(plain)) return true;
+  }
+  if (plain != function || !(PyFunction_Check(plain) || PyCFunction_Check(plain))) return false;
+  const int known = PySet_Contains(functions_.get(), function);
+  if (known < 0) PyErr_Clear();
+  return known == 1;
+}
+
+// Reading an attribute must run no code of the script.
+bool Template::attributes_are_plain() const {
+  const auto plain = [&](uint32_t base, PyObject* name) {
+    PyObject* object = watch_.values[base].get();
+    if (!object) return true;
+    PyObject* answer = PyObject_CallFunctionObjArgs(plain_attribute_.get(), object, name, nullptr);
+    if (!answer) PyErr_Clear();
+    const bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    return yes;
+  };
+  for (const Attribute& a : attributes_)
+    if (!plain(a.base, a.name.get())) return false;
+  for (const TemplateSlot& s : slots_)
+    if (s.kind == TemplateSlot::attribute && !plain(s.base, s.key.get())) return false;
+  return true;
+}
+
+// Is the slot's value itself read, or only its parts? An op with an index reads what it is taken of.
+bool Template::used_as_value(uint32_t slot) const {
+  if (slots_[slot].value || slots_[slot].called || slots_[slot].indices || slots_[slot].others) return true;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const bool item = slots_[i].kind == TemplateSlot::item || slots_[i].kind == TemplateSlot::item_at;
+    if (item && slots_[i].base == slot && !watch_.values[i]) return true;
+  }
+  return false;
+}
+
+namespace {
+
+void add_ints(PyObject* value, std::vector<long>* out) {
+  if (!value) return;
+  if (PyLong_CheckExact(value)) {
+    int overflow;
+    out->push_back(PyLong_AsLongAndOverflow(value, &overflow));
+  } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) add_ints(PySequence_Fast_ITEMS(value)[i], out);
+  }
+}
+
+}  // namespace
+
+Template::Index Template::index_uses(uint32_t slot, uint32_t* uses) const {
+  PyObject* value = watch_.values[slot].get();
+  if (!value || !PyLong_CheckExact(value) || slots_[slot].others) return no_index;
+  *uses = slots_[slot].indices;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const TemplateSlot& s = slots_[i];
+    if (s.kind == TemplateSlot::item_at && s.key_slot == slot && !watch_.values[i] &&
+        takes_index(watch_.values[s.base].get()))
+      ++*uses;
+  }
+  if (*uses == 0) return no_index;
+  int overflow;
+  const long v = PyLong_AsLongAndOverflow(value, &overflow);
+  // 0 and 1 are what functions take when they are not told.
+  if (overflow || v < 2 || v >= long{1} << 31) return unclear;
+  std::vector<long> all = ints_;
+  for (uint32_t i = 0; i < slots_.size(); ++i)
+    if (i != slot && used_as_value(i)) add_ints(watch_.values[i].get(), &all);
+  return std::find(all.begin(), all.end(), v) == all.end() ? an_index : unclear;
+}
+
+bool Template::make_guards(Program* p, std::vector<Pattern::Hole>* holes) const {
+  uint32_t budget = kMostParts;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    const TemplateSlot& s = slots_[i];
+    PyObject* value = watch_.values[i].get();
+    Guard guard;
+    uint32_t uses = 0;
+    const bool read = value && used_as_value(i);
+    Index index = read ? index_uses(i, &uses) : no_index;
+    if (index == unclear && refusals_ < kRefusals / 2) return false;
+    if (index == an_index) {
+      guard.kind = Guard::hole;
+      holes->push_back({static_cast<uint32_t>(PyLong_AsLong(value)), uses});
+    } else if (read) {
+      guard = Guard::of(value, watch_.values, &budget);
+      if (guard.kind == Guard::none) return false;
+    }
+    if (s.called && !(value && may_call(s, value))) return false;
+    if (s.expression && guard.kind != Guard::expression) return false;
+    if (s.appended && !(value && PyList_CheckExact(value))) return false;
+    p->guards.push_back(std::move(guard));
+  }
+  return true;
+}
+
+std::unique_ptr<Template::Program> Template::take(PyObject* results) const {
+  auto p = std::make_unique<Program>();
+  std::vector<Pattern::Hole> holes;
+  if (!attributes_are_plain() || !make_guards(p.get(), &holes)) return nullptr;
+  Reads reads;
+  reads.appended = reads_.appended;
+  std::vector<PyObject*> values;
+  for (const Owned& v : watch_.values) values.push_back(v.get());
+  Graph& g = engine().graph;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (!p->guards[i].holds(values[i], values.data(), g, &reads)) return nullptr;
+  for (NodeId input : reads.inputs)
+    if (input >= watch_.begin) return nullptr;
+  p->pattern = Pattern::take(g, watch_.begin, reads.inputs, holes);
+  if (!p->pattern || !make_result(result_, results, *p->pattern, &p->result)) return nullptr;
+  return p;
+}
+
+bool Template::make_result(const TemplateResult& spec, PyObject* object, const Pattern& pattern,
+                           Made* made) const {
+  made->kind = spec.kind;
+  made->at = spec.at;
+  made->object = spec.object;
+  if (spec.kind == TemplateResult::slot || spec.kind == TemplateResult::constant) return true;
+  const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
+  if (spec.kind == TemplateResult::recorded && !sequence) {
+    const PyTypeObject* type = Py_TYPE(object);
+    if (type != &ExpressionType && type->tp_base != &ExpressionType) return false;
+    if (takes_index(object) && is_table(object)) return false;
+    if (PyObject_TypeCheck(object, &ParametersType)) return false;
+    made->at = pattern.place_of(reinterpret_cast<PyExpression*>(object)->id);
+    made->type = Py_TYPE(object);
+    return made->at != kNone;
+  }
+  if (!sequence) return false;
+  made->kind = PyTuple_CheckExact(object) ? TemplateResult::tuple : TemplateResult::list;
+  const size_t n = static_cast<size_t>(Py_SIZE(object));
+  if (spec.kind != TemplateResult::recorded && n != spec.parts.size()) return false;
+  for (size_t i = 0; i < n; ++i) {
+    made->parts.emplace_back();
+    const TemplateResult& part = spec.kind == TemplateResult::recorded ? spec : spec.parts[i];
+    if (!make_result(part, PySequence_Fast_ITEMS(object)[i], pattern, &made->parts.back())) return false;
+  }
+  return true;
+}
+
+bool Template::same_result(const Made& a, const Made& b) {
+  return a.kind == b.kind && a.at == b.at && a.type == b.type && a.parts.size() == b.parts.size() &&
+         std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), same_result);
+}
+
+// ---------------------------------------------------------------- made in Python
+
+namespace {
+
+TemplateResult read_result(PyObject* spec) {
+  TemplateResult r;
+  int kind;
+  PyObject* payload;
+  if (!PyArg_ParseTuple(spec, "iO", &kind, &payload)) throw PythonError();
+  r.kind = static_cast<TemplateResult::Kind>(kind);
+  if (r.kind == TemplateResult::slot) r.at = static_cast<uint32_t>(PyLong_AsLong(payload));
+  if (r.kind == TemplateResult::constant) r.object = Owned(payload);
+  if (r.kind == TemplateResult::tuple || r.kind == TemplateResult::list)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(payload); ++i)
+      r.parts.push_back(read_result(PyTuple_GET_ITEM(payload, i)));
+  return r;
+}
+
+}  // namespace
+
+void Template::read_slots(PyObject* spec) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
+    TemplateSlot s;
+    int kind, value, called, expression, appended;
+    PyObject *key, *codes;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInppppIIO!", &kind, &s.base, &key, &s.key_slot, &s.n,
+                          &value, &called, &expression, &appended, &s.indices, &s.others, &PyList_Type, &codes))
+      throw PythonError();
+    s.kind = static_cast<TemplateSlot::Kind>(kind);
+    s.key = Owned(key);
+    s.value = value;
+    s.called = called;
+    s.expression = expression;
+    s.appended = appended;
+    s.codes = Owned(codes);
+    slots_.push_back(std::move(s));
+  }
+}
+
+Template::Template(PyObject* spec, PyObject* functions, PyObject* plain_attribute)
+    : functions_(functions), plain_attribute_(plain_attribute) {
+  const char* name;
+  PyObject *slots, *attributes, *ints, *result;
+  if (!PyArg_ParseTuple(spec, "sIO!O!O!O!", &name, &n_args_, &PyTuple_Type, &slots, &PyTuple_Type, &attributes,
+                        &PyTuple_Type, &ints, &PyTuple_Type, &result))
+    throw PythonError();
+  name_ = name;
+  read_slots(slots);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(attributes); ++i) {
+    Attribute a;
+    PyObject* attribute;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(attributes, i), "IO", &a.base, &attribute)) throw PythonError();
+    a.name = Owned(attribute);
+    attributes_.push_back(std::move(a));
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ints); ++i)
+    ints_.push_back(PyLong_AsLong(PyTuple_GET_ITEM(ints, i)));
+  if (PyErr_Occurred()) throw PythonError();
+  result_ = read_result(result);
+  values_.resize(slots_.size());
+}
+
+PyObject* Template::statistics() const {
+  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:n,s:s}", "name", name_.c_str(), "hits", hits_, "misses", misses_,
+                       "refusals", refusals_, "programs", static_cast<Py_ssize_t>(programs_.size()), "off",
+                       reason_.c_str());
+}
+
+// ---------------------------------------------------------------- the Python type
+
+namespace {
+
+struct PyTemplate {
+  PyObject_HEAD vectorcallfunc call;
+  Template* core;
+};
+
+Template* core_of(PyObject* self) { return reinterpret_cast<PyTemplate*>(self)->core; }
+
+// The results, or None: then the script runs. An error here is none of the script's: it runs.
+PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
+  PyObject* result = nullptr;
+  try {
+    result = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
+  } catch (...) {
+    set_error();
+  }
+  if (result) return result;
+  if (PyErr_Occurred()) PyErr_Clear();
+  Py_RETURN_NONE;
+}
+
+// done(results) -> results
+PyObject* done(PyObject* self, PyObject* results) {
+  return guarded([&] {
+    core_of(self)->done(results);
+    Py_INCREF(results);
+    return results;
+  });
+}
+
+PyObject* statistics(PyObject* self, PyObject*) {
+  return guarded([&] { return core_of(self)->statistics(); });
+}
+
+PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *spec, *functions, *plain_attribute;
+  if (!PyArg_ParseTuple(args, "O!O!O:_Template", &PyTuple_Type, &spec, &PySet_Type, &functions,
+                        &plain_attribute))
+    return nullptr;
+  return guarded([&] {
+    auto core = std::make_unique<Template>(spec, functions, plain_attribute);
+    PyObject* self = type->tp_alloc(type, 0);
+    if (!self) throw PythonError();
+    reinterpret_cast<PyTemplate*>(self)->call = call;
+    reinterpret_cast<PyTemplate*>(self)->core = core.release();
+    return self;
+  });
+}
+
+void dealloc(PyObject* self) {
+  delete core_of(self);
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyMethodDef methods[] = {
+    {"done", done, METH_O, "done(results)\n\nThe block ran as the script has it and left these results behind."},
+    {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyTypeObject TemplateType = blank_type();
+
+}  // namespace
+
+void add_templates(PyObject* module) {
+  PyTypeObject& t = TemplateType;
+  t.tp_name = "_dynet._Template";
+  t.tp_basicsize = sizeof(PyTemplate);
+  t.tp_vectorcall_offset = offsetof(PyTemplate, call);
+  t.tp_call = PyVectorcall_Call;
+  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
+  t.tp_dealloc = dealloc;
+  t.tp_methods = methods;
+  t.tp_new = create;
+  t.tp_doc = "_Template(spec, functions, plain_attribute): a block of a script, recorded by one call.";
+  if (PyType_Ready(&t) < 0) throw PythonError();
+  Py_INCREF(&t);
+  if (PyModule_AddObject(module, "_Template", reinterpret_cast<PyObject*>(&t)) < 0) throw PythonError();
+}
+
+}  // namespace dyc::py

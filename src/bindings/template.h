@@ -1,0 +1,116 @@
+// A block of a script that records a fixed sequence of ops, recorded by one call.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/template_guard.h"
+#include "graph/pattern.h"
+
+namespace dyc::py {
+
+// A value that the block reads: an argument of the call, or a part of another slot's value.
+struct TemplateSlot {
+  enum Kind : uint8_t { argument, item, item_at, attribute, count };
+  Kind kind = argument;
+  uint32_t base = 0;
+  Owned key;             // item: int or str; attribute: name
+  uint32_t key_slot = 0;  // item_at
+  Py_ssize_t n = 0;      // count: the length that the base must have; no value
+  // How the block uses it.
+  bool value = false;       // as such, not only for its parts
+  bool called = false;      // as a function, which must be one that does nothing but record
+  bool expression = false;  // it must be an Expression
+  bool appended = false;    // as a list to append to
+  uint32_t indices = 0;     // times it stands where an index may be
+  uint32_t others = 0;      // times it stands elsewhere
+  Owned codes;  // called: or a function with one of the code objects in this list
+};
+
+// What the block leaves behind: parallel to the object that is handed over when the block has run.
+struct TemplateResult {
+  enum Kind : uint8_t { slot, constant, recorded, tuple, list };
+  Kind kind = recorded;
+  uint32_t at = 0;  // of a slot
+  Owned object;     // constant
+  std::vector<TemplateResult> parts;
+};
+
+class Template {
+ public:
+  Template(PyObject* spec, PyObject* functions, PyObject* plain_attribute);  // throws PythonError
+
+  // Records the block and returns its results, or null when the script must run.
+  PyObject* call(PyObject* const* args, size_t n);
+  // The script ran; `results` is what it leaves behind.
+  void done(PyObject* results);
+  PyObject* statistics() const;
+
+ private:
+  // One way in which the block was seen to run.
+  struct Made {  // a result, or part of it
+    TemplateResult::Kind kind;
+    uint32_t at = 0;  // recorded: in the pattern's nodes; slot
+    PyTypeObject* type = nullptr;
+    Owned object;
+    std::vector<Made> parts;
+  };
+  struct Program {
+    std::vector<Guard> guards;  // beside slots_
+    std::unique_ptr<Pattern> pattern;
+    Made result;
+    uint64_t hits = 0;
+  };
+  // A run of the script's own block, watched.
+  struct Watch {
+    bool on = false;
+    const Engine* engine = nullptr;
+    uint32_t version = 0, reverts = 0;
+    NodeId begin = 0;
+    std::vector<Owned> values;
+    Program* against = nullptr;  // to be compared with what this would have recorded
+  };
+
+  void read_slots(PyObject* spec);
+  bool evaluate(PyObject* const* args);
+  bool evaluate(const TemplateSlot& slot, PyObject** value);
+  PyObject* replay(Program& p);
+  bool matches(const Program& p, const Graph& graph);
+  void watch(Program* against);
+  static bool same_result(const Made& a, const Made& b);
+  std::unique_ptr<Program> take(PyObject* results) const;
+  bool make_guards(Program* p, std::vector<Pattern::Hole>* holes) const;
+  enum Index { no_index, an_index, unclear };
+  Index index_uses(uint32_t slot, uint32_t* uses) const;
+  bool used_as_value(uint32_t slot) const;
+  bool may_call(const TemplateSlot& slot, PyObject* function) const;
+  bool attributes_are_plain() const;
+  bool make_result(const TemplateResult& spec, PyObject* object, const Pattern& pattern, Made* made) const;
+  PyObject* build(const Made& made, const Pattern& pattern) const;
+  void give_up(const char* reason);
+
+  std::string name_;
+  uint32_t n_args_ = 0;
+  std::vector<TemplateSlot> slots_;
+  struct Attribute {  // of an argument, read by the caller
+    uint32_t base;
+    Owned name;
+  };
+  std::vector<Attribute> attributes_;
+  std::vector<long> ints_;  // constants of the block
+  TemplateResult result_;
+  Owned functions_, plain_attribute_;
+
+  std::vector<std::unique_ptr<Program>> programs_;
+  Watch watch_;
+  Reads reads_;
+  std::vector<PyObject*> values_;
+  std::vector<Owned> attribute_values_;  // owned, while values_ are in use
+  uint64_t hits_ = 0, misses_ = 0, refusals_ = 0;
+  bool off_ = false, busy_ = false;
+  std::string reason_;
+};
+
+void add_templates(PyObject* module);
+
+}  // namespace dyc::py
