@@ -127,7 +127,7 @@ pybind11::list plan_table() {
     const Node& n = e.graph.node(e.planner.plan.members[l.members]);
     d["site"] = n.site;
     d["round"] = n.round;
-    d["phase"] = e.graph.sites()[n.site].phase;
+    d["phase"] = e.graph.sites().phase(n.site);
     rows.append(d);
   }
   return rows;

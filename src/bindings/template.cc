@@ -33,6 +33,8 @@ bool Template::evaluate(const TemplateSlot& slot, PyObject** value) {
   *value = nullptr;
   if (!base) return true;
   const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);
+  // What is appended to a list shows in its length and items.
+  if (std::find(reads_.appended.begin(), reads_.appended.end(), base) != reads_.appended.end()) return false;
   if (slot.kind == TemplateSlot::count) return sequence && Py_SIZE(base) == slot.n;
   if (slot.kind == TemplateSlot::attribute) {
     *value = PyObject_GetAttr(base, slot.key.get());
@@ -56,6 +58,9 @@ bool Template::evaluate(const TemplateSlot& slot, PyObject** value) {
 
 bool Template::evaluate(PyObject* const* args) {
   std::copy(args, args + n_args_, values_.begin());
+  reads_.appended.clear();
+  for (uint32_t i = 0; i < n_args_; ++i)
+    if (slots_[i].appended) reads_.appended.push_back(values_[i]);
   for (size_t i = n_args_; i < slots_.size(); ++i)
     if (!evaluate(slots_[i], &values_[i])) return false;
   return true;
@@ -80,9 +85,6 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   busy_ = true;
   PyObject* result = nullptr;
   if (evaluate(args)) {
-    reads_.appended.clear();
-    for (size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].appended) reads_.appended.push_back(values_[i]);
     const auto p = std::find_if(programs_.begin(), programs_.end(),
                                 [&](const auto& each) { return matches(*each, e->graph); });
     if (p == programs_.end()) {
@@ -191,12 +193,14 @@ bool Template::attributes_are_plain() const {
   return true;
 }
 
-// Is the slot's value itself read, or only its parts? An op with an index reads what it is taken of.
+// Is the slot's value itself read, or only its parts? An op with an index reads both.
 bool Template::used_as_value(uint32_t slot) const {
   if (slots_[slot].value || slots_[slot].called || slots_[slot].indices || slots_[slot].others) return true;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const bool item = slots_[i].kind == TemplateSlot::item || slots_[i].kind == TemplateSlot::item_at;
-    if (item && slots_[i].base == slot && !watch_.values[i]) return true;
+    const TemplateSlot& s = slots_[i];
+    const bool at = s.kind == TemplateSlot::item_at;
+    const bool reads = (s.kind == TemplateSlot::item || at) && (s.base == slot || (at && s.key_slot == slot));
+    if (reads && !watch_.values[i]) return true;
   }
   return false;
 }

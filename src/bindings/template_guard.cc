@@ -7,7 +7,10 @@ namespace dyc::py {
 
 namespace {
 
+// Of an expression.
 bool is_parameters(PyObject* o) {
+  if (Py_TYPE(o)->tp_basicsize == sizeof(PyExpression)) [[likely]]
+    return false;
   return PyObject_TypeCheck(o, &ParametersType) || PyObject_TypeCheck(o, &LookupParametersType);
 }
 

@@ -123,12 +123,12 @@ void Graph::set_ids(Node* n, const Ids& ids) {
   }
 }
 
-NodeId Graph::record_known(uint32_t sig, uint32_t site, const NodeId* nodes, const uint32_t* places,
-                           uint32_t n, const Ids& ids) {
+NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                           const Ids& ids) {
   Node node{};
-  node.sig = sig;
-  node.site = site;
-  node.flags = signatures_[sig].needs ? Node::needs : 0;
+  node.sig = known.sig;
+  node.site = known.site;
+  node.flags = known.needs;
   const size_t first = arg_pool_.size();
   node.args = static_cast<uint32_t>(first);
   node.n_args = n;
@@ -136,8 +136,13 @@ NodeId Graph::record_known(uint32_t sig, uint32_t site, const NodeId* nodes, con
   uint32_t* args = arg_pool_.data() + first;
   for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
   set_ids(&node, ids);
-  bucket_node(node, args, n);
-  return append(node, kPending);
+  join_bucket(node, known.size, args, n);
+  recorded_floats_ += known.size;
+  ++unread_;
+  ++unplaced_;
+  nodes_.push_back(node);
+  places_.push_back(kPending);
+  return static_cast<NodeId>(nodes_.size() - 1);
 }
 
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
@@ -158,20 +163,25 @@ uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
 }
 
 void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
-  const uint32_t phase = sites_[node.site].phase;
+  for (uint32_t i = 0; i < n; ++i) sites_.edge(nodes_[args[i]].site, node.site);
+  join_bucket(node, signatures_.brief(node.sig).size, args, n);
+}
+
+// All edges between the sites are known.
+void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t n) {
+  const uint32_t phase = sites_.phase(node.site);
   uint32_t round = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
-    sites_.edge(a.site, node.site);
     if (a.flags & Node::leaf || place(args[i]) != kPending) continue;
-    const uint32_t p = sites_[a.site].phase;
+    const uint32_t p = sites_.phase(a.site);
     if (p < phase) continue;
     if (p > phase) contradicted_ = true;
     round = std::max(round, a.round + (a.site >= node.site));
   }
   node.round = round;
   node.bucket = bucket_of(node.site, round);
-  buckets_[node.bucket].tally.add(node.sig, signatures_.brief(node.sig).size);
+  buckets_[node.bucket].tally.add(node.sig, size);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     if (a.flags & Node::leaf || places_[args[i]] != kPending) continue;

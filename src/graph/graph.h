@@ -110,9 +110,13 @@ class Graph {
     const NodeId args[2] = {x, y};
     return record(op, args, 2);
   }
-  // An op or lookup whose signature and site are known, and which no other node is equal to. Its arguments
-  // are nodes[places[i]].
-  NodeId record_known(uint32_t sig, uint32_t site, const NodeId* nodes, const uint32_t* places, uint32_t n,
+  // What is known of a node before it is recorded, because one of the same op with arguments of the same
+  // signatures and sites was recorded before. It is an op or a lookup, and no other node is equal to it.
+  struct Known {
+    uint32_t sig, site, size, needs;
+  };
+  // Its arguments are nodes[places[i]].
+  NodeId record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
                       const Ids& ids);
   // Keeps the storage for as long as this graph.
   void use_storage(const std::shared_ptr<Storage>& storage) {
@@ -243,6 +247,7 @@ class Graph {
 
  private:
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
+  void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
   void mark_used(NodeId id);

@@ -74,10 +74,7 @@ bool takes_ids(const OpRow& row) {
 }  // namespace
 
 bool Pattern::add(Graph& g, NodeId id) {
-  if (g.is_parameter(id)) {
-    if (place_of(id) == kNone) add_parameter(g, id);
-    return true;
-  }
+  if (g.is_parameter(id)) return true;  // where it is first used: it may have been in the graph before
   const Node& n = g.node(id);
   const Sig& s = g.sig(id);
   const Form form = op_row(s.op).meta->form;
@@ -207,10 +204,11 @@ NodeId Pattern::record_step(Graph& g, const Step& s) {
 void Pattern::learn(const Graph& g, uint32_t variant) {
   known_.resize((size_t{variant} + 1) * steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
-    const Node& n = g.node(nodes_[n_inputs() + i]);
-    const Step& s = steps_[i];
-    const bool plain = (s.kind == Step::op && !(n.flags & Node::alias) && n.inv == 0) || s.kind == Step::lookup;
-    known_[variant * steps_.size() + i] = {plain ? n.sig : kNone, n.site};
+    const NodeId id = nodes_[n_inputs() + i];
+    const Node& n = g.node(id);
+    const bool op = steps_[i].kind == Step::op && !(n.flags & Node::alias) && n.inv == 0;
+    const bool plain = op || steps_[i].kind == Step::lookup;
+    known_[variant * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size, n.flags & Node::needs};
   }
 }
 
@@ -225,16 +223,16 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
     learn(g, v);
     return;
   }
-  const Known* known = known_.data() + v * steps_.size();
+  const Graph::Known* known = known_.data() + v * steps_.size();
   for (const Step& s : steps_) {
-    const Known k = *known++;
-    const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
-    if (k.sig == kNone) {
+    const Graph::Known& k = *known++;
+    if (s.kind == Step::parameter || k.sig == kNone) {
       *next++ = record_step(g, s);
       continue;
     }
     if (s.kind == Step::lookup) g.use_storage(storages_[s.storage]);
-    *next++ = g.record_known(k.sig, k.site, nodes_.data(), words_.data() + s.args, s.n_args, ids);
+    const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
+    *next++ = g.record_known(k, nodes_.data(), words_.data() + s.args, s.n_args, ids);
   }
 }
 

@@ -50,11 +50,6 @@ class Pattern {
     uint32_t at, hole, limit;
     bool operator==(const Filled&) const = default;
   };
-  // What a step came to when the inputs were at certain sites: number of signature and site, where both
-  // follow from those of the inputs.
-  struct Known {
-    uint32_t sig, site;  // sig kNone: to be recorded in full
-  };
   bool add(Graph& g, NodeId id);
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* places);
   void add_parameter(Graph& g, NodeId id);
@@ -75,7 +70,7 @@ class Pattern {
 
   uint32_t tables_ = 0;  // Graph::tables() that what follows is of
   InternTable variants_;
-  std::vector<Known> known_;  // of each variant: of each step
+  std::vector<Graph::Known> known_;  // of each variant: what each step came to; sig kNone: record it in full
   std::vector<uint32_t> key_;
 };
 

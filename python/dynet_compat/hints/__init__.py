@@ -1,0 +1,1 @@
+"""Static hints: what is known of a script before it runs."""
