@@ -16,11 +16,14 @@ namespace dyc::py {
 
 namespace {
 
-constexpr size_t kPrograms = 8;      // ways in which one block is known to run
+constexpr size_t kPrograms = 64;      // ways in which one block is known to run
+constexpr uint64_t kFair = 4;        // a block that is recorded less often than it is learned is left alone
+constexpr uint64_t kTrial = 256;     // but not before it was learned as often as this
 constexpr uint64_t kRefusals = 64;   // runs that could not be learned from, until the block is left alone
 constexpr uint64_t kReview = 1024;
 constexpr uint32_t kMostParts = 128;  // values in the lists that a block reads
 
+PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
 bool is_table(PyObject* o) { return PyObject_TypeCheck(o, &LookupParametersType); }
 bool takes_index(PyObject* o) { return o && is_expression(o) && (is_table(o) || !PyObject_TypeCheck(o, &ParametersType)); }
 
@@ -75,7 +78,14 @@ bool Template::matches(const Program& p, const Graph& graph) {
 
 PyObject* Template::replay(Program& p) {
   p.pattern->record(engine().graph, reads_.inputs.data(), reads_.holes.data());
-  return build(p.result, *p.pattern);
+  new_steps_.clear();
+  std::vector<NodeId>& nodes = reads_.nodes;
+  for (const Step& s : p.steps) {
+    nodes.clear();
+    for (const uint32_t place : s.places) nodes.push_back(p.pattern->nodes()[place]);
+    new_steps_.push_back(state_in(values_[s.slot])->b->core->add_step(engine(), nodes));
+  }
+  return build(p.result, p);
 }
 
 PyObject* Template::call(PyObject* const* args, size_t n) {
@@ -90,11 +100,12 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
     if (p == programs_.end()) {
       ++misses_;
       watch(nullptr);
-    } else if ((*p)->hits++ % kReview == 0) {
+    } else if (!(*p)->confirmed || ++(*p)->hits % kReview == 0) {
       watch(p->get());
     } else {
       ++hits_;
-      result = replay(**p);
+      std::rotate(programs_.begin(), p, p + 1);  // what runs now runs again soon
+      result = replay(*programs_.front());
     }
   }
   attribute_values_.clear();
@@ -102,20 +113,30 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   return result;
 }
 
-PyObject* Template::build(const Made& made, const Pattern& pattern) const {
-  if (made.kind == TemplateResult::recorded) {
-    const bool input = made.at < pattern.n_inputs();
-    if (!input) return make_expression(pattern.nodes()[made.at], made.type);
-    return Owned(reads_.objects[made.at]).release();
+PyObject* Template::build(const Made& made, const Program& p) const {
+  switch (made.kind) {
+    case TemplateResult::slot:
+      return Owned(values_[made.at]).release();
+    case TemplateResult::constant:
+      return Owned(made.object.get()).release();
+    case TemplateResult::recorded: {
+      PyObject* input = made.at < p.pattern->n_inputs() ? reads_.objects[made.at] : nullptr;
+      return input ? Owned(input).release() : make_expression(p.pattern->nodes()[made.at], made.type);
+    }
+    case TemplateResult::state: {
+      const Owned prev = Owned::steal(build(made.parts[0], p));
+      return next_state(state_in(prev.get()), new_steps_[made.at]);
+    }
+    case TemplateResult::tuple:
+    case TemplateResult::list:
+      break;
   }
-  if (made.kind == TemplateResult::slot) return Owned(values_[made.at]).release();
-  if (made.kind == TemplateResult::constant) return Owned(made.object.get()).release();
   const auto n = static_cast<Py_ssize_t>(made.parts.size());
   const bool tuple = made.kind == TemplateResult::tuple;
   PyObject* all = tuple ? PyTuple_New(n) : PyList_New(n);
   if (!all) throw PythonError();
   for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* part = build(made.parts[static_cast<size_t>(i)], pattern);
+    PyObject* part = build(made.parts[static_cast<size_t>(i)], p);
     if (tuple) PyTuple_SET_ITEM(all, i, part);
     else PyList_SET_ITEM(all, i, part);
   }
@@ -125,7 +146,7 @@ PyObject* Template::build(const Made& made, const Pattern& pattern) const {
 // ---------------------------------------------------------------- learning
 
 void Template::watch(Program* against) {
-  if (!against && programs_.size() == kPrograms) return give_up("it runs in too many ways");
+  if (!against && misses_ > kTrial && hits_ < kFair * misses_) return give_up("it runs in too many ways");
   const Engine& e = engine();
   watch_.on = true;
   watch_.engine = &e;
@@ -135,25 +156,50 @@ void Template::watch(Program* against) {
   watch_.against = against;
   watch_.values.clear();
   for (PyObject* v : values_) watch_.values.emplace_back(v);
+  watch_.builders.clear();
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    PyObject* v = values_[i];
+    if (!v || Py_TYPE(v) != &RnnStateType || !state_in(v)->b) continue;
+    const auto same = [&](const auto& known) { return state_in(values_[known.first])->b == state_in(v)->b; };
+    if (std::any_of(watch_.builders.begin(), watch_.builders.end(), same)) continue;
+    watch_.builders.emplace_back(i, state_in(v)->b->core->steps(engine()));
+  }
 }
 
 void Template::done(PyObject* results) {
   if (!watch_.on || watch_.engine != &engine()) return;
   watch_.on = false;
   const Graph& g = engine().graph;
-  std::unique_ptr<Program> p;
   const bool whole = g.version() == watch_.version && g.reverts() == watch_.reverts;
-  if (whole) p = take(results);
+  const char* reason = "the graph was renewed or reverted";
+  std::unique_ptr<Program> p = whole ? take(results, &reason) : nullptr;
   if (!p) {
-    // A block that was recorded otherwise before must not be now.
-    if (watch_.against && whole) give_up("a run of the script could not be compared with what was learned");
-    else if (++refusals_ == kRefusals && programs_.empty()) give_up("what it records cannot be learned");
+    refusal_ = reason;
+    if (watch_.against) watch_.against->confirmed = false;  // compare again
+    if (++refusals_ >= kRefusals && programs_.empty()) give_up("what it records cannot be learned");
   } else if (!watch_.against) {
-    programs_.insert(programs_.begin(), std::move(p));
-  } else if (!p->pattern->same_as(*watch_.against->pattern) || !same_result(p->result, watch_.against->result)) {
+    keep(std::move(p));
+  } else if (!p->pattern->same_as(*watch_.against->pattern) || p->steps != watch_.against->steps ||
+             !same_result(p->result, watch_.against->result)) {
     give_up("the script recorded something else than what was learned");
+  } else {
+    confirm(watch_.against, *p);
   }
   watch_.values.clear();
+}
+
+void Template::confirm(Program* p, const Program& again) {
+  p->varied.resize(p->holes.size());
+  p->confirmed = true;
+  for (size_t i = 0; i < p->holes.size(); ++i) {
+    p->varied[i] |= p->holes[i] != again.holes[i];
+    p->confirmed = p->confirmed && p->varied[i];
+  }
+}
+
+void Template::keep(std::unique_ptr<Program> p) {
+  if (programs_.size() == kPrograms) programs_.pop_back();
+  programs_.insert(programs_.begin(), std::move(p));
 }
 
 void Template::give_up(const char* reason) {
@@ -195,7 +241,7 @@ bool Template::attributes_are_plain() const {
 
 // Is the slot's value itself read, or only its parts? An op with an index reads both.
 bool Template::used_as_value(uint32_t slot) const {
-  if (slots_[slot].value || slots_[slot].called || slots_[slot].indices || slots_[slot].others) return true;
+  if (slots_[slot].value || slots_[slot].called || slots_[slot].state || slots_[slot].indices || slots_[slot].others) return true;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const TemplateSlot& s = slots_[i];
     const bool at = s.kind == TemplateSlot::item_at;
@@ -232,59 +278,114 @@ Template::Index Template::index_uses(uint32_t slot, uint32_t* uses) const {
   if (*uses == 0) return no_index;
   int overflow;
   const long v = PyLong_AsLongAndOverflow(value, &overflow);
-  // 0 and 1 are what functions take when they are not told.
-  if (overflow || v < 2 || v >= long{1} << 31) return unclear;
+  if (overflow || v < 0 || v >= long{1} << 31) return no_index;
   std::vector<long> all = ints_;
   for (uint32_t i = 0; i < slots_.size(); ++i)
     if (i != slot && used_as_value(i)) add_ints(watch_.values[i].get(), &all);
   return std::find(all.begin(), all.end(), v) == all.end() ? an_index : unclear;
 }
 
-bool Template::make_guards(Program* p, std::vector<Pattern::Hole>* holes) const {
-  uint32_t budget = kMostParts;
-  for (uint32_t i = 0; i < slots_.size(); ++i) {
-    const TemplateSlot& s = slots_[i];
-    PyObject* value = watch_.values[i].get();
-    Guard guard;
-    uint32_t uses = 0;
-    const bool read = value && used_as_value(i);
-    Index index = read ? index_uses(i, &uses) : no_index;
-    if (index == unclear && refusals_ < kRefusals / 2) return false;
-    if (index == an_index) {
-      guard.kind = Guard::hole;
-      holes->push_back({static_cast<uint32_t>(PyLong_AsLong(value)), uses});
-    } else if (read) {
-      guard = Guard::of(value, watch_.values, &budget);
-      if (guard.kind == Guard::none) return false;
-    }
-    if (s.called && !(value && may_call(s, value))) return false;
-    if (s.expression && guard.kind != Guard::expression) return false;
-    if (s.appended && !(value && PyList_CheckExact(value))) return false;
-    p->guards.push_back(std::move(guard));
+const char* Template::make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
+                                 std::vector<Pattern::Hole>* holes) const {
+  const TemplateSlot& s = slots_[slot];
+  PyObject* value = watch_.values[slot].get();
+  uint32_t uses = 0;
+  const bool read = value && used_as_value(slot);
+  Index index = read ? index_uses(slot, &uses) : no_index;
+  const Guard::Kind known = watch_.against ? watch_.against->guards[slot].kind : Guard::none;
+  if (index == unclear && (refusals_ < kRefusals / 2 || known == Guard::hole))
+    return "an index that cannot be told from other numbers";
+  if (index == an_index && known == Guard::equal) index = no_index;
+  if (index == an_index) {
+    guard->kind = Guard::hole;
+    holes->push_back({static_cast<uint32_t>(PyLong_AsLong(value)), uses});
+  } else if (read) {
+    *guard = Guard::of(value, watch_.values, budget);
+    if (guard->kind == Guard::none) return "a value that can change unnoticed";
   }
-  return true;
+  if (s.called && !(value && may_call(s, value))) return "a function that does not only record";
+  if (s.state && guard->kind != Guard::state) return "a method of something that is no RNNState";
+  if (s.expression && guard->kind != Guard::expression) return "+= of something that is no Expression";
+  if (s.appended && !(value && PyList_CheckExact(value))) return "append() of something that is no list";
+  return nullptr;
 }
 
-std::unique_ptr<Template::Program> Template::take(PyObject* results) const {
+const char* Template::make_guards(Program* p, std::vector<Pattern::Hole>* holes) const {
+  uint32_t budget = kMostParts;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    p->guards.emplace_back();
+    if (const char* reason = make_guard(i, &p->guards.back(), &budget, holes)) return reason;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Template::Program> Template::take(PyObject* results, const char** reason) const {
   auto p = std::make_unique<Program>();
   std::vector<Pattern::Hole> holes;
-  if (!attributes_are_plain() || !make_guards(p.get(), &holes)) return nullptr;
+  *reason = "an attribute whose reading runs code";
+  if (!attributes_are_plain()) return nullptr;
+  *reason = make_guards(p.get(), &holes);
+  if (*reason) return nullptr;
   Reads reads;
   reads.appended = reads_.appended;
   std::vector<PyObject*> values;
   for (const Owned& v : watch_.values) values.push_back(v.get());
   Graph& g = engine().graph;
+  *reason = "values that changed while it ran";
   for (size_t i = 0; i < slots_.size(); ++i)
     if (!p->guards[i].holds(values[i], values.data(), g, &reads)) return nullptr;
   for (NodeId input : reads.inputs)
     if (input >= watch_.begin) return nullptr;
+  *reason = "nodes made of something that it does not read as it is written, or one expression read twice";
   p->pattern = Pattern::take(g, watch_.begin, reads.inputs, holes);
-  if (!p->pattern || !make_result(result_, results, *p->pattern, &p->result)) return nullptr;
-  return p;
+  p->holes = reads.holes;
+  if (!p->pattern || !make_steps(p.get())) return nullptr;
+  *reason = "a result of another kind";
+  return make_result(result_, results, *p, &p->result) ? std::move(p) : nullptr;
 }
 
-bool Template::make_result(const TemplateResult& spec, PyObject* object, const Pattern& pattern,
-                           Made* made) const {
+// The steps that builders made while the block ran.
+bool Template::make_steps(Program* p) const {
+  for (const auto& [slot, before] : watch_.builders) {
+    RnnBuilder& b = *state_in(watch_.values[slot].get())->b->core;
+    for (RnnBuilder::Step step = before; step < b.steps(engine()); ++step) {
+      p->steps.push_back({slot, {}});
+      for (uint32_t i = 0; i <= b.state_size(); ++i) {
+        p->steps.back().places.push_back(p->pattern->place_of(b.nodes(engine(), step)[i]));
+        if (p->steps.back().places.back() == kNone) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// A state made by the block: after one that it read, or made.
+bool Template::make_state(PyObject* object, const Program& p, Made* made) const {
+  const PyRnnState* s = state_in(object);
+  for (uint32_t i = 0; i < slots_.size(); ++i)
+    if (watch_.values[i].get() == object && p.guards[i].kind == Guard::state) {
+      made->kind = TemplateResult::slot;
+      made->at = i;
+      return true;
+    }
+  uint32_t first = 0;  // of the builder's steps, among all
+  for (const auto& [slot, before] : watch_.builders) {
+    const bool same = state_in(watch_.values[slot].get())->b == s->b;
+    const auto of_slot = [slot = slot](const Step& step) { return step.slot == slot; };
+    if (!same) {
+      first += static_cast<uint32_t>(std::count_if(p.steps.begin(), p.steps.end(), of_slot));
+      continue;
+    }
+    if (s->step < before || !s->prev) return false;
+    made->kind = TemplateResult::state;
+    made->at = first + static_cast<uint32_t>(s->step - before);
+    made->parts.emplace_back();
+    return make_state(reinterpret_cast<PyObject*>(s->prev), p, &made->parts[0]);
+  }
+  return false;
+}
+
+bool Template::make_result(const TemplateResult& spec, PyObject* object, const Program& p, Made* made) const {
   made->kind = spec.kind;
   made->at = spec.at;
   made->object = spec.object;
@@ -292,10 +393,11 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
   if (spec.kind == TemplateResult::recorded && !sequence) {
     const PyTypeObject* type = Py_TYPE(object);
+    if (type == &RnnStateType) return make_state(object, p, made);
     if (type != &ExpressionType && type->tp_base != &ExpressionType) return false;
     if (takes_index(object) && is_table(object)) return false;
     if (PyObject_TypeCheck(object, &ParametersType)) return false;
-    made->at = pattern.place_of(reinterpret_cast<PyExpression*>(object)->id);
+    made->at = p.pattern->place_of(reinterpret_cast<PyExpression*>(object)->id);
     made->type = Py_TYPE(object);
     return made->at != kNone;
   }
@@ -306,7 +408,7 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
   for (size_t i = 0; i < n; ++i) {
     made->parts.emplace_back();
     const TemplateResult& part = spec.kind == TemplateResult::recorded ? spec : spec.parts[i];
-    if (!make_result(part, PySequence_Fast_ITEMS(object)[i], pattern, &made->parts.back())) return false;
+    if (!make_result(part, PySequence_Fast_ITEMS(object)[i], p, &made->parts.back())) return false;
   }
   return true;
 }
@@ -339,16 +441,17 @@ TemplateResult read_result(PyObject* spec) {
 void Template::read_slots(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     TemplateSlot s;
-    int kind, value, called, expression, appended;
+    int kind, value, called, expression, state, appended;
     PyObject *key, *codes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInppppIIO!", &kind, &s.base, &key, &s.key_slot, &s.n,
-                          &value, &called, &expression, &appended, &s.indices, &s.others, &PyList_Type, &codes))
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!", &kind, &s.base, &key, &s.key_slot, &s.n,
+                          &value, &called, &expression, &state, &appended, &s.indices, &s.others, &PyList_Type, &codes))
       throw PythonError();
     s.kind = static_cast<TemplateSlot::Kind>(kind);
     s.key = Owned(key);
     s.value = value;
     s.called = called;
     s.expression = expression;
+    s.state = state;
     s.appended = appended;
     s.codes = Owned(codes);
     slots_.push_back(std::move(s));
@@ -379,9 +482,9 @@ Template::Template(PyObject* spec, PyObject* functions, PyObject* plain_attribut
 }
 
 PyObject* Template::statistics() const {
-  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:n,s:s}", "name", name_.c_str(), "hits", hits_, "misses", misses_,
+  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "misses", misses_,
                        "refusals", refusals_, "programs", static_cast<Py_ssize_t>(programs_.size()), "off",
-                       reason_.c_str());
+                       reason_.c_str(), "refusal", refusal_.c_str());
 }
 
 // ---------------------------------------------------------------- the Python type

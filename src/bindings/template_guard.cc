@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bindings/builders.h"
+
 namespace dyc::py {
 
 namespace {
@@ -36,6 +38,47 @@ bool index_of(PyObject* value, uint32_t* index) {
 }
 
 }  // namespace
+
+// ---------------------------------------------------------------- states
+
+std::vector<uint32_t> Guard::equal_nodes(const std::vector<NodeId>& nodes) {
+  std::vector<uint32_t> equals;
+  for (const NodeId id : nodes)
+    equals.push_back(static_cast<uint32_t>(std::find(nodes.begin(), nodes.end(), id) - nodes.begin()));
+  return equals;
+}
+
+Guard Guard::of_state(PyObject* value) {
+  Guard g;
+  const auto* s = reinterpret_cast<const PyRnnState*>(value);
+  Engine& e = engine();
+  std::vector<NodeId> nodes;
+  if (!s->b || s->version != e.version() || !s->b->core->reads(e, s->step, &nodes)) return g;
+  g.kind = state;
+  g.object = Owned(s->builder);
+  g.settings = s->b->core->settings(e);
+  g.start = s->step == RnnBuilder::kStart;
+  g.equals = equal_nodes(nodes);
+  return g;
+}
+
+bool Guard::holds_state(PyObject* value, Reads* reads) const {
+  if (Py_TYPE(value) != &RnnStateType) return false;
+  const auto* s = reinterpret_cast<const PyRnnState*>(value);
+  Engine& e = engine();
+  if (s->builder != object.get() || s->version != e.version()) return false;
+  if (start != (s->step == RnnBuilder::kStart) || settings != s->b->core->settings(e)) return false;
+  std::vector<NodeId>& nodes = reads->nodes;
+  nodes.clear();
+  if (!s->b->core->reads(e, s->step, &nodes) || nodes.size() != equals.size()) return false;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i] >= e.graph.size() || nodes[i] != nodes[equals[i]]) return false;
+    if (equals[i] != i) continue;
+    reads->inputs.push_back(nodes[i]);
+    reads->objects.push_back(nullptr);
+  }
+  return true;
+}
 
 bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const {
   if (kind == none) return true;
@@ -73,6 +116,8 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
         if (!parts[i].holds(PySequence_Fast_ITEMS(value)[i], values, graph, reads)) return false;
       return true;
     }
+    case state:
+      return holds_state(value, reads);
     case none:
       break;
   }
@@ -85,6 +130,7 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
   --*budget;
   const bool fixed = value == Py_None || PyBool_Check(value) || PyType_Check(value) || PyFunction_Check(value) ||
                      PyCFunction_Check(value);
+  if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
     g.kind = is_parameters(value) ? same : expression;
   } else if (fixed) {

@@ -35,8 +35,9 @@ class Owned {
 // What differs between two runs of a block that record the same: its inputs and its indices.
 struct Reads {
   std::vector<NodeId> inputs;
-  std::vector<PyObject*> objects;  // the inputs' own, borrowed
+  std::vector<PyObject*> objects;  // the inputs' own, borrowed; null: there is none
   std::vector<uint32_t> holes;
+  std::vector<NodeId> nodes;        // room for those of one state
   std::vector<PyObject*> appended;  // lists that the block appends to, which it must not read; kept
   void clear() {
     inputs.clear();
@@ -46,6 +47,10 @@ struct Reads {
 };
 
 struct Guard {
+  // Of the nodes of a state, for each the first that is equal to it.
+  static std::vector<uint32_t> equal_nodes(const std::vector<NodeId>& nodes);
+  static Guard of_state(PyObject* value);
+
   enum Kind : uint8_t {
     none,        // not read, or only for its parts
     same,        // this object
@@ -53,13 +58,20 @@ struct Guard {
     hole,        // an index
     expression,  // of this graph
     method,      // of this function, bound to the value in slot `slot`
+    state,       // an RNNState of this graph and of builder `object`
     items        // a list or tuple (type `object`) of values for which `parts` hold
   };
   Kind kind = none;
   Owned object;
   uint32_t slot = 0;
   std::vector<Guard> parts;
+  // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the first
+  // that is equal to it.
+  uint32_t settings = 0;
+  bool start = false;
+  std::vector<uint32_t> equals;
 
+  bool holds_state(PyObject* value, Reads* reads) const;
   // Appends to `reads`. `values`: of all slots.
   bool holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const;
   // The guard of a value as it is now; `kind` none where values of its kind can change without a guard

@@ -43,12 +43,37 @@ void Pattern::add_parameter(Graph& g, NodeId id) {
   add_step(id, step);
 }
 
+void Pattern::add_constant(Graph& g, NodeId id) {
+  Step step;
+  step.kind = Step::constant;
+  step.dim = g.dim(id);
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = 1;
+  words_.push_back(g.sig(id).attr(0));  // its value
+  add_step(id, step);
+}
+
+namespace {
+
+bool known_to_all_graphs(const Graph& g, NodeId id) {
+  return g.is_parameter(id) || g.sig(id).op == op_id<Constant>;
+}
+
+bool takes_ids(const OpRow& row) {
+  return std::any_of(row.params, row.params + row.n_params, [](const Param& p) {
+    return p.kind == Param::index || p.kind == Param::indices;
+  });
+}
+
+}  // namespace
+
 // Puts the place of the node, which the pattern knows or which is the same in every graph, into `places`.
 bool Pattern::add_reference(Graph& g, NodeId id, std::vector<uint32_t>* places) {
   uint32_t place = place_of(id);
   if (place == kNone) {  // recorded before the pattern begins
+    if (!known_to_all_graphs(g, id)) return false;
     if (g.is_parameter(id)) add_parameter(g, id);
-    else if (g.sig(id).op != op_id<Constant> || !add(g, id)) return false;
+    else add_constant(g, id);
     place = static_cast<uint32_t>(taken_.size() - 1);
   }
   places->push_back(place);
@@ -63,27 +88,15 @@ void Pattern::add_ids(const Graph& g, NodeId id, Step* step) {
   words_.insert(words_.end(), ids.data, ids.data + ids.n);
 }
 
-namespace {
-
-bool takes_ids(const OpRow& row) {
-  return std::any_of(row.params, row.params + row.n_params, [](const Param& p) {
-    return p.kind == Param::index || p.kind == Param::indices;
-  });
-}
-
-}  // namespace
-
 bool Pattern::add(Graph& g, NodeId id) {
-  if (g.is_parameter(id)) return true;  // where it is first used: it may have been in the graph before
+  if (known_to_all_graphs(g, id)) return true;  // where it is first used: it may have been there before
   const Node& n = g.node(id);
   const Sig& s = g.sig(id);
   const Form form = op_row(s.op).meta->form;
   Step step;
   step.row = s.op;
   std::vector<uint32_t> places;
-  if (s.op == op_id<Constant>) {
-    step.kind = Step::constant;
-  } else if (form == Form::draw) {
+  if (form == Form::draw) {
     step.kind = Step::draw;
   } else if (form == Form::lookup) {
     step.kind = Step::lookup;

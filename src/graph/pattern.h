@@ -53,6 +53,7 @@ class Pattern {
   bool add(Graph& g, NodeId id);
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* places);
   void add_parameter(Graph& g, NodeId id);
+  void add_constant(Graph& g, NodeId id);
   void add_step(NodeId id, Step step);
   void add_ids(const Graph& g, NodeId id, Step* step);
   bool fill_holes(const std::vector<Hole>& holes);

@@ -573,7 +573,7 @@ def test_values_are_not_kept_alive_by_results(pair: Callable) -> None:
 
 def test_many_ways_of_running_are_given_up(pair: Callable) -> None:
     p = pair("def f(x, s):\n  z = dy.tanh(x)\n  return z * s\n")
-    p.agree(lambda m: [m.f(dy.inputVector([1, 2]), float(i)) for i in range(40)])
+    p.agree(lambda m: [m.f(dy.inputVector([1, 2]), float(i)) for i in range(400)])
     assert next(iter(p.statistics.values()))["off"]
     p.agree(lambda m: [m.f(dy.inputVector([1, 2]), float(i)) for i in range(5)])
 

@@ -261,7 +261,8 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
 def _slot(s: Slot, number: dict[Slot, int]) -> tuple:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
-    return (s.kind, base, s.key, at, s.length, False, s.called, s.expression, s.appended, s.indices, s.others, s.codes)
+    uses = (False, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
+    return (s.kind, base, s.key, at, s.length, *uses)
 
 
 def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:

@@ -18,6 +18,7 @@ from typing import Any, Callable, Optional, Union
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
 SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
 
+_OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
 _MOST_DEPTH = 8  # of functions of the script that call one another
 _MOST_SLOTS = 200
 
@@ -41,6 +42,7 @@ class Slot:
     length: int = 0  # COUNT
     called: bool = False
     expression: bool = False
+    state: bool = False
     appended: bool = False
     indices: int = 0
     others: int = 0
@@ -169,7 +171,7 @@ class Block:
         return True
 
     def _state(self) -> tuple:
-        uses = [(s, s.called, s.expression, s.appended, s.indices, s.others, list(s.codes)) for s in self.slots]
+        uses = [(s, s.called, s.expression, s.state, s.appended, s.indices, s.others, list(s.codes)) for s in self.slots]
         lists = [(v, list(v.items)) for v in _sequences(self.env.values())]
         counts = (len(self.attributes), len(self.appends), self.ops)
         return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
@@ -177,7 +179,7 @@ class Block:
     def _restore(self, state: tuple) -> None:
         uses, lists, self.env, self.known, self.ints, (attributes, appends, self.ops) = state
         self.slots = [u[0] for u in uses]
-        for s, s.called, s.expression, s.appended, s.indices, s.others, s.codes in uses:
+        for s, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes in uses:
             pass
         for v, v.items in lists:
             pass
@@ -241,6 +243,8 @@ class Block:
     def _in_place(self, s: ast.AugAssign) -> Value:
         """x += y makes a new expression, but changes a list."""
         x = self._value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
+        if isinstance(s.value, ast.Constant):
+            raise NotStraight("a counter")
         if isinstance(x, Slot):
             x.expression = True
         elif not isinstance(x, Recorded):
@@ -378,6 +382,10 @@ class Block:
     def _call(self, e: ast.Call) -> Value:
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
             raise NotStraight("starred arguments")
+        if isinstance(e.func, ast.Attribute) and e.func.attr in _OF_STATES and not e.keywords:
+            state = self._state_of(e.func.value)
+            if state is not None:
+                return self._state_method(state, e)
         callee = self._callee(e.func)
         if callee is None:
             function = self._value(e.func)
@@ -397,6 +405,26 @@ class Block:
         if callee.bound:
             arguments.insert(0, self._value(e.func.value))  # type: ignore[attr-defined]
         return self._inline(callee.node, arguments, named)
+
+    def _state_of(self, e: ast.expr) -> Optional[Value]:
+        """The value whose method is called, if it can be the state of a sequence."""
+        if isinstance(e, ast.Name) and self._is_self(e.id):
+            return None
+        if isinstance(self.scope.module.look_up(e), type(ast)) and e.id not in self.scope.local:  # type: ignore[attr-defined]
+            return None
+        return self._value(e)
+
+    def _state_method(self, state: Value, e: ast.Call) -> Value:
+        if isinstance(state, Slot):
+            state.state = True
+        elif not isinstance(state, Recorded):
+            raise NotStraight("a method of something that is no state")
+        if len(e.args) != _OF_STATES[e.func.attr]:  # type: ignore[attr-defined]
+            raise NotStraight("a method with other arguments")
+        for a in e.args:
+            self._use(self._value(a), index=False)
+        self.ops += len(e.args)
+        return Recorded()
 
     def _callee(self, f: ast.expr) -> Optional[Callee]:
         """The function of the script that is called; None: one that records ops."""
