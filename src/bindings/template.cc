@@ -21,6 +21,7 @@ constexpr uint64_t kFair = 4;        // a block that is recorded less often than
 constexpr uint64_t kTrial = 256;     // but not before it was learned as often as this
 constexpr uint64_t kRefusals = 64;   // runs that could not be learned from, until the block is left alone
 constexpr uint64_t kReview = 1024;
+constexpr uint32_t kSameIndex = 8;  // runs with one value of an index, until it is taken for a constant
 constexpr uint32_t kMostParts = 128;  // values in the lists that a block reads
 
 PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
@@ -190,10 +191,25 @@ void Template::done(PyObject* results) {
 
 void Template::confirm(Program* p, const Program& again) {
   p->varied.resize(p->holes.size());
-  p->confirmed = true;
-  for (size_t i = 0; i < p->holes.size(); ++i) {
-    p->varied[i] |= p->holes[i] != again.holes[i];
-    p->confirmed = p->confirmed && p->varied[i];
+  for (size_t i = 0; i < p->holes.size(); ++i) p->varied[i] |= p->holes[i] != again.holes[i];
+  if (++p->compared >= kSameIndex) fix_indices(p);
+  p->confirmed = std::all_of(p->varied.begin(), p->varied.end(), [](uint8_t v) { return v; });
+}
+
+// Indices that were always the same: runs with another value are another way of running.
+void Template::fix_indices(Program* p) {
+  size_t hole = 0;
+  for (Guard& g : p->guards) {
+    if (g.kind != Guard::hole) continue;
+    if (p->varied[hole]) {
+      ++hole;
+      continue;
+    }
+    g.kind = Guard::equal;
+    g.object = Owned::steal(PyLong_FromUnsignedLong(p->holes[hole]));
+    p->pattern->fix(static_cast<uint32_t>(hole), p->holes[hole]);
+    p->holes.erase(p->holes.begin() + static_cast<ptrdiff_t>(hole));
+    p->varied.erase(p->varied.begin() + static_cast<ptrdiff_t>(hole));
   }
 }
 

@@ -72,6 +72,7 @@ class Template {
     // might go elsewhere than it seems.
     std::vector<uint32_t> holes;
     std::vector<uint8_t> varied;
+    uint32_t compared = 0;
     bool confirmed = false;
   };
   // A run of the script's own block, watched.
@@ -107,6 +108,7 @@ class Template {
   PyObject* build(const Made& made, const Program& p) const;
   void keep(std::unique_ptr<Program> p);
   static void confirm(Program* p, const Program& again);
+  static void fix_indices(Program* p);
   void give_up(const char* reason);
 
   std::string name_;

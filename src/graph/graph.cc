@@ -365,19 +365,25 @@ NodeId Graph::alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint3
 
 NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset) {
   const Node& source = nodes_[x];
-  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, source.flags & Node::needs};
   const bool needs = source.flags & Node::needs;
-  Node n = source;
-  n.sig = signatures_.leaf(op, attrs, 3, dim, needs);
-  n.flags = Node::alias | (needs ? Node::needs : 0) | (source.flags & Node::leaf);
+  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, needs};
+  const uint32_t sig = signatures_.leaf(op, attrs, 3, dim, needs);
+  uint32_t inv = 0;
+  if (source.inv) {
+    const uint32_t words[2] = {sig, source.inv};
+    inv = invariants_.intern(words, 2) + 1;
+    if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
+  }
+  return view_known(sig, x, offset, inv);
+}
+
+NodeId Graph::view_known(uint32_t sig, NodeId x, uint32_t offset, uint32_t inv) {
+  Node n = nodes_[x];
+  n.sig = sig;
+  n.flags = Node::alias | (n.flags & (Node::leaf | Node::needs));
   n.aux = offset;
   n.args = static_cast<uint32_t>(arg_pool_.size());
-  n.inv = 0;
-  if (source.inv) {
-    const uint32_t words[2] = {n.sig, source.inv};
-    n.inv = invariants_.intern(words, 2) + 1;
-    if (n.inv >= invariant_nodes_.size()) invariant_nodes_.resize(n.inv + 64);
-  }
+  n.inv = inv;
   const int64_t at = place(x);
   arg_pool_.push_back(x);
   return append(n, at >= 0 ? at + offset : kPending);

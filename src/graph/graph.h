@@ -137,6 +137,8 @@ class Graph {
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
+  // The same where its signature is known, and the number of its value if that is equal for all instances.
+  NodeId view_known(uint32_t sig, NodeId x, uint32_t offset, uint32_t inv);
 
   // ---- reading
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }

@@ -142,6 +142,13 @@ bool Pattern::fill_holes(const std::vector<Hole>& holes) {
   return true;
 }
 
+void Pattern::fix(uint32_t hole, uint32_t value) {
+  for (const Filled& f : filled_)
+    if (f.hole == hole) words_[f.at] = value;
+  std::erase_if(filled_, [hole](const Filled& f) { return f.hole == hole; });
+  for (Filled& f : filled_) f.hole -= f.hole > hole;
+}
+
 bool Pattern::same_as(const Pattern& other) const {
   if (filled_ != other.filled_ || steps_ != other.steps_ || storages_ != other.storages_ ||
       words_.size() != other.words_.size()) return false;
@@ -220,7 +227,7 @@ void Pattern::learn(const Graph& g, uint32_t variant) {
     const NodeId id = nodes_[n_inputs() + i];
     const Node& n = g.node(id);
     const bool op = steps_[i].kind == Step::op && !(n.flags & Node::alias) && n.inv == 0;
-    const bool plain = op || steps_[i].kind == Step::lookup;
+    const bool plain = op || steps_[i].kind == Step::lookup || (steps_[i].kind == Step::view && n.inv == 0);
     known_[variant * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size, n.flags & Node::needs};
   }
 }
@@ -241,6 +248,10 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
     const Graph::Known& k = *known++;
     if (s.kind == Step::parameter || k.sig == kNone) {
       *next++ = record_step(g, s);
+      continue;
+    }
+    if (s.kind == Step::view) {
+      *next++ = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs + 1], 0);
       continue;
     }
     if (s.kind == Step::lookup) g.use_storage(storages_[s.storage]);

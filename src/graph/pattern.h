@@ -22,6 +22,9 @@ class Pattern {
   static std::unique_ptr<Pattern> take(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                        const std::vector<Hole>& holes);
 
+  // The hole is always this number; those after it are numbered anew.
+  void fix(uint32_t hole, uint32_t value);
+
   // Would the calls the pattern stands for record the same ops on these inputs and indices?
   bool fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) const;
   // Records the pattern; nodes() are what became of its nodes. Inputs and holes fit.
