@@ -102,6 +102,7 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
       ++misses_;
       watch(nullptr);
     } else if (!(*p)->confirmed || ++(*p)->hits % kReview == 0) {
+      ++reviews_;
       watch(p->get());
     } else {
       ++hits_;
@@ -498,7 +499,7 @@ Template::Template(PyObject* spec, PyObject* functions, PyObject* plain_attribut
 }
 
 PyObject* Template::statistics() const {
-  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "misses", misses_,
+  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "misses", misses_, "reviews", reviews_,
                        "refusals", refusals_, "programs", static_cast<Py_ssize_t>(programs_.size()), "off",
                        reason_.c_str(), "refusal", refusal_.c_str());
 }

@@ -129,7 +129,7 @@ class Template {
   std::vector<PyObject*> values_;
   std::vector<RnnBuilder::Step> new_steps_;  // what became of a program's steps
   std::vector<Owned> attribute_values_;  // owned, while values_ are in use
-  uint64_t hits_ = 0, misses_ = 0, refusals_ = 0;
+  uint64_t hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
   bool off_ = false, busy_ = false;
   std::string reason_, refusal_;  // why it is off; why the last run was not learned from
 };
