@@ -406,9 +406,12 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
   made->kind = spec.kind;
   made->at = spec.at;
   made->object = spec.object;
-  if (spec.kind == TemplateResult::slot || spec.kind == TemplateResult::constant) return true;
+  // A part of something that has no parts is what an op made of it.
+  const bool op = spec.kind == TemplateResult::slot && !watch_.values[spec.at];
+  if (op) made->kind = TemplateResult::recorded;
+  if ((spec.kind == TemplateResult::slot && !op) || spec.kind == TemplateResult::constant) return true;
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
-  if (spec.kind == TemplateResult::recorded && !sequence) {
+  if ((op || spec.kind == TemplateResult::recorded) && !sequence) {
     const PyTypeObject* type = Py_TYPE(object);
     if (type == &RnnStateType) return make_state(object, p, made);
     if (type != &ExpressionType && type->tp_base != &ExpressionType) return false;
@@ -418,7 +421,7 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
     made->type = Py_TYPE(object);
     return made->at != kNone;
   }
-  if (!sequence) return false;
+  if (!sequence || op) return false;
   made->kind = PyTuple_CheckExact(object) ? TemplateResult::tuple : TemplateResult::list;
   const size_t n = static_cast<size_t>(Py_SIZE(object));
   if (spec.kind != TemplateResult::recorded && n != spec.parts.size()) return false;
@@ -479,7 +482,7 @@ Template::Template(PyObject* spec, PyObject* functions, PyObject* plain_attribut
     : functions_(functions), plain_attribute_(plain_attribute) {
   const char* name;
   PyObject *slots, *attributes, *ints, *result;
-  if (!PyArg_ParseTuple(spec, "sIO!O!O!O!", &name, &n_args_, &PyTuple_Type, &slots, &PyTuple_Type, &attributes,
+  if (!PyArg_ParseTuple(spec, "sIIO!O!O!O!", &name, &n_args_, &parts_, &PyTuple_Type, &slots, &PyTuple_Type, &attributes,
                         &PyTuple_Type, &ints, &PyTuple_Type, &result))
     throw PythonError();
   name_ = name;
@@ -561,8 +564,19 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
+template <PyObject* (Template::*f)(PyObject*, PyObject*, PyObject*)>
+PyObject* mapping(PyObject* self, PyObject* args) {
+  PyObject *over, *run, *reads;
+  if (!PyArg_ParseTuple(args, "OOO", &over, &run, &reads)) return nullptr;
+  return guarded([&] { return (core_of(self)->*f)(over, run, reads); });
+}
+
 PyMethodDef methods[] = {
     {"done", done, METH_O, "done(results)\n\nThe block ran as the script has it and left these results behind."},
+    {"map", mapping<&Template::map>, METH_VARARGS,
+     "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
+    {"map_zip", mapping<&Template::map_zip>, METH_VARARGS,
+     "map_zip(iterables, run, reads)\n\nThe list of run(item) for all items of zip(*iterables)."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 

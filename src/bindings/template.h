@@ -46,9 +46,16 @@ class Template {
   PyObject* call(PyObject* const* args, size_t n);
   // The script ran; `results` is what it leaves behind.
   void done(PyObject* results);
+  // [element for target in iterable]: the list. `run(item)` is the element as it was written, `reads()` the
+  // arguments of call() after those that are parts of the item.
+  PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads);
+  // The same for zip(*iterables), a tuple.
+  PyObject* map_zip(PyObject* iterables, PyObject* run, PyObject* reads);
   PyObject* statistics() const;
 
  private:
+  class Elements;
+
   // One way in which the block was seen to run.
   struct Made {  // a result, or part of it
     TemplateResult::Kind kind;
@@ -113,6 +120,7 @@ class Template {
 
   std::string name_;
   uint32_t n_args_ = 0;
+  uint32_t parts_ = 0;  // map(): names in the target, 0: one name that is the item itself
   std::vector<TemplateSlot> slots_;
   struct Attribute {  // of an argument, read by the caller
     uint32_t base;

@@ -10,14 +10,14 @@ import sys
 import textwrap
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
 import dynet_compat as dy
-from dynet_compat.hints import rewrite, runtime, straight
+from dynet_compat.hints.templates import exchange, rewrite, straight
 
 _numbers = itertools.count()
 
@@ -30,7 +30,7 @@ class Pair:
         path = folder / f"script{next(_numbers)}.py"
         path.write_text(self.source)
         self.plain, self.other = load(path), load(path)
-        self.rewriter = runtime.rewrite_module(self.other, self.source)
+        self.rewriter = exchange.rewrite_module(self.other, self.source)
 
     @property
     def statistics(self) -> dict[str, dict]:
@@ -359,6 +359,27 @@ def test_values_equal_for_all_instances(pair: Callable) -> None:
     assert p.hits > 5
 
 
+def test_lookups_and_items_as_results(pair: Callable) -> None:
+    p = pair(MODEL + """
+    def f(self, w, h, extra):
+        x = self.E[w]
+        first = extra[0]
+        y = dy.tanh(h)
+        z = y[1]
+        for i in range(2):
+            y = y + x
+        return x, y, first, z, extra[1], self.layers[0]
+""")
+
+    def use(m: Any, x: list, numbers: Any = itertools.cycle([3, 4, 5, 6])) -> list:  # noqa: B008
+        a, b, c, d, e, f = m.f(next(numbers), x[0], [x[1], None])
+        assert c is x[1] and e is None and f is m.W
+        return [a, b, d]
+
+    p.agree(repeated(12, use))
+    assert p.hits > 6
+
+
 def test_views(pair: Callable) -> None:
     p = pair("def f(x, y):\n  z = dy.reshape(dy.tanh(x), (1, 2))\n  return dy.transpose(z) + y, z[0], y[0:1]\n")
     p.agree(repeated_function("f"))
@@ -524,7 +545,7 @@ def test_a_running_function_keeps_its_code(tmp_path: Path) -> None:
     module = load(path)
     dy.renew_cg()
     x = dy.inputVector([1.0])
-    first = module.f(x, lambda: runtime.rewrite_module(module, source)).value()
+    first = module.f(x, lambda: exchange.rewrite_module(module, source)).value()
     assert [module.f(x, lambda: None).value() for _ in range(4)] == [first] * 4
 
 
@@ -534,7 +555,7 @@ def test_a_source_that_is_not_the_one_that_runs_changes_nothing(tmp_path: Path) 
     path.write_text(source)
     module = load(path)
     code = module.f.__code__
-    runtime.rewrite_module(module, source.replace("exp", "tanh"))
+    exchange.rewrite_module(module, source.replace("exp", "tanh"))
     assert module.f.__code__ is code
 
 
@@ -617,6 +638,106 @@ def test_blocks_found_in_examples() -> None:
         sys.path.remove(str(folder))
     assert {"TreeLSTM.inner_state", "TreeLSTM.leaf_state", "TreeLSTM.gate"} <= found["treelstm"]
     assert {"Parser.reduce", "Parser.parse"} <= found["parser"]
+
+
+LISTS = MODEL + """
+    def words(self, numbers):
+        return [self.E[w] for w in numbers]
+
+    def pairs(self, xs, ys):
+        return [dy.tanh(x) + y for x, y in zip(xs, ys)]
+
+    def tagged(self, xs):
+        return [dy.pickneglogsoftmax(self.W * x, t) for x, t in xs]
+
+    def counted(self, xs):
+        return [dy.pick(self.W * x, i) + self.b for i, x in enumerate(xs)]
+
+    def objects(self, items):
+        return [dy.tanh(item.x) + self.b for item in items]
+
+    def nested(self, xss):
+        return [dy.esum([dy.tanh(x) for x in xs]) for xs in xss]
+
+    def outer(self, xs):
+        x = 5
+        ys = [dy.tanh(x) * self.scale for x in xs]
+        return ys, x
+
+    def lambdas(self, xs):
+        return (lambda k: [dy.tanh(x) + k for x in xs])(self.b)
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda m: [m.words([5, 4, 3, 2, 1, 0, 8])],
+        lambda m: [m.words(range(9))],
+        lambda m: [m.words(iter([3, 4, 5]))],
+        lambda m: [m.words([])],
+        lambda m: [m.words([3, 4, -1, 2])],
+        lambda m: [m.words([3, 4, 9])],
+        lambda m: [m.words("abc")],
+        lambda m: [m.words(None)],
+        lambda m: [m.words({3: 1, 4: 1})],
+        lambda m: [m.words(np.array([3, 4, 5]))],
+        lambda m: [m.pairs(m.words([3, 4, 5, 6]), m.words([7, 8, 2]))],
+        lambda m: [m.pairs(iter(m.words([3, 4, 5, 6])), m.words([7, 8, 2]))],
+        lambda m: [m.pairs(m.words([3, 4]), None)],
+        lambda m: [m.pairs((), [])],
+        lambda m: [m.tagged([(x, 2) for x in m.words([3, 4, 5])])],
+        lambda m: [m.tagged([[x, i % 3] for i, x in enumerate(m.words([3, 4, 5, 6, 7]))])],
+        lambda m: [m.tagged(zip(m.words([3, 4, 5]), (0, 1, 2)))],
+        lambda m: [m.tagged([(m.words([3])[0], 2, 3)])],
+        lambda m: [m.tagged([5])],
+        lambda m: [m.counted(m.words([3, 4, 5]))],
+        lambda m: [m.counted(m.words([3, 4, 5, 6]))],
+        lambda m: [m.objects([SimpleNamespace(x=x) for x in m.words([3, 4, 5])])],
+        lambda m: [m.objects([SimpleNamespace()])],
+        lambda m: [m.nested([m.words([3, 4, 5]), m.words([6]), m.words([7, 8])])],
+        lambda m: [m.outer(m.words([3, 4, 5]))],
+        lambda m: [m.lambdas(m.words([3, 4, 5]))],
+    ],
+)
+def test_lists(pair: Callable, use: Callable) -> None:
+    p = pair(LISTS)
+    for module in (p.plain, p.other):
+        module.model = module.Model()
+    for _ in range(4):
+        p.agree(lambda m: use(m.model))
+
+
+def test_lists_are_recorded_by_calls(pair: Callable) -> None:
+    p = pair(LISTS)
+    for module in (p.plain, p.other):
+        module.model = module.Model()
+    for _ in range(4):
+        p.agree(lambda m: [m.model.words([5, 4, 3, 2, 8]), m.model.pairs(*(m.model.words([5, 4, 3]),) * 2)])
+        p.agree(lambda m: [m.model.tagged([(x, 2 - i) for i, x in enumerate(m.model.words([5, 4, 3]))])])
+    hits = {s["name"].split(":")[0]: s["hits"] for s in p.statistics.values()}
+    assert hits["Model.words"] > 20 and hits["Model.tagged"] > 3
+    # Both lists are the same expressions: x and y of one pair are one node, which cannot be learned from.
+    assert hits["Model.pairs"] == 0
+
+
+def test_iterables_that_run_code_between_items(pair: Callable) -> None:
+    p = pair(LISTS)
+
+    def use(module: ModuleType) -> list:
+        model = module.model
+
+        def words() -> Any:
+            for i in range(9):
+                model.b = model.E[i]  # read by the element
+                yield SimpleNamespace(x=model.E[8 - i])
+
+        return [model.objects(words())]
+
+    for module in (p.plain, p.other):
+        module.model = module.Model()
+    for _ in range(3):
+        p.agree(use)
 
 
 def test_what_ends_a_block() -> None:

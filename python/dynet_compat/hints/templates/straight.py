@@ -156,6 +156,8 @@ class Block:
         self.returned: Optional[Value] = None
         self.ops = 0
         self.depth = 0
+        self.targets: list[str] = []  # of a comprehension
+        self.whole_item = False  # of a comprehension: its target is one name
         parameters = scope.node.args.args
         self.own = parameters[0].arg if scope.cls and parameters else None
 
@@ -201,7 +203,7 @@ class Block:
         return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
 
     def _attribute(self, base: Slot, name: str) -> Slot:
-        if base.kind == ARGUMENT:
+        if base.kind == ARGUMENT and not (isinstance(base.code, ast.Name) and base.code.id in self.targets):
             code = ast.Attribute(base.code, name, ast.Load())  # type: ignore[arg-type]
             slot = self._slot((base, name), lambda: Slot(ARGUMENT, code=code))
             if (base, name) not in self.attributes:
@@ -479,6 +481,47 @@ class Block:
         finally:
             self.scope, self.env, self.returned = outer, env, None
             self.depth -= 1
+
+
+def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:
+    """The block that the element of a comprehension is; None if it is none."""
+    names = target_names(node)
+    if not names or len(set(names)) < len(names):
+        return None
+    block = Block(scope)
+    block.whole_item = isinstance(node.generators[0].target, ast.Name)
+    if block.own in names:
+        block.own = None
+    block.targets = names
+    for name in names:
+        block._name(name)
+    try:
+        block.returned = block._value(node.elt)
+    except NotStraight:
+        return None
+    return block
+
+
+def target_names(node: ast.ListComp) -> list[str]:
+    """The names that one loop without conditions binds, if that is all it does; else none."""
+    first = node.generators[0]
+    if len(node.generators) > 1 or first.ifs or first.is_async:
+        return []
+    target = first.target
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(t, ast.Name) for t in target.elts):
+        return [t.id for t in target.elts if isinstance(t, ast.Name)]
+    return []
+
+
+def zipped(iterable: ast.expr, scope: Scope) -> bool:
+    """Is it a plain call of the builtin zip()?"""
+    if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name) or iterable.keywords:
+        return False
+    if any(isinstance(a, ast.Starred) for a in iterable.args) or not iterable.args:
+        return False
+    return iterable.func.id == "zip" and "zip" not in scope.local and "zip" not in scope.module.names
 
 
 def _sequences(values: Iterable[Value]) -> Iterator[Sequence]:

@@ -11,9 +11,9 @@ import types
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
-from .. import _core
+from ... import _core
 from . import straight
 from .straight import Block, Constant, Module, Recorded, Scope, Sequence, Slot, Value
 
@@ -29,10 +29,7 @@ class Found:
 
     qualname: str
     block: Block
-
-    @property
-    def line(self) -> int:
-        return self.block.statements[0].lineno
+    line: int
 
 
 class Rewriter:
@@ -45,13 +42,14 @@ class Rewriter:
         wanted: qualified names of the functions to look at; None: all.
     """
 
-    def __init__(self, source: str, filename: str, names: dict[str, Any], wanted: Optional[set[str]] = None) -> None:
+    def __init__(self, source: Union[str, bytes], filename: str, names: dict[str, Any], wanted: Optional[set[str]] = None) -> None:
         self.filename = filename
         self.old = ast.parse(source, filename)
         self.tree = ast.parse(source, filename)
         self.module = Module(self.tree, names, is_recording)
         self.wanted = wanted
         self.found: list[Found] = []
+        self.calls: list[tuple[ast.ListComp, ast.Call]] = []  # comprehensions and what takes their place
         self.suites: list[tuple[ast.AST, str, list[ast.stmt]]] = []  # new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
 
@@ -64,6 +62,7 @@ class Rewriter:
             return {}
         for parent, name, statements in self.suites:
             setattr(parent, name, statements)
+        self.tree = _Replace(dict(self.calls)).visit(self.tree)
         ast.fix_missing_locations(self.tree)
         old = dict(_codes(compile(self.old, self.filename, "exec", dont_inherit=True)))
         with warnings.catch_warnings():
@@ -72,12 +71,12 @@ class Rewriter:
         constants = {**self.templates, _ERRORS: Exception}
         new = dict(_codes(_with_constants(compiled, constants)))
         self._name_callees(old, new)
-        return {key: (old[key], new[key]) for key in old if old[key] != new[key]}
+        return {key: (code, new[key]) for key, code in old.items() if key in new and new[key] != code}
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         for node, codes in self.module.codes.items():
             for key in old:
-                if key[-1] == (node.name, node.lineno):
+                if key in new and key[-1] == (node.name, node.lineno):
                     codes += [old[key], new[key]]
 
     # ---- functions
@@ -88,6 +87,26 @@ class Rewriter:
         scope = Scope.of(self.module, node, owner)
         for parent, name, statements in _suites(node):
             self.suites.append((parent, name, list(self._suite(qualname, scope, statements))))
+        for comprehension in _own_comprehensions(node):
+            self._comprehension(qualname, scope, comprehension)
+
+    def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
+        """[element for target in iterable] becomes one call."""
+        block = straight.element(scope, node)
+        if block is None or not block.ops:
+            return
+        shape = _Shape(scope, block)
+        shape.alone = True
+        if not shape.possible:
+            return
+        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", straight.target_names(node)))
+        self.found.append(Found(qualname, block, node.lineno))
+        self.calls.append((node, shape.comprehension(placeholder, node)))
+
+    def _template(self, spec: tuple) -> str:
+        placeholder = f"\0template {len(self.templates)}"
+        self.templates[placeholder] = _core._Template(spec, recording(), is_plain_attribute)
+        return placeholder
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         at = 0
@@ -107,10 +126,9 @@ class Rewriter:
         shape = _Shape(scope, block)
         if not shape.possible:
             return block.statements
-        placeholder = f"\0template {len(self.templates)}"
-        where = f"{qualname}:{block.statements[0].lineno}"
-        self.templates[placeholder] = _core._Template(shape.spec(where), recording(), is_plain_attribute)
-        self.found.append(Found(qualname, block))
+        line = block.statements[0].lineno
+        placeholder = self._template(shape.spec(f"{qualname}:{line}"))
+        self.found.append(Found(qualname, block, line))
         new = shape.statements(placeholder)
         for statement in new:
             for n in ast.walk(statement):
@@ -147,6 +165,35 @@ def _suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt
                 yield n, name, statements
 
 
+def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
+    """Those whose names are the function's own."""
+
+    def inside(n: ast.AST) -> Iterator[ast.ListComp]:
+        for child in ast.iter_child_nodes(n):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                continue
+            if isinstance(child, ast.ListComp):
+                yield child
+                yield from inside(child.generators[0].iter)
+            elif not isinstance(child, (ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+                yield from inside(child)
+
+    for statement in node.body:
+        yield from inside(ast.Expression(statement))  # type: ignore[arg-type]
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, new: dict[ast.ListComp, ast.Call]) -> None:
+        self.new = new
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802 - the name is given
+        self.generic_visit(node)
+        if node not in self.new:
+            return node
+        call = self.new[node]
+        return ast.copy_location(call, node)
+
+
 def _looks_at_names(node: ast.FunctionDef) -> bool:
     """Does the function look at its own local names as a dict, or declare names of other functions?"""
     for n in ast.walk(node):
@@ -165,6 +212,7 @@ class _Shape:
 
     def __init__(self, scope: Scope, block: Block) -> None:
         self.block = block
+        self.scope = scope
         self.names = [] if block.returned is not None else _left_behind(scope, block)
         self.values: list[Value] = [block.env[n] for n in self.names]
         self.values += [value for _, _, value in block.appends]
@@ -175,15 +223,36 @@ class _Shape:
         lists = [id(v) for v in straight._sequences(self.values) if v.kind == straight.LIST]
         self.possible = len(lists) == len(set(lists))  # a list under two names is one list
 
-    def spec(self, where: str) -> tuple:
-        arguments = [s for s in self.block.slots if s.kind == straight.ARGUMENT]
+    def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple:
+        """`targets`: of a comprehension, whose items' parts are the first arguments."""
+        named = [] if targets is None else [self.block.known["name", t] for t in targets]
+        arguments = named + [s for s in self.block.slots if s.kind == straight.ARGUMENT and s not in named]
+        parts = 0 if targets is None or self.block.whole_item else len(targets)
         slots = arguments + [s for s in self.block.slots if s.kind != straight.ARGUMENT]
         number = {slot: i for i, slot in enumerate(slots)}
         values = tuple(_result(v, number) for v in self.values)
         result = values[0] if self.alone else (straight.TUPLE, values)
         attributes = tuple((number[base], name) for base, name in self.block.attributes)
         ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
-        return where, len(arguments), tuple(_slot(s, number) for s in slots), attributes, ints, result
+        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), attributes, ints, result
+
+    def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
+        targets = straight.target_names(node)
+        reads = [
+            s.code
+            for s in self.block.slots
+            if s.kind == straight.ARGUMENT and not (isinstance(s.code, ast.Name) and s.code.id in targets)
+        ]
+        generator = node.generators[0]
+        item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
+        run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
+        zipped = straight.zipped(generator.iter, self.scope) and not self.block.whole_item
+        over = ast.Tuple(generator.iter.args, ast.Load()) if zipped else generator.iter  # type: ignore[attr-defined]
+        return ast.Call(
+            ast.Attribute(ast.Constant(placeholder), "map_zip" if zipped else "map", ast.Load()),
+            [over, _function([".item"], run), _function([], ast.Tuple(reads, ast.Load()))],
+            [],
+        )
 
     def statements(self, placeholder: str) -> list[ast.stmt]:
         arguments = [s.code for s in self.block.slots if s.kind == straight.ARGUMENT]
@@ -248,6 +317,11 @@ def _left_behind(scope: Scope, block: Block) -> list[str]:
     read = {n.id for n in ast.walk(scope.node) if isinstance(n, ast.Name) and n not in inside}
     read |= {key[1] for key in block.known if key[0] == "name"}
     return [name for name in block.env if name in read]
+
+
+def _function(parameters: list[str], value: ast.expr) -> ast.Lambda:
+    arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
+    return ast.Lambda(arguments, value)
 
 
 def _load(name: str) -> ast.Name:

@@ -1,1 +1,0 @@
-"""Static hints: what is known of a script before it runs."""
