@@ -82,13 +82,59 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
   Step step;
   NodeId* next = append(&step);
   try {
-    record(g, from == kStart ? nullptr : nodes(from), x, next);
+    read_step(engine, from, x);
+    const NodeId begin = g.size();
+    if (!record_again(engine, from, next)) {
+      record(g, from == kStart ? nullptr : nodes(from), x, next);
+      learn_step(engine, from, begin, next);
+    }
     engine.recorded(next[state_size()]);
   } catch (...) {
     run_->steps.resize(run_->steps.size() - width());
     throw;
   }
   return step;
+}
+
+// ---- steps recorded again
+
+void RnnBuilder::read_step(Engine& engine, Step from, NodeId x) {
+  read_.clear();
+  reads(engine, from, &read_);
+  read_.push_back(x);
+  inputs_.clear();
+  equals_.clear();
+  for (const NodeId id : read_) {
+    const auto first = std::find(read_.begin(), read_.end(), id) - read_.begin();
+    if (static_cast<size_t>(first) == equals_.size()) inputs_.push_back(id);
+    equals_.push_back(static_cast<uint32_t>(first));
+  }
+}
+
+bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
+  Graph& g = engine.graph;
+  const uint32_t now = settings(engine);
+  const auto found = std::find_if(patterns_.begin(), patterns_.end(), [&](const StepPattern& p) {
+    return p.start == (from == kStart) && p.settings == now && p.equals == equals_ &&
+           p.pattern->fits(g, inputs_.data(), nullptr);
+  });
+  if (found == patterns_.end()) return false;
+  std::rotate(patterns_.begin(), found, found + 1);
+  StepPattern& p = patterns_.front();
+  p.pattern->record(g, inputs_.data(), nullptr);
+  for (uint32_t i = 0; i < width(); ++i) next[i] = p.pattern->nodes()[p.places[i]];
+  return true;
+}
+
+void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next) {
+  StepPattern p{from == kStart, settings(engine), equals_, Pattern::take(engine.graph, begin, inputs_, {}), {}};
+  if (!p.pattern) return;
+  for (uint32_t i = 0; i < width(); ++i) {
+    p.places.push_back(p.pattern->place_of(next[i]));
+    if (p.places.back() == kNone) return;
+  }
+  if (patterns_.size() == kPatterns) patterns_.pop_back();
+  patterns_.insert(patterns_.begin(), std::move(p));
 }
 
 bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {

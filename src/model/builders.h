@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "exec/engine.h"
+#include "graph/pattern.h"
 #include "model/collection.h"
 
 namespace dyc {
@@ -154,7 +155,23 @@ class RnnBuilder {
   bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
   const NodeId* latest(const Graph& g) const;
 
+  // A step as a pattern: the next one of its kind is recorded without its ops being asked for one by one.
+  struct StepPattern {
+    bool start;
+    uint32_t settings;
+    std::vector<uint32_t> equals;  // of the nodes that the step reads: for each the first that is equal to it
+    std::unique_ptr<Pattern> pattern;
+    std::vector<uint32_t> places;  // in the pattern, of the step's nodes
+  };
+  void read_step(Engine& engine, Step from, NodeId x);
+  bool record_again(Engine& engine, Step from, NodeId* next);
+  void learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next);
+
   const bool cells_;
+  static constexpr size_t kPatterns = 8;
+  std::vector<StepPattern> patterns_;  // the one used last is first
+  std::vector<NodeId> read_, inputs_;  // what the step at hand reads; the same, each node once
+  std::vector<uint32_t> equals_;
   uint32_t settings_ = 0;
   std::vector<std::unique_ptr<Run>> runs_;  // of the graphs there are, at least one
   Run* run_;                                // the one selected
