@@ -181,9 +181,8 @@ void Template::done(PyObject* results) {
     if (++refusals_ >= kRefusals && programs_.empty()) give_up("what it records cannot be learned");
   } else if (!watch_.against) {
     keep(std::move(p));
-  } else if (!p->pattern->same_as(*watch_.against->pattern) || p->steps != watch_.against->steps ||
-             !same_result(p->result, watch_.against->result)) {
-    give_up("the script recorded something else than what was learned");
+  } else if (const std::string other = difference(*p, *watch_.against); !other.empty()) {
+    give_up("the script recorded something else than what was learned: " + other);
   } else {
     confirm(watch_.against, *p);
   }
@@ -219,7 +218,13 @@ void Template::keep(std::unique_ptr<Program> p) {
   programs_.insert(programs_.begin(), std::move(p));
 }
 
-void Template::give_up(const char* reason) {
+std::string Template::difference(const Program& a, const Program& b) {
+  if (a.steps != b.steps) return "other steps of sequences";
+  if (!same_result(a.result, b.result)) return "other results";
+  return a.pattern->difference(*b.pattern);
+}
+
+void Template::give_up(const std::string& reason) {
   off_ = true;
   reason_ = reason;
   programs_.clear();

@@ -116,7 +116,8 @@ class Template {
   void keep(std::unique_ptr<Program> p);
   static void confirm(Program* p, const Program& again);
   static void fix_indices(Program* p);
-  void give_up(const char* reason);
+  static std::string difference(const Program& a, const Program& b);
+  void give_up(const std::string& reason);
 
   std::string name_;
   uint32_t n_args_ = 0;

@@ -121,9 +121,12 @@ bool Pattern::add(Graph& g, NodeId id) {
   step.args = static_cast<uint32_t>(words_.size());
   step.n_args = static_cast<uint32_t>(places.size());
   words_.insert(words_.end(), places.begin(), places.end());
+  // Of a view the rest of the attributes follows from its argument.
+  const auto attrs = step.kind == Step::view ? s.attrs.begin() + 1 : s.attrs.begin();
+  const auto attrs_end = step.kind == Step::view ? attrs + 1 : s.attrs.end();
   step.attrs = static_cast<uint32_t>(words_.size());
-  step.n_attrs = static_cast<uint32_t>(s.attrs.size());
-  words_.insert(words_.end(), s.attrs.begin(), s.attrs.end());
+  step.n_attrs = static_cast<uint32_t>(attrs_end - attrs);
+  words_.insert(words_.end(), attrs, attrs_end);
   add_step(id, step);
   return true;
 }
@@ -149,12 +152,20 @@ void Pattern::fix(uint32_t hole, uint32_t value) {
   for (Filled& f : filled_) f.hole -= f.hole > hole;
 }
 
-bool Pattern::same_as(const Pattern& other) const {
-  if (filled_ != other.filled_ || steps_ != other.steps_ || storages_ != other.storages_ ||
-      words_.size() != other.words_.size()) return false;
+std::string Pattern::difference(const Pattern& other) const {
+  if (filled_ != other.filled_) return "other indices";
+  if (storages_ != other.storages_) return "other parameters";
+  if (steps_.size() != other.steps_.size())
+    return text(steps_.size(), " steps, not ", other.steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i)
+    if (!(steps_[i] == other.steps_[i]))
+      return text("step ", i, ": ", op_row(steps_[i].row).meta->name, " ", steps_[i].dim, ", not ",
+                  op_row(other.steps_[i].row).meta->name, " ", other.steps_[i].dim);
   std::vector<uint32_t> mine = words_, theirs = other.words_;
   for (const Filled& f : filled_) mine[f.at] = theirs[f.at] = 0;
-  return mine == theirs;
+  const auto differs = std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());
+  if (differs.first == mine.end()) return {};
+  return text("other arguments, at word ", differs.first - mine.begin());
 }
 
 // ---------------------------------------------------------------- recording
@@ -206,7 +217,7 @@ NodeId Pattern::record_step(Graph& g, const Step& s) {
       return g.draw(static_cast<DrawKind>(attrs[0]), a, b, s.dim);
     }
     case Step::view:
-      return g.view(s.row, nodes_[words_[s.args]], s.dim, attrs[1]);
+      return g.view(s.row, nodes_[words_[s.args]], s.dim, attrs[0]);
     case Step::op:
       break;
   }
@@ -251,7 +262,7 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
       continue;
     }
     if (s.kind == Step::view) {
-      *next++ = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs + 1], 0);
+      *next++ = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
       continue;
     }
     if (s.kind == Step::lookup) g.use_storage(storages_[s.storage]);

@@ -2,6 +2,7 @@
 // which costs a fraction of what the calls cost that recorded them first.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "graph/graph.h"
@@ -34,7 +35,8 @@ class Pattern {
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
   // Index into nodes() of a node that was there when the pattern was taken, or kNone.
   uint32_t place_of(NodeId id) const;
-  bool same_as(const Pattern& other) const;
+  // What differs between the two, for a message; empty where nothing does.
+  std::string difference(const Pattern& other) const;
 
  private:
   struct Step {

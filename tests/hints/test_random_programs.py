@@ -1,0 +1,100 @@
+"""Random programs with and without templates: the same values, nodes, gradients and draws."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import linecache
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from support import straight_programs
+
+import dynet_compat as dy
+from dynet_compat.hints.templates import exchange
+
+_numbers = itertools.count()
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def flat(value: Any) -> list:
+    if isinstance(value, (list, tuple)):
+        return [x for item in value for x in flat(item)]
+    return [value]
+
+
+def outcome(model: Any, seed: int) -> tuple:
+    dy.renew_cg()
+    dy.reset_random_seed(seed + 1)
+    error = None
+    results: list = []
+    try:
+        results = flat(straight_programs.use(model, dy, seed))
+    except Exception as e:  # noqa: BLE001 - must be the same on both sides
+        error = f"{type(e).__name__}: {e}"
+    expressions = [r for r in results if isinstance(r, dy.Expression)]
+    nodes = Counter(
+        (name, len(args), sizes, batch)
+        for name, args, sizes, batch, _ in map(dy._core._graph_node, range(dy._core.cg_size()))
+    )
+    values, gradients = [], []
+    try:
+        values = [e.npvalue() for e in expressions]
+        if expressions:
+            loss = dy.esum([dy.squared_norm(e) for e in expressions])
+            loss.backward(full=True)
+            gradients = [e.gradient() for e in expressions] + [model.W.grad_as_array(), model.E.grad_as_array()]
+            model.pc.reset_gradient() if hasattr(model.pc, "reset_gradient") else None
+    except Exception as e:  # noqa: BLE001
+        error = f"{error} {type(e).__name__}: {e}"
+    others = [r if isinstance(r, (int, type(None))) else type(r) for r in results if not isinstance(r, dy.Expression)]
+    return nodes, error, values, gradients, others
+
+
+def check(folder: Path, seed: int) -> int:
+    """One program, some graphs; how many blocks were recorded by one call."""
+    source = straight_programs.module(seed)
+    path = folder / f"program{next(_numbers)}.py"
+    path.write_text(source)
+    plain, other = load(path), load(path)
+    rewriter = exchange.rewrite_module(other, source)
+    models = []
+    for module in (plain, other):
+        dy.reset_random_seed(1)
+        models.append(module.Model())
+    for graph in range(6):
+        left, right = (outcome(model, seed * 10 + graph) for model in models)
+        what = f"program {seed}, graph {graph}:\n{source}"
+        assert left[0] == right[0], what
+        assert left[1] == right[1] and left[4] == right[4], what
+        for a, b in itertools.chain(zip(left[2], right[2]), zip(left[3], right[3])):
+            np.testing.assert_array_equal(a, b, err_msg=what)
+        assert len(left[2]) == len(right[2]), what
+    for t in rewriter.templates.values():
+        off = t.statistics()["off"]
+        assert "something else" not in off, f"{t.statistics()} {what}"
+    linecache.clearcache()
+    path.unlink()
+    return sum(t.statistics()["hits"] for t in rewriter.templates.values())
+
+
+def test_random_programs(tmp_path: Path, fuzz_count: int) -> None:
+    count = fuzz_count or 300
+    hits = [check(tmp_path, seed) for seed in range(count)]
+    assert sum(h > 0 for h in hits) > count / 3  # the test is about something
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sampled_programs(tmp_path: Path, seed: int) -> None:
+    check(tmp_path, 1_000_000 + seed)

@@ -1,0 +1,146 @@
+"""Random modules with functions that record ops, in the ways that scripts are written in."""
+
+from __future__ import annotations
+
+import random
+
+HEAD = '''
+import numpy as np
+import dynet_compat as dy
+NUMBERS = np.linspace(-1, 1, 9)
+SCALE = 0.5
+def free(x, k=3):
+    y = dy.tanh(x)
+    return y * SCALE + dy.cmult(x, y)
+class Model:
+    def __init__(self):
+        pc = self.pc = dy.ParameterCollection()
+        self.W = pc.parameters_from_numpy(NUMBERS.reshape(3, 3))
+        self.U = pc.parameters_from_numpy(NUMBERS.reshape(3, 3) * 0.5)
+        self.b = pc.parameters_from_numpy(NUMBERS[:3])
+        self.E = pc.lookup_parameters_from_numpy(np.linspace(-2, 2, 27).reshape(9, 3))
+        self.gates = {"i": self.W, "o": self.U}
+        self.layers = [self.W, self.U]
+        self.rnn = dy.VanillaLSTMBuilder(1, 3, 3, pc)
+        self.h = None
+        self.count = 0
+    def helper(self, x, name="i"):
+        return dy.logistic(self.gates[name] * x + self.b)
+    def two(self, x, y):
+        z = dy.tanh(x + y)
+        return z, dy.cmult(x, z)
+'''
+
+
+class Writer:
+    """Writes one function: `vectors` are names of Expressions {3}, `ints` of numbers, `lists` of lists."""
+
+    def __init__(self, rng: random.Random, name: str) -> None:
+        self.rng = rng
+        self.name = name
+        self.lines: list[str] = []
+        self.vectors = ["x", "h"]
+        self.ints = ["n", "m"]
+        self.lists = ["xs"]
+        self.states = ["s"]
+        self.fresh = 0
+
+    def text(self) -> str:
+        self.block(1, self.rng.randint(2, 7))
+        result = self.rng.choice([self.vector(), f"({self.vector()}, {self.vector()})", f"[{self.vector()}, n, None]"])
+        self.lines.append(f"        return {result}")
+        return "\n".join([f"    def {self.name}(self, x, h, n, m, xs, pair, s):", *self.lines, ""])
+
+    def new(self) -> str:
+        self.fresh += 1
+        return f"v{self.fresh}"
+
+    def vector(self, depth: int = 0) -> str:
+        r = self.rng
+        v = r.choice(self.vectors)
+        if depth > 2 or r.random() < 0.2:
+            return v
+        a, b = self.vector(depth + 1), self.vector(depth + 1)
+        n = self.number()
+        return r.choice(
+            [
+                f"dy.tanh({a})", f"dy.logistic({a})", f"({a} + {b})", f"dy.cmult({a}, {b})", f"self.W * {a}",
+                f"dy.affine_transform([self.b, self.W, {a}, self.U, {b}])", f"self.E[{n}]", f"dy.lookup(self.E, {n})",
+                f"self.gates['{r.choice('io')}'] * {a}", f"self.layers[{r.choice('01')}] * {a}",
+                f"self.helper({a})", f"self.helper({a}, 'o')", f"free({a})", f"self.two({a}, {b})[{r.choice('01')}]",
+                f"({a} * {r.choice(['2.0', '0.5', 'SCALE'])})", f"dy.dropout({a}, 0.5)", f"pair[{r.choice('01')}]",
+                f"dy.concatenate([{a}, {b}])[0:3]", f"dy.esum([{a}, {b}])", "dy.esum(xs)", "xs[-1]", "xs[0]",
+                f"({a} + {a}[{n} % 3])", f"({a} + dy.pick({b}, {r.choice(['2', '0'])}))", "self.b + dy.zeros(3)",
+                f"s.add_input({a}).output()", f"dy.noise({a}, 0.1)", f"-{a}", f"dy.max_dim(dy.reshape({a}, (3, 1)), 1)",
+            ]
+        )  # fmt: skip
+
+    def number(self) -> str:
+        return self.rng.choice([*self.ints, "5", "2"])
+
+    def block(self, depth: int, n: int) -> None:
+        for _ in range(n):
+            self.statement(depth)
+
+    def add(self, depth: int, line: str) -> None:
+        self.lines.append("    " * (depth + 1) + line)
+
+    def statement(self, depth: int) -> None:
+        r = self.rng
+        kind = r.random()
+        if kind < 0.45 or depth > 3:
+            name = r.choice(["x", "h", self.new()])
+            self.add(depth, f"{name} = {self.vector()}")
+            if depth == 1 and name not in self.vectors:
+                self.vectors.append(name)
+        elif kind < 0.52:
+            self.add(depth, f"{r.choice(self.vectors)} += {self.vector()}")
+        elif kind < 0.60:
+            self.add(depth, f"xs.append({self.vector()})")
+        elif kind < 0.65:
+            self.add(depth, f"x, h = {r.choice(['self.two(x, h)', '(h, x)', 'pair', f'({self.vector()}, {self.vector()})'])}")
+        elif kind < 0.73:
+            self.add(depth, f"for {r.choice(['_', 'n', 'i'])} in range({r.choice(['2', '3', 'n % 4'])}):")
+            self.block(depth + 1, r.randint(1, 3))
+        elif kind < 0.80:
+            test = r.choice(["n % 2", "m > 4", "len(xs) > 3", "dy.sum_elems(x).scalar_value() > 0"])
+            self.add(depth, f"if {test}:")
+            self.block(depth + 1, r.randint(1, 2))
+        elif kind < 0.85:
+            self.add(depth, f"xs = [{self.vector(1)} for x in xs]")
+        elif kind < 0.88:
+            self.add(depth, f"xs = [{self.vector(1)} for x, n in zip(xs, [3, 4, n])] + [h]")
+        elif kind < 0.92:
+            self.add(depth, f"s = s.add_input({self.vector()})")
+        elif kind < 0.96:
+            change = ["self.gates['i'] = self.U", "self.layers.reverse()", "self.count += 1", "self.W, self.U = self.U, self.W"]
+            self.add(depth, r.choice([*change, "n = (n * 2 + 1) % 9", "m = n"]))
+        else:
+            self.add(depth, f"self.h = {self.vector()}")
+
+
+def module(seed: int) -> str:
+    """Source text of a module with a class Model whose methods f0... record."""
+    rng = random.Random(seed)
+    methods = [Writer(rng, f"f{i}").text() for i in range(rng.randint(1, 3))]
+    return HEAD + "\n".join(methods)
+
+
+def use(model: object, dy: object, seed: int) -> list:
+    """Call the methods in an order that the seed gives, in the graph as it is; what they return."""
+    rng = random.Random(seed)
+    out = []
+    functions = [getattr(model, f) for f in dir(model) if f[0] == "f" and f[1:].isdigit()]
+    start = model.rnn.initial_state()  # type: ignore[attr-defined]
+    x = dy.inputVector([0.1, -0.2, 0.3])  # type: ignore[attr-defined]
+    h = model.E[rng.randrange(9)]  # type: ignore[attr-defined]
+    for _ in range(rng.randint(2, 6)):
+        xs = [x, h] if rng.random() < 0.5 else [h]
+        pair = (x, h) if rng.random() < 0.7 else [h, x]
+        state = start if rng.random() < 0.5 else start.add_input(x)
+        result = rng.choice(functions)(x, h, rng.randrange(9), rng.randrange(9), xs, pair, state)
+        out.append(result)
+        out.extend(xs)
+        first = result[0] if isinstance(result, (list, tuple)) else result
+        x, h = (first, x) if rng.random() < 0.5 else (dy.inputVector([rng.random()] * 3), x)  # type: ignore[attr-defined]
+    return out
