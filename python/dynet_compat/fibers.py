@@ -33,78 +33,71 @@ class _Stopped(BaseException):
 class _Task:
     """One call of the function."""
 
-    __slots__ = (
-        "number",
-        "group",
-        "index",
-        "function",
-        "argument",
-        "context",
-        "started",
-        "done",
-        "closing",
-        "target",
-        "thrown",
-        "result",
-        "error",
-        "inner",
-        "fiber",
-        "switch",
-        "local",
-    )
+    started = False
+    done = False
+    closing = False  # it is unwound and must not be suspended any more
+    thrown: Optional[BaseException] = None  # what to raise in it after a batch_map inside
+    result: Any = None
+    error: Optional[BaseException] = None
+    inner: Optional[_Group] = None  # the batch_map inside it that it waits for
+    fiber: Any = None
+    switch: Any = None
+    local: Optional[dict[Any, Any]] = None  # what belongs to the call, by whose it is
 
-    def __init__(self, group: _Group, index: int, number: int, function: Any, argument: Any) -> None:
-        self.group: Optional[_Group] = group
+    def __init__(self, group: _Group, index: int, number: int) -> None:
+        self.group = group
         self.index = index
         self.number = number
-        self.function = function
-        self.argument = argument
-        self.context = contextvars.copy_context()
-        self.started = self.done = False
-        self.closing = False  # it is unwound and must not be suspended any more
-        self.target: Any = None  # the node, or list of nodes, that it waits for
-        self.thrown: Optional[BaseException] = None  # what to raise in it when it continues
-        self.result: Any = None
-        self.error: Optional[BaseException] = None
-        self.inner: Optional[_Group] = None  # the batch_map inside it that it waits for
-        self.fiber: Any = None
-        self.switch: Any = None
-        self.local: dict[Any, Any] = {}  # what belongs to the call, by whose it is
 
-    def run(self, scheduler: _Scheduler) -> None:
+    def run(self) -> None:
+        group = self.group
         try:
             self.result = _core._batch_run(
-                scheduler.engine, scheduler.wait, self.number, self.function, self.argument
+                group.scheduler.batch, self.number, group.function, group.instances[self.index]
             )
         except BaseException as error:
             self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-        self.function = self.argument = self.context = None  # type: ignore[assignment]
-        self.local = {}
+        self.local = None
         self.done = True
 
 
 class _Group:
     """The calls of one batch_map."""
 
-    __slots__ = ("tasks", "left", "parent", "stopped")
+    stopped: Optional[BaseException] = None  # KeyboardInterrupt and the like ended all
 
-    def __init__(self, function: Any, instances: list[Any], parent: Optional[_Task]) -> None:
-        numbers = _core._batch_add(len(instances))
-        self.tasks = [
-            _Task(self, i, number, function, x) for i, (number, x) in enumerate(zip(numbers, instances))
-        ]
-        self.left = len(self.tasks)
+    def __init__(
+        self, scheduler: _Scheduler, function: Any, instances: list[Any], parent: Optional[_Task]
+    ) -> None:
+        self.scheduler = scheduler
+        self.function = function
+        self.instances = instances
         self.parent = parent
-        self.stopped: Optional[BaseException] = None  # KeyboardInterrupt and the like ended all
+        self.context = contextvars.copy_context()
+        numbers = _core._batch_add(len(instances))
+        self.tasks = [_Task(self, i, number) for i, number in enumerate(numbers)]
+        self.left = len(self.tasks)
 
     def release(self) -> None:
+        """Ends the references between this, the scheduler and the calls."""
         for task in self.tasks:
-            task.group = task.result = task.error = task.fiber = task.switch = None
-        self.tasks = []
-        self.parent = self.stopped = None
+            task.__dict__.clear()
+        self.__dict__.clear()
 
 
 # ---------------------------------------------------------------- fibers
+
+
+class _Idle(threading.local):
+    """Greenlets of this thread whose call has ended, for the next ones: making one costs ten switches."""
+
+    MOST = 256
+
+    def __init__(self) -> None:
+        self.fibers: list[Any] = []
+
+
+_idle = _Idle()
 
 
 class _Greenlets:
@@ -113,19 +106,31 @@ class _Greenlets:
     def __init__(self) -> None:
         library = importlib.import_module("greenlet")
         self._greenlet = library.greenlet
-        self._current = library.getcurrent
+        self.current = library.getcurrent
         self._hub = library.getcurrent()
+        self.hub = self._hub.switch
 
-    def start(self, task: _Task, scheduler: _Scheduler) -> None:
-        task.fiber = fiber = self._greenlet(task.run, self._hub)
-        fiber.gr_context = task.context
-        fiber.switch(scheduler)
+    def start(self, task: _Task) -> None:
+        fiber = _idle.fibers.pop() if _idle.fibers else self._greenlet(self._work)
+        fiber.parent = self._hub
+        fiber.gr_context = task.group.context.copy()
+        fiber.switch(task, self.current)
+
+    @staticmethod
+    def _work(task: _Task, current: Any) -> None:
+        while True:
+            task.run()
+            del task
+            if len(_idle.fibers) >= _idle.MOST:
+                return
+            _idle.fibers.append(current())
+            task, current = current().parent.switch()
 
     def resume(self, task: _Task) -> None:
         task.switch()
 
     def pause(self, task: _Task) -> None:
-        task.switch = self._current().switch  # the function may have greenlets of its own
+        task.switch = self.current().switch  # the function may have greenlets of its own
         self._hub.switch()
 
     def room(self) -> bool:
@@ -135,29 +140,40 @@ class _Greenlets:
 class _Threads:
     """Fibers that are threads, of which one runs at a time."""
 
+    hub = current = None
+
     def __init__(self) -> None:
         self._turn: Optional[_Task] = None  # whose it is; None: the scheduler's
         self._baton = threading.Lock()
         self._alive = 0
 
-    def start(self, task: _Task, scheduler: _Scheduler) -> None:
-        def body() -> None:
-            task.context.run(task.run, scheduler)
-            self._alive -= 1
-            self._give_back()
+    def start(self, task: _Task) -> None:
+        context = task.group.context.copy()
+        wanted = True
 
-        task.switch = threading.Lock()
-        task.switch.acquire()
+        def body() -> None:
+            switch.acquire()
+            if wanted:
+                context.run(task.run)
+                self._alive -= 1
+                self._give_back()
+
+        task.switch = switch = threading.Lock()
+        switch.acquire()
         task.fiber = threading.Thread(target=body, name=f"batch_map-{task.index}", daemon=True)
-        self._alive += 1
         try:
-            self._hand_over(task, task.fiber.start)
+            task.fiber.start()
         except RuntimeError:  # no more threads
-            self._alive -= 1
             raise
+        except BaseException:  # of a signal handler
+            wanted = False
+            switch.release()
+            raise
+        self._alive += 1
+        self._hand_over(task)
 
     def resume(self, task: _Task) -> None:
-        self._hand_over(task, task.switch.release)
+        self._hand_over(task)
 
     def pause(self, task: _Task) -> None:
         self._give_back()
@@ -170,22 +186,28 @@ class _Threads:
         self._turn = None
         self._baton.release()
 
-    def _hand_over(self, task: _Task, go: Callable[[], None]) -> None:
-        self._turn = task
+    def _hand_over(self, task: _Task) -> None:
+        """Lets the task's thread run until it gives the turn back.
+
+        Python runs signal handlers in the main thread, which may be this one, and at any place. What they raise
+        must not end this method before the turn is back.
+        """
         self._baton = baton = threading.Lock()
         baton.acquire()
-        try:
-            go()
-        except BaseException:
-            self._turn = None
-            raise
+        go: Optional[Callable[[], None]] = task.switch.release
         interrupt: Optional[_Interrupt] = None
+        self._turn = task
         while self._turn is not None:
             try:
+                if go is not None:
+                    now, go = go, None
+                    now()
                 baton.acquire()
-            except BaseException as error:  # Python runs signal handlers here, in the main thread
+            except BaseException as error:
                 interrupt = _Interrupt(error)
                 interrupt.raise_in(task.fiber.ident)
+        if task.done:
+            task.fiber.join()
         if interrupt is not None:
             interrupt.settle(task)
 
@@ -234,103 +256,79 @@ def _fibers(backend: Optional[str]) -> Any:
 
 
 class _Scheduler:
-    """Runs the instances of one outermost batch_map, and of those inside it."""
+    """Runs the instances of one outermost batch_map, and of those inside it.
+
+    The core lets those that wait for values continue (`_batch_next`). Here is what happens less often: calls
+    begin and end, and wait for a batch_map inside them.
+    """
 
     def __init__(self, fibers: Any) -> None:
         self.fibers = fibers
-        self.ready: list[_Task] = []  # to run; the last is the next
-        self.waiting: list[_Task] = []
-        self.held: list[_Task] = []  # not started for want of threads
-        self.current: Optional[_Task] = None
-        self.engine = _core._batch_begin(self.wait)
-
-    # ---- called by the instance that runs
-
-    def wait(self, target: Any) -> None:
-        """Returns when the nodes have values. The core calls it."""
-        task = self.current
-        assert task is not None
-        if task.closing:
-            return  # the core computes them at once
-        task.target = target
-        self.fibers.pause(task)
-        if task.thrown is not None:
-            self._raise_thrown(task)
+        self.ready: list[_Task] = []  # to begin, or to go on after a batch_map inside; the last is the next
+        self.held: list[_Task] = []  # not begun for want of threads
+        self.batch = _core._batch_begin(fibers.pause, fibers.resume, fibers.hub, fibers.current)
 
     def run_inside(self, task: _Task, group: _Group) -> None:
         """Returns when the instances of a batch_map inside `task` are done."""
-        task.target = None
         task.inner = group
         self.ready.extend(reversed(group.tasks))
         _core._batch_suspend(lambda: self.fibers.pause(task))
         task.inner = None
-        if task.thrown is not None:
-            self._raise_thrown(task)
-
-    @staticmethod
-    def _raise_thrown(task: _Task) -> None:
         error, task.thrown = task.thrown, None
-        assert error is not None
-        try:
+        if error is not None:
             raise error
-        finally:
-            error = None
 
     # ---- the outermost caller
 
     def run(self, group: _Group) -> None:
         try:
             self.ready = group.tasks[::-1]
-            while self._round():
-                self._compute()
+            while True:
+                while self.ready:
+                    self._turn(self.ready.pop())
+                task = _core._batch_next()
+                if task is not None:
+                    self._left(task)
+                elif not self.held:
+                    return
+                if not self.ready:
+                    self.ready, self.held = self.held[::-1], []
         except BaseException:
             self._close(group.tasks)
             raise
         finally:
-            self.ready, self.waiting, self.held, self.current = [], [], [], None
-            self.fibers = None
+            self.ready, self.held = [], []
             _core._batch_end()
-
-    def _round(self) -> bool:
-        """Runs all that can; True if there is something to compute for the others."""
-        while True:
-            while self.ready:
-                self._turn(self.ready.pop())
-            self.waiting = [task for task in self.waiting if not task.done]
-            if self.waiting or not self.held:
-                return bool(self.waiting)
-            self.ready, self.held = self.held[::-1], []
 
     def _turn(self, task: _Task) -> None:
         if task.done:
             return
-        if not task.started and self.waiting and not self.fibers.room():
+        if not task.started and not self.fibers.room() and _core._batch_waiting():
             self.held.append(task)  # those that wait will end, and make room
             return
-        self._step(task)
-        if task.done:
-            self._ended(task)
-        elif task.target is not None:
-            self.waiting.append(task)
-
-    def _step(self, task: _Task) -> None:
-        self.current = task
+        _core._batch_turn(task, False)
         if task.started:
             self.fibers.resume(task)
-            return
+        else:
+            self._start(task)
+        self._left(task)
+
+    def _start(self, task: _Task) -> None:
         task.started = True
         try:
-            self.fibers.start(task, self)
+            self.fibers.start(task)
         except RuntimeError as error:  # no more threads
-            if task.done or not self.waiting:
+            if task.done or not _core._batch_waiting():
                 task.error, task.done = error, True
             else:
                 task.started = False
                 self.held.append(task)
 
-    def _ended(self, task: _Task) -> None:
+    def _left(self, task: _Task) -> None:
+        """The task does not run any more: it waits, or has ended."""
+        if not task.done:
+            return
         group = task.group
-        assert group is not None
         group.left -= 1
         if task.error is not None and not isinstance(task.error, Exception) and group.stopped is None:
             group.stopped = task.error
@@ -338,46 +336,29 @@ class _Scheduler:
             group.left = 0
         if group.left == 0 and group.parent is not None:
             self.ready.append(group.parent)
-        elif self.held:
-            self.ready.insert(0, self.held.pop(0))
-
-    def _compute(self) -> None:
-        tasks = self.waiting
-        self.waiting = []
-        try:
-            _core._batch_compute([task.target for task in tasks])
-        except Exception:
-            self._compute_each(tasks)
-        for task in tasks:
-            task.target = None
-        self.ready = self.held[::-1] + tasks[::-1]
-        self.held = []
-
-    @staticmethod
-    def _compute_each(tasks: list[_Task]) -> None:
-        """An error is for the instance that waits for what cannot be computed."""
-        for task in tasks:
-            try:
-                _core._batch_compute([task.target])
-            except Exception as error:
-                task.thrown = error.with_traceback(None)
 
     def _close(self, tasks: list[_Task]) -> None:
         """Unwinds the instances that are not done, the last one first."""
         for task in reversed(tasks):
             while not task.done:
                 try:
-                    if task.inner is not None:
-                        self._close(task.inner.tasks)
-                    task.closing, task.target = True, None
-                    if not task.started:
-                        task.done = True
-                        break
-                    task.thrown = _Stopped()
-                    self.current = task
-                    self.fibers.resume(task)
+                    self._unwind(task)
                 except KeyboardInterrupt:  # once more; go on unwinding
                     continue
+
+    def _unwind(self, task: _Task) -> None:
+        if task.inner is not None:
+            self._close(task.inner.tasks)
+        task.closing = True
+        if not task.started:
+            task.done = True
+            return
+        error = _Stopped()
+        if not _core._batch_throw(task, error):  # it waits for a batch_map inside
+            task.thrown = error
+            _core._batch_turn(task, True)
+            self.fibers.resume(task)
+        _core._batch_turn(None, False)
 
 
 # ---------------------------------------------------------------- the functions
@@ -451,21 +432,21 @@ def batch_map(
     arguments = list(instances)
     task = _current_task()
     if task is not None:
-        scheduler = _core._batch_wait().__self__
+        scheduler = task.group.scheduler
         if task.closing:
             return [function(x) for x in arguments]
         if backend is not None and backend not in _BACKENDS:
             _fibers(backend)
         if not arguments:
             return []
-        group = _Group(function, arguments, task)
+        group = _Group(scheduler, function, arguments, task)
     else:
         fibers = _fibers(backend)
         if not arguments:
             return []
         scheduler = _Scheduler(fibers)
         try:
-            group = _Group(function, arguments, None)
+            group = _Group(scheduler, function, arguments, None)
         except BaseException:
             _core._batch_end()
             raise
@@ -516,22 +497,31 @@ def instance_rng() -> np.random.Generator:
         True
     """
     task = _current_task()
-    if task is not None and instance_rng in task.local:
-        known: np.random.Generator = task.local[instance_rng]
-        return known
-    generator = np.random.default_rng([_core._draw_seed() for _ in range(4)])
-    if task is not None:
-        task.local[instance_rng] = generator
+    if task is None:
+        return _new_rng()
+    local = _local(task)
+    if instance_rng not in local:
+        local[instance_rng] = _new_rng()
+    generator: np.random.Generator = local[instance_rng]
     return generator
+
+
+def _new_rng() -> np.random.Generator:
+    return np.random.default_rng([_core._draw_seed() for _ in range(4)])
 
 
 # ---------------------------------------------------------------- for other modules
 
 
 def _current_task() -> Optional[_Task]:
-    wait = _core._batch_wait()
-    task: Optional[_Task] = None if wait is None else wait.__self__.current
+    task: Optional[_Task] = _core._batch_task()
     return task
+
+
+def _local(task: _Task) -> dict[Any, Any]:
+    if task.local is None:
+        task.local = {}
+    return task.local
 
 
 def refuse_inside(call: str, advice: str) -> None:
@@ -554,9 +544,10 @@ class PerInstance(Generic[S]):
         return self._outside if task is None else self._of(task)
 
     def _of(self, task: _Task) -> S:
-        if self not in task.local:
-            outer = task.group.parent if task.group is not None else None
+        local = _local(task)
+        if self not in local:
+            outer = task.group.parent
             before: Any = self._outside if outer is None else self._of(outer)
-            task.local[self] = before.copy()
-        state: S = task.local[self]
+            local[self] = before.copy()
+        state: S = local[self]
         return state
