@@ -60,9 +60,9 @@ def draws(dy: Any) -> dict[str, Callable[[], Any]]:
 @pytest.mark.parametrize("what", list(draws(pytest.importorskip("dynet_compat"))))
 def test_random_numbers_do_not_depend_on_interleaving(dy: Any, batch_map: Map, what: str) -> None:
     def run(waits: list[int], extra: int = 0) -> tuple[list[Any], list[float]]:
+        dy.renew_cg(autobatching=True)
         dy.reset_random_seed(11)
         function = draws(dy)[what]
-        dy.renew_cg(autobatching=True)
 
         def instance(i: int) -> Any:
             wait(dy, waits[i])
