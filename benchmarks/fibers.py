@@ -1,19 +1,24 @@
 """Tensor-dependent decoding: `dy.batch_map` against the plain loop, in one run, the two taking turns.
 
     python benchmarks/fibers.py [--hidden 64,256] [--batch 64] [--data trees=FILE] [--json FILE]
+                                [--reference PYTHON]
 
 Four programs whose control flow reads values: a greedy transition parser (examples/parser.py), top-down tree
 generation, the same with sibling subtrees generated together (a batch_map inside), and a classifier that
 leaves a stack of layers early. The plain loop is the same function called for one instance after another,
-each in a graph of its own, as DyNet's scripts do. Medians; results of both must be equal.
+each in a graph of its own, as DyNet's scripts do; with --reference also on the real DyNet, which that
+interpreter has. Medians; results of both must be equal.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +26,12 @@ from typing import Any
 
 import numpy as np
 
-import dynet_compat as dy
+if "--as-reference" in sys.argv:
+    import dynet as dy
+
+    sys.argv.append("--reference")  # for the examples
+else:
+    import dynet_compat as dy
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -36,13 +46,20 @@ class GreedyParser:
     target = 5.0
 
     def __init__(self, hidden: int, path: str | None = None, count: int = 64) -> None:
-        sys.path.insert(0, str(EXAMPLES))
-        import parser as example
+        from worker import load_example
 
+        sys.path.insert(0, str(EXAMPLES))
+        example = load_example("parser")
         instances, vocab = example.load(path)
         self.model, _ = example.build(vocab, hidden)
         step = max(1, len(instances) // count)
         self.instances = [words for words, _ in instances[::step][:count]]
+
+    def save(self, path: str) -> None:
+        self.model.pc.save(path)
+
+    def load(self, path: str) -> None:
+        self.model.pc.populate(path)
 
     def __call__(self, words: list[int]) -> list[int]:
         actions: list[int] = self.model.parse(words)[0]
@@ -167,7 +184,47 @@ def longest(program: Any) -> int:
     return most
 
 
-def measure(program: Any, repeats: int) -> dict[str, Any]:
+class Reference:
+    """The plain loop on the real DyNet, in another process, one pass at a time."""
+
+    def __init__(self, python: str, program: Any, args: argparse.Namespace) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [python, __file__, "--as-reference", type(program).__name__, str(program.size)]
+            command += ["--batch", str(args.batch), *(f"--data={item}" for item in args.data)]
+            if hasattr(program, "save"):
+                program.save(os.path.join(folder, "weights"))
+                command += ["--weights", os.path.join(folder, "weights")]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.outputs = json.loads(self.answer())
+
+    def answer(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline()
+
+    def seconds(self) -> float:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.answer())
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+def serve(args: argparse.Namespace) -> None:
+    """The other end: prints the outputs, then for each line that comes the seconds of one pass."""
+    kind = {kind.__name__: kind for kind in PROGRAMS}[args.as_reference[0]]
+    program = make(kind, int(args.as_reference[1]), args)
+    if args.weights:
+        program.load(args.weights)
+    print(json.dumps(plain_loop(program)), flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        plain_loop(program)
+        print(time.perf_counter() - start, flush=True)
+
+
+def measure(program: Any, args: argparse.Namespace) -> dict[str, Any]:
     plain = plain_program(program) if hasattr(program, "together") else program
     sides: dict[str, Callable[[], Any]] = {
         "loop": lambda: plain_loop(plain),
@@ -177,20 +234,39 @@ def measure(program: Any, repeats: int) -> dict[str, Any]:
     outputs = {name: side() for name, side in sides.items()}
     if not outputs["loop"] == outputs["batch_map"] == outputs["threads"]:
         raise SystemExit(f"{program.name}: outputs differ")
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(repeats):
+    reference = Reference(args.reference, plain, args) if args.reference else None
+    times: dict[str, list[float]] = {name: [] for name in [*sides, "reference"]}
+    for turn in range(args.repeats):
         for name, side in sides.items():
             if name == "threads" and turn % 4:
                 continue
             start = time.perf_counter()
             side()
             times[name].append(time.perf_counter() - start)
+        if reference:
+            times["reference"].append(reference.seconds())
     row: dict[str, Any] = {"program": program.name, "target": program.target, "longest": longest(plain)}
     for name, side in sides.items():
         row[name] = {"ms": 1e3 * statistics.median(times[name]), **counts(side)}
     row["ratio"] = row["loop"]["ms"] / row["batch_map"]["ms"]
     row["ratio_threads"] = row["loop"]["ms"] / row["threads"]["ms"]
+    if reference:
+        reference.close()
+        same = json.loads(json.dumps(outputs["loop"]))
+        row["reference"] = {
+            "ms": 1e3 * statistics.median(times["reference"]),
+            "same_outputs": sum(a == b for a, b in zip(same, reference.outputs)) / len(same),
+        }
+        row["ratio_reference"] = row["reference"]["ms"] / row["batch_map"]["ms"]
     return row
+
+
+def make(kind: Any, hidden: int, args: argparse.Namespace) -> Any:
+    data = dict(item.split("=", 1) for item in args.data)
+    extra = {"path": data.get("trees")} if kind is GreedyParser else {}
+    program = kind(hidden, count=args.batch, **extra)
+    program.size = hidden
+    return program
 
 
 def main() -> None:
@@ -200,20 +276,25 @@ def main() -> None:
     options.add_argument("--repeats", type=int, default=15)
     options.add_argument("--data", action="append", default=[], metavar="trees=FILE")
     options.add_argument("--json")
+    options.add_argument("--reference", metavar="PYTHON", help="an interpreter that has the real DyNet")
+    options.add_argument("--as-reference", nargs=2, help=argparse.SUPPRESS)
+    options.add_argument("--weights", help=argparse.SUPPRESS)
+    if "--as-reference" in sys.argv:
+        return serve(options.parse_args(sys.argv[1:-1]))
     args = options.parse_args()
-    data = dict(item.split("=", 1) for item in args.data)
     rows = []
-    print(f"batch {args.batch}; ms are medians of {args.repeats}; flushes and launches of one pass over the batch")
-    print(f"{'program':28}{'hidden':>7}{'loop ms':>9}{'map ms':>8}{'ratio':>7}{'target':>7}{'threads':>8}"
-          f"{'flushes':>15}{'longest':>8}{'launches':>16}")  # fmt: skip
+    print(
+        f"batch {args.batch}; medians of {args.repeats}; flushes and launches of one pass over the batch"
+    )
+    print(f"{'program':28}{'hidden':>7}{'loop ms':>9}{'map ms':>9}{'ratio':>7}{'wanted':>7}{'threads':>8}"
+          f"{'DyNet':>7}{'flushes':>15}{'longest':>8}{'launches':>16}")  # fmt: skip
     for hidden in map(int, args.hidden.split(",")):
         for kind in PROGRAMS:
-            extra = {"path": data.get("trees")} if kind is GreedyParser else {}
-            row = {"hidden": hidden, **measure(kind(hidden, count=args.batch, **extra), args.repeats)}
+            row = {"hidden": hidden, **measure(make(kind, hidden, args), args)}
             rows.append(row)
             loop, mapped = row["loop"], row["batch_map"]
-            print(f"{row['program']:28}{hidden:7}{loop['ms']:9.2f}{mapped['ms']:8.2f}{row['ratio']:7.2f}"
-                  f"{row['target']:7.1f}{row['ratio_threads']:8.2f}"
+            print(f"{row['program']:28}{hidden:7}{loop['ms']:9.2f}{mapped['ms']:9.2f}{row['ratio']:7.2f}"
+                  f"{row['target']:7.1f}{row['ratio_threads']:8.2f}{row.get('ratio_reference', 0):7.1f}"
                   f"{loop['flushes']:9} ->{mapped['flushes']:4}{row['longest']:8}"
                   f"{loop['launches']:9} ->{mapped['launches']:5}", flush=True)  # fmt: skip
     if args.json:

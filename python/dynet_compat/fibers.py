@@ -1,14 +1,14 @@
 """`batch_map`: a function for many instances that compute together although each reads values on its way.
 
 Each call of the function runs on a fiber: a greenlet, or without that library a thread of its own, of which
-one runs at a time. Reading a value that is not computed yet suspends the fiber. When all are suspended or done,
-the scheduler has everything computed that they wait for, in one go, and lets them continue in their order.
+one runs at a time. Reading a value that is not computed yet suspends the fiber. When all are suspended or
+done, the core (bindings/fibers.cc) computes everything that they wait for, in one go, and lets them continue
+in their order.
 """
 
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import importlib
 import threading
 from collections.abc import Callable, Iterable
@@ -74,7 +74,7 @@ class _Group:
         self.instances = instances
         self.parent = parent
         self.context = contextvars.copy_context()
-        numbers = _core._batch_add(len(instances))
+        numbers: Any = _core._batch_add(len(instances))
         self.tasks = [_Task(self, i, number) for i, number in enumerate(numbers)]
         self.left = len(self.tasks)
 
@@ -143,7 +143,7 @@ class _Threads:
     hub = current = None
 
     def __init__(self) -> None:
-        self._turn: Optional[_Task] = None  # whose it is; None: the scheduler's
+        self._turn: Any = None  # the task whose it is; None: the scheduler's
         self._baton = threading.Lock()
         self._alive = 0
 
@@ -189,8 +189,8 @@ class _Threads:
     def _hand_over(self, task: _Task) -> None:
         """Lets the task's thread run until it gives the turn back.
 
-        Python runs signal handlers in the main thread, which may be this one, and at any place. What they raise
-        must not end this method before the turn is back.
+        Python runs signal handlers in the main thread, which may be this one, and at any place. What they
+        raise must not end this method before the turn is back.
         """
         self._baton = baton = threading.Lock()
         baton.acquire()
@@ -226,14 +226,21 @@ class _Interrupt:
         self._type = type(kind.__name__, (kind,), {"__init__": arrive})
 
     def raise_in(self, thread: Optional[int]) -> None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(self._type))
+        self._raise(thread, self._type)
+
+    @staticmethod
+    def _raise(thread: Optional[int], kind: Optional[type]) -> None:
+        import ctypes
+
+        error = None if kind is None else ctypes.py_object(kind)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), error)
 
     def settle(self, task: _Task) -> None:
         error, self.error = self.error, None
         if isinstance(task.error, self._type):
             task.error = error  # as if it had been raised there
         elif not self.arrived:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.fiber.ident or 0), None)
+            self._raise(task.fiber.ident, None)
             assert error is not None
             raise error
 
@@ -243,7 +250,9 @@ _BACKENDS: dict[str, Any] = {"greenlet": _Greenlets, "threads": _Threads}
 
 def _fibers(backend: Optional[str]) -> Any:
     if backend is not None and backend not in _BACKENDS:
-        raise ValueError(f"batch_map(): expected backend to be None or one of {list(_BACKENDS)}, got {backend!r}")
+        raise ValueError(
+            f"batch_map(): expected backend to be None or one of {list(_BACKENDS)}, got {backend!r}"
+        )
     if backend is not None:
         return _BACKENDS[backend]()
     try:
@@ -286,7 +295,7 @@ class _Scheduler:
             while True:
                 while self.ready:
                     self._turn(self.ready.pop())
-                task = _core._batch_next()
+                task: Any = _core._batch_next()
                 if task is not None:
                     self._left(task)
                 elif not self.held:
@@ -387,10 +396,10 @@ def batch_map(
     Each instance comes out as if it alone had followed what was recorded before `batch_map`:
 
     - It has random numbers of its own for dropout, noise and samples. They follow from the state of the main
-      stream and the instance's place in the list, not from what other instances do. (So they differ from those
-      of a plain loop.) The main stream goes on by one number if any instance drew. Dropout masks that
-      builders keep for a whole graph are kept for one instance here. Python's `random` and `numpy.random` are
-      shared by all instances, which take from them in turns: use `instance_rng()` instead.
+      stream and the instance's place in the list, not from what other instances do (so they differ from
+      those of a plain loop). The main stream goes on by one number if any instance drew. Dropout masks that
+      builders keep for a whole graph are kept for one instance here. Python's `random` and `numpy.random`
+      are shared by all instances, which take from them in turns: use `instance_rng()` instead.
     - Context variables that it sets are its own.
     - Other Python objects are shared. An instance must not rely on those that others change between two reads
       of values.
@@ -514,8 +523,9 @@ def _new_rng() -> np.random.Generator:
 
 
 def _current_task() -> Optional[_Task]:
-    task: Optional[_Task] = _core._batch_task()
-    return task
+    task: Any = _core._batch_task()
+    found: Optional[_Task] = task
+    return found
 
 
 def _local(task: _Task) -> dict[Any, Any]:
@@ -533,7 +543,7 @@ def refuse_inside(call: str, advice: str) -> None:
 
 
 class PerInstance(Generic[S]):
-    """State (it has a method `copy`) of which each instance has its own, at first a copy of that before it."""
+    """State of which each instance has its own, at first a copy (by its method `copy`) of that before it."""
 
     def __init__(self, state: S) -> None:
         self._outside = state

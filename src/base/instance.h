@@ -11,8 +11,8 @@ extern constinit thread_local bool inside_instance DYC_STATIC_TLS;
 // Throws RuntimeError inside an instance.
 inline void refuse_inside_instance(const char* call, const char* advice) {
   if (inside_instance) [[unlikely]]
-    throw RuntimeError(text(call, ": not inside the function of batch_map(), whose instances share one graph; ",
-                            advice));
+    throw RuntimeError(
+        text(call, ": not inside the function of batch_map(), whose instances share one graph; ", advice));
 }
 
 }  // namespace dyc

@@ -20,7 +20,8 @@ using Frame = pybind11::detail::loader_life_support*;
 
 // pybind11 keeps a list of the calls into this module that are under way in a thread, and ends the process
 // when they do not end in reverse order. Calls of different instances do not, so each has a list of its own.
-// The head of the list is private; naming it in an explicit instantiation is the way in that the language has.
+// The head of the list is private; naming it in an explicit instantiation is the way in that the language
+// has.
 Frame& current_frame();
 template <Frame& (*head)()>
 struct FrameAccess {
@@ -56,7 +57,7 @@ struct Batch {
 };
 
 constinit thread_local Batch* batch = nullptr;  // under way in this thread
-constinit thread_local bool helper = false;     // this thread was made for an instance, the engine is lent to it
+constinit thread_local bool helper = false;  // this thread was made for an instance, the engine is lent to it
 
 constexpr const char* kCapsule = "dynet_compat.batch";
 
@@ -171,11 +172,12 @@ namespace {
 
 // ---------------------------------------------------------------- for fibers.py
 
-// _batch_begin(pause, resume, hub, getcurrent): a batch_map begins; `hub` is the method `switch` of the greenlet
-// that calls, or None where fibers are threads. For _batch_run().
+// _batch_begin(pause, resume, hub, getcurrent): a batch_map begins; `hub` is the method `switch` of the
+// greenlet that calls, or None where fibers are threads. For _batch_run().
 PyObject* begin(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return guarded([&]() -> PyObject* {
-    if (n != 4 || batch) throw RuntimeError("_batch_begin(): expected 4 arguments, and no batch_map under way");
+    if (n != 4 || batch)
+      throw RuntimeError("_batch_begin(): expected 4 arguments, and no batch_map under way");
     auto b = std::make_unique<Batch>(engine());
     const auto given = [&](int i) { return pybind11::reinterpret_borrow<Object>(args[i]); };
     b->pause = given(0);

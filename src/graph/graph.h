@@ -115,7 +115,8 @@ class Graph {
   // Input whose values the caller writes into values(id); `settable`: may be written again later.
   NodeId input(const Dim& dim, bool settable);
   NodeId constant(const Dim& dim, float value);
-  // Drawn when it is needed; at once in an instance, whose random numbers then come in the order of its calls.
+  // Drawn when it is needed; at once in an instance, whose random numbers then come in the order of its
+  // calls.
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
   // Its values, from the stream of the instance that recorded it.
   void fill_draw(NodeId id);

@@ -126,7 +126,8 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
   return step;
 }
 
-// The most recent step, of this instance or before it, whose nodes are still there: a revert takes nodes back.
+// The most recent step, of this instance or before it, whose nodes are still there: a revert takes nodes
+// back.
 const NodeId* RnnBuilder::latest(const Graph& g) {
   for (uint32_t number = run_->instance;; number = g.instances.parent(number)) {
     const Part* part = known_part(number);

@@ -122,7 +122,7 @@ class RnnBuilder {
     uint32_t version = 0;
     bool started = false, update = true;
     std::vector<NodeId> masks = {};
-    uint32_t masks_stamp = 0;  // Graph::reverts() when they were drawn
+    uint32_t masks_stamp = 0;      // Graph::reverts() when they were drawn
     std::vector<Step> steps = {};  // if they have cells
   };
   // What belongs to one graph.

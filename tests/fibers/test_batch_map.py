@@ -81,9 +81,7 @@ READS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("how", READS)
-def test_every_way_to_read_suspends(
-    dy: Any, batch_map: Map, flushes: Callable[[], int], how: str
-) -> None:
+def test_every_way_to_read_suspends(dy: Any, batch_map: Map, flushes: Callable[[], int], how: str) -> None:
     read = READS[how]
 
     def function(x: float) -> Any:
@@ -272,9 +270,7 @@ def test_coroutines_run_inside(dy: Any, batch_map: Map) -> None:
 # ---------------------------------------------------------------- nesting
 
 
-def test_inner_instances_join_the_outer_ones(
-    dy: Any, batch_map: Map, flushes: Callable[[], int]
-) -> None:
+def test_inner_instances_join_the_outer_ones(dy: Any, batch_map: Map, flushes: Callable[[], int]) -> None:
     def outer(n: int) -> list[int]:
         return batch_map(lambda x: halvings(dy, x), [2.0**k for k in range(n)])
 

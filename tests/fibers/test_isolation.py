@@ -32,6 +32,15 @@ def draws(dy: Any) -> dict[str, Callable[[], Any]]:
     tree.set_dropout(0.5)
     softmax = dy.StandardSoftmaxBuilder(6, 9, pc)
 
+    def sample() -> int:
+        tensor = dy.random_uniform(40, 0, 1).tensor_value()
+        return int(tensor.categorical_sample_log_prob().as_numpy()[0])
+
+    def after_new_masks() -> Any:
+        state = lstm.initial_state()
+        lstm.set_dropout_masks(1)
+        return state.add_input(x).output().value()
+
     def leaf() -> Any:
         tree.start_new_sequence()
         return tree.add_input(0, [], x)
@@ -46,11 +55,11 @@ def draws(dy: Any) -> dict[str, Callable[[], Any]]:
         "random_uniform": lambda: dy.random_uniform(3, 0, 1).value(),
         "random_bernoulli": lambda: dy.random_bernoulli(9, 0.5).value(),
         "random_gumbel": lambda: dy.random_gumbel(3).value(),
-        "sample of a tensor": lambda: int(dy.random_uniform(40, 0, 1).tensor_value().categorical_sample_log_prob().as_numpy()[0]),
+        "sample of a tensor": sample,
         "sample of a softmax": lambda: softmax.sample(x),
         "GRU": lambda: gru.initial_state().add_input(x).output().value(),
         "LSTM masks": lambda: lstm.initial_state().transduce([x, x])[-1].value(),
-        "LSTM masks drawn again": lambda: lstm.initial_state() and lstm.set_dropout_masks(1) or lstm.initial_state().add_input(x).output().value(),
+        "LSTM masks drawn again": after_new_masks,
         "weight noise": lambda: compact.initial_state().add_input(x).output().value(),
         "tree masks": lambda: leaf().value(),
         "instance_rng": lambda: dy.instance_rng().random(3).tolist(),
