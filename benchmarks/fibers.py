@@ -1,12 +1,12 @@
 """Tensor-dependent decoding: `dy.batch_map` against the plain loop, in one run, the two taking turns.
 
     python benchmarks/fibers.py [--hidden 64,256] [--batch 64] [--data trees=FILE] [--json FILE]
-                                [--reference PYTHON]
+                                [--dynet PYTHON]
 
 Four programs whose control flow reads values: a greedy transition parser (examples/parser.py), top-down tree
 generation, the same with sibling subtrees generated together (a batch_map inside), and a classifier that
 leaves a stack of layers early. The plain loop is the same function called for one instance after another,
-each in a graph of its own, as DyNet's scripts do; with --reference also on the real DyNet, which that
+each in a graph of its own, as DyNet's scripts do; with --dynet also on the real DyNet, which that
 interpreter has. Medians; results of both must be equal.
 """
 
@@ -275,13 +275,16 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=64)
     options.add_argument("--repeats", type=int, default=15)
     options.add_argument("--data", action="append", default=[], metavar="trees=FILE")
+    options.add_argument("--threads", type=int, help="of the kernels; on a busy machine 1 is steadier")
     options.add_argument("--json")
-    options.add_argument("--reference", metavar="PYTHON", help="an interpreter that has the real DyNet")
+    options.add_argument("--dynet", dest="reference", metavar="PYTHON", help="an interpreter that has the real DyNet")
     options.add_argument("--as-reference", nargs=2, help=argparse.SUPPRESS)
     options.add_argument("--weights", help=argparse.SUPPRESS)
     if "--as-reference" in sys.argv:
         return serve(options.parse_args(sys.argv[1:-1]))
     args = options.parse_args()
+    if args.threads:
+        dy._core.set_threads(args.threads)
     rows = []
     print(
         f"batch {args.batch}; medians of {args.repeats}; flushes and launches of one pass over the batch"

@@ -91,7 +91,7 @@ class _Group:
 class _Idle(threading.local):
     """Greenlets of this thread whose call has ended, for the next ones: making one costs ten switches."""
 
-    MOST = 256
+    MOST = 1024
 
     def __init__(self) -> None:
         self.fibers: list[Any] = []
