@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.subject import IS_REFERENCE
+
+collect_ignore_glob = ["*"] if IS_REFERENCE else []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

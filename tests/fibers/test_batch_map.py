@@ -127,6 +127,28 @@ def test_only_what_is_asked_for_is_computed(dy: Any, batch_map: Map) -> None:
     np.testing.assert_allclose(dy.esum(kept).value(), np.tanh(1.0) + np.tanh(2.0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("scheduler", ["bucket", "depth", "agenda", "none"])
+@pytest.mark.parametrize("autobatching", [True, False])
+def test_every_scheduler(dy: Any, batch_map: Map, scheduler: str, autobatching: bool) -> None:
+    core = pytest.importorskip("dynet_compat")._core
+    w = dy.ParameterCollection().parameters_from_numpy(np.array([[0.6, -0.2], [0.3, 0.5]]))
+
+    def function(x: float) -> list[float]:
+        e = dy.inputVector([x, 1.0])
+        while dy.squared_norm(e).value() > 0.5:
+            e = dy.tanh(w * e) + dy.softmax(e) * 0.1
+        return list(e.value())
+
+    xs = [0.1, 1.0, 2.5, -3.0]
+    plain = [function(x) for x in xs]
+    core.set_scheduler(scheduler)
+    try:
+        dy.renew_cg(autobatching=autobatching)
+        np.testing.assert_allclose(batch_map(function, xs), plain, rtol=1e-6)
+    finally:
+        core.set_scheduler("bucket")
+
+
 # ---------------------------------------------------------------- inside the function
 
 
