@@ -277,7 +277,7 @@ def main() -> None:
     options.add_argument("--data", action="append", default=[], metavar="trees=FILE")
     options.add_argument("--threads", type=int, help="of the kernels; on a busy machine 1 is steadier")
     options.add_argument("--json")
-    options.add_argument("--dynet", dest="reference", metavar="PYTHON", help="an interpreter that has the real DyNet")
+    options.add_argument("--dynet", dest="reference", metavar="PYTHON", help="one that has the real DyNet")
     options.add_argument("--as-reference", nargs=2, help=argparse.SUPPRESS)
     options.add_argument("--weights", help=argparse.SUPPRESS)
     if "--as-reference" in sys.argv:

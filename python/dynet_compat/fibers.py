@@ -30,6 +30,10 @@ class _Stopped(BaseException):
     """Raised where an instance is suspended when batch_map gives up, so that its `finally` blocks run."""
 
 
+class _NoThread(Exception):
+    """The system gives no more threads."""
+
+
 class _Task:
     """One call of the function."""
 
@@ -50,15 +54,21 @@ class _Task:
         self.number = number
 
     def run(self) -> None:
+        self.started = True
         group = self.group
         try:
             self.result = _core._batch_run(
                 group.scheduler.batch, self.number, group.function, group.instances[self.index]
             )
         except BaseException as error:
-            self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-        self.local = None
-        self.done = True
+            passed_on: Optional[BaseException] = getattr(type(error), "passed_on", None)
+            if passed_on is not None:
+                self.error = passed_on
+            else:
+                self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+        finally:
+            self.done = True
+            self.local = None
 
 
 class _Group:
@@ -79,9 +89,10 @@ class _Group:
         self.left = len(self.tasks)
 
     def release(self) -> None:
-        """Ends the references between this, the scheduler and the calls."""
+        """Ends the references between this, the scheduler and the calls, of which none begins any more."""
         for task in self.tasks:
             task.__dict__.clear()
+            task.done = task.closing = True
         self.__dict__.clear()
 
 
@@ -111,7 +122,11 @@ class _Greenlets:
         self.hub = self._hub.switch
 
     def start(self, task: _Task) -> None:
-        fiber = _idle.fibers.pop() if _idle.fibers else self._greenlet(self._work)
+        fiber = None
+        while _idle.fibers and not fiber:  # False: it is dead
+            fiber = _idle.fibers.pop()
+        if not fiber:
+            fiber = self._greenlet(self._work)
         fiber.parent = self._hub
         fiber.gr_context = task.group.context.copy()
         fiber.switch(task, self.current)
@@ -126,6 +141,9 @@ class _Greenlets:
             _idle.fibers.append(current())
             task, current = current().parent.switch()
 
+    def drop(self, task: _Task) -> None:
+        pass
+
     def resume(self, task: _Task) -> None:
         task.switch()
 
@@ -138,7 +156,12 @@ class _Greenlets:
 
 
 class _Threads:
-    """Fibers that are threads, of which one runs at a time."""
+    """Fibers that are threads, of which one runs at a time.
+
+    Python runs signal handlers in the main thread, which may be the scheduler's, at any place. What they
+    raise is passed on to the thread whose turn it is. So neither side relies on having got a lock: what
+    counts is `_turn`, and each lock serves for one change of turns.
+    """
 
     hub = current = None
 
@@ -146,70 +169,89 @@ class _Threads:
         self._turn: Any = None  # the task whose it is; None: the scheduler's
         self._baton = threading.Lock()
         self._alive = 0
+        self._lost = False  # an exception did not reach the function
 
     def start(self, task: _Task) -> None:
         context = task.group.context.copy()
-        wanted = True
 
         def body() -> None:
-            switch.acquire()
+            wanted = True
+            try:
+                switch.acquire()
+                wanted = not task.closing
+                if wanted:
+                    context.run(task.run)
+            except BaseException:  # of a signal handler, outside of the function
+                self._lost = True
             if wanted:
-                context.run(task.run)
-                self._alive -= 1
-                self._give_back()
+                baton = self._baton
+                self._turn = None
+                baton.release()
 
         task.switch = switch = threading.Lock()
         switch.acquire()
         task.fiber = threading.Thread(target=body, name=f"batch_map-{task.index}", daemon=True)
         try:
             task.fiber.start()
-        except RuntimeError:  # no more threads
-            raise
-        except BaseException:  # of a signal handler
-            wanted = False
-            switch.release()
-            raise
+        except RuntimeError as error:
+            task.fiber = None
+            raise _NoThread from error
         self._alive += 1
         self._hand_over(task)
+
+    def drop(self, task: _Task) -> None:
+        """The task is not wanted any more; its function was not called."""
+        if task.fiber is not None and task.switch.locked():
+            task.switch.release()
 
     def resume(self, task: _Task) -> None:
         self._hand_over(task)
 
     def pause(self, task: _Task) -> None:
-        self._give_back()
-        task.switch.acquire()
+        task.switch = switch = threading.Lock()
+        switch.acquire()
+        baton = self._baton
+        error: Optional[BaseException] = None
+        given = False
+        while not given or self._turn is not task:
+            try:
+                if not given:
+                    given = True
+                    self._turn = None
+                    baton.release()
+                switch.acquire()
+            except BaseException as raised:
+                error = raised
+        if error is not None:
+            raise error
 
     def room(self) -> bool:
         return self._alive < _MOST_THREADS
 
-    def _give_back(self) -> None:
-        self._turn = None
-        self._baton.release()
-
     def _hand_over(self, task: _Task) -> None:
-        """Lets the task's thread run until it gives the turn back.
-
-        Python runs signal handlers in the main thread, which may be this one, and at any place. What they
-        raise must not end this method before the turn is back.
-        """
+        """Lets the task's thread run until it gives the turn back."""
         self._baton = baton = threading.Lock()
         baton.acquire()
-        go: Optional[Callable[[], None]] = task.switch.release
         interrupt: Optional[_Interrupt] = None
+        given = False
         self._turn = task
-        while self._turn is not None:
+        while not given or (self._turn is not None and task.fiber.is_alive()):
             try:
-                if go is not None:
-                    now, go = go, None
-                    now()
-                baton.acquire()
+                if not given:
+                    given = True
+                    task.switch.release()
+                baton.acquire(timeout=0.1)
             except BaseException as error:
                 interrupt = _Interrupt(error)
                 interrupt.raise_in(task.fiber.ident)
-        if task.done:
+        self._turn = None
+        if task.done or not task.started or not task.fiber.is_alive():
+            task.done = True
+            self._alive -= 1
             task.fiber.join()
         if interrupt is not None:
-            interrupt.settle(task)
+            lost, self._lost = self._lost, False
+            interrupt.settle(task, lost)
 
 
 class _Interrupt:
@@ -223,7 +265,7 @@ class _Interrupt:
         def arrive(raised: BaseException) -> None:
             self.arrived = True
 
-        self._type = type(kind.__name__, (kind,), {"__init__": arrive})
+        self._type = type(kind.__name__, (kind,), {"__init__": arrive, "passed_on": error})
 
     def raise_in(self, thread: Optional[int]) -> None:
         self._raise(thread, self._type)
@@ -235,11 +277,9 @@ class _Interrupt:
         error = None if kind is None else ctypes.py_object(kind)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), error)
 
-    def settle(self, task: _Task) -> None:
+    def settle(self, task: _Task, lost: bool) -> None:
         error, self.error = self.error, None
-        if isinstance(task.error, self._type):
-            task.error = error  # as if it had been raised there
-        elif not self.arrived:
+        if lost or not self.arrived:
             self._raise(task.fiber.ident, None)
             assert error is not None
             raise error
@@ -280,9 +320,11 @@ class _Scheduler:
     def run_inside(self, task: _Task, group: _Group) -> None:
         """Returns when the instances of a batch_map inside `task` are done."""
         task.inner = group
-        self.ready.extend(reversed(group.tasks))
-        _core._batch_suspend(lambda: self.fibers.pause(task))
-        task.inner = None
+        try:
+            self.ready.extend(reversed(group.tasks))
+            _core._batch_suspend(lambda: self.fibers.pause(task))
+        finally:
+            task.inner = None
         error, task.thrown = task.thrown, None
         if error is not None:
             raise error
@@ -299,15 +341,17 @@ class _Scheduler:
                 if task is not None:
                     self._left(task)
                 elif not self.held:
-                    return
+                    break
                 if not self.ready:
                     self.ready, self.held = self.held[::-1], []
+            if group.left:
+                lost = [task.index for task in group.tasks if not task.done]
+                raise RuntimeError(f"batch_map(): instances {lost} switched to another greenlet for good")
         except BaseException:
             self._close(group.tasks)
             raise
         finally:
             self.ready, self.held = [], []
-            _core._batch_end()
 
     def _turn(self, task: _Task) -> None:
         if task.done:
@@ -323,15 +367,13 @@ class _Scheduler:
         self._left(task)
 
     def _start(self, task: _Task) -> None:
-        task.started = True
         try:
             self.fibers.start(task)
-        except RuntimeError as error:  # no more threads
-            if task.done or not _core._batch_waiting():
-                task.error, task.done = error, True
-            else:
-                task.started = False
+        except _NoThread as error:
+            if _core._batch_waiting():
                 self.held.append(task)
+            else:
+                task.error, task.done = error.__cause__, True
 
     def _left(self, task: _Task) -> None:
         """The task does not run any more: it waits, or has ended."""
@@ -361,12 +403,15 @@ class _Scheduler:
         task.closing = True
         if not task.started:
             task.done = True
+            self.fibers.drop(task)
             return
         error = _Stopped()
-        if not _core._batch_throw(task, error):  # it waits for a batch_map inside
+        if task.inner is not None:
             task.thrown = error
             _core._batch_turn(task, True)
             self.fibers.resume(task)
+        elif not _core._batch_throw(task, error):
+            task.done = True  # it is where only the function knows
         _core._batch_turn(None, False)
 
 
@@ -402,7 +447,7 @@ def batch_map(
       are shared by all instances, which take from them in turns: use `instance_rng()` instead.
     - Context variables that it sets are its own.
     - Other Python objects are shared. An instance must not rely on those that others change between two reads
-      of values.
+      of values, nor read values while it holds a lock that others take.
 
     Args:
         function: called with one instance; may return anything.
@@ -441,24 +486,28 @@ def batch_map(
     arguments = list(instances)
     task = _current_task()
     if task is not None:
-        scheduler = task.group.scheduler
-        if task.closing:
-            return [function(x) for x in arguments]
         if backend is not None and backend not in _BACKENDS:
             _fibers(backend)
-        if not arguments:
-            return []
-        group = _Group(scheduler, function, arguments, task)
-    else:
-        fibers = _fibers(backend)
-        if not arguments:
-            return []
-        scheduler = _Scheduler(fibers)
-        try:
-            group = _Group(scheduler, function, arguments, None)
-        except BaseException:
-            _core._batch_end()
-            raise
+        if task.closing:
+            return [function(x) for x in arguments]
+        return _map(task.group.scheduler, function, arguments, task, return_exceptions)
+    fibers = _fibers(backend)
+    try:
+        return _map(_Scheduler(fibers), function, arguments, None, return_exceptions)
+    finally:
+        _core._batch_end()
+
+
+def _map(
+    scheduler: _Scheduler,
+    function: Any,
+    arguments: list[Any],
+    task: Optional[_Task],
+    return_exceptions: bool,
+) -> list[Any]:
+    if not arguments:
+        return []
+    group = _Group(scheduler, function, arguments, task)
     try:
         if task is None:
             scheduler.run(group)

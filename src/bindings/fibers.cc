@@ -95,9 +95,15 @@ void wait_for(std::vector<NodeId> nodes) {
   const Object task = b.task;
   b.waiting.push_back(std::move(w));
   b.waits = true;
-  owned(suspended([&] {
+  PyObject* result = suspended([&] {
     return b.hub ? PyObject_CallNoArgs(b.hub.ptr()) : PyObject_CallOneArg(b.pause.ptr(), task.ptr());
-  }));
+  });
+  if (!result) {  // a signal handler's exception; it may have come too early
+    b.waits = false;
+    std::erase_if(b.waiting, [&](const Waiting& each) { return each.task.is(task); });
+    throw PythonError();
+  }
+  Py_DECREF(result);
   if (!b.thrown) [[likely]]
     return;
   const Object error = std::exchange(b.thrown, {});
@@ -106,8 +112,9 @@ void wait_for(std::vector<NodeId> nodes) {
 }
 
 // Lets an instance continue, until it waits or ends.
-void let_continue(Waiting w) {
+void let_continue(Waiting w, bool closing = false) {
   Batch& b = *batch;
+  b.closing = closing;
   b.task = w.task;
   b.thrown = std::move(w.thrown);
   b.waits = false;
@@ -190,9 +197,9 @@ PyObject* begin(PyObject*, PyObject* const* args, Py_ssize_t n) {
   });
 }
 
-// _batch_end()
+// _batch_end(): it is over, if one has begun.
 PyObject* end(PyObject*, PyObject*) {
-  engine().graph.instances.finish();
+  if (batch) engine().graph.instances.finish();
   const std::unique_ptr<Batch> last(std::exchange(batch, nullptr));
   Py_RETURN_NONE;
 }
@@ -281,24 +288,28 @@ PyObject* waiting(PyObject*, PyObject*) {
 }
 
 // _batch_throw(task, error): raises the error where this instance waits, which then is not suspended again.
-// False if it does not wait.
+// False if it does not wait. (A thread that is not in the list does: a signal handler's exception kept the
+// scheduler from letting it continue.)
 PyObject* throw_error(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return guarded([&]() -> PyObject* {
     if (n != 2) throw RuntimeError("_batch_throw(): expected 2 arguments");
     Batch& b = *batch;
-    const auto is_it = [&](const Waiting& w) { return w.task.ptr() == args[0]; };
+    const auto task = pybind11::reinterpret_borrow<Object>(args[0]);
+    const auto error = pybind11::reinterpret_borrow<Object>(args[1]);
+    const auto is_it = [&](const Waiting& w) { return w.task.is(task); };
     for (std::vector<Waiting>* list : {&b.waiting, &b.resumed}) {
       const auto first = list->begin() + static_cast<ptrdiff_t>(list == &b.resumed ? b.next : 0);
       const auto found = std::find_if(first, list->end(), is_it);
       if (found == list->end()) continue;
       Waiting w = std::move(*found);
       list->erase(found);
-      w.thrown = pybind11::reinterpret_borrow<Object>(args[1]);
-      b.closing = true;
-      let_continue(std::move(w));
+      w.thrown = error;
+      let_continue(std::move(w), true);
       Py_RETURN_TRUE;
     }
-    Py_RETURN_FALSE;
+    if (b.hub) Py_RETURN_FALSE;
+    let_continue({task, {}, {}, error}, true);
+    Py_RETURN_TRUE;
   });
 }
 

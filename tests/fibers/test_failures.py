@@ -232,6 +232,94 @@ def test_a_signal_handler_that_raises(dy: Any, batch_map: Map) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_when_there_are_no_more_threads(dy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    most = 3
+
+    def limited(thread: threading.Thread) -> None:
+        if threading.active_count() > most:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def function(i: int) -> float:
+        return read(dy, i) + read(dy, i)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    assert dy.batch_map(function, range(20), backend="threads") == [2.0 * i + 2 for i in range(20)]
+    most = 0
+    with pytest.raises(RuntimeError, match="can't start new thread") as caught:
+        dy.batch_map(function, range(3), backend="threads")
+    assert len(caught.value.others) == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_instance_that_goes_away(dy: Any, kept: bool) -> None:
+    greenlet = pytest.importorskip("greenlet")
+    keep: list[Any] = []
+
+    def function(i: int) -> int:
+        read(dy, i)
+        if i == 1:
+            keep.extend([greenlet.getcurrent()] * kept)
+            greenlet.getcurrent().parent.switch()
+        return i
+
+    error, message = (
+        (RuntimeError, r"instances \[1\] switched to another") if kept else (greenlet.GreenletExit, None)
+    )
+    with pytest.raises(error, match=message):
+        dy.batch_map(function, range(3), backend="greenlet")
+    keep.clear()
+    assert dy.batch_map(lambda i: read(dy, i), range(3), backend="greenlet") == [1, 2, 3]
+
+
+INTERRUPTED_ANYWHERE = """
+import random, signal, sys, threading
+import dynet_compat as dy
+backend = sys.argv[1]
+random.seed(3)
+opened = closed = stopped = 0
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+def read(i):
+    global opened, closed
+    opened += 1
+    try:
+        for _ in range(8):
+            (dy.scalarInput(i) + 1).value()
+    finally:
+        closed += 1
+    return i
+
+def function(i):
+    if i == 2:
+        for _ in range(3):
+            assert dy.batch_map(read, range(2)) == [0, 1]
+    return read(i)
+
+signal.signal(signal.SIGALRM, stop)
+for _ in range(60):
+    dy.renew_cg()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.004))
+        assert dy.batch_map(function, range(4), backend=backend) == [0, 1, 2, 3]
+        while True:
+            pass
+    except KeyboardInterrupt:
+        stopped += 1
+    assert dy.batch_map(read, range(2), backend=backend) == [0, 1]
+print(stopped, opened - closed)
+"""
+
+
+def test_interrupts_at_any_moment(dy: Any, backend: str) -> None:
+    program = [sys.executable, "-c", INTERRUPTED_ANYWHERE, backend]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "60 0\n", done.stdout + done.stderr
+
+
 # ---------------------------------------------------------------- what is refused
 
 
