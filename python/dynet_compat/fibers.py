@@ -442,9 +442,10 @@ def batch_map(
 
     - It has random numbers of its own for dropout, noise and samples. They follow from the state of the main
       stream and the instance's place in the list, not from what other instances do (so they differ from
-      those of a plain loop). The main stream goes on by one number if any instance drew. Dropout masks that
-      builders keep for a whole graph are kept for one instance here. Python's `random` and `numpy.random`
-      are shared by all instances, which take from them in turns: use `instance_rng()` instead.
+      those of a plain loop). The main stream goes on by one number if any instance drew. `reset_random_seed`
+      in an instance starts that instance's numbers again. Dropout masks that builders keep for a whole graph
+      are kept for one instance here. Python's `random` and `numpy.random` are shared by all instances, which
+      take from them in turns: use `instance_rng()` instead.
     - Context variables that it sets are its own.
     - Other Python objects are shared. An instance must not rely on those that others change between two reads
       of values, nor read values while it holds a lock that others take.
