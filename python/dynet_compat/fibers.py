@@ -49,7 +49,7 @@ class _Task:
     local: Optional[dict[Any, Any]] = None  # what belongs to the call, by whose it is
 
     def __init__(self, group: _Group, index: int, number: int) -> None:
-        self.group = group
+        self.group: Any = group
         self.index = index
         self.number = number
 
@@ -91,9 +91,10 @@ class _Group:
     def release(self) -> None:
         """Ends the references between this, the scheduler and the calls, of which none begins any more."""
         for task in self.tasks:
-            task.__dict__.clear()
             task.done = task.closing = True
-        self.__dict__.clear()
+            task.group = task.result = task.error = task.fiber = task.switch = task.thrown = None
+        del self.tasks, self.scheduler, self.function, self.instances, self.parent
+        self.stopped = None
 
 
 # ---------------------------------------------------------------- fibers
@@ -151,8 +152,8 @@ class _Greenlets:
         task.switch = self.current().switch  # the function may have greenlets of its own
         self._hub.switch()
 
-    def room(self) -> bool:
-        return True
+    def full(self) -> bool:
+        return False
 
 
 class _Threads:
@@ -225,8 +226,8 @@ class _Threads:
         if error is not None:
             raise error
 
-    def room(self) -> bool:
-        return self._alive < _MOST_THREADS
+    def full(self) -> bool:
+        return self._alive >= _MOST_THREADS
 
     def _hand_over(self, task: _Task) -> None:
         """Lets the task's thread run until it gives the turn back."""
@@ -356,7 +357,7 @@ class _Scheduler:
     def _turn(self, task: _Task) -> None:
         if task.done:
             return
-        if not task.started and not self.fibers.room() and _core._batch_waiting():
+        if not task.started and self.fibers.full() and _core._batch_waiting():
             self.held.append(task)  # those that wait will end, and make room
             return
         _core._batch_turn(task, False)
