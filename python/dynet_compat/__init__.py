@@ -30,6 +30,7 @@ from . import config, legacy  # noqa: E402
 from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
 from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
 from .convolution import *  # noqa: E402, F403
+from .fibers import *  # noqa: E402, F403
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .hierarchical_softmax import *  # noqa: E402, F403
@@ -73,7 +74,7 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "
+    "annotations TYPE_CHECKING builders config convolution debug fibers functions graph hierarchical_softmax "
     "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

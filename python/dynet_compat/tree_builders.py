@@ -14,6 +14,7 @@ from typing import Any
 
 from . import _core
 from ._core import Expression, affine_transform, cmult, concatenate, logistic, tanh
+from .fibers import PerInstance, refuse_inside
 from .functions import _int
 
 __all__ = [
@@ -22,6 +23,22 @@ __all__ = [
     "TreeLSTMBuilder",
     "UnidirectionalTreeLSTMBuilder",
 ]
+
+
+class _Sequence:
+    """What a builder remembers of the current graph."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.update = True
+        self.nodes: dict[Hashable, Any] = {}
+        self.masks: list[tuple[Expression, Expression]] = []
+
+    def copy(self) -> _Sequence:
+        other = _Sequence()
+        other.version, other.update = self.version, self.update
+        other.nodes, other.masks = dict(self.nodes), list(self.masks)
+        return other
 
 
 class _TreeBuilder:
@@ -37,9 +54,7 @@ class _TreeBuilder:
             )
         self.spec = spec
         self.model = model.add_subcollection(collection)
-        self._version = -1
-        self._update = True
-        self._nodes: dict[Hashable, Any] = {}
+        self._sequence = PerInstance(_Sequence())
 
     def param_collection(self) -> Any:
         """The builder's own part of its model.
@@ -79,11 +94,12 @@ class _TreeBuilder:
             >>> second = builder.add_input("leaf", [], dy.zeros(3))
         """
         version = _core.cg_version()
-        if version != self._version:
-            self._version = version
-            self._update = bool(update)
-            self._new_graph()
-        self._nodes = {}
+        sequence = self._sequence.get()
+        if version != sequence.version:
+            sequence.version = version
+            sequence.update = bool(update)
+            sequence.masks = []
+        sequence.nodes = {}
 
     def add_input(self, id: Hashable, children: Iterable[Hashable], x: Expression | None) -> Expression:
         """Adds a node of the tree.
@@ -108,20 +124,21 @@ class _TreeBuilder:
             >>> builder.add_input("root", ["leaf"], None).dim()
             ((4,), 1)
         """
-        if self._version != _core.cg_version():
+        sequence = self._sequence.get()
+        if sequence.version != _core.cg_version():
             raise ValueError("add_input(): expected start_new_sequence() before, in the current graph")
-        if id in self._nodes:
+        if id in sequence.nodes:
             raise ValueError(f"add_input(): expected the id of a new node, got {id!r} again")
         below = []
         for child in children:
-            if child not in self._nodes:
+            if child not in sequence.nodes:
                 raise ValueError(f"add_input(): expected children that were added before, got {child!r}")
-            below.append(self._nodes[child])
+            below.append(sequence.nodes[child])
         if x is None and not below:
             raise ValueError("add_input(): expected children or an input x, got neither")
         if x is not None:
             self._check_input(x)
-        self._nodes[id] = node = self._compute(below, x)
+        sequence.nodes[id] = node = self._compute(below, x)
         return self._output(node)
 
     def _check_input(self, x: Any) -> None:
@@ -154,9 +171,10 @@ class _TreeBuilder:
         return self._output(self._at(id))
 
     def _at(self, id: Hashable) -> Any:
-        if self._version != _core.cg_version() or id not in self._nodes:
+        sequence = self._sequence.get()
+        if sequence.version != _core.cg_version() or id not in sequence.nodes:
             raise ValueError(f"expected the id of a node in the current graph, got {id!r}")
-        return self._nodes[id]
+        return sequence.nodes[id]
 
     def transduce(
         self, children: Sequence[Iterable[int]], xs: Sequence[Expression | None]
@@ -181,11 +199,9 @@ class _TreeBuilder:
             raise ValueError(
                 f"transduce(): expected children and xs of one length, got {len(children)} and {len(xs)}"
             )
-        self.start_new_sequence(self._update if self._version == _core.cg_version() else True)
+        sequence = self._sequence.get()
+        self.start_new_sequence(sequence.update if sequence.version == _core.cg_version() else True)
         return [self.add_input(n, below, x) for n, (below, x) in enumerate(zip(children, xs))]
-
-    def _new_graph(self) -> None:
-        """Forgets what belongs to the last graph."""
 
     def _compute(self, below: list[Any], x: Expression | None) -> Any:
         raise NotImplementedError
@@ -286,7 +302,6 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             for layer in range(count)
         ]
         self._rate = 0.0
-        self._masks: list[tuple[Expression, Expression]] = []
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], model: Any) -> NaryTreeLSTMBuilder:
@@ -323,6 +338,8 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         rate = float(p)
         if not 0 <= rate <= 1:
             raise ValueError(f"set_dropout(): expected a probability, 0 <= p <= 1, got {p}")
+        if rate != self._rate:
+            refuse_inside("set_dropout()", "set it before batch_map()")
         self._rate = rate
 
     def disable_dropout(self) -> None:
@@ -334,22 +351,21 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             >>> builder.set_dropout(0.5)
             >>> builder.disable_dropout()
         """
-        self._rate = 0.0
-
-    def _new_graph(self) -> None:
-        self._masks = []
+        self.set_dropout(0.0)
 
     def _draw_masks(self, below: list[Any], x: Expression | None) -> None:
         batch = x.dim()[1] if x is not None else below[0][0][0].dim()[1]
         keep = 1 - self._rate
         scale = 1 / keep if keep else float("inf")
+        masks = self._sequence.get().masks
         for layer in range(len(self._layers)):
             size = self._hidden_dim if layer else self._input_dim
             first = _core.random_bernoulli(size, keep, scale, batch)
-            self._masks.append((first, _core.random_bernoulli(self._hidden_dim, keep, scale, batch)))
+            masks.append((first, _core.random_bernoulli(self._hidden_dim, keep, scale, batch)))
 
     def _compute(self, below: list[Any], x: Expression | None) -> Any:
-        if self._rate and not self._masks:
+        sequence = self._sequence.get()
+        if self._rate and not sequence.masks:
             self._draw_masks(below, x)
         count = len(below)
         states = []
@@ -357,7 +373,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             children = [state[number] for state in below]
             inputs = children
             if self._rate:
-                mask_x, mask_h = self._masks[number]
+                mask_x, mask_h = sequence.masks[number]
                 x = None if x is None else cmult(x, mask_x)
                 inputs = [(cmult(h, mask_h), c) for h, c in children]
             with_cells = [e for state in inputs for e in state]
@@ -367,9 +383,9 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
                 without.insert(0, x)
 
             def gate(name: str, k: int, operands: list[Expression], layer: Any = layer) -> Expression:
-                terms = [layer.bias(name, self._update)]
+                terms = [layer.bias(name, sequence.update)]
                 own = len(operands) > count * (1 if name == "u" else 2)  # has an input
-                for w, e in zip(layer.weights(name, k, count, own, self._update), operands):
+                for w, e in zip(layer.weights(name, k, count, own, sequence.update), operands):
                     terms.append(w)
                     terms.append(e)
                 return affine_transform(terms)
@@ -501,8 +517,9 @@ class _ChainTreeBuilder(_TreeBuilder):
     def _compute(self, below: list[Any], x: Expression | None) -> Any:
         outputs = []
         for lstm, children in zip(self._lstms, (below, below[::-1])):
-            sequence = children if x is None else [x, *children]
-            outputs.append(lstm.initial_state(None, self._update).transduce(sequence)[-1])
+            xs = children if x is None else [x, *children]
+            update = self._sequence.get().update
+            outputs.append(lstm.initial_state(None, update).transduce(xs)[-1])
         return outputs[0] if len(outputs) == 1 else concatenate(outputs)
 
     def _output(self, node: Any) -> Expression:

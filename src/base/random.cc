@@ -7,6 +7,8 @@
 #include <cmath>
 #include <mutex>
 
+#include "base/instance.h"
+
 // The recipes round after the multiplication and after the addition, as DyNet's wheel does. Where a fused
 // multiply-add is baseline (aarch64) the compiler would contract the two into one rounding, which changes
 // about half of the values in the last place: CMakeLists.txt compiles this file with -ffp-contract=off.
@@ -66,6 +68,12 @@ void Random::refill() {
 uint32_t Random::draw() {
   const Lock lock(mutex());
   return next_word();
+}
+
+uint32_t Random::peek() {
+  const Lock lock(mutex());
+  if (next_ == kWords) refill();
+  return temper(state_[next_]);
 }
 
 uint32_t Random::next_word() {
@@ -155,9 +163,21 @@ size_t Random::choose(const float* probabilities, size_t n) {
   return n - 1;  // they add up to less than 1, by rounding
 }
 
-Random& random_engine() {
+constinit thread_local bool inside_instance DYC_STATIC_TLS = false;
+
+namespace {
+
+constinit thread_local Stream* own_stream = nullptr;
+
+}  // namespace
+
+Random& process_random() {
   static Random engine;
   return engine;
 }
+
+Random& random_engine() { return own_stream ? own_stream->random() : process_random(); }
+
+void draw_from(Stream* stream) { own_stream = stream; }
 
 }  // namespace dyc

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace dyc {
 
@@ -15,6 +16,7 @@ class Random {
 
   void seed(uint32_t value);
   uint32_t draw();    // next 32 bits
+  uint32_t peek();    // the same, which the next draw() gives again
   float canonical();  // [0,1), one draw
   float one_uniform(float low, float high);
 
@@ -39,7 +41,26 @@ class Random {
   int next_ = kWords;
 };
 
+// A stream that is made when it is first drawn from.
+class Stream {
+ public:
+  explicit Stream(uint32_t seed = 0) : seed_(seed) {}
+  Random& random() {
+    if (!random_) random_ = std::make_unique<Random>(seed_);
+    return *random_;
+  }
+  bool used() const { return random_ != nullptr; }
+  uint32_t seed() const { return seed_; }
+
+ private:
+  uint32_t seed_;
+  std::unique_ptr<Random> random_;
+};
+
 // The one engine of the process. Seeded by initialisation and by reset_random_seed.
+Random& process_random();
+// What this thread draws from: that engine, or a stream in its place (nullptr: none).
 Random& random_engine();
+void draw_from(Stream* stream);
 
 }  // namespace dyc

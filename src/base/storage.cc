@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/instance.h"
 
 namespace dyc {
 
@@ -77,6 +78,13 @@ Storage::~Storage() = default;
 
 // ------------------------------------------------------------------------------------------ values
 
+// Its values are what the other instances compute with, sooner or later.
+void Storage::check_writable() const {
+  if (inside_instance) [[unlikely]]
+    refuse_inside_instance(text("values of parameter ", name).c_str(),
+                           "make and change parameters before or after it");
+}
+
 // After this the current buffer is not pinned. keep: it holds the values it had before.
 void Storage::make_writable(bool keep) {
   if (versions_[current_].pins == 0 || shared_) return;
@@ -121,12 +129,14 @@ void Storage::mark_others_stale(const std::vector<uint32_t>* changed) {
 }
 
 float* Storage::begin_write(bool keep) {
+  check_writable();
   make_writable(keep);
   if (versions_.size() > 1) mark_others_stale(nullptr);
   return versions_[current_].buffer.data();
 }
 
 float* Storage::begin_write_rows(const std::vector<uint32_t>& changed) {
+  check_writable();
   make_writable(true);
   if (versions_.size() > 1) mark_others_stale(&changed);
   return versions_[current_].buffer.data();
@@ -224,6 +234,7 @@ std::vector<float> Storage::copy_grad() const {
 }
 
 void Storage::reserve_restore(bool grad) {
+  check_writable();
   if (grad) allocate_grad();
   if (grad && is_lookup() && row_state_.empty()) row_state_.assign(rows, kUntouched);
   make_writable(true);

@@ -77,10 +77,10 @@ class Storage {
 
   // ---- values (raw: the factor of weight decay is not applied)
   const float* values() const { return versions_[current_].buffer.data(); }
-  // The buffer to write new values into; becomes current. `keep`: it starts as a copy of the old
-  // values (otherwise its contents are arbitrary and the caller writes every element). It is the old
-  // buffer itself unless that is pinned.
-  // Reading the old values while writing: take values() first; both stay valid until the next call.
+  // The buffer to write new values into; becomes current. RuntimeError in an instance of batch_map. `keep`:
+  // it starts as a copy of the old values (otherwise its contents are arbitrary and the caller writes every
+  // element). It is the old buffer itself unless that is pinned. Reading the old values while writing: take
+  // values() first; both stay valid until the next call.
   float* begin_write(bool keep);
   // The same with keep, for a caller that will change only these rows (lookups). The copy made for a
   // pinned table is limited to the rows that differ, so a sparse update does not cost a whole table.
@@ -128,6 +128,7 @@ class Storage {
     std::vector<uint32_t> stale_rows;
   };
 
+  void check_writable() const;
   void make_writable(bool keep);
   void mark_others_stale(const std::vector<uint32_t>* changed);
   void allocate_grad();

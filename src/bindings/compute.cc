@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/instance.h"
+#include "bindings/fibers.h"
+
 namespace dyc::py {
 
 constinit thread_local Engine* this_thread DYC_STATIC_TLS = nullptr;
@@ -122,20 +125,35 @@ Computing::~Computing() noexcept(false) {
 
 const float* compute_value(NodeId id, bool recalculate) {
   Engine& e = engine();
-  if (recalculate) e.invalidate();
+  if (recalculate) {
+    check_change("value(recalculate=True)", kNone);
+    e.invalidate();
+  }
   if (!recalculate && e.has_value(id)) return e.value(id);
+  if (inside_instance) [[unlikely]]
+    wait_for_value(id);
   Computing c;
   return c.engine().value(id);
 }
 
 void compute_forward(NodeId id, bool recalculate) {
   Engine& e = engine();
-  if (recalculate) e.invalidate();
+  if (recalculate) {
+    check_change("forward(recalculate=True)", kNone);
+    e.invalidate();
+  }
+  if (inside_instance) [[unlikely]] {
+    std::vector<NodeId> mine = wait_for_all(id);
+    Computing c;
+    return c.engine().compute(std::move(mine));
+  }
   Computing c;
   c.engine().forward(id);
 }
 
 void compute_backward(NodeId id, bool full) {
+  refuse_inside_instance("backward()",
+                         "return the loss, and call backward() on the sum of what batch_map() returns");
   Engine& e = engine();
   e.alone = engines.size() == 1;
   const bool direct = e.alone;

@@ -4,6 +4,7 @@
 #include "bindings/arguments.h"
 #include "bindings/arrays.h"
 #include "bindings/compute.h"
+#include "bindings/fibers.h"
 #include "bindings/signatures.h"
 
 namespace dyc::py {
@@ -446,6 +447,7 @@ void set_floats(PyObject* self, PyObject* values, const char* op) {
   const size_t size = e.graph.sig(id).size;
   if (v.size() != size)
     throw ValueError(text(op, "(): expected ", size, " values for ", e.graph.dim(id), ", got ", v.size()));
+  check_change("set()", id);
   std::memcpy(e.graph.values(id), v.data(), size * 4);
   e.invalidate();
 }
@@ -457,6 +459,7 @@ PyObject* input_set(PyObject* self, PyObject* value) {
     const float v = as_float(value, "set", "value");
     NodeId id;
     if (!to_node(self, "set", &id)) return nullptr;
+    check_change("set()", id);
     engine().graph.values(id)[0] = v;
     engine().invalidate();
     Py_RETURN_NONE;
@@ -475,6 +478,7 @@ PyObject* index_set(PyObject* self, PyObject* value) {
     const uint32_t index = as_uint(value, "set", "index");
     NodeId id;
     if (!to_node(self, "set", &id)) return nullptr;
+    check_change("set()", id);
     *engine().graph.mutable_ids(id) = index;
     engine().invalidate();
     Py_RETURN_NONE;
@@ -488,6 +492,7 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
     if (!to_node(self, "set", &id)) return nullptr;
     const uint32_t n = engine().graph.ids(id).n;
     if (v.size() != n) throw ValueError(text("set(): expected ", n, " indices, got ", v.size()));
+    check_change("set()", id);
     std::memcpy(engine().graph.mutable_ids(id), v.data(), n * 4);
     engine().invalidate();
     Py_RETURN_NONE;

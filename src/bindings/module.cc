@@ -2,11 +2,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "base/instance.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/compute.h"
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
+#include "bindings/fibers.h"
 #include "bindings/model.h"
 #include "bindings/template.h"
 #include "bindings/signatures.h"
@@ -68,6 +70,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   if (renew_hook) [[unlikely]]
     call_renew_hook();
   return guarded([&] {
+    refuse_inside_instance("renew_cg()", "call it before batch_map()");
     engine().renew(o);
     PyObject* graph = graph_object ? graph_object : Py_None;
     Py_INCREF(graph);
@@ -126,6 +129,7 @@ pybind11::dict timing() {
   d["forward"] = e.timing.forward;
   d["backward"] = e.timing.backward;
   d["planned_nodes"] = e.timing.planned_nodes;
+  d["flushes"] = e.timing.flushes;
   d["launches"] = e.executor.counters.launches;
   d["nodes"] = e.executor.counters.nodes;
   d["operand_bytes"] = e.executor.counters.operand_bytes;
@@ -174,8 +178,14 @@ void add_graph_functions(pybind11::module_& m) {
     return pybind11::reinterpret_steal<pybind11::object>(make_expression(id));
   });
   m.def("set_default_weight_decay", [](float lambda) { Collection::set_default_weight_decay(lambda); });
-  m.def("cg_checkpoint", [] { engine().checkpoint(); });
-  m.def("cg_revert", [] { engine().revert(); });
+  m.def("cg_checkpoint", [] {
+    refuse_inside_instance("cg_checkpoint()", "call it before batch_map(), and cg_revert() afterwards");
+    engine().checkpoint();
+  });
+  m.def("cg_revert", [] {
+    refuse_inside_instance("cg_revert()", "it would take back what other instances have recorded");
+    engine().revert();
+  });
   m.def("reset_random_seed", [](uint32_t seed) { random_engine().seed(seed); }, "seed"_a);
   m.def(
       "choose",
@@ -238,6 +248,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_debug(m);
   dyc::py::add_files(m);
   dyc::py::add_tensor_functions(m);
+  dyc::py::add_fibers(m.ptr());
   dyc::py::sign_pybind_classes(m.ptr());
   dyc::py::attach_documentation(m.ptr());
 }

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/instance.h"
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
@@ -236,6 +237,7 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
       scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
       deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
     }
+    refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
     wait_for_gradients();
     trainer_of(self).update(scale);
     return none();

@@ -1,12 +1,12 @@
 #include "exec/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
-
-#include "base/random.h"
 
 namespace dyc {
 
@@ -26,6 +26,7 @@ void Engine::renew(const Options& o) {
   planner.forget();
   valid_ = 0;
   drawn_ = 0;
+  redraws_ = 0;
   checked_ = 0;
   stale_ = false;
   backward_root_ = kNone;
@@ -42,7 +43,7 @@ const float* Engine::value(NodeId id) {
     const float* v = graph.parameter_values(graph.parameter_use(owner));
     return v + (owner == id ? 0 : graph.node(id).aux);
   }
-  if (graph.place(id) < 0) demand(id, false);
+  if (graph.place(id) < 0) demand({&id, 1}, false);
   const uint32_t launch = planner.launch_of(owner);
   if (launch != kNone && launch >= valid_) redo(launch + 1);
   return graph.values_arena.base() + graph.place(id);
@@ -50,7 +51,19 @@ const float* Engine::value(NodeId id) {
 
 void Engine::forward(NodeId id) {
   value(id);
-  demand(id, true);
+  demand({&id, 1}, true);
+}
+
+void Engine::compute(std::vector<NodeId> ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  if (ids.empty()) return;
+  draw_until(ids.back());
+  const auto is_unplaced = [this](NodeId id) { return graph.place(id) == kPending; };
+  std::vector<NodeId> unplaced;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(unplaced), is_unplaced);
+  if (!unplaced.empty()) demand(unplaced, false);
+  for (const NodeId id : ids) value(id);
 }
 
 void Engine::invalidate() {
@@ -58,6 +71,7 @@ void Engine::invalidate() {
   valid_ = 0;
   stale_ = true;
   drawn_ = 0;
+  redraws_ = graph.draws().size();
   graph.unpin_parameters();
 }
 
@@ -69,16 +83,18 @@ void Engine::redo(uint32_t launches) {
   timing.forward += now() - start;
 }
 
-void Engine::demand(NodeId id, bool everything) {
-  draw_until(id);
+// `ids` ascend.
+void Engine::demand(std::span<const NodeId> ids, bool everything) {
+  draw_until(ids.back());
   if (valid_ < planner.plan.launches.size()) redo(static_cast<uint32_t>(planner.plan.launches.size()));
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   const double start = now();
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
   const Plan::Mark mark = planner.plan.mark();
   try {
-    planner.demand(id, scheduler, everything);
+    planner.demand(ids, scheduler, everything);
     timing.plan += now() - start;
+    timing.flushes += planner.plan.launches.size() > mark.launches;
     timing.planned_nodes += planner.plan.members.size() - mark.members;
     redo(static_cast<uint32_t>(planner.plan.launches.size()));
   } catch (...) {
@@ -102,33 +118,17 @@ void Engine::undo(const Plan::Mark& mark) {
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(mark.launches));
 }
 
-// Random values are drawn in record order, whatever is computed when (batching.md 7.4).
+// Random values are drawn in record order, whatever is computed when (batching.md 7.4). Those of instances
+// were drawn when they were recorded, and after invalidate() are drawn again here.
 void Engine::draw_until(NodeId id) {
   auto& draws = graph.draws();
+  redraws_ = std::min(redraws_, draws.size());
   for (; drawn_ < draws.size() && draws[drawn_] <= id; ++drawn_) {
     const NodeId node = draws[drawn_];
-    const Sig& s = graph.sig(node);
-    if (graph.place(node) < 0) graph.set_place(node, graph.values_arena.allocate(s.size));
-    else valid_ = 0;  // drawn again: whatever read it is old
-    float* out = graph.values(node);
-    float a, b;
-    std::memcpy(&a, &s.attrs[1], 4);
-    std::memcpy(&b, &s.attrs[2], 4);
-    Random& r = random_engine();
-    switch (static_cast<DrawKind>(s.attrs[0])) {
-      case DrawKind::normal:
-        r.normal(out, s.size, a, b);
-        break;
-      case DrawKind::uniform:
-        r.uniform(out, s.size, a, b);
-        break;
-      case DrawKind::bernoulli:
-        r.bernoulli(out, s.size, a, b);
-        break;
-      case DrawKind::gumbel:
-        r.gumbel(out, s.size);
-        break;
-    }
+    if (graph.place(node) < 0) graph.set_place(node, graph.values_arena.allocate(graph.sig(node).size));
+    else if (drawn_ >= redraws_) continue;
+    else valid_ = 0;  // whatever read it is old
+    graph.fill_draw(node);
   }
   if (drawn_ == draws.size()) stale_ = false;
 }

@@ -1,7 +1,9 @@
 // A computation graph with everything needed to evaluate it: values on demand, gradients, recomputation.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "exec/executor.h"
 
@@ -34,6 +36,8 @@ class Engine {
   }
   // DyNet's forward(): everything up to `id` is available afterwards.
   void forward(NodeId id);
+  // Computes these together, and what they need.
+  void compute(std::vector<NodeId> ids);
   // All values are old: an input changed, or recalculate=True.
   void invalidate();
 
@@ -59,12 +63,12 @@ class Engine {
 
   struct Timing {
     double plan = 0, forward = 0, backward = 0;  // seconds
-    uint64_t planned_nodes = 0;
+    uint64_t planned_nodes = 0, flushes = 0;     // how often there was something to plan
   };
   Timing timing;
 
  private:
-  void demand(NodeId id, bool everything);
+  void demand(std::span<const NodeId> ids, bool everything);
   void redo(uint32_t launches);
   void undo(const Plan::Mark& mark);
   void draw_until(NodeId id);
@@ -77,6 +81,7 @@ class Engine {
 
   uint32_t valid_ = 0;  // launches with current values
   NodeId drawn_ = 0;    // random nodes below are drawn (index into graph.draws())
+  size_t redraws_ = 0;  // of graph.draws(): these are drawn again, later ones for the first time
   NodeId checked_ = 0;  // nodes below have finite values (check_validity)
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;

@@ -297,9 +297,31 @@ NodeId Graph::draw(DrawKind kind, float a, float b, const Dim& dim) {
   n.site = site_of(n.sig, nullptr, 0);
   n.bucket = kNone;
   n.flags = Node::leaf;
-  const NodeId id = append(n, kPending);
+  n.aux = instances.current();
+  const bool now = n.aux != Instances::kOutside;
+  const NodeId id = append(n, now ? values_arena.allocate(dim.size()) : kPending);
   draws_.push_back(id);
+  if (now) fill_draw(id);
   return id;
+}
+
+void Graph::fill_draw(NodeId id) {
+  const Sig& s = sig(id);
+  float a, b;
+  std::memcpy(&a, &s.attrs[1], 4);
+  std::memcpy(&b, &s.attrs[2], 4);
+  float* out = values(id);
+  Random& r = instances.random(nodes_[id].aux);
+  switch (static_cast<DrawKind>(s.attrs[0])) {
+    case DrawKind::normal:
+      return r.normal(out, s.size, a, b);
+    case DrawKind::uniform:
+      return r.uniform(out, s.size, a, b);
+    case DrawKind::bernoulli:
+      return r.bernoulli(out, s.size, a, b);
+    case DrawKind::gumbel:
+      return r.gumbel(out, s.size);
+  }
 }
 
 void Graph::adopt(const std::shared_ptr<Storage>& storage) {
@@ -497,6 +519,7 @@ bool Graph::renew() {
   values_arena.reset();
   grads_arena.reset();
   reverts_.clear();
+  instances.clear();
   recorded_floats_ = 0;
   ++epoch_;
   ++renewals_;

@@ -3,10 +3,12 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/arena.h"
 #include "base/storage.h"
+#include "graph/instances.h"
 #include "graph/signature.h"
 #include "graph/sites.h"
 
@@ -126,7 +128,11 @@ class Graph {
   // Input whose values the caller writes into values(id); `settable`: may be written again later.
   NodeId input(const Dim& dim, bool settable);
   NodeId constant(const Dim& dim, float value);
+  // Drawn when it is needed; at once in an instance, whose random numbers then come in the order of its
+  // calls.
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
+  // Its values, from the stream of the instance that recorded it.
+  void fill_draw(NodeId id);
   NodeId parameter(const std::shared_ptr<Storage>& storage, uint32_t role);
   // The same if it is in the graph already, else kNone.
   NodeId known_parameter(const Storage& storage, uint32_t role) const {
@@ -200,6 +206,7 @@ class Graph {
   // Both are called with the lock.
   void hold_storages();
   void release_storages();
+  Instances instances;
   Sites& sites() { return sites_; }
   // Tells apart the tables of signatures and sites of all graphs, and those before and after they are given
   // up.
@@ -226,9 +233,12 @@ class Graph {
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
 
   // ---- what is unplaced, counted while recording: spares the planner a walk over the graph
-  // Do all unplaced nodes lead to this one? False also when that is not known.
-  bool all_lead_to(NodeId owner) const {
-    return counted_ && unread_ == 1 && !(nodes_[owner].flags & Node::used) && places_[owner] == kPending;
+  // Do all unplaced nodes lead to these, each named once? False also when that is not known.
+  bool all_lead_to(std::span<const NodeId> owners) const {
+    if (!counted_ || unread_ != owners.size()) return false;
+    for (const NodeId o : owners)
+      if (nodes_[o].flags & Node::used || places_[o] != kPending) return false;
+    return true;
   }
   uint32_t unplaced() const { return unplaced_; }
   // The planner gave nodes their places: all of them, or some (then nothing is known until renew).

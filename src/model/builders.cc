@@ -4,12 +4,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/instance.h"
 
 namespace dyc {
 
 RnnBuilder::RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer)
     : shape_(shape), size_(size), cells_(shape.cells) {
   run_ = runs_.emplace_back(std::make_unique<Run>()).get();
+  part_ = &run_->outside;
   if (outer) collection_ = outer->add_subcollection(shape.collection);
   else if (size.layers)
     throw TypeError(text(shape.name, "(): expected a ParameterCollection for model, got None"));
@@ -37,28 +39,56 @@ std::vector<NodeId> RnnBuilder::listed(Graph& g, uint32_t layer) {
 
 void RnnBuilder::start(Engine& engine, bool update) {
   if (started(engine)) return;
-  run_->started = true;
-  run_->version = engine.version();
-  run_->update = update;
-  run_->steps.clear();
-  run_->masks.clear();
+  const uint32_t version = engine.version();
+  if (run_->version != version) {
+    run_->version = version;
+    run_->steps.clear();
+    std::erase_if(run_->parts, [this](const auto& p) { return &p.second != part_; });
+  }
+  *part_ = {.version = version, .started = true, .update = update};
 }
 
-// Rare: the builder was last used by another thread.
+// Rare: the builder was last used by another thread, or another instance of batch_map.
 void RnnBuilder::find_run(Engine& engine) {
   const uint32_t number = engine.graph.number;
-  const auto found =
-      std::find_if(runs_.begin(), runs_.end(), [number](const auto& r) { return r->graph == number; });
-  if (found != runs_.end()) {
-    run_ = found->get();
+  if (run_->graph != number) {
+    const auto found =
+        std::find_if(runs_.begin(), runs_.end(), [number](const auto& r) { return r->graph == number; });
+    if (found != runs_.end()) {
+      run_ = found->get();
+    } else {
+      auto fresh = std::make_unique<Run>();
+      fresh->graph = number;
+      fresh->life = engine.graph.life();
+      run_ = fresh.get();
+      runs_.push_back(std::move(fresh));
+      std::erase_if(runs_, [this](const auto& r) { return r.get() != run_ && r->life.expired(); });
+    }
+  }
+  find_part(engine);
+}
+
+RnnBuilder::Part* RnnBuilder::known_part(uint32_t instance) {
+  if (instance == Instances::kOutside) return &run_->outside;
+  const auto found = run_->parts.find(instance);
+  return found == run_->parts.end() ? nullptr : &found->second;
+}
+
+// An instance goes on with what there was before it.
+void RnnBuilder::find_part(const Engine& engine) {
+  const Instances& instances = engine.graph.instances;
+  uint32_t number = run_->instance = instances.current();
+  part_ = known_part(number);
+  if (part_) return;
+  part_ = &run_->parts[number];
+  while (number != Instances::kOutside) {
+    number = instances.parent(number);
+    const Part* outer = known_part(number);
+    if (!outer || !outer->started || outer->version != engine.version()) continue;
+    *part_ = *outer;
+    part_->steps.clear();
     return;
   }
-  auto fresh = std::make_unique<Run>();
-  fresh->graph = number;
-  fresh->life = engine.graph.life();
-  run_ = fresh.get();
-  runs_.push_back(std::move(fresh));
-  std::erase_if(runs_, [this](const auto& r) { return r.get() != run_ && r->life.expired(); });
 }
 
 // ---------------------------------------------------------------- steps
@@ -66,6 +96,10 @@ void RnnBuilder::find_run(Engine& engine) {
 NodeId* RnnBuilder::append(Step* step) {
   *step = steps();
   run_->steps.resize(run_->steps.size() + width(), kNone);
+  if (cells_) {
+    if (part_->version != run_->version) *part_ = {.version = run_->version};
+    part_->steps.push_back(*step);
+  }
   return run_->steps.data() + static_cast<size_t>(*step) * width();
 }
 
@@ -91,6 +125,7 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
     engine.recorded(next[state_size()]);
   } catch (...) {
     run_->steps.resize(run_->steps.size() - width());
+    if (cells_) part_->steps.pop_back();
     throw;
   }
   return step;
@@ -142,7 +177,7 @@ bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {
   if (from != kStart) out->insert(out->end(), nodes(from), nodes(from) + width());
   if (!drops()) return true;
   if (!masks_exist(engine.graph)) return false;
-  out->insert(out->end(), run_->masks.begin(), run_->masks.end());
+  out->insert(out->end(), part_->masks.begin(), part_->masks.end());
   return true;
 }
 
@@ -153,11 +188,16 @@ RnnBuilder::Step RnnBuilder::add_step(Engine& engine, const std::vector<NodeId>&
   return step;
 }
 
-// The most recent step whose nodes are still there: a revert takes nodes back.
-const NodeId* RnnBuilder::latest(const Graph& g) const {
-  for (Step s = steps(); s-- > 0;)
-    if (nodes(s)[state_size()] < g.size()) return nodes(s);
-  return nullptr;
+// The most recent step, of this instance or before it, whose nodes are still there: a revert takes nodes
+// back.
+const NodeId* RnnBuilder::latest(const Graph& g) {
+  for (uint32_t number = run_->instance;; number = g.instances.parent(number)) {
+    const Part* part = known_part(number);
+    if (part && part->version == run_->version)
+      for (size_t i = part->steps.size(); i-- > 0;)
+        if (nodes(part->steps[i])[state_size()] < g.size()) return nodes(part->steps[i]);
+    if (number == Instances::kOutside) return nullptr;
+  }
 }
 
 RnnBuilder::Step RnnBuilder::set_h(Engine& engine, const std::vector<NodeId>& es) {
@@ -208,18 +248,23 @@ void RnnBuilder::check_rate(const char* call, float rate) const {
     throw ValueError(text(call, "(): expected a probability, 0 <= rate <= 1, got ", rate));
 }
 
+void RnnBuilder::change(const char* call, float* rate, float to) {
+  if (*rate == to) return;
+  refuse_inside_instance(call, "set it before batch_map()");
+  *rate = to;
+  changed();
+}
+
 void RnnBuilder::set_dropout(float rate) {
   check_rate("set_dropout", rate);
-  for (uint32_t kind = 0; kind < shape_.masks; ++kind) rates_[kind] = rate;
-  changed();
+  for (uint32_t kind = 0; kind < shape_.masks; ++kind) change("set_dropout()", &rates_[kind], rate);
 }
 
 void RnnBuilder::set_dropouts(float rate, float rate_h) {
   check_rate("set_dropouts", rate);
   check_rate("set_dropouts", rate_h);
-  rates_[0] = rate;
-  rates_[1] = rate_h;
-  changed();
+  change("set_dropouts()", &rates_[0], rate);
+  change("set_dropouts()", &rates_[1], rate_h);
 }
 
 void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
@@ -227,26 +272,26 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
     throw ValueError(
         "set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
   if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
-  run_->masks.clear();
+  part_->masks.clear();
   changed();
   if (drops()) draw_masks(engine.graph, batch);
 }
 
 bool RnnBuilder::masks_exist(const Graph& g) const {
-  if (run_->masks.empty()) return false;
-  for (const NodeId id : run_->masks)  // after a revert other nodes may have their numbers
-    if (id >= g.size() || !g.survived(id, run_->masks_stamp)) return false;
+  if (part_->masks.empty()) return false;
+  for (const NodeId id : part_->masks)  // after a revert other nodes may have their numbers
+    if (id >= g.size() || !g.survived(id, part_->masks_stamp)) return false;
   return true;
 }
 
 void RnnBuilder::draw_masks(Graph& g, uint32_t batch) {
-  run_->masks.clear();
-  run_->masks_stamp = g.reverts();
+  part_->masks.clear();
+  part_->masks_stamp = g.reverts();
   for (uint32_t layer = 0; layer < size_.layers; ++layer)
     for (uint32_t kind = 0; kind < shape_.masks; ++kind) {
       const float keep = 1.f - rates_[kind];
       const Dim dim({kind == 0 ? input_size(layer) : size_.hidden}, batch);
-      run_->masks.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
+      part_->masks.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "exec/engine.h"
@@ -17,7 +18,7 @@ struct BuilderSize {
 // A builder has a tree of steps in each graph, starting at kStart where there is no state yet. What
 // belongs to a graph (steps, dropout masks) is forgotten when the graph is renewed. Threads may share a
 // builder: it keeps that for the graph of each, and calls without an engine mean that of the last call with
-// one.
+// one. Instances of batch_map share the steps, but have masks and a latest step of their own.
 class RnnBuilder {
  public:
   using Step = int32_t;
@@ -38,7 +39,7 @@ class RnnBuilder {
   void start(Engine& engine, bool update);
   bool started(Engine& engine) {
     select(engine);
-    return run_->started && run_->version == engine.version();
+    return part_->started && part_->version == engine.version();
   }
 
   // x {I}xB -> next step. The caller has checked that `from` is a step of this graph. Columns of a matrix
@@ -69,7 +70,7 @@ class RnnBuilder {
   // Changes when the next step may record other ops than the last.
   uint32_t settings(Engine& engine) {
     select(engine);
-    return settings_ * 2 + run_->update;
+    return settings_ * 2 + update();
   }
   // A step of nodes recorded already: state_size() + 1.
   Step add_step(Engine& engine, const std::vector<NodeId>& nodes);
@@ -107,7 +108,7 @@ class RnnBuilder {
   }
   // x .* mask `kind` of the layer, where dropout is on.
   NodeId dropped(Graph& g, NodeId x, uint32_t layer, uint32_t kind) const {
-    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, run_->masks[layer * shape_.masks + kind]) : x;
+    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, part_->masks[layer * shape_.masks + kind]) : x;
   }
 
   static NodeId affine(Graph& g, NodeId b, NodeId w, NodeId x) {
@@ -118,7 +119,9 @@ class RnnBuilder {
   // x where it has extents {rows,cols}xB, else the sum with zeros of these extents.
   static NodeId expanded(Graph& g, NodeId x, const Dim& dim);
   void check_rate(const char* call, float rate) const;
-  bool update() const { return run_->update; }
+  bool update() const { return part_->update; }
+  // A rate is for all instances of batch_map: it cannot change inside one.
+  void change(const char* call, float* rate, float to);
 
   void changed() { ++settings_; }
 
@@ -129,22 +132,32 @@ class RnnBuilder {
   float rates_[3] = {0.f, 0.f, 0.f};  // of the kinds of masks
 
  private:
+  // What belongs to one instance of batch_map, or to no instance, in one graph.
+  struct Part {
+    uint32_t version = 0;
+    bool started = false, update = true;
+    std::vector<NodeId> masks = {};
+    uint32_t masks_stamp = 0;      // Graph::reverts() when they were drawn
+    std::vector<Step> steps = {};  // if they have cells
+  };
   // What belongs to one graph.
   struct Run {
     uint32_t graph = 0;  // its number
     std::weak_ptr<const void> life;
-    bool started = false, update = true;
-    uint32_t version = 0;
+    uint32_t version = 0, instance = Instances::kOutside;
     std::vector<NodeId> steps;
-    std::vector<NodeId> masks;
-    uint32_t masks_stamp = 0;  // Graph::reverts() when they were drawn
+    Part outside;
+    std::unordered_map<uint32_t, Part> parts;
   };
 
   void select(Engine& engine) {
-    if (run_->graph != engine.graph.number) [[unlikely]]
+    const Graph& g = engine.graph;
+    if (run_->graph != g.number || run_->instance != g.instances.current()) [[unlikely]]
       find_run(engine);
   }
   void find_run(Engine& engine);
+  void find_part(const Engine& engine);
+  Part* known_part(uint32_t instance);
   Step steps() const { return width() ? static_cast<Step>(run_->steps.size() / width()) : 0; }
   const NodeId* nodes(Step step) const { return run_->steps.data() + static_cast<size_t>(step) * width(); }
   uint32_t width() const { return state_size() + 1; }
@@ -153,7 +166,7 @@ class RnnBuilder {
   void draw_masks(Graph& g, uint32_t batch);
   bool masks_exist(const Graph& g) const;
   bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
-  const NodeId* latest(const Graph& g) const;
+  const NodeId* latest(const Graph& g);
 
   // A step as a pattern: the next one of its kind is recorded without its ops being asked for one by one.
   struct StepPattern {
@@ -175,6 +188,7 @@ class RnnBuilder {
   uint32_t settings_ = 0;
   std::vector<std::unique_ptr<Run>> runs_;  // of the graphs there are, at least one
   Run* run_;                                // the one selected
+  Part* part_;                              // and in it
 };
 
 // h = tanh(b + Wx x + Wh h'). Elman, Finding structure in time, 1990.

@@ -131,8 +131,7 @@ CompactLstm::CompactLstm(const BuilderSize& size, const std::shared_ptr<Collecti
 void CompactLstm::set_weight_noise(float deviation) {
   if (!(deviation >= 0.f))
     throw ValueError(text("set_weightnoise(): expected a standard deviation >= 0, got ", deviation));
-  noise_ = deviation;
-  changed();
+  change("set_weightnoise()", &noise_, deviation);
 }
 
 NodeId CompactLstm::weight(Graph& g, uint32_t layer, uint32_t which) {

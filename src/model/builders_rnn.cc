@@ -38,8 +38,7 @@ Gru::Gru(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
 
 void Gru::set_dropout(float rate) {
   check_rate("set_dropout", rate);
-  rate_ = rate;
-  changed();
+  change("set_dropout()", &rate_, rate);
 }
 
 NodeId Gru::drop_out(Graph& g, NodeId x) const {

@@ -45,8 +45,8 @@ void Planner::fill(Slot&& slot) {
   });
 }
 
-void Planner::demand(NodeId root, Scheduler scheduler, bool everything) {
-  if (!select(root, everything)) return;
+void Planner::demand(std::span<const NodeId> roots, Scheduler scheduler, bool everything) {
+  if (!select(roots, everything)) return;
   first_ = static_cast<uint32_t>(plan.launches.size());
   members_end_ = static_cast<uint32_t>(plan.members.size());
   index_end_ = plan.index.size();
@@ -77,14 +77,14 @@ void Planner::take_back() {
 
 // ---------------------------------------------------------------- what to compute
 
-bool Planner::select(NodeId root, bool everything) {
+bool Planner::select(std::span<const NodeId> roots, bool everything) {
   from_ = low_;
-  to_ = root + 1;
-  if (root < low_) return false;
-  marked_ = !graph_.all_lead_to(graph_.owner(root));
+  to_ = roots.back() + 1;
+  if (roots.back() < low_) return false;
+  marked_ = !all_lead_to(roots);
   listed_ = false;
   if (marked_) {
-    if (everything || !list_needed(root)) mark_needed(root, everything);
+    if (everything || !list_needed(roots)) mark_needed(roots, everything);
   } else {
     pending_ = graph_.unplaced();
     low_ = to_;
@@ -92,15 +92,33 @@ bool Planner::select(NodeId root, bool everything) {
   return pending_ != 0;
 }
 
-// Few unplaced ancestors of root among many other unplaced nodes (a loop that reads values and keeps others
-// for later): found by following arguments. False when that is not worth it.
-bool Planner::list_needed(NodeId root) {
-  const size_t most = (root - low_) / 8;
-  if (most < 8) return false;
-  if (wanted_.size() <= root) wanted_.resize(std::max<size_t>(root + 1, wanted_.size() * 2), 0);
+bool Planner::all_lead_to(std::span<const NodeId> roots) {
+  owners_.clear();
+  for (const NodeId root : roots) owners_.push_back(graph_.owner(root));
+  if (owners_.size() > 1) {  // views of one node
+    std::sort(owners_.begin(), owners_.end());
+    owners_.erase(std::unique(owners_.begin(), owners_.end()), owners_.end());
+  }
+  return graph_.all_lead_to(owners_);
+}
+
+void Planner::want_up_to(NodeId last) {
+  if (wanted_.size() <= last) wanted_.resize(std::max<size_t>(last + 1, wanted_.size() * 2), 0);
+}
+
+// Few unplaced ancestors of the roots among many other unplaced nodes (a loop that reads values and keeps
+// others for later): found by following arguments. False when that is not worth it.
+bool Planner::list_needed(std::span<const NodeId> roots) {
+  const size_t most = (roots.back() - low_) / 8;
+  if (most < std::max<size_t>(8, roots.size())) return false;
+  want_up_to(roots.back());
   const int64_t* places = graph_.places();
-  list_.assign(1, root);  // visited nodes; those behind `next` are still to be followed
-  wanted_[root] = 1;
+  list_.clear();  // visited nodes; those behind `next` are still to be followed
+  for (const NodeId root : roots) {
+    if (root < low_) continue;
+    list_.push_back(root);
+    wanted_[root] = 1;
+  }
   for (size_t next = 0; next < list_.size() && list_.size() <= most; ++next) {
     const Node& n = graph_.node(list_[next]);
     const NodeId* args = graph_.args(list_[next]);
@@ -123,14 +141,15 @@ bool Planner::list_needed(NodeId root) {
   return true;
 }
 
-// Unplaced ancestors of root, found backwards.
-void Planner::mark_needed(NodeId root, bool everything) {
+// Unplaced ancestors of the roots, found backwards.
+void Planner::mark_needed(std::span<const NodeId> roots, bool everything) {
   pending_ = 0;
-  if (wanted_.size() <= root) wanted_.resize(std::max<size_t>(root + 1, wanted_.size() * 2), 0);
-  wanted_[root] = 1;
-  NodeId skipped = root + 1;  // lowest unplaced node that is not wanted
+  want_up_to(roots.back());
+  for (const NodeId root : roots)
+    if (root >= low_) wanted_[root] = 1;
+  NodeId skipped = to_;  // lowest unplaced node that is not wanted
   const int64_t* places = graph_.places();
-  for (NodeId id = root + 1; id-- > low_;) {
+  for (NodeId id = to_; id-- > low_;) {
     const bool wanted = wanted_[id] || everything;
     wanted_[id] = 0;
     if (places[id] != kPending) continue;
@@ -150,7 +169,7 @@ void Planner::mark_needed(NodeId root, bool everything) {
     wanted_[id] = 1;
     ++pending_;
   }
-  low_ = std::min<NodeId>(skipped, root + 1);
+  low_ = skipped;
 }
 
 std::vector<NodeId> Planner::selected() {
@@ -333,7 +352,7 @@ void Planner::open_groups(Scheduler scheduler) {
 Planner::Counts Planner::count(NodeId root) {
   const NodeId low = low_;
   if (graph_.wants_rebucket()) graph_.rebucket();
-  select(root, false);
+  select({&root, 1}, false);
   low_ = low;
   const std::vector<NodeId> nodes = selected();
   Counts c{};

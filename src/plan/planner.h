@@ -1,6 +1,7 @@
 // From a demanded node to launch records: select what is unplaced, order it into launches, give every
 // result its place and every operand its description.
 #pragma once
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -15,9 +16,9 @@ class Planner {
 
   Plan plan;
 
-  // Appends launches for every unplaced node that `root` needs. With `everything`: all unplaced
-  // nodes up to root (what DyNet's forward() promises).
-  void demand(NodeId root, Scheduler scheduler, bool everything);
+  // Appends launches for every unplaced node that `roots`, which ascend, need. With `everything`: all
+  // unplaced nodes up to the last root (what DyNet's forward() promises).
+  void demand(std::span<const NodeId> roots, Scheduler scheduler, bool everything);
   // The graph was renewed or cut back.
   void forget();
   // Class numbers mean something else from now on.
@@ -39,9 +40,11 @@ class Planner {
 
  private:
   // ---- planner.cc: what to compute, in which launches
-  bool select(NodeId root, bool everything);
-  void mark_needed(NodeId root, bool everything);
-  bool list_needed(NodeId root);
+  bool select(std::span<const NodeId> roots, bool everything);
+  bool all_lead_to(std::span<const NodeId> roots);
+  void mark_needed(std::span<const NodeId> roots, bool everything);
+  bool list_needed(std::span<const NodeId> roots);
+  void want_up_to(NodeId last);
   template <class F>
   void for_each_selected(F&& f);
   std::vector<NodeId> selected();
@@ -85,6 +88,7 @@ class Planner {
   bool listed_ = false;   // with marked_: list_ has them, ascending
   std::vector<uint8_t> wanted_;
   std::vector<NodeId> list_;
+  std::vector<NodeId> owners_;
   uint32_t first_ = 0;                // its first launch
   uint32_t members_end_ = 0;          // what its launches take of plan.members and plan.index
   size_t index_end_ = 0;              //

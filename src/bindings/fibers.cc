@@ -1,0 +1,346 @@
+#include "bindings/fibers.h"
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/instance.h"
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+using Object = pybind11::object;
+
+// ---------------------------------------------------------------- pybind11's frames
+
+using Frame = pybind11::detail::loader_life_support*;
+
+// pybind11 keeps a list of the calls into this module that are under way in a thread, and ends the process
+// when they do not end in reverse order. Calls of different instances do not, so each has a list of its own.
+// The head of the list is private; naming it in an explicit instantiation is the way in that the language
+// has.
+Frame& current_frame();
+template <Frame& (*head)()>
+struct FrameAccess {
+  friend Frame& current_frame() { return head(); }
+};
+template struct FrameAccess<&pybind11::detail::loader_life_support::tls_current_frame>;
+
+namespace {
+
+// ---------------------------------------------------------------- handing over
+
+// An instance that waits for nodes.
+struct Waiting {
+  Object task, fiber;
+  std::vector<NodeId> nodes;
+  Object thrown;  // what to raise in it when it continues
+};
+
+// A batch_map that is under way, with those inside it.
+struct Batch {
+  explicit Batch(Engine& e) : engine(e), frame(current_frame()) {}
+
+  Engine& engine;
+  const Frame frame;  // of its caller
+  // pause(task) leaves a fiber that is a thread, resume(task) returns to it. For greenlets: the scheduler's.
+  Object pause, resume, hub, current_greenlet;
+  Object task;           // whose turn it is
+  bool closing = false;  // it is being unwound: must not be suspended
+  bool waits = false;    // it left by waiting, not by its end or for a batch_map inside
+  Object thrown;         // to be raised in it
+  std::vector<Waiting> waiting, resumed;
+  size_t next = 0;  // of `resumed`: those before have continued
+};
+
+constinit thread_local Batch* batch = nullptr;  // under way in this thread
+constinit thread_local bool helper = false;  // this thread was made for an instance, the engine is lent to it
+
+constexpr const char* kCapsule = "dynet_compat.batch";
+
+PyObject* checked(PyObject* result) {
+  if (!result) throw PythonError();
+  return result;
+}
+
+PyObject* switch_name() {
+  static PyObject* const name = PyUnicode_InternFromString("switch");
+  return name;
+}
+
+Object owned(PyObject* result) { return pybind11::reinterpret_steal<Object>(checked(result)); }
+
+// Calls `others`, which returns when it is this instance's turn again.
+template <class F>
+PyObject* suspended(F&& others) {
+  Graph& g = engine().graph;
+  const uint32_t mine = g.instances.current();
+  const Frame frame = std::exchange(current_frame(), helper ? nullptr : batch->frame);
+  g.instances.enter(Instances::kOutside, g.size());
+  PyObject* result = others();
+  g.instances.enter(mine, g.size());
+  current_frame() = frame;
+  return result;
+}
+
+// The instance waits for these. Returns when they are computed.
+void wait_for(std::vector<NodeId> nodes) {
+  Batch& b = *batch;
+  if (b.closing) return;
+  Waiting w{b.task, {}, std::move(nodes), {}};
+  if (b.hub) w.fiber = owned(PyObject_CallNoArgs(b.current_greenlet.ptr()));
+  const Object task = b.task;
+  b.waiting.push_back(std::move(w));
+  b.waits = true;
+  PyObject* result = suspended([&] {
+    return b.hub ? PyObject_CallNoArgs(b.hub.ptr()) : PyObject_CallOneArg(b.pause.ptr(), task.ptr());
+  });
+  if (!result) {  // a signal handler's exception; it may have come too early
+    b.waits = false;
+    std::erase_if(b.waiting, [&](const Waiting& each) { return each.task.is(task); });
+    throw PythonError();
+  }
+  Py_DECREF(result);
+  if (!b.thrown) [[likely]]
+    return;
+  const Object error = std::exchange(b.thrown, {});
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw PythonError();
+}
+
+// Lets an instance continue, until it waits or ends.
+void let_continue(Waiting w, bool closing = false) {
+  Batch& b = *batch;
+  b.closing = closing;
+  b.task = w.task;
+  b.thrown = std::move(w.thrown);
+  b.waits = false;
+  if (b.hub) owned(PyObject_CallMethodNoArgs(w.fiber.ptr(), switch_name()));
+  else owned(PyObject_CallOneArg(b.resume.ptr(), w.task.ptr()));
+}
+
+void compute_nodes(std::vector<NodeId> nodes) {
+  Computing c;
+  c.engine().compute(std::move(nodes));
+}
+
+// An error is for the instance that waits for what cannot be computed.
+void compute_each(std::vector<Waiting>& all) {
+  for (Waiting& w : all) try {
+      compute_nodes(w.nodes);
+    } catch (...) {
+      set_error();
+      w.thrown = pybind11::error_already_set().value();
+    }
+}
+
+void compute_all(std::vector<Waiting>& all) {
+  std::vector<NodeId> nodes;
+  for (const Waiting& w : all) nodes.insert(nodes.end(), w.nodes.begin(), w.nodes.end());
+  try {
+    compute_nodes(std::move(nodes));
+  } catch (...) {
+    compute_each(all);
+  }
+}
+
+}  // namespace
+
+void wait_for_value(NodeId id) {
+  const Graph& g = engine().graph;
+  if (!g.is_parameter(g.owner(id))) wait_for({id});
+}
+
+std::vector<NodeId> wait_for_all(NodeId id) {
+  Engine& e = engine();
+  std::vector<NodeId> ids;
+  e.graph.instances.for_each_range(e.graph.instances.current(), id + 1, [&](NodeId begin, NodeId end) {
+    for (NodeId n = begin; n < end; ++n)
+      if (!e.graph.is_parameter(e.graph.owner(n)) && !e.has_value(n)) ids.push_back(n);
+  });
+  if (!ids.empty()) wait_for(ids);
+  return ids;
+}
+
+void check_change(const char* call, NodeId id) {
+  if (!inside_instance) [[likely]]
+    return;
+  Graph& g = engine().graph;
+  if (id != kNone && g.instances.recorder(id) != g.instances.current())
+    refuse_inside_instance(call, "other instances may read this expression; make it inside the function");
+  if (!g.draws().empty())
+    refuse_inside_instance(call, "it would draw all random numbers again; record the expressions again");
+}
+
+namespace {
+
+// ---------------------------------------------------------------- for fibers.py
+
+// _batch_begin(pause, resume, hub, getcurrent): a batch_map begins; `hub` is the method `switch` of the
+// greenlet that calls, or None where fibers are threads. For _batch_run().
+PyObject* begin(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&]() -> PyObject* {
+    if (n != 4 || batch)
+      throw RuntimeError("_batch_begin(): expected 4 arguments, and no batch_map under way");
+    auto b = std::make_unique<Batch>(engine());
+    const auto given = [&](int i) { return pybind11::reinterpret_borrow<Object>(args[i]); };
+    b->pause = given(0);
+    b->resume = given(1);
+    if (args[2] != Py_None) b->hub = given(2);
+    b->current_greenlet = given(3);
+    PyObject* capsule = checked(PyCapsule_New(b.get(), kCapsule, nullptr));
+    batch = b.release();
+    return capsule;
+  });
+}
+
+// _batch_end(): it is over, if one has begun.
+PyObject* end(PyObject*, PyObject*) {
+  if (batch) engine().graph.instances.finish();
+  const std::unique_ptr<Batch> last(std::exchange(batch, nullptr));
+  Py_RETURN_NONE;
+}
+
+// _batch_add(n): the numbers of n new instances inside the current one.
+PyObject* add(PyObject*, PyObject* count) {
+  const Py_ssize_t n = PyNumber_AsSsize_t(count, PyExc_OverflowError);
+  if (n == -1 && PyErr_Occurred()) return nullptr;
+  return guarded([&]() -> PyObject* {
+    Instances& instances = engine().graph.instances;
+    PyObject* numbers = PyList_New(n);
+    if (!numbers) return nullptr;
+    const uint32_t seed = instances.next_seed();
+    for (Py_ssize_t i = 0; i < n; ++i)
+      PyList_SET_ITEM(numbers, i, PyLong_FromUnsignedLong(instances.add(seed, static_cast<uint32_t>(i))));
+    return numbers;
+  });
+}
+
+// _batch_run(batch, number, function, argument): what function(argument) returns in the instance. In a thread
+// without an engine that of the caller of batch_map is lent to it.
+PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (n != 4) {
+    PyErr_SetString(PyExc_TypeError, "_batch_run(): expected 4 arguments");
+    return nullptr;
+  }
+  auto* b = static_cast<Batch*>(PyCapsule_GetPointer(args[0], kCapsule));
+  const uint32_t number = b ? static_cast<uint32_t>(PyLong_AsUnsignedLong(args[1])) : 0;
+  if (PyErr_Occurred()) return nullptr;
+  const bool lent = !this_thread;
+  if (lent) {
+    this_thread = &b->engine;
+    batch = b;
+    helper = true;
+  }
+  Graph& g = b->engine.graph;
+  g.instances.enter(number, g.size());
+  PyObject* result = PyObject_CallOneArg(args[2], args[3]);
+  g.instances.enter(Instances::kOutside, g.size());
+  if (lent) {
+    this_thread = nullptr;
+    batch = nullptr;
+    helper = false;
+  }
+  return result;
+}
+
+// _batch_suspend(others): others(), outside of the instance that calls.
+PyObject* suspend(PyObject*, PyObject* others) {
+  return suspended([&] { return PyObject_CallNoArgs(others); });
+}
+
+// _batch_turn(task, closing): it is this instance's turn, and whether it may be suspended.
+PyObject* turn(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (n != 2 || !batch) {
+    PyErr_SetString(PyExc_RuntimeError, "_batch_turn(): expected 2 arguments, and a batch_map under way");
+    return nullptr;
+  }
+  batch->task = pybind11::reinterpret_borrow<Object>(args[0]);
+  batch->closing = PyObject_IsTrue(args[1]) == 1;
+  Py_RETURN_NONE;
+}
+
+// _batch_next(): lets the instances that wait continue, in their order, and computes for them whenever all
+// wait. Returns the first that ended, or that has begun a batch_map inside; None if there is none that waits.
+PyObject* next(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* {
+    Batch& b = *batch;
+    while (true) {
+      if (b.next == b.resumed.size()) {
+        b.resumed.clear();
+        b.next = 0;
+        if (b.waiting.empty()) Py_RETURN_NONE;
+        compute_all(b.waiting);
+        std::swap(b.resumed, b.waiting);
+      }
+      let_continue(std::move(b.resumed[b.next++]));
+      if (!b.waits) return Object(b.task).release().ptr();
+    }
+  });
+}
+
+// _batch_waiting(): how many wait.
+PyObject* waiting(PyObject*, PyObject*) {
+  return PyLong_FromSize_t(batch->waiting.size() + batch->resumed.size() - batch->next);
+}
+
+// _batch_throw(task, error): raises the error where this instance waits, which then is not suspended again.
+// False if it does not wait. (A thread that is not in the list does: a signal handler's exception kept the
+// scheduler from letting it continue.)
+PyObject* throw_error(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&]() -> PyObject* {
+    if (n != 2) throw RuntimeError("_batch_throw(): expected 2 arguments");
+    Batch& b = *batch;
+    const auto task = pybind11::reinterpret_borrow<Object>(args[0]);
+    const auto error = pybind11::reinterpret_borrow<Object>(args[1]);
+    const auto is_it = [&](const Waiting& w) { return w.task.is(task); };
+    for (std::vector<Waiting>* list : {&b.waiting, &b.resumed}) {
+      const auto first = list->begin() + static_cast<ptrdiff_t>(list == &b.resumed ? b.next : 0);
+      const auto found = std::find_if(first, list->end(), is_it);
+      if (found == list->end()) continue;
+      Waiting w = std::move(*found);
+      list->erase(found);
+      w.thrown = error;
+      let_continue(std::move(w), true);
+      Py_RETURN_TRUE;
+    }
+    if (b.hub) Py_RETURN_FALSE;
+    let_continue({task, {}, {}, error}, true);
+    Py_RETURN_TRUE;
+  });
+}
+
+// _batch_task(): the instance that runs in this thread, or None outside.
+PyObject* current_task(PyObject*, PyObject*) {
+  PyObject* task = inside_instance && batch->task ? batch->task.ptr() : Py_None;
+  Py_INCREF(task);
+  return task;
+}
+
+// _draw_seed(): 32 random bits of the instance, or of the process outside.
+PyObject* draw_seed(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(random_engine().draw()); }
+
+#define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(f)), METH_FASTCALL
+PyMethodDef functions[] = {{"_batch_begin", FAST(begin), nullptr},
+                           {"_batch_end", end, METH_NOARGS, nullptr},
+                           {"_batch_add", add, METH_O, nullptr},
+                           {"_batch_run", FAST(run), nullptr},
+                           {"_batch_suspend", suspend, METH_O, nullptr},
+                           {"_batch_turn", FAST(turn), nullptr},
+                           {"_batch_next", next, METH_NOARGS, nullptr},
+                           {"_batch_waiting", waiting, METH_NOARGS, nullptr},
+                           {"_batch_throw", FAST(throw_error), nullptr},
+                           {"_batch_task", current_task, METH_NOARGS, nullptr},
+                           {"_draw_seed", draw_seed, METH_NOARGS, nullptr},
+                           {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_fibers(PyObject* module) {
+  if (PyModule_AddFunctions(module, functions) < 0) throw PythonError();
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,21 @@
+// Instances of batch_map (fibers.py), which hand over to one another when they need a value.
+#pragma once
+#include <Python.h>
+
+#include "exec/engine.h"
+
+namespace dyc::py {
+
+// In an instance: returns when all others wait too and the node is computed (or, while batch_map is being
+// given up, at once).
+void wait_for_value(NodeId id);
+// The same for all that the instance could see, up to this node. Returns what may still have to be computed.
+std::vector<NodeId> wait_for_all(NodeId id);
+// In an instance, before an input changes (kNone: before all is computed again): RuntimeError if others could
+// notice.
+void check_change(const char* call, NodeId id);
+
+// Adds the functions that fibers.py is made of.
+void add_fibers(PyObject* module);
+
+}  // namespace dyc::py

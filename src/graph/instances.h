@@ -1,0 +1,68 @@
+// The instances of batch_map: parts of one graph that are recorded in turns. Each is to come out as if it had
+// been alone with what was recorded before it, so it has random numbers of its own, and the graph knows who
+// recorded which node.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/random.h"
+
+namespace dyc {
+
+class Instances {
+ public:
+  static constexpr uint32_t kOutside = 0;  // the number of what is not in any
+
+  // The one that records now.
+  uint32_t current() const { return current_; }
+  // A new part of the current one, numbered; numbers are never used again. `index`: among those of one
+  // batch_map, the `seed` of which derives theirs.
+  uint32_t add(uint32_t seed, uint32_t index);
+  // A seed for one more batch_map of the current instance. Takes nothing from the random numbers of the
+  // instance; those of the process it takes from go on at finish(), if any were drawn inside.
+  uint32_t next_seed();
+  // From now on, with node `size`, this one records.
+  void enter(uint32_t number, uint32_t size);
+  // All are done. Their random numbers stay, for nodes that are drawn again.
+  void finish();
+  // The graph is renewed: no number of before means anything.
+  void clear();
+
+  uint32_t parent(uint32_t number) const { return all_.at(number).parent; }
+  // Who recorded a node; kOutside when all are done.
+  uint32_t recorder(uint32_t node) const;
+  // Nodes below `end` that an instance or one that it is a part of recorded: [begin, end) ranges.
+  template <class F>
+  void for_each_range(uint32_t number, uint32_t end, F&& f) const;
+  // What its nodes are drawn from.
+  Random& random(uint32_t number) {
+    return number == kOutside ? process_random() : all_.at(number).stream.random();
+  }
+
+ private:
+  struct Instance {
+    uint32_t parent = kOutside, maps = 0;
+    Stream stream;
+  };
+  struct Turn {
+    uint32_t begin, number;
+  };
+
+  bool within(uint32_t number, uint32_t outer) const;
+
+  uint32_t current_ = kOutside, last_ = kOutside;
+  std::unordered_map<uint32_t, Instance> all_;
+  std::vector<Turn> turns_;
+};
+
+template <class F>
+void Instances::for_each_range(uint32_t number, uint32_t end, F&& f) const {
+  for (size_t i = 0; i < turns_.size() && turns_[i].begin < end; ++i) {
+    if (!within(number, turns_[i].number)) continue;
+    const uint32_t next = i + 1 < turns_.size() ? turns_[i + 1].begin : end;
+    f(turns_[i].begin, next < end ? next : end);
+  }
+}
+
+}  // namespace dyc
