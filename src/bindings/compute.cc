@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "bindings/trace.h"
+
 namespace dyc::py {
 
 constinit thread_local Engine* this_thread DYC_STATIC_TLS = nullptr;
@@ -120,16 +122,18 @@ Computing::~Computing() noexcept(false) {
   to_parameters.notify_all();
 }
 
-const float* compute_value(NodeId id, bool recalculate) {
+const float* compute_value(NodeId id, bool recalculate, const char* method) {
   Engine& e = engine();
   if (recalculate) e.invalidate();
   if (!recalculate && e.has_value(id)) return e.value(id);
+  const Call call(method);
   Computing c;
   return c.engine().value(id);
 }
 
 void compute_forward(NodeId id, bool recalculate) {
   Engine& e = engine();
+  const Call call("forward");
   if (recalculate) e.invalidate();
   Computing c;
   c.engine().forward(id);
@@ -137,6 +141,7 @@ void compute_forward(NodeId id, bool recalculate) {
 
 void compute_backward(NodeId id, bool full) {
   Engine& e = engine();
+  const Call call("backward");
   e.alone = engines.size() == 1;
   const bool direct = e.alone;
   {

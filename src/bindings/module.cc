@@ -9,6 +9,7 @@
 #include "bindings/documentation.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
+#include "bindings/trace.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -45,6 +46,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   if (value[2] && value[2] != Py_None) o.batching = PyObject_IsTrue(value[2]);
   if (PyErr_Occurred()) return nullptr;
   return guarded([&] {
+    const Call call("renew_cg");
     engine().renew(o);
     PyObject* graph = graph_object ? graph_object : Py_None;
     Py_INCREF(graph);
@@ -150,7 +152,10 @@ void add_graph_functions(pybind11::module_& m) {
     return pybind11::reinterpret_steal<pybind11::object>(make_expression(id));
   });
   m.def("set_default_weight_decay", [](float lambda) { Collection::set_default_weight_decay(lambda); });
-  m.def("cg_checkpoint", [] { engine().checkpoint(); });
+  m.def("cg_checkpoint", [] {
+    const Call call("cg_checkpoint");
+    engine().checkpoint();
+  });
   m.def("cg_revert", [] { engine().revert(); });
   m.def("reset_random_seed", [](uint32_t seed) { random_engine().seed(seed); }, "seed"_a);
   m.def(
@@ -211,6 +216,8 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
+  dyc::py::add_trace(m);
+  dyc::py::add_plan_view(m);
   dyc::py::add_files(m);
   dyc::py::add_tensor_functions(m);
   dyc::py::sign_pybind_classes(m.ptr());

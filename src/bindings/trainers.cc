@@ -9,6 +9,7 @@
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
+#include "bindings/trace.h"
 
 namespace dyc::py {
 
@@ -236,6 +237,7 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
       scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
       deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
     }
+    const Call call("update");
     wait_for_gradients();
     trainer_of(self).update(scale);
     return none();
