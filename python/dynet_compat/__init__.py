@@ -39,6 +39,7 @@ from .io import load, load_generator, save  # noqa: E402, F401
 from .legacy import *  # noqa: E402, F403
 from .shims import dynet_config  # noqa: E402, F401
 from .shims import install as install_as_dynet  # noqa: E402, F401
+from .profiler import Profile, profile  # noqa: E402, F401
 from .softmax_builders import *  # noqa: E402, F403
 from .tensor import Tensor  # noqa: E402, F401
 from .tree_builders import *  # noqa: E402, F403
@@ -71,6 +72,7 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "
-    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
+    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz "
+    "batch_plan graph_svg profiler profile Profile".split()  # a script may have its own `profile`
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import json
 import os
 import sys
-import sysconfig
 import threading
 import time
 import warnings
@@ -50,6 +48,8 @@ class _Functions:
         self.spans: dict[int, list[_Span]] = defaultdict(list)
         self._open = threading.local()
         self._offset = _core._trace_clock() - time.perf_counter_ns()
+        import sysconfig  # not at the start: the package must be imported fast
+
         paths = sysconfig.get_paths()
         library = {os.path.realpath(paths[k]) + os.sep for k in ("stdlib", "platstdlib", "purelib", "platlib")}
         self._others = (_FOLDER, *library)
@@ -380,6 +380,8 @@ class Profile:
             raise _cannot_write(path, error) from None
 
     def _json(self) -> Iterator[bytes]:
+        import json
+
         about = {"dropped_events": self._dropped, "seconds": 1e-9 * (self._end - self._begin)}
         head = json.dumps({"displayTimeUnit": "ns", "otherData": about})
         yield (head[:-1] + ', "traceEvents": [').encode()

@@ -1,6 +1,8 @@
 // The batch plan as Python sees it: launches that ran, and those that would run.
 #include <cstdio>
 
+#include <pybind11/stl.h>
+
 #include "bindings/compute.h"
 #include "bindings/trace.h"
 #include "plan/levels.h"
@@ -121,11 +123,22 @@ pb::object node_number(const pb::object& o) {
   return pb::int_(p->id);
 }
 
+// Name of the parameter that a node is, or looks up rows of; None for other nodes.
+pb::object node_parameter(NodeId id) {
+  Graph& g = engine().graph;
+  if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
+  const Sig& sig = g.sig(id);
+  if (sig.op == op_id<ParameterNode>) return pb::str(g.parameter_use(g.owner(id)).storage->name);
+  if (sig.op == op_id<Lookup>) return pb::str(g.storage(sig.attrs[0]).name);
+  return pb::none();
+}
+
 }  // namespace
 
 void add_plan_view(pb::module_& m) {
   using namespace pybind11::literals;
   m.def("_batch_plan", &batch_plan, "of"_a);
+  m.def("_node_parameter", &node_parameter, "index"_a);
   m.def("_node_number", &node_number, "expression"_a);
 }
 

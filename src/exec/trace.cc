@@ -139,6 +139,7 @@ double flops_of_node(const Sig& s) {
   double flops = s.size;
   switch (row.meta->form) {
     case Form::matmul:
+      if (s.op == op_id<MatMul>) flops = 0;  // there is a bias in the others
       for (uint32_t k = s.op == op_id<Affine>; k + 1 < s.n_args; k += 2)
         flops += 2.0 * s.size * s.x[k]->cols();
       return flops;
