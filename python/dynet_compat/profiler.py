@@ -29,8 +29,11 @@ _TRACK_OF = {"call": "script", "record": "record", "plan": "plan", "forward": "l
              "kernel": "kernels", "function": "functions"}  # fmt: skip
 _PHASES = ("record", "plan", "forward", "backward", "update", "rest of the calls", "own Python")
 
+_PARTS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))  # no functions of their own
+
 Event = dict[str, Any]
 _Span = dict[str, Any]
+_Key = tuple[int, str]  # of a thread: its number, which another one may get later, and its name
 
 
 def fused_name(ops: Iterable[str]) -> str:
@@ -45,14 +48,14 @@ class _Functions:
     """Spans of the script's own functions, through `sys.setprofile`, of all threads that begin meanwhile."""
 
     def __init__(self) -> None:
-        self.spans: dict[int, list[_Span]] = defaultdict(list)
+        self.spans: dict[_Key, list[_Span]] = defaultdict(list)
         self._open = threading.local()
         self._offset = _core._trace_clock() - time.perf_counter_ns()
         import sysconfig  # not at the start: the package must be imported fast
 
         paths = sysconfig.get_paths()
         library = {os.path.realpath(paths[k]) + os.sep for k in ("stdlib", "platstdlib", "purelib", "platlib")}
-        self._others = (_FOLDER, *library)
+        self._others = tuple(library)
         self._known: dict[str, bool] = {}
 
     def start(self) -> None:
@@ -65,35 +68,37 @@ class _Functions:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
         for frame, begin in reversed(getattr(self._open, "stack", [])):  # of functions that called stop()
-            self._add(frame, begin)
+            self._add(self._open.key, frame, begin)
         self._open = threading.local()
 
     def _is_script(self, file: str) -> bool:
         known = self._known.get(file)
         if known is None:
-            other = file.startswith("<frozen") or os.path.realpath(file).startswith(self._others)
+            other = file.startswith(("<frozen", _FOLDER)) or os.path.realpath(file).startswith(self._others)
             known = self._known[file] = not other
         return known
 
-    def _add(self, frame: FrameType, begin: int) -> None:
+    def _add(self, thread: _Key, frame: FrameType, begin: int) -> None:
         code = frame.f_code
         end = time.perf_counter_ns() + self._offset
         site = (code.co_filename, code.co_firstlineno, code.co_name)
-        self.spans[threading.get_ident()].append(
+        self.spans[thread].append(
             {"kind": "function", "name": code.co_name, "begin": begin, "end": end, "site": site}
         )
 
     def _hook(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event not in ("call", "return") or not self._is_script(frame.f_code.co_filename):
+        code = frame.f_code
+        if event not in ("call", "return") or code.co_name in _PARTS or not self._is_script(code.co_filename):
             return
         try:
             stack = self._open.stack
         except AttributeError:
             stack = self._open.stack = []
+            self._open.key = (threading.get_ident(), _name_of_thread())
         if event == "call":
             stack.append((frame, time.perf_counter_ns() + self._offset))
         elif stack and stack[-1][0] is frame:
-            self._add(*stack.pop())
+            self._add(self._open.key, *stack.pop())
 
 
 # ---------------------------------------------------------------- spans to events
@@ -163,13 +168,13 @@ def _arguments_of(span: _Span) -> dict[str, Any]:
 def _events(threads: list[_Thread], start: int) -> Iterator[Event]:
     for number, thread in enumerate(threads, 1):
         for span in thread.spans:
-            tracks = [_TRACK_OF[span["kind"]]]
+            tracks = {span["kind"]: _TRACK_OF[span["kind"]]}
             if span["kind"] == "call" and span["name"] == "update":
-                tracks.append("update")
-            for track in tracks:
+                tracks["update"] = "update"
+            for category, track in tracks.items():
                 yield {
-                    "name": _name_of(span),
-                    "cat": span["kind"],
+                    "name": _name_of(span) if category != "update" else "update",
+                    "cat": category,
                     "ph": "X",
                     "ts": (span["begin"] - start) / 1000,
                     "dur": (span["end"] - span["begin"]) / 1000,
@@ -300,25 +305,20 @@ class Profile:
         traced = _core._trace_stop()
         self._end = _core._trace_clock()
         self._running, _active = False, None
-        spans: dict[int, list[_Span]] = {}
-        names: dict[int, str] = {}
+        spans: dict[_Key, list[_Span]] = {}
         for ident, name, found, dropped in traced:
-            spans.setdefault(ident, []).extend(found)
-            names[ident] = name
+            spans.setdefault((ident, name), []).extend(found)
             self._dropped += dropped
         if self._functions is not None:
             self._functions.stop()
-            for ident, found in self._functions.spans.items():
-                spans.setdefault(ident, []).extend(found)
+            for thread, found in self._functions.spans.items():
+                spans.setdefault(thread, []).extend(found)
             self._functions = None
-        alive = {t.ident: t.name for t in threading.enumerate()}
-        mine = threading.get_ident()
-        order = sorted(spans, key=lambda ident: ident != mine)  # that of this thread comes first
+        mine = (threading.get_ident(), _name_of_thread())
         self._threads = [
-            _Thread(names.get(i) or alive.get(i) or f"thread {i}", spans[i],
-                    (self._begin, self._end) if i == mine else None)
-            for i in order
-        ]  # fmt: skip
+            _Thread(key[1], spans[key], (self._begin, self._end) if key == mine else None)
+            for key in sorted(spans, key=lambda key: key != mine)  # this thread comes first
+        ]
 
     def __enter__(self) -> Profile:
         return self.start()
@@ -447,6 +447,10 @@ class Profile:
         )
 
 
+def _name_of_thread() -> str:
+    return threading.current_thread().name
+
+
 def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
@@ -533,7 +537,10 @@ def profile(
         [('tanh', 8), ('esum', 1)]
     """
     if path is not None:
-        path = os.fspath(path)
+        try:
+            path = os.fspath(path)
+        except TypeError:
+            pass
         if not isinstance(path, str):
             raise TypeError(f"profile(): expected a str or a path, got {type(path).__name__}")
     if isinstance(limit, bool) or not isinstance(limit, int):

@@ -53,6 +53,7 @@ const float* Engine::value(NodeId id) {
 }
 
 void Engine::forward(NodeId id) {
+  if (graph.place(id) == kPending) demand(id, true);  // in one plan, not what `id` needs and then the rest
   value(id);
   demand(id, true);
 }
