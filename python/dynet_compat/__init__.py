@@ -37,9 +37,9 @@ from .holders import *  # noqa: E402, F403
 from .interop import load_safetensors, save_safetensors  # noqa: E402, F401
 from .io import load, load_generator, save  # noqa: E402, F401
 from .legacy import *  # noqa: E402, F403
+from .profiler import Profile, profile  # noqa: E402, F401
 from .shims import dynet_config  # noqa: E402, F401
 from .shims import install as install_as_dynet  # noqa: E402, F401
-from .profiler import Profile, profile  # noqa: E402, F401
 from .softmax_builders import *  # noqa: E402, F403
 from .tensor import Tensor  # noqa: E402, F401
 from .tree_builders import *  # noqa: E402, F403

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,40 +94,85 @@ def _difference(row: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, s
         found.append(("shapes", f"{len(row['arguments'])} arguments, not {len(other['arguments'])}"))
     elif row["rule"] == "same" and row["arguments"] != other["arguments"]:
         shapes = " ".join(row["arguments"]), " ".join(other["arguments"])
-        found.append(("shapes", f"other shapes: {shapes[0]}, not {shapes[1]}; this op batches equal ones only"))
-    elif row["columns"] != other["columns"]:
+        found.append(
+            ("shapes", f"other shapes: {shapes[0]}, not {shapes[1]}; this op batches equal ones only")
+        )
+    elif row["columns"] != other["columns"] and bool(row["weights"]) == bool(other["weights"]):
         shapes = " ".join(row["arguments"]), " ".join(other["arguments"])
         found.append(("shapes", f"a product of another form: {shapes[0]}, not {shapes[1]}"))
     return found or [("attributes", "another class of nodes")]
 
 
+class _Earlier:
+    """The launches of an op so far, by class."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.by_class: dict[int, list[int]] = {}
+        self.most: dict[int, int] = {}  # highest level of a class so far
+
+    def add(self, number: int, row: dict[str, Any]) -> None:
+        self.last = number
+        cls = row["class"]
+        self.by_class.setdefault(cls, []).append(number)
+        self.most[cls] = max(row["most"], self.most.get(cls, 0))
+
+
+def _closest(row: dict[str, Any], rows: list[dict[str, Any]], earlier: _Earlier) -> tuple[int, str, str]:
+    """Of the launches of other classes the one that differs least, and how."""
+
+    def rank(number: int) -> tuple[bool, int, int]:
+        other = rows[number]
+        return bool(row["weights"]) != bool(other["weights"]), len(_difference(row, other)), -number
+
+    at = min((members[-1] for members in earlier.by_class.values()), key=rank)
+    differences = _difference(row, rows[at])
+    return at, differences[0][0], "; ".join(words for _, words in differences)
+
+
 def _reason(
-    number: int, rows: list[dict[str, Any]], flush: list[int], lines: list[Optional[str]], batching: bool
-) -> Optional[Reason]:
-    row = rows[number]
-    earlier = [i for i in range(number) if rows[i]["op"] == row["op"]]
-    if not earlier or row["rule"] == "none":
-        return None
-    last = earlier[-1] + 1
+    row: dict[str, Any],
+    rows: list[dict[str, Any]],
+    earlier: _Earlier,
+    flush: list[int],
+    now: int,
+    lines: list[Optional[str]],
+    batching: bool,
+) -> Reason:
+    last = earlier.last + 1
     if not batching:
         return Reason("off", "batching is off", last)
     if row["rule"] == "solo":
         return Reason("solo", f"never batched: {row['solo']}", last)
-    same = [i for i in earlier if rows[i]["class"] == row["class"]]
-    if not same:
-        options = [(_difference(row, rows[i]), i) for i in earlier]
-        differences, at = min(options, key=lambda option: (len(option[0]), -option[1]))
-        return Reason(differences[0][0], "; ".join(words for _, words in differences), at + 1)
+    same = earlier.by_class.get(row["class"])
+    if same is None:
+        at, kind, words = _closest(row, rows, earlier)
+        return Reason(kind, words, at + 1)
     # Nodes of one class and level are independent of each other (plan/levels.h).
-    free = [i for i in same if rows[i]["most"] >= row["least"]]
-    if not free:
+    if earlier.most[row["class"]] < row["least"]:
         return Reason("dependence", "each needs a result of the one before", same[-1] + 1)
-    at = free[-1]
-    if flush[at] == flush[number]:
+    at = next(i for i in reversed(same) if rows[i]["most"] >= row["least"])
+    if flush[at] == now:
         return Reason("order", "independent, but in this order other launches stay whole", at + 1)
     line = lines[flush[at] - 1]
     where = f" at {line}" if line else " (run it inside profile() to see the line)"
     return Reason("read", f"a value was read in between{where}", at + 1, line)
+
+
+def _reasons(
+    rows: list[dict[str, Any]], flush: list[int], lines: list[Optional[str]], batching: bool
+) -> list[Optional[Reason]]:
+    """Of each launch; `flush` numbers them, what is pending comes last."""
+    found: list[Optional[Reason]] = []
+    ops: dict[str, _Earlier] = {}
+    for number, row in enumerate(rows):
+        earlier = ops.setdefault(row["op"], _Earlier())
+        if not earlier.by_class or row["rule"] == "none":
+            found.append(None)
+        else:
+            found.append(_reason(row, rows, earlier, flush, flush[number], lines, batching))
+        earlier.add(number, row)
+    return found
 
 
 # ---------------------------------------------------------------- the plan
@@ -148,17 +194,20 @@ class BatchPlan:
         >>> for _ in range(3):
         ...     h = dy.tanh(W * h)
         >>> plan = dy.cg().batch_plan()
-        >>> [(row.op, row.launches, row.text) for row in plan.apart]
-        [('matmul', 2, 'each needs a result of the one before'), ('tanh', 2, 'each needs a result of the one before')]
+        >>> for row in plan.apart:
+        ...     print(row.op, row.launches, row.text)
+        matmul 2 each needs a result of the one before
+        tanh 2 each needs a result of the one before
     """
 
     def __init__(self, of: Optional[Expression] = None) -> None:
-        rows, ran, flushes, batching = _core._batch_plan(of)
+        rows, ran, flushes, batching = _core._batch_plan(of)  # those of Launch, as dicts
         firsts = [first for first, _ in flushes]
         self.flushes: list[Optional[str]] = [site and f"{site[0]}:{site[1]}" for _, site in flushes]
-        flush = [sum(first <= i for first in firsts) if i < ran else 0 for i in range(len(rows))]
+        flush = [bisect.bisect_right(firsts, i) if i < ran else 0 for i in range(len(rows))]
         pending = len(firsts) + 1
         order = [f or pending for f in flush]
+        reasons = _reasons(rows, order, self.flushes, batching)
         self.launches: list[Launch] = []
         head = until = 0
         for i, row in enumerate(rows):
@@ -168,7 +217,7 @@ class BatchPlan:
                 Launch(
                     i + 1, row["op"], tuple(row["nodes"]), tuple(row["arguments"]), row["result"],
                     row["mixed"], tuple(row["operands"]), tuple(row["weights"]), tuple(row["attributes"]),
-                    flush[i], head + 1, _reason(i, rows, order, self.flushes, batching),
+                    flush[i], head + 1, reasons[i],
                 )
             )  # fmt: skip
         self.apart = list(_apart(self.launches))
@@ -193,7 +242,14 @@ class BatchPlan:
             flush = str(launch.flush or "pending")
             operands = ", ".join(launch.operands)
             names = f" {', '.join(launch.weights)}" if launch.weights else ""
-            row = [str(launch.number), launch.op + names, str(len(launch.nodes)), launch.shapes, operands, flush]
+            row = [
+                str(launch.number),
+                launch.op + names,
+                str(len(launch.nodes)),
+                launch.shapes,
+                operands,
+                flush,
+            ]
             if together:
                 row.append(f"with {launch.runs_with}" if launch.runs_with != launch.number else "")
             rows.append(row)

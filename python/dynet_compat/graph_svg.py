@@ -103,27 +103,20 @@ def _node_boxes(numbers: list[int], launches: dict[int, Launch]) -> list[_Box]:
 def _launch_boxes(launches: list[Launch]) -> list[_Box]:
     """A box for each launch; leaves are left out."""
     launch_of = {node: i for i, launch in enumerate(launches) for node in launch.nodes}
-    known: dict[int, frozenset[int]] = {}  # launches behind a node that has none of its own
-
-    def behind(node: int) -> frozenset[int]:
-        if node in launch_of:
-            return frozenset([launch_of[node]])
-        if node not in known:
-            known[node] = frozenset()
-            arguments = _core._graph_node(node)[1]
-            known[node] = frozenset().union(*(behind(a) for a in arguments))
-        return known[node]
-
+    behind: list[frozenset[int]] = []  # of each node: its launch, or those of its arguments if it has none
+    read: list[set[int]] = [set() for _ in launches]
+    for node in range(_core.cg_size()):
+        around: frozenset[int] = frozenset().union(*(behind[a] for a in _core._graph_node(node)[1]))
+        at = launch_of.get(node)
+        behind.append(around if at is None else frozenset([at]))
+        if at is not None:
+            read[at] |= around
     boxes = []
     for i, launch in enumerate(launches):
-        arguments: set[int] = set()
-        for node in launch.nodes:
-            for argument in _core._graph_node(node)[1]:
-                arguments |= behind(argument)
-        arguments = {a for a in arguments if a < i}
+        arguments = sorted(a for a in read[i] if a < i)
         hint = f"launch {launch.number}: {launch.op}, {len(launch.nodes)} nodes, {launch.shapes}"
         below = f"#{launch.number}  \u00d7{len(launch.nodes)}  {launch.result}{' ..' if launch.mixed else ''}"
-        boxes.append(_Box(launch.op, below, _colour(launch.number), hint, sorted(arguments)))
+        boxes.append(_Box(launch.op, below, _colour(launch.number), hint, arguments))
     return boxes
 
 
@@ -133,8 +126,8 @@ def _launch_boxes(launches: list[Launch]) -> list[_Box]:
 def _lay_out(boxes: list[_Box]) -> list[list[int]]:
     """Layers from the top: a box lies below its arguments, right above its first reader if it has one.
 
-    The order inside a layer, and then the places, follow the means of the neighbours, downwards and upwards in
-    turn (Sugiyama et al., 1981).
+    The order inside a layer, and then the places, follow the means of the neighbours, downwards and upwards
+    in turn (Sugiyama et al., 1981).
     """
     for i, box in enumerate(boxes):
         for a in box.arguments:
@@ -159,10 +152,10 @@ def _lay_out(boxes: list[_Box]) -> list[list[int]]:
                 means.append(sum(boxes[a].at for a in around) / len(around) if around else boxes[i].at)
             if sweep < _SWEEPS:
                 order = sorted(range(len(layer)), key=means.__getitem__)
-                layer[:] = [layer[at] for at in order]
+                layer[:] = [layer[place] for place in order]
                 means = [place - (len(layer) - 1) / 2 for place in range(len(layer))]
-            for i, place in zip(layer, _spaced(means)):
-                boxes[i].at = place
+            for i, at in zip(layer, _spaced(means)):
+                boxes[i].at = at
     least = min((box.at for box in boxes), default=0.0)
     for box in boxes:
         box.at -= least
@@ -205,10 +198,9 @@ def _draw_boxes(boxes: list[_Box], left: float, top: float) -> list[str]:
         for a in box.arguments:
             x0, y0 = x_of(boxes[a]) + _WIDE / 2, y_of(boxes[a]) + _HIGH
             bend = max(_RISE / 2, (y - y0) / 3)
-            parts.append(
-                f'<path class="{"e w" if boxes[a].kind == "leaf" else "e"}" d="M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 + bend:.1f} {x:.1f} {y - bend:.1f} '
-                f'{x:.1f} {y:.1f}"/>'
-            )
+            curve = f"{x0:.1f} {y0 + bend:.1f} {x:.1f} {y - bend:.1f} {x:.1f} {y:.1f}"
+            weak = " w" if boxes[a].kind == "leaf" else ""
+            parts.append(f'<path class="e{weak}" d="M{x0:.1f} {y0:.1f}C{curve}"/>')
     for box in boxes:
         x, y = x_of(box), y_of(box)
         round_ = 12 if box.kind == "leaf" else 3
@@ -260,9 +252,7 @@ def _plural(number: int, word: str, words: str) -> str:
     return f"{number:,} {word if number == 1 else words}"
 
 
-def _boxes_and_note(
-    of: Optional[int], plan: BatchPlan, limit: int
-) -> tuple[list[_Box], list[Launch], str]:
+def _boxes_and_note(of: Optional[int], plan: BatchPlan, limit: int) -> tuple[list[_Box], list[Launch], str]:
     """What is drawn, of which launches, and what the reader should know of the rest."""
     numbers = list(range(_core.cg_size())) if of is None else _ancestors(of)
     launch_of = {node: launch for launch in plan.launches for node in launch.nodes}
@@ -275,7 +265,8 @@ def _boxes_and_note(
     rest = launches[limit:]
     if rest:
         nodes = sum(len(launch.nodes) for launch in rest)
-        note += f"; the last {_plural(len(rest), 'launch', 'launches')} with {_plural(nodes, 'node', 'nodes')} too"
+        last = _plural(len(rest), "launch", "launches")
+        note += f"; the last {last} with {_plural(nodes, 'node', 'nodes')} too"
     return _launch_boxes(launches[:limit]), launches[:limit], note
 
 

@@ -54,7 +54,9 @@ class _Functions:
         import sysconfig  # not at the start: the package must be imported fast
 
         paths = sysconfig.get_paths()
-        library = {os.path.realpath(paths[k]) + os.sep for k in ("stdlib", "platstdlib", "purelib", "platlib")}
+        library = {
+            os.path.realpath(paths[k]) + os.sep for k in ("stdlib", "platstdlib", "purelib", "platlib")
+        }
         self._others = tuple(library)
         self._known: dict[str, bool] = {}
 
@@ -66,7 +68,7 @@ class _Functions:
 
     def stop(self) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
         for frame, begin in reversed(getattr(self._open, "stack", [])):  # of functions that called stop()
             self._add(self._open.key, frame, begin)
         self._open = threading.local()
@@ -413,8 +415,9 @@ class Profile:
         launches = [s for t in self._threads for s in t.of("launch", "back_launch")]
         nodes = sum(s["nodes"] for s in launches)
         average = f", {nodes / len(launches):.1f} per launch" if len(launches) > 1 else ""
+        time_ms = 1e-6 * (self._end - self._begin)
         lines = [
-            f"profile of {1e-6 * (self._end - self._begin):.3f} ms: {_count(len(launches), 'launch', 'launches')}"
+            f"profile of {time_ms:.3f} ms: {_count(len(launches), 'launch', 'launches')}"
             f" of {_count(nodes, 'node', 'nodes')}{average}"
         ]
         if self._dropped:
@@ -509,14 +512,13 @@ def _check_writable(path: str) -> None:
 def profile(
     path: Union[str, os.PathLike[str], None] = None, *, functions: bool = False, limit: int = _LIMIT
 ) -> Profile:
-    """Measure what the package does meanwhile: recording, planning, each launch forward and backward, updates.
+    """Measure what the package does meanwhile: recording, planning, launches forward and backward, updates.
 
-    The trace has a group of tracks for each thread: the lines of the script that asked for something (value(),
-    backward(), update(), renew_cg()), recording, planning, launches with their sizes and the way their operands
-    lie in memory, and the kernels of matrix products. Two nodes that are recorded with a pause of more than
-    20 microseconds between them are not one stretch of recording: the pause counts as the script's own Python.
-    Operations and bytes of a launch are estimates. Measuring takes about 0.1 microseconds per recorded node and
-    per launch.
+    The trace has a group of tracks for each thread: the lines of the script that asked for something
+    (value(), backward(), update(), renew_cg()), recording, planning, launches with their sizes and the way
+    their operands lie in memory, and the kernels of matrix products. A pause of more than 20 microseconds
+    between two recorded nodes is no part of recording: it counts as the script's own Python. Operations and
+    bytes of a launch are estimates. Measuring takes about 0.1 microseconds per recorded node and per launch.
 
     Args:
         path: a JSON file for https://ui.perfetto.dev or chrome://tracing, written at the end; None: none.

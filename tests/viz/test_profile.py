@@ -188,7 +188,12 @@ def test_lines_of_the_script(dy: Any) -> None:
     with dy.profile() as p:
         script()
     calls = [(e["name"].split()[0], e["args"]["line"]) for e in of(p.events, "call")]
-    wanted = [("renew_cg", "renew_cg"), ("npvalue", "npvalue"), ("forward", "dy.values"), ("backward", "backward")]
+    wanted = [
+        ("renew_cg", "renew_cg"),
+        ("npvalue", "npvalue"),
+        ("forward", "dy.values"),
+        ("backward", "backward"),
+    ]
     wanted += [("forward", "cg().forward"), ("update", "update")]
     assert calls == [(name, line_of(script, text)) for name, text in wanted]
     for event in of(p.events, "call"):
