@@ -69,10 +69,11 @@ if _CONF is not None:
 # Pickles name DyNet's classes by the module they came from there.
 sys.modules.setdefault("_dynet", sys.modules[__name__])
 
-# `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
+# `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package; nor
+# `profile`, since a script may have its own.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "
     "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz "
-    "batch_plan graph_svg profiler profile Profile".split()  # a script may have its own `profile`
+    "batch_plan graph_svg profile_report profiler profile Profile".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

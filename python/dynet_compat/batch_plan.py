@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from . import _core
 from ._core import Expression
-from .profiler import table
+from .profile_report import table
 
 __all__ = ["BatchPlan", "batch_plan"]
 

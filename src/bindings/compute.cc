@@ -122,13 +122,18 @@ Computing::~Computing() noexcept(false) {
   to_parameters.notify_all();
 }
 
+// Apart, so that reading a value that is there stays short.
+[[gnu::noinline]] static const float* compute_missing(NodeId id, const char* method) {
+  const Call call(method);
+  Computing c;
+  return c.engine().value(id);
+}
+
 const float* compute_value(NodeId id, bool recalculate, const char* method) {
   Engine& e = engine();
   if (recalculate) e.invalidate();
   if (!recalculate && e.has_value(id)) return e.value(id);
-  const Call call(method);
-  Computing c;
-  return c.engine().value(id);
+  return compute_missing(id, method);
 }
 
 void compute_forward(NodeId id, bool recalculate) {

@@ -347,7 +347,7 @@ def test_a_thread_that_goes_on(dy: Any) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        for _ in range(20):
+        for _ in range(6):
             ready.clear()
             with dy.profile() as p:
                 assert ready.wait(60)
