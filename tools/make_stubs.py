@@ -78,6 +78,7 @@ RESULTS = by_name(
     {
         "Optional[str]": "_node_parameter doc",
         "Optional[int]": "_node_number",
+        "tuple[list[int], list[int], bool, int]": "_node_words",
         "tuple[list[dict[str, Any]], int, list[tuple[int, Any]], bool]": "_batch_plan",
         "list[tuple[int, str, list[dict[str, Any]], int]]": "_trace_stop",
         "list[dict[str, Any]]": "op_table plan_table",

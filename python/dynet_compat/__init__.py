@@ -74,6 +74,6 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "
     "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz "
-    "batch_plan graph_svg profile_report profiler profile Profile".split()
+    "batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

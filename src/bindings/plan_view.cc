@@ -133,11 +133,29 @@ pb::object node_parameter(NodeId id) {
   return pb::none();
 }
 
+// (attributes as words of 32 bits, indices, whether those are a list, rows of the table it reads) of a node.
+pb::tuple node_words(NodeId id) {
+  Graph& g = engine().graph;
+  if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
+  const Sig& sig = g.sig(id);
+  const NodeId own = g.node(id).flags & Node::merged ? g.owner(id) : id;
+  const OpRow& row = op_row(sig.op);
+  std::vector<uint32_t> indices;
+  bool indexed = row.meta->form == Form::lookup;
+  for (uint32_t i = 0; i < row.n_params; ++i)
+    indexed = indexed || row.params[i].kind == Param::index || row.params[i].kind == Param::indices;
+  const Graph::Ids ids = indexed ? g.ids(own) : Graph::Ids{};
+  indices.assign(ids.data, ids.data + ids.n);
+  const bool table = row.meta->form == Form::lookup;
+  return pb::make_tuple(sig.attrs, indices, ids.list, table ? g.storage(sig.attrs[0]).rows : 0);
+}
+
 }  // namespace
 
 void add_plan_view(pb::module_& m) {
   using namespace pybind11::literals;
   m.def("_batch_plan", &batch_plan, "of"_a);
+  m.def("_node_words", &node_words, "index"_a);
   m.def("_node_parameter", &node_parameter, "index"_a);
   m.def("_node_number", &node_number, "expression"_a);
 }
