@@ -41,8 +41,10 @@ def fused_name(ops: Iterable[str]) -> str:
 class Functions:
     """Spans of the script's own functions, through `sys.setprofile`, of all threads that begin meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.spans: dict[Key, list[Span]] = defaultdict(list)
+        self.dropped = 0
+        self._limit, self._stopped = limit, False
         self._open = threading.local()
         self._offset = _core._trace_clock() - time.perf_counter_ns()
         import sysconfig  # not at the start: the package must be imported fast
@@ -66,8 +68,8 @@ class Functions:
         threading.setprofile(None)
         for frame, begin in reversed(getattr(self._open, "stack", [])):  # of functions that called stop()
             self._add(self._open.key, frame, begin)
-        self._open = threading.local()
-        return [(ident, name, spans) for (ident, name), spans in self.spans.items()]
+        self._stopped = True  # other threads take the hook away when it is called there
+        return [(ident, name, list(spans)) for (ident, name), spans in list(self.spans.items())]
 
     def _is_script(self, file: str) -> bool:
         known = self._known.get(file)
@@ -80,11 +82,16 @@ class Functions:
         code = frame.f_code
         end = time.perf_counter_ns() + self._offset
         site = (code.co_filename, code.co_firstlineno, code.co_name)
-        self.spans[thread].append(
-            {"kind": "function", "name": code.co_name, "begin": begin, "end": end, "site": site}
-        )
+        spans = self.spans[thread]
+        if len(spans) >= self._limit:
+            self.dropped += 1
+            return
+        spans.append({"kind": "function", "name": code.co_name, "begin": begin, "end": end, "site": site})
 
     def _hook(self, frame: FrameType, event: str, argument: Any) -> None:
+        if self._stopped:
+            sys.setprofile(None)
+            return
         code = frame.f_code
         if event not in ("call", "return") or code.co_name in _PARTS or not self._is_script(code.co_filename):
             return
@@ -118,7 +125,10 @@ class Thread:
     def seconds(self) -> dict[str, float]:
         """Of each phase; together they are the time that the thread was watched."""
         total = dict.fromkeys(_PHASES, 0)
-        calls = self.of("call")
+        calls: list[Span] = []
+        for span in self.of("call"):
+            if not calls or span["begin"] >= calls[-1]["end"]:  # not inside another one
+                calls.append(span)
         begins = [s["begin"] for s in calls]
         for span in self.of("record", "plan", "forward", "backward"):
             length = span["end"] - span["begin"]

@@ -67,7 +67,7 @@ class Profile:
         if self._functions_wanted:
             from .profile_report import Functions
 
-            self._functions = Functions()
+            self._functions = Functions(self._limit)
             self._functions.start()
         _active = self
         self._threads, self._dropped, self._running = [], 0, True
@@ -106,6 +106,7 @@ class Profile:
         found = [(ident, name, spans) for ident, name, spans, _ in traced]
         if self._functions is not None:
             found += self._functions.stop()
+            self._dropped += self._functions.dropped
             self._functions = None
         mine = threading.get_ident(), threading.current_thread().name
         self._threads = [

@@ -42,6 +42,10 @@ void Trace::renewed(uint32_t graph, NodeId size, bool signatures_forgotten) {
 }
 
 void Trace::Scope::open(Span::Kind kind, const char* name) {
+  if (std::this_thread::get_id() != trace_->owner_) {  // a part of a kernel, on a thread of the pool
+    trace_ = nullptr;
+    return;
+  }
   Span& span = span_.emplace();
   span.kind = kind;
   span.name = name;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "plan/launch.h"
@@ -109,6 +110,7 @@ class Trace {
   uint32_t shapes_of(const Graph& graph, uint32_t sig);
 
   std::mutex mutex_;
+  const std::thread::id owner_ = std::this_thread::get_id();
   const size_t most_;
   bool closed_ = false;
   Contents contents_;

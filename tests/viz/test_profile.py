@@ -525,6 +525,40 @@ def test_functions_of_threads(dy: Any) -> None:
     assert len({e["pid"] for e in of(p.events, "function") if e["name"] in ("work", "step")}) == 1
 
 
+def test_functions_of_a_thread_that_goes_on(dy: Any) -> None:
+    """The hook goes away there, too, when it is called next."""
+    done, ready = threading.Event(), threading.Event()
+    hooks: list[Any] = []
+
+    def step() -> None:
+        ready.set()
+
+    def work() -> None:
+        while not done.is_set():
+            step()
+        step()
+        hooks.append(sys.getprofile())
+
+    with dy.profile(functions=True) as p:
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert ready.wait(60)
+    count = len(p.events)
+    done.set()
+    thread.join()
+    assert hooks == [None] and len(p.events) == count
+    check_tracks(p.events)
+
+
+def test_limit_of_functions(dy: Any) -> None:
+    def f() -> None: ...
+
+    with dy.profile(functions=True, limit=5) as p:
+        for _ in range(8):
+            f()
+    assert len(of(p.events, "function")) == 5 and "3 are missing" in p.summary()
+
+
 def test_functions_and_another_profiler(dy: Any) -> None:
     def other(*args: Any) -> None: ...
 
