@@ -66,6 +66,9 @@ if _CONF is not None:
     _params = DynetParams()
     _params.from_config(_CONF)
 
+if not config.script_follows():
+    config.prepare_hints()
+
 # Pickles name DyNet's classes by the module they came from there.
 sys.modules.setdefault("_dynet", sys.modules[__name__])
 

@@ -34,6 +34,7 @@ def run(script: str, arguments: Sequence[str]) -> None:
         __loader__=SourceFileLoader("__main__", script),
     )
     sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
+    config.prepare_hints()
     exec(code, vars(main_module))
 
 

@@ -268,6 +268,17 @@ def script_follows() -> bool:
     return any(os.path.dirname(file) == MODULES for file in files)
 
 
+def prepare_hints() -> None:
+    """Use the hints of the script that is the main module now, where there are any."""
+    if "DYNET_COMPAT_HINTS" not in os.environ:
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        if not script or not os.path.exists(os.path.splitext(script)[0] + ".dyhints"):
+            return
+    from .hints import runtime
+
+    runtime.prepare()
+
+
 def initialise_at_import() -> None:
     """What the import of this package does: as `import dynet` does, unless that is still to come."""
     _choose_scheduler()

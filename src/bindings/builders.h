@@ -34,6 +34,9 @@ extern PyTypeObject RnnStateType;  // RNNState
 // The state that initial_state() returns.
 PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update);
 
+// The state after one more step, which was recorded already. New reference.
+PyObject* next_state(PyRnnState* from, RnnBuilder::Step step);
+
 // Adds RNNState to the module.
 void add_state_type(PyObject* module);
 

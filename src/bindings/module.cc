@@ -8,6 +8,7 @@
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
 #include "bindings/model.h"
+#include "bindings/template.h"
 #include "bindings/signatures.h"
 #include "bindings/trace.h"
 #include "model/collection.h"
@@ -20,6 +21,26 @@ namespace {
 
 // The ComputationGraph that renew_cg() returns; made in Python.
 PyObject* graph_object = nullptr;
+
+// Called at the start of renew_cg(); null: nothing.
+PyObject* renew_hook = nullptr;
+
+void call_renew_hook() {
+  PyObject* hook = renew_hook;
+  Py_INCREF(hook);
+  PyObject* result = PyObject_CallNoArgs(hook);
+  if (!result) PyErr_WriteUnraisable(hook);
+  Py_XDECREF(result);
+  Py_DECREF(hook);
+}
+
+PyObject* on_renew(PyObject*, PyObject* hook) {
+  Py_INCREF(hook);
+  PyObject* old = renew_hook;
+  renew_hook = hook == Py_None ? nullptr : hook;
+  Py_XDECREF(old);
+  Py_RETURN_NONE;
+}
 
 // renew_cg(immediate_compute=False, check_validity=False, autobatching=None), without pybind11: one
 // call per example is a cost that small models feel.
@@ -45,6 +66,8 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   if (value[1]) o.check_validity = PyObject_IsTrue(value[1]);
   if (value[2] && value[2] != Py_None) o.batching = PyObject_IsTrue(value[2]);
   if (PyErr_Occurred()) return nullptr;
+  if (renew_hook) [[unlikely]]
+    call_renew_hook();
   return guarded([&] {
     const Call call("renew_cg");
     engine().renew(o);
@@ -76,6 +99,7 @@ Example:
 PyMethodDef graph_methods[] = {
     {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)),
      METH_FASTCALL | METH_KEYWORDS, renew_doc},
+    {"_on_renew", on_renew, METH_O, "_on_renew(hook)\n--\n\nCalls hook() at the start of renew_cg(); None: no more."},
     {nullptr, nullptr, 0, nullptr}};
 
 NodeId last_of(const pybind11::list& exprs, const char* op) {
@@ -128,7 +152,7 @@ pybind11::list plan_table() {
     const Node& n = e.graph.node(e.planner.plan.members[l.members]);
     d["site"] = n.site;
     d["round"] = n.round;
-    d["phase"] = e.graph.sites()[n.site].phase;
+    d["phase"] = e.graph.sites().phase(n.site);
     rows.append(d);
   }
   return rows;
@@ -212,6 +236,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_derived_functions(m.ptr());
   dyc::py::add_input_functions(m.ptr());
   dyc::py::add_parameter_types(m.ptr());
+  dyc::py::add_templates(m.ptr());
   dyc::py::add_graph_functions(m);
   dyc::py::add_model(m);
   dyc::py::add_builders(m);

@@ -45,6 +45,12 @@ PyObject* make_state(PyRnnState* from, RnnBuilder::Step step) {
   return reinterpret_cast<PyObject*>(s);
 }
 
+}  // namespace
+
+PyObject* next_state(PyRnnState* from, RnnBuilder::Step step) { return make_state(from, step); }
+
+namespace {
+
 // Frees one state and returns the one before it, whose reference is the caller's.
 PyRnnState* release(PyRnnState* s) {
   PyRnnState* prev = s->prev;

@@ -15,6 +15,11 @@ uint32_t next_number() {
   return next(counter);
 }
 
+uint32_t next_tables() {
+  static std::atomic<uint32_t> counter{0};
+  return next(counter);
+}
+
 // The first graph starts with version 0, so that in a program of one thread versions count renewals.
 std::atomic<uint32_t> last_version{0};
 
@@ -24,6 +29,7 @@ Graph::Graph()
     : number(next_number()),
       values_arena("value", [this] { return largest_nodes(); }),
       grads_arena("gradient"),
+      tables_(next_tables()),
       life_(std::make_shared<char>()) {
   values_arena.limit(grads_arena.capacity());  // gradients lie where the values lie
   nodes_.reserve(1024);
@@ -100,17 +106,43 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   node.args = static_cast<uint32_t>(arg_pool_.size());
   node.n_args = n;
   arg_pool_.insert(arg_pool_.end(), args, args + n);
-  if (ids.list) {
-    node.flags |= Node::list;
-    node.aux = static_cast<uint32_t>(id_pool_.size());
-    id_pool_.push_back(ids.n);
-    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
-  } else if (ids.n) {
-    node.aux = ids.data[0];
-  }
+  set_ids(&node, ids);
   node.site = site_of(sig, args, n);
   bucket_node(node, args, n);
   return append(node, kPending);
+}
+
+void Graph::set_ids(Node* n, const Ids& ids) {
+  if (ids.list) {
+    n->flags |= Node::list;
+    n->aux = static_cast<uint32_t>(id_pool_.size());
+    id_pool_.push_back(ids.n);
+    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
+  } else if (ids.n) {
+    n->aux = ids.data[0];
+  }
+}
+
+NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                           const Ids& ids) {
+  Node node{};
+  node.sig = known.sig;
+  node.site = known.site;
+  node.flags = known.needs;
+  const size_t first = arg_pool_.size();
+  node.args = static_cast<uint32_t>(first);
+  node.n_args = n;
+  arg_pool_.resize(first + n);
+  uint32_t* args = arg_pool_.data() + first;
+  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
+  set_ids(&node, ids);
+  join_bucket(node, known.size, args, n);
+  recorded_floats_ += known.size;
+  ++unread_;
+  ++unplaced_;
+  nodes_.push_back(node);
+  places_.push_back(kPending);
+  return static_cast<NodeId>(nodes_.size() - 1);
 }
 
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
@@ -131,20 +163,25 @@ uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
 }
 
 void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
-  const uint32_t phase = sites_[node.site].phase;
+  for (uint32_t i = 0; i < n; ++i) sites_.edge(nodes_[args[i]].site, node.site);
+  join_bucket(node, signatures_.brief(node.sig).size, args, n);
+}
+
+// All edges between the sites are known.
+void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t n) {
+  const uint32_t phase = sites_.phase(node.site);
   uint32_t round = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
-    sites_.edge(a.site, node.site);
     if (a.flags & Node::leaf || place(args[i]) != kPending) continue;
-    const uint32_t p = sites_[a.site].phase;
+    const uint32_t p = sites_.phase(a.site);
     if (p < phase) continue;
     if (p > phase) contradicted_ = true;
     round = std::max(round, a.round + (a.site >= node.site));
   }
   node.round = round;
   node.bucket = bucket_of(node.site, round);
-  buckets_[node.bucket].tally.add(node.sig, signatures_.brief(node.sig).size);
+  buckets_[node.bucket].tally.add(node.sig, size);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     if (a.flags & Node::leaf || places_[args[i]] != kPending) continue;
@@ -304,14 +341,7 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
   Node n{};
   n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
   n.flags = update ? Node::needs : 0;
-  if (ids.list) {
-    n.flags |= Node::list;
-    n.aux = static_cast<uint32_t>(id_pool_.size());
-    id_pool_.push_back(ids.n);
-    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
-  } else {
-    n.aux = ids.data[0];
-  }
+  set_ids(&n, ids);
   n.site = site_of(n.sig, nullptr, 0);
   bucket_node(n, nullptr, 0);
   return append(n, kPending);
@@ -335,19 +365,25 @@ NodeId Graph::alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint3
 
 NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset) {
   const Node& source = nodes_[x];
-  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, source.flags & Node::needs};
   const bool needs = source.flags & Node::needs;
-  Node n = source;
-  n.sig = signatures_.leaf(op, attrs, 3, dim, needs);
-  n.flags = Node::alias | (needs ? Node::needs : 0) | (source.flags & Node::leaf);
+  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, needs};
+  const uint32_t sig = signatures_.leaf(op, attrs, 3, dim, needs);
+  uint32_t inv = 0;
+  if (source.inv) {
+    const uint32_t words[2] = {sig, source.inv};
+    inv = invariants_.intern(words, 2) + 1;
+    if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
+  }
+  return view_known(sig, x, offset, inv);
+}
+
+NodeId Graph::view_known(uint32_t sig, NodeId x, uint32_t offset, uint32_t inv) {
+  Node n = nodes_[x];
+  n.sig = sig;
+  n.flags = Node::alias | (n.flags & (Node::leaf | Node::needs));
   n.aux = offset;
   n.args = static_cast<uint32_t>(arg_pool_.size());
-  n.inv = 0;
-  if (source.inv) {
-    const uint32_t words[2] = {n.sig, source.inv};
-    n.inv = invariants_.intern(words, 2) + 1;
-    if (n.inv >= invariant_nodes_.size()) invariant_nodes_.resize(n.inv + 64);
-  }
+  n.inv = inv;
   const int64_t at = place(x);
   arg_pool_.push_back(x);
   return append(n, at >= 0 ? at + offset : kPending);
@@ -475,6 +511,7 @@ bool Graph::renew() {
   // A program whose own signatures are that many would learn them again and again: let it keep more.
   if (graphs_kept_ < 64) most_signatures_ *= 2;
   graphs_kept_ = 0;
+  tables_ = next_tables();
   signatures_ = Signatures();
   sites_ = Sites();
   invariants_ = InternTable();

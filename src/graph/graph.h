@@ -110,6 +110,19 @@ class Graph {
     const NodeId args[2] = {x, y};
     return record(op, args, 2);
   }
+  // What is known of a node before it is recorded, because one of the same op with arguments of the same
+  // signatures and sites was recorded before. It is an op or a lookup, and no other node is equal to it.
+  struct Known {
+    uint32_t sig, site, size, needs;
+  };
+  // Its arguments are nodes[places[i]].
+  NodeId record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                      const Ids& ids);
+  // Keeps the storage for as long as this graph.
+  void use_storage(const std::shared_ptr<Storage>& storage) {
+    const uint32_t uid = storage->uid;
+    if (uid >= slots_.size() || slots_[uid].epoch != epoch_) adopt(storage);
+  }
   // Input whose values the caller writes into values(id); `settable`: may be written again later.
   NodeId input(const Dim& dim, bool settable);
   NodeId constant(const Dim& dim, float value);
@@ -124,6 +137,8 @@ class Graph {
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
+  // The same where its signature is known, and the number of its value if that is equal for all instances.
+  NodeId view_known(uint32_t sig, NodeId x, uint32_t offset, uint32_t inv);
 
   // ---- reading
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
@@ -173,6 +188,7 @@ class Graph {
   const float* parameter_values(ParameterUse& use);
   void unpin_parameters();  // the next use reads current values
   Storage& storage(uint32_t uid) { return *storages_[slots_[uid].storage]; }
+  const std::shared_ptr<Storage>& shared_storage(uint32_t uid) { return storages_[slots_[uid].storage]; }
   // Raw values of a parameter of this graph, and the factor they are to be multiplied with.
   struct Values {
     const float* raw;
@@ -185,6 +201,9 @@ class Graph {
   void hold_storages();
   void release_storages();
   Sites& sites() { return sites_; }
+  // Tells apart the tables of signatures and sites of all graphs, and those before and after they are given
+  // up.
+  uint32_t tables() const { return tables_; }
   Signatures& signatures() { return signatures_; }
 
   // ---- life
@@ -230,16 +249,14 @@ class Graph {
 
  private:
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
+  void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
   void mark_used(NodeId id);
   NodeId append(const Node& n, int64_t place);
+  void set_ids(Node* n, const Ids& ids);
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
-  void use_storage(const std::shared_ptr<Storage>& storage) {
-    const uint32_t uid = storage->uid;
-    if (uid >= slots_.size() || slots_[uid].epoch != epoch_) adopt(storage);
-  }
   void adopt(const std::shared_ptr<Storage>& storage);
 
   Signatures signatures_;
@@ -266,6 +283,7 @@ class Graph {
   std::vector<uint32_t> scratch_;
   std::vector<uint32_t> reverts_;  // graph size after each revert
   uint64_t recorded_floats_ = 0;
+  uint32_t tables_;
   uint32_t epoch_ = 1, version_ = 0, renewals_ = 0;
   bool holding_ = false;
   std::vector<Values> held_;  // while holding_: beside storages_

@@ -10,6 +10,7 @@ uint32_t Sites::plain(uint32_t cls) {
   const uint32_t id = keys_.intern(key, 2, &fresh);
   if (fresh) {
     sites_.emplace_back();
+    phases_.push_back(0);
     sites_.back().cls = cls;
     changed_ = true;
   }
@@ -71,6 +72,7 @@ void Sites::add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n) {
       if (std::find(s.chain.begin(), s.chain.end(), c) == s.chain.end()) s.chain.push_back(c);
   }
   sites_.push_back(std::move(s));
+  phases_.push_back(0);
   changed_ = true;
 }
 
@@ -119,7 +121,7 @@ void Sites::derive_phases() {
           w = stack.back();
           stack.pop_back();
           on_stack[w] = 0;
-          sites_[w].phase = phase;
+          phases_[w] = phase;
         }
       }
       frames.pop_back();

@@ -15,7 +15,6 @@ namespace dyc {
 
 struct Site {
   uint32_t cls = 0;
-  uint32_t phase = 0;
   uint16_t depth = 0;                         // nesting of refinement
   std::vector<uint32_t> chain;                // refined sites: its class and those of its refined ancestors
   bool complete = false;                      // the key holds all producers: no edge can be new
@@ -38,6 +37,7 @@ class Sites {
 
   Site& operator[](uint32_t id) { return sites_[id]; }
   const Site& operator[](uint32_t id) const { return sites_[id]; }
+  uint32_t phase(uint32_t id) const { return phases_[id]; }
   uint32_t size() const { return static_cast<uint32_t>(sites_.size()); }
 
   // An edge producer -> site was recorded.
@@ -59,6 +59,7 @@ class Sites {
   void add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n);
   InternTable keys_;
   std::vector<Site> sites_;
+  std::vector<uint32_t> phases_;  // beside sites_
   bool changed_ = false;
 };
 

@@ -91,6 +91,22 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
   return step;
 }
 
+bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {
+  if (!started(engine) || from >= steps() || size_.layers == 0) return false;
+  if (from != kStart) out->insert(out->end(), nodes(from), nodes(from) + width());
+  if (!drops()) return true;
+  if (!masks_exist(engine.graph)) return false;
+  out->insert(out->end(), run_->masks.begin(), run_->masks.end());
+  return true;
+}
+
+RnnBuilder::Step RnnBuilder::add_step(Engine& engine, const std::vector<NodeId>& nodes) {
+  select(engine);
+  Step step;
+  std::copy(nodes.begin(), nodes.end(), append(&step));
+  return step;
+}
+
 // The most recent step whose nodes are still there: a revert takes nodes back.
 const NodeId* RnnBuilder::latest(const Graph& g) const {
   for (Step s = steps(); s-- > 0;)
@@ -149,6 +165,7 @@ void RnnBuilder::check_rate(const char* call, float rate) const {
 void RnnBuilder::set_dropout(float rate) {
   check_rate("set_dropout", rate);
   for (uint32_t kind = 0; kind < shape_.masks; ++kind) rates_[kind] = rate;
+  changed();
 }
 
 void RnnBuilder::set_dropouts(float rate, float rate_h) {
@@ -156,6 +173,7 @@ void RnnBuilder::set_dropouts(float rate, float rate_h) {
   check_rate("set_dropouts", rate_h);
   rates_[0] = rate;
   rates_[1] = rate_h;
+  changed();
 }
 
 void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
@@ -164,6 +182,7 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
         "set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
   if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
   run_->masks.clear();
+  changed();
   if (drops()) draw_masks(engine.graph, batch);
 }
 

@@ -61,6 +61,18 @@ class RnnBuilder {
   const NodeId* h(Engine& engine, Step step) { return nodes(engine, step) + (cells_ ? size_.layers : 0); }
   NodeId output(Engine& engine, Step step) { return nodes(engine, step)[state_size()]; }
 
+  // ---- for steps that are recorded without add_input(), as it would record them
+  // What a step from `from` would read but for parameters: the nodes of `from` and dropout masks, appended to
+  // `nodes`. False where the step would do more than that.
+  bool reads(Engine& engine, Step from, std::vector<NodeId>* nodes);
+  // Changes when the next step may record other ops than the last.
+  uint32_t settings(Engine& engine) {
+    select(engine);
+    return settings_ * 2 + run_->update;
+  }
+  // A step of nodes recorded already: state_size() + 1.
+  Step add_step(Engine& engine, const std::vector<NodeId>& nodes);
+
   virtual void set_dropout(float rate);
   virtual void set_dropouts(float rate, float rate_h);
   // New masks now; ValueError unless start() was called in this graph.
@@ -107,6 +119,8 @@ class RnnBuilder {
   void check_rate(const char* call, float rate) const;
   bool update() const { return run_->update; }
 
+  void changed() { ++settings_; }
+
   const Shape shape_;
   const BuilderSize size_;
   std::shared_ptr<Collection> collection_;
@@ -141,6 +155,7 @@ class RnnBuilder {
   const NodeId* latest(const Graph& g) const;
 
   const bool cells_;
+  uint32_t settings_ = 0;
   std::vector<std::unique_ptr<Run>> runs_;  // of the graphs there are, at least one
   Run* run_;                                // the one selected
 };

@@ -132,6 +132,7 @@ void CompactLstm::set_weight_noise(float deviation) {
   if (!(deviation >= 0.f))
     throw ValueError(text("set_weightnoise(): expected a standard deviation >= 0, got ", deviation));
   noise_ = deviation;
+  changed();
 }
 
 NodeId CompactLstm::weight(Graph& g, uint32_t layer, uint32_t which) {

@@ -39,6 +39,7 @@ Gru::Gru(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
 void Gru::set_dropout(float rate) {
   check_rate("set_dropout", rate);
   rate_ = rate;
+  changed();
 }
 
 NodeId Gru::drop_out(Graph& g, NodeId x) const {

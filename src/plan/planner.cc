@@ -197,7 +197,7 @@ void Planner::tally_buckets() {
   for (uint32_t b = 0; b < n; ++b) {
     if (!tally(b).count) continue;
     const Bucket& bucket = graph_.bucket(b);
-    used_.push_back({uint64_t{sites[bucket.site].phase} << 32 | bucket.round, bucket.site, b});
+    used_.push_back({uint64_t{sites.phase(bucket.site)} << 32 | bucket.round, bucket.site, b});
   }
   std::sort(used_.begin(), used_.end(),
             [](const Keyed& x, const Keyed& y) { return x.key != y.key ? x.key < y.key : x.site < y.site; });
@@ -217,7 +217,7 @@ void Planner::connect_buckets() {
   for (uint32_t b = 0; b < n; ++b) {
     const Bucket& bucket = graph_.bucket(used_[b].bucket);
     buckets_.cls[b] = sites[bucket.site].cls;
-    buckets_.phase[b] = sites[bucket.site].phase;
+    buckets_.phase[b] = sites.phase(bucket.site);
     buckets_.round[b] = bucket.round;
     for (uint32_t e = bucket.preds; e != kNone; e = graph_.edge(e).next) {
       const uint32_t p = local_[graph_.edge(e).pred];

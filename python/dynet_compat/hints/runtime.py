@@ -1,0 +1,158 @@
+"""While the script runs: finding its hints, and putting what they make possible in place.
+
+Hints lie beside the script (`script.dyhints`) or where `DYNET_COMPAT_HINTS` says; `off` there means none, and
+`auto` that every function of the script is looked at without any. What does not fit the script's sources is
+not used, which one line in the log says. A hints file only says where to look: what is put in place is
+derived from the script's own source, so that a file can make a program slower and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import types
+from typing import Any, Optional
+
+from .. import _core
+
+VARIABLE = "DYNET_COMPAT_HINTS"
+OFF = ("off", "0", "none", "")
+AUTO = "auto"
+
+# The first renew_cg() finds the functions defined by then; these find those of modules imported later.
+_AT = (0, 1, 3, 15, 63, 255)
+
+_log = logging.getLogger("dynet_compat")
+_active: Optional[Active] = None
+
+
+class Active:
+    """Hints in use.
+
+    Attributes:
+        path: of the hints file; None in the mode `auto`.
+        wanted: path of each source file -> the functions in it that record ops; None: all.
+        rewriters: path of a source file -> what was put in place.
+    """
+
+    def __init__(self, path: Optional[str], wanted: dict[str, Optional[set[str]]], digests: dict[str, str]) -> None:
+        self.path = path
+        self.wanted = wanted
+        self.digests = digests
+        self.rewriters: dict[str, Any] = {}
+        self.renewals = 0
+
+    def on_renew(self) -> None:
+        """Called at the start of renew_cg()."""
+        if self.renewals in _AT:
+            self.apply()
+        self.renewals += 1
+        if self.renewals > _AT[-1]:
+            _core._on_renew(None)
+
+    def apply(self) -> None:
+        """Look at the modules that were loaded since."""
+        from .templates import exchange
+
+        for module in list(sys.modules.values()):
+            path = _path_of(module)
+            if path is None or path in self.rewriters or not self._is_wanted(path):
+                continue
+            data = _read(path)
+            if data is None or self.digests.get(path, hashlib.sha256(data).hexdigest()) != hashlib.sha256(data).hexdigest():
+                continue
+            try:
+                self.rewriters[path] = exchange.rewrite_module(module, data, self.wanted.get(path))
+            except (SyntaxError, ValueError, RecursionError) as error:
+                self.rewriters[path] = None
+                _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
+
+    def _is_wanted(self, path: str) -> bool:
+        return path in self.wanted if self.path is not None else _belongs_to_script(path)
+
+    def templates(self) -> list[dict[str, Any]]:
+        """How often each block was recorded by one call."""
+        return [t.statistics() for r in self.rewriters.values() if r is not None for t in r.templates.values()]
+
+
+def _path_of(module: Any) -> Optional[str]:
+    file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
+    if not isinstance(file, str) or not file.endswith((".py", ".pyw")):
+        return None
+    return os.path.realpath(file)
+
+
+def _belongs_to_script(path: str) -> bool:
+    script = script_path()
+    own = os.path.dirname(os.path.realpath(__file__))
+    return script is not None and path.startswith(os.path.dirname(script) + os.sep) and not path.startswith(own)
+
+
+def _read(path: str) -> Optional[bytes]:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def script_path() -> Optional[str]:
+    """The script that runs, or None (an interactive session)."""
+    return _path_of(sys.modules.get("__main__"))
+
+
+def prepare() -> None:
+    """Called when the package is imported: looks for hints, and says so where they cannot be used."""
+    setting = os.environ.get(VARIABLE)
+    if setting is not None and setting.lower() in OFF:
+        return
+    if setting == AUTO:
+        return activate(Active(None, {}, {}))
+    script = script_path()
+    path = setting
+    if path is None and script is not None:
+        path = os.path.splitext(script)[0] + ".dyhints"
+        if not os.path.exists(path):
+            return
+    if path is not None:
+        load(path)
+
+
+def load(path: str) -> None:
+    """Use a hints file; what is wrong with it is one line in the log."""
+    from . import emit
+
+    try:
+        hints = emit.read(path)
+    except emit.HintsError as error:
+        _log.warning("hints not used: %s; run `python -m dynet_compat compile` again", error)
+        return
+    root = os.path.join(os.path.dirname(os.path.abspath(path)), hints.root)
+    wanted: dict[str, Optional[set[str]]] = {}
+    digests = {}
+    for name, digest in hints.sources.items():
+        source = os.path.realpath(os.path.join(root, name))
+        wanted[source] = {site.place.qualname for site in hints.sites if site.place.file == name}
+        digests[source] = digest
+    activate(Active(path, wanted, digests))
+
+
+def activate(active: Active) -> None:
+    """Use hints from the next renew_cg() on."""
+    global _active
+    _active = active
+    _core._on_renew(active.on_renew)
+
+
+def deactivate() -> None:
+    """Look at no more modules. Functions keep what was put in place."""
+    global _active
+    _active = None
+    _core._on_renew(None)
+
+
+def active() -> Optional[Active]:
+    """The hints in use."""
+    return _active

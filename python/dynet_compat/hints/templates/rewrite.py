@@ -1,0 +1,413 @@
+"""Functions of a script in which blocks are recorded by one call, derived from the script's own source.
+
+In place of a block stands: one call with what the block reads; where that knows what the block would
+record, it has recorded it and gives the results; else the block runs as it was written.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Union
+
+from ... import _core
+from . import straight
+from .straight import Block, Constant, Module, Recorded, Scope, Sequence, Slot, Value
+
+_LEAST_OPS = 2  # of a block that is worth a call
+_ERRORS = "\0errors"  # stands for the class of errors, in the code
+
+Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, from the outside in
+
+
+@dataclass
+class Found:
+    """A block and the function that it is in."""
+
+    qualname: str
+    block: Block
+    line: int
+
+
+class Rewriter:
+    """Makes the functions of one module anew.
+
+    Args:
+        source: text of the module.
+        filename: as in its code objects.
+        names: dict of the module, as it is now.
+        wanted: qualified names of the functions to look at; None: all.
+    """
+
+    def __init__(self, source: Union[str, bytes], filename: str, names: dict[str, Any], wanted: Optional[set[str]] = None) -> None:
+        self.filename = filename
+        self.old = ast.parse(source, filename)
+        self.tree = ast.parse(source, filename)
+        self.module = Module(self.tree, names, is_recording)
+        self.wanted = wanted
+        self.found: list[Found] = []
+        self.calls: list[tuple[ast.ListComp, ast.Call]] = []  # comprehensions and what takes their place
+        self.suites: list[tuple[ast.AST, str, list[ast.stmt]]] = []  # new, to be put in their places
+        self.templates: dict[str, Any] = {}  # placeholder in the code -> template
+
+    def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
+        """Old and new code of every function that changes, by its key."""
+        for qualname, node, owner in functions(self.tree):
+            if self.wanted is None or qualname in self.wanted:
+                self._rewrite(qualname, node, owner)
+        if not self.found:
+            return {}
+        for parent, name, statements in self.suites:
+            setattr(parent, name, statements)
+        self.tree = _Replace(dict(self.calls)).visit(self.tree)
+        ast.fix_missing_locations(self.tree)
+        old = dict(_codes(compile(self.old, self.filename, "exec", dont_inherit=True)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = compile(self.tree, self.filename, "exec", dont_inherit=True)
+        constants = {**self.templates, _ERRORS: Exception}
+        new = dict(_codes(_with_constants(compiled, constants)))
+        self._name_callees(old, new)
+        return {key: (code, new[key]) for key, code in old.items() if key in new and new[key] != code}
+
+    def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
+        for node, codes in self.module.codes.items():
+            for key in old:
+                if key in new and key[-1] == (node.name, node.lineno):
+                    codes += [old[key], new[key]]
+
+    # ---- functions
+
+    def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
+        if node.decorator_list or straight.is_generator(node) or _looks_at_names(node):
+            return
+        scope = Scope.of(self.module, node, owner)
+        for parent, name, statements in _suites(node):
+            self.suites.append((parent, name, list(self._suite(qualname, scope, statements))))
+        for comprehension in _own_comprehensions(node):
+            self._comprehension(qualname, scope, comprehension)
+
+    def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
+        """[element for target in iterable] becomes one call."""
+        block = straight.element(scope, node)
+        if block is None or not block.ops:
+            return
+        shape = _Shape(scope, block)
+        shape.alone = True
+        if not shape.possible:
+            return
+        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", straight.target_names(node)))
+        self.found.append(Found(qualname, block, node.lineno))
+        self.calls.append((node, shape.comprehension(placeholder, node)))
+
+    def _template(self, spec: tuple) -> str:
+        placeholder = f"\0template {len(self.templates)}"
+        self.templates[placeholder] = _core._Template(spec, recording(), is_plain_attribute)
+        return placeholder
+
+    def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+        at = 0
+        while at < len(statements):
+            block = Block(scope)
+            end = at
+            while end < len(statements) and block.take(statements[end]):
+                end += 1
+            if block.ops >= _LEAST_OPS:
+                yield from self._replaced(qualname, scope, block)
+                at = end
+            else:  # what follows may still begin a block
+                yield statements[at]
+                at += 1
+
+    def _replaced(self, qualname: str, scope: Scope, block: Block) -> Iterable[ast.stmt]:
+        shape = _Shape(scope, block)
+        if not shape.possible:
+            return block.statements
+        line = block.statements[0].lineno
+        placeholder = self._template(shape.spec(f"{qualname}:{line}"))
+        self.found.append(Found(qualname, block, line))
+        new = shape.statements(placeholder)
+        for statement in new:
+            for n in ast.walk(statement):
+                if not hasattr(n, "lineno"):
+                    ast.copy_location(n, block.statements[0])
+        return new
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
+    """All functions: qualified name, node, and name of the class of a method of a class of the module."""
+
+    def inside(node: ast.AST, prefix: str, owner: Optional[str]) -> Iterator[tuple]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef):
+                yield prefix + child.name, child, owner
+                yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
+            elif isinstance(child, ast.ClassDef):
+                yield from inside(child, f"{prefix}{child.name}.", child.name if node is tree else None)
+            elif isinstance(child, ast.AsyncFunctionDef):
+                yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
+            else:
+                yield from inside(child, prefix, None)
+
+    return inside(tree, "", None)
+
+
+def _suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
+    """The lists of statements of a function, those inside loops and branches too."""
+    for n in [node, *straight.own_nodes(node)]:
+        for name in ("body", "orelse", "finalbody"):
+            statements = getattr(n, name, None)
+            own = n is node or not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+            if own and isinstance(statements, list) and statements and isinstance(statements[0], ast.stmt):
+                yield n, name, statements
+
+
+def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
+    """Those whose names are the function's own."""
+
+    def inside(n: ast.AST) -> Iterator[ast.ListComp]:
+        for child in ast.iter_child_nodes(n):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                continue
+            if isinstance(child, ast.ListComp):
+                yield child
+                yield from inside(child.generators[0].iter)
+            elif not isinstance(child, (ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+                yield from inside(child)
+
+    for statement in node.body:
+        yield from inside(ast.Expression(statement))  # type: ignore[arg-type]
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, new: dict[ast.ListComp, ast.Call]) -> None:
+        self.new = new
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802 - the name is given
+        self.generic_visit(node)
+        if node not in self.new:
+            return node
+        call = self.new[node]
+        return ast.copy_location(call, node)
+
+
+def _looks_at_names(node: ast.FunctionDef) -> bool:
+    """Does the function look at its own local names as a dict, or declare names of other functions?"""
+    for n in ast.walk(node):
+        if isinstance(n, ast.Name) and n.id in ("locals", "vars", "eval", "exec", "dir"):
+            return True
+        if isinstance(n, (ast.Global, ast.Nonlocal)):
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- what replaces a block
+
+
+class _Shape:
+    """Results of a block, and the statements that replace it."""
+
+    def __init__(self, scope: Scope, block: Block) -> None:
+        self.block = block
+        self.scope = scope
+        self.names = [] if block.returned is not None else _left_behind(scope, block)
+        self.values: list[Value] = [block.env[n] for n in self.names]
+        self.values += [value for _, _, value in block.appends]
+        if block.returned is not None:
+            self.values.append(block.returned)
+        # One that is new each time goes without a tuple around it.
+        self.alone = len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
+        lists = [id(v) for v in straight._sequences(self.values) if v.kind == straight.LIST]
+        self.possible = len(lists) == len(set(lists))  # a list under two names is one list
+
+    def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple:
+        """`targets`: of a comprehension, whose items' parts are the first arguments."""
+        named = [] if targets is None else [self.block.known["name", t] for t in targets]
+        arguments = named + [s for s in self.block.slots if s.kind == straight.ARGUMENT and s not in named]
+        parts = 0 if targets is None or self.block.whole_item else len(targets)
+        slots = arguments + [s for s in self.block.slots if s.kind != straight.ARGUMENT]
+        number = {slot: i for i, slot in enumerate(slots)}
+        values = tuple(_result(v, number) for v in self.values)
+        result = values[0] if self.alone else (straight.TUPLE, values)
+        attributes = tuple((number[base], name) for base, name in self.block.attributes)
+        ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
+        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), attributes, ints, result
+
+    def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
+        targets = straight.target_names(node)
+        reads = [
+            s.code
+            for s in self.block.slots
+            if s.kind == straight.ARGUMENT and not (isinstance(s.code, ast.Name) and s.code.id in targets)
+        ]
+        generator = node.generators[0]
+        item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
+        run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
+        zipped = straight.zipped(generator.iter, self.scope) and not self.block.whole_item
+        over = ast.Tuple(generator.iter.args, ast.Load()) if zipped else generator.iter  # type: ignore[attr-defined]
+        return ast.Call(
+            ast.Attribute(ast.Constant(placeholder), "map_zip" if zipped else "map", ast.Load()),
+            [over, _function([".item"], run), _function([], ast.Tuple(reads, ast.Load()))],
+            [],
+        )
+
+    def statements(self, placeholder: str) -> list[ast.stmt]:
+        arguments = [s.code for s in self.block.slots if s.kind == straight.ARGUMENT]
+        call = ast.Call(_load(".template"), arguments, [])
+        catch = ast.ExceptHandler(ast.Constant(_ERRORS), None, [_set(".results", ast.Constant(None))])
+        missed = ast.Compare(_load(".results"), [ast.Is()], [ast.Constant(None)])
+        return [
+            _set(".template", ast.Constant(placeholder)),
+            ast.Try([_set(".results", call)], [catch], [], []),
+            ast.If(missed, self._as_written(), self._recorded()),
+        ]
+
+    def _as_written(self) -> list[ast.stmt]:
+        """The block, which hands over its results when it has run."""
+        body: list[ast.stmt] = []
+        appended = {s: i for i, (s, _, _) in enumerate(self.block.appends)}
+        for s in self.block.statements:
+            if s in appended:
+                call = s.value  # type: ignore[attr-defined]
+                name = f".appended{appended[s]}"
+                body.append(_set(name, call.args[0]))
+                body.append(ast.Expr(ast.Call(call.func, [_load(name)], [])))
+            elif not isinstance(s, ast.Return):
+                body.append(s)
+        names = self.names + [f".appended{i}" for i in range(len(self.block.appends))]
+        handed: list[ast.expr] = [_load(n) for n in names]
+        last = self.block.statements[-1]
+        if isinstance(last, ast.Return):
+            body.append(_set(".returned", last.value))  # type: ignore[arg-type]
+            handed.append(_load(".returned"))
+        results = handed[0] if self.alone else ast.Tuple(handed, ast.Load())
+        body.append(ast.Expr(ast.Call(ast.Attribute(_load(".template"), "done", ast.Load()), [results], [])))
+        if isinstance(last, ast.Return):
+            body.append(ast.Return(_load(".returned")))
+        return body
+
+    def _recorded(self) -> list[ast.stmt]:
+        """What the block leaves behind, taken from the results."""
+        targets = [*self.names, *(f".appended{i}" for i in range(len(self.block.appends)))]
+        returns = self.block.returned is not None
+        if returns:
+            targets.append(".returned")
+        body: list[ast.stmt] = []
+        if self.alone and not self.block.appends and returns:
+            return [ast.Return(_load(".results"))]
+        if self.alone:
+            body.append(_set(targets[0], _load(".results")))
+        elif targets:
+            names: list[ast.expr] = [ast.Name(t, ast.Store()) for t in targets]
+            body.append(ast.Assign([ast.Tuple(names, ast.Store())], _load(".results")))
+        for i, (_, target, _) in enumerate(self.block.appends):
+            append = ast.Attribute(target, "append", ast.Load())
+            body.append(ast.Expr(ast.Call(append, [_load(f".appended{i}")], [])))
+        if returns:
+            body.append(ast.Return(_load(".returned")))
+        return body or [ast.Pass()]
+
+
+def _left_behind(scope: Scope, block: Block) -> list[str]:
+    """Names that the block assigns and that something else reads, or the block when it runs again."""
+    inside = {n for s in block.statements for n in ast.walk(s)}
+    read = {n.id for n in ast.walk(scope.node) if isinstance(n, ast.Name) and n not in inside}
+    read |= {key[1] for key in block.known if key[0] == "name"}
+    return [name for name in block.env if name in read]
+
+
+def _function(parameters: list[str], value: ast.expr) -> ast.Lambda:
+    arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
+    return ast.Lambda(arguments, value)
+
+
+def _load(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _set(name: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _slot(s: Slot, number: dict[Slot, int]) -> tuple:
+    base = number[s.base] if s.base else 0
+    at = number[s.at] if s.at else 0
+    uses = (False, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
+    return (s.kind, base, s.key, at, s.length, *uses)
+
+
+def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:
+    if isinstance(v, Slot):
+        return straight.SLOT, number[v]
+    if isinstance(v, Constant):
+        return straight.CONSTANT, v.value
+    if isinstance(v, Sequence):
+        return v.kind, tuple(_result(item, number) for item in v.items)
+    return straight.RECORDED, None
+
+
+# ---------------------------------------------------------------- code objects
+
+
+def _codes(code: types.CodeType, outer: Key = ()) -> Iterator[tuple[Key, types.CodeType]]:
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            key = (*outer, (c.co_name, c.co_firstlineno))
+            yield key, c
+            yield from _codes(c, key)
+
+
+def _with_constants(code: types.CodeType, values: dict[str, Any]) -> types.CodeType:
+    def of(c: Any) -> Any:
+        if isinstance(c, types.CodeType):
+            return _with_constants(c, values)
+        return values.get(c, c) if isinstance(c, str) else c
+
+    return code.replace(co_consts=tuple(of(c) for c in code.co_consts))
+
+
+# ---------------------------------------------------------------- what blocks may call
+
+_OTHERS = """argmax average_cols block_dropout concatenate_cols const_parameter constant conv1d_narrow conv1d_wide
+conv2d conv2d_bias cwise_multiply dropout dropout_batch dropout_dim hinge_batch log_softmax lookup lookup_batch
+maxpooling2d mean_batches mean_dim mean_elems moment_batches moment_dim moment_elems noise ones parameter pick_batch
+pick_batch_elem pickneglogsoftmax_batch pickrange random_bernoulli random_gumbel random_normal random_uniform reshape
+std_batches std_dim std_elems strided_select sum_batches sum_cols sum_dim sum_rows to_device transpose zeroes
+zeros""".split()
+
+_recording: set[Callable] = set()
+
+
+def recording() -> set[Callable]:
+    """The functions that do nothing but record ops, and whose ops their arguments decide."""
+    if not _recording:
+        import dynet_compat
+
+        names = [row["name"] for row in _core.op_table() if row["public"]]
+        _recording.update(getattr(dynet_compat, name) for name in [*names, *_OTHERS])
+    return _recording
+
+
+def is_recording(function: Any) -> bool:
+    try:
+        return function in recording()
+    except TypeError:  # cannot be hashed
+        return False
+
+
+def is_plain_attribute(owner: Any, name: str) -> bool:
+    """Does reading the attribute run no code of the script?"""
+    if isinstance(owner, types.ModuleType):
+        return name in vars(owner)
+    kind = type(owner)
+    if kind.__getattribute__ is not object.__getattribute__:
+        return False
+    for c in kind.__mro__:
+        if name in vars(c):
+            found = vars(c)[name]
+            plain = isinstance(found, (types.FunctionType, types.MemberDescriptorType))
+            return plain or not hasattr(type(found), "__get__")
+    return name in getattr(owner, "__dict__", ())

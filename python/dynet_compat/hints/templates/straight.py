@@ -1,0 +1,571 @@
+"""Blocks of a function that record a fixed sequence of ops: what they read, and what they leave behind.
+
+A block is a run of statements without branches or loops that calls nothing but functions that record ops,
+and functions of the script whose bodies are such blocks themselves. What it records is decided by what it
+reads: local names and attributes, read when it begins, and parts of these. The analysis follows each value
+through the block and lists these reads, so that they can be compared when the block runs again; where a
+statement does anything else, the block ends before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, Union
+
+ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
+SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
+
+_OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
+_MOST_DEPTH = 8  # of functions of the script that call one another
+_MOST_SLOTS = 200
+
+
+class NotStraight(Exception):
+    """The statement does something that a block may not do; the text says what."""
+
+
+# ---------------------------------------------------------------- values
+
+
+@dataclass(eq=False)
+class Slot:
+    """A value that the block reads: an expression of the script, or a part of another slot's value."""
+
+    kind: int
+    code: Optional[ast.expr] = None  # ARGUMENT: what the script calls it
+    base: Optional[Slot] = None
+    key: Any = None  # ITEM: number or text; ATTRIBUTE: name
+    at: Optional[Slot] = None  # ITEM_AT
+    length: int = 0  # COUNT
+    called: bool = False
+    expression: bool = False
+    state: bool = False
+    appended: bool = False
+    indices: int = 0
+    others: int = 0
+    codes: list = field(default_factory=list)  # called: functions of the script, as code objects
+
+
+@dataclass(eq=False)
+class Constant:
+    value: Any
+
+
+@dataclass(eq=False)
+class Sequence:
+    """A tuple or list that the block itself makes."""
+
+    kind: int  # TUPLE or LIST
+    items: list[Value]
+
+
+@dataclass(eq=False)
+class Recorded:
+    """What a function that records ops returned."""
+
+
+Value = Union[Slot, Constant, Sequence, Recorded]
+
+
+# ---------------------------------------------------------------- what is known of the module
+
+
+@dataclass
+class Callee:
+    """A function of the script that is called by the name of a global or as a method of `self`."""
+
+    node: ast.FunctionDef
+    codes: list  # filled with its code objects when the module has been compiled anew
+    bound: bool  # the first parameter is the object
+
+
+class Module:
+    """A module of the script: what its names mean, as far as blocks may rely on it."""
+
+    def __init__(self, tree: ast.Module, names: dict[str, Any], recording: Callable[[Any], bool]) -> None:
+        self.tree = tree
+        self.names = names  # the module's own dict
+        self.recording = recording  # is the object a function that does nothing but record?
+        self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+        self.codes: dict[ast.FunctionDef, list] = {}
+
+    def codes_of(self, node: ast.FunctionDef) -> list:
+        return self.codes.setdefault(node, [])
+
+    def look_up(self, code: ast.expr) -> Any:
+        """The object that a dotted global name means now; None where that is not known."""
+        if isinstance(code, ast.Name):
+            return self.names.get(code.id, getattr(builtins, code.id, None))
+        if isinstance(code, ast.Attribute):
+            owner = self.look_up(code.value)
+            if type(owner) is type(ast):  # attributes of modules only
+                return vars(owner).get(code.attr) or getattr(owner, code.attr, None)
+        return None
+
+
+@dataclass
+class Scope:
+    """The function that a block is in."""
+
+    module: Module
+    node: ast.FunctionDef
+    cls: Optional[str]  # name of the class it is a method of
+    local: set[str]
+
+    @classmethod
+    def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str]) -> Scope:
+        a = node.args
+        names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
+        names |= {p.arg for p in (a.vararg, a.kwarg) if p}
+        for n in ast.walk(node):
+            if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load):
+                names.add(n.id)
+            elif isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node:
+                names.add(n.name)
+            elif isinstance(n, ast.ExceptHandler) and n.name:
+                names.add(n.name)
+            elif isinstance(n, (ast.Import, ast.ImportFrom)):
+                names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
+            elif isinstance(n, (ast.Global, ast.Nonlocal)):
+                names.update(n.names)
+        return cls(module, node, owner, names)
+
+
+# ---------------------------------------------------------------- the analysis
+
+
+class Block:
+    """Consecutive statements that are straight, read one after the other."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.slots: list[Slot] = []
+        self.known: dict[tuple, Slot] = {}
+        self.env: dict[str, Value] = {}
+        self.ints: set[int] = set()
+        self.attributes: list[tuple[Slot, str]] = []
+        self.appends: list[tuple[ast.stmt, ast.expr, Value]] = []
+        self.statements: list[ast.stmt] = []
+        self.returned: Optional[Value] = None
+        self.ops = 0
+        self.depth = 0
+        self.targets: list[str] = []  # of a comprehension
+        self.whole_item = False  # of a comprehension: its target is one name
+        parameters = scope.node.args.args
+        self.own = parameters[0].arg if scope.cls and parameters else None
+
+    def take(self, statement: ast.stmt) -> bool:
+        """Add the statement; False, and nothing changed, if it is not straight."""
+        before = self._state()
+        try:
+            self._statement(statement)
+        except NotStraight:
+            self._restore(before)
+            return False
+        self.statements.append(statement)
+        return True
+
+    def _state(self) -> tuple:
+        uses = [(s, s.called, s.expression, s.state, s.appended, s.indices, s.others, list(s.codes)) for s in self.slots]
+        lists = [(v, list(v.items)) for v in _sequences(self.env.values())]
+        counts = (len(self.attributes), len(self.appends), self.ops)
+        return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
+
+    def _restore(self, state: tuple) -> None:
+        uses, lists, self.env, self.known, self.ints, (attributes, appends, self.ops) = state
+        self.slots = [u[0] for u in uses]
+        for s, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes in uses:
+            pass
+        for v, v.items in lists:
+            pass
+        del self.attributes[attributes:], self.appends[appends:]
+        self.depth = 0
+
+    # ---- slots
+
+    def _slot(self, key: tuple, make: Callable[[], Slot]) -> Slot:
+        slot = self.known.get(key)
+        if slot is None:
+            if len(self.slots) == _MOST_SLOTS:
+                raise NotStraight("it reads too much")
+            slot = self.known[key] = make()
+            self.slots.append(slot)
+        return slot
+
+    def _name(self, name: str) -> Slot:
+        return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
+
+    def _attribute(self, base: Slot, name: str) -> Slot:
+        if base.kind == ARGUMENT and not (isinstance(base.code, ast.Name) and base.code.id in self.targets):
+            code = ast.Attribute(base.code, name, ast.Load())  # type: ignore[arg-type]
+            slot = self._slot((base, name), lambda: Slot(ARGUMENT, code=code))
+            if (base, name) not in self.attributes:
+                self.attributes.append((base, name))
+            return slot
+        return self._slot((base, name), lambda: Slot(ATTRIBUTE, base=base, key=name))
+
+    def _item(self, base: Slot, key: Value) -> Slot:
+        if isinstance(key, Slot):
+            return self._slot((base, key), lambda: Slot(ITEM_AT, base=base, at=key))
+        assert isinstance(key, Constant)
+        self._constant(key.value)
+        return self._slot((base, type(key.value), key.value), lambda: Slot(ITEM, base=base, key=key.value))
+
+    def _constant(self, value: Any) -> None:
+        if isinstance(value, int):
+            self.ints.add(int(value))
+
+    # ---- statements
+
+    def _statement(self, s: ast.stmt) -> None:
+        if self.returned is not None:
+            raise NotStraight("it is never reached")
+        if isinstance(s, ast.Assign):
+            value = self._value(s.value)
+            for target in s.targets:
+                self._assign(target, value)
+        elif isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
+            self._assign(s.target, self._value(s.value))
+        elif isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+            self._assign(s.target, self._in_place(s))
+        elif isinstance(s, ast.Return) and s.value is not None:
+            self.returned = self._value(s.value)
+        elif isinstance(s, ast.Expr):
+            self._expression_statement(s)
+        elif not isinstance(s, ast.Pass):
+            raise NotStraight(type(s).__name__)
+
+    def _in_place(self, s: ast.AugAssign) -> Value:
+        """x += y makes a new expression, but changes a list."""
+        x = self._value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
+        if isinstance(s.value, ast.Constant):
+            raise NotStraight("a counter")
+        if isinstance(x, Slot):
+            x.expression = True
+        elif not isinstance(x, Recorded):
+            raise NotStraight("+= on something else than an expression")
+        return self._operation(s.op, x, self._value(s.value))
+
+    def _expression_statement(self, s: ast.Expr) -> None:
+        call = s.value
+        if isinstance(call, ast.Constant):
+            return
+        appends = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append"
+        if not appends:
+            self._value(call)
+            return
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if len(call.args) != 1 or call.keywords:
+            raise NotStraight("append with other arguments than one")
+        target = self._value(call.func.value)
+        value = self._value(call.args[0])
+        if isinstance(target, Sequence) and target.kind == LIST:
+            target.items.append(value)
+        elif isinstance(target, Slot) and target.kind == ARGUMENT and not self.depth:
+            target.appended = True
+            self.appends.append((s, call.func.value, value))
+        else:
+            raise NotStraight("append to something else than a list")
+
+    def _assign(self, target: ast.expr, value: Value) -> None:
+        if isinstance(target, ast.Name):
+            self.env[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for t, v in zip(target.elts, self._parts(value, target.elts)):
+                self._assign(t, v)
+        else:
+            raise NotStraight("it assigns to something else than a name")
+
+    def _parts(self, value: Value, targets: list[ast.expr]) -> list[Value]:
+        n = len(targets)
+        if any(isinstance(t, ast.Starred) for t in targets):
+            raise NotStraight("a starred target")
+        if isinstance(value, Sequence) and len(value.items) == n:
+            return value.items
+        if not isinstance(value, Slot):
+            raise NotStraight("it takes a result apart")
+        self._slot((value, "count", n), lambda: Slot(COUNT, base=value, length=n))
+        return [self._item(value, Constant(i)) for i in range(n)]
+
+    # ---- expressions
+
+    def _value(self, e: ast.expr) -> Value:
+        if isinstance(e, ast.Constant):
+            if e.value is not None and not isinstance(e.value, (bool, int, float, str)):
+                raise NotStraight("a constant of another kind")
+            return Constant(e.value)
+        if isinstance(e, ast.Name):
+            return self._read(e.id)
+        if isinstance(e, (ast.Tuple, ast.List)):
+            return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self._value(x) for x in e.elts])
+        if isinstance(e, ast.Attribute):
+            base = self._value(e.value)
+            if not isinstance(base, Slot):
+                raise NotStraight("an attribute of a result")
+            return self._attribute(base, e.attr)
+        if isinstance(e, ast.Subscript):
+            return self._subscript(e)
+        if isinstance(e, ast.BinOp):
+            return self._operation(e.op, self._value(e.left), self._value(e.right))
+        if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
+            return self._negative(self._value(e.operand))
+        if isinstance(e, ast.Call):
+            return self._call(e)
+        raise NotStraight(type(e).__name__)
+
+    def _read(self, name: str) -> Value:
+        return self.env[name] if name in self.env else self._name(name)
+
+    def _negative(self, x: Value) -> Value:
+        if isinstance(x, Constant) and type(x.value) in (int, float):
+            self._constant(-x.value)
+            return Constant(-x.value)
+        self._use(x, index=False)
+        self.ops += 1
+        return Recorded()
+
+    def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
+        if not isinstance(op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+            raise NotStraight("an operator that expressions do not have")
+        if not (isinstance(x, (Slot, Recorded)) or isinstance(y, (Slot, Recorded))):
+            raise NotStraight("arithmetic on constants")
+        self._use(x, index=False)
+        self._use(y, index=False)
+        self.ops += 1
+        return Recorded()
+
+    def _use(self, v: Value, index: bool) -> None:
+        """The value goes into an op, `index`: where an index may stand."""
+        if isinstance(v, Slot):
+            v.indices += index
+            v.others += not index
+        elif isinstance(v, Constant):
+            self._constant(v.value)
+        elif isinstance(v, Sequence):
+            for item in v.items:
+                self._use(item, index=False)
+
+    def _subscript(self, e: ast.Subscript) -> Value:
+        base = self._value(e.value)
+        where = e.slice
+        if isinstance(where, ast.Slice):
+            for bound in (where.lower, where.upper, where.step):
+                if bound is not None:
+                    self._use(self._value(bound), index=False)
+            if not isinstance(base, (Slot, Recorded)):
+                raise NotStraight("a part of a list")
+            self._use(base, index=False)
+            self.ops += 1
+            return Recorded()
+        key = self._value(where)
+        if isinstance(base, Sequence):
+            at = key.value if isinstance(key, Constant) else None
+            if type(at) is not int or not -len(base.items) <= at < len(base.items):
+                raise NotStraight("a part of a list that is not known")
+            return base.items[at]
+        if not isinstance(key, (Slot, Constant)) or isinstance(base, Constant):
+            raise NotStraight("an index that is a result")
+        if isinstance(base, Slot):
+            self.ops += isinstance(key, Slot)  # perhaps: a lookup
+            return self._item(base, key)
+        self._use(key, index=True)
+        self.ops += 1
+        return Recorded()
+
+    # ---- calls
+
+    def _call(self, e: ast.Call) -> Value:
+        if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
+            raise NotStraight("starred arguments")
+        if isinstance(e.func, ast.Attribute) and e.func.attr in _OF_STATES and not e.keywords:
+            state = self._state_of(e.func.value)
+            if state is not None:
+                return self._state_method(state, e)
+        callee = self._callee(e.func)
+        if callee is None:
+            function = self._value(e.func)
+            assert isinstance(function, Slot)
+            function.called = True
+            for a in [*e.args, *(k.value for k in e.keywords)]:
+                self._use(self._value(a), index=True)
+            self.ops += 1
+            return Recorded()
+        slot = self._value(e.func)
+        if not isinstance(slot, Slot) or slot.kind != ARGUMENT:
+            raise NotStraight("a function that is not a name")
+        slot.called = True
+        slot.codes = callee.codes
+        arguments = [self._value(a) for a in e.args]
+        named = {str(k.arg): self._value(k.value) for k in e.keywords}
+        if callee.bound:
+            arguments.insert(0, self._value(e.func.value))  # type: ignore[attr-defined]
+        return self._inline(callee.node, arguments, named)
+
+    def _state_of(self, e: ast.expr) -> Optional[Value]:
+        """The value whose method is called, if it can be the state of a sequence."""
+        if isinstance(e, ast.Name) and self._is_self(e.id):
+            return None
+        if isinstance(self.scope.module.look_up(e), type(ast)) and e.id not in self.scope.local:  # type: ignore[attr-defined]
+            return None
+        return self._value(e)
+
+    def _state_method(self, state: Value, e: ast.Call) -> Value:
+        if isinstance(state, Slot):
+            state.state = True
+        elif not isinstance(state, Recorded):
+            raise NotStraight("a method of something that is no state")
+        if len(e.args) != _OF_STATES[e.func.attr]:  # type: ignore[attr-defined]
+            raise NotStraight("a method with other arguments")
+        for a in e.args:
+            self._use(self._value(a), index=False)
+        self.ops += len(e.args)
+        return Recorded()
+
+    def _callee(self, f: ast.expr) -> Optional[Callee]:
+        """The function of the script that is called; None: one that records ops."""
+        scope = self.scope
+        if isinstance(f, ast.Name) and (f.id in scope.local or f.id in self.env):
+            raise NotStraight("a call of a local name")
+        if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and self._is_self(f.value.id):
+            node = scope.module.methods.get(str(scope.cls), {}).get(f.attr)
+            if node is None:
+                raise NotStraight("a call of something that is no method of the class")
+            return Callee(node, scope.module.codes_of(node), bound=True)
+        root = f
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or root.id in scope.local or root.id in self.env:
+            raise NotStraight("a call of something computed")
+        function = scope.module.look_up(f)
+        if function is not None and scope.module.recording(function):
+            return None
+        if isinstance(f, ast.Name) and f.id in scope.module.functions:
+            node = scope.module.functions[f.id]
+            return Callee(node, scope.module.codes_of(node), bound=False)
+        raise NotStraight("a call of a function that does not record")
+
+    def _is_self(self, name: str) -> bool:
+        """Is the name the object whose method the block is in?"""
+        if self.own is None:
+            return False
+        if name in self.env:
+            return self.env[name] is self.known.get(("name", self.own))
+        return name == self.own and not self.depth
+
+    def _inline(self, node: ast.FunctionDef, arguments: list[Value], named: dict[str, Value]) -> Value:
+        if self.depth == _MOST_DEPTH:
+            raise NotStraight("functions that call one another too deeply")
+        module, outer, env = self.scope.module, self.scope, self.env
+        if node.decorator_list or is_generator(node):
+            raise NotStraight("a function that is decorated, or a generator")
+        inner = Scope.of(module, node, outer.cls)
+        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - inner.local
+        if read & (outer.local | set(self.env)):
+            raise NotStraight("a global name that is a local one here")
+        self.scope, self.env = inner, _bind(node, arguments, named, self._constant)
+        self.depth += 1
+        try:
+            for s in node.body:
+                self._statement(s)
+            result = self.returned
+            if result is None:
+                raise NotStraight("a function that returns nothing")
+            return result
+        finally:
+            self.scope, self.env, self.returned = outer, env, None
+            self.depth -= 1
+
+
+def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:
+    """The block that the element of a comprehension is; None if it is none."""
+    names = target_names(node)
+    if not names or len(set(names)) < len(names):
+        return None
+    block = Block(scope)
+    block.whole_item = isinstance(node.generators[0].target, ast.Name)
+    if block.own in names:
+        block.own = None
+    block.targets = names
+    for name in names:
+        block._name(name)
+    try:
+        block.returned = block._value(node.elt)
+    except NotStraight:
+        return None
+    return block
+
+
+def target_names(node: ast.ListComp) -> list[str]:
+    """The names that one loop without conditions binds, if that is all it does; else none."""
+    first = node.generators[0]
+    if len(node.generators) > 1 or first.ifs or first.is_async:
+        return []
+    target = first.target
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(t, ast.Name) for t in target.elts):
+        return [t.id for t in target.elts if isinstance(t, ast.Name)]
+    return []
+
+
+def zipped(iterable: ast.expr, scope: Scope) -> bool:
+    """Is it a plain call of the builtin zip()?"""
+    if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name) or iterable.keywords:
+        return False
+    if any(isinstance(a, ast.Starred) for a in iterable.args) or not iterable.args:
+        return False
+    return iterable.func.id == "zip" and "zip" not in scope.local and "zip" not in scope.module.names
+
+
+def _sequences(values: Iterable[Value]) -> Iterator[Sequence]:
+    for v in values:
+        if isinstance(v, Sequence):
+            yield v
+            yield from _sequences(v.items)
+
+
+def _bind(
+    node: ast.FunctionDef, arguments: list[Value], named: dict[str, Value], constant: Callable[[Any], None]
+) -> dict[str, Value]:
+    """The parameters of a function as it is called."""
+    a = node.args
+    if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs:
+        raise NotStraight("a function with parameters of other kinds")
+    names = [p.arg for p in a.args]
+    defaults = dict(zip(reversed(names), reversed(a.defaults)))
+    if len(arguments) > len(names):
+        raise NotStraight("too many arguments")
+    env = dict(zip(names, arguments))
+    for name, value in named.items():
+        if name in env or name not in names:
+            raise NotStraight("an argument that does not fit")
+        env[name] = value
+    for name in names:
+        if name in env:
+            continue
+        default = defaults.get(name)
+        if not isinstance(default, ast.Constant) or not isinstance(default.value, (bool, int, float, str, type(None))):
+            raise NotStraight("a default that is no constant")
+        constant(default.value)
+        env[name] = Constant(default.value)
+    return env
+
+
+def is_generator(node: ast.AST) -> bool:
+    """Does the function itself, not one inside it, yield or wait?"""
+    return any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in own_nodes(node))
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function without those of the functions and classes inside it."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            yield from own_nodes(child)

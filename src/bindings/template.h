@@ -1,0 +1,147 @@
+// A block of a script that records a fixed sequence of ops, recorded by one call.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/builders.h"
+#include "bindings/template_guard.h"
+#include "graph/pattern.h"
+
+namespace dyc::py {
+
+// A value that the block reads: an argument of the call, or a part of another slot's value.
+struct TemplateSlot {
+  enum Kind : uint8_t { argument, item, item_at, attribute, count };
+  Kind kind = argument;
+  uint32_t base = 0;
+  Owned key;             // item: int or str; attribute: name
+  uint32_t key_slot = 0;  // item_at
+  Py_ssize_t n = 0;      // count: the length that the base must have; no value
+  // How the block uses it.
+  bool value = false;       // as such, not only for its parts
+  bool called = false;      // as a function, which must be one that does nothing but record
+  bool expression = false;  // it must be an Expression
+  bool state = false;       // it must be an RNNState
+  bool appended = false;    // as a list to append to
+  uint32_t indices = 0;     // times it stands where an index may be
+  uint32_t others = 0;      // times it stands elsewhere
+  Owned codes;  // called: or a function with one of the code objects in this list
+};
+
+// What the block leaves behind: parallel to the object that is handed over when the block has run.
+struct TemplateResult {
+  enum Kind : uint8_t { slot, constant, recorded, tuple, list, state };
+  Kind kind = recorded;
+  uint32_t at = 0;  // of a slot
+  Owned object;     // constant
+  std::vector<TemplateResult> parts;
+};
+
+class Template {
+ public:
+  Template(PyObject* spec, PyObject* functions, PyObject* plain_attribute);  // throws PythonError
+
+  // Records the block and returns its results, or null when the script must run.
+  PyObject* call(PyObject* const* args, size_t n);
+  // The script ran; `results` is what it leaves behind.
+  void done(PyObject* results);
+  // [element for target in iterable]: the list. `run(item)` is the element as it was written, `reads()` the
+  // arguments of call() after those that are parts of the item.
+  PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads);
+  // The same for zip(*iterables), a tuple.
+  PyObject* map_zip(PyObject* iterables, PyObject* run, PyObject* reads);
+  PyObject* statistics() const;
+
+ private:
+  class Elements;
+
+  // One way in which the block was seen to run.
+  struct Made {  // a result, or part of it
+    TemplateResult::Kind kind;
+    uint32_t at = 0;  // recorded: in the pattern's nodes; slot; state: in `steps`, after the one in parts[0]
+    PyTypeObject* type = nullptr;
+    Owned object;
+    std::vector<Made> parts;
+  };
+  struct Step {  // of a builder
+    uint32_t slot = 0;             // of a state of the same builder
+    std::vector<uint32_t> places;  // of its nodes, in the pattern's
+    bool operator==(const Step&) const = default;
+  };
+  struct Program {
+    std::vector<Guard> guards;  // beside slots_
+    std::unique_ptr<Pattern> pattern;
+    std::vector<Step> steps;
+    Made result;
+    uint64_t hits = 0;
+    // Indices when it was learned, and whether a run with another one was compared: until then the index
+    // might go elsewhere than it seems.
+    std::vector<uint32_t> holes;
+    std::vector<uint8_t> varied;
+    uint32_t compared = 0;
+    bool confirmed = false;
+  };
+  // A run of the script's own block, watched.
+  struct Watch {
+    bool on = false;
+    const Engine* engine = nullptr;
+    uint32_t version = 0, reverts = 0;
+    NodeId begin = 0;
+    std::vector<Owned> values;
+    std::vector<std::pair<uint32_t, RnnBuilder::Step>> builders;  // slot of a state, steps there were
+    Program* against = nullptr;  // to be compared with what this would have recorded
+  };
+
+  void read_slots(PyObject* spec);
+  bool evaluate(PyObject* const* args);
+  bool evaluate(const TemplateSlot& slot, PyObject** value);
+  PyObject* replay(Program& p);
+  bool matches(const Program& p, const Graph& graph);
+  void watch(Program* against);
+  static bool same_result(const Made& a, const Made& b);
+  // Null, with a reason, where the run cannot be learned from.
+  std::unique_ptr<Program> take(PyObject* results, const char** reason) const;
+  const char* make_guards(Program* p, std::vector<Pattern::Hole>* holes) const;
+  const char* make_guard(uint32_t slot, Guard* guard, uint32_t* budget, std::vector<Pattern::Hole>* holes) const;
+  enum Index { no_index, an_index, unclear };
+  Index index_uses(uint32_t slot, uint32_t* uses) const;
+  bool used_as_value(uint32_t slot) const;
+  bool may_call(const TemplateSlot& slot, PyObject* function) const;
+  bool attributes_are_plain() const;
+  bool make_steps(Program* p) const;
+  bool make_result(const TemplateResult& spec, PyObject* object, const Program& p, Made* made) const;
+  bool make_state(PyObject* object, const Program& p, Made* made) const;
+  PyObject* build(const Made& made, const Program& p) const;
+  void keep(std::unique_ptr<Program> p);
+  static void confirm(Program* p, const Program& again);
+  static void fix_indices(Program* p);
+  void give_up(const char* reason);
+
+  std::string name_;
+  uint32_t n_args_ = 0;
+  uint32_t parts_ = 0;  // map(): names in the target, 0: one name that is the item itself
+  std::vector<TemplateSlot> slots_;
+  struct Attribute {  // of an argument, read by the caller
+    uint32_t base;
+    Owned name;
+  };
+  std::vector<Attribute> attributes_;
+  std::vector<long> ints_;  // constants of the block
+  TemplateResult result_;
+  Owned functions_, plain_attribute_;
+
+  std::vector<std::unique_ptr<Program>> programs_;
+  Watch watch_;
+  Reads reads_;
+  std::vector<PyObject*> values_;
+  std::vector<RnnBuilder::Step> new_steps_;  // what became of a program's steps
+  std::vector<Owned> attribute_values_;  // owned, while values_ are in use
+  uint64_t hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
+  bool off_ = false, busy_ = false;
+  std::string reason_, refusal_;  // why it is off; why the last run was not learned from
+};
+
+void add_templates(PyObject* module);
+
+}  // namespace dyc::py

@@ -1,0 +1,162 @@
+#include "bindings/template_guard.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "bindings/builders.h"
+
+namespace dyc::py {
+
+namespace {
+
+// Of an expression.
+bool is_parameters(PyObject* o) {
+  if (Py_TYPE(o)->tp_basicsize == sizeof(PyExpression)) [[likely]]
+    return false;
+  return PyObject_TypeCheck(o, &ParametersType) || PyObject_TypeCheck(o, &LookupParametersType);
+}
+
+// Of exact builtin types: runs no code of the script.
+bool equal_values(PyObject* a, PyObject* b) {
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) {
+    const double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+    return std::memcmp(&x, &y, sizeof x) == 0;
+  }
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+bool index_of(PyObject* value, uint32_t* index) {
+  if (!PyLong_CheckExact(value)) return false;
+  int overflow;
+  const long v = PyLong_AsLongAndOverflow(value, &overflow);
+  if (overflow || v < 0 || v >= long{1} << 31) return false;
+  *index = static_cast<uint32_t>(v);
+  return true;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- states
+
+std::vector<uint32_t> Guard::equal_nodes(const std::vector<NodeId>& nodes) {
+  std::vector<uint32_t> equals;
+  for (const NodeId id : nodes)
+    equals.push_back(static_cast<uint32_t>(std::find(nodes.begin(), nodes.end(), id) - nodes.begin()));
+  return equals;
+}
+
+Guard Guard::of_state(PyObject* value) {
+  Guard g;
+  const auto* s = reinterpret_cast<const PyRnnState*>(value);
+  Engine& e = engine();
+  std::vector<NodeId> nodes;
+  if (!s->b || s->version != e.version() || !s->b->core->reads(e, s->step, &nodes)) return g;
+  g.kind = state;
+  g.object = Owned(s->builder);
+  g.settings = s->b->core->settings(e);
+  g.start = s->step == RnnBuilder::kStart;
+  g.equals = equal_nodes(nodes);
+  return g;
+}
+
+bool Guard::holds_state(PyObject* value, Reads* reads) const {
+  if (Py_TYPE(value) != &RnnStateType) return false;
+  const auto* s = reinterpret_cast<const PyRnnState*>(value);
+  Engine& e = engine();
+  if (s->builder != object.get() || s->version != e.version()) return false;
+  if (start != (s->step == RnnBuilder::kStart) || settings != s->b->core->settings(e)) return false;
+  std::vector<NodeId>& nodes = reads->nodes;
+  nodes.clear();
+  if (!s->b->core->reads(e, s->step, &nodes) || nodes.size() != equals.size()) return false;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i] >= e.graph.size() || nodes[i] != nodes[equals[i]]) return false;
+    if (equals[i] != i) continue;
+    reads->inputs.push_back(nodes[i]);
+    reads->objects.push_back(nullptr);
+  }
+  return true;
+}
+
+bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const {
+  if (kind == none) return true;
+  if (!value) return false;
+  switch (kind) {
+    case same:
+      return value == object.get();
+    case equal:
+      return value == object.get() || equal_values(value, object.get());
+    case hole: {
+      uint32_t index;
+      if (!index_of(value, &index)) return false;
+      reads->holes.push_back(index);
+      return true;
+    }
+    case expression: {
+      if (!is_expression(value)) return false;
+      const auto* e = reinterpret_cast<const PyExpression*>(value);
+      // Parameters have no node of their own: they are no inputs.
+      if (e->version != graph.version() || e->id >= graph.size() || is_parameters(value)) return false;
+      reads->inputs.push_back(e->id);
+      reads->objects.push_back(value);
+      return true;
+    }
+    case method:
+      return PyMethod_Check(value) && PyMethod_GET_FUNCTION(value) == object.get() &&
+             PyMethod_GET_SELF(value) == values[slot];
+    case items: {
+      if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
+          static_cast<size_t>(Py_SIZE(value)) != parts.size())
+        return false;
+      if (std::find(reads->appended.begin(), reads->appended.end(), value) != reads->appended.end())
+        return false;
+      for (size_t i = 0; i < parts.size(); ++i)
+        if (!parts[i].holds(PySequence_Fast_ITEMS(value)[i], values, graph, reads)) return false;
+      return true;
+    }
+    case state:
+      return holds_state(value, reads);
+    case none:
+      break;
+  }
+  return true;
+}
+
+Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* budget) {
+  Guard g;
+  if (*budget == 0) return g;
+  --*budget;
+  const bool fixed = value == Py_None || PyBool_Check(value) || PyType_Check(value) || PyFunction_Check(value) ||
+                     PyCFunction_Check(value);
+  if (Py_TYPE(value) == &RnnStateType) return of_state(value);
+  if (is_expression(value)) {
+    g.kind = is_parameters(value) ? same : expression;
+  } else if (fixed) {
+    g.kind = same;
+  } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {
+    g.kind = equal;
+  } else if (PyMethod_Check(value)) {
+    const auto self = std::find_if(values.begin(), values.end(), [value](const Owned& v) {
+      return v.get() == PyMethod_GET_SELF(value);
+    });
+    if (self == values.end()) return g;
+    g.kind = method;
+    g.slot = static_cast<uint32_t>(self - values.begin());
+    g.object = Owned(PyMethod_GET_FUNCTION(value));
+    return g;
+  } else if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) {
+      g.parts.push_back(of(PySequence_Fast_ITEMS(value)[i], values, budget));
+      if (g.parts.back().kind == none) return Guard();
+    }
+    g.kind = items;
+    g.object = Owned(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+    return g;
+  }
+  if (g.kind == same || g.kind == equal) g.object = Owned(value);
+  return g;
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,82 @@
+// What must hold of the values that a block of a script reads for its pattern to be recorded in its place.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "bindings/expression.h"
+
+namespace dyc::py {
+
+// A reference that is owned.
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(PyObject* borrowed) : object_(borrowed) { Py_XINCREF(borrowed); }
+  static Owned steal(PyObject* reference) {
+    Owned o;
+    o.object_ = reference;
+    return o;
+  }
+  Owned(const Owned& other) : Owned(other.object_) {}
+  Owned(Owned&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
+  Owned& operator=(Owned other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Owned() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// What differs between two runs of a block that record the same: its inputs and its indices.
+struct Reads {
+  std::vector<NodeId> inputs;
+  std::vector<PyObject*> objects;  // the inputs' own, borrowed; null: there is none
+  std::vector<uint32_t> holes;
+  std::vector<NodeId> nodes;        // room for those of one state
+  std::vector<PyObject*> appended;  // lists that the block appends to, which it must not read; kept
+  void clear() {
+    inputs.clear();
+    objects.clear();
+    holes.clear();
+  }
+};
+
+struct Guard {
+  // Of the nodes of a state, for each the first that is equal to it.
+  static std::vector<uint32_t> equal_nodes(const std::vector<NodeId>& nodes);
+  static Guard of_state(PyObject* value);
+
+  enum Kind : uint8_t {
+    none,        // not read, or only for its parts
+    same,        // this object
+    equal,       // a number or text of this type and value
+    hole,        // an index
+    expression,  // of this graph
+    method,      // of this function, bound to the value in slot `slot`
+    state,       // an RNNState of this graph and of builder `object`
+    items        // a list or tuple (type `object`) of values for which `parts` hold
+  };
+  Kind kind = none;
+  Owned object;
+  uint32_t slot = 0;
+  std::vector<Guard> parts;
+  // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the first
+  // that is equal to it.
+  uint32_t settings = 0;
+  bool start = false;
+  std::vector<uint32_t> equals;
+
+  bool holds_state(PyObject* value, Reads* reads) const;
+  // Appends to `reads`. `values`: of all slots.
+  bool holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const;
+  // The guard of a value as it is now; `kind` none where values of its kind can change without a guard
+  // noticing. The value of a hole is told apart by the caller.
+  static Guard of(PyObject* value, const std::vector<Owned>& values, uint32_t* budget);
+};
+
+}  // namespace dyc::py

@@ -1,0 +1,263 @@
+#include "graph/pattern.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dyc {
+
+// ---------------------------------------------------------------- taking
+
+std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
+                                       const std::vector<Hole>& holes) {
+  auto p = std::make_unique<Pattern>();
+  for (NodeId input : inputs) {
+    if (std::find(p->taken_.begin(), p->taken_.end(), input) != p->taken_.end()) return nullptr;
+    p->taken_.push_back(input);
+    p->input_dims_.push_back(g.dim(input));
+  }
+  for (NodeId id = begin; id < g.size(); ++id)
+    if (!p->add(g, id)) return nullptr;
+  if (!p->fill_holes(holes)) return nullptr;
+  p->nodes_.resize(p->taken_.size());
+  return p;
+}
+
+void Pattern::add_step(NodeId id, Step step) {
+  steps_.push_back(step);
+  taken_.push_back(id);
+}
+
+uint32_t Pattern::place_of(NodeId id) const {
+  const auto at = std::find(taken_.begin(), taken_.end(), id);
+  return at == taken_.end() ? kNone : static_cast<uint32_t>(at - taken_.begin());
+}
+
+void Pattern::add_parameter(Graph& g, NodeId id) {
+  Step step;
+  step.kind = Step::parameter;
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = 1;
+  words_.push_back(g.sig(id).attr(1));  // its role
+  storages_.push_back(g.shared_storage(g.sig(id).attr(0)));
+  step.storage = static_cast<uint32_t>(storages_.size() - 1);
+  add_step(id, step);
+}
+
+void Pattern::add_constant(Graph& g, NodeId id) {
+  Step step;
+  step.kind = Step::constant;
+  step.dim = g.dim(id);
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = 1;
+  words_.push_back(g.sig(id).attr(0));  // its value
+  add_step(id, step);
+}
+
+namespace {
+
+bool known_to_all_graphs(const Graph& g, NodeId id) {
+  return g.is_parameter(id) || g.sig(id).op == op_id<Constant>;
+}
+
+bool takes_ids(const OpRow& row) {
+  return std::any_of(row.params, row.params + row.n_params, [](const Param& p) {
+    return p.kind == Param::index || p.kind == Param::indices;
+  });
+}
+
+}  // namespace
+
+// Puts the place of the node, which the pattern knows or which is the same in every graph, into `places`.
+bool Pattern::add_reference(Graph& g, NodeId id, std::vector<uint32_t>* places) {
+  uint32_t place = place_of(id);
+  if (place == kNone) {  // recorded before the pattern begins
+    if (!known_to_all_graphs(g, id)) return false;
+    if (g.is_parameter(id)) add_parameter(g, id);
+    else add_constant(g, id);
+    place = static_cast<uint32_t>(taken_.size() - 1);
+  }
+  places->push_back(place);
+  return true;
+}
+
+void Pattern::add_ids(const Graph& g, NodeId id, Step* step) {
+  const Graph::Ids ids = g.ids(id);
+  step->list = ids.list;
+  step->ids = static_cast<uint32_t>(words_.size());
+  step->n_ids = ids.n;
+  words_.insert(words_.end(), ids.data, ids.data + ids.n);
+}
+
+bool Pattern::add(Graph& g, NodeId id) {
+  if (known_to_all_graphs(g, id)) return true;  // where it is first used: it may have been there before
+  const Node& n = g.node(id);
+  const Sig& s = g.sig(id);
+  const Form form = op_row(s.op).meta->form;
+  Step step;
+  step.row = s.op;
+  std::vector<uint32_t> places;
+  if (form == Form::draw) {
+    step.kind = Step::draw;
+  } else if (form == Form::lookup) {
+    step.kind = Step::lookup;
+    storages_.push_back(g.shared_storage(s.attr(0)));
+    step.storage = static_cast<uint32_t>(storages_.size() - 1);
+    step.limit = storages_.back()->rows;
+    add_ids(g, id, &step);
+  } else if (form == Form::view) {
+    step.kind = Step::view;
+    if (!add_reference(g, g.args(id)[0], &places)) return false;
+  } else if (form == Form::input) {
+    return false;
+  } else {
+    const bool alias = n.flags & Node::alias;  // its arguments follow the node it is equal to
+    for (uint32_t i = 0; i < s.n_args; ++i)
+      if (!add_reference(g, g.args(id)[i + alias], &places)) return false;
+    if (!alias && takes_ids(op_row(s.op))) add_ids(g, id, &step);
+    if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[alias])[s.attr(0)];
+    if (alias && takes_ids(op_row(s.op))) return false;
+  }
+  step.dim = *s.y;
+  step.args = static_cast<uint32_t>(words_.size());
+  step.n_args = static_cast<uint32_t>(places.size());
+  words_.insert(words_.end(), places.begin(), places.end());
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = static_cast<uint32_t>(s.attrs.size());
+  words_.insert(words_.end(), s.attrs.begin(), s.attrs.end());
+  add_step(id, step);
+  return true;
+}
+
+bool Pattern::fill_holes(const std::vector<Hole>& holes) {
+  for (uint32_t h = 0; h < holes.size(); ++h) {
+    uint32_t uses = 0;
+    for (const Step& s : steps_)
+      for (uint32_t i = 0; i < s.n_ids; ++i)
+        if (words_[s.ids + i] == holes[h].value) {
+          filled_.push_back({s.ids + i, h, s.limit});
+          ++uses;
+        }
+    if (uses != holes[h].uses) return false;
+  }
+  return true;
+}
+
+void Pattern::fix(uint32_t hole, uint32_t value) {
+  for (const Filled& f : filled_)
+    if (f.hole == hole) words_[f.at] = value;
+  std::erase_if(filled_, [hole](const Filled& f) { return f.hole == hole; });
+  for (Filled& f : filled_) f.hole -= f.hole > hole;
+}
+
+bool Pattern::same_as(const Pattern& other) const {
+  if (filled_ != other.filled_ || steps_ != other.steps_ || storages_ != other.storages_ ||
+      words_.size() != other.words_.size()) return false;
+  std::vector<uint32_t> mine = words_, theirs = other.words_;
+  for (const Filled& f : filled_) mine[f.at] = theirs[f.at] = 0;
+  return mine == theirs;
+}
+
+// ---------------------------------------------------------------- recording
+
+bool Pattern::fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) const {
+  for (uint32_t i = 0; i < n_inputs(); ++i)
+    if (!(g.dim(inputs[i]) == input_dims_[i])) return false;
+  for (const Filled& f : filled_)
+    if (holes[f.hole] >= f.limit) return false;
+  return true;
+}
+
+// Number of the combination of what decides the signatures and sites of the steps.
+uint32_t Pattern::variant(const Graph& g, const NodeId* inputs, bool* fresh) {
+  if (tables_ != g.tables()) {
+    tables_ = g.tables();
+    variants_ = InternTable();
+    known_.clear();
+  }
+  key_.assign(1, g.share_equal_values);
+  for (uint32_t i = 0; i < n_inputs(); ++i) {
+    const Node& n = g.node(inputs[i]);
+    key_.push_back(n.sig);
+    key_.push_back(n.site);
+    key_.push_back(n.inv * 2 + (n.flags & Node::needs));
+  }
+  return variants_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
+}
+
+NodeId Pattern::record_step(Graph& g, const Step& s) {
+  const uint32_t* attrs = words_.data() + s.attrs;
+  const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
+  switch (s.kind) {
+    case Step::lookup:
+      return g.lookup(storages_[s.storage], ids, attrs[1]);
+    case Step::parameter: {
+      const NodeId known = g.known_parameter(*storages_[s.storage], attrs[0]);
+      return known != kNone ? known : g.parameter(storages_[s.storage], attrs[0]);
+    }
+    case Step::constant: {
+      float value;
+      std::memcpy(&value, attrs, 4);
+      return g.constant(s.dim, value);
+    }
+    case Step::draw: {
+      float a, b;
+      std::memcpy(&a, attrs + 1, 4);
+      std::memcpy(&b, attrs + 2, 4);
+      return g.draw(static_cast<DrawKind>(attrs[0]), a, b, s.dim);
+    }
+    case Step::view:
+      return g.view(s.row, nodes_[words_[s.args]], s.dim, attrs[1]);
+    case Step::op:
+      break;
+  }
+  NodeId local[16];
+  std::vector<NodeId> many;
+  NodeId* args = local;
+  if (s.n_args > 16) {
+    many.resize(s.n_args);
+    args = many.data();
+  }
+  for (uint32_t i = 0; i < s.n_args; ++i) args[i] = nodes_[words_[s.args + i]];
+  return g.record(s.row, args, s.n_args, attrs, s.n_attrs, ids);
+}
+
+void Pattern::learn(const Graph& g, uint32_t variant) {
+  known_.resize((size_t{variant} + 1) * steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const NodeId id = nodes_[n_inputs() + i];
+    const Node& n = g.node(id);
+    const bool op = steps_[i].kind == Step::op && !(n.flags & Node::alias) && n.inv == 0;
+    const bool plain = op || steps_[i].kind == Step::lookup || (steps_[i].kind == Step::view && n.inv == 0);
+    known_[variant * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size, n.flags & Node::needs};
+  }
+}
+
+void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
+  for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
+  std::copy(inputs, inputs + n_inputs(), nodes_.begin());
+  bool fresh;
+  const uint32_t v = variant(g, inputs, &fresh);
+  NodeId* next = nodes_.data() + n_inputs();
+  if (fresh) {
+    for (const Step& s : steps_) *next++ = record_step(g, s);
+    learn(g, v);
+    return;
+  }
+  const Graph::Known* known = known_.data() + v * steps_.size();
+  for (const Step& s : steps_) {
+    const Graph::Known& k = *known++;
+    if (s.kind == Step::parameter || k.sig == kNone) {
+      *next++ = record_step(g, s);
+      continue;
+    }
+    if (s.kind == Step::view) {
+      *next++ = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs + 1], 0);
+      continue;
+    }
+    if (s.kind == Step::lookup) g.use_storage(storages_[s.storage]);
+    const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
+    *next++ = g.record_known(k, nodes_.data(), words_.data() + s.args, s.n_args, ids);
+  }
+}
+
+}  // namespace dyc

@@ -1,0 +1,81 @@
+// A stretch of a graph taken as a pattern: the same nodes are recorded again on other inputs by one call,
+// which costs a fraction of what the calls cost that recorded them first.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace dyc {
+
+class Pattern {
+ public:
+  // A number that differs from one use of the pattern to the next: an index of lookups and picks.
+  struct Hole {
+    uint32_t value;  // in the nodes the pattern is taken from, where no other number has this value
+    uint32_t uses;   // how many indices are this number
+  };
+
+  // What the nodes from `begin` on are as a function of `inputs`, all different nodes before `begin`, and of
+  // `holes`. Null where they are made of anything else that is not the same in every graph, or where the
+  // holes are not found.
+  static std::unique_ptr<Pattern> take(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
+                                       const std::vector<Hole>& holes);
+
+  // The hole is always this number; those after it are numbered anew.
+  void fix(uint32_t hole, uint32_t value);
+
+  // Would the calls the pattern stands for record the same ops on these inputs and indices?
+  bool fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) const;
+  // Records the pattern; nodes() are what became of its nodes. Inputs and holes fit.
+  void record(Graph& g, const NodeId* inputs, const uint32_t* holes);
+  // Inputs, then a node for each step.
+  const NodeId* nodes() const { return nodes_.data(); }
+  uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
+  // Index into nodes() of a node that was there when the pattern was taken, or kNone.
+  uint32_t place_of(NodeId id) const;
+  bool same_as(const Pattern& other) const;
+
+ private:
+  struct Step {
+    enum Kind : uint8_t { op, lookup, parameter, constant, draw, view } kind = op;
+    bool list = false;
+    OpId row = 0;
+    uint32_t args = 0, n_args = 0;    // into words_: places in nodes_
+    uint32_t attrs = 0, n_attrs = 0;  // into words_
+    uint32_t ids = 0, n_ids = 0;      // into words_
+    uint32_t limit = kNone;           // indices that are holes are below
+    Dim dim;                          // of constants, draws and views
+    uint32_t storage = kNone;         // into storages_
+    bool operator==(const Step&) const = default;
+  };
+  struct Filled {  // word `at` of words_ is hole `hole`
+    uint32_t at, hole, limit;
+    bool operator==(const Filled&) const = default;
+  };
+  bool add(Graph& g, NodeId id);
+  bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* places);
+  void add_parameter(Graph& g, NodeId id);
+  void add_constant(Graph& g, NodeId id);
+  void add_step(NodeId id, Step step);
+  void add_ids(const Graph& g, NodeId id, Step* step);
+  bool fill_holes(const std::vector<Hole>& holes);
+  uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
+  NodeId record_step(Graph& g, const Step& step);
+  void learn(const Graph& g, uint32_t variant);
+
+  std::vector<Step> steps_;
+  std::vector<uint32_t> words_;
+  std::vector<Filled> filled_;
+  std::vector<Dim> input_dims_;
+  std::vector<std::shared_ptr<Storage>> storages_;
+  std::vector<NodeId> taken_;  // beside nodes_: the nodes the pattern was taken from
+  std::vector<NodeId> nodes_;
+
+  uint32_t tables_ = 0;  // Graph::tables() that what follows is of
+  InternTable variants_;
+  std::vector<Graph::Known> known_;  // of each variant: what each step came to; sig kNone: record it in full
+  std::vector<uint32_t> key_;
+};
+
+}  // namespace dyc
