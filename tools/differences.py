@@ -60,7 +60,7 @@ GRAPH = [
         "the error names the first bad node, its op, the ranges of its inputs and the script's line",
     ),
     Difference("dump_cg()", "leaves out the last node", "all nodes; errors of single nodes are shown"),
-    Difference("print_text_graphviz()", "names of C++ classes", "names of the op table"),
+    Difference("print_text_graphviz()", "addresses of parameters", "their names"),
     Difference(
         "scalar_value() of several elements",
         "the process dies",

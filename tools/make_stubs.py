@@ -50,7 +50,7 @@ PARAMETERS = by_name(
         "np.ndarray": "array",
         "Optional[bool]": "autobatching",
         "int": (
-            "batch batch_size d dim.d gradient_mode hidden_dim hinge.v i index input_dim layers level "
+            "batch batch_size d dim.d gradient_mode hidden_dim hinge.v i index input_dim most layers level "
             "pick.dim pick_batch.dim pick_range.e pick_range.s pickneglogsoftmax.v poisson_loss.x row seed "
             "vecInput.dim"
         ),
@@ -61,7 +61,7 @@ PARAMETERS = by_name(
             "set_dropouts.d std stddev thr value"
         ),
         "Iterable[int]": "_lookupBatchExpression.indices batch.i cs hinge_dim.v indices q_support rows rs vs",
-        "str": "device device_str key kind name record.name",
+        "str": "device device_str key kind name own_folder record.name",
         "Dim": "dim",
         "Sequence[int]": "_input_array.dims dims reshape.d",
         "Sequence[Expression]": "es exprs exps xs",
@@ -71,14 +71,19 @@ PARAMETERS = by_name(
         "LookupParameters": "_lookupBatchExpression.p _lookupExpression.p lookup.p lookup_batch.p",
         "Sequence[Union[int, float]]": "record.attrs",
         "Optional[str]": "add_subcollection.name",
+        "Optional[Expression]": "of",
     }
 )
 RESULTS = by_name(
     {
-        "Optional[str]": "doc",
+        "Optional[str]": "_node_parameter doc",
+        "Optional[int]": "_node_number",
+        "tuple[list[int], list[int], bool, int]": "_node_words",
+        "tuple[list[dict[str, Any]], int, list[tuple[int, Any]], bool]": "_batch_plan",
+        "list[tuple[int, str, list[dict[str, Any]], int]]": "_trace_stop",
         "list[dict[str, Any]]": "op_table plan_table",
         "Expression": "_expression batch expr output record",
-        "int": "cg_size cg_version parameter_count pl threads",
+        "int": "_trace_clock cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
         "Optional[list[Any]]": "load",
         "tuple[bool, str, tuple[int, ...], int]": "_describe",
@@ -89,8 +94,8 @@ RESULTS = by_name(
             "_add_methods _rename _restore _roll_back _write_parameters "
             "load_all populate populate_from_textfile save save_all write_to_textfile "
             "Expression.backward Expression.forward _attach _constructor _extend _forward _set_graph "
-            "_set_parameter_values _set_profiling _set_tensor cg_checkpoint cg_revert clip_inplace "
-            "load_array "
+            "_set_parameter_values _set_profiling _set_tensor _trace_start cg_checkpoint cg_revert "
+            "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
             "scale_gradient set set_batching set_clip_threshold set_default_weight_decay set_dropout "
             "set_dropout_masks set_dropouts set_index set_learning_rate set_scheduler "

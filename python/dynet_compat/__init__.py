@@ -38,6 +38,7 @@ from .holders import *  # noqa: E402, F403
 from .interop import load_safetensors, save_safetensors  # noqa: E402, F401
 from .io import load, load_generator, save  # noqa: E402, F401
 from .legacy import *  # noqa: E402, F403
+from .profiler import Profile, profile  # noqa: E402, F401
 from .shims import dynet_config  # noqa: E402, F401
 from .shims import install as install_as_dynet  # noqa: E402, F401
 from .softmax_builders import *  # noqa: E402, F403
@@ -72,9 +73,11 @@ if not config.script_follows():
 # Pickles name DyNet's classes by the module they came from there.
 sys.modules.setdefault("_dynet", sys.modules[__name__])
 
-# `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
+# `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package; nor
+# `profile`, since a script may have its own.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug fibers functions graph hierarchical_softmax "
-    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
+    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz "
+    "batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

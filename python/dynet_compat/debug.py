@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, Optional, TextIO
@@ -12,8 +13,6 @@ import numpy as np
 from . import _core
 
 __all__ = ["dump_cg", "print_text_graphviz"]
-
-_INPUTS = ("input", "constant", "random", "parameter", "lookup")
 
 
 # ---------------------------------------------------------------- the graph as a drawing
@@ -25,17 +24,8 @@ def _nodes() -> Iterator[tuple[str, list[int], tuple[int, ...], int, bool]]:
         yield _core._graph_node(number)
 
 
-def _dims(sizes: tuple[int, ...], batch: int) -> str:
-    text = "{" + ",".join(map(str, sizes)) + "}"
-    return text if batch == 1 else f"{text}X{batch}"
-
-
 def _kib(number: float) -> str:
     return f"{number / 1024:>11.4g} KiB"
-
-
-def _label(name: str, arguments: list[str], dims: str) -> str:
-    return f"{name}({dims})" if name in _INPUTS else f"{name}({', '.join(arguments)})"
 
 
 def print_text_graphviz() -> None:
@@ -50,17 +40,18 @@ def print_text_graphviz() -> None:
         >>> dy.print_text_graphviz()
     """
     from .config import profiling_level
+    from .descriptions import describe
 
     level = profiling_level()
     lines = ["digraph G {", "  rankdir=LR;", "  nodesep=.05;"]
     used: dict[str, list[int]] = {}  # label with unnamed arguments -> bytes of each node
-    for number, (name, arguments, sizes, batch, shared) in enumerate(_nodes()):
-        dims = _dims(sizes, batch)
-        label = f"v{number} = " + _label(name, [f"v{a}" for a in arguments], dims)
+    for number, (_, arguments, sizes, batch, shared) in enumerate(_nodes()):
+        words = describe(number)
+        label = f"v{number} = {words}"
         memory = 0 if shared else 4 * batch * int(np.prod(sizes))
         if level:
             label += f" (MEM: {_kib(memory)}{' (forward/backward inplaced)' if shared else ''})"
-        used.setdefault(_label(name, ["a"] * len(arguments), dims), []).append(memory)
+        used.setdefault(re.sub(r"\bv\d+", "a", words), []).append(memory)
         lines.append(f'  N{number} [label="{label}"];')
         lines += [f"  N{argument} -> N{number};" for argument in arguments]
     lines.append("}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ._core import Expression
 from .debug import dump_cg, print_text_graphviz
 from .functions import _check_device, _int, _numbers, _sizes, _sparse_places
 from .legacy import deprecated
+
+if TYPE_CHECKING:
+    from .batch_plan import BatchPlan
 
 __all__ = [
     "available_devices",
@@ -304,6 +307,57 @@ class ComputationGraph:
         """
         dump_cg(filename, show_values, show_gradients, nan_check_only)
 
+    def batch_plan(self, of: Optional[Expression] = None) -> BatchPlan:
+        """What is computed together, what is not, and why: a table, and the same as rows.
+
+        Launches that ran come first, then those that would run; nothing is computed.
+
+        Args:
+            of: what is pending is planned for this expression alone; None: for the whole graph.
+        Returns:
+            A `BatchPlan`.
+        Raises:
+            ValueError: `of` is of an earlier graph.
+        Example:
+            >>> xs = [dy.inputVector([1, i]) for i in range(3)]
+            >>> y = dy.esum([dy.tanh(x) for x in xs])
+            >>> print(dy.cg().batch_plan())
+            4 nodes in 2 launches: 0 ran, 2 are pending
+            <BLANKLINE>
+              #  op    nodes  shapes                operands    flush
+              1  tanh      3  {2} -> {2}            contiguous  pending
+              2  esum      1  {2} {2} {2} -> {2}    gathered    pending
+            <BLANKLINE>
+            Launches of one op that are not one launch: none
+        """
+        from .batch_plan import batch_plan
+
+        return batch_plan(of)
+
+    def to_svg(self, of: Optional[Expression] = None, limit: int = 300) -> str:
+        """The graph as a drawing: nodes of one launch have one colour. Nothing is computed.
+
+        Notebooks show it for the graph, and for an expression what that is made of.
+
+        Args:
+            of: only this expression and what it is made of; None: the whole graph.
+            limit: a graph with more nodes is drawn with a box for each launch, that many at most.
+        Returns:
+            A document in SVG, of UTF-8 text without references to anything outside.
+        Raises:
+            ValueError: `of` is of an earlier graph; limit is less than 1.
+        Example:
+            >>> y = dy.tanh(dy.inputVector([1, 2]))
+            >>> dy.cg().to_svg().startswith("<svg")
+            True
+        """
+        from .graph_svg import graph_svg
+
+        return graph_svg(of, limit)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
     def parameters(self, params: Any) -> Any:
         """The parameter itself, which is an expression; until DyNet 2.0.3.
 
@@ -332,6 +386,16 @@ def _node(op: str, index: int) -> Expression:
     if number >= _core.cg_size():
         raise IndexError(f"{op}(): expected a node < {_core.cg_size()}, got {number}")
     return _core._expression(number)
+
+
+def _expression_svg(self: Expression) -> Optional[str]:
+    number = _core._node_number(self)
+    if number is None:  # of an earlier graph, or a parameter: notebooks show the text
+        return None
+    return _graph.to_svg(self)
+
+
+_core._extend(Expression, "_repr_svg_", _expression_svg)
 
 
 def cg() -> ComputationGraph:

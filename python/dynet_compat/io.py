@@ -37,7 +37,9 @@ __all__ = ["load", "load_generator", "save"]
 
 _MODULES = ("_dynet", "dynet", "_gdynet", "dynet_compat")
 # Functions of the API that are no part of a model: they touch files or the whole process.
-_NEVER = frozenset("init init_from_params install_as_dynet load load_generator renew_cg save".split())
+_NEVER = frozenset(
+    "init init_from_params install_as_dynet load load_generator profile renew_cg save Profile".split()
+)
 _PICKLE_PROTOCOL = 4  # of DyNet under Python 3.8
 
 

@@ -12,6 +12,7 @@
 
 #include "base/instance.h"
 #include "bindings/fibers.h"
+#include "bindings/trace.h"
 
 namespace dyc::py {
 
@@ -123,21 +124,28 @@ Computing::~Computing() noexcept(false) {
   to_parameters.notify_all();
 }
 
-const float* compute_value(NodeId id, bool recalculate) {
-  Engine& e = engine();
-  if (recalculate) {
-    check_change("value(recalculate=True)", kNone);
-    e.invalidate();
-  }
-  if (!recalculate && e.has_value(id)) return e.value(id);
+// Apart, so that reading a value that is there stays short.
+[[gnu::noinline]] static const float* compute_missing(NodeId id, const char* method) {
+  const Call call(method);
   if (inside_instance) [[unlikely]]
     wait_for_value(id);
   Computing c;
   return c.engine().value(id);
 }
 
+const float* compute_value(NodeId id, bool recalculate, const char* method) {
+  Engine& e = engine();
+  if (recalculate) {
+    check_change("value(recalculate=True)", kNone);
+    e.invalidate();
+  }
+  if (!recalculate && e.has_value(id)) return e.value(id);
+  return compute_missing(id, method);
+}
+
 void compute_forward(NodeId id, bool recalculate) {
   Engine& e = engine();
+  const Call call("forward");
   if (recalculate) {
     check_change("forward(recalculate=True)", kNone);
     e.invalidate();
@@ -155,6 +163,7 @@ void compute_backward(NodeId id, bool full) {
   refuse_inside_instance("backward()",
                          "return the loss, and call backward() on the sum of what batch_map() returns");
   Engine& e = engine();
+  const Call call("backward");
   e.alone = engines.size() == 1;
   const bool direct = e.alone;
   {

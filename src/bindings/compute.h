@@ -27,7 +27,8 @@ class Computing {
 // Before parameters are read or changed: waits for a backward pass that writes their gradients.
 void wait_for_gradients();
 
-const float* compute_value(NodeId id, bool recalculate);
+// `method`: what the script has called, for profiles.
+const float* compute_value(NodeId id, bool recalculate, const char* method = "value");
 void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
 // Expression for a node recorded just now; computes it in immediate mode.

@@ -365,7 +365,7 @@ PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, P
   if (!parse_recalculate(args, n, names, method, &recalculate) || !to_current(self, method, &id))
     return nullptr;
   return guarded([&] {
-    const float* v = compute_value(id, recalculate);
+    const float* v = compute_value(id, recalculate, method);
     return convert(v, engine().graph.dim(id));
   });
 }

@@ -12,6 +12,7 @@
 #include "bindings/model.h"
 #include "bindings/template.h"
 #include "bindings/signatures.h"
+#include "bindings/trace.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -71,6 +72,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
     call_renew_hook();
   return guarded([&] {
     refuse_inside_instance("renew_cg()", "call it before batch_map()");
+    const Call call("renew_cg");
     engine().renew(o);
     PyObject* graph = graph_object ? graph_object : Py_None;
     Py_INCREF(graph);
@@ -180,6 +182,7 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("set_default_weight_decay", [](float lambda) { Collection::set_default_weight_decay(lambda); });
   m.def("cg_checkpoint", [] {
     refuse_inside_instance("cg_checkpoint()", "call it before batch_map(), and cg_revert() afterwards");
+    const Call call("cg_checkpoint");
     engine().checkpoint();
   });
   m.def("cg_revert", [] {
@@ -246,6 +249,8 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
+  dyc::py::add_trace(m);
+  dyc::py::add_plan_view(m);
   dyc::py::add_files(m);
   dyc::py::add_tensor_functions(m);
   dyc::py::add_fibers(m.ptr());

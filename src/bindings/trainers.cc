@@ -10,6 +10,7 @@
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
+#include "bindings/trace.h"
 
 namespace dyc::py {
 
@@ -238,6 +239,7 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
       deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
     }
     refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
+    const Call call("update");
     wait_for_gradients();
     trainer_of(self).update(scale);
     return none();

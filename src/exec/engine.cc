@@ -22,8 +22,12 @@ Engine::Engine() = default;
 
 void Engine::renew(const Options& o) {
   options = o;
-  if (graph.renew()) planner.forget_orders();
+  attentive_ = options.immediate || trace_;
+  const bool forgotten = graph.renew();
+  if (forgotten) planner.forget_orders();
+  if (trace_) trace_->renewed(graph.renewals(), 0, forgotten);
   planner.forget();
+  flushes.clear();
   valid_ = 0;
   drawn_ = 0;
   redraws_ = 0;
@@ -50,6 +54,7 @@ const float* Engine::value(NodeId id) {
 }
 
 void Engine::forward(NodeId id) {
+  if (graph.place(id) == kPending) demand({&id, 1}, true);  // in one plan, not what `id` needs and then the rest
   value(id);
   demand({&id, 1}, true);
 }
@@ -76,6 +81,7 @@ void Engine::invalidate() {
 }
 
 void Engine::redo(uint32_t launches) {
+  const Trace::Scope scope(valid_ < launches ? trace_.get() : nullptr, Span::forward, "forward");
   const double start = now();
   if (executor.profiling > 1 && valid_ < launches) std::puts("Forward Call");
   while (valid_ < launches) valid_ = executor.forward(valid_);
@@ -92,7 +98,13 @@ void Engine::demand(std::span<const NodeId> ids, bool everything) {
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
   const Plan::Mark mark = planner.plan.mark();
   try {
-    planner.demand(ids, scheduler, everything);
+    {
+      Trace::Scope scope(trace_.get(), Span::plan, "plan");
+      planner.demand(ids, scheduler, everything);
+      scope.nodes(planner.plan.members.size() - mark.members);
+    }
+    if (planner.plan.launches.size() > mark.launches)
+      flushes.push_back({static_cast<uint32_t>(mark.launches), site});
     timing.plan += now() - start;
     timing.flushes += planner.plan.launches.size() > mark.launches;
     timing.planned_nodes += planner.plan.members.size() - mark.members;
@@ -112,6 +124,7 @@ void Engine::undo(const Plan::Mark& mark) {
     launch_of[id] = kNone;
   }
   planner.plan.revert(mark);
+  while (!flushes.empty() && flushes.back().first >= mark.launches) flushes.pop_back();
   for (NodeId id = 0; id < graph.size(); ++id)
     if (graph.node(id).flags & Node::alias && graph.place(graph.owner(id)) < 0) graph.set_place(id, kPending);
   planner.take_back();
@@ -131,6 +144,45 @@ void Engine::draw_until(NodeId id) {
     graph.fill_draw(node);
   }
   if (drawn_ == draws.size()) stale_ = false;
+}
+
+void Engine::preview(NodeId id, bool everything, const std::function<void()>& f) {
+  const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
+  if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
+  const Plan::Mark mark = planner.plan.mark();
+  const int64_t top = graph.values_arena.top();
+  std::vector<NodeId> undrawn;
+  const auto take_back = [&] {
+    for (const NodeId draw : undrawn) graph.set_place(draw, kPending);
+    undo(mark);
+    graph.values_arena.reset(top);
+  };
+  try {
+    for (const NodeId draw : graph.draws()) {
+      if (graph.place(draw) >= 0) continue;
+      undrawn.push_back(draw);
+      graph.set_place(draw, graph.values_arena.allocate(graph.sig(draw).size));
+    }
+    planner.demand(id, scheduler, everything);
+    f();
+  } catch (...) {
+    take_back();
+    throw;
+  }
+  take_back();
+}
+
+void Engine::set_trace(std::shared_ptr<Trace> trace, uint32_t session) {
+  trace_ = std::move(trace);
+  session_ = session;
+  executor.trace = trace_.get();
+  attentive_ = options.immediate || trace_;
+  if (trace_) trace_->renewed(graph.renewals(), graph.size(), true);
+}
+
+void Engine::attend(NodeId id) {
+  if (trace_) trace_->recorded(id, graph.node(id).flags & Node::leaf ? graph.sig(id).size : 0);
+  if (options.immediate) compute_now(id);
 }
 
 void Engine::compute_now(NodeId id) {
@@ -215,6 +267,7 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   if (graph.sig(root).size != 1)
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
   value(root);
+  const Trace::Scope scope(trace_.get(), Span::backward, "backward");
   const double start = now();
   executor.begin_backward(full, direct);
   mark_live(root, full);
@@ -232,7 +285,10 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
   run_backward();
   const double deferred = now();
-  executor.finish_backward();
+  {
+    const Trace::Scope weights(trace_.get(), Span::weights, "weight gradients");
+    executor.finish_backward();
+  }
   if (executor.profiling) executor.charge_weights(now() - deferred);
   timing.backward += now() - start;
 }
@@ -255,7 +311,7 @@ void Engine::run_backward() {
     } else {
       for (uint32_t i = end; i-- > head;) {
         if (!live_members_[i]) continue;
-        const Executor::Watch watch(executor, i, i + 1, true);
+        const Executor::Watch watch(executor, i, i + 1, true, live_members_[i]);
         executor.backward(plan.launches[i], live_, live_members_[i]);
       }
     }
@@ -345,6 +401,7 @@ void Engine::revert() {
   const Checkpoint c = checkpoints_.back();
   checkpoints_.pop_back();
   planner.plan.revert(c.plan);
+  while (!flushes.empty() && flushes.back().first >= c.plan.launches) flushes.pop_back();
   if (planner.plan.launch_of.size() > c.graph.nodes) planner.plan.launch_of.resize(c.graph.nodes);
   for (uint32_t& launch : planner.plan.launch_of)
     if (launch != kNone && launch >= c.plan.launches) launch = kNone;

@@ -1,5 +1,6 @@
 // A computation graph with everything needed to evaluate it: values on demand, gradients, recomputation.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,9 +58,24 @@ class Engine {
 
   // Called after every recorded node.
   void recorded(NodeId id) {
-    if (options.immediate) [[unlikely]]
-      compute_now(id);
+    if (attentive_) [[unlikely]]
+      attend(id);
   }
+
+  // Launches that one demand has added, and the script's line that asked (Trace; kNone: not known).
+  struct Flush {
+    uint32_t first, site;
+  };
+  std::vector<Flush> flushes;
+  uint32_t site = kNone;  // of the call in hand
+
+  // Calls f() while what `id` needs (with `everything`: all up to it) is planned; the plan is then taken
+  // back. Nothing is computed, no random number drawn.
+  void preview(NodeId id, bool everything, const std::function<void()>& f);
+
+  // Spans of time go there from now on; null: nowhere. By the thread that uses the engine.
+  void set_trace(std::shared_ptr<Trace> trace, uint32_t session);
+  uint32_t session() const { return session_; }  // of the profile that set_trace() was called for
 
   struct Timing {
     double plan = 0, forward = 0, backward = 0;  // seconds
@@ -72,6 +88,7 @@ class Engine {
   void redo(uint32_t launches);
   void undo(const Plan::Mark& mark);
   void draw_until(NodeId id);
+  void attend(NodeId id);
   void compute_now(NodeId id);
   void check_value(NodeId id);
   void run_backward();
@@ -79,10 +96,13 @@ class Engine {
   const float* exact_gradient(NodeId id);
   bool behind_a_stop(NodeId id) const;
 
-  uint32_t valid_ = 0;  // launches with current values
-  NodeId drawn_ = 0;    // random nodes below are drawn (index into graph.draws())
-  size_t redraws_ = 0;  // of graph.draws(): these are drawn again, later ones for the first time
-  NodeId checked_ = 0;  // nodes below have finite values (check_validity)
+  uint32_t valid_ = 0;      // launches with current values
+  NodeId drawn_ = 0;        // random nodes below are drawn (index into graph.draws())
+  size_t redraws_ = 0;      // of graph.draws(): these are drawn again, later ones for the first time
+  NodeId checked_ = 0;      // nodes below have finite values (check_validity)
+  bool attentive_ = false;  // something is to be done after each recorded node
+  uint32_t session_ = 0;
+  std::shared_ptr<Trace> trace_;
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;

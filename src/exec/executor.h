@@ -4,6 +4,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
+#include "exec/trace.h"
 #include "plan/planner.h"
 
 namespace dyc {
@@ -61,11 +62,19 @@ class Executor {
   // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
   void charge_weights(double seconds);
 
-  // Gives the time of its life to the launches [first, end), which run together.
+  // Who is told of every span of time (trace.h); null: nobody. Set by the thread that computes.
+  Trace* trace = nullptr;
+
+  // Gives the time of its life to the launches [first, end), which run together; `members`: of a launch that
+  // runs in part.
   class Watch {
    public:
-    Watch(Executor& e, uint32_t first, uint32_t end, bool backward)
-        : executor_(e.profiling ? &e : nullptr), first_(first), end_(end), backward_(backward) {
+    Watch(Executor& e, uint32_t first, uint32_t end, bool backward, uint32_t members = kNone)
+        : executor_(e.profiling || e.trace ? &e : nullptr),
+          first_(first),
+          end_(end),
+          members_(members),
+          backward_(backward) {
       if (executor_) [[unlikely]]
         start();
     }
@@ -81,9 +90,9 @@ class Executor {
     void stop();
 
     Executor* executor_;
-    uint32_t first_, end_;
+    uint32_t first_, end_, members_;
     bool backward_;
-    double start_ = 0;
+    int64_t start_ = 0;
   };
 
  private:
@@ -98,6 +107,8 @@ class Executor {
   const float* weight(const Operand& o);
   float* weight_gradient(const Operand& o);
 
+  void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
+                      int64_t to);
   void check(const Launch& l);
   void count_operands(const Launch& l);
   void run(const Launch& l);

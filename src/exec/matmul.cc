@@ -69,6 +69,8 @@ void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, c
   const ConstCols xc{base + x.base, x.stride, x.index};
   const Cols yc{base + y.base, y.stride, y.index};
   const int64_t n = y.count, flops = m * k * n;
+  Trace::Scope scope(trace, Span::kernel, "W x");
+  scope.product(m, n, k);
   if (n >= 32) {
     parallel_for(n, grain_of(n, flops, 16), [&](size_t begin, size_t end) {
       kernels_.gemm->nn({0, m}, {int64_t(begin), int64_t(end)}, k, w, m, xc, yc, accumulate);
@@ -84,6 +86,8 @@ void Executor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, 
   const ConstCols dyc{grads() + dy.base, dy.stride, dy.index};
   const Cols dxc{grads() + dx.base, dx.stride, dx.index};
   const int64_t n = dy.count, flops = m * k * n;
+  Trace::Scope scope(trace, Span::kernel, "W' dy");
+  scope.product(k, n, m);
   // Columns of dx may repeat, so threads share rows of dx, never columns.
   parallel_for(k, grain_of(k, flops, 16), [&](size_t begin, size_t end) {
     kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
@@ -338,6 +342,8 @@ void Executor::run_deferred(Deferred& d) {
   o.base = d.place;
   float* target = weight_gradient(o);
   const int64_t n = static_cast<int64_t>(d.dy.size());
+  Trace::Scope scope(trace, Span::kernel, d.k ? "dy x'" : "sum of dy");
+  scope.product(d.m, d.k ? d.k : 1, n);
   if (d.k == 0) {
     for (int64_t at : d.dy) add(target, grads() + at, d.m);
   } else {

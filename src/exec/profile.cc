@@ -1,18 +1,9 @@
-// Time per op, for --dynet-profiling.
-#include <chrono>
+// Time per op, for --dynet-profiling and for profiles.
 #include <cstdio>
 
 #include "exec/executor.h"
 
 namespace dyc {
-
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 void Executor::charge_weights(double seconds) {
   if (op_times.size() < kOps) op_times.resize(kOps);
@@ -21,11 +12,21 @@ void Executor::charge_weights(double seconds) {
   if (OpTime& t = product.backward_launches ? product : affine; t.backward_launches) t.backward += seconds;
 }
 
-void Executor::Watch::start() { start_ = now(); }
+void Executor::Watch::start() { start_ = trace_clock(); }
 
 // A fused chain or a grouped GEMM runs at once: its launches get equal parts.
 void Executor::Watch::stop() {
-  const double part = (now() - start_) / (end_ - first_);
+  const int64_t end = trace_clock();
+  if (executor_->trace) {
+    uint32_t members = members_;
+    if (members == kNone) {
+      members = 0;
+      for (uint32_t i = first_; i < end_; ++i) members += executor_->plan_.launches[i].count;
+    }
+    executor_->trace_launches(first_, end_, backward_, members, start_, end);
+  }
+  if (!executor_->profiling) return;
+  const double part = 1e-9 * static_cast<double>(end - start_) / (end_ - first_);
   std::vector<OpTime>& times = executor_->op_times;
   if (times.size() < kOps) times.resize(kOps);
   for (uint32_t i = first_; i < end_; ++i) {

@@ -72,15 +72,15 @@ def test_graphviz_names_every_edge(dy: Any, capsys: pytest.CaptureFixture[str]) 
         "digraph G {",
         "  rankdir=LR;",
         "  nodesep=.05;",
-        '  N0 [label="v0 = input({2})"];',
-        '  N1 [label="v1 = parameter({2,2})"];',
-        '  N2 [label="v2 = matmul(v1, v0)"];',
+        '  N0 [label="v0 = constant({2})"];',
+        '  N1 [label="v1 = parameters({2,2}) @ /_0"];',
+        '  N2 [label="v2 = v1 * v0"];',
         "  N1 -> N2;",
         "  N0 -> N2;",
-        '  N3 [label="v3 = concatenate(v2, v0)"];',
+        '  N3 [label="v3 = concat({v2,v0}, 0)"];',
         "  N2 -> N3;",
         "  N0 -> N3;",
-        '  N4 [label="v4 = reshape(v3)"];',
+        '  N4 [label="v4 = reshape(v3 --> {2,2})"];',
         "  N3 -> N4;",
         "}",
     ]
@@ -93,7 +93,7 @@ def test_graphviz_of_equal_values(dy: Any, capsys: pytest.CaptureFixture[str]) -
     dy.cmult(a, b)
     dy.print_text_graphviz()
     text = capsys.readouterr().err
-    assert "v1 = tanh(v0)" in text and "v2 = tanh(v0)" in text and "v3 = cmult(v1, v2)" in text
+    assert "v1 = tanh(v0)" in text and "v2 = tanh(v0)" in text and "v3 = v1 \\cdot v2" in text
 
 
 # ---------------------------------------------------------------- NaN checks

@@ -1,0 +1,163 @@
+// The batch plan as Python sees it: launches that ran, and those that would run.
+#include <cstdio>
+
+#include <pybind11/stl.h>
+
+#include "bindings/compute.h"
+#include "bindings/trace.h"
+#include "plan/levels.h"
+
+namespace pb = pybind11;
+
+namespace dyc::py {
+
+namespace {
+
+std::string number_text(uint32_t word) {
+  float f;
+  std::memcpy(&f, &word, 4);
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%g", static_cast<double>(f));
+  return buffer;
+}
+
+// Attributes with the names of the op's parameters; numbers alone where they do not correspond.
+std::vector<std::string> attributes(const Sig& sig) {
+  const OpRow& row = op_row(sig.op);
+  std::vector<std::string> texts;
+  if (row.meta->form == Form::parameter || row.meta->form == Form::lookup) return texts;
+  for (uint32_t i = 0; i < row.n_params && texts.size() < sig.attrs.size(); ++i) {
+    const Param& p = row.params[i];
+    if (p.kind == Param::expr || p.kind == Param::exprs || p.kind == Param::index) continue;
+    const uint32_t word = sig.attrs[texts.size()];
+    texts.push_back(text(p.kind == Param::indices ? "length of " : "", p.name, "=",
+                         p.kind == Param::real ? number_text(word) : std::to_string(word)));
+  }
+  if (texts.size() == sig.attrs.size()) return texts;
+  texts.clear();
+  for (const uint32_t word : sig.attrs) texts.push_back(std::to_string(word));
+  return texts;
+}
+
+// The parameters, tables and computed weights that all members of the launch share.
+pb::list weights(Graph& g, const Plan& plan, const Launch& l) {
+  pb::list names;
+  const Sig& sig = g.sig_number(l.sig);
+  const NodeId member = plan.members[l.members];
+  if (l.form == Form::lookup) names.append(g.storage(sig.attrs[0]).name);
+  if (l.form == Form::parameter) names.append(g.parameter_use(member).storage->name);
+  for (uint32_t k = 0; k < sig.n_args && k < 32; ++k) {
+    if (!(sig.weights >> k & 1)) continue;
+    const NodeId weight = g.args(member)[k], owner = g.owner(weight);
+    if (g.is_parameter(owner)) names.append(g.parameter_use(owner).storage->name);
+    else names.append(text("node ", weight));
+  }
+  return names;
+}
+
+pb::list modes(const Plan& plan, const Launch& l) {
+  static constexpr const char* words[] = {"shared", "contiguous", "strided", "gathered", "weight", "unused"};
+  pb::list list;
+  for (uint32_t k = 0; k < l.n_operands; ++k) list.append(words[plan.operands[l.operands + k].kind]);
+  return list;
+}
+
+pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const Levels& levels) {
+  static constexpr const char* rules[] = {"ragged", "same", "solo", "none"};
+  const Launch& l = plan.launches[i];
+  const Sig& sig = g.sig_number(l.sig);
+  const Meta& meta = *op_row(l.op).meta;
+  pb::dict d;
+  pb::list nodes, shapes;
+  for (uint32_t k = 0; k < l.count; ++k) nodes.append(plan.members[l.members + k]);
+  for (const Dim* x : sig.x) shapes.append(text(*x));
+  d["op"] = meta.name;
+  d["nodes"] = nodes;
+  d["arguments"] = shapes;
+  d["result"] = text(*sig.y);
+  d["mixed"] = !l.uniform;
+  d["operands"] = modes(plan, l);
+  d["weights"] = weights(g, plan, l);
+  d["attributes"] = attributes(sig);
+  d["class"] = l.cls;
+  d["rule"] = rules[static_cast<int>(meta.batch)];
+  d["solo"] = meta.solo ? pb::object(pb::str(meta.solo)) : pb::none();
+  d["columns"] = sig.columns;
+  d["least"] = levels.least;
+  d["most"] = levels.most;
+  d["together"] = l.chain + l.group;
+  return d;
+}
+
+pb::list rows_of(Engine& e) {
+  const Plan& plan = e.planner.plan;
+  const std::vector<Levels> levels = launch_levels(e.graph, plan);
+  pb::list rows;
+  for (uint32_t i = 0; i < plan.launches.size(); ++i) rows.append(row_of(e.graph, plan, i, levels[i]));
+  return rows;
+}
+
+// (all launches, how many of them ran, (first launch, line) of each flush, whether there is batching).
+// `of`: what is pending is planned for this expression; None: for all of the graph.
+pb::tuple batch_plan(const pb::object& of) {
+  Engine& e = engine();
+  NodeId id = e.graph.size() - 1;
+  if (!of.is_none() && !to_node(of.ptr(), "batch_plan", &id)) throw pb::error_already_set();
+  const auto ran = e.planner.plan.launches.size();
+  pb::list flushes, rows;
+  for (const Engine::Flush& f : e.flushes) flushes.append(pb::make_tuple(f.first, site_tuple(f.site)));
+  if (e.graph.size()) e.preview(id, of.is_none(), [&] { rows = rows_of(e); });
+  const bool batching = e.options.batching && e.options.scheduler != Scheduler::none;
+  return pb::make_tuple(rows, ran, flushes, batching);
+}
+
+// Number of an expression of the graph of now; None for others, for what is no expression, and for parameters
+// (which may not be in the graph yet).
+pb::object node_number(const pb::object& o) {
+  if (!is_expression(o.ptr()) || PyObject_TypeCheck(o.ptr(), &ParametersType) ||
+      PyObject_TypeCheck(o.ptr(), &LookupParametersType))
+    return pb::none();
+  const auto* p = reinterpret_cast<PyExpression*>(o.ptr());
+  if (!this_thread || p->version != this_thread->version() || p->id >= this_thread->graph.size())
+    return pb::none();
+  return pb::int_(p->id);
+}
+
+// Name of the parameter that a node is, or looks up rows of; None for other nodes.
+pb::object node_parameter(NodeId id) {
+  Graph& g = engine().graph;
+  if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
+  const Sig& sig = g.sig(id);
+  if (sig.op == op_id<ParameterNode>) return pb::str(g.parameter_use(g.owner(id)).storage->name);
+  if (sig.op == op_id<Lookup>) return pb::str(g.storage(sig.attrs[0]).name);
+  return pb::none();
+}
+
+// (attributes as words of 32 bits, indices, whether those are a list, rows of the table it reads) of a node.
+pb::tuple node_words(NodeId id) {
+  Graph& g = engine().graph;
+  if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
+  const Sig& sig = g.sig(id);
+  const NodeId own = g.node(id).flags & Node::merged ? g.owner(id) : id;
+  const OpRow& row = op_row(sig.op);
+  std::vector<uint32_t> indices;
+  bool indexed = row.meta->form == Form::lookup;
+  for (uint32_t i = 0; i < row.n_params; ++i)
+    indexed = indexed || row.params[i].kind == Param::index || row.params[i].kind == Param::indices;
+  const Graph::Ids ids = indexed ? g.ids(own) : Graph::Ids{};
+  indices.assign(ids.data, ids.data + ids.n);
+  const bool table = row.meta->form == Form::lookup;
+  return pb::make_tuple(sig.attrs, indices, ids.list, table ? g.storage(sig.attrs[0]).rows : 0);
+}
+
+}  // namespace
+
+void add_plan_view(pb::module_& m) {
+  using namespace pybind11::literals;
+  m.def("_batch_plan", &batch_plan, "of"_a);
+  m.def("_node_words", &node_words, "index"_a);
+  m.def("_node_parameter", &node_parameter, "index"_a);
+  m.def("_node_number", &node_number, "expression"_a);
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,42 @@
+// Profiles: which calls of the script are noted, and what Python gets of it all.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include "bindings/expression.h"
+
+namespace dyc::py {
+
+// A call of the script that computes, updates or begins a graph. While a profile is on it becomes a span,
+// with the line of the script.
+class Call {
+ public:
+  explicit Call(const char* name) {
+    const uint32_t session = trace_session.load(std::memory_order_relaxed);
+    if (session != (this_thread ? this_thread->session() : 0)) [[unlikely]]
+      attach(session);
+    if (this_thread && this_thread->executor.trace) [[unlikely]]
+      begin(name);
+  }
+  ~Call() {
+    if (scope_) [[unlikely]]
+      end();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // This thread listens to the profile of that number, or to none any more.
+  static void attach(uint32_t session);
+
+ private:
+  void begin(const char* name);
+  void end();
+  std::optional<Trace::Scope> scope_;
+};
+
+// (file, line, function) of a site; None if it is not known.
+pybind11::object site_tuple(uint32_t site);
+
+void add_trace(pybind11::module_& m);
+void add_plan_view(pybind11::module_& m);  // plan_view.cc
+
+}  // namespace dyc::py
