@@ -54,9 +54,9 @@ legacy.extend_classes()
 if not config.script_follows() and config.viz_is_asked_for():
     from . import viz
 
-    for name in [k for k in globals() if k in vars(_core) or callable(globals()[k])]:
-        if not name.startswith("_") and name != "install_as_dynet":
-            del globals()[name]
+    for _name in [k for k in globals() if k in vars(_core) or callable(globals()[k])]:
+        if not _name.startswith("_") and _name != "install_as_dynet":
+            del globals()[_name]
     globals().update(viz.names())
 else:
     config.initialise_at_import()
@@ -71,6 +71,6 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug functions graph hierarchical_softmax "
-    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz".split()
+    "holders info interop io legacy migrate shims softmax_builders tensor tree_builders viz".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605
