@@ -306,7 +306,7 @@ def test_pins_agree() -> None:
 
 def test_readme_example_learns() -> None:
     """The README's script runs as it stands, and ends below the loss of a coin toss, 4 ln 2."""
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    example = re.search(r"```python[^\n]*\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     assert example
     result = run_python(example.group(1))
     assert result.returncode == 0, result.stderr

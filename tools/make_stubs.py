@@ -231,7 +231,8 @@ def function_stub(item: Any, name: str, ops: set[str], owner: str = "", indent: 
         own = inspect.signature(item)
         shown = [p if p.default is p.empty else p.replace(default=...) for p in own.parameters.values()]
         signature = str(own.replace(parameters=shown)).replace("'", "").replace("Ellipsis", "...")
-        signature = re.sub(r"\bPath\b", "_Path", signature).replace(f"self: {owner}", "self").replace("self: Any", "self")
+        signature = re.sub(r"\bPath\b", "_Path", signature)
+        signature = signature.replace(f"self: {owner}", "self").replace("self: Any", "self")
         return wrapped(f"{indent}def {name}{signature}: ...", indent)
     parameters, doc = signature_of(item, name)
     otherwise = "Expression" if not owner else "Any"
