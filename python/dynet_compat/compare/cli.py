@@ -26,8 +26,8 @@ _SKIP = re.compile(r"^# dynet_compat compare: skip: (.+?)\s*$", re.MULTILINE)
 _EPILOG = """\
 Options of compare may stand before or after the script; those that it does not know, and everything after
 --, go to the script. Several scripts, or a folder, give a summary: every positional argument that ends in .py
-before the first other one is a script, and one with the comment `# dynet_compat compare: skip: reason` is left
-out. The script's --dynet-* options hold on both sides:
+before the first other one is a script, and one with the comment `# dynet_compat compare: skip: reason` is
+left out. The script's --dynet-* options hold on both sides:
 `-- --dynet-autobatch 1` compares with DyNet's own batching.
 
 exit status: 0 equal within --rtol; 1 not equal, or one side crashed; 2 nothing could be compared.
