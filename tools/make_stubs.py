@@ -174,10 +174,10 @@ BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 def signature_of(item: Any, name: str) -> tuple[str, str]:
     """(parameters as Python text, documentation) of a C function or method."""
-    doc = inspect.getdoc(item) or ""
     receivers = {"$self", "self", "/"} | ({"cls"} if isinstance(item, classmethod) else set())
     if isinstance(item, (staticmethod, classmethod)):
         item = item.__func__
+    doc = inspect.getdoc(item) or ""
     text = getattr(item, "__text_signature__", None)
     if inspect.isfunction(item):  # a method written in Python, added to a class
         bare = [p.replace(annotation=p.empty) for p in inspect.signature(item).parameters.values()]
