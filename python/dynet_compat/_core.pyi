@@ -817,7 +817,7 @@ class CompactVanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     ) -> None: ...
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
-        """classmethod(function) -> method"""
+        """A new builder like another one, with parameters of its own."""
         ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
@@ -855,7 +855,7 @@ class CoupledLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     ) -> None: ...
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
-        """classmethod(function) -> method"""
+        """A new builder like another one, with parameters of its own."""
         ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
@@ -903,7 +903,7 @@ class GRUBuilder(_RNNBuilder, metaclass=_Meta):
     ) -> None: ...
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
-        """classmethod(function) -> method"""
+        """A new builder like another one, with parameters of its own."""
         ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
@@ -947,7 +947,7 @@ class SimpleRNNBuilder(_RNNBuilder, metaclass=_Meta):
     ) -> None: ...
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
-        """classmethod(function) -> method"""
+        """A new builder like another one, with parameters of its own."""
         ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
@@ -980,7 +980,7 @@ class SparseLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     ) -> None: ...
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
-        """classmethod(function) -> method"""
+        """A new builder like another one, with parameters of its own."""
         ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
@@ -1020,7 +1020,7 @@ class VanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     ) -> None: ...
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
-        """classmethod(function) -> method"""
+        """A new builder like another one, with parameters of its own."""
         ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
