@@ -35,7 +35,7 @@ TSAN_ENV = LD_PRELOAD="$(call CXX_FILE,libtsan.so) $(call CXX_FILE,libstdc++.so)
   TSAN_OPTIONS="suppressions=$(CURDIR)/tests/threads/tsan.supp history_size=4 exitcode=66" PYTHONPATH=$(TSAN)
 TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
 
-.PHONY: demo test bench fuzz oracle sanitize tsan lint format build wheel clean
+.PHONY: demo test bench fuzz oracle sanitize tsan lint format build docs wheel wheel-check clean
 
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
@@ -101,14 +101,26 @@ $(ORACLE):
 lint: $(VENV)/.ready
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
+
+CXX_SOURCES = $(shell find src -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
 format: $(VENV)/.ready
-	$(VENV)/bin/clang-format -i $$(find src -name '*.h' -o -name '*.cc' -o -name '*.cu')
+	$(VENV)/bin/clang-format -i $(CXX_SOURCES)
 	$(PY) -m ruff check --fix .
+
+# The site, in build/site; warnings are errors.
+docs: build
+	$(PY) -m mkdocs build --quiet --strict
 
 wheel: $(VENV)/.ready
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
 	  --config-settings=build-dir=build/{wheel_tag} --wheel-dir dist .
+
+# Wheel and sdist, the wheel in an empty environment with NumPy only, the examples from it. PYTHONS="python3.9 ..."
+# does it for further interpreters, each of which compiles the core once.
+wheel-check: build
+	DYNET_COMPAT_PYTHONS="$(PYTHONS)" $(PY) -m pytest tests/test_wheel.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

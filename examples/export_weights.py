@@ -12,6 +12,8 @@ know about a VanillaLSTMBuilder to compute its outputs elsewhere:
 PyTorch's order is i, f, g, o, and it has two biases, which are added up.
 """
 
+# dynet_compat compare: skip: trains nothing, and DyNet has no state_dict
+
 import argparse
 
 import dynet_compat as dy

@@ -56,9 +56,9 @@ legacy.extend_classes()
 if not config.script_follows() and config.viz_is_asked_for():
     from . import viz
 
-    for name in [k for k in globals() if k in vars(_core) or callable(globals()[k])]:
-        if not name.startswith("_") and name != "install_as_dynet":
-            del globals()[name]
+    for _name in [k for k in globals() if k in vars(_core) or callable(globals()[k])]:
+        if not _name.startswith("_") and _name != "install_as_dynet":
+            del globals()[_name]
     globals().update(viz.names())
 else:
     config.initialise_at_import()
@@ -77,7 +77,7 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `profile`, since a script may have its own.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution debug fibers functions graph hierarchical_softmax "
-    "holders info interop io legacy migrate name shims softmax_builders tensor tree_builders viz "
+    "holders info interop io legacy migrate shims softmax_builders tensor tree_builders viz "
     "batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

@@ -2,17 +2,22 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, final
 
 import numpy as np
+from typing_extensions import disjoint_base
 
 from dynet_compat.graph import ComputationGraph
 from dynet_compat.interop import Loaded
 from dynet_compat.tensor import Tensor
 
-Dim = Union[int, float, Sequence[int]]
-Number = Union[int, float, np.number[Any]]
-Path = Union[str, os.PathLike[str]]
+_Dim = Union[int, float, Sequence[int]]
+_Number = Union[int, float, np.number[Any]]
+_Path = Union[str, os.PathLike[str]]
+
+class _Meta(type):
+    """Of the classes that pybind11 makes."""
+
 
 __all__ = [
     "AdadeltaTrainer",
@@ -63,6 +68,7 @@ __all__ = [
     "bmax",
     "bmin",
     "cdiv",
+    "ceil",
     "circ_conv",
     "circ_corr",
     "cmult",
@@ -91,10 +97,11 @@ __all__ = [
     "esum",
     "exp",
     "filter1d_narrow",
-    "flip_gradient",
+    "floor",
     "fold_rows",
     "hinge",
     "hinge_batch",
+    "hinge_dim",
     "huber_distance",
     "inputTensorTranspose",
     "inputVector",
@@ -135,20 +142,20 @@ __all__ = [
     "pickneglogsoftmax",
     "pickneglogsoftmax_batch",
     "pickrange",
-    "poisson_loss",
     "pow",
     "random_bernoulli",
     "random_gumbel",
     "random_normal",
     "random_uniform",
     "rectify",
+    "renew_cg",
     "reshape",
+    "round",
     "scalarInput",
     "scale_gradient",
     "select_cols",
     "select_rows",
     "selu",
-    "share_parameters",
     "silu",
     "sin",
     "sinh",
@@ -178,14 +185,16 @@ __all__ = [
     "zeros",
 ]
 
+@disjoint_base
 class Expression:
     """a node of the computation graph: recorded now, computed when its value is asked for."""
     def __add__(self, other: Any, /) -> Expression: ...
+    __array_ufunc__: None
     def __getitem__(self, key: Any, /) -> Expression: ...
     def __mul__(self, other: Any, /) -> Expression: ...
     def __neg__(self) -> Expression: ...
     def __pos__(self) -> Expression: ...
-    def __pow__(self, other: Any, /) -> Expression: ...
+    def __pow__(self, other: Any, mod: Any = ..., /) -> Expression: ...
     def __radd__(self, other: Any, /) -> Expression: ...
     def __rmul__(self, other: Any, /) -> Expression: ...
     def __rsub__(self, other: Any, /) -> Expression: ...
@@ -221,30 +230,31 @@ class Expression:
         """The value as a flat list; computed now if it is not yet."""
         ...
 
+@disjoint_base
 class ParameterCollection:
     """Owns the parameters of a model; collections form a tree."""
     def __init__(self, parent: Optional[ParameterCollection] = ...) -> None: ...
     def add_lookup_parameters(
         self,
-        dim: Dim,
+        dim: _Dim,
         init: Any = ...,
         name: str = ...,
         device: str = ...,
-        scale: Number = ...,
-        mean: Number = ...,
-        std: Number = ...,
+        scale: _Number = ...,
+        mean: _Number = ...,
+        std: _Number = ...,
     ) -> LookupParameters:
         """A new table of rows, such as embeddings."""
         ...
     def add_parameters(
         self,
-        dim: Dim,
+        dim: _Dim,
         init: Any = ...,
         name: str = ...,
         device: str = ...,
-        scale: Number = ...,
-        mean: Number = ...,
-        std: Number = ...,
+        scale: _Number = ...,
+        mean: _Number = ...,
+        std: _Number = ...,
     ) -> Parameters:
         """New Parameters."""
         ...
@@ -259,10 +269,10 @@ class ParameterCollection:
     def get_weight_decay(self) -> float:
         """Lambda of weight decay: after an update all values are multiplied by 1 - lambda."""
         ...
-    def load(self, fname: Path) -> Optional[list[Any]]: ...
-    def load_all(self, fname: Path) -> None: ...
-    def load_lookup_param(self, fname: Path, key: str) -> LookupParameters: ...
-    def load_param(self, fname: Path, key: str) -> Parameters: ...
+    def load(self, fname: _Path) -> Optional[list[Any]]: ...
+    def load_all(self, fname: _Path) -> None: ...
+    def load_lookup_param(self, fname: _Path, key: str) -> LookupParameters: ...
+    def load_param(self, fname: _Path, key: str) -> Parameters: ...
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = ...) -> Loaded: ...
     def lookup_parameters_from_numpy(
         self,
@@ -288,28 +298,29 @@ class ParameterCollection:
         """All Parameters of the collection and of those below."""
         ...
     def pl(self) -> int: ...
-    def populate(self, fname: Path, key: str = ...) -> None: ...
-    def populate_from_textfile(self, fname: Path, key: str = ...) -> None: ...
-    def save(self, fname: Path, name: Any = ..., append: bool = ...) -> None: ...
-    def save_all(self, fname: Path) -> None: ...
-    def set_weight_decay(self, lam: Number) -> None:
+    def populate(self, fname: _Path, key: str = ...) -> None: ...
+    def populate_from_textfile(self, fname: _Path, key: str = ...) -> None: ...
+    def save(self, fname: _Path, name: Any = ..., append: bool = ...) -> None: ...
+    def save_all(self, fname: _Path) -> None: ...
+    def set_weight_decay(self, lam: _Number) -> None:
         """Change lambda of weight decay for trainers of this collection."""
         ...
-    def set_weight_decay_lambda(self, lam: Number) -> None:
+    def set_weight_decay_lambda(self, lam: _Number) -> None:
         """The same as `set_weight_decay`, of a float."""
         ...
     def state_dict(self) -> dict[str, np.ndarray]: ...
-    def write_to_textfile(self, fname: Path, key: str = ..., append: bool = ...) -> None: ...
+    def write_to_textfile(self, fname: _Path, key: str = ..., append: bool = ...) -> None: ...
 
+@disjoint_base
 class RNNState:
     """A state of a sequence fed to an RNN builder. States form a tree: any of them may be continued."""
-    def __init__(
-        self,
+    def __new__(
+        cls,
         builder: Any,
         state_idx: int = ...,
         prev_state: Any = ...,
         out: Any = ...,
-    ) -> None: ...
+    ) -> RNNState: ...
     def add_input(self, x: Expression) -> RNNState:
         """The state after one more input."""
         ...
@@ -341,13 +352,14 @@ class RNNState:
         """The outputs after each of the inputs."""
         ...
 
+@disjoint_base
 class Trainer:
     """Base of all trainers, which change parameters by their gradients."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def cumulative_moving_average(self, update_freq: int = ...) -> None:
         """Keep the mean of the values after the updates from now on."""
         ...
-    def exponential_moving_average(self, beta: Number, update_freq: int = ...) -> None:
+    def exponential_moving_average(self, beta: _Number, update_freq: int = ...) -> None:
         """Keep a mean of the values after the updates from now on, in which older ones weigh less."""
         ...
     def get_clip_threshold(self) -> float:
@@ -356,23 +368,23 @@ class Trainer:
     @property
     def learning_rate(self) -> Any: ...
     @learning_rate.setter
-    def learning_rate(self, value: Number) -> None: ...
+    def learning_rate(self, value: _Number) -> None: ...
     def moving_average(self) -> str:
         """Which mean of the values is kept."""
         ...
-    def populate(self, fname: str, learning_rate: Optional[Number] = ...) -> None:
+    def populate(self, fname: str, learning_rate: Optional[_Number] = ...) -> None:
         """Take the state from a file of `save` of a trainer of this class with equal parameters."""
         ...
-    def restart(self, learning_rate: Optional[Number] = ...) -> None:
+    def restart(self, learning_rate: Optional[_Number] = ...) -> None:
         """Forget momentum and accumulated squares."""
         ...
     def save(self, fname: str) -> None:
         """Write learning rate, counters, momentum, accumulated squares and means to a text file."""
         ...
-    def set_clip_threshold(self, thr: Number) -> None:
+    def set_clip_threshold(self, thr: _Number) -> None:
         """Change the largest norm of all gradients together; 5 by default."""
         ...
-    def set_learning_rate(self, value: Number) -> None:
+    def set_learning_rate(self, value: _Number) -> None:
         """The same as assigning `learning_rate`."""
         ...
     def set_sparse_updates(self, su: Any) -> None:
@@ -391,10 +403,10 @@ class Trainer:
     def swap_params_to_weights(self) -> None:
         """The parameters take the values that they had before swap_params_to_moving_average()."""
         ...
-    def update(self, s: Number = ...) -> None:
+    def update(self, s: _Number = ...) -> None:
         """Change the parameters by their gradients, and clear the gradients."""
         ...
-    def update_epoch(self, r: Number = ...) -> None:
+    def update_epoch(self, r: _Number = ...) -> None:
         """Without effect, but for a notice; set `learning_rate` instead."""
         ...
     def update_subset(self, updated_params: Any, updated_lookups: Any) -> None:
@@ -406,7 +418,7 @@ Model = ParameterCollection
 class AdadeltaTrainer(Trainer):
     """Adadelta: steps in the ratio of the mean squares of earlier steps and of gradients; no learning
     rate."""
-    def __init__(self, m: ParameterCollection, eps: Number = ..., rho: Number = ...) -> None: ...
+    def __init__(self, m: ParameterCollection, eps: _Number = ..., rho: _Number = ...) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
@@ -416,8 +428,8 @@ class AdagradTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        learning_rate: Number = ...,
-        eps: Number = ...,
+        learning_rate: _Number = ...,
+        eps: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -429,10 +441,10 @@ class AdamTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        alpha: Number = ...,
-        beta_1: Number = ...,
-        beta_2: Number = ...,
-        eps: Number = ...,
+        alpha: _Number = ...,
+        beta_1: _Number = ...,
+        beta_2: _Number = ...,
+        eps: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -443,10 +455,10 @@ class AmsgradTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        alpha: Number = ...,
-        beta_1: Number = ...,
-        beta_2: Number = ...,
-        eps: Number = ...,
+        alpha: _Number = ...,
+        beta_1: _Number = ...,
+        beta_2: _Number = ...,
+        eps: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -457,10 +469,10 @@ class CyclicalSGDTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        learning_rate_min: Number = ...,
-        learning_rate_max: Number = ...,
+        learning_rate_min: _Number = ...,
+        learning_rate_max: _Number = ...,
         step_size: int = ...,
-        gamma: Number = ...,
+        gamma: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -471,17 +483,27 @@ class EGTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        learning_rate: Number = ...,
-        mom: Number = ...,
+        learning_rate: _Number = ...,
+        mom: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
+@final
 class LookupParameters(Expression):
     """A table of trainable rows: table[i] is the expression of a row."""
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> np.ndarray: ...
-    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    @property
+    def __array_interface__(self) -> Any: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = ...,
+        max_version: Optional[tuple[int, int]] = ...,
+        dl_device: Optional[tuple[int, int]] = ...,
+        copy: Optional[bool] = ...,
+    ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __getitem__(self, key: Any, /) -> Expression: ...
     def __iter__(self) -> Iterator[Expression]: ...
@@ -510,8 +532,8 @@ class LookupParameters(Expression):
     def name(self) -> str:
         """Full name, such as '/embeddings'."""
         ...
-    def populate(self, fname: Path, key: str = ...) -> None: ...
-    def populate_from_textfile(self, fname: Path, key: str = ...) -> None: ...
+    def populate(self, fname: _Path, key: str = ...) -> None: ...
+    def populate_from_textfile(self, fname: _Path, key: str = ...) -> None: ...
     def row_as_array(self, row: int) -> np.ndarray:
         """A copy of one row."""
         ...
@@ -524,14 +546,14 @@ class LookupParameters(Expression):
     def rows_grad_as_array(self, rows: Iterable[int]) -> np.ndarray:
         """Copies of the accumulated gradients of some rows."""
         ...
-    def save(self, fname: Path, key: str = ..., append: bool = ...) -> None: ...
+    def save(self, fname: _Path, key: str = ..., append: bool = ...) -> None: ...
     def scalar_value(self, recalculate: bool = ...) -> Any:
         """Not possible: a table is no scalar."""
         ...
-    def scale(self, s: Number) -> None:
+    def scale(self, s: _Number) -> None:
         """Multiply all values."""
         ...
-    def scale_gradient(self, s: Number) -> None:
+    def scale_gradient(self, s: _Number) -> None:
         """Multiply the accumulated gradient."""
         ...
     def set_updated(self, b: Any) -> None:
@@ -540,7 +562,7 @@ class LookupParameters(Expression):
     def shape(self) -> tuple[int, ...]:
         """Number of rows, and the sizes of a row."""
         ...
-    def write_to_textfile(self, fname: Path, key: str = ..., append: bool = ...) -> None: ...
+    def write_to_textfile(self, fname: _Path, key: str = ..., append: bool = ...) -> None: ...
     def zero(self) -> None:
         """Set all values to 0; the gradient stays."""
         ...
@@ -550,22 +572,32 @@ class MomentumSGDTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        learning_rate: Number = ...,
-        mom: Number = ...,
+        learning_rate: _Number = ...,
+        mom: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
+@final
 class Parameters(Expression):
     """Trainable values, and an expression in every graph."""
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> np.ndarray: ...
-    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    @property
+    def __array_interface__(self) -> Any: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = ...,
+        max_version: Optional[tuple[int, int]] = ...,
+        dl_device: Optional[tuple[int, int]] = ...,
+        copy: Optional[bool] = ...,
+    ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def as_array(self) -> np.ndarray:
         """A copy of the values as they are stored: the factor of weight decay is not applied."""
         ...
-    def clip_inplace(self, left: Number, right: Number) -> None:
+    def clip_inplace(self, left: _Number, right: _Number) -> None:
         """Values below left become left, values above right become right."""
         ...
     def expr(self, update: bool = ...) -> Expression:
@@ -581,13 +613,13 @@ class Parameters(Expression):
     def name(self) -> str:
         """Full name, such as '/encoder/W_1'."""
         ...
-    def populate(self, fname: Path, key: str) -> None: ...
-    def populate_from_textfile(self, fname: Path, key: str = ...) -> None: ...
-    def save(self, fname: Path, key: str = ..., append: bool = ...) -> None: ...
-    def scale(self, s: Number) -> None:
+    def populate(self, fname: _Path, key: str) -> None: ...
+    def populate_from_textfile(self, fname: _Path, key: str = ...) -> None: ...
+    def save(self, fname: _Path, key: str = ..., append: bool = ...) -> None: ...
+    def scale(self, s: _Number) -> None:
         """Multiply the values."""
         ...
-    def scale_gradient(self, s: Number) -> None:
+    def scale_gradient(self, s: _Number) -> None:
         """Multiply the accumulated gradient."""
         ...
     def set_updated(self, b: Any) -> None:
@@ -599,12 +631,12 @@ class Parameters(Expression):
     def shape(self) -> tuple[int, ...]:
         """Sizes of the values."""
         ...
-    def write_to_textfile(self, fname: Path, key: str = ..., append: bool = ...) -> None: ...
+    def write_to_textfile(self, fname: _Path, key: str = ..., append: bool = ...) -> None: ...
     def zero(self) -> None:
         """Set values and gradient to 0."""
         ...
 
-class PyInitializer:
+class PyInitializer(metaclass=_Meta):
     """Base of all initialisers, the `init` of `add_parameters`."""
 
 class RMSPropTrainer(Trainer):
@@ -612,9 +644,9 @@ class RMSPropTrainer(Trainer):
     def __init__(
         self,
         m: ParameterCollection,
-        learning_rate: Number = ...,
-        eps: Number = ...,
-        rho: Number = ...,
+        learning_rate: _Number = ...,
+        eps: _Number = ...,
+        rho: _Number = ...,
     ) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
@@ -622,12 +654,12 @@ class RMSPropTrainer(Trainer):
 
 class SimpleSGDTrainer(Trainer):
     """Stochastic gradient descent: x -= learning_rate g."""
-    def __init__(self, m: ParameterCollection, learning_rate: Number = ...) -> None: ...
+    def __init__(self, m: ParameterCollection, learning_rate: _Number = ...) -> None: ...
     def whoami(self) -> str:
         """The name of the class in DyNet."""
         ...
 
-class _FileBlock:
+class _FileBlock(metaclass=_Meta):
     """One parameter of a model file."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
@@ -642,11 +674,11 @@ class _FileBlock:
     def lookup(self) -> Any: ...
     def same(self, arg0: Any) -> Any: ...
 
-class _Marks:
+class _Marks(metaclass=_Meta):
     """Sizes of a collection and its ancestors."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-class _RNNBuilder:
+class _RNNBuilder(metaclass=_Meta):
     """What all RNN builders share."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def disable_dropout(self) -> None:
@@ -662,92 +694,104 @@ class _RNNBuilder:
     def param_collection(self) -> ParameterCollection:
         """The builder's own part of its model."""
         ...
-    def set_dropout(self, f: Number) -> None:
+    def set_dropout(self, f: _Number) -> None:
         """Rate of dropout of inputs and states alike."""
         ...
 
 class _inputExpression(Expression):
     """A number whose value can be set: `scalarInput`."""
-    def __init__(self, g: Any, s: Number, device: str = ...) -> None: ...
-    def set(self, s: Number) -> None:
+    def __new__(cls, g: Any, s: _Number, device: str = ...) -> _inputExpression: ...
+    def set(self, s: _Number) -> None:
         """Another number; what depends on it is computed again."""
         ...
 
 class _lookupBatchExpression(Expression):
     """Rows of a table as a batch: `lookup_batch`, `table.batch(rows)`."""
-    def __init__(
-        self,
+    def __new__(
+        cls,
         g: Any,
         p: LookupParameters,
         indices: Iterable[int],
         update: bool = ...,
-    ) -> None: ...
+    ) -> _lookupBatchExpression: ...
     def set(self, i: int) -> None:
         """Other rows of the table; what depends on them is computed again."""
         ...
 
 class _lookupExpression(Expression):
     """A row of a table: `lookup`, `table[i]`."""
-    def __init__(self, g: Any, p: LookupParameters, index: int = ..., update: bool = ...) -> None: ...
+    def __new__(
+        cls,
+        g: Any,
+        p: LookupParameters,
+        index: int = ...,
+        update: bool = ...,
+    ) -> _lookupExpression: ...
     def set(self, i: int) -> None:
         """Another row of the table; what depends on it is computed again."""
         ...
 
 class _pickerBatchExpression(Expression):
     """A slice of each item of a batch: `pick_batch`."""
-    def __init__(self, g: Any, e: Expression, indices: Iterable[int], dim: Dim = ...) -> None: ...
+    def __new__(
+        cls,
+        g: Any,
+        e: Expression,
+        indices: Iterable[int],
+        dim: _Dim = ...,
+    ) -> _pickerBatchExpression: ...
     def set_index(self, i: int) -> None:
         """Other slices; what depends on them is computed again."""
         ...
 
 class _pickerExpression(Expression):
     """A slice of another expression: `pick`, `x[i]`."""
-    def __init__(self, g: Any, e: Expression, index: int = ..., dim: Dim = ...) -> None: ...
+    def __new__(cls, g: Any, e: Expression, index: int = ..., dim: _Dim = ...) -> _pickerExpression: ...
     def set_index(self, i: int) -> None:
         """Another slice; what depends on it is computed again."""
         ...
 
 class _sparseInputExpression(Expression):
     """A tensor that was given by some of its elements: `sparse_inputTensor`, `one_hot`."""
-    def __init__(
-        self,
+    def __new__(
+        cls,
         g: Any,
         idxs: Any,
         val: Any,
-        dim: Dim,
+        dim: _Dim,
         batch_size: int = ...,
         defval: int = ...,
         device: str = ...,
-    ) -> None: ...
+    ) -> _sparseInputExpression: ...
     def set(self, data: Any) -> None:
         """Other values; what depends on them is computed again."""
         ...
 
 class _tensorInputExpression(Expression):
     """A tensor of given values: `inputTensor`."""
-    def __init__(
-        self,
+    def __new__(
+        cls,
         g: Any,
         val: Any,
-        dim: Optional[Dim] = ...,
+        dim: Optional[_Dim] = ...,
         batch_size: int = ...,
         device: str = ...,
         reusable_expr: bool = ...,
-    ) -> None: ...
+    ) -> _tensorInputExpression: ...
     def set(self, data: Any) -> None:
         """Other values; what depends on them is computed again."""
         ...
 
 class _vecInputExpression(Expression):
     """A vector whose values can be set: `vecInput`, `inputVector`."""
-    def __init__(
-        self,
+    def __new__(
+        cls,
         g: Any,
         val: Any,
-        dim: Optional[Dim] = ...,
+        dim: Optional[_Dim] = ...,
         batch_size: int = ...,
         device: str = ...,
-    ) -> None: ...
+    ) -> _vecInputExpression: ...
     def set(self, data: Any) -> None:
         """Other values; what depends on them is computed again."""
         ...
@@ -755,15 +799,15 @@ class _vecInputExpression(Expression):
 class inputTensorTranspose(Expression):
     """A tensor of numbers given in memory order: the first dimension varies fastest, the batch
     slowest."""
-    def __init__(
-        self,
+    def __new__(
+        cls,
         val: Any,
-        dim: Optional[Dim] = ...,
+        dim: Optional[_Dim] = ...,
         batch_size: int = ...,
         device: str = ...,
-    ) -> None: ...
+    ) -> inputTensorTranspose: ...
 
-class CompactVanillaLSTMBuilder(_RNNBuilder):
+class CompactVanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """VanillaLSTMBuilder with a forget bias of 1; in DyNet the one that needs less memory."""
     def __init__(
         self,
@@ -772,6 +816,10 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
         hidden_dim: int,
         model: Optional[ParameterCollection],
     ) -> None: ...
+    @classmethod
+    def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
+        """A new builder like another one, with parameters of its own."""
+        ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
         ...
@@ -781,10 +829,10 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: Number, d_r: Number) -> None:
+    def set_dropouts(self, d: _Number, d_r: _Number) -> None:
         """Rates of dropout of the inputs of the layers, and of the states."""
         ...
-    def set_weightnoise(self, std: Number) -> Any:
+    def set_weightnoise(self, std: _Number) -> Any:
         """Gaussian noise on the parameters, drawn anew in each step."""
         ...
     @property
@@ -793,11 +841,11 @@ class CompactVanillaLSTMBuilder(_RNNBuilder):
         """Name of the class."""
         ...
 
-class ConstInitializer(PyInitializer):
+class ConstInitializer(PyInitializer, metaclass=_Meta):
     """One number for all values."""
-    def __init__(self, c: Number) -> None: ...
+    def __init__(self, c: _Number) -> None: ...
 
-class CoupledLSTMBuilder(_RNNBuilder):
+class CoupledLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """LSTM with peepholes, whose forget gate is 1 - i."""
     def __init__(
         self,
@@ -806,6 +854,10 @@ class CoupledLSTMBuilder(_RNNBuilder):
         hidden_dim: int,
         model: Optional[ParameterCollection],
     ) -> None: ...
+    @classmethod
+    def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
+        """A new builder like another one, with parameters of its own."""
+        ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
         ...
@@ -818,7 +870,7 @@ class CoupledLSTMBuilder(_RNNBuilder):
         """Name of the class."""
         ...
 
-class FastLSTMBuilder(_RNNBuilder):
+class FastLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """CoupledLSTMBuilder without peepholes; dropout has no effect."""
     def __init__(
         self,
@@ -837,11 +889,11 @@ class FastLSTMBuilder(_RNNBuilder):
         """Name of the class."""
         ...
 
-class FromFileInitializer(PyInitializer):
+class FromFileInitializer(PyInitializer, metaclass=_Meta):
     """Numbers from a text file, separated by white space, in memory order (first axis fastest)."""
     def __init__(self, fname: Union[str, os.PathLike[str]]) -> None: ...
 
-class GRUBuilder(_RNNBuilder):
+class GRUBuilder(_RNNBuilder, metaclass=_Meta):
     """Gated recurrent unit."""
     def __init__(
         self,
@@ -850,6 +902,10 @@ class GRUBuilder(_RNNBuilder):
         hidden_dim: int,
         model: Optional[ParameterCollection],
     ) -> None: ...
+    @classmethod
+    def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
+        """A new builder like another one, with parameters of its own."""
+        ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
         ...
@@ -862,26 +918,26 @@ class GRUBuilder(_RNNBuilder):
         """Name of the class."""
         ...
 
-class GlorotInitializer(PyInitializer):
+class GlorotInitializer(PyInitializer, metaclass=_Meta):
     """Uniform random numbers in [-s, s], s = gain sqrt(3 k) / sqrt(sum of the k sizes)."""
-    def __init__(self, is_lookup: bool = ..., gain: Number = ...) -> None: ...
+    def __init__(self, is_lookup: bool = ..., gain: _Number = ...) -> None: ...
 
-class IdentityInitializer(PyInitializer):
+class IdentityInitializer(PyInitializer, metaclass=_Meta):
     """The identity matrix; parameters of other sizes are a RuntimeError."""
 
-class NormalInitializer(PyInitializer):
+class NormalInitializer(PyInitializer, metaclass=_Meta):
     """Normal random numbers."""
-    def __init__(self, mean: Number = ..., var: Number = ...) -> None: ...
+    def __init__(self, mean: _Number = ..., var: _Number = ...) -> None: ...
 
-class NumpyInitializer(PyInitializer):
+class NumpyInitializer(PyInitializer, metaclass=_Meta):
     """The values of an array, column by column."""
     def __init__(self, array: np.ndarray) -> None: ...
 
-class SaxeInitializer(PyInitializer):
+class SaxeInitializer(PyInitializer, metaclass=_Meta):
     """A random orthogonal matrix; parameters that are no square matrix are a RuntimeError."""
-    def __init__(self, scale: Number = ...) -> None: ...
+    def __init__(self, scale: _Number = ...) -> None: ...
 
-class SimpleRNNBuilder(_RNNBuilder):
+class SimpleRNNBuilder(_RNNBuilder, metaclass=_Meta):
     """Elman network: h = tanh(b + Wx x + Wh h')."""
     def __init__(
         self,
@@ -890,6 +946,10 @@ class SimpleRNNBuilder(_RNNBuilder):
         hidden_dim: int,
         model: Optional[ParameterCollection],
     ) -> None: ...
+    @classmethod
+    def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
+        """A new builder like another one, with parameters of its own."""
+        ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
         ...
@@ -899,7 +959,7 @@ class SimpleRNNBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: Number, d_h: Any) -> None:
+    def set_dropouts(self, d: _Number, d_h: Any) -> None:
         """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     @property
@@ -908,7 +968,7 @@ class SimpleRNNBuilder(_RNNBuilder):
         """Name of the class."""
         ...
 
-class SparseLSTMBuilder(_RNNBuilder):
+class SparseLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """VanillaLSTMBuilder whose matrices are multiplied by masks of 0 and 1."""
     def __init__(
         self,
@@ -917,8 +977,12 @@ class SparseLSTMBuilder(_RNNBuilder):
         hidden_dim: int,
         model: Optional[ParameterCollection],
         ln_lstm: bool = ...,
-        forget_bias: Number = ...,
+        forget_bias: _Number = ...,
     ) -> None: ...
+    @classmethod
+    def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
+        """A new builder like another one, with parameters of its own."""
+        ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
         ...
@@ -928,7 +992,7 @@ class SparseLSTMBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: Number, d_r: Number) -> None:
+    def set_dropouts(self, d: _Number, d_r: _Number) -> None:
         """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     def set_sparsity(self, sparsity: Any) -> Any:
@@ -940,11 +1004,11 @@ class SparseLSTMBuilder(_RNNBuilder):
         """Name of the class."""
         ...
 
-class UniformInitializer(PyInitializer):
+class UniformInitializer(PyInitializer, metaclass=_Meta):
     """Uniform random numbers in [-scale, scale]."""
-    def __init__(self, scale: Number) -> None: ...
+    def __init__(self, scale: _Number) -> None: ...
 
-class VanillaLSTMBuilder(_RNNBuilder):
+class VanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """LSTM; `LSTMBuilder` is the same class."""
     def __init__(
         self,
@@ -953,8 +1017,12 @@ class VanillaLSTMBuilder(_RNNBuilder):
         hidden_dim: int,
         model: Optional[ParameterCollection],
         ln_lstm: bool = ...,
-        forget_bias: Number = ...,
+        forget_bias: _Number = ...,
     ) -> None: ...
+    @classmethod
+    def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
+        """A new builder like another one, with parameters of its own."""
+        ...
     def get_parameter_expressions(self) -> Any:
         """The parameters of each layer as expressions of the current graph."""
         ...
@@ -964,7 +1032,7 @@ class VanillaLSTMBuilder(_RNNBuilder):
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
         ...
-    def set_dropouts(self, d: Number, d_r: Number) -> None:
+    def set_dropouts(self, d: _Number, d_r: _Number) -> None:
         """Rates of dropout of the inputs of the layers, and of the states."""
         ...
     @property
@@ -1054,7 +1122,7 @@ def average(xs: Sequence[Expression]) -> Expression:
 def binary_log_loss(x: Expression, y: Expression) -> Expression:
     """Binary cross entropy, one per batch item: -sum_i (y_i ln(x_i) + (1 - y_i) ln(1 - x_i))."""
     ...
-def block_dropout(x: Expression, p: Number) -> Expression:
+def block_dropout(x: Expression, p: _Number) -> Expression:
     """Dropout of everything at once: one draw for all elements of x."""
     ...
 def bmax(x: Expression, y: Expression) -> Expression:
@@ -1101,7 +1169,7 @@ def concatenate_to_batch(xs: Sequence[Expression]) -> Expression:
 def const_parameter(*args: Any) -> Any:
     """Parameters as expressions that receive no gradient."""
     ...
-def constant(dim: Dim, val: Number, batch_size: int = ..., device: str = ...) -> Expression:
+def constant(dim: _Dim, val: _Number, batch_size: int = ..., device: str = ...) -> Expression:
     """One number at every position."""
     ...
 def constrained_softmax(x: Expression, y: Expression) -> Expression:
@@ -1142,18 +1210,18 @@ def doc(name: str) -> Optional[str]:
 def dot_product(x: Expression, y: Expression) -> Expression:
     """Sum of the products of corresponding elements, one per batch item: sum_i x_i y_i."""
     ...
-def dropout(x: Expression, p: Number) -> Expression:
+def dropout(x: Expression, p: _Number) -> Expression:
     """Sets every element to 0 with probability p and multiplies the others by 1/(1-p). Active whenever
     it is called: leave the call out when predicting."""
     ...
-def dropout_batch(x: Expression, p: Number) -> Expression:
+def dropout_batch(x: Expression, p: _Number) -> Expression:
     """Dropout of whole batch items: the elements of an item share one draw."""
     ...
-def dropout_dim(x: Expression, d: int, p: Number) -> Expression:
+def dropout_dim(x: Expression, d: int, p: _Number) -> Expression:
     """Dropout of whole slices: elements that differ only in their position along dimension d share one
     draw."""
     ...
-def elu(x: Expression, alpha: Number = ...) -> Expression:
+def elu(x: Expression, alpha: _Number = ...) -> Expression:
     """Exponential linear unit, element by element: y = x if x > 0 else alpha * (e^x - 1)."""
     ...
 def emax(xs: Sequence[Expression]) -> Expression:
@@ -1181,20 +1249,20 @@ def floor(x: Expression, gradient_mode: int) -> Expression:
 def fold_rows(x: Expression, nrows: int = ...) -> Expression:
     """Sums groups of consecutive rows: y[i,j] = x[nrows*i,j] + ... + x[nrows*i+nrows-1,j]."""
     ...
-def hinge(x: Expression, v: int, m: Number = ...) -> Expression:
+def hinge(x: Expression, v: int, m: _Number = ...) -> Expression:
     """Hinge loss: sum over j != v of max(0, m - x[v] + x[j])."""
     ...
-def hinge_batch(x: Expression, vs: Iterable[int], m: Number = ...) -> Expression:
+def hinge_batch(x: Expression, vs: Iterable[int], m: _Number = ...) -> Expression:
     """Hinge loss with one row per batch item: sum over j != v of max(0, m - x[v] + x[j])."""
     ...
-def hinge_dim(x: Expression, v: Iterable[int], d: int = ..., m: Number = ...) -> Expression:
+def hinge_dim(x: Expression, v: Iterable[int], d: int = ..., m: _Number = ...) -> Expression:
     """Hinge loss of each slice of a matrix along a dimension."""
     ...
-def huber_distance(x: Expression, y: Expression, c: Number = ...) -> Expression:
+def huber_distance(x: Expression, y: Expression, c: _Number = ...) -> Expression:
     """Huber distance, one per batch item: the sum over d = x_i - y_i of d^2 / 2 if |d| < c else c * (|d|
     - c / 2)."""
     ...
-def inputVector(v: Iterable[Number], device: str = ...) -> Expression:
+def inputVector(v: Iterable[_Number], device: str = ...) -> Expression:
     """A vector of the given numbers. `set` of the result changes them."""
     ...
 def inverse(x: Expression) -> Expression:
@@ -1281,16 +1349,16 @@ def moment_elems(x: Expression, r: Expression) -> Expression:
 def nobackprop(x: Expression) -> Expression:
     """x itself, but no gradient passes to x."""
     ...
-def noise(x: Expression, stddev: Number) -> Expression:
+def noise(x: Expression, stddev: _Number) -> Expression:
     """Adds normal noise of mean 0 to every element. The gradient passes unchanged."""
     ...
-def ones(dim: Dim, batch_size: int = ..., device: str = ...) -> Expression:
+def ones(dim: _Dim, batch_size: int = ..., device: str = ...) -> Expression:
     """Ones."""
     ...
 def op_table() -> list[dict[str, Any]]:
     """The rows of the op table, as dicts."""
     ...
-def pairwise_rank_loss(x: Expression, y: Expression, m: Number = ...) -> Expression:
+def pairwise_rank_loss(x: Expression, y: Expression, m: _Number = ...) -> Expression:
     """Margin loss of pairs of scores, element by element: max(0, m - x + y). The gradient is 0 where the
     loss is 0."""
     ...
@@ -1319,7 +1387,7 @@ def pickneglogsoftmax(x: Expression, v: int) -> Expression:
 def pickneglogsoftmax_batch(x: Expression, vs: Iterable[int]) -> Expression:
     """Negative log likelihood of one row per batch item: log(sum(exp(x))) - x[v]."""
     ...
-def pickrange(x: Expression, s: Number, e: Expression) -> Expression:
+def pickrange(x: Expression, s: _Number, e: Expression) -> Expression:
     """Old name of `pick_range(x, s, e)`, along the first dimension."""
     ...
 def plan_table() -> list[dict[str, Any]]:
@@ -1333,18 +1401,18 @@ def pow(x: Expression, y: Expression) -> Expression:
     not positive."""
     ...
 def random_bernoulli(
-    dim: Dim,
-    p: Number,
-    scale: Number = ...,
+    dim: _Dim,
+    p: _Number,
+    scale: _Number = ...,
     batch_size: int = ...,
     device: str = ...,
 ) -> Expression:
     """The number scale with probability p, else 0; drawn when the value is computed."""
     ...
 def random_gumbel(
-    dim: Dim,
-    mu: Number = ...,
-    beta: Number = ...,
+    dim: _Dim,
+    mu: _Number = ...,
+    beta: _Number = ...,
     batch_size: int = ...,
     device: str = ...,
 ) -> Expression:
@@ -1353,18 +1421,18 @@ def random_gumbel(
     softmax(x)."""
     ...
 def random_normal(
-    dim: Dim,
-    mean: Number = ...,
-    stddev: Number = ...,
+    dim: _Dim,
+    mean: _Number = ...,
+    stddev: _Number = ...,
     batch_size: int = ...,
     device: str = ...,
 ) -> Expression:
     """Random numbers from the normal distribution, drawn when the value is computed."""
     ...
 def random_uniform(
-    dim: Dim,
-    left: Number,
-    right: Number,
+    dim: _Dim,
+    left: _Number,
+    right: _Number,
     batch_size: int = ...,
     device: str = ...,
 ) -> Expression:
@@ -1398,10 +1466,10 @@ def reshape(x: Expression, d: Sequence[int], batch_size: int = ...) -> Expressio
 def round(x: Expression, gradient_mode: int) -> Expression:
     """Nearest integer, element by element; halves are rounded away from zero."""
     ...
-def scalarInput(s: Number, device: str = ...) -> Expression:
+def scalarInput(s: _Number, device: str = ...) -> Expression:
     """A number. `set` of the result changes it."""
     ...
-def scale_gradient(x: Expression, lambd: Number = ...) -> Expression:
+def scale_gradient(x: Expression, lambd: _Number = ...) -> Expression:
     """x itself; the gradient that passes to x is multiplied by lambd."""
     ...
 def select_cols(x: Expression, cs: Iterable[int]) -> Expression:
@@ -1420,7 +1488,7 @@ def set_default_weight_decay(arg0: Any) -> None: ...
 def set_scheduler(arg0: Any) -> None: ...
 def set_threads(arg0: Any) -> None: ...
 def share_parameters(arg0: Any) -> Expression: ...
-def silu(x: Expression, beta: Number = ...) -> Expression:
+def silu(x: Expression, beta: _Number = ...) -> Expression:
     """Sigmoid linear unit (swish), element by element: y = x / (1 + e^(-beta * x))."""
     ...
 def sin(x: Expression) -> Expression:
@@ -1508,6 +1576,6 @@ def vecInput(dim: int, device: str = ...) -> Expression:
 def weight_norm(w: Expression, g: Expression) -> Expression:
     """Weight normalisation: g * w / norm(w), with the Euclidean norm of all elements."""
     ...
-def zeros(dim: Dim, batch_size: int = ..., device: str = ...) -> Expression:
+def zeros(dim: _Dim, batch_size: int = ..., device: str = ...) -> Expression:
     """Zeros."""
     ...

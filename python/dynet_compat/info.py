@@ -97,20 +97,27 @@ def collect() -> dict[str, Any]:
     }
 
 
+def text_of(facts: dict[str, Any]) -> str:
+    """The facts as lines."""
+    lines = []
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines.append(f"{key}:")
+            for name, item in value.items():
+                text = ", ".join(map(str, item)) if isinstance(item, list) else item
+                lines.append(f"  {name:12} {'-' if text is None else text}")
+        else:
+            lines.append(f"{key:14} {value}")
+    return "\n".join(lines)
+
+
 def main(as_json: bool) -> int:
     """The command. Returns the exit status."""
     facts = collect()
-    if as_json:
-        print(json.dumps(facts, indent=1))
-        return 0
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            print(f"{key}:")
-            for name, item in value.items():
-                text = ", ".join(map(str, item)) if isinstance(item, list) else item
-                print(f"  {name:12} {'-' if text is None else text}")
-        else:
-            print(f"{key:14} {value}")
+    try:
+        print(json.dumps(facts, indent=1) if as_json else text_of(facts), flush=True)
+    except BrokenPipeError:  # `info | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -163,7 +163,7 @@ void Engine::preview(NodeId id, bool everything, const std::function<void()>& f)
       undrawn.push_back(draw);
       graph.set_place(draw, graph.values_arena.allocate(graph.sig(draw).size));
     }
-    planner.demand(id, scheduler, everything);
+    planner.demand({&id, 1}, scheduler, everything);
     f();
   } catch (...) {
     take_back();

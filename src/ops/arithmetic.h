@@ -349,4 +349,8 @@ struct BinaryLogLoss : SumOf<BinaryLogTerm> {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using ArithmeticOps = OpList<Add, Sub, CMult, CDiv, Pow, ColwiseAdd, BMax, BMin, PairwiseRankLoss, DotProduct,
+                             TraceOfProduct, SquaredDistance, L1Distance, HuberDistance, BinaryLogLoss>;
+
 }  // namespace dyc

@@ -156,4 +156,7 @@ struct Contract3D1D1DBias : Contract3D1D1DOf<true> {
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}, {"b"}};
 };
 
+// The rows of this file, in the order of their numbers.
+using ContractOps = OpList<Contract3D1D, Contract3D1DBias, Contract3D1D1D, Contract3D1D1DBias>;
+
 }  // namespace dyc

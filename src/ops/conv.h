@@ -115,4 +115,7 @@ struct Filter1dNarrow {
   static uint64_t work(const Member& m) { return m.yd->size() * (size_t{m.xd[1]->rows()} * m.xd[1]->cols()); }
 };
 
+// The rows of this file, in the order of their numbers.
+using ConvOps = OpList<Conv2d, Conv2dBias, Filter1dNarrow>;
+
 }  // namespace dyc

@@ -439,4 +439,10 @@ struct ScaleGradient {
   template <class T> static T df(T, T, const float* a) { return splat<T>(a[0]); }
 };
 
+// The rows of this file, in the order of their numbers.
+using ElementwiseOps = OpList<Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, Cos, Tan, Asin, Acos, Atan,
+                              Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Logistic, LogSigmoid, Rectify, Elu, Selu,
+                              Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor, Negate, Scale, AddConst,
+                              ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient>;
+
 }  // namespace dyc

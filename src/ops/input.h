@@ -67,4 +67,7 @@ struct SubView {
   static constexpr Param params[] = {{"x"}};
 };
 
+// The rows of this file, in the order of their numbers.
+using InputOps = OpList<Input, Constant, ParameterNode, Draw, Lookup, SubView>;
+
 }  // namespace dyc

@@ -310,4 +310,7 @@ struct CircCorr : detail::OfTwoVectors {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using LinalgOps = OpList<Inverse, LogDet, CircConv, CircCorr>;
+
 }  // namespace dyc

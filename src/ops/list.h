@@ -315,4 +315,7 @@ struct ConcatenateToBatch {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using ListOps = OpList<Esum, Average, Emax, Concatenate, ConcatenateToBatch>;
+
 }  // namespace dyc

@@ -202,4 +202,7 @@ struct PoissonLoss {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using LossOps = OpList<PickNegLogSoftmax, Hinge, HingeDim, PoissonLoss>;
+
 }  // namespace dyc

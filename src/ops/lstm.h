@@ -161,4 +161,7 @@ struct VanillaLstmH {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using LstmOps = OpList<VanillaLstmC, VanillaLstmH>;
+
 }  // namespace dyc

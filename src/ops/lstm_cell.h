@@ -134,4 +134,7 @@ struct LstmCell {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using LstmCellOps = OpList<LstmActivate, LstmCell>;
+
 }  // namespace dyc

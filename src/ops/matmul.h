@@ -31,4 +31,7 @@ struct Affine {
 // identity is part of the signature and a launch reads it once.
 inline bool weight_position(bool affine, uint32_t i) { return affine ? i == 0 || i % 2 == 1 : i == 0; }
 
+// The rows of this file, in the order of their numbers.
+using MatmulOps = OpList<MatMul, Affine>;
+
 }  // namespace dyc

@@ -162,4 +162,7 @@ struct WeightNorm {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using NormOps = OpList<LayerNorm, WeightNorm>;
+
 }  // namespace dyc

@@ -15,8 +15,8 @@
 //             and a kernel file per device: forward and backward of a range of pieces
 //     others (matmul, lookup ...) work on a whole launch and have a kernel file per device.
 // T is float or a SIMD vector, I names the instruction set; the same text of f, df, dx, dy is
-// compiled for CUDA with T = float. The table (ops/table.h) lists the structs; everything else is
-// generated from them.
+// compiled for CUDA with T = float. Each header lists its structs, ops/table.h joins the lists; everything
+// else is generated from them.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -102,5 +102,11 @@ Dim same_as_x(const ShapeArgs& s);         // {..}xB -> {..}xB
 Dim broadcast_shape(const ShapeArgs& s);   // + and cmult: leading extents equal or 1
 Dim identical_shape(const ShapeArgs& s);   // all arguments exactly alike, batch included
 Dim scalar_per_batch(const ShapeArgs& s);  // {..}xB -> {1}xB
+
+// Rows in the order of their numbers.
+template <class... Ops>
+struct OpList {
+  static constexpr uint32_t size = sizeof...(Ops);
+};
 
 }  // namespace dyc

@@ -267,4 +267,7 @@ struct KmhNgram {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using PoolingOps = OpList<MaxPooling2d, KMaxPooling, KmhNgram>;
+
 }  // namespace dyc

@@ -438,4 +438,8 @@ struct LogSumExp {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using ReduceOps = OpList<SumElems, SquaredNorm, L2Norm, SumDim, MomentDim, StdDim, CumSum, LogSumExpDim,
+                         MaxDim, MinDim, LogSumExp>;
+
 }  // namespace dyc

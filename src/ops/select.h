@@ -319,4 +319,7 @@ struct FoldRows {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using SelectOps = OpList<Pick, PickRange, StridedSelect, SelectRows, SelectCols, PickBatchElems, FoldRows>;
+
 }  // namespace dyc

@@ -216,4 +216,7 @@ struct ToDevice {
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
 };
 
+// The rows of this file, in the order of their numbers.
+using ShapeOps = OpList<Reshape, Transpose, ToDevice>;
+
 }  // namespace dyc

@@ -213,4 +213,7 @@ struct ConstrainedSoftmax {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using SimplexOps = OpList<Sparsemax, SparsemaxLoss, ConstrainedSoftmax>;
+
 }  // namespace dyc

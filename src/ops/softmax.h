@@ -202,4 +202,7 @@ struct ArgMax {
   }
 };
 
+// The rows of this file, in the order of their numbers.
+using SoftmaxOps = OpList<Softmax, LogSoftmax, RestrictedLogSoftmax, ArgMax>;
+
 }  // namespace dyc

@@ -24,38 +24,22 @@
 
 namespace dyc {
 
+namespace detail {
+template <class... Lists>
+struct Joined;
 template <class... Ops>
-struct OpList {
-  static constexpr uint32_t size = sizeof...(Ops);
+struct Joined<OpList<Ops...>> {
+  using List = OpList<Ops...>;
 };
+template <class... A, class... B, class... Lists>
+struct Joined<OpList<A...>, OpList<B...>, Lists...> : Joined<OpList<A..., B...>, Lists...> {};
+}  // namespace detail
 
-using AllOps = OpList<
-    // input.h, matmul.h
-    Input, Constant, ParameterNode, Draw, Lookup, SubView, MatMul, Affine,
-    // elementwise.h
-    Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh,
-    Acosh, Atanh, Logistic, LogSigmoid, Rectify, Elu, Selu, Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor,
-    Negate, Scale, AddConst, ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient,
-    // arithmetic.h
-    Add, Sub, CMult, CDiv, Pow, ColwiseAdd, BMax, BMin, PairwiseRankLoss, DotProduct, TraceOfProduct,
-    SquaredDistance, L1Distance, HuberDistance, BinaryLogLoss,
-    // list.h
-    Esum, Average, Emax, Concatenate, ConcatenateToBatch,
-    // shape.h, select.h
-    Reshape, Transpose, ToDevice, Pick, PickRange, StridedSelect, SelectRows, SelectCols, PickBatchElems,
-    FoldRows,
-    // reduce.h, norm.h
-    SumElems, SquaredNorm, L2Norm, SumDim, MomentDim, StdDim, CumSum, LogSumExpDim, MaxDim, MinDim, LogSumExp,
-    LayerNorm, WeightNorm,
-    // softmax.h, loss.h
-    Softmax, LogSoftmax, RestrictedLogSoftmax, ArgMax, PickNegLogSoftmax, Hinge, HingeDim, PoissonLoss,
-    // simplex.h, linalg.h, contract.h
-    Sparsemax, SparsemaxLoss, ConstrainedSoftmax, Inverse, LogDet, CircConv, CircCorr, Contract3D1D,
-    Contract3D1DBias, Contract3D1D1D, Contract3D1D1DBias,
-    // conv.h, pooling.h
-    Conv2d, Conv2dBias, Filter1dNarrow, MaxPooling2d, KMaxPooling, KmhNgram,
-    // lstm.h, lstm_cell.h
-    VanillaLstmC, VanillaLstmH, LstmActivate, LstmCell>;
+// Every header of rows ends with the list of them.
+using AllOps =
+    typename detail::Joined<InputOps, MatmulOps, ElementwiseOps, ArithmeticOps, ListOps, ShapeOps, SelectOps,
+                            ReduceOps, NormOps, SoftmaxOps, LossOps, SimplexOps, LinalgOps, ContractOps,
+                            ConvOps, PoolingOps, LstmOps, LstmCellOps>::List;
 
 using OpId = uint16_t;
 constexpr uint32_t kOps = AllOps::size;

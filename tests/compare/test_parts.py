@@ -169,8 +169,14 @@ def test_find_scripts(tmp_path: Path) -> None:
     (tmp_path / "uses.py").write_text("from dynet import tanh\n")
     (tmp_path / "helper.py").write_text("import numpy  # not dynet\n")
     assert cli.find_scripts([str(tmp_path)]) == ([tmp_path / "uses.py"], [tmp_path / "helper.py"])
-    # A script that is named alone is run, whatever it imports.
-    assert cli.find_scripts([str(tmp_path / "helper.py")]) == ([tmp_path / "helper.py"], [])
+    (tmp_path / "export.py").write_text("# dynet_compat compare: skip: trains nothing\nimport dynet\n")
+    (tmp_path / "helper.py").unlink()
+    assert cli.find_scripts([str(tmp_path)]) == ([tmp_path / "uses.py"], [tmp_path / "export.py"])
+    assert cli.why_skipped((tmp_path / "export.py").read_text()) == "trains nothing"
+    # A script that is named alone is run, whatever it imports or says.
+    for name in ("helper.py", "export.py"):
+        (tmp_path / name).touch()
+        assert cli.find_scripts([str(tmp_path / name)]) == ([tmp_path / name], [])
 
 
 def test_json_has_no_infinite_numbers() -> None:

@@ -29,3 +29,12 @@ def test_info_as_text() -> None:
     lines = run().splitlines()
     assert lines[0].startswith("dynet_compat ")
     assert any(line.split()[0] == "kernels" for line in lines)
+
+
+def test_reader_that_stops() -> None:
+    """`info | head -1` ends without a traceback."""
+    command = [sys.executable, "-m", "dynet_compat", "info"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == ("", 0)

@@ -21,10 +21,13 @@ from .side_by_side import Result, SideBySide
 from .table import Printer, Progress
 
 _USES = re.compile(r"^\s*(import|from)\s+(_?dynet|_gdynet|dynet_compat|dynet_config)\b", re.MULTILINE)
+# A comment by which a script that is no program for DyNet stays out of a comparison of several.
+_SKIP = re.compile(r"^# dynet_compat compare: skip: (.+?)\s*$", re.MULTILINE)
 _EPILOG = """\
 Options of compare may stand before or after the script; those that it does not know, and everything after
 --, go to the script. Several scripts, or a folder, give a summary: every positional argument that ends in .py
-before the first other one is a script. The script's --dynet-* options hold on both sides:
+before the first other one is a script, and one with the comment `# dynet_compat compare: skip: reason` is
+left out. The script's --dynet-* options hold on both sides:
 `-- --dynet-autobatch 1` compares with DyNet's own batching.
 
 exit status: 0 equal within --rtol; 1 not equal, or one side crashed; 2 nothing could be compared.
@@ -117,8 +120,16 @@ def _text(path: Path) -> str:
         raise CannotCompare(f"cannot read {path}: {error.strerror}", "check the path") from None
 
 
+def why_skipped(text: str) -> str:
+    """Why a script among several is not run; empty if it is."""
+    asks = _SKIP.search(text)
+    if asks:
+        return asks.group(1)
+    return "" if _USES.search(text) else "does not import dynet"
+
+
 def find_scripts(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Files to run, and files of several that do not use the library.
+    """Files to run, and files of several that do not use the library or say that they are not to be compared.
 
     Raises:
         CannotCompare: a file does not exist, or a folder has no script.
@@ -137,7 +148,7 @@ def find_scripts(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
             raise CannotCompare(f"{name}: no such script", "check the path, from the folder you are in")
     if len(scripts) == 1:
         return [scripts[0].resolve()], []
-    using = [path.resolve() for path in scripts if _USES.search(_text(path))]
+    using = [path.resolve() for path in scripts if not why_skipped(_text(path))]
     return using, [path.resolve() for path in scripts if path.resolve() not in using]
 
 
@@ -250,7 +261,7 @@ def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str]) -> int
         print("interrupted: the report has what was done so far", file=sys.stderr)
     finally:
         watch.close()
-    results += [Result(str(path), args, "skipped", "does not import dynet") for path in others]
+    results += [Result(str(path), args, "skipped", why_skipped(_text(path))) for path in others]
     _show(results, printer)
     status = _status(results)
     for result in results:
