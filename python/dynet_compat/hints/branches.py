@@ -71,7 +71,9 @@ class Branches:
         owner = self.program.owner[node]
         if not any(count != 0 for count in counts) and not (read and self._records_here(owner)):
             return None
-        return Branch(node, TENSOR if read else STRUCTURE, [None] * len(arms) if _loops(node) else counts)
+        if isinstance(node, ast.While) or any(_leaves(arm) for arm in arms):
+            counts = [None] * len(arms)
+        return Branch(node, TENSOR if read else STRUCTURE, counts)
 
     def _records_here(self, function: int) -> bool:
         """Whether leaving a loop early, say, can matter to what is recorded."""
@@ -115,5 +117,16 @@ class Branches:
         return self._before[self.program.end[uid]] > self._before[uid]
 
 
-def _loops(node: ast.AST) -> bool:
-    return isinstance(node, ast.While)
+def _leaves(arm: Sequence[ast.AST]) -> bool:
+    """Whether code may go on elsewhere than after the branch."""
+    leaving = (ast.Return, ast.Break, ast.Continue, ast.Raise)
+    stack = list(arm)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, leaving):
+            return True
+        if isinstance(node, ast.If):
+            stack += [*node.body, *node.orelse]
+        elif isinstance(node, (ast.With, ast.Try)):
+            stack += node.body
+    return False

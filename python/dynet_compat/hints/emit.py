@@ -1,8 +1,8 @@
 """Pass 12: the hints file. What it holds, writing it, and reading it with every value checked.
 
 The file is JSON with one record per line. It holds facts about positions in source files, and no code.
-Reading trusts nothing: an unknown key, a wrong type, a number out of range, a file name that leaves the folder, or
-a source file that has changed are errors, and whoever reads goes on without hints.
+Reading trusts nothing: an unknown key, a wrong type, a number out of range, a file name that leaves the
+folder, or a source file that has changed are errors, and whoever reads goes on without hints.
 """
 
 from __future__ import annotations

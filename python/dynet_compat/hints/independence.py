@@ -228,21 +228,27 @@ class Independence:
             return True
         for node in self.program.body_nodes(function):
             if isinstance(node, ast.Name) and node.id == name and node not in inside:
-                if isinstance(node.ctx, ast.Load) and not self._own_in_comprehension(node, name):
+                if isinstance(node.ctx, ast.Load) and not self._bound_otherwise(node, name, loop):
                     return True
         if not function.is_module:
             return name in function.globals or name in function.nonlocals
         others = (f for f in self.program.functions if f is not function)
         return any(name in f.loads and name not in f.bound for f in others)
 
-    def _own_in_comprehension(self, node: ast.AST, name: str) -> bool:
-        """Whether a load is of the variable of a comprehension around it."""
-        for index in self.program.loops_around.get(node, ()):
+    def _bound_otherwise(self, node: ast.AST, name: str, loop: ast.AST) -> bool:
+        """Whether a load cannot see what the loop has bound: it runs before, or another loop binds the name."""
+        uid, around = self.program.uid, self.program.loops_around
+        if uid[node] < uid[loop] and not around[loop]:
+            return True
+        for index in around.get(node, ()):
             whole: Any = self.program.loops[index].node
-            if isinstance(whole, COMPREHENSIONS):
-                targets = (n for g in whole.generators for n in ast.walk(g.target))
-                if any(isinstance(n, ast.Name) and n.id == name for n in targets):
-                    return True
+            if index in around[loop] or isinstance(whole, ast.While):
+                continue
+            targets = (
+                [g.target for g in whole.generators] if isinstance(whole, COMPREHENSIONS) else [whole.target]
+            )
+            if any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target)):
+                return True
         return False
 
     def _appended(self, body: Iterable[ast.AST]) -> set[str]:

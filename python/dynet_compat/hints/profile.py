@@ -1,4 +1,4 @@
-"""`compile --profile`: runs the script in a process of its own and counts its launches, per place and size."""
+"""`compile --profile`: runs the script in a process of its own; counts its launches, per place and size."""
 
 from __future__ import annotations
 
