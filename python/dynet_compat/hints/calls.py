@@ -276,6 +276,8 @@ class Calls(BuiltinCalls):
         tag = receiver[0]
         if tag == lat.OBJECT:
             return self.container_call(node, receiver, name, args)
+        if tag == lat.NONE:
+            return EMPTY  # it raises
         self.an.note_target(node, ("method", f"{tag}.{name}"))
         if tag in (lat.EXPR, lat.PARAM):
             return self._expression_method(node, receiver, name)

@@ -236,7 +236,7 @@ class Independence:
         return any(name in f.loads and name not in f.bound for f in others)
 
     def _bound_otherwise(self, node: ast.AST, name: str, loop: ast.AST) -> bool:
-        """Whether a load cannot see what the loop has bound: it runs before, or another loop binds the name."""
+        """Whether a load cannot see what the loop binds: it runs before, or another loop binds the name."""
         uid, around = self.program.uid, self.program.loops_around
         if uid[node] < uid[loop] and not around[loop]:
             return True
@@ -308,6 +308,8 @@ class Independence:
                 (k, w) for k, w in targets if k == "func" and self.program.functions[w].name == "__init__"
             }
             return bool(made) and targets == made | init
+        if isinstance(node, ast.IfExp):
+            return all(is_none(part) or self._is_fresh(part) for part in (node.body, node.orelse))
         if isinstance(node, ast.BinOp):  # a concatenation
             return isinstance(node.op, ast.Add) and (_is_display(node.left) or _is_display(node.right))
         return False
@@ -470,6 +472,10 @@ class Independence:
 
 def _is_append(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr == "append" and len(node.args) == 1
+
+
+def is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_display(node: ast.AST) -> bool:
