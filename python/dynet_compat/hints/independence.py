@@ -16,7 +16,7 @@ from . import lattice as lat
 from .flow import Flow
 from .kinds import Analysis
 from .lattice import EMPTY
-from .loops import Loops, is_sum, receiver_of, text_of
+from .loops import RECURRENCE, Loops, is_sum, receiver_of, text_of
 from .scopes import COMPREHENSIONS, Function, Loop
 from .straight import name_of
 
@@ -92,6 +92,8 @@ class Independence:
     def _is_candidate(self, loop: Loop, readers: set[int]) -> bool:
         """Reads numbers and records ops in each iteration, goes over data, and is not inside such a loop."""
         if loop.form == "while" or isinstance(loop.node, (ast.AsyncFor, ast.GeneratorExp)):
+            return False
+        if self.loops.found[loop.id].kind == RECURRENCE:
             return False
         nodes = self.loops.body(loop)
         called = self.loops.called(loop)
@@ -187,7 +189,8 @@ class Independence:
         for name in sorted(flow.assigned):
             line = getattr(flow.stores[name][0], "lineno", rewrite.line)
             if name in flow.exposed:
-                if is_sum(name, body, flow):
+                inside_only = not self._loaded_by_called(rewrite.loop, name)
+                if inside_only and is_sum(name, body, flow, left_only=True):
                     rewrite.sums.append(name)
                     continue
                 rewrite.line = getattr(flow.exposed[name][0], "lineno", line)
@@ -208,17 +211,18 @@ class Independence:
 
     def _seen_otherwise(self, loop: Loop, name: str) -> bool:
         """Whether the body gets at the list behind a name in any other way."""
-        nodes = list(self.loops.body(loop))
-        lists = frozenset(
-            atom for node in nodes if isinstance(node, ast.Name) and node.id == name
-            for atom in self.facts.values.get(node, ()) if atom[0] == lat.OBJECT
-        )  # fmt: skip
+        body = list(self.loops.body(loop))
+        names = {node for node in body if isinstance(node, ast.Name) and node.id == name}
+        values = [self.facts.values.get(node, EMPTY) for node in names]
+        lists = frozenset(atom for value in values for atom in value if atom[0] == lat.OBJECT)
         for function in self.loops.called(loop):
-            nodes += self.program.body_nodes(self.program.functions[function])
-        return any(
-            self.facts.values.get(node, EMPTY) & lists
-            for node in nodes if not (isinstance(node, ast.Name) and node.id == name)
-        )  # fmt: skip
+            body += self.program.body_nodes(self.program.functions[function])
+        return any(self.facts.values.get(node, EMPTY) & lists for node in body if node not in names)
+
+    def _loaded_by_called(self, loop: Loop, name: str) -> bool:
+        """Whether a function that the body calls takes the name from outside."""
+        functions = (self.program.functions[f] for f in self.loops.called(loop))
+        return any(name in f.loads and name not in f.bound for f in functions)
 
     def _used_outside(self, name: str, loop: Any) -> bool:
         """Whether a name that the body assigns is loaded anywhere else."""
@@ -283,19 +287,20 @@ class Independence:
     def _fresh_names(self, nodes: Iterable[ast.AST]) -> set[str]:
         """Names that some code only ever binds to new containers and objects."""
         stores: dict[str, set[ast.AST]] = {}
-        good: set[ast.AST] = set()
+        made: set[ast.AST] = set()
+        grown: set[ast.AST] = set()
         for node in nodes:
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 stores.setdefault(node.id, set()).add(node)
             elif isinstance(node, ast.Assign):
                 if self._is_fresh(node.value):
-                    good.update(target for target in node.targets if isinstance(target, ast.Name))
+                    made.update(target for target in node.targets if isinstance(target, ast.Name))
             elif isinstance(node, ast.AnnAssign):
                 if node.value is not None and self._is_fresh(node.value):
-                    good.add(node.target)
+                    made.add(node.target)
             elif isinstance(node, ast.AugAssign):
-                good.add(node.target)  # changes what the name holds already
-        return {name for name, where in stores.items() if where <= good}
+                grown.add(node.target)  # changes what the name holds already
+        return {name for name, where in stores.items() if where & made and where <= made | grown}
 
     def _is_fresh(self, node: ast.AST) -> bool:
         """Whether an expression makes a new container, or an object of a class of the script."""

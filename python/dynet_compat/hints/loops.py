@@ -299,8 +299,8 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return a[:n]
 
 
-def is_sum(name: str, body: list[ast.stmt], flow: Flow) -> bool:
-    """Whether a loop uses a name only to add to it: `x += e`, `x = x + e`."""
+def is_sum(name: str, body: list[ast.stmt], flow: Flow, left_only: bool = False) -> bool:
+    """Whether a loop uses a name only to add to it: `x += e`, `x = x + e` and, if allowed, `x = e + x`."""
     uses = 0
     for statement in body:
         for node in ast.walk(statement):
@@ -312,7 +312,7 @@ def is_sum(name: str, body: list[ast.stmt], flow: Flow) -> bool:
                 value = node.value
                 if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
                     return False
-                if not _is_name(value.left, name) and not _is_name(value.right, name):
+                if not _is_name(value.left, name) and (left_only or not _is_name(value.right, name)):
                     return False
                 uses += 1
     return 0 < uses == len(flow.loads.get(name, ())) == len(flow.stores.get(name, ()))
