@@ -1,7 +1,7 @@
 """Which loops over instances are proved to be independent, and the reason where one is not.
 
-Every program here reads numbers inside the loop. The wrong ones must not be proved: a proof is taken as leave to
-run the iterations side by side.
+Every program here reads numbers inside the loop. The wrong ones must not be proved: a proof is taken as leave
+to run the iterations side by side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ PROVED = {
     "own list": "for x in batch:\n    mine = []\n    mine.append(predict(x))\n    results.append(mine)",
     "own names": "for x in batch:\n    a = predict(x)\n    b2 = a[0]\n    results.append(b2)",
     "continue": "for x in batch:\n    if not x:\n        continue\n    results.append(predict(x))",
-    "inner break": "for x in batch:\n    p = predict(x)\n    for y in p:\n        break\n    results.append(p)",
+    "inner break": "for x in batch:\n    p = predict(x)\n    for y in p:\n        break\n"
+    "    results.append(p)",
     "pairs": "for x, y in zip(batch, batch):\n    results.append(predict(x) + y)",
     "numbered": "for i, x in enumerate(batch):\n    results.append((i, predict(x)))",
     "comprehension": "results2 = [predict(x) for x in batch]",
@@ -66,7 +67,10 @@ REFUSED = {
         "def peek():\n    return len(results)\nfor x in batch:\n    results.append(predict(x[:peek()]))",
         "results",
     ),
-    "second name": ("other = results\nfor x in batch:\n    results.append(predict(x))\n    len(other)", "results"),
+    "second name": (
+        "other = results\nfor x in batch:\n    results.append(predict(x))\n    len(other)",
+        "results",
+    ),
     "sum looked at": ("for x in batch:\n    total += predict(x)[0][0]\n    results.append(total)", "total"),
     "sum looked at by a function": (
         "def peek():\n    return int(total)\nfor x in batch:\n    total += predict(x[peek():])[0][0]",
@@ -77,7 +81,10 @@ REFUSED = {
     "print": ("for x in batch:\n    print(predict(x))", "print"),
     "print in a function": ("def show(x):\n    print(x)\nfor x in batch:\n    show(predict(x))", "print"),
     "file": ("f = open('x', 'w')\nfor x in batch:\n    f.write(str(predict(x)))", "write"),
-    "random": ("import random\nfor x in batch:\n    results.append(predict(x)[random.randrange(1)])", "random"),
+    "random": (
+        "import random\nfor x in batch:\n    results.append(predict(x)[random.randrange(1)])",
+        "random",
+    ),
     "numpy random": (
         "import numpy as np\nfor x in batch:\n    results.append(predict(x)[0] + np.random.rand())",
         "random",
@@ -87,9 +94,13 @@ REFUSED = {
         "random",
     ),
     "dropout": ("for x in batch:\n    results.append(dy.dropout(W * E[x[0]], 0.5).npvalue())", "dropout"),
-    "dropout of a builder": ("rnn.set_dropout(0.5)\nfor x in batch:\n    results.append(predict(x))", "dropout"),
+    "dropout of a builder": (
+        "rnn.set_dropout(0.5)\nfor x in batch:\n    results.append(predict(x))",
+        "dropout",
+    ),
     "noise in a function": (
-        "def noisy(x):\n    return dy.noise(W * E[x], 0.1).npvalue()\nfor x in batch:\n    results.append(noisy(x[0]))",
+        "def noisy(x):\n    return dy.noise(W * E[x], 0.1).npvalue()\nfor x in batch:\n"
+        "    results.append(noisy(x[0]))",
         "noise",
     ),
     "break": ("for x in batch:\n    if predict(x):\n        break", "break"),
@@ -119,16 +130,19 @@ REFUSED = {
         "an argument",
     ),
     "global": (
-        "count = 0\ndef note(x):\n    global count\n    count += 1\n    return predict(x)\nfor x in batch:\n    note(x)",
+        "count = 0\ndef note(x):\n    global count\n    count += 1\n    return predict(x)\n"
+        "for x in batch:\n    note(x)",
         "global",
     ),
     "closure": (
-        "def outer():\n    n = 0\n    def inner(x):\n        nonlocal n\n        n += 1\n        return predict(x)\n"
+        "def outer():\n    n = 0\n    def inner(x):\n        nonlocal n\n        n += 1\n"
+        "        return predict(x)\n"
         "    for x in batch:\n        inner(x)\nouter()",
         "nonlocal",
     ),
     "memory": (
-        "cache = {}\ndef get(x):\n    if x[0] not in cache:\n        cache[x[0]] = predict(x)\n    return cache[x[0]]\n"
+        "cache = {}\ndef get(x):\n    if x[0] not in cache:\n        cache[x[0]] = predict(x)\n"
+        "    return cache[x[0]]\n"
         "for x in batch:\n    results.append(get(x))",
         "cache",
     ),
@@ -137,7 +151,10 @@ REFUSED = {
         "for x in batch:\n    them = keep.all\n    them.append(predict(x))",
         "them",
     ),
-    "shared inner list": ("shared = [[]]\nfor x in batch:\n    for y in shared:\n        y.append(predict(x))", "y"),
+    "shared inner list": (
+        "shared = [[]]\nfor x in batch:\n    for y in shared:\n        y.append(predict(x))",
+        "y",
+    ),
     "fresh once": (
         "shared = [[]]\nfor x in batch:\n    y = []\n    for y in shared:\n        y.append(predict(x))",
         "y",
@@ -148,16 +165,26 @@ REFUSED = {
     "used afterwards": ("for x in batch:\n    p = predict(x)\nprint(p)", "p "),
     "used in another function": ("for x in batch:\n    p = predict(x)\ndef later():\n    return p", "p "),
     "renew later": ("for x in batch:\n    y = predict(x)\n    dy.renew_cg()", "renew_cg"),
-    "renew in a function": ("def f(x):\n    dy.renew_cg()\n    return predict(x)\nfor x in batch:\n    f(x)", "renew_cg"),
+    "renew in a function": (
+        "def f(x):\n    dy.renew_cg()\n    return predict(x)\nfor x in batch:\n    f(x)",
+        "renew_cg",
+    ),
     "checkpoint": ("for x in batch:\n    dy.cg_checkpoint()\n    predict(x)", "cg_checkpoint"),
-    "with": ("import threading\nlock = threading.Lock()\nfor x in batch:\n    with lock:\n        predict(x)", "with"),
+    "with": (
+        "import threading\nlock = threading.Lock()\nfor x in batch:\n    with lock:\n        predict(x)",
+        "with",
+    ),
     "try": ("for x in batch:\n    try:\n        predict(x)\n    except ValueError:\n        pass", "try"),
     "generator": (
-        "def source():\n    for x in batch:\n        print(x)\n        yield x\nfor x in source():\n    predict(x)",
+        "def source():\n    for x in batch:\n        print(x)\n        yield x\nfor x in source():\n"
+        "    predict(x)",
         "generator",
     ),
     "pop of the batch": ("for x in batch:\n    predict(batch.pop())", "batch"),
-    "popped in a function": ("def take():\n    return predict(batch.pop())\nfor x in batch:\n    take()", "batch"),
+    "popped in a function": (
+        "def take():\n    return predict(batch.pop())\nfor x in batch:\n    take()",
+        "batch",
+    ),
     "weights change": ("for x in batch:\n    predict(x)\n    W.set_value([[0]])", "set_value"),
     "input is set": ("inp = dy.vecInput(4)\nfor x in batch:\n    inp.set(x)\n    (W * inp).npvalue()", "set"),
     "decorated": (
@@ -166,7 +193,8 @@ REFUSED = {
         "f()",
     ),
     "operator": (
-        "class N:\n    def __init__(self):\n        self.n = 0\n    def __add__(self, o):\n        self.n += 1\n"
+        "class N:\n    def __init__(self):\n        self.n = 0\n    def __add__(self, o):\n"
+        "        self.n += 1\n"
         "        return self\nn = N()\nfor x in batch:\n    predict(x)\n    n + 1",
         "N.__add__",
     ),
@@ -217,7 +245,9 @@ def test_refused(tmp_path: Path, text: str, word: str) -> None:
 
 
 def test_what_is_kept(tmp_path: Path) -> None:
-    text = "for x in batch:\n    dy.renew_cg()\n    p = predict(x)\n    results.append(p)\n    total += len(p)"
+    text = (
+        "for x in batch:\n    dy.renew_cg()\n    p = predict(x)\n    results.append(p)\n    total += len(p)"
+    )
     hints = passes(tmp_path, PREDICT + SETUP + text).hints()
     (rewrite,) = hints.map_rewrites
     assert (rewrite.renew_first, rewrite.appends, rewrite.sums) == (True, ("results",), ("total",))

@@ -214,7 +214,13 @@ def test_treelstm_in_detail() -> None:
     assert recursion.qualname == "TreeLSTM.encode"
     assert [len(group) for group in recursion.siblings] == [2]
     ops = [hints.sites[op.site].op for op in next(b for b in hints.blocks if len(b.ops) == 10).ops]
-    assert ops == "lookup affine_transform logistic affine_transform logistic affine_transform tanh cmult tanh cmult".split()
+    assert (
+        ops
+        == (
+            "lookup affine_transform logistic affine_transform logistic affine_transform tanh "
+            "cmult tanh cmult"
+        ).split()
+    )
     roles = {(s.place.qualname, s.op): s.role for s in hints.sites}
     assert roles["TreeLSTM.leaf_state", "lookup"] == "before"
     assert roles["TreeLSTM.gate", "affine_transform"] == "within"

@@ -414,7 +414,8 @@ def _check_references(hints: Hints) -> None:
     """File names stay in the folder, hashes are hashes, numbers of sites and loops exist."""
     for name, digest in hints.sources.items():
         parts = name.split("/")
-        if os.path.isabs(name) or "\\" in name or ":" in name or any(p in ("", ".", "..") for p in parts):
+        foreign = os.sep != "/" and ("\\" in name or ":" in name)
+        if foreign or os.path.isabs(name) or any(part in ("", ".", "..") for part in parts):
             raise HintsError(f"damaged: {name[:60]} is no file of the script's folder")
         if not re.fullmatch("[0-9a-f]{64}", digest):
             raise HintsError("damaged: a hash is none")

@@ -86,6 +86,8 @@ def load(script: str) -> Loaded:
     folder = os.path.dirname(os.path.abspath(script))
     loaded = Loaded(folder)
     name = os.path.basename(script)
+    if not name.isprintable():
+        raise LoadError(f"{name!r} is no name for a script")
     data = _read(os.path.join(folder, name), script)
     if isinstance(data, str):
         loaded.sources.append(Source(name, "__main__", b""))

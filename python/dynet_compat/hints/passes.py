@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from . import emit, phases
@@ -99,7 +100,7 @@ class _Contents:
                 for v in p.straight.templates() if v.function.id not in self.opaque
             ),
             helpers=tuple(
-                emit.Helper(*self._header(f), tuple(self.place(program.nodes[call]) for call in calls))
+                emit.Helper(*self._header(f), tuple(self._calls(calls)))
                 for f, calls in p.straight.helpers() if f.id not in self.opaque
             ),
             param_groups=tuple(self._groups()),
@@ -124,6 +125,10 @@ class _Contents:
     def _header(self, function: Function) -> tuple[str, str, int]:
         return self.program.path(function.module), function.qualname, function.line
 
+    def _calls(self, calls: Iterable[int]) -> Iterator[emit.Place]:
+        nodes = (self.program.nodes[call] for call in calls)
+        return (self.place(node) for node in nodes if self._clear(node))
+
     def _sites(self) -> Any:
         for site in self.site_list:
             number = self.loop_number
@@ -139,7 +144,7 @@ class _Contents:
     def _loops(self) -> Any:
         for f in self.loop_facts:
             path = tuple(self.loop_number[i] for i in f.path if i in self.loop_number)
-            names = (tuple(f.carried), tuple(f.sums), tuple(f.collects))
+            names = (cleaned(f.carried), cleaned(f.sums), cleaned(f.collects))
             yield emit.Loop(self.place(f.loop.node), f.loop.form, f.kind, *names, path)
 
     def _blocks(self) -> Any:
@@ -157,7 +162,9 @@ class _Contents:
             for product in products:
                 made = self.program.nodes[product.weight[1]]
                 file, line = self.program.where(made)
-                weights.append(emit.Weight(clean(product.name), file, line, col(made), product.weight[2]))
+                key = product.weight[2]
+                name = clean(product.name)
+                weights.append(emit.Weight(name, file, line, col(made), None if key is None else clean(key)))
             file, qualname, _ = self._header(block.function)
             yield emit.ParamGroup(file, qualname, products[0].line, clean(name), tuple(weights))
 
@@ -183,12 +190,16 @@ class _Contents:
             if r.loop.function in self.opaque:
                 continue
             file, qualname, _ = self._header(self.program.functions[r.loop.function])
-            names = (r.renews, tuple(r.appends), tuple(r.sums))
+            names = (r.renews, cleaned(r.appends), cleaned(r.sums))
             yield emit.MapRewrite(file, qualname, r.loop.line, r.loop.col, *names)
 
 
 def col(node: ast.AST) -> int:
     return getattr(node, "col_offset", 0)
+
+
+def cleaned(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(clean(text) for text in texts)
 
 
 def clean(text: str) -> str:

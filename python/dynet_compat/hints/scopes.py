@@ -9,6 +9,7 @@ from typing import Any, Optional, Union
 
 from .load import Loaded, Problem, Source
 
+MAX_NAME = 500  # characters of a qualified name; of functions nested deeper nothing is said
 FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LOOPS = (ast.For, ast.AsyncFor, ast.While, *COMPREHENSIONS)
@@ -173,6 +174,8 @@ class Program:
     ) -> int:
         function = Function(len(self.functions), module, qualname, node, parent, cls)
         self.functions.append(function)
+        if len(qualname) > MAX_NAME:
+            self.opaque.add(function.id)
         self.function_of[node] = function.id
         function.bound.update(function.parameters())
         return function.id
