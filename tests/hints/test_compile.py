@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -332,3 +333,15 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--help"])
     assert ended.value.code == 0 and "--explain" in capsys.readouterr().out
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    """The output in the migration guide is the command's, its time apart."""
+    page = (EXAMPLES.parent / "migration_guide" / "hints.md").read_text(encoding="utf-8")
+    script = re.search(r"^```python tagger.py\n(.*?)^```$", page, re.M | re.S)
+    shown = re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)
+    assert script and shown
+    (tmp_path / "tagger.py").write_text(script.group(1), encoding="utf-8")
+    printed = command("tagger.py", "--explain", folder=tmp_path).stdout
+    without_time = [re.sub(r"[0-9.]+ s$", "", text, flags=re.M) for text in (printed, shown.group(1))]
+    assert without_time[0] == without_time[1]

@@ -392,7 +392,7 @@ EXPLAINED = {
                 loss = W * E[w]
             dy.sum_elems(loss).backward()
         """,
-        {("renew", "inner loop")},
+        {("inner", "inner loop")},
     ),
     "parameters": (
         """

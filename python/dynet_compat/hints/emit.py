@@ -66,7 +66,7 @@ class Site:
 class Loop:
     """A loop that records ops.
 
-    form: for, while, comprehension. kind: recurrence, map, graph (each iteration begins one).
+    form: for, while, comprehension. kind: recurrence, map, graph (graphs begin in its iterations).
     carried: what goes from one iteration to the next; sums, collects: what is only added or appended to.
     path: loops around it, and itself.
     """
@@ -161,7 +161,7 @@ class Recursion:
 
 @dataclass(frozen=True)
 class InstanceLoop:
-    """The loop over instances. kind: batch (one graph) or online (a graph for each instance)."""
+    """The loop over instances. kind: batch (several in a graph) or online (a graph for each)."""
 
     loop: int
     file: str

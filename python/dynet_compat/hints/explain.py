@@ -13,7 +13,7 @@ from typing import Any
 from . import api
 from .flow import Flow
 from .instances import BATCH, ONLINE
-from .loops import GRAPH, MAP, RECURRENCE
+from .loops import GRAPH, MAP, RECURRENCE, receiver_of, text_of
 from .passes import Passes
 from .scopes import COMPREHENSIONS, Loop
 
@@ -43,7 +43,10 @@ class Explanation:
         self.p = passes
         self.program = passes.program
         self.facts = passes.facts
-        self.hindrances = sorted(set(self._hindrances()))
+        found: dict[tuple[str, int, str], Finding] = {}
+        for finding in self._hindrances():
+            found.setdefault((finding.file, finding.line, finding.code), finding)
+        self.hindrances = sorted(found.values())
         self.loops = sorted(set(self._loops()))
         self.templates = sorted(set(self._templates()))
         self.maps = sorted(set(self._maps()))
@@ -91,6 +94,7 @@ class Explanation:
                 yield from self._reads_in_batch(instance.loop, instance.training)
             elif instance.kind == ONLINE:
                 yield from self._online(instance.loop)
+        yield from self._reads_in_refused_loops()
         yield from self._inner_renewals()
         yield from self._parameters_in_loops()
         yield from self._constant_inputs()
@@ -99,7 +103,7 @@ class Explanation:
     def _reads_in_batch(self, loop: Loop, training: bool) -> Iterator[Finding]:
         for node in self._inside(loop):
             method = self.facts.reads.get(node)
-            if method is not None:
+            if method is not None and not self._is_trained_on(node):
                 text = (
                     f"{method}() in the loop over instances ({self._place(loop)}): when it runs, what is "
                     "recorded after it cannot join the other instances; "
@@ -111,14 +115,33 @@ class Explanation:
                 )
                 yield self._at(node, "read", text + ", or run the instances with dy.batch_map()")
 
+    def _is_trained_on(self, node: ast.AST) -> bool:
+        """Whether what is read here is what backward() is called on: the graph ends there anyway."""
+        function = self.program.functions[self.program.owner[node]]
+        calls = self._calls(self.program.body_nodes(function), ("method", "expr.backward"))
+        return text_of(receiver_of(node)) in {text_of(receiver_of(call)) for call in calls}
+
+    def _reads_in_refused_loops(self) -> Iterator[Finding]:
+        for rewrite in self.p.independence.all:
+            if rewrite.proved:
+                continue
+            for node in self._inside(rewrite.loop):
+                method = self.facts.reads.get(node)
+                if method is not None:
+                    text = (
+                        f"{method}() in a loop ({self._place(rewrite.loop)}) whose iterations may be "
+                        "instances: they are computed one at a time; see batch_map below"
+                    )
+                    yield self._at(node, "read", text)
+
     def _online(self, loop: Loop) -> Iterator[Finding]:
-        inside = self._inside(loop)
+        inside = self.p.loops.sure(loop)
         for node in self._calls(inside, ("dy", "renew_cg")):
             text = f"renew_cg() for each instance ({self._place(loop)}): each graph is computed on its own; "
             yield self._at(node, "renew", text + "record a minibatch in one graph, dy.esum() the losses")
         updates = [("method", f"trainer.{name}") for name in sorted(api.TRAINER_UPDATES)]
         for node in self._calls(inside, *updates):
-            text = "update() after each instance: a minibatch of 1; one update for several batches better"
+            text = "update() after each instance: a minibatch of 1; add up several losses, update once"
             yield self._at(node, "update", text)
         backward = {self.program.owner[n] for n in self._calls(inside, ("method", "expr.backward"))}
         for node in inside:
@@ -127,20 +150,17 @@ class Explanation:
                 yield self._at(node, "loss", text)
 
     def _inner_renewals(self) -> Iterator[Finding]:
-        """renew_cg() in a loop inside the loop whose graph is used."""
+        """renew_cg() in a loop inside the one whose backward() it serves, without a backward() of its own."""
         nodes = list(self.facts.targets)
         backward = list(self._calls(nodes, ("method", "expr.backward")))
         for node in self._calls(nodes, ("dy", "renew_cg")):
-            here = self.program.loops_around[node]
-            for other in backward:
-                around = self.program.loops_around[other]
-                same = self.program.owner[other] == self.program.owner[node]
-                if same and len(here) > len(around) and here[: len(around)] == around:
-                    text = (
-                        "renew_cg() in an inner loop: what was recorded before it in the outer loop is lost"
-                    )
-                    yield self._at(node, "renew", text + "; renew once per backward()")
-                    break
+            here, owner = self.program.loops_around[node], self.program.owner[node]
+            around = [self.program.loops_around[b] for b in backward if self.program.owner[b] == owner]
+            if not here or any(other[: len(here)] == here for other in around):
+                continue
+            if any(here[: len(other)] == other for other in around):
+                text = "renew_cg() in an inner loop: what was recorded before it in the outer loop is lost"
+                yield self._at(node, "inner", text + "; renew once per backward()")
 
     def _parameters_in_loops(self) -> Iterator[Finding]:
         makers = [("method", f"coll.{name}") for name in ("add_parameters", "add_lookup_parameters")]
@@ -202,10 +222,11 @@ class Explanation:
             elif facts.kind == MAP:
                 text = "map: its iterations are batched together"
             else:
-                text = "a graph for each iteration"
+                text = "graphs begin in its iterations"
             instance = instances.get(loop.id)
             if instance is not None:
-                text += "; the loop over instances" if instance.kind == BATCH else "; one instance per graph"
+                text += "; the loop over instances"
+                text += ", a graph for each" if instance.kind == ONLINE else ""
             yield Finding(self.program.path(loop.module), loop.line, facts.kind, f"{loop.form}: {text}")
         for number in sorted(self.p.graph.recursive):
             function = self.program.functions[number]

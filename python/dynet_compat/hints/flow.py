@@ -169,6 +169,30 @@ class Flow:
         self.block(getattr(node, "body", []))
 
 
+def sure_nodes(statements: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Nodes that run whenever the code runs to its end: nothing of branches, loops, handlers, functions."""
+    stack: list[ast.AST] = list(reversed(statements))
+    while stack:
+        node = stack.pop()
+        yield node
+        children: list[ast.AST]
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            children = [node.test]
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            children = [node.iter]
+        elif isinstance(node, ast.BoolOp):
+            children = node.values[:1]  # type: ignore[assignment]
+        elif isinstance(node, COMPREHENSIONS):
+            children = [node.generators[0].iter]
+        elif isinstance(node, ast.Try):
+            children = [*node.body, *node.finalbody]
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            children = []
+        else:
+            children = list(ast.iter_child_nodes(node))
+        stack.extend(reversed(children))
+
+
 def visible_names(node: ast.AST) -> Iterator[ast.Name]:
     """Names in an expression, without those that comprehensions, lambdas and functions keep to themselves."""
     stack: list[tuple[ast.AST, frozenset[str]]] = [(node, frozenset())]

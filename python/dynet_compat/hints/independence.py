@@ -173,7 +173,9 @@ class Independence:
         """Operators of the script's classes run without a call that is seen: they must do nothing else."""
         for function in self.program.functions:
             name = function.name
-            if function.cls is None or not name.startswith("__") or name in OPERATORS_APART:
+            if function.cls is None or not name.startswith("__") or not name.endswith("__"):
+                continue
+            if name in OPERATORS_APART:
                 continue
             effects = self.effects(function.id, generators=True)
             if effects.reason or effects.changes:

@@ -74,19 +74,32 @@ class Instances:
         return self._online(node) if online else None
 
     def _online(self, node: ast.AST) -> Optional[InstanceLoop]:
-        """The innermost loop around, here or in the callers, that begins a graph in each iteration."""
-        seen: set[int] = set()
-        while True:
+        """The innermost loop around that begins graphs; or around the call of a function that does.
+
+        With a graph in each iteration it is "online"; where graphs begin now and then, one holds a minibatch.
+        """
+        for _ in range(8):
             for index in reversed(self.program.loops_around.get(node, ())):
                 facts = self.loops.found.get(index)
                 if facts is not None and facts.kind == GRAPH:
-                    return InstanceLoop(facts.loop, ONLINE, True)
-            function = self.program.owner[node]
-            callers = sorted(self.facts.callers.get(function, ()), key=self.program.uid.__getitem__)
-            if function in seen or not callers:
+                    return self._kind(facts.loop)
+            function = self.program.functions[self.program.owner[node]]
+            callers = sorted(self.facts.callers.get(function.id, ()), key=self.program.uid.__getitem__)
+            if not callers or not self._is_for_one_instance(function):
                 return None
-            seen.add(function)
             node = callers[0]
+        return None
+
+    def _kind(self, loop: Loop) -> InstanceLoop:
+        each = any(("dy", "renew_cg") in self.facts.targets.get(n, ()) for n in self.loops.sure(loop))
+        return InstanceLoop(loop, ONLINE if each else BATCH, True)
+
+    def _is_for_one_instance(self, function: Function) -> bool:
+        """Whether a function begins one graph and has no loop that begins others."""
+        if any(f.kind == GRAPH and f.loop.function == function.id for f in self.loops.found.values()):
+            return False
+        nodes = self.program.body_nodes(function)
+        return any(("dy", "renew_cg") in self.facts.targets.get(node, ()) for node in nodes)
 
     def is_over_instances(self, loop: Loop) -> bool:
         """Whether iterations are independent of recorded values, and end in a loss or begin with a lookup."""

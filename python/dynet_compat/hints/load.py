@@ -64,13 +64,11 @@ class Loaded:
     folder: str
     sources: list[Source] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)  # of modules -> index of their source
 
     def module(self, name: str) -> Optional[int]:
         """Index of the source that `import name` gives, if it is one of ours."""
-        for index, source in enumerate(self.sources):
-            if source.name == name:
-                return index
-        return None
+        return self.names.get(name)
 
 
 def load(script: str) -> Loaded:
@@ -105,6 +103,10 @@ def load(script: str) -> Loaded:
             path = find(folder, wanted)
             if path is None:
                 continue
+            known = next((i for i, other in enumerate(loaded.sources) if other.path == path), None)
+            if known is not None:  # a second name, or the script itself
+                loaded.names[wanted] = known
+                continue
             if len(loaded.sources) >= MAX_MODULES or total > MAX_TOTAL:
                 loaded.problems.append(Problem(source.path, line, f"too many modules: {wanted} is not read"))
                 return loaded
@@ -113,6 +115,7 @@ def load(script: str) -> Loaded:
                 loaded.problems.append(Problem(source.path, line, f"{wanted}: {found}"))
                 continue
             total += len(found)
+            loaded.names[wanted] = len(loaded.sources)
             loaded.sources.append(_parse(loaded, Source(path, wanted, found)))
     return loaded
 
@@ -201,8 +204,10 @@ def find(folder: str, name: str) -> Optional[str]:
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return None
+    if parts[0] == os.path.basename(folder) and os.path.isfile(os.path.join(folder, "__init__.py")):
+        parts = parts[1:]  # the script is part of a package, and imports by its name
     stem = "/".join(parts)
-    for path in (f"{stem}/__init__.py", f"{stem}.py"):
+    for path in (f"{stem}/__init__.py", f"{stem}.py") if parts else ("__init__.py",):
         full = os.path.join(folder, path)
         try:
             if os.path.isfile(full) and _inside(folder, full):

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from . import api
 from . import lattice as lat
 from .callgraph import CallGraph
-from .flow import Flow
+from .flow import Flow, sure_nodes
 from .kinds import Analysis
 from .lattice import EMPTY, Atom, Value
 from .scopes import Loop
@@ -25,7 +26,7 @@ class LoopFacts:
     """What is known of one loop.
 
     kind is "recurrence" (something recorded in one iteration is used in the next), "map" (nothing is), or
-    "graph" (each iteration begins a graph of its own).
+    "graph" (graphs begin in its iterations).
     """
 
     loop: Loop
@@ -70,6 +71,27 @@ class Loops:
     def called(self, loop: Loop) -> set[int]:
         """Functions that the loop may call, directly or not."""
         return self.graph.called_from(self.body(loop))
+
+    def sure(self, loop: Loop) -> list[ast.AST]:
+        """Nodes that run in every iteration, those of functions that are surely called among them."""
+        node: Any = loop.node
+        if loop.form == "comprehension":
+            start: list[ast.AST] = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        else:
+            start = list(node.body)
+        found: list[ast.AST] = []
+        seen: set[int] = set()
+        stack = [start]
+        while stack:
+            for inner in sure_nodes(stack.pop()):
+                found.append(inner)
+                targets = self.facts.targets.get(inner, set())
+                functions = [what for kind, what in targets if kind == "func"]
+                if len(targets) == 1 and len(functions) == 1 and functions[0] not in seen:
+                    seen.add(functions[0])
+                    body: Any = self.program.functions[functions[0]].node.body
+                    stack.append(body if isinstance(body, list) else [body])
+        return found
 
     def records(self, nodes: Iterable[ast.AST]) -> bool:
         """Whether code records ops, directly or by calls."""
@@ -126,10 +148,26 @@ class Loops:
         facts.carried += self._carried_names(loop, facts)
         facts.carried += self._carried_containers(loop, facts)
         facts.carried += self._carried_attributes(loop)
+        if not facts.carried and loop.form == "while" and self._changes_unknown(nodes):
+            facts.carried = ["something unknown"]
         if facts.carried:
             facts.kind = RECURRENCE
         facts.carried = sorted(set(facts.carried))
         return facts
+
+    def _changes_unknown(self, nodes: Iterable[ast.AST]) -> bool:
+        """Whether code changes objects of which nothing is known: a `while` loop may carry things in them."""
+        for node in nodes:
+            changed = self.facts.writes.get(node, EMPTY)
+            if any((lat.ANY,) in part for atom in changed for part in self._parts(atom)):
+                return True
+            if (lat.ANY,) in changed:
+                return True
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                unknown = (lat.ANY,) in self.facts.values.get(node.func.value, EMPTY)
+                if unknown and node.func.attr in api.MUTATORS:
+                    return True
+        return False
 
     def _carried_names(self, loop: Loop, facts: LoopFacts) -> list[str]:
         """Names that an iteration reads before it assigns them, and that hold tensors."""

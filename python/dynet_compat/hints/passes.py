@@ -163,8 +163,8 @@ class _Contents:
                 made = self.program.nodes[product.weight[1]]
                 file, line = self.program.where(made)
                 key = product.weight[2]
-                name = clean(product.name)
-                weights.append(emit.Weight(name, file, line, col(made), None if key is None else clean(key)))
+                shown, key = clean(product.name), None if key is None else clean(key)
+                weights.append(emit.Weight(shown, file, line, col(made), key))
             file, qualname, _ = self._header(block.function)
             yield emit.ParamGroup(file, qualname, products[0].line, clean(name), tuple(weights))
 

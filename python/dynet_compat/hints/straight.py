@@ -20,6 +20,10 @@ from .lattice import EMPTY, Value
 from .scopes import COMPREHENSIONS, Function
 
 MIN_OPS = 2
+TRAINING = frozenset(
+    {("dy", "renew_cg"), ("method", "expr.backward"), ("method", "trainer.update")}
+    | {("method", f"coll.{name}") for name in ("add_parameters", "add_lookup_parameters")}
+)
 STATE_METHODS = frozenset({"add_input", "output", "h", "s", "prev", "set_h", "set_s"})
 FORBIDDEN = {
     "If": "a branch", "IfExp": "a conditional expression", "Match": "a branch", "BoolOp": "and/or",
@@ -70,8 +74,15 @@ class Straight:
         return [v for _, v in sorted(self.verdicts.items()) if v.template]
 
     def rejected(self) -> list[Verdict]:
-        """Functions that record at least as much, and are not templates."""
-        return [v for _, v in sorted(self.verdicts.items()) if not v.straight and v.own_ops >= MIN_OPS]
+        """Functions that record at least as much, and are not templates; those that train are left out."""
+        none = [v for _, v in sorted(self.verdicts.items()) if not v.straight and v.own_ops >= MIN_OPS]
+        return [v for v in none if not self._trains(v.function)]
+
+    def _trains(self, function: Function) -> bool:
+        return any(
+            not TRAINING.isdisjoint(self.facts.targets.get(node, ()))
+            for node in self.program.body_nodes(function)
+        )
 
     def _judge(self, function: Function) -> Verdict:
         verdict = Verdict(function, line=function.line)

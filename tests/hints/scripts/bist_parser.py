@@ -50,7 +50,7 @@ class Parser:
     def train(self, sentences):
         dy.renew_cg()
         errs, total = [], 0.0
-        for i, sentence in enumerate(sentences):  #: graph
+        for i, sentence in enumerate(sentences):  #: graph instance
             states = self.states(sentence)
             exprs, scores = self.evaluate(states, len(sentence))
             for mod, (_, _, gold) in enumerate(sentence):  #: map
