@@ -55,6 +55,16 @@ PROVED = {
         "class Box:\n    def __init__(self):\n        self.items = 0\n"
         "for x in batch:\n    box = Box()\n    box.items = predict(x)\n    results.append(box)"
     ),
+    "settings are shown": "for k, v in vars(pc).items():\n    print(k, v)\nfor x in batch:\n    predict(x)",
+    "subclass": (
+        "class A:\n    def __init__(self):\n        self.n = 1\n"
+        "class B(A):\n    def __init__(self):\n        super().__init__()\n        self.m = 2\n"
+        "for x in batch:\n    mine = B()\n    mine.n = predict(x)\n    results.append(mine)"
+    ),
+    "mutual recursion without effects": (
+        "def a(n):\n    return b2(n - 1) if n else (W * E[0]).npvalue()\ndef b2(n):\n    return a(n)\n"
+        "for x in batch:\n    results.append(a(1))"
+    ),
     "numpy": "import numpy as np\nfor x in batch:\n    results.append(np.argmax(predict(x)[0]))",
 }
 
@@ -220,8 +230,76 @@ REFUSED = {
         "for x in batch:\n    predict(x)\n    K()",
         "K.n",
     ),
-    "setattr": ("class K:\n    pass\nk = K()\nfor x in batch:\n    setattr(k, 'p', predict(x))", "setattr"),
+    "setattr": (
+        "class K:\n    pass\nk = K()\nfor x in batch:\n    setattr(k, 'p', predict(x))",
+        "names that",
+    ),
     "augmented list": ("for x in batch:\n    results += [predict(x)]", "results"),
+    "worklist": ("for x in results:\n    results.append(predict(x))", "results"),
+    "worklist of pairs": ("for i, x in enumerate(results):\n    results.append(predict(x))", "results"),
+    "worklist by iterator": (
+        "them = iter(results)\nfor x in them:\n    results.append(predict(x))",
+        "iterator",
+    ),
+    "worklist by another name": ("them = results\nfor x in them:\n    results.append(predict(x))", "results"),
+    "mutual recursion": (
+        "def a(n):\n    if n:\n        b2(n - 1)\n    print(n)\n"
+        "def b2(n):\n    return a(n)\na(0)\nfor x in batch:\n    b2(1)\n    predict(x)",
+        "print",
+    ),
+    "changes through recursion": (
+        "def a(n, to):\n    if n:\n        b2(n - 1, to)\n"
+        "def b2(n, to):\n    to.append(n)\n    a(n, to)\na(0, [])\n"
+        "for x in batch:\n    a(1, more)\n    predict(x)",
+        "more",
+    ),
+    "method by another name": (
+        "class K:\n    def __init__(self):\n        self.n = 0\n    def put(self, to):\n        self.n += 1\n"
+        "k = K()\nput = k.put\nfor x in batch:\n    mine = []\n    put(mine)\n    predict(x)",
+        "an argument",
+    ),
+    "method of the class": (
+        "class K:\n    def put(self, to):\n        to.append(1)\n"
+        "for x in batch:\n    mine = K()\n    K.put(mine, more)\n    predict(x)",
+        "an argument",
+    ),
+    "called back": (
+        "def grow(y):\n    y.append(1)\n    return 0\n"
+        "for x in batch:\n    mine = [more]\n    sorted(mine, key=grow)\n    predict(x)",
+        "an argument",
+    ),
+    "item assignment that prints": (
+        "class K:\n    def __setitem__(self, k, v):\n        print(k)\n"
+        "for x in batch:\n    mine = K()\n    mine[0] = predict(x)",
+        "K.__setitem__",
+    ),
+    "computed attributes": (
+        "class K:\n    def p(self, x):\n        return predict(x)\n"
+        "def louder(self, x):\n    print(x)\nfor n in input():\n    setattr(K, n, louder)\n"
+        "k = K()\nfor x in batch:\n    k.p(x)",
+        "names that",
+    ),
+    "attributes by their table": (
+        "class K:\n    def p(self, x):\n        return predict(x)\nk = K()\nk.__dict__.update(p=print)\n"
+        "for x in batch:\n    k.p(x)",
+        "names that",
+    ),
+    "dynet changed": ("dy.tanh = print\nfor x in batch:\n    predict(x)", "another module"),
+    "patched method": (
+        "class K:\n    def p(self, x):\n        return predict(x)\ndef louder(self, x):\n    print(x)\n"
+        "K.p = louder\nk = K()\nfor x in batch:\n    k.p(x)",
+        "print",
+    ),
+    "shared iterator": (
+        "source = iter([1, 2, 3])\nfor x in batch:\n    for y in source:\n        predict(x)\n        break",
+        "iterator",
+    ),
+    "shared generator": (
+        "def numbers():\n    yield 1\nsource = numbers()\n"
+        "for x in batch:\n    for y in source:\n        predict(x)",
+        "generator",
+    ),
+    "body of a class": ("class K:\n    for x in batch:\n        p = predict(x)\nK.p", "class"),
     "nested appends": ("for x in batch:\n    results[0].append(predict(x))", "append"),
 }
 SETUP = "batch = [[1, 2], [3]]\nresults = []\nmore = []\ntotal = 0.0\n"

@@ -9,36 +9,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from . import api
 from . import lattice as lat
+from .effects import METHODS_OF_BUILDERS, OPERATORS_APART, SETTERS, EffectAnalysis
 from .flow import Flow
 from .kinds import Analysis
 from .lattice import EMPTY
 from .loops import RECURRENCE, Loops, is_sum, receiver_of, text_of
-from .scopes import COMPREHENSIONS, Function, Loop
-from .straight import name_of
+from .scopes import COMPREHENSIONS, Loop
 
-_MAKERS = {"builtins": "list dict set sorted", "collections": "deque defaultdict Counter OrderedDict"}
-MAKERS = frozenset(f"{module}.{name}" for module, names in _MAKERS.items() for name in names.split())
-OPERATORS_APART = frozenset(
-    "__init__ __getitem__ __call__ __setitem__ __delitem__ __setattr__ __delattr__".split()
+COMPUTED = frozenset(
+    ("ext", f"builtins.{name}") for name in ("setattr", "delattr", "globals", "vars", "locals")
 )
-EXITS = {
-    ast.Break: "break leaves the loop early", ast.Return: "return leaves the loop early",
-    ast.Yield: "yield hands out values in order", ast.YieldFrom: "yield hands out values in order",
-    ast.Await: "await", ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Delete: "del",
-    ast.With: "with: files and locks have an order", ast.AsyncWith: "async with", ast.AsyncFor: "async for",
-    ast.Try: "try: an exception would stop the loop in another place", ast.Import: "an import",
-    ast.ImportFrom: "an import", ast.FunctionDef: "an inner function", ast.ClassDef: "an inner class",
-    ast.AsyncFunctionDef: "an inner function", ast.Lambda: "a lambda",
-}  # fmt: skip
-DY_PURE = api.PARAMETER_FUNCTIONS | api.MODULE_READS
-METHODS_OF_TENSORS = (
-    api.READS | api.STATE_OPS | api.STATE_READS | frozenset({"dim", "expr", "npvalue", "shape", "batch"})
-)
-METHODS_OF_BUILDERS = api.SOFTMAX_OPS | frozenset({"initial_state", "transduce", "add_inputs"})
 
 
 @dataclass
@@ -57,30 +41,18 @@ class Rewrite:
         return not self.reason
 
 
-@dataclass
-class Effects:
-    """What calling a function may do beyond returning a value."""
-
-    line: int = 0
-    reason: str = ""
-    changes: set[int] = field(default_factory=set)  # parameters whose objects it changes
-
-
-class Independence:
+class Independence(EffectAnalysis):
     """Judges the loops that read numbers from the graph; others gain nothing from running side by side."""
 
     def __init__(self, analysis: Analysis, loops: Loops) -> None:
-        self.an = analysis
-        self.program = analysis.program
-        self.facts = analysis.facts
-        self.loops = loops
-        self._effects: dict[int, Effects] = {}
+        super().__init__(analysis, loops)
         readers = {analysis.program.owner[node] for node in self.facts.reads}
         self._dropout = any(
             kind == "method" and what in ("builder.set_dropout", "builder.set_dropouts")
             for targets in self.facts.targets.values() for kind, what in targets
         )  # fmt: skip
         self._operators = self._operators_with_effects()
+        self._computed = self._computed_names()
         self.all: list[Rewrite] = []
         for loop in self.program.loops:
             if loop.id in loops.found and self._is_candidate(loop, readers):
@@ -153,20 +125,71 @@ class Independence:
 
     def _general_reason(self, loop: Loop) -> str:
         """What forbids it before the body is looked at."""
-        if self._operators:
-            return self._operators
-        for iterable in self._iterables(loop):
-            for kind, what in self.facts.targets.get(iterable, ()):
-                if kind == "func" and self.program.functions[what].generator:
-                    return (
-                        f"{self.program.functions[what].name}() is a generator, which runs between iterations"
-                    )
-        if self._dropout and any(
-            node in self.facts.ops and self.facts.ops[node].name in METHODS_OF_BUILDERS | api.STATE_OPS
-            for function in [*self.loops.called(loop)]
-            for node in self.program.body_nodes(self.program.functions[function])
-        ):
+        if self._operators or self._computed:
+            return self._operators or self._computed
+        if self._in_class(loop):
+            return "its names are attributes of a class"
+        reason = self._lazy_iterable(loop)
+        if reason:
+            return reason
+        nodes = list(self.loops.body(loop))
+        for function in self.loops.called(loop):
+            nodes += self.program.body_nodes(self.program.functions[function])
+        if self._dropout and any(self._uses_builder(node) for node in nodes):
             return "its builders may have dropout, which draws random numbers"
+        return self._shared_iterator(nodes)
+
+    def _lazy_iterable(self, loop: Loop) -> str:
+        """Generators run between the iterations; an iterator may be over anything, and partly used up."""
+        inside = {node for iterable in self._iterables(loop) for node in ast.walk(iterable)}
+        for node in inside:
+            for atom in self.facts.values.get(node, ()):
+                if atom[0] == lat.OBJECT and atom[1][0] == "iter":
+                    maker = self.program.nodes[atom[1][1]]
+                    if maker in self.program.function_of:
+                        name = self.program.functions[self.program.function_of[maker]].name
+                        return f"{name}() is a generator: it runs between iterations"
+                    if maker not in inside:
+                        return "it goes over an iterator that was made before"
+        return ""
+
+    def _uses_builder(self, node: ast.AST) -> bool:
+        op = self.facts.ops.get(node)
+        return op is not None and op.name in METHODS_OF_BUILDERS | api.STATE_OPS
+
+    def _shared_iterator(self, nodes: list[ast.AST]) -> str:
+        """Iterators that were made elsewhere are used up by the first iteration that gets them."""
+        here = set(nodes)
+        for node in nodes:
+            for atom in self.facts.values.get(node, ()):
+                if atom[0] == lat.OBJECT and atom[1][0] == "iter":
+                    maker = self.program.nodes[atom[1][1]]
+                    is_range = any(w == "builtins.range" for _, w in self.facts.targets.get(maker, ()))
+                    if maker not in here and not is_range:
+                        return (
+                            f"line {getattr(node, 'lineno', 1)} may use up an iterator that was made outside"
+                        )
+        return ""
+
+    def _in_class(self, loop: Loop) -> bool:
+        """Whether a loop stands directly in the body of a class."""
+        uid, end = self.program.uid, self.program.end
+        at = uid[loop.node]
+        return any(
+            uid[c.node] < at < end[uid[c.node]] and c.function == loop.function for c in self.program.classes
+        )
+
+    def _computed_names(self) -> str:
+        """Whether attributes may be set in ways that are not seen, or dynet itself be changed."""
+        only_read = {part for node in self.program.nodes for part in _read_tables(node)}
+        for node in self.program.nodes:
+            table = isinstance(node, ast.Attribute) and node.attr == "__dict__"
+            if table or not COMPUTED.isdisjoint(self.facts.targets.get(node, ())):
+                if node not in only_read:
+                    return f"line {getattr(node, 'lineno', 1)} may set names that are not known"
+        for node, value in self.facts.writes.items():
+            if any(atom[0] in (lat.DYNET, lat.EXT, lat.DYNAME) for atom in value):
+                return f"line {getattr(node, 'lineno', 1)} changes another module"
         return ""
 
     def _operators_with_effects(self) -> str:
@@ -177,8 +200,8 @@ class Independence:
                 continue
             if name in OPERATORS_APART:
                 continue
-            effects = self.effects(function.id, generators=True)
-            if effects.reason or effects.changes:
+            effects = self.effects(function.id, generators=function.generator)
+            if effects.reason or effects.changes - ({0} if name in SETTERS else set()):
                 return f"{function.qualname} has effects of its own"
         return ""
 
@@ -203,6 +226,9 @@ class Independence:
                 return
         for name in sorted(self._appended(body)):
             if name not in flow.assigned:
+                if self._is_iterated(name, rewrite.loop):
+                    rewrite.reason = f"{name} grows while the loop goes over it"
+                    return
                 if self._seen_otherwise(rewrite.loop, name) or (
                     len(flow.loads.get(name, ())) != self._appends_of(body, name)
                 ):
@@ -210,6 +236,22 @@ class Independence:
                     rewrite.reason = f"{name} is appended to and also looked at"
                     return
                 rewrite.appends.append(name)
+
+    def _is_iterated(self, name: str, loop: Loop) -> bool:
+        """Whether the list behind a name is what the loop goes over."""
+        body = self.loops.body(loop)
+        named = [n for n in body if isinstance(n, ast.Name) and n.id == name]
+        grown = frozenset(atom for node in named for atom in self.facts.values.get(node, ()))
+        inside = {inner for iterable in self._iterables(loop) for inner in ast.walk(iterable)}
+        for node in inside:
+            value = self.facts.values.get(node, EMPTY)
+            if (
+                isinstance(node, ast.Name)
+                and node.id == name
+                or any(a[0] == lat.OBJECT for a in value & grown)
+            ):
+                return True
+        return False
 
     def _seen_otherwise(self, loop: Loop, name: str) -> bool:
         """Whether the body gets at the list behind a name in any other way."""
@@ -286,226 +328,17 @@ class Independence:
                     rewrite.line, rewrite.reason = getattr(node, "lineno", rewrite.line), reason
                     return
 
-    def _fresh_names(self, nodes: Iterable[ast.AST]) -> set[str]:
-        """Names that some code only ever binds to new containers and objects."""
-        stores: dict[str, set[ast.AST]] = {}
-        made: set[ast.AST] = set()
-        grown: set[ast.AST] = set()
-        for node in nodes:
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                stores.setdefault(node.id, set()).add(node)
-            elif isinstance(node, ast.Assign):
-                if self._is_fresh(node.value):
-                    made.update(target for target in node.targets if isinstance(target, ast.Name))
-            elif isinstance(node, ast.AnnAssign):
-                if node.value is not None and self._is_fresh(node.value):
-                    made.add(node.target)
-            elif isinstance(node, ast.AugAssign):
-                grown.add(node.target)  # changes what the name holds already
-        return {name for name, where in stores.items() if where & made and where <= made | grown}
 
-    def _is_fresh(self, node: ast.AST) -> bool:
-        """Whether an expression makes a new container, or an object of a class of the script."""
-        if isinstance(node, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)):
-            return True
-        if isinstance(node, ast.Call):
-            targets = self.facts.targets.get(node, set())
-            made = {(k, w) for k, w in targets if k == "class" or k == "ext" and w in MAKERS}
-            init = {
-                (k, w) for k, w in targets if k == "func" and self.program.functions[w].name == "__init__"
-            }
-            return bool(made) and targets == made | init
-        if isinstance(node, ast.IfExp):
-            return all(is_none(part) or self._is_fresh(part) for part in (node.body, node.orelse))
-        if isinstance(node, ast.BinOp):  # a concatenation
-            return isinstance(node.op, ast.Add) and (_is_display(node.left) or _is_display(node.right))
-        return False
-
-    def _reason(self, node: ast.AST, own: set[str], loop: Optional[Loop]) -> str:
-        """Why a node forbids it; empty if it does not."""
-        for form, reason in EXITS.items():
-            if isinstance(node, form):
-                if loop is None and isinstance(node, (ast.Yield, ast.YieldFrom)):
-                    continue  # of a generator, which is looked at elsewhere
-                if isinstance(node, ast.Break) and loop is not None and self._leaves_inner(node, loop):
-                    continue
-                if loop is None and isinstance(node, (ast.Return, ast.Break, ast.Lambda, ast.Try)):
-                    continue  # in a called function these are its own affair
-                return reason
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-            base = node.value
-            if not (isinstance(base, ast.Name) and base.id in own):
-                what = text_of(node) if isinstance(node, ast.Attribute) else f"an item of {text_of(base)}"
-                return f"{what} is assigned"
-        if (
-            isinstance(node, ast.AugAssign)
-            and isinstance(node.target, ast.Name)
-            and node.target.id not in own
-        ):
-            value = self.facts.values.get(node.target, EMPTY)
-            if any(atom[0] in (lat.OBJECT, lat.ANY) for atom in value):
-                return f"{node.target.id} may be a list that is changed"
-        if isinstance(node, ast.Call):
-            return self._call(node, own)
-        for kind, what in sorted(self.facts.targets.get(node, ()), key=repr):  # properties, operators
-            reason = self._target(node, kind, what, own)
-            if reason:
-                return reason
-        return ""
-
-    def _leaves_inner(self, node: ast.Break, loop: Loop) -> bool:
-        loops = [self.program.loops[i] for i in self.program.loops_around.get(node, ())]
-        around = [inner.id for inner in loops if inner.form != "comprehension"]
-        return bool(around) and around[-1] != loop.id
-
-    def _call(self, node: ast.Call, own: set[str]) -> str:
-        targets = self.facts.targets.get(node, set())
-        if not targets:
-            return f"what {name_of(node)}() does is not known"
-        if any(keyword.arg == "out" for keyword in node.keywords):
-            return "out= changes an array"
-        for kind, what in sorted(targets, key=repr):
-            reason = self._target(node, kind, what, own)
-            if reason:
-                return reason
-        return ""
-
-    def _target(self, node: ast.AST, kind: str, what: Any, own: set[str]) -> str:
-        if kind == "op":
-            return f"{what}() draws random numbers" if what in api.RANDOM_OPS else ""
-        if kind == "dy":
-            return "" if what in DY_PURE else f"it calls {what}()"
-        if kind == "method":
-            return self._method(node, what, own)
-        if kind == "func":
-            return self._function(node, what, own)
-        if kind == "ext":
-            return _outside(what)
-        if kind == "class" and what not in self.an.foreign:
-            return ""
-        return f"what {name_of(node)}() does is not known"
-
-    def _method(self, node: ast.AST, what: str, own: set[str]) -> str:
-        tag, _, name = what.partition(".")
-        if tag in (lat.EXPR, lat.PARAM, lat.STATE, lat.LOOKUP):
-            return "" if name in METHODS_OF_TENSORS else f"it calls {name}()"
-        if tag == lat.BUILDER:
-            return "" if name in METHODS_OF_BUILDERS else f"it calls {name}()"
-        if tag == "object" and name in api.MUTATORS:
-            base = receiver_of(node)
-            if isinstance(base, ast.Name) and base.id in own:
-                return ""
-            return f"{text_of(base)} is changed by {name}()"
-        if tag in ("object", lat.STR, lat.READ, lat.INT, lat.FLOAT):
-            return "" if name in api.PURE_METHODS else f"what {name}() does is not known"
-        return f"it calls {name}()"
-
-    def _function(self, node: ast.AST, function: int, own: set[str]) -> str:
-        effects = self.effects(function)
-        callee = self.program.functions[function]
-        if effects.reason:
-            path = self.program.path(callee.module)
-            return f"{callee.qualname}(): {effects.reason} ({path}:{effects.line})"
-        for index, argument in self._arguments(node, callee) if effects.changes else ():
-            if index in effects.changes and not self._is_own(argument, own):
-                what = text_of(argument) if argument is not None else "an argument"
-                return f"{callee.qualname}() changes {what}"
-        return ""
-
-    def _arguments(self, node: ast.AST, callee: Function) -> list[tuple[int, Optional[ast.AST]]]:
-        """(index of the parameter, what is given), for all parameters."""
-        names = callee.positional()
-        given: dict[int, Optional[ast.AST]] = {i: None for i in range(len(names))}
-        if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
-            makes = any(kind == "class" for kind, _ in self.facts.targets.get(node, ()))
-            shift = 1 if callee.cls is not None and (makes or isinstance(node.func, ast.Attribute)) else 0
-            if shift:
-                given[0] = ast.List([], ast.Load()) if makes else receiver_of(node)  # a new object is its own
-            for index, argument in enumerate(node.args):
-                given[index + shift] = argument
-            for keyword in node.keywords:
-                if keyword.arg in names:
-                    given[names.index(keyword.arg)] = keyword.value
-        return sorted(given.items(), key=lambda pair: pair[0])
-
-    def _is_own(self, node: Optional[ast.AST], own: set[str]) -> bool:
-        return node is not None and (isinstance(node, ast.Name) and node.id in own or self._is_fresh(node))
-
-    def effects(self, function: int, generators: bool = False) -> Effects:
-        """What calling a function does; recursion is taken to add nothing to what one level does."""
-        known = self._effects.get(function)
-        if known is not None:
-            return known
-        effects = self._effects[function] = Effects()
-        callee = self.program.functions[function]
-        if callee.generator and not generators:
-            effects.line, effects.reason = callee.line, "it is a generator"
-            return effects
-        if callee.is_async or callee.decorators and not all(_is_harmless(d) for d in callee.decorators):
-            effects.line, effects.reason = callee.line, "it is decorated or async"
-            return effects
-        names = callee.positional()
-        nodes = list(self.program.body_nodes(callee))
-        fresh = self._fresh_names(nodes) - set(callee.parameters())
-        stored = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-        changed: set[str] = set()
-        own = fresh | (set(names) - stored)  # a parameter that is assigned to may be anybody's object
-        for node in nodes:
-            reason = self._reason(node, own, None)
-            if reason:
-                effects.line, effects.reason = getattr(node, "lineno", callee.line), reason
-                return effects
-            changed |= self._changed_parameters(node, set(names))
-        effects.changes = {names.index(name) for name in changed}
-        return effects
-
-    def _changed_parameters(self, node: ast.AST, names: set[str]) -> set[str]:
-        """Parameters whose object a node changes."""
-        found: set[str] = set()
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-            found.add(text_of(node.value))
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-        for kind, what in self.facts.targets.get(node, ()):
-            if kind == "method" and what.partition(".")[2] in api.MUTATORS and what.startswith("object."):
-                found.add(text_of(receiver_of(node)))
-            elif kind == "func":
-                inner = self.effects(what)
-                for index, argument in self._arguments(node, self.program.functions[what]):
-                    if index in inner.changes and isinstance(argument, ast.Name):
-                        found.add(argument.id)
-        return found & names
+def _read_tables(node: ast.AST) -> list[ast.expr]:
+    """Parts of a node of which it only reads items: `vars(x).items()`, `globals()["x"]`, `print(vars(x))`."""
+    if isinstance(node, ast.Attribute) and node.attr in ("items", "keys", "values", "get"):
+        return [node.value]
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.args if node.func.id in ("print", "dict", "sorted", "len", "str", "repr", "list") else []
+    return []
 
 
 def _is_append(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr == "append" and len(node.args) == 1
-
-
-def is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
-def _is_display(node: ast.AST) -> bool:
-    while isinstance(node, ast.BinOp):
-        node = node.left
-    return isinstance(node, (ast.List, ast.ListComp))
-
-
-def _is_harmless(node: ast.expr) -> bool:
-    return getattr(node, "id", getattr(node, "attr", "")) in ("staticmethod", "classmethod", "property")
-
-
-def _outside(name: str) -> str:
-    """Why a function of another module forbids it."""
-    top, _, rest = name.partition(".")
-    last = name.rsplit(".", 1)[-1]
-    if top == "builtins":
-        if rest in api.OUTPUT_BUILTINS:
-            return f"it calls {rest}(), whose order is seen"
-        return "" if rest in api.PURE_BUILTINS else f"what {rest}() does is not known"
-    parts = set(name.split("."))
-    if top in api.RANDOM_MODULES or "random" in parts:
-        return f"{name}() draws random numbers"
-    if top in api.PURE_MODULES and not parts & api.IMPURE_PARTS:
-        return ""
-    return f"what {last}() does is not known"
