@@ -51,11 +51,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     informer = commands.add_parser("info", help="versions, processor, GPU, settings")
     informer.add_argument("--json", action="store_true", help="as JSON")
     commands.add_parser("compare", add_help=False, help="run a script on DyNet and on this package")
+    commands.add_parser("compile", add_help=False, help="read a script and write hints that make it faster")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["compare"]:  # has a command line of its own
         from . import compare
 
         return compare.main(given[1:])
+    if given[:1] == ["compile"]:
+        from .hints import cli
+
+        return cli.main(given[1:])
     chosen = parser.parse_args(given)
     if chosen.command == "migrate":
         from . import migrate

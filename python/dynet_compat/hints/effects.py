@@ -1,0 +1,337 @@
+"""What code may do beyond computing a value: reasons why it cannot run side by side with other code.
+
+A function has a reason when it prints, draws random numbers, changes anything but its own objects and its
+parameters, or calls something that is not known. Parameters that it changes are told apart: its callers may
+give it objects of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from . import api
+from . import lattice as lat
+from .kinds import Analysis, is_class_method, is_static
+from .lattice import EMPTY
+from .loops import Loops, receiver_of, text_of
+from .scopes import Function, Loop
+from .straight import name_of
+
+_MAKERS = {"builtins": "list dict set sorted", "collections": "deque defaultdict Counter OrderedDict"}
+MAKERS = frozenset(f"{module}.{name}" for module, names in _MAKERS.items() for name in names.split())
+OPERATORS_APART = frozenset({"__init__", "__getitem__", "__call__"})  # whose calls are seen
+SETTERS = frozenset("__setitem__ __delitem__ __setattr__ __delattr__ __post_init__".split())
+EXITS = {
+    ast.Break: "break leaves the loop early", ast.Return: "return leaves the loop early",
+    ast.Yield: "yield hands out values in order", ast.YieldFrom: "yield hands out values in order",
+    ast.Await: "await", ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Delete: "del",
+    ast.With: "with: files and locks have an order", ast.AsyncWith: "async with", ast.AsyncFor: "async for",
+    ast.Try: "try: an exception would stop the loop in another place", ast.Import: "an import",
+    ast.ImportFrom: "an import", ast.FunctionDef: "an inner function", ast.ClassDef: "an inner class",
+    ast.AsyncFunctionDef: "an inner function", ast.Lambda: "a lambda",
+}  # fmt: skip
+DY_PURE = api.PARAMETER_FUNCTIONS | api.MODULE_READS
+METHODS_OF_TENSORS = (
+    api.READS | api.STATE_OPS | api.STATE_READS | frozenset({"dim", "expr", "as_array", "shape", "batch"})
+)
+METHODS_OF_BUILDERS = api.SOFTMAX_OPS | frozenset({"initial_state", "transduce", "add_inputs"})
+
+
+@dataclass
+class Effects:
+    """What calling a function may do beyond returning a value."""
+
+    line: int = 0
+    reason: str = ""
+    changes: set[int] = field(default_factory=set)  # parameters whose objects it changes
+
+
+class EffectAnalysis:
+    """Effects of functions, and reasons against single nodes."""
+
+    def __init__(self, analysis: Analysis, loops: Loops) -> None:
+        self.an = analysis
+        self.program = analysis.program
+        self.facts = analysis.facts
+        self.loops = loops
+        self._effects: dict[int, Effects] = {}
+        self._members: dict[int, list[int]] = {}  # functions that call one another
+        for function, number in loops.graph.component.items():
+            self._members.setdefault(number, []).append(function)
+
+    def _fresh_names(self, nodes: Iterable[ast.AST]) -> set[str]:
+        """Names that some code only ever binds to new containers and objects."""
+        stores: dict[str, set[ast.AST]] = {}
+        made: set[ast.AST] = set()
+        grown: set[ast.AST] = set()
+        for node in nodes:
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                stores.setdefault(node.id, set()).add(node)
+            elif isinstance(node, ast.Assign):
+                if self._is_fresh(node.value):
+                    made.update(target for target in node.targets if isinstance(target, ast.Name))
+            elif isinstance(node, ast.AnnAssign):
+                if node.value is not None and self._is_fresh(node.value):
+                    made.add(node.target)
+            elif isinstance(node, ast.AugAssign):
+                grown.add(node.target)  # changes what the name holds already
+        return {name for name, where in stores.items() if where & made and where <= made | grown}
+
+    def _is_fresh(self, node: ast.AST) -> bool:
+        """Whether an expression makes a new container, or an object of a class of the script."""
+        if isinstance(node, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)):
+            return True
+        if isinstance(node, ast.Call):
+            targets = self.facts.targets.get(node, set())
+            made = {(k, w) for k, w in targets if k == "class" or k == "ext" and w in MAKERS}
+            init = {
+                (k, w) for k, w in targets if k == "func" and self.program.functions[w].name == "__init__"
+            }
+            return bool(made) and targets == made | init
+        if isinstance(node, ast.IfExp):
+            return all(is_none(part) or self._is_fresh(part) for part in (node.body, node.orelse))
+        if isinstance(node, ast.BinOp):  # a concatenation
+            return isinstance(node.op, ast.Add) and (_is_display(node.left) or _is_display(node.right))
+        return False
+
+    def _reason(self, node: ast.AST, own: set[str], loop: Optional[Loop]) -> str:
+        """Why a node forbids it; empty if it does not."""
+        for form, reason in EXITS.items():
+            if isinstance(node, form):
+                if loop is None and isinstance(node, (ast.Yield, ast.YieldFrom)):
+                    continue  # of a generator, which is looked at elsewhere
+                if isinstance(node, ast.Break) and loop is not None and self._leaves_inner(node, loop):
+                    continue
+                if loop is None and isinstance(node, (ast.Return, ast.Break, ast.Lambda, ast.Try)):
+                    continue  # in a called function these are its own affair
+                return reason
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+            base = node.value
+            if not (isinstance(base, ast.Name) and base.id in own):
+                what = text_of(node) if isinstance(node, ast.Attribute) else f"an item of {text_of(base)}"
+                return f"{what} is assigned"
+        if (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id not in own
+        ):
+            value = self.facts.values.get(node.target, EMPTY)
+            if any(atom[0] in (lat.OBJECT, lat.ANY) for atom in value):
+                return f"{node.target.id} may be a list that is changed"
+        if isinstance(node, ast.Call):
+            return self._call(node, own)
+        for kind, what in sorted(self.facts.targets.get(node, ()), key=repr):  # properties, operators
+            reason = self._target(node, kind, what, own)
+            if reason:
+                return reason
+        return ""
+
+    def _leaves_inner(self, node: ast.Break, loop: Loop) -> bool:
+        loops = [self.program.loops[i] for i in self.program.loops_around.get(node, ())]
+        around = [inner.id for inner in loops if inner.form != "comprehension"]
+        return bool(around) and around[-1] != loop.id
+
+    def _call(self, node: ast.Call, own: set[str]) -> str:
+        targets = self.facts.targets.get(node, set())
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+            return ""
+        if not targets:
+            return f"what {name_of(node)}() does is not known"
+        if any(keyword.arg == "out" for keyword in node.keywords):
+            return "out= changes an array"
+        for kind, what in sorted(targets, key=repr):
+            reason = self._target(node, kind, what, own)
+            if reason:
+                return reason
+        return ""
+
+    def _target(self, node: ast.AST, kind: str, what: Any, own: set[str]) -> str:
+        if kind == "op":
+            return f"{what}() draws random numbers" if what in api.RANDOM_OPS else ""
+        if kind == "dy":
+            return "" if what in DY_PURE else f"it calls {what}()"
+        if kind == "method":
+            return self._method(node, what, own)
+        if kind == "func":
+            return self._function(node, what, own)
+        if kind == "ext":
+            return _outside(what)
+        if kind == "class" and what not in self.an.foreign:
+            return ""
+        return f"what {name_of(node)}() does is not known"
+
+    def _method(self, node: ast.AST, what: str, own: set[str]) -> str:
+        tag, _, name = what.partition(".")
+        if tag in (lat.EXPR, lat.PARAM, lat.STATE, lat.LOOKUP):
+            return "" if name in METHODS_OF_TENSORS else f"it calls {name}()"
+        if tag == lat.BUILDER:
+            return "" if name in METHODS_OF_BUILDERS else f"it calls {name}()"
+        if tag == "object" and name in api.MUTATORS:
+            base = receiver_of(node)
+            if isinstance(base, ast.Name) and base.id in own:
+                return ""
+            return f"{text_of(base)} is changed by {name}()"
+        if tag in ("object", lat.STR, lat.READ, lat.INT, lat.FLOAT):
+            return "" if name in api.PURE_METHODS else f"what {name}() does is not known"
+        return f"it calls {name}()"
+
+    def _function(self, node: ast.AST, function: int, own: set[str]) -> str:
+        effects = self.effects(function)
+        callee = self.program.functions[function]
+        if effects.reason:
+            path = self.program.path(callee.module)
+            return f"{callee.qualname}(): {effects.reason} ({path}:{effects.line})"
+        for index, argument in self._arguments(node, callee) if effects.changes else ():
+            if index in effects.changes and not self._is_own(argument, own):
+                what = text_of(argument) if argument is not None else "an argument"
+                return f"{callee.qualname}() changes {what}"
+        return ""
+
+    def _arguments(self, node: ast.AST, callee: Function) -> list[tuple[int, Optional[ast.AST]]]:
+        """(index of the parameter, what is given), for all parameters; None: not known."""
+        names = callee.positional()
+        given: dict[int, Optional[ast.AST]] = {i: None for i in range(len(names))}
+        if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
+            shift = 0
+            if callee.cls is not None and not is_static(callee):
+                receiver = self._receiver(node, callee)
+                if receiver is None:
+                    return sorted(given.items(), key=lambda pair: pair[0])
+                shift, given[0] = 1, receiver
+            elif not self._is_called_itself(node, callee):
+                return sorted(given.items(), key=lambda pair: pair[0])
+            for index, argument in enumerate(node.args):
+                given[index + shift] = argument
+            for keyword in node.keywords:
+                if keyword.arg in names:
+                    given[names.index(keyword.arg)] = keyword.value
+        return sorted(given.items(), key=lambda pair: pair[0])
+
+    def _is_called_itself(self, node: ast.Call, callee: Function) -> bool:
+        """Whether a call is of the function, and not of something that calls it in turn."""
+        value = self.facts.values.get(node.func, EMPTY)
+        return any(atom[0] in (lat.FUNC, lat.METHOD) and atom[1] == callee.id for atom in value)
+
+    def _receiver(self, node: ast.Call, callee: Function) -> Optional[ast.AST]:
+        """The object of a method call, where it is certain which one that is."""
+        if any(kind == "class" for kind, _ in self.facts.targets.get(node, ())):
+            new_object = ast.List([], ast.Load())
+            return new_object if callee.name == "__init__" else None
+        whole = self.facts.values.get(node.func, EMPTY)
+        if callee.name == "__call__" and whole and all(atom[0] == lat.INSTANCE for atom in whole):
+            return node.func
+        if not isinstance(node.func, ast.Attribute) or not self._is_called_itself(node, callee):
+            return None
+        receiver = node.func.value
+        value = self.facts.values.get(receiver, EMPTY)
+        if value and all(atom[0] == lat.INSTANCE for atom in value):
+            return receiver
+        if value and all(atom[0] == lat.CLASS for atom in value) and is_class_method(callee):
+            return receiver
+        if (
+            isinstance(receiver, ast.Call)
+            and isinstance(receiver.func, ast.Name)
+            and receiver.func.id == "super"
+        ):
+            names = self.program.functions[self.program.owner[node]].positional()
+            return ast.Name(names[0], ast.Load()) if names else None
+        return None
+
+    def _is_own(self, node: Optional[ast.AST], own: set[str]) -> bool:
+        return node is not None and (isinstance(node, ast.Name) and node.id in own or self._is_fresh(node))
+
+    def effects(self, function: int, generators: bool = False) -> Effects:
+        """What calling a function does. `generators`: of a generator, what running it does.
+
+        Functions that call one another are looked at again until nothing is found that was not known.
+        """
+        key = function if not generators else -1 - function
+        known = self._effects.get(key)
+        if known is not None:
+            return known
+        members = [function] if generators else self._members[self.loops.graph.component[function]]
+        keys = [key] if generators else members
+        for at in keys:
+            self._effects[at] = Effects()
+        changed = True
+        while changed:
+            changed = False
+            for at, member in zip(keys, members):
+                known = self._effects[at]
+                if known.reason:
+                    continue  # the first reason stays, or its text would grow for ever
+                found = self._effects_of(member, generators)
+                found.changes |= known.changes
+                if found != known:
+                    self._effects[at] = found
+                    changed = True
+        return self._effects[key]
+
+    def _effects_of(self, function: int, generators: bool) -> Effects:
+        callee = self.program.functions[function]
+        if callee.generator and not generators:
+            return Effects(callee.line, "it is a generator")
+        if callee.is_async or callee.decorators and not all(_is_harmless(d) for d in callee.decorators):
+            return Effects(callee.line, "it is decorated or async")
+        names = callee.positional()
+        nodes = list(self.program.body_nodes(callee))
+        fresh = self._fresh_names(nodes) - set(callee.parameters())
+        stored = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        changed: set[str] = set()
+        own = fresh | (set(names) - stored)  # a parameter that is assigned to may be anybody's object
+        for node in nodes:
+            reason = self._reason(node, own, None)
+            if reason:
+                return Effects(getattr(node, "lineno", callee.line), reason)
+            changed |= self._changed_parameters(node, set(names))
+        return Effects(changes={names.index(name) for name in changed})
+
+    def _changed_parameters(self, node: ast.AST, names: set[str]) -> set[str]:
+        """Parameters whose object a node changes."""
+        found: set[str] = set()
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+            found.add(text_of(node.value))
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        for kind, what in self.facts.targets.get(node, ()):
+            if kind == "method" and what.partition(".")[2] in api.MUTATORS and what.startswith("object."):
+                found.add(text_of(receiver_of(node)))
+            elif kind == "func":
+                inner = self.effects(what)
+                for index, argument in self._arguments(node, self.program.functions[what]):
+                    if index in inner.changes and isinstance(argument, ast.Name):
+                        found.add(argument.id)
+        return found & names
+
+
+def is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_display(node: ast.AST) -> bool:
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    return isinstance(node, (ast.List, ast.ListComp))
+
+
+def _is_harmless(node: ast.expr) -> bool:
+    return getattr(node, "id", getattr(node, "attr", "")) in ("staticmethod", "classmethod", "property")
+
+
+def _outside(name: str) -> str:
+    """Why a function of another module forbids it."""
+    top, _, rest = name.partition(".")
+    last = name.rsplit(".", 1)[-1]
+    if top == "builtins":
+        if rest in api.OUTPUT_BUILTINS:
+            return f"it calls {rest}(), whose order is seen"
+        return "" if rest in api.PURE_BUILTINS else f"what {rest}() does is not known"
+    parts = set(name.split("."))
+    if top in api.RANDOM_MODULES or "random" in parts:
+        return f"{name}() draws random numbers"
+    if top in api.PURE_MODULES and not parts & api.IMPURE_PARTS:
+        return ""
+    return f"what {last}() does is not known"

@@ -1,0 +1,273 @@
+"""`compile --explain`: what prevents batching in a script, with file and line, and what to do about it.
+
+Only what the analysis is sure of is said; where a place may be reached or not, the text says "when it runs".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import api
+from .flow import Flow
+from .instances import BATCH, ONLINE
+from .loops import GRAPH, MAP, RECURRENCE, receiver_of, text_of
+from .passes import Passes
+from .scopes import COMPREHENSIONS, Loop
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One line for people. code: a short name for tests and searches."""
+
+    file: str
+    line: int
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text}"
+
+
+class Explanation:
+    """What `--explain` prints.
+
+    Attributes:
+        hindrances: what prevents batching, and what to do.
+        loops, templates, maps: what was found.
+    """
+
+    def __init__(self, passes: Passes) -> None:
+        self.p = passes
+        self.program = passes.program
+        self.facts = passes.facts
+        found: dict[tuple[str, int, str], Finding] = {}
+        for finding in self._hindrances():
+            found.setdefault((finding.file, finding.line, finding.code), finding)
+        self.hindrances = sorted(found.values())
+        self.loops = sorted(set(self._loops()))
+        self.templates = sorted(set(self._templates()))
+        self.maps = sorted(set(self._maps()))
+
+    def lines(self) -> list[str]:
+        """The text, line by line."""
+        result: list[str] = []
+        if not self.p.usable:
+            return [str(problem) for problem in sorted(self.program.problems)]
+        for title, findings, none in (
+            ("what prevents batching", self.hindrances, "nothing that can be seen"),
+            ("loops", self.loops, "none that records ops"),
+            ("functions that one call can record (templates)", self.templates, "none"),
+            ("loops over instances that read numbers (batch_map)", self.maps, "none"),
+        ):
+            result.append(f"{title}:")
+            result += [f"  {finding}" for finding in findings] or [f"  {none}"]
+        notes = [str(problem) for problem in sorted(self.program.problems)]
+        return result + (["not seen through:"] + [f"  {note}" for note in notes] if notes else [])
+
+    def _at(self, node: ast.AST, code: str, text: str) -> Finding:
+        file, line = self.program.where(node)
+        return Finding(file, line, code, text)
+
+    def _place(self, loop: Loop) -> str:
+        return f"{self.program.path(loop.module)}:{loop.line}"
+
+    def _inside(self, loop: Loop) -> list[ast.AST]:
+        """Everything a loop runs, in called functions too."""
+        nodes = list(self.p.loops.body(loop))
+        for function in sorted(self.p.loops.called(loop)):
+            nodes += self.program.body_nodes(self.program.functions[function])
+        return nodes
+
+    def _calls(self, nodes: Iterable[ast.AST], *targets: tuple[str, Any]) -> Iterator[ast.AST]:
+        for node in nodes:
+            if any(target in self.facts.targets.get(node, ()) for target in targets):
+                yield node
+
+    # ---- hindrances
+
+    def _hindrances(self) -> Iterator[Finding]:
+        for instance in self.p.instances.all:
+            if instance.kind == BATCH:
+                yield from self._reads_in_batch(instance.loop, instance.training)
+            elif instance.kind == ONLINE:
+                yield from self._online(instance.loop)
+        yield from self._reads_in_refused_loops()
+        yield from self._inner_renewals()
+        yield from self._parameters_in_loops()
+        yield from self._constant_inputs()
+        yield from self._immediate()
+
+    def _reads_in_batch(self, loop: Loop, training: bool) -> Iterator[Finding]:
+        for node in self._inside(loop):
+            method = self.facts.reads.get(node)
+            if method is not None and not self._is_trained_on(node):
+                text = (
+                    f"{method}() in the loop over instances ({self._place(loop)}): when it runs, what is "
+                    "recorded after it cannot join the other instances; "
+                )
+                text += (
+                    "read after the loop with dy.values()"
+                    if training
+                    else "collect, then read with dy.values()"
+                )
+                yield self._at(node, "read", text + ", or run the instances with dy.batch_map()")
+
+    def _is_trained_on(self, node: ast.AST) -> bool:
+        """Whether what is read here is what backward() is called on: the graph ends there anyway."""
+        function = self.program.functions[self.program.owner[node]]
+        calls = self._calls(self.program.body_nodes(function), ("method", "expr.backward"))
+        return text_of(receiver_of(node)) in {text_of(receiver_of(call)) for call in calls}
+
+    def _reads_in_refused_loops(self) -> Iterator[Finding]:
+        for rewrite in self.p.independence.all:
+            if rewrite.proved:
+                continue
+            for node in self._inside(rewrite.loop):
+                method = self.facts.reads.get(node)
+                if method is not None:
+                    text = (
+                        f"{method}() in a loop ({self._place(rewrite.loop)}) whose iterations may be "
+                        "instances: they are computed one at a time; see batch_map below"
+                    )
+                    yield self._at(node, "read", text)
+
+    def _online(self, loop: Loop) -> Iterator[Finding]:
+        inside = self.p.loops.sure(loop)
+        for node in self._calls(inside, ("dy", "renew_cg")):
+            text = f"renew_cg() for each instance ({self._place(loop)}): each graph is computed on its own; "
+            yield self._at(node, "renew", text + "record a minibatch in one graph, dy.esum() the losses")
+        updates = [("method", f"trainer.{name}") for name in sorted(api.TRAINER_UPDATES)]
+        for node in self._calls(inside, *updates):
+            text = "update() after each instance: a minibatch of 1; add up several losses, update once"
+            yield self._at(node, "update", text)
+        backward = {self.program.owner[n] for n in self._calls(inside, ("method", "expr.backward"))}
+        for node in inside:
+            if node in self.facts.reads and self.program.owner[node] in backward:
+                text = f"{self.facts.reads[node]}() of each instance's loss: read one sum for a minibatch"
+                yield self._at(node, "loss", text)
+
+    def _inner_renewals(self) -> Iterator[Finding]:
+        """renew_cg() in a loop inside the one whose backward() it serves, without a backward() of its own."""
+        nodes = list(self.facts.targets)
+        backward = list(self._calls(nodes, ("method", "expr.backward")))
+        for node in self._calls(nodes, ("dy", "renew_cg")):
+            here, owner = self.program.loops_around[node], self.program.owner[node]
+            around = [self.program.loops_around[b] for b in backward if self.program.owner[b] == owner]
+            if not here or any(other[: len(here)] == here for other in around):
+                continue
+            if any(here[: len(other)] == other for other in around):
+                text = "renew_cg() in an inner loop: what was recorded before it in the outer loop is lost"
+                yield self._at(node, "inner", text + "; renew once per backward()")
+
+    def _parameters_in_loops(self) -> Iterator[Finding]:
+        makers = [("method", f"coll.{name}") for name in ("add_parameters", "add_lookup_parameters")]
+        makers += [("make", name) for name in sorted(api.BUILDERS)]
+        instance = {i.loop.id for i in self.p.instances.all}
+        for facts in self.p.loops.found.values():
+            if facts.kind == GRAPH and facts.loop.id not in instance:
+                continue  # training several models is no fault
+            for node in self._calls(self._inside(facts.loop), *makers):
+                text = f"parameters are made in a loop that records ops ({self._place(facts.loop)}): "
+                yield self._at(node, "parameters", text + "make them once, before it")
+
+    def _constant_inputs(self) -> Iterator[Finding]:
+        """Inputs whose numbers are the same in each iteration of a loop."""
+        for facts in self.p.loops.found.values():
+            if facts.kind == GRAPH:
+                continue  # each graph needs its own
+            changing = _assigned(facts.loop)
+            for node in self.p.loops.body(facts.loop):
+                op = self.facts.ops.get(node)
+                if op is None or op.name not in api.INPUT_OPS or not isinstance(node, ast.Call):
+                    continue
+                parts = [n for argument in node.args for n in ast.walk(argument)]
+                fixed = not any(isinstance(n, (ast.Call, *COMPREHENSIONS, ast.Attribute)) for n in parts)
+                names = {n.id for n in parts if isinstance(n, ast.Name)}
+                if fixed and not names & changing and not self._mutated(names, facts.loop):
+                    text = f"{op.name}() of the same numbers in each iteration ({self._place(facts.loop)}): "
+                    yield self._at(node, "input", text + "make it once, before the loop")
+
+    def _mutated(self, names: set[str], loop: Loop) -> bool:
+        """Whether the loop may change a list of one of these names."""
+        for node in self.p.loops.body(loop):
+            base: Any = node
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                base = node.func.value
+            elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                base = node.value
+            if base is not node and isinstance(base, ast.Name) and base.id in names:
+                return True
+        return False
+
+    def _immediate(self) -> Iterator[Finding]:
+        for node in self._calls(list(self.facts.targets), ("dy", "renew_cg")):
+            for keyword in getattr(node, "keywords", []):
+                value = keyword.value
+                if keyword.arg in ("immediate_compute", "check_validity"):
+                    if isinstance(value, ast.Constant) and value.value:
+                        text = f"{keyword.arg}=True computes every op when it is recorded: nothing is batched"
+                        yield self._at(node, "immediate", text + "; it is for finding faults")
+
+    # ---- what was found
+
+    def _loops(self) -> Iterator[Finding]:
+        instances = {i.loop.id: i for i in self.p.instances.all}
+        for facts in self.p.loops.found.values():
+            loop = facts.loop
+            if facts.kind == RECURRENCE:
+                text = f"recurrence: each iteration needs {', '.join(facts.carried)} of the one before"
+            elif facts.kind == MAP:
+                text = "map: its iterations are batched together"
+            else:
+                text = "graphs begin in its iterations"
+            instance = instances.get(loop.id)
+            if instance is not None:
+                text += "; the loop over instances"
+                text += ", a graph for each" if instance.kind == ONLINE else ""
+            yield Finding(self.program.path(loop.module), loop.line, facts.kind, f"{loop.form}: {text}")
+        for number in sorted(self.p.graph.recursive):
+            function = self.program.functions[number]
+            if self.p.loops.is_recorder(number):
+                groups = self.p.graph.siblings(function)
+                text = f"{function.qualname}() is recursive"
+                text += ": its calls in one body are batched together" if groups else ", call after call"
+                path = self.program.path(function.module)
+                yield Finding(path, function.line, "recursion", text)
+
+    def _templates(self) -> Iterator[Finding]:
+        for verdict in self.p.straight.templates():
+            f = verdict.function
+            text = f"{f.qualname}(): {verdict.ops} ops"
+            yield Finding(self.program.path(f.module), f.line, "template", text)
+        for verdict in self.p.straight.rejected():
+            f = verdict.function
+            where = f"line {verdict.line}: " if verdict.line != f.line else ""
+            text = f"{f.qualname}() is none: {where}{verdict.reason}"
+            yield Finding(self.program.path(f.module), f.line, "none", text)
+
+    def _maps(self) -> Iterator[Finding]:
+        complete = self.p.analysis.complete
+        for rewrite in self.p.independence.all:
+            path = self.program.path(rewrite.loop.module)
+            if rewrite.proved and complete:
+                text = "iterations are independent: runs as dy.batch_map(), with all instances in one graph"
+                yield Finding(path, rewrite.loop.line, "map", text)
+            else:
+                where = f"line {rewrite.line}: " if rewrite.line != rewrite.loop.line else ""
+                why = rewrite.reason or "the analysis was not finished"
+                yield Finding(path, rewrite.loop.line, "no map", f"left as it is: {where}{why}")
+
+
+def _assigned(loop: Loop) -> set[str]:
+    """Names that differ from one iteration to the next."""
+    node: Any = loop.node
+    if isinstance(node, COMPREHENSIONS):
+        return {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    flow = Flow()
+    if not isinstance(node, ast.While):
+        flow.target(node.target)
+    flow.block(node.body)
+    return flow.assigned

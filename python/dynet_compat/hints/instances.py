@@ -1,0 +1,244 @@
+"""Pass 6: the loop over the instances of a minibatch.
+
+From backward() (or, without training, from what reads values) back through sums to the loop whose iterations
+produce the summands. Where there is none, the loop that begins a graph for every instance.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from . import api
+from . import lattice as lat
+from .kinds import Analysis
+from .lattice import EMPTY
+from .loops import GRAPH, MAP, Loops
+from .scopes import COMPREHENSIONS, Function, Loop
+
+BATCH, ONLINE = "batch", "online"
+MAX_TRACE = 2000
+
+
+@dataclass(frozen=True)
+class InstanceLoop:
+    """A loop over instances: of one graph ("batch"), or with a graph for each ("online")."""
+
+    loop: Loop
+    kind: str
+    training: bool
+
+
+class Instances:
+    """The loops over instances that end in backward(), then those that end in reads."""
+
+    def __init__(self, analysis: Analysis, loops: Loops) -> None:
+        self.program = analysis.program
+        self.facts = analysis.facts
+        self.loops = loops
+        self.steps = 0
+        self.all: list[InstanceLoop] = []
+        for call in self._calls_of("backward"):
+            self._add(self._of(call, _receiver(call)), True)
+        for node in sorted(self.facts.reads, key=self.program.uid.__getitem__):
+            self._add(self._of(node, _receiver(node), online=False), False)
+
+    @property
+    def main(self) -> Optional[InstanceLoop]:
+        """The training one, of the graph with several instances if there is any."""
+        ranked = sorted(self.all, key=lambda i: (not i.training, i.kind != BATCH))
+        return ranked[0] if ranked else None
+
+    def _add(self, found: Optional[InstanceLoop], training: bool) -> None:
+        if found is None:
+            return
+        found = InstanceLoop(found.loop, found.kind, training)
+        if all(known.loop is not found.loop for known in self.all):
+            self.all.append(found)
+
+    def _calls_of(self, name: str) -> list[ast.Call]:
+        found = [
+            node for node, targets in self.facts.targets.items()
+            if isinstance(node, ast.Call) and any(k == "method" and w in (f"expr.{name}", f"param.{name}")
+                                                  for k, w in targets)
+        ]  # fmt: skip
+        return sorted(found, key=self.program.uid.__getitem__)
+
+    def _of(self, node: ast.AST, value: Optional[ast.AST], online: bool = True) -> Optional[InstanceLoop]:
+        function = self.program.functions[self.program.owner[node]]
+        trace = _Trace(self)
+        loop = trace.find(value, function) if value is not None else None
+        if loop is not None:
+            return InstanceLoop(loop, BATCH, True)
+        return self._online(node) if online else None
+
+    def _online(self, node: ast.AST) -> Optional[InstanceLoop]:
+        """The innermost loop around that begins graphs; or around the call of a function that does.
+
+        With a graph in each iteration it is "online"; where graphs begin now and then, one holds a minibatch.
+        """
+        for _ in range(8):
+            for index in reversed(self.program.loops_around.get(node, ())):
+                facts = self.loops.found.get(index)
+                if facts is not None and facts.kind == GRAPH:
+                    return self._kind(facts.loop)
+            function = self.program.functions[self.program.owner[node]]
+            callers = sorted(self.facts.callers.get(function.id, ()), key=self.program.uid.__getitem__)
+            if not callers or not self._is_for_one_instance(function):
+                return None
+            node = callers[0]
+        return None
+
+    def _kind(self, loop: Loop) -> InstanceLoop:
+        each = any(("dy", "renew_cg") in self.facts.targets.get(n, ()) for n in self.loops.sure(loop))
+        return InstanceLoop(loop, ONLINE if each else BATCH, True)
+
+    def _is_for_one_instance(self, function: Function) -> bool:
+        """Whether a function begins one graph and has no loop that begins others."""
+        if any(f.kind == GRAPH and f.loop.function == function.id for f in self.loops.found.values()):
+            return False
+        nodes = self.program.body_nodes(function)
+        return any(("dy", "renew_cg") in self.facts.targets.get(node, ()) for node in nodes)
+
+    def is_over_instances(self, loop: Loop) -> bool:
+        """Whether iterations are independent of recorded values, and end in a loss or begin with a lookup."""
+        facts = self.loops.found.get(loop.id)
+        if facts is None or facts.kind != MAP or loop.form == "while":
+            return False
+        node: Any = loop.node
+        iterables = [g.iter for g in node.generators] if isinstance(node, COMPREHENSIONS) else [node.iter]
+        if any(self.loops.holds_tensor(self._items(i)) for i in iterables):
+            return False
+        return self._has_inputs(loop)
+
+    def _items(self, iterable: ast.expr) -> lat.Value:
+        return self.facts.values.get(iterable, EMPTY)
+
+    def _has_inputs(self, loop: Loop) -> bool:
+        nodes = list(self.loops.body(loop))
+        for function in self.loops.called(loop):
+            nodes += self.program.body_nodes(self.program.functions[function])
+        names = {self.facts.ops[node].name for node in nodes if node in self.facts.ops}
+        inputs = bool(names & (api.INPUT_OPS | {"lookup", "lookup_batch"}))
+        return inputs and len(names) > 1
+
+
+def _receiver(node: ast.AST) -> Optional[ast.AST]:
+    """The Expression that a call computes: its receiver, or its argument."""
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and not node.args:
+            return node.func.value
+        return node.args[0] if node.args else None
+    return None
+
+
+class _Trace:
+    """Backwards from a value to the loop that made its summands."""
+
+    def __init__(self, instances: Instances) -> None:
+        self.i = instances
+        self.program = instances.program
+        self.facts = instances.facts
+        self.seen: set[tuple[ast.AST, int]] = set()
+        self.calls: dict[int, ast.Call] = {}  # function -> the call that was followed into it
+
+    def find(self, node: ast.AST, function: Function) -> Optional[Loop]:
+        """First in depth-first order, so the outermost; walked with a stack of its own."""
+        stack: list[tuple[ast.AST, Function]] = [(node, function)]
+        while stack:
+            at, inside = stack.pop()
+            if (at, inside.id) in self.seen or len(self.seen) > MAX_TRACE:
+                continue
+            self.seen.add((at, inside.id))
+            if isinstance(at, COMPREHENSIONS):
+                loop = self.program.loops[self.program.loop_of[at]]
+                if self.i.is_over_instances(loop):
+                    return loop
+                parts = [at.value] if isinstance(at, ast.DictComp) else [at.elt]
+                stack += [(part, inside) for part in [*[g.iter for g in reversed(at.generators)], *parts]]
+                continue
+            if isinstance(at, ast.Name):
+                found, sources = self._name(at.id, inside)
+                if found is not None:
+                    return found
+            else:
+                sources = self._sources(at, inside)
+            stack.extend(reversed(sources))
+        return None
+
+    def _sources(self, node: ast.AST, function: Function) -> list[tuple[ast.AST, Function]]:
+        """Where an expression's value comes from."""
+        parts: list[Any] = []
+        if isinstance(node, ast.BinOp):
+            parts = [node.left, node.right]
+        elif isinstance(node, (ast.UnaryOp, ast.Subscript, ast.Starred)):
+            parts = [node.operand if isinstance(node, ast.UnaryOp) else node.value]
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            parts = list(node.elts)
+        elif isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.Call):
+            targets = self.facts.targets.get(node, set())
+            for kind, what in sorted(targets, key=repr):
+                if kind == "func":
+                    return self._returned(node, what)
+            parts = [*node.args, *[k.value for k in node.keywords]]
+        return [(part, function) for part in parts]
+
+    def _returned(self, call: ast.Call, function: int) -> list[tuple[ast.AST, Function]]:
+        self.calls.setdefault(function, call)
+        callee = self.program.functions[function]
+        if isinstance(callee.node, ast.Lambda):
+            return [(callee.node.body, callee)]
+        returns = [n for n in self.program.body_nodes(callee) if isinstance(n, (ast.Return, ast.Yield))]
+        return [(r.value, callee) for r in returns if r.value is not None]
+
+    def _name(self, name: str, function: Function) -> tuple[Optional[Loop], list[tuple[ast.AST, Function]]]:
+        """Assignments of a name; a loop that appends or adds to it may be the one looked for."""
+        sources: list[tuple[ast.AST, Function]] = []
+        around: tuple[int, ...] = ()
+        growing: list[ast.AST] = []
+        for node in self.program.body_nodes(function):
+            if isinstance(node, ast.Assign) and any(_binds(target, name) for target in node.targets):
+                if _mentions(node.value, name):
+                    growing.append(node)
+                else:
+                    around = self.program.loops_around.get(node, ())
+                sources.append((node.value, function))
+            elif isinstance(node, ast.AugAssign) and _binds(node.target, name):
+                growing.append(node)
+                sources.append((node.value, function))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in ("append", "extend") and _binds(node.func.value, name):
+                    growing.append(node)
+                    sources += [(argument, function) for argument in node.args]
+        for node in growing:
+            for index in self.program.loops_around.get(node, ()):
+                loop = self.program.loops[index]
+                if index not in around and self.i.is_over_instances(loop):
+                    return loop, []
+        call = self.calls.get(function.id)
+        if call is not None and name in function.positional():
+            sources += self._argument(call, name, function)
+        return None, sources
+
+    def _argument(self, call: ast.Call, name: str, function: Function) -> list[tuple[ast.AST, Function]]:
+        caller = self.program.functions[self.program.owner[call]]
+        index = function.positional().index(name)
+        if function.cls is not None and len(call.args) < len(function.positional()):
+            index -= 1
+        given = [k.value for k in call.keywords if k.arg == name]
+        if 0 <= index < len(call.args):
+            given.append(call.args[index])
+        return [(argument, caller) for argument in given]
+
+
+def _binds(target: ast.AST, name: str) -> bool:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return any(_binds(element, name) for element in target.elts)
+    return isinstance(target, ast.Name) and target.id == name
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))

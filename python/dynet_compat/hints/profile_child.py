@@ -1,0 +1,150 @@
+"""The process that `compile --profile` starts: runs a script with every op hooked.
+
+Which nodes of the graph a call has made is told by the size of the graph before and after it. When the graph
+is renewed, and at the end, the launches of the graph are counted by the places of their nodes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import os
+import sys
+import types
+from typing import Any, Callable
+
+Place = tuple[str, int, int]  # file, line, column
+
+
+class Counter:
+    """Hooks of the package, and what they have seen."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import dynet_compat
+
+        self.package = dynet_compat
+        self.core = dynet_compat._core
+        self.report: str = spec["report"]
+        folder = os.path.realpath(spec["folder"])
+        self.files = {os.path.join(folder, *name.split("/")): name for name in spec["sources"]}
+        self.known: dict[types.CodeType, Any] = {}  # code -> file name, or None
+        self.places: dict[tuple[types.CodeType, int], Place] = {}
+        self.owners: list[Any] = []  # place of each node of the graph
+        self.counts: dict[tuple[str, int, int, str, int], int] = {}
+        self.graphs = self.nodes = 0
+        self.inside = False
+        self.pid = os.getpid()
+
+    # ---- hooks
+
+    def install(self) -> None:
+        """Puts hooks in the place of functions and methods."""
+        from ..compare import hooks
+
+        for module in (self.package, self.core):
+            for name, value in list(vars(module).items()):
+                kind = hooks.kind_of_function(name)
+                if isinstance(value, type) or isinstance(value, types.ModuleType) or not callable(value):
+                    continue
+                if kind in (hooks.OP, hooks.RENEW) and self._is_ours(value):
+                    setattr(module, name, self._hook(value, kind == hooks.RENEW))
+        classes = {value for value in vars(self.package).values() if isinstance(value, type)}
+        classes |= {value for value in vars(self.core).values() if isinstance(value, type)}
+        for cls in sorted(classes, key=lambda c: c.__name__):
+            for name, kind in hooks.kinds_of_class(cls).items():
+                function = cls.__dict__.get(name)
+                if kind in (hooks.OP, hooks.RENEW) and callable(function):
+                    hooks.patch(cls, name, self._hook(function, kind == hooks.RENEW))
+        atexit.register(self.finish)
+
+    @staticmethod
+    def _is_ours(value: Any) -> bool:
+        return str(getattr(value, "__module__", "") or "dynet").startswith(("dynet", "_dynet"))
+
+    def _hook(self, original: Callable[..., Any], renews: bool) -> Callable[..., Any]:
+        size = self.core.cg_size
+
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            if self.inside:
+                return original(*args, **kwargs)
+            self.inside = True
+            try:
+                if renews:
+                    self.collect()
+                before = size()
+                result = original(*args, **kwargs)
+                after = size()
+                if after > before and not renews:
+                    place = self._place(sys._getframe(1))
+                    self.owners += [None] * (before - len(self.owners))
+                    self.owners += [place] * (after - len(self.owners))
+                return result
+            finally:
+                self.inside = False
+
+        hook.__name__ = getattr(original, "__name__", "hook")
+        hook.__doc__ = getattr(original, "__doc__", None)
+        return hook
+
+    def _place(self, frame: Any) -> Any:
+        """The place in the nearest frame that runs a source of the script."""
+        while frame is not None:
+            code = frame.f_code
+            name = self.known.get(code, "")
+            if name == "":
+                name = self.known[code] = self.files.get(os.path.realpath(code.co_filename))
+            if name is not None:
+                key = (code, frame.f_lasti)
+                place = self.places.get(key)
+                if place is None:
+                    place = self.places[key] = (name, frame.f_lineno, _column(code, frame.f_lasti))
+                return place
+            frame = frame.f_back
+        return None
+
+    # ---- counting
+
+    def collect(self) -> None:
+        """Counts the launches of the graph, which ends now."""
+        self.graphs += 1
+        self.nodes += self.core.cg_size()
+        for launch in self.core.plan_table():
+            size = launch["members"].bit_length() - 1
+            places = {self.owners[n] for n in launch["nodes"] if n < len(self.owners)}
+            for place in places - {None}:
+                key = (*place, launch["op"], size)
+                self.counts[key] = self.counts.get(key, 0) + 1
+        self.owners = []
+
+    def finish(self) -> None:
+        """Writes the report; not in children that the script has forked."""
+        if os.getpid() != self.pid:
+            return
+        self.inside = True
+        self.collect()
+        rows = [[*key, count] for key, count in sorted(self.counts.items())]
+        with open(self.report, "w", encoding="utf-8") as file:
+            json.dump({"graphs": self.graphs, "nodes": self.nodes, "launches": rows}, file)
+
+
+def _column(code: types.CodeType, offset: int) -> int:
+    """Column of an instruction; -1 before Python 3.11, which does not keep it."""
+    positions = getattr(code, "co_positions", None)
+    if positions is None:
+        return -1
+    found = next(itertools.islice(positions(), offset // 2, None), None)
+    return found[2] if found is not None and found[2] is not None else -1
+
+
+def main() -> None:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        spec = json.load(file)
+    from ..__main__ import run
+
+    Counter(spec).install()
+    run(sys.argv[2], sys.argv[3:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""The hints file: what is written is read, and whatever else is there is refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from support.subject import IS_REFERENCE
+
+if IS_REFERENCE:
+    pytest.skip("our own command", allow_module_level=True)
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from dynet_compat.hints import emit  # noqa: E402
+from dynet_compat.hints.passes import Passes  # noqa: E402
+from sources import EXAMPLES, SCRIPTS, passes, written  # noqa: E402
+
+FUZZED = 300
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return emit.to_text(Passes(str(EXAMPLES / "treelstm.py")).hints("."))
+
+
+def put(folder: Path, data: bytes) -> Path:
+    path = folder / "treelstm.dyhints"
+    path.write_bytes(data)
+    return path
+
+
+def refused(folder: Path, data: bytes) -> str:
+    """The reason, which must be one line."""
+    with pytest.raises(emit.HintsError) as caught:
+        emit.read(str(put(folder, data)), str(EXAMPLES))
+    reason = str(caught.value)
+    assert reason and "\n" not in reason and len(reason) < 300
+    return reason
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*EXAMPLES.glob("*.py"), *SCRIPTS.glob("*.py")]), ids=lambda p: p.stem
+)
+def test_what_is_written_is_read(path: Path, tmp_path: Path) -> None:
+    hints = Passes(str(path)).hints(".")
+    file = tmp_path / "x.dyhints"
+    emit.write(hints, str(file))
+    assert emit.read(str(file), str(path.parent)) == hints
+    assert [p.name for p in tmp_path.iterdir()] == ["x.dyhints"]
+
+
+def test_one_line_per_record(text: str) -> None:
+    contents = json.loads(text)
+    assert len(text.splitlines()) > len(contents["sites"]) + len(contents["loops"])
+    assert text.isascii()
+
+
+def test_sources_are_found_from_the_file(tmp_path: Path) -> None:
+    """Written elsewhere, the file says where the script is."""
+    from dynet_compat.hints.cli import compile_script
+
+    script = written(tmp_path, "y = W * b\n")
+    elsewhere = tmp_path / "a" / "b"
+    elsewhere.mkdir(parents=True)
+    output = str(elsewhere / "x.dyhints")
+    hints, _ = compile_script(str(script), output)
+    emit.write(hints, output)
+    assert emit.read(output).script == "script.py"
+    moved = tmp_path / "moved.dyhints"
+    moved.write_bytes(Path(output).read_bytes())
+    with pytest.raises(emit.HintsError):
+        emit.read(str(moved))
+    assert emit.read(str(moved), str(tmp_path)) == hints
+
+
+def test_stale(tmp_path: Path) -> None:
+    script = written(tmp_path, "import helper\ny = W * b\n")
+    helper = tmp_path / "helper.py"
+    helper.write_text("x = 1\n", encoding="utf-8")
+    file = str(tmp_path / "script.dyhints")
+    emit.write(Passes(str(script)).hints(), file)
+    emit.read(file)
+    helper.write_text("x = 2\n", encoding="utf-8")
+    with pytest.raises(emit.HintsError, match="stale: helper.py has changed"):
+        emit.read(file)
+    helper.unlink()
+    with pytest.raises(emit.HintsError, match="helper.py is not there"):
+        emit.read(file)
+    helper.write_text("x = 1\n", encoding="utf-8")
+    emit.read(file)
+
+
+def test_missing_and_special_files(tmp_path: Path) -> None:
+    with pytest.raises(emit.HintsError, match="not there"):
+        emit.read(str(tmp_path / "none"))
+    with pytest.raises(emit.HintsError, match="not a regular file"):
+        emit.read(str(tmp_path))
+    with pytest.raises(emit.HintsError):
+        emit.read("a\0b")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(emit.HintsError, match="not a regular file"):
+            emit.read(str(tmp_path / "pipe"))
+
+
+def test_a_source_that_became_a_pipe(tmp_path: Path) -> None:
+    """A hostile folder may not make the reader hang."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes")
+    script = written(tmp_path, "y = W * b\n")
+    file = str(tmp_path / "script.dyhints")
+    emit.write(Passes(str(script)).hints(), file)
+    script.unlink()
+    os.mkfifo(script)
+    with pytest.raises(emit.HintsError, match="not a regular file"):
+        emit.read(file)
+
+
+def change(*path: Any, to: Any) -> Callable[[Any], Any]:
+    def apply(contents: Any) -> Any:
+        at = contents
+        for key in path[:-1]:
+            at = at[key]
+        if to is KeyError:
+            del at[path[-1]]
+        else:
+            at[path[-1]] = to
+        return contents
+
+    return apply
+
+
+BAD: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "other format": (change("format", to="x"), "foreign"),
+    "no format": (change("format", to=KeyError), "foreign"),
+    "version": (change("version", to=2), "foreign"),
+    "version true": (change("version", to=True), "foreign"),
+    "a list": (lambda c: [c], "foreign"),
+    "a number": (lambda c: 3, "foreign"),
+    "missing key": (change("sites", to=KeyError), "sites"),
+    "unknown key": (change("code", to="import os"), "code"),
+    "unknown key inside": (change("templates", 0, "code", to="x"), "code"),
+    "text for a list": (change("loops", to="x"), "loops"),
+    "number for a text": (change("templates", 0, "qualname", to=3), "qualname"),
+    "text for a number": (change("templates", 0, "ops", to="3"), "ops"),
+    "true for a number": (change("templates", 0, "ops", to=True), "ops"),
+    "number for true": (change("templates", 0, "random", to=1), "random"),
+    "negative": (change("templates", 0, "line", to=-5), "line"),
+    "large": (change("templates", 0, "line", to=2**31), "line"),
+    "huge": (change("templates", 0, "line", to=10**30), "damaged"),
+    "fraction": (change("templates", 0, "line", to=1.5), "damaged"),
+    "null": (change("templates", 0, "line", to=None), "line"),
+    "infinite": (change("templates", 0, "line", to=float("inf")), "damaged"),
+    "line break": (change("templates", 0, "qualname", to="a\nb"), "qualname"),
+    "long text": (change("templates", 0, "qualname", to="a" * 2000), "qualname"),
+    "nested": (change("loops", 0, "carried", to=[["x"]]), "carried"),
+    "absolute source": (change("sources", to={"/etc/passwd": "0" * 64}), "no file of"),
+    "source above": (change("sources", to={"../x.py": "0" * 64}), "no file of"),
+    "drive": (change("sources", to={"c:x.py": "0" * 64}), "damaged"),
+    "no hash": (change("sources", "treelstm.py", to="x"), "hash"),
+    "other hash": (change("sources", "treelstm.py", to="0" * 64), "stale"),
+    "no sources": (change("sources", to={}), "script"),
+    "absolute root": (change("root", to="/"), "root"),
+    "foreign file": (change("templates", 0, "file", to="other.py"), "other.py"),
+    "foreign file inside": (change("sites", 0, "place", "file", to="other.py"), "other.py"),
+    "no such loop": (change("sites", 0, "loops", to=[99]), "no such loop"),
+    "no such loop in a vector": (change("sites", 0, "vector", to=[1, 99, 1]), "no such loop"),
+    "no such loop in a path": (change("loops", 0, "path", to=[99]), "no such loop"),
+    "no such instance loop": (change("instance_loop", "loop", to=99), "no such loop"),
+    "no such site": (change("blocks", 0, "ops", 0, "site", to=9999), "block"),
+    "forward reference": (change("blocks", 0, "ops", 0, "args", to=[1]), "block"),
+    "phases": (change("phases", to=[0]), "phase"),
+}
+
+
+@pytest.mark.parametrize(("edit", "word"), BAD.values(), ids=list(BAD))
+def test_damaged(text: str, tmp_path: Path, edit: Callable[[Any], Any], word: str) -> None:
+    contents = edit(copy.deepcopy(json.loads(text)))
+    assert word in refused(tmp_path, json.dumps(contents).encode())
+
+
+RAW = {
+    "empty": b"",
+    "binary": bytes(range(256)),
+    "not UTF-8": b'{"format": "\xff"}',
+    "truncated": b'{"format": "dynet_compat hints", "version": 1,',
+    "nested lists": b"[" * 200_000,
+    "nested tables": b'{"a":' * 200_000,
+    "nested lists inside": b'{"format": "dynet_compat hints", "version": 1, "sites": ' + b"[" * 100_000,
+    "long number": b'{"version": ' + b"9" * 100_000 + b"}",
+    "not a number": b'{"format": "dynet_compat hints", "version": NaN}',
+    "python": b"import os\n",
+}
+
+
+@pytest.mark.parametrize("data", RAW.values(), ids=list(RAW))
+def test_raw(tmp_path: Path, data: bytes) -> None:
+    refused(tmp_path, data)
+
+
+def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(emit, "MAX_FILE", 100)
+    assert "too large" in refused(tmp_path, text.encode())
+
+
+def test_fuzzed_bytes(tmp_path: Path, text: str, fuzz_count: int) -> None:
+    """Bytes changed, removed, doubled: an error in one line, or hints that pass every check."""
+    rng = random.Random(11)
+    data = text.encode()
+    kept = 0
+    for _ in range(fuzz_count or FUZZED):
+        mutated = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(mutated))
+            what = rng.randrange(4)
+            if what == 0:
+                mutated[at] = rng.randrange(256)
+            elif what == 1:
+                del mutated[at : at + rng.randint(1, 50)]
+            elif what == 2:
+                mutated[at:at] = mutated[at : at + rng.randint(1, 50)]
+            else:
+                mutated[at : at + 1] = rng.choice([b"[", b"{", b'"', b"-", b"0", b"null", b"true"])
+        try:
+            emit.read(str(put(tmp_path, bytes(mutated))), str(EXAMPLES))
+            kept += 1
+        except emit.HintsError as error:
+            assert "\n" not in str(error)
+    assert kept < (fuzz_count or FUZZED)
+
+
+def test_fuzzed_values(tmp_path: Path, text: str, fuzz_count: int) -> None:
+    """Values of other types and sizes anywhere."""
+    rng = random.Random(12)
+    values: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        2**31,
+        10**12,
+        1.5,
+        "",
+        "x",
+        "../x",
+        [],
+        [[]],
+        {},
+        {"a": 1},
+        "a" * 5000,
+    ]
+    for _ in range(fuzz_count or FUZZED):
+        contents = json.loads(text)
+        at: Any = contents
+        while True:
+            keys = list(at) if isinstance(at, dict) else range(len(at))
+            key = rng.choice(list(keys))
+            if not isinstance(at[key], (dict, list)) or not at[key] or rng.random() < 0.2:
+                at[key] = rng.choice(values)
+                break
+            at = at[key]
+        try:
+            emit.read(str(put(tmp_path, json.dumps(contents).encode())), str(EXAMPLES))
+        except emit.HintsError as error:
+            assert "\n" not in str(error)
+
+
+def test_names_of_the_script_that_a_file_cannot_hold(tmp_path: Path) -> None:
+    """Texts of the program are made fit to be written, so that what is written can be read."""
+    text = (
+        "é = W * b\nd = {'a\\nb': W, 'c\\x00d': V}\nx = d['a\\nb'] * b + d['c\\x00d'] * b\n"
+        + "y" * 1500
+        + " = W * b\n"
+    )
+    hints = passes(tmp_path, text).hints()
+    assert hints.sites
+    assert emit.parse(emit.to_text(hints).encode()) == hints

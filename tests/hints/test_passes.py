@@ -1,0 +1,473 @@
+"""The passes one by one, on small programs."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.subject import IS_REFERENCE
+
+if IS_REFERENCE:
+    pytest.skip("our own command", allow_module_level=True)
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from dynet_compat.hints import api  # noqa: E402
+from dynet_compat.hints.explain import Explanation  # noqa: E402
+from sources import passes, written  # noqa: E402
+
+# ---------------------------------------------------------------- names of dynet
+
+
+def test_every_function_of_dynet_is_known(dy: Any) -> None:
+    """Each function of the module is an op, makes parameters enter the graph, or does neither."""
+    known = (
+        api.EXPRESSION_FUNCTIONS | api.PLAIN | api.PARAMETER_FUNCTIONS | {"print_function", "dynet_config"}
+    )
+    names = {n for n in dy.__all__ if n[0].islower() and n not in ("os", "sys", "pickle", "np")}
+    assert names - known - api.INPUT_OPS == set()
+    assert {n for n in api.OPS | api.RANDOM_OPS | api.CONSTANT_OPS if not hasattr(dy, n)} == set()
+
+
+def test_every_class_of_dynet_is_known(dy: Any) -> None:
+    builders = {n for n in dir(dy) if n.endswith("Builder") and n[0] != "_"}
+    known = api.BUILDERS | api.TREE_BUILDERS | api.SOFTMAX_BUILDERS | {api.BIRNN, "SoftmaxBuilder"}
+    assert builders - known <= {"TreeLSTMBuilder"}
+
+
+# ---------------------------------------------------------------- kinds
+
+KINDS = {
+    "operator": ("x = W * E[1] + b", "Expr"),
+    "state": ("x = rnn.initial_state().add_input(b)", "State"),
+    "output": ("x = rnn.initial_state().add_input(b).output()", "Expr"),
+    "transduced": ("x = rnn.initial_state().transduce([b])[0]", "Expr"),
+    "zip": ("for i, x in zip([1], [W * b]): pass", "Expr"),
+    "enumerate": ("for i, x in enumerate([W * b]): pass", "Expr"),
+    "index": ("for x, e in enumerate([W * b]): pass", "Int"),
+    "reversed": ("for x in reversed([W * b]): pass", "Expr"),
+    "dict": ("d = {'a': W}\nx = d['a']", "Param"),
+    "items": ("d = {'a': W}\nfor k, x in d.items(): pass", "Param"),
+    "append": ("l = []\nl.append(W * b)\nx = l[0]", "Expr"),
+    "append in a function": ("l = []\ndef f(to): to.append(W * b)\nf(l)\nx = l[0]", "Expr"),
+    "tuple": ("def f(): return W * b, 1\nx, n = f()", "Expr"),
+    "number of a tuple": ("def f(): return W * b, 1\nn, x = f()", "Int"),
+    "attribute": ("class A:\n    def __init__(self): self.y = W * b\nx = A().y", "Expr"),
+    "inherited": ("class A:\n    def m(self): return W * b\nclass B(A): pass\nx = B().m()", "Expr"),
+    "super": (
+        "class A:\n    def m(self): return W * b\nclass B(A):\n    def m(self): return super().m()\n"
+        "x = B().m()",
+        "Expr",
+    ),
+    "static": ("class A:\n    @staticmethod\n    def m(y): return W * y\nx = A().m(b)", "Expr"),
+    "class method": ("class A:\n    @classmethod\n    def m(cls, y): return W * y\nx = A.m(b)", "Expr"),
+    "property": ("class A:\n    @property\n    def m(self): return W * b\nx = A().m", "Expr"),
+    "callable": ("class A:\n    def __call__(self): return W * b\nx = A()()", "Expr"),
+    "item method": ("class A:\n    def __getitem__(self, i): return W * b\nx = A()[0]", "Expr"),
+    "iterator": ("class A:\n    def __iter__(self): yield W * b\nfor x in A(): pass", "Expr"),
+    "lambda": ("f = lambda y: W * y\nx = f(b)", "Expr"),
+    "closure": ("def f():\n    z = W * b\n    def g(): return z\n    return g\nx = f()()", "Expr"),
+    "nonlocal": (
+        "def f():\n    z = 1\n    def g():\n        nonlocal z\n        z = W * b\n    g()\n"
+        "    return z\nx = f()",
+        "Expr|Int",
+    ),
+    "generator": ("def f():\n    yield W * b\nfor x in f(): pass", "Expr"),
+    "comprehension": ("x = [W * e for e in [b]][0]", "Expr"),
+    "dictionary comprehension": ("x = {k: W * b for k in 'ab'}['a']", "Expr"),
+    "default": ("def f(y=b): return W * y\nx = f()", "Expr"),
+    "keyword": ("def f(*, y): return y\nx = f(y=b)", "Param"),
+    "any number": ("def f(*ys): return ys[0]\nx = f(b, W)", "Param"),
+    "any keywords": ("def f(**ys): return ys['y']\nx = f(y=b)", "Param"),
+    "starred": ("def f(y, z): return z\nx = f(*[b, b])", "Param"),
+    "sum": ("x = sum([W * b, b])", "Expr"),
+    "read": ("x = (W * b).npvalue()", "Number"),
+    "argmax of a read": ("import numpy as np\nx = int(np.argmax((W * b).npvalue()))", "Int|Number"),
+    "compared": ("x = (W * b).value() > 0", "Int|Number"),
+    "length": ("x = len((W * b).vec_value())", "Int"),
+    "conditional": ("x = W * b if rnn else 1", "Expr|Int"),
+    "map": ("x = list(map(lambda y: W * y, [b]))[0]", "Expr"),
+    "dataclass": (
+        "import dataclasses\n@dataclasses.dataclass\nclass A:\n    y: object\nx = A(W * b).y",
+        "Expr",
+    ),
+    "walrus": ("if (x := W * b): pass", "Expr"),
+    "recursion": ("def f(n): return W * f(n - 1) if n else b\nx = f(3)", "Expr|Param"),
+    "unknown": ("import torch\nx = torch.thing()", "Unknown"),
+    "getattr": ("class A:\n    y = W\nx = getattr(A(), 'y')", "Param"),
+}
+
+
+@pytest.mark.parametrize(("text", "kind"), KINDS.values(), ids=list(KINDS))
+def test_kind(tmp_path: Path, text: str, kind: str) -> None:
+    from dynet_compat.hints import lattice
+
+    found = passes(tmp_path, text)
+    cell = found.analysis.cell("var", 0, "x")
+    assert lattice.kind(cell.value) in (kind, f"{kind}|Unknown"), cell.value
+
+
+def test_calls_are_told_apart(tmp_path: Path) -> None:
+    """1-context: the helper's parameter is one weight per call site."""
+    text = "def f(w): return w * b\ny = f(W)\nz = f(V)"
+    found = passes(tmp_path, text)
+    ((function, calls),) = found.straight.helpers()
+    assert function.qualname == "f" and sorted(len(weights) for weights in calls.values()) == [1, 1]
+    assert len({weights for weights in calls.values()}) == 2
+
+
+def test_starred_import(tmp_path: Path) -> None:
+    text = "from dynet import *\npc = ParameterCollection()\nW = pc.add_parameters((2, 2))\ny = tanh(W * W)\n"
+    found = passes(tmp_path, text, model=False)
+    assert [site.op for site in found.sites.all] == ["tanh", "mul"]
+
+
+def test_own_modules(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "__init__.py").write_text("from .cell import Cell\n", encoding="utf-8")
+    (tmp_path / "net" / "cell.py").write_text(
+        "import dynet as dy\nfrom ..other import nothing\nclass Cell:\n    def __init__(self, pc):\n"
+        "        self.W = pc.add_parameters((2, 2))\n    def step(self, x):\n"
+        "        return dy.tanh(self.W * x)\n",
+        encoding="utf-8",
+    )
+    text = (
+        "from net import Cell\nimport net.cell as again\ncell = Cell(pc)\ny = cell.step(b)\n"
+        "z = again.Cell(pc)\n"
+    )
+    found = passes(tmp_path, text)
+    hints = found.hints()
+    assert sorted(hints.sources) == ["net/__init__.py", "net/cell.py", "script.py"]
+    assert [(t.file, t.qualname, t.ops) for t in hints.templates] == [("net/cell.py", "Cell.step", 2)]
+
+
+def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text("x = 1\n", encoding="utf-8")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "helper.py").symlink_to(tmp_path / "outside.py")
+    assert list(passes(inner, "import helper\n").hints().sources) == ["script.py"]
+
+
+# ---------------------------------------------------------------- loops
+
+LOOPS = {
+    "state": ("s = rnn.initial_state()\nfor w in ws: s = s.add_input(E[w])", "recurrence", ["s"]),
+    "map": ("for w in ws: y = W * E[w]", "map", []),
+    "number carried": ("n = 0\nfor w in ws:\n    y = W * E[n]\n    n = n + w", "map", []),
+    "sum": ("t = 0\nfor w in ws: t += W * E[w]", "map", []),
+    "sum looked at": ("t = b\nfor w in ws:\n    t += W * E[w]\n    u = W * t", "recurrence", ["t"]),
+    "collected": ("l = []\nfor w in ws: l.append(W * E[w])", "map", []),
+    "looked back": ("l = [b]\nfor w in ws: l.append(W * l[-1])", "recurrence", ["l"]),
+    "stack": ("l = [b]\nfor w in ws:\n    x = l.pop()\n    l.append(W * x)", "recurrence", ["l"]),
+    "table": ("d = {0: b}\nfor w in ws: d[w] = W * d[w - 1]", "recurrence", ["d"]),
+    "written before read": ("h = b\nfor w in ws:\n    h = E[w]\n    y = W * h", "map", []),
+    "only in one branch": (
+        "h = b\nfor w in ws:\n    if w: h = E[w]\n    y = W * h",
+        "recurrence",
+        ["h"],
+    ),
+    "attribute": (
+        "class A:\n    def __init__(self): self.h = b\n    def go(self, x): self.h = W * self.h + x\n"
+        "a = A()\nfor w in ws: a.go(E[w])",
+        "recurrence",
+        ["A.h"],
+    ),
+    "attribute set first": (
+        "class A:\n    def go(self, x):\n        self.h = W * x\n        return self.h\n"
+        "a = A()\nfor w in ws: y = a.go(E[w])",
+        "map",
+        [],
+    ),
+    "list of an object": (
+        "class A:\n    def __init__(self): self.l = [b]\n    def go(self): self.l.append(W * self.l[-1])\n"
+        "a = A()\nfor w in ws: a.go()",
+        "recurrence",
+        ["self.l"],
+    ),
+    "graphs": ("for w in ws:\n    dy.renew_cg()\n    y = W * E[w]", "graph", []),
+    "graphs in a function": (
+        "def f(w):\n    dy.renew_cg()\n    y = W * E[w]\nfor w in ws: f(w)",
+        "graph",
+        [],
+    ),
+    "while": ("h = b\nwhile dy.cg_version() < 9: h = W * h", "recurrence", ["h"]),
+    "comprehension": ("y = [W * E[w] for w in ws]", "map", []),
+}
+
+
+@pytest.mark.parametrize(("text", "kind", "carried"), LOOPS.values(), ids=list(LOOPS))
+def test_loop(tmp_path: Path, text: str, kind: str, carried: list[str]) -> None:
+    body = "ws = [1, 2]\n" + text
+    for program in (body, "def main():\n    " + body.replace("\n", "\n    ") + "\nmain()"):
+        loops = passes(tmp_path, program).loops
+        (facts,) = loops.found.values()
+        assert (facts.kind, [name.replace("main.<locals>.", "") for name in facts.carried]) == (kind, carried)
+
+
+def test_nested_loops(tmp_path: Path) -> None:
+    """A recurrence in a recurrence, the inner one in a function: iteration vectors go through the call."""
+    text = """
+        def inner(h, ws):
+            for w in ws:
+                h = dy.tanh(W * h + E[w])
+            return h
+
+        def outer(sentences):
+            h = b
+            for ws in sentences:
+                h = inner(h, ws)
+                y = W * h
+            return y
+
+        outer([[1], [2]])
+    """
+    hints = passes(tmp_path, text).hints()
+    outer, inner = sorted(hints.loops, key=lambda loop: len(loop.path))
+    assert (outer.kind, inner.kind) == ("recurrence", "recurrence")
+    numbers = [hints.loops.index(outer), hints.loops.index(inner)]
+    assert list(inner.path) == numbers
+    by_line = {s.place.line: s for s in hints.sites if s.op in ("tanh", "mul")}
+    deep = next(s for s in hints.sites if s.op == "tanh")
+    after = by_line[max(by_line)]
+    assert list(deep.loops) == numbers and list(after.loops) == numbers[:1]
+    assert deep.vector[1::2] == tuple(numbers)
+    assert deep.vector[2] < after.vector[2], "the inner loop comes first in the body of the outer one"
+
+
+# ---------------------------------------------------------------- templates
+
+STRAIGHT = {
+    "plain": ("return dy.tanh(W * x)", ""),
+    "tuple": ("h = W * x\nreturn h, dy.tanh(h)", ""),
+    "state": ("return rnn2.add_input(x).output() + W * x", ""),
+    "number": ("return W * E[3] + x * 2.0", ""),
+    "branch": ("if x: x = W * x\nreturn W * x", "a branch"),
+    "loop": ("for i in range(2): x = W * x\nreturn x", "a loop"),
+    "comprehension": ("return dy.esum([W * x for i in range(2)])", "a comprehension"),
+    "conditional": ("return W * x if x else V * x * 2", "a conditional expression"),
+    "read": ("y = W * x\ny.value()\nreturn dy.tanh(y)", "value() reads a number of the graph"),
+    "print": ("print(x)\nreturn dy.tanh(W * x)", "it calls print()"),
+    "attribute": ("model.h = dy.tanh(W * x)\nreturn model.h", "it assigns to an attribute or an item"),
+    "item": ("keep[0] = dy.tanh(W * x)\nreturn x", "it assigns to an attribute or an item"),
+    "append": ("keep.append(dy.tanh(W * x))\nreturn x", "it calls append()"),
+    "nothing": ("y = dy.tanh(W * x)", "it returns nothing"),
+    "number returned": ("y = dy.tanh(W * x)\nreturn 3", "it returns something that is not an Expression"),
+    "data": ("return dy.inputVector([x]) + W * b", "inputVector() takes numbers of the program"),
+    "renew": ("dy.renew_cg()\nreturn dy.tanh(W * x)", "it calls renew_cg()"),
+    "unknown": ("return dy.tanh(W * mystery(x))", "mystery() is not known"),
+    "assert": ("assert x\nreturn dy.tanh(W * x)", "assert"),
+    "global": ("global keep\nkeep = W * x\nreturn dy.tanh(keep)", "global"),
+    "inner function": ("def g(): return x\nreturn dy.tanh(W * x)", "an inner function"),
+    "with": ("with x: pass\nreturn dy.tanh(W * x)", "with"),
+    "length": ("return dy.tanh(W * x) * len(keep)", "it calls len()"),
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), STRAIGHT.values(), ids=list(STRAIGHT))
+def test_straight(tmp_path: Path, body: str, reason: str) -> None:
+    setup = "class Model: pass\nmodel = Model()\nkeep = []\nrnn2 = rnn.initial_state()\nimport m as mystery\n"
+    text = setup + "def f(x):\n    " + body.replace("\n", "\n    ") + "\nf(b)\n"
+    found = passes(tmp_path, text.replace("import m as mystery\n", "")).straight
+    (verdict,) = [v for v in found.verdicts.values() if v.function.name == "f"]
+    if reason.startswith("mystery"):
+        assert not verdict.straight
+    else:
+        assert verdict.reason == reason
+    assert verdict.template == (not reason)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("def f(*x):", "it takes any number of arguments"),
+        ("def f(**x):", "it takes any number of arguments"),
+        ("async def f(x):", "it is async"),
+        ("@decorate\ndef f(x):", "it is decorated"),
+    ],
+)
+def test_signatures(tmp_path: Path, head: str, reason: str) -> None:
+    found = passes(tmp_path, f"def decorate(g): return g\n{head}\n    return dy.tanh(W * b)\n").straight
+    assert [v.reason for v in found.verdicts.values() if v.function.name == "f"] == [reason]
+
+
+def test_generator_is_no_template(tmp_path: Path) -> None:
+    found = passes(tmp_path, "def f(x):\n    yield dy.tanh(W * x)\n").straight
+    assert [v.reason for v in found.verdicts.values()] == ["it is a generator"]
+
+
+def test_a_chain_of_helpers(tmp_path: Path) -> None:
+    text = "def f(x): return W * x\ndef g(x): return dy.tanh(f(x))\ndef h(x):\n    return g(x) + f(x)\nh(b)"
+    hints = passes(tmp_path, text).hints()
+    assert {t.qualname: t.ops for t in hints.templates} == {"g": 2, "h": 4}
+    assert hints.templates[0].random is False
+
+
+def test_random_templates_say_so(tmp_path: Path) -> None:
+    hints = passes(tmp_path, "def f(x): return dy.dropout(W * x, 0.5)\nf(b)").hints()
+    assert [t.random for t in hints.templates] == [True]
+
+
+# ---------------------------------------------------------------- blocks, branches, explanations
+
+
+def test_wiring(tmp_path: Path) -> None:
+    text = "def f(x):\n    y = W * x\n    z = dy.tanh(y)\n    return dy.cmult(y, z) + x\nf(b)"
+    hints = passes(tmp_path, text).hints()
+    block, called = hints.blocks
+    assert called.ops == block.ops, "the module calls f, and f is followed"
+    assert [hints.sites[op.site].op for op in block.ops] == ["mul", "tanh", "cmult", "add"]
+    assert [tuple(a for a in op.args if a >= 0) for op in block.ops] == [(), (0,), (0, 1), (2,)]
+
+
+def test_weights_of_one_input(tmp_path: Path) -> None:
+    text = """
+        U = pc.add_parameters((4, 4))
+        def cell(x, h):
+            i = dy.logistic(W * x + U * h)
+            x2 = dy.tanh(x)
+            o = dy.logistic(dy.affine_transform([b, V, x, U, h]))
+            x = x2
+            return i + o + W * x
+        cell(b, b)
+    """
+    groups = [g for g in passes(tmp_path, text).hints().param_groups if g.qualname == "cell"]
+    assert [(g.input.split("#")[0], [w.name for w in g.params]) for g in groups] == [("x", ["W", "V"])]
+
+
+def test_arms(tmp_path: Path) -> None:
+    text = """
+        def f(x, n):
+            if n:
+                x = dy.tanh(W * x)
+            elif n > 2:
+                x = W * x
+            if n > 3:
+                return x
+            if (W * x).value() > 0:
+                x = W * x
+            return x
+        f(b, 2)
+    """
+    branches = passes(tmp_path, text).hints().branches
+    assert [(b.kind, b.arms) for b in branches] == [
+        ("structure", (2, None)),
+        ("structure", (1, 0)),
+        ("tensor", (1, 0)),
+    ]
+
+
+EXPLAINED = {
+    "read in the loop": (
+        """
+        def loss(w):
+            y = dy.pickneglogsoftmax(W * E[w], 1)
+            if y.value() > 1:
+                y = y * 2
+            return y
+        dy.renew_cg()
+        total = dy.esum([loss(w) for w in [1, 2]])
+        total.backward()
+        """,
+        {("read", "value()")},
+    ),
+    "online": (
+        """
+        trainer = dy.AdamTrainer(pc)
+        for w in [1, 2]:
+            dy.renew_cg()
+            loss = dy.pickneglogsoftmax(W * E[w], 1)
+            print(loss.value())
+            loss.backward()
+            trainer.update()
+        """,
+        {("renew", "renew_cg()"), ("update", "update()"), ("loss", "value()")},
+    ),
+    "inner renewal": (
+        """
+        for batch in [[1, 2]]:
+            for w in batch:
+                dy.renew_cg()
+                loss = W * E[w]
+            dy.sum_elems(loss).backward()
+        """,
+        {("inner", "inner loop")},
+    ),
+    "parameters": (
+        """
+        dy.renew_cg()
+        losses = []
+        for w in [1, 2]:
+            U = pc.add_parameters((4, 4))
+            losses.append(dy.pickneglogsoftmax(U * E[w], 1))
+        dy.esum(losses).backward()
+        """,
+        {("parameters", "made in a loop")},
+    ),
+    "input": (
+        """
+        dy.renew_cg()
+        numbers = [1, 2, 3, 4]
+        losses = []
+        for w in [1, 2]:
+            losses.append(dy.pickneglogsoftmax(W * E[w] + dy.inputVector(numbers), 1))
+        dy.esum(losses).backward()
+        """,
+        {("input", "inputVector()")},
+    ),
+    "immediate": (
+        "dy.renew_cg(immediate_compute=True)\ny = W * b\n",
+        {("immediate", "immediate_compute=True")},
+    ),
+    "nothing": (
+        """
+        dy.renew_cg()
+        losses = []
+        for w in [1, 2]:
+            losses.append(dy.pickneglogsoftmax(W * E[w] + dy.inputVector([w] * 4), 1))
+        loss = dy.esum(losses)
+        loss.backward()
+        loss.value()
+        """,
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), EXPLAINED.values(), ids=list(EXPLAINED))
+def test_hindrances(tmp_path: Path, text: str, want: set[tuple[str, str]]) -> None:
+    found = Explanation(passes(tmp_path, text)).hindrances
+    assert {f.code for f in found} == {code for code, _ in want}
+    for code, words in want:
+        assert any(f.code == code and words in f.text for f in found), [str(f) for f in found]
+
+
+def test_lines_are_those_of_the_script(tmp_path: Path) -> None:
+    text = EXPLAINED["online"][0]
+    source = written(tmp_path, text).read_text(encoding="utf-8").splitlines()
+    for finding in Explanation(passes(tmp_path, text)).hindrances:
+        assert finding.text.split("(")[0] in source[finding.line - 1]
+
+
+def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
+    text = """
+        def cell(x): return dy.tanh(W * x)
+        def net(x):
+            for i in range(3):
+                x = dy.tanh(V * x)
+            return x
+        def predict(w): return (cell(E[w]) + net(b)).npvalue()
+        out = [predict(w) for w in [1, 2]]
+        for w in [1, 2]:
+            print(predict(w))
+    """
+    lines = "\n".join(Explanation(passes(tmp_path, text)).lines())
+    assert "cell(): 2 ops" in lines and "net() is none: line 12: a loop" in lines
+    assert "recurrence: each iteration needs x" in lines
+    assert "runs as dy.batch_map()" in lines and "print(), whose order is seen" in lines
+
+
+def test_syntax_tree_is_left_as_it_was(tmp_path: Path) -> None:
+    found = passes(tmp_path, "def f(x): return W * x\nf(b)")
+    assert ast.dump(found.program.sources[0].tree) == ast.dump(ast.parse(found.program.sources[0].data))
