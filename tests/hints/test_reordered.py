@@ -20,7 +20,7 @@ if IS_REFERENCE:
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints.passes import Passes  # noqa: E402
 
-COUNT = 400
+COUNT = 200
 
 SETUP = """
 import dynet_compat as dy
@@ -82,7 +82,7 @@ STATEMENTS = [
     "{n} = {v}", "{n} = {v}", "{n} += {v}", "total += {v}", "total = total + {v}", "last = {v}",
     "{l}.append({v})", "results.append({v})", "results.append({v})", "more.append(({v}, {v}))",
     "mine = []", "mine = [{v}]", "box = Box()", "box = shared", "box.put({v})", "box.n = {v}", "other = {l}",
-    "if {v} > 3:\n    {s}", "if {v} > 3:\n    {s}\nelse:\n    {s}", "for y in x:\n    {s}", "if {v} > 6:\n    continue",
+    "if {v} > 3:\n    {s}", "if {v} > 3:\n    {s}\nelse:\n    {s}", "for y in list(x)[:3]:\n    {s}", "if {v} > 6:\n    continue",
     "table[int({v})] = {v}", "x[0] = 1", "fill({l}, {v})", "for y in list({l})[:4]:\n    {s}", "flag = not flag",
     "{l}.sort()", "{l}.extend([{v}])", "while len(mine) < 2:\n    mine.append({v})", "pass", "Box.count += 1",
     "def inner():\n    return {v}\n", "{n} = [z for z in {l}]", "results += [{v}]",
