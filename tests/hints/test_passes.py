@@ -471,3 +471,32 @@ def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
 def test_syntax_tree_is_left_as_it_was(tmp_path: Path) -> None:
     found = passes(tmp_path, "def f(x): return W * x\nf(b)")
     assert ast.dump(found.program.sources[0].tree) == ast.dump(ast.parse(found.program.sources[0].data))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="no match")
+def test_match(tmp_path: Path) -> None:
+    """Names in patterns, arms, and what a loop surely does."""
+    text = """
+        def f(x, n):
+            match n:
+                case [h, *rest]:
+                    x = W * x
+                case {"a": y, **others}:
+                    x = dy.tanh(W * x)
+                case _:
+                    pass
+            return x
+
+        for n in [1, 2]:
+            match n:
+                case 1:
+                    dy.renew_cg()
+            loss = dy.sum_elems(f(E[1], n))
+            loss.backward()
+    """
+    found = passes(tmp_path, text)
+    (branch,) = [b for b in found.branches.all if len(b.arms) == 3]
+    assert branch.arms == [1, 2, 0]
+    assert [v.reason for v in found.straight.verdicts.values()] == ["a branch"]
+    assert [i.kind for i in found.instances.all] == ["batch"]  # renew_cg() is not in every iteration
+    assert found.branches.ops_of(1) is None

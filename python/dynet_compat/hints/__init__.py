@@ -9,8 +9,11 @@ them. Facts decide how fast a program runs, never what it computes.
     lattice      abstract values
     kinds        the abstract interpreter: statements (statements), expressions (values), calls (calls)
     callgraph    who calls whom; recursion
+    flow         which names code reads before it assigns them
+    effects      what calling something does beyond computing
     sites loops instances branches phases blocks straight independence     one pass each
+    passes       all of them in order, and the contents of the file
     emit         the file: writing, reading, checking
     explain      what prevents batching, for people
-    profile      running the script to count how often each site records
+    profile      running the script to count its launches, per place and size
 """

@@ -14,6 +14,7 @@ from .lattice import EMPTY
 from .loops import Loops
 
 TENSOR, STRUCTURE = "tensor", "structure"
+SPLITTING = frozenset({"If", "IfExp", "Try", "TryStar", "Match"})
 MAX_OPS = 1_000_000
 
 
@@ -95,7 +96,7 @@ class Branches:
             node = stack.pop()
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 continue  # not run here
-            if node in self.program.loop_of or isinstance(node, (ast.If, ast.IfExp, ast.Try)):
+            if node in self.program.loop_of or type(node).__name__ in SPLITTING:
                 if self._any(node):
                     return None
                 continue

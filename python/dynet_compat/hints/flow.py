@@ -184,8 +184,10 @@ def sure_nodes(statements: Sequence[ast.AST]) -> Iterator[ast.AST]:
             children = node.values[:1]  # type: ignore[assignment]
         elif isinstance(node, COMPREHENSIONS):
             children = [node.generators[0].iter]
-        elif isinstance(node, ast.Try):
-            children = [*node.body, *node.finalbody]
+        elif type(node).__name__ == "Match":
+            children = [getattr(node, "subject")]  # noqa: B009 - not in Python 3.9
+        elif type(node).__name__ in ("Try", "TryStar"):
+            children = [*getattr(node, "finalbody")]  # noqa: B009
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             children = []
         else:
