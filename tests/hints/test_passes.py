@@ -465,7 +465,7 @@ def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
     lines = "\n".join(Explanation(passes(tmp_path, text)).lines())
     assert "cell(): 2 ops" in lines and "net() is none: line 12: a loop" in lines
     assert "recurrence: each iteration needs x" in lines
-    assert "runs as dy.batch_map()" in lines and "print(), whose order is seen" in lines
+    assert "dy.batch_map() can run them together" in lines and "print(), whose order is seen" in lines
 
 
 def test_syntax_tree_is_left_as_it_was(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ class Explanation:
         for rewrite in self.p.independence.all:
             path = self.program.path(rewrite.loop.module)
             if rewrite.proved and complete:
-                text = "iterations are independent: runs as dy.batch_map(), with all instances in one graph"
+                text = "iterations are independent: dy.batch_map() can run them together, in one graph"
                 yield Finding(path, rewrite.loop.line, "map", text)
             else:
                 where = f"line {rewrite.line}: " if rewrite.line != rewrite.loop.line else ""
