@@ -1,7 +1,7 @@
 """Throughput of every example here and in the original DyNet, measured in one run.
 
 Each side is a process of its own (worker.py): the original with autobatch 0 and 1, this package as
-it comes, and this package with batching off. Only one of them works at a time. They take turns in
+it comes, and this package with batching off; with --hints also with a hints file for the example. Only one of them works at a time. They take turns in
 short slices over the same batches of the same data; the medians are compared. The original needs a
 Python 3.8 that can `import dynet`; without one only this package is measured.
 """
@@ -85,6 +85,12 @@ class Row:
         theirs = [m for m in (self.median("dynet-0"), self.median("dynet-1")) if m]
         return ours / max(theirs) if ours and theirs else None
 
+    def hinted(self) -> float | None:
+        """The same with hints."""
+        hinted = self.median("hinted")
+        theirs = [m for m in (self.median("dynet-0"), self.median("dynet-1")) if m]
+        return hinted / max(theirs) if hinted and theirs else None
+
     def gain(self) -> float | None:
         """This package over itself with batching off."""
         ours, off = self.median("ours"), self.median("ours-off")
@@ -104,6 +110,7 @@ class Row:
             "instances_per_second": {side: self.median(side) for side in self.wall},
             "slices": {"wall": self.wall, "cpu": self.cpu},
             "ratio": self.ratio(),
+            "hinted": self.hinted(),
             "gain": self.gain(),
             "loss_difference": self.difference(),
             "errors": self.errors,
@@ -128,6 +135,7 @@ class Worker:
             environment.update(item.split("=", 1) for item in args.env)
         if side == "ours-off":
             environment["DYNET_COMPAT_SCHEDULER"] = "none"
+        environment["DYNET_COMPAT_HINTS"] = paths["hints " + config.example] if side == "hinted" else "off"
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             command,
@@ -214,10 +222,12 @@ def configurations(args: argparse.Namespace) -> list[Config]:
     """Everything to measure; --quick keeps one size of each kind."""
     found = []
     for name in MODELS:
-        for hidden in (64,) if args.quick else (64, 256):
+        sizes = [64] if args.quick else [64, 256]
+        for hidden in sizes + [16] * args.hints:
             for batch in (32,) if args.quick else (32, 64):
                 found.append(Config("minibatch", name, hidden, batch))
-            found.append(Config("predict", name, hidden, 32))
+            if hidden in sizes:
+                found.append(Config("predict", name, hidden, 32))
         for hidden in (64,) if args.quick else (32, 64, 128):
             found.append(Config("single", name, hidden, 1))
     found += [Config("online", "xor", 8, 4), Config("online", "mlp", 32, 100)]
@@ -246,6 +256,16 @@ def write_data(folder: str, chosen: list[str]) -> Paths:
     return paths
 
 
+def write_hints(folder: str, examples: Iterable[str], python: str) -> Paths:
+    """A hints file for each example."""
+    paths: Paths = {}
+    for name in examples:
+        path = paths["hints " + name] = str(Path(folder) / f"{name}.dyhints")
+        script = str(ROOT / "examples" / f"{name}.py")
+        subprocess.run([python, "-m", "dynet_compat", "compile", script, "-o", path], check=True, stdout=2)
+    return paths
+
+
 def mean(values: Iterable[float]) -> float:
     """Geometric mean."""
     logs = [math.log(value) for value in values]
@@ -269,7 +289,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for group in GROUPS:
         members = [row for row in rows if row.config.group == group]
-        for name in ("ratio", "gain"):
+        for name in ("ratio", "gain", "hinted"):
             values = [v for v in (getattr(row, name)() for row in members) if v]
             if values:
                 summary.setdefault(group, {})[name] = {"mean": mean(values), "least": min(values)}
@@ -292,6 +312,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--reference-python", metavar="PATH", help="a Python that has the original dynet")
     parser.add_argument("--python", default=sys.executable, help="a Python that has dynet_compat")
     parser.add_argument("--no-reference", action="store_true", help="measure only this package")
+    parser.add_argument("--hints", action="store_true", help="this package with hints, too; hidden 16 as well")
     parser.add_argument("--no-ours", action="store_true", help="measure only the original")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for this package")
     parser.add_argument("--quick", action="store_true", help="hidden 64 and one batch size only")
@@ -319,6 +340,7 @@ def main(argv: list[str] | None = None) -> int:
     args.reference_python = None if args.no_reference else find_reference(args.reference_python)
     sides = ["dynet-0", "dynet-1"] if args.reference_python else []
     sides += [] if args.no_ours else ["ours", "ours-off"]
+    sides += ["hinted"] if args.hints else []
     if not sides:
         sys.exit("nothing to measure: no Python with the original dynet found")
     titles = " ".join(f"{side:>10}" for side in sides)
@@ -326,6 +348,8 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         paths = write_data(folder, args.data)
+        if args.hints:
+            paths.update(write_hints(folder, args.examples, args.python))
         for config in configurations(args):
             rows.append(measure(config, sides, paths, args))
             print_row(rows[-1], sides)

@@ -26,7 +26,7 @@ def load_example(name: str) -> Any:
     sys.path.insert(0, str(EXAMPLES))
     spec = importlib.util.spec_from_file_location("example_" + name, str(EXAMPLES / (name + ".py")))
     assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
