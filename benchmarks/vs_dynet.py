@@ -1,9 +1,10 @@
 """Throughput of every example here and in the original DyNet, measured in one run.
 
-Each side is a process of its own (worker.py): the original with autobatch 0 and 1, this package as
-it comes, and this package with batching off; with --hints also with a hints file for the example. Only one of them works at a time. They take turns in
-short slices over the same batches of the same data; the medians are compared. The original needs a
-Python 3.8 that can `import dynet`; without one only this package is measured.
+Each side is a process of its own (worker.py): the original with autobatch 0 and 1, this package as it
+comes, and this package with batching off; with --hints also with a hints file for the example. Only one
+of them works at a time. They take turns in short slices over the same batches of the same data; the
+medians are compared. The original needs a Python 3.8 that can `import dynet`; without one only this
+package is measured.
 """
 
 from __future__ import annotations
@@ -312,7 +313,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--reference-python", metavar="PATH", help="a Python that has the original dynet")
     parser.add_argument("--python", default=sys.executable, help="a Python that has dynet_compat")
     parser.add_argument("--no-reference", action="store_true", help="measure only this package")
-    parser.add_argument("--hints", action="store_true", help="this package with hints, too; hidden 16 as well")
+    parser.add_argument("--hints", action="store_true", help="with hints, too; hidden 16 as well")
     parser.add_argument("--no-ours", action="store_true", help="measure only the original")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for this package")
     parser.add_argument("--quick", action="store_true", help="hidden 64 and one batch size only")

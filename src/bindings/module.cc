@@ -102,7 +102,8 @@ Example:
 PyMethodDef graph_methods[] = {
     {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)),
      METH_FASTCALL | METH_KEYWORDS, renew_doc},
-    {"_on_renew", on_renew, METH_O, "_on_renew(hook)\n--\n\nCalls hook() at the start of renew_cg(); None: no more."},
+    {"_on_renew", on_renew, METH_O,
+     "_on_renew(hook)\n--\n\nCalls hook() at the start of renew_cg(); None: no more."},
     {nullptr, nullptr, 0, nullptr}};
 
 NodeId last_of(const pybind11::list& exprs, const char* op) {

@@ -15,9 +15,9 @@ struct TemplateSlot {
   enum Kind : uint8_t { argument, item, item_at, attribute, count };
   Kind kind = argument;
   uint32_t base = 0;
-  Owned key;             // item: int or str; attribute: name
+  Owned key;              // item: int or str; attribute: name
   uint32_t key_slot = 0;  // item_at
-  Py_ssize_t n = 0;      // count: the length that the base must have; no value
+  Py_ssize_t n = 0;       // count: the length that the base must have; no value
   // How the block uses it.
   bool value = false;       // as such, not only for its parts
   bool called = false;      // as a function, which must be one that does nothing but record
@@ -26,7 +26,7 @@ struct TemplateSlot {
   bool appended = false;    // as a list to append to
   uint32_t indices = 0;     // times it stands where an index may be
   uint32_t others = 0;      // times it stands elsewhere
-  Owned codes;  // called: or a function with one of the code objects in this list
+  Owned codes;              // called: or a function with one of the code objects in this list
 };
 
 // What the block leaves behind: parallel to the object that is handed over when the block has run.
@@ -64,7 +64,7 @@ class Template {
     Owned object;
     std::vector<Made> parts;
   };
-  struct Step {  // of a builder
+  struct Step {                    // of a builder
     uint32_t slot = 0;             // of a state of the same builder
     std::vector<uint32_t> places;  // of its nodes, in the pattern's
     bool operator==(const Step&) const = default;
@@ -103,7 +103,8 @@ class Template {
   // Null, with a reason, where the run cannot be learned from.
   std::unique_ptr<Program> take(PyObject* results, const char** reason) const;
   const char* make_guards(Program* p, std::vector<Pattern::Hole>* holes) const;
-  const char* make_guard(uint32_t slot, Guard* guard, uint32_t* budget, std::vector<Pattern::Hole>* holes) const;
+  const char* make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
+                         std::vector<Pattern::Hole>* holes) const;
   enum Index { no_index, an_index, unclear };
   Index index_uses(uint32_t slot, uint32_t* uses) const;
   bool used_as_value(uint32_t slot) const;
@@ -137,11 +138,13 @@ class Template {
   Reads reads_;
   std::vector<PyObject*> values_;
   std::vector<RnnBuilder::Step> new_steps_;  // what became of a program's steps
-  std::vector<Owned> attribute_values_;  // owned, while values_ are in use
+  std::vector<Owned> attribute_values_;      // owned, while values_ are in use
   uint64_t hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
   bool off_ = false, busy_ = false;
   std::string reason_, refusal_;  // why it is off; why the last run was not learned from
 };
+
+inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
 
 void add_templates(PyObject* module);
 

@@ -128,8 +128,8 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
   Guard g;
   if (*budget == 0) return g;
   --*budget;
-  const bool fixed = value == Py_None || PyBool_Check(value) || PyType_Check(value) || PyFunction_Check(value) ||
-                     PyCFunction_Check(value);
+  const bool fixed = value == Py_None || PyBool_Check(value) || PyType_Check(value) ||
+                     PyFunction_Check(value) || PyCFunction_Check(value);
   if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
     g.kind = is_parameters(value) ? same : expression;
@@ -138,9 +138,8 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
   } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {
     g.kind = equal;
   } else if (PyMethod_Check(value)) {
-    const auto self = std::find_if(values.begin(), values.end(), [value](const Owned& v) {
-      return v.get() == PyMethod_GET_SELF(value);
-    });
+    const auto self = std::find_if(values.begin(), values.end(),
+                                   [value](const Owned& v) { return v.get() == PyMethod_GET_SELF(value); });
     if (self == values.end()) return g;
     g.kind = method;
     g.slot = static_cast<uint32_t>(self - values.begin());

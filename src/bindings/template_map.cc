@@ -91,7 +91,8 @@ PyObject* Template::map_zip(PyObject* iterables, PyObject* run, PyObject* reads)
     quiet = quiet && (PyList_CheckExact(each) || PyTuple_CheckExact(each));
   }
   if (!quiet) {
-    const Owned zip = Owned::steal(PyObject_Call(reinterpret_cast<PyObject*>(&PyZip_Type), iterables, nullptr));
+    const Owned zip =
+        Owned::steal(PyObject_Call(reinterpret_cast<PyObject*>(&PyZip_Type), iterables, nullptr));
     if (!zip) throw PythonError();
     return map(zip.get(), run, reads);
   }

@@ -60,9 +60,8 @@ bool known_to_all_graphs(const Graph& g, NodeId id) {
 }
 
 bool takes_ids(const OpRow& row) {
-  return std::any_of(row.params, row.params + row.n_params, [](const Param& p) {
-    return p.kind == Param::index || p.kind == Param::indices;
-  });
+  return std::any_of(row.params, row.params + row.n_params,
+                     [](const Param& p) { return p.kind == Param::index || p.kind == Param::indices; });
 }
 
 }  // namespace
@@ -155,8 +154,7 @@ void Pattern::fix(uint32_t hole, uint32_t value) {
 std::string Pattern::difference(const Pattern& other) const {
   if (filled_ != other.filled_) return "other indices";
   if (storages_ != other.storages_) return "other parameters";
-  if (steps_.size() != other.steps_.size())
-    return text(steps_.size(), " steps, not ", other.steps_.size());
+  if (steps_.size() != other.steps_.size()) return text(steps_.size(), " steps, not ", other.steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i)
     if (!(steps_[i] == other.steps_[i]))
       return text("step ", i, ": ", op_row(steps_[i].row).meta->name, " ", steps_[i].dim, ", not ",
@@ -239,7 +237,8 @@ void Pattern::learn(const Graph& g, uint32_t variant) {
     const Node& n = g.node(id);
     const bool op = steps_[i].kind == Step::op && !(n.flags & Node::alias) && n.inv == 0;
     const bool plain = op || steps_[i].kind == Step::lookup || (steps_[i].kind == Step::view && n.inv == 0);
-    known_[variant * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size, n.flags & Node::needs};
+    known_[variant * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size,
+                                           n.flags & Node::needs};
   }
 }
 

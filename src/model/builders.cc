@@ -162,7 +162,8 @@ bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
 }
 
 void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next) {
-  StepPattern p{from == kStart, settings(engine), equals_, Pattern::take(engine.graph, begin, inputs_, {}), {}};
+  StepPattern p{
+      from == kStart, settings(engine), equals_, Pattern::take(engine.graph, begin, inputs_, {}), {}};
   if (!p.pattern) return;
   for (uint32_t i = 0; i < width(); ++i) {
     p.places.push_back(p.pattern->place_of(next[i]));

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from dynet_compat.hints import cli
 
-SCRIPT = '''
+SCRIPT = """
 import sys
 import dynet_compat as dy
 from helper import Scorer
@@ -51,8 +50,8 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
-HELPER = '''
+"""
+HELPER = """
 import dynet_compat as dy
 
 
@@ -64,7 +63,7 @@ class Scorer:
     def score(self, h):
         z = dy.affine_transform([self.b, self.W, h])
         return self.U * dy.tanh(z)
-'''
+"""
 
 
 @pytest.fixture
@@ -79,7 +78,8 @@ def run(script: Path, *command: str, **environment: str) -> tuple[list[str], str
     """Lines of output but the last, which is what --hits prints, that line, and what was logged."""
     env = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_HINTS"}
     words = [sys.executable, *(command or [str(script)]), "--dynet-seed", "5", "--hits"]
-    done = subprocess.run(words, env={**env, **environment}, cwd=script.parent, capture_output=True, text=True)
+    env.update(environment)
+    done = subprocess.run(words, env=env, cwd=script.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     log = [line for line in done.stderr.splitlines() if "hints" in line]
     lines = done.stdout.splitlines()
@@ -100,8 +100,9 @@ def test_hints_beside_the_script(program: Path, capsys: pytest.CaptureFixture) -
     assert hinted == plain and not log and hits() > 200
     assert run(program, "-m", "dynet_compat", "run", str(program))[0] == plain and hits() > 200
     assert run(program, DYNET_COMPAT_HINTS="off")[0] == plain and hits() == 0
-    (program.parent / "tagger.dyhints").rename(program.parent / "elsewhere.dyhints")
-    assert run(program, DYNET_COMPAT_HINTS=str(program.parent / "elsewhere.dyhints"))[0] == plain and hits() > 200
+    elsewhere = program.parent / "elsewhere.dyhints"
+    (program.parent / "tagger.dyhints").rename(elsewhere)
+    assert run(program, DYNET_COMPAT_HINTS=str(elsewhere))[0] == plain and hits() > 200
 
 
 def test_every_function_without_hints(program: Path) -> None:
@@ -109,7 +110,7 @@ def test_every_function_without_hints(program: Path) -> None:
     assert run(program, DYNET_COMPAT_HINTS="auto")[0] == plain and hits() > 200
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "something else"}', "\0\1\2", "x" * 1000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "foreign"}', "\0\1\2", "x" * 1000])
 def test_damaged_or_foreign(program: Path, text: str) -> None:
     plain, _ = run(program)
     (program.parent / "tagger.dyhints").write_text(text)

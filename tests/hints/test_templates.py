@@ -13,10 +13,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
+import dynet_compat as dy
 import numpy as np
 import pytest
-
-import dynet_compat as dy
 from dynet_compat.hints.templates import exchange, rewrite, straight
 
 _numbers = itertools.count()
@@ -242,7 +241,9 @@ def test_method_replaced_and_overridden(pair: Callable) -> None:
 
 
 def test_loops_and_appends(pair: Callable) -> None:
-    p = pair(MODEL + """
+    p = pair(
+        MODEL
+        + """
     def run(self, words, tags):
         h = self.E[0]
         losses = []
@@ -250,7 +251,8 @@ def test_loops_and_appends(pair: Callable) -> None:
             h = dy.tanh(dy.affine_transform([self.b, self.W, self.E[w], self.U, h]))
             losses.append(dy.pickneglogsoftmax(self.U * h, t))
         return dy.esum(losses), h
-""")
+"""
+    )
     for module in (p.plain, p.other):
         module.model = module.Model()
     for words in ([3, 4, 5, 6, 7, 8], [8, 7, 6, 5], [2] * 5, [0, 1]):
@@ -326,8 +328,8 @@ def f(left, right):
 
     p.agree(use)
     assert p.hits > 3
-    p.agree(lambda m: [m.f([dy.inputVector([1]), dy.inputVector([2])], (dy.inputVector([3]), dy.inputVector([4])))])
-    p.agree(lambda m: [m.f((dy.inputVector([1]),), (dy.inputVector([3]), dy.inputVector([4])))])
+    p.agree(lambda m: [m.f([dy.zeros(1), dy.inputVector([2])], (dy.inputVector([3]), dy.ones(1)))])
+    p.agree(lambda m: [m.f((dy.inputVector([1]),), (dy.inputVector([3]), dy.ones(1)))])
     p.agree(lambda m: [m.f(5, None)])
 
 
@@ -347,20 +349,33 @@ def nothing(x, y):
 
 
 def test_random_draws(pair: Callable) -> None:
-    p = pair("def f(x, y):\n  z = dy.dropout(dy.tanh(x), 0.5)\n  return dy.noise(z, 0.1) + dy.random_normal((2,))\n")
+    p = pair("""
+def f(x, y):
+    z = dy.dropout(dy.tanh(x), 0.5)
+    return dy.noise(z, 0.1) + dy.random_normal((2,))
+""")
     for _ in range(2):
         p.agree(repeated_function("f", 9))
     assert p.hits > 8
 
 
 def test_values_equal_for_all_instances(pair: Callable) -> None:
-    p = pair(MODEL + "\n    def zero(self, x):\n        z = dy.zeros(3) + 1.0\n        return dy.tanh(self.W * z) + x\n")
+    p = pair(
+        MODEL
+        + """
+    def zero(self, x):
+        z = dy.zeros(3) + 1.0
+        return dy.tanh(self.W * z) + x
+"""
+    )
     p.agree(repeated(9, lambda m, x: m.zero(x[0])))
     assert p.hits > 5
 
 
 def test_lookups_and_items_as_results(pair: Callable) -> None:
-    p = pair(MODEL + """
+    p = pair(
+        MODEL
+        + """
     def f(self, w, h, extra):
         x = self.E[w]
         first = extra[0]
@@ -369,7 +384,8 @@ def test_lookups_and_items_as_results(pair: Callable) -> None:
         for i in range(2):
             y = y + x
         return x, y, first, z, extra[1], self.layers[0]
-""")
+"""
+    )
 
     def use(m: Any, x: list, numbers: Any = itertools.cycle([3, 4, 5, 6])) -> list:  # noqa: B008
         a, b, c, d, e, f = m.f(next(numbers), x[0], [x[1], None])
@@ -381,7 +397,11 @@ def test_lookups_and_items_as_results(pair: Callable) -> None:
 
 
 def test_views(pair: Callable) -> None:
-    p = pair("def f(x, y):\n  z = dy.reshape(dy.tanh(x), (1, 2))\n  return dy.transpose(z) + y, z[0], y[0:1]\n")
+    p = pair("""
+def f(x, y):
+    z = dy.reshape(dy.tanh(x), (1, 2))
+    return dy.transpose(z) + y, z[0], y[0:1]
+""")
     p.agree(repeated_function("f"))
     assert p.hits > 3
 
@@ -539,7 +559,9 @@ def test_immediate_mode_records_node_by_node(pair: Callable) -> None:
 
 
 def test_a_running_function_keeps_its_code(tmp_path: Path) -> None:
-    source = "import dynet_compat as dy\ndef f(x, swap):\n    swap()\n    y = dy.tanh(x)\n    return dy.exp(y) + 1\n"
+    source = (
+        "import dynet_compat as dy\ndef f(x, swap):\n  swap()\n  y = dy.tanh(x)\n  return dy.exp(y) + 1\n"
+    )
     path = tmp_path / "running.py"
     path.write_text(source)
     module = load(path)
@@ -640,7 +662,9 @@ def test_blocks_found_in_examples() -> None:
     assert {"Parser.reduce", "Parser.parse"} <= found["parser"]
 
 
-LISTS = MODEL + """
+LISTS = (
+    MODEL
+    + """
     def words(self, numbers):
         return [self.E[w] for w in numbers]
 
@@ -667,6 +691,7 @@ LISTS = MODEL + """
     def lambdas(self, xs):
         return (lambda k: [dy.tanh(x) + k for x in xs])(self.b)
 """
+)
 
 
 @pytest.mark.parametrize(

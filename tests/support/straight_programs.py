@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-HEAD = '''
+HEAD = """
 import numpy as np
 import dynet_compat as dy
 NUMBERS = np.linspace(-1, 1, 9)
@@ -29,7 +29,17 @@ class Model:
     def two(self, x, y):
         z = dy.tanh(x + y)
         return z, dy.cmult(x, z)
-'''
+"""
+
+
+CHANGES = [
+    "self.gates['i'] = self.U",
+    "self.layers.reverse()",
+    "self.count += 1",
+    "self.W, self.U = self.U, self.W",
+    "n = (n * 2 + 1) % 9",
+    "m = n",
+]
 
 
 class Writer:
@@ -47,7 +57,8 @@ class Writer:
 
     def text(self) -> str:
         self.block(1, self.rng.randint(2, 7))
-        result = self.rng.choice([self.vector(), f"({self.vector()}, {self.vector()})", f"[{self.vector()}, n, None]"])
+        a, b = self.vector(), self.vector()
+        result = self.rng.choice([a, f"({a}, {b})", f"[{a}, n, None]"])
         self.lines.append(f"        return {result}")
         return "\n".join([f"    def {self.name}(self, x, h, n, m, xs, pair, s):", *self.lines, ""])
 
@@ -64,16 +75,37 @@ class Writer:
         n = self.number()
         return r.choice(
             [
-                f"dy.tanh({a})", f"dy.logistic({a})", f"({a} + {b})", f"dy.cmult({a}, {b})", f"self.W * {a}",
-                f"dy.affine_transform([self.b, self.W, {a}, self.U, {b}])", f"self.E[{n}]", f"dy.lookup(self.E, {n})",
-                f"self.gates['{r.choice('io')}'] * {a}", f"self.layers[{r.choice('01')}] * {a}",
-                f"self.helper({a})", f"self.helper({a}, 'o')", f"free({a})", f"self.two({a}, {b})[{r.choice('01')}]",
-                f"({a} * {r.choice(['2.0', '0.5', 'SCALE'])})", f"dy.dropout({a}, 0.5)", f"pair[{r.choice('01')}]",
-                f"dy.concatenate([{a}, {b}])[0:3]", f"dy.esum([{a}, {b}])", "dy.esum(xs)", "xs[-1]", "xs[0]",
-                f"({a} + {a}[{n} % 3])", f"({a} + dy.pick({b}, {r.choice(['2', '0'])}))", "self.b + dy.zeros(3)",
-                f"s.add_input({a}).output()", f"dy.noise({a}, 0.1)", f"-{a}", f"dy.max_dim(dy.reshape({a}, (3, 1)), 1)",
+                f"dy.tanh({a})",
+                f"dy.logistic({a})",
+                f"({a} + {b})",
+                f"dy.cmult({a}, {b})",
+                f"self.W * {a}",
+                f"dy.affine_transform([self.b, self.W, {a}, self.U, {b}])",
+                f"self.E[{n}]",
+                f"dy.lookup(self.E, {n})",
+                f"self.gates['{r.choice('io')}'] * {a}",
+                f"self.layers[{r.choice('01')}] * {a}",
+                f"self.helper({a})",
+                f"self.helper({a}, 'o')",
+                f"free({a})",
+                f"self.two({a}, {b})[{r.choice('01')}]",
+                f"({a} * {r.choice(['2.0', '0.5', 'SCALE'])})",
+                f"dy.dropout({a}, 0.5)",
+                f"pair[{r.choice('01')}]",
+                f"dy.concatenate([{a}, {b}])[0:3]",
+                f"dy.esum([{a}, {b}])",
+                "dy.esum(xs)",
+                "xs[-1]",
+                "xs[0]",
+                f"({a} + {a}[{n} % 3])",
+                f"({a} + dy.pick({b}, {r.choice(['2', '0'])}))",
+                "self.b + dy.zeros(3)",
+                f"s.add_input({a}).output()",
+                f"dy.noise({a}, 0.1)",
+                f"-{a}",
+                f"dy.max_dim(dy.reshape({a}, (3, 1)), 1)",
             ]
-        )  # fmt: skip
+        )
 
     def number(self) -> str:
         return self.rng.choice([*self.ints, "5", "2"])
@@ -98,7 +130,8 @@ class Writer:
         elif kind < 0.60:
             self.add(depth, f"xs.append({self.vector()})")
         elif kind < 0.65:
-            self.add(depth, f"x, h = {r.choice(['self.two(x, h)', '(h, x)', 'pair', f'({self.vector()}, {self.vector()})'])}")
+            both = f"({self.vector()}, {self.vector()})"
+            self.add(depth, f"x, h = {r.choice(['self.two(x, h)', '(h, x)', 'pair', both])}")
         elif kind < 0.73:
             self.add(depth, f"for {r.choice(['_', 'n', 'i'])} in range({r.choice(['2', '3', 'n % 4'])}):")
             self.block(depth + 1, r.randint(1, 3))
@@ -113,8 +146,7 @@ class Writer:
         elif kind < 0.92:
             self.add(depth, f"s = s.add_input({self.vector()})")
         elif kind < 0.96:
-            change = ["self.gates['i'] = self.U", "self.layers.reverse()", "self.count += 1", "self.W, self.U = self.U, self.W"]
-            self.add(depth, r.choice([*change, "n = (n * 2 + 1) % 9", "m = n"]))
+            self.add(depth, r.choice(CHANGES))
         else:
             self.add(depth, f"self.h = {self.vector()}")
 

@@ -37,7 +37,9 @@ class Active:
         rewriters: path of a source file -> what was put in place.
     """
 
-    def __init__(self, path: Optional[str], wanted: dict[str, Optional[set[str]]], digests: dict[str, str]) -> None:
+    def __init__(
+        self, path: Optional[str], wanted: dict[str, Optional[set[str]]], digests: dict[str, str]
+    ) -> None:
         self.path = path
         self.wanted = wanted
         self.digests = digests
@@ -61,7 +63,7 @@ class Active:
             if path is None or path in self.rewriters or not self._is_wanted(path):
                 continue
             data = _read(path)
-            if data is None or self.digests.get(path, hashlib.sha256(data).hexdigest()) != hashlib.sha256(data).hexdigest():
+            if data is None or not self._is_the_one(path, data):
                 continue
             try:
                 self.rewriters[path] = exchange.rewrite_module(module, data, self.wanted.get(path))
@@ -69,12 +71,16 @@ class Active:
                 self.rewriters[path] = None
                 _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
 
+    def _is_the_one(self, path: str, data: bytes) -> bool:
+        return path not in self.digests or hashlib.sha256(data).hexdigest() == self.digests[path]
+
     def _is_wanted(self, path: str) -> bool:
         return path in self.wanted if self.path is not None else _belongs_to_script(path)
 
     def templates(self) -> list[dict[str, Any]]:
         """How often each block was recorded by one call."""
-        return [t.statistics() for r in self.rewriters.values() if r is not None for t in r.templates.values()]
+        found = [r for r in self.rewriters.values() if r is not None]
+        return [t.statistics() for r in found for t in r.templates.values()]
 
 
 def _path_of(module: Any) -> Optional[str]:
@@ -87,7 +93,9 @@ def _path_of(module: Any) -> Optional[str]:
 def _belongs_to_script(path: str) -> bool:
     script = script_path()
     own = os.path.dirname(os.path.realpath(__file__))
-    return script is not None and path.startswith(os.path.dirname(script) + os.sep) and not path.startswith(own)
+    if script is None or path.startswith(own):
+        return False
+    return path.startswith(os.path.dirname(script) + os.sep)
 
 
 def _read(path: str) -> Optional[bytes]:

@@ -1,4 +1,4 @@
-"""At run time: functions of the script whose blocks are recorded by one call take the place of the old ones."""
+"""Functions whose blocks are recorded by one call take the place of the old ones, while the script runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any, Optional, Union
 from .rewrite import Key, Rewriter
 
 
-def rewrite_module(module: types.ModuleType, source: Union[str, bytes], wanted: Optional[set[str]] = None) -> Rewriter:
+def rewrite_module(
+    module: types.ModuleType, source: Union[str, bytes], wanted: Optional[set[str]] = None
+) -> Rewriter:
     """Exchange the code of functions of a module for code in which blocks are recorded by one call.
 
     Args:
         module: already run; functions that run now keep their code until they return.
-        source: its text, as bytes in the encoding that it says. Functions that were compiled from another text keep their code.
+        source: its text, as bytes in the encoding that it says. Functions that were compiled from another
+            text keep their code.
         wanted: qualified names of the functions; None: all.
     Returns:
         what was found.

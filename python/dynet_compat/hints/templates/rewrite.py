@@ -11,7 +11,7 @@ import types
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Union
+from typing import Any, Optional, Union
 
 from ... import _core
 from . import straight
@@ -42,7 +42,13 @@ class Rewriter:
         wanted: qualified names of the functions to look at; None: all.
     """
 
-    def __init__(self, source: Union[str, bytes], filename: str, names: dict[str, Any], wanted: Optional[set[str]] = None) -> None:
+    def __init__(
+        self,
+        source: Union[str, bytes],
+        filename: str,
+        names: dict[str, Any],
+        wanted: Optional[set[str]] = None,
+    ) -> None:
         self.filename = filename
         self.old = ast.parse(source, filename)
         self.tree = ast.parse(source, filename)
@@ -103,7 +109,7 @@ class Rewriter:
         self.found.append(Found(qualname, block, node.lineno))
         self.calls.append((node, shape.comprehension(placeholder, node)))
 
-    def _template(self, spec: tuple) -> str:
+    def _template(self, spec: tuple[Any, ...]) -> str:
         placeholder = f"\0template {len(self.templates)}"
         self.templates[placeholder] = _core._Template(spec, recording(), is_plain_attribute)
         return placeholder
@@ -140,7 +146,9 @@ class Rewriter:
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
     """All functions: qualified name, node, and name of the class of a method of a class of the module."""
 
-    def inside(node: ast.AST, prefix: str, owner: Optional[str]) -> Iterator[tuple]:
+    def inside(
+        node: ast.AST, prefix: str, owner: Optional[str]
+    ) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef):
                 yield prefix + child.name, child, owner
@@ -160,7 +168,7 @@ def _suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt
     for n in [node, *straight.own_nodes(node)]:
         for name in ("body", "orelse", "finalbody"):
             statements = getattr(n, name, None)
-            own = n is node or not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+            own = n is node or not isinstance(n, straight.WITH_NAMES_OF_THEIR_OWN)
             if own and isinstance(statements, list) and statements and isinstance(statements[0], ast.stmt):
                 yield n, name, statements
 
@@ -170,7 +178,7 @@ def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
 
     def inside(n: ast.AST) -> Iterator[ast.ListComp]:
         for child in ast.iter_child_nodes(n):
-            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            if isinstance(child, straight.WITH_NAMES_OF_THEIR_OWN):
                 continue
             if isinstance(child, ast.ListComp):
                 yield child
@@ -223,7 +231,7 @@ class _Shape:
         lists = [id(v) for v in straight._sequences(self.values) if v.kind == straight.LIST]
         self.possible = len(lists) == len(set(lists))  # a list under two names is one list
 
-    def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple:
+    def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple[Any, ...]:
         """`targets`: of a comprehension, whose items' parts are the first arguments."""
         named = [] if targets is None else [self.block.known["name", t] for t in targets]
         arguments = named + [s for s in self.block.slots if s.kind == straight.ARGUMENT and s not in named]
@@ -239,9 +247,9 @@ class _Shape:
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
         targets = straight.target_names(node)
         reads = [
-            s.code
-            for s in self.block.slots
-            if s.kind == straight.ARGUMENT and not (isinstance(s.code, ast.Name) and s.code.id in targets)
+            code
+            for code in straight.written(self.block.slots)
+            if not (isinstance(code, ast.Name) and code.id in targets)
         ]
         generator = node.generators[0]
         item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
@@ -255,7 +263,7 @@ class _Shape:
         )
 
     def statements(self, placeholder: str) -> list[ast.stmt]:
-        arguments = [s.code for s in self.block.slots if s.kind == straight.ARGUMENT]
+        arguments = straight.written(self.block.slots)
         call = ast.Call(_load(".template"), arguments, [])
         catch = ast.ExceptHandler(ast.Constant(_ERRORS), None, [_set(".results", ast.Constant(None))])
         missed = ast.Compare(_load(".results"), [ast.Is()], [ast.Constant(None)])
@@ -332,7 +340,7 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
     return ast.Assign([ast.Name(name, ast.Store())], value)
 
 
-def _slot(s: Slot, number: dict[Slot, int]) -> tuple:
+def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
     uses = (False, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
@@ -371,17 +379,19 @@ def _with_constants(code: types.CodeType, values: dict[str, Any]) -> types.CodeT
 
 # ---------------------------------------------------------------- what blocks may call
 
-_OTHERS = """argmax average_cols block_dropout concatenate_cols const_parameter constant conv1d_narrow conv1d_wide
-conv2d conv2d_bias cwise_multiply dropout dropout_batch dropout_dim hinge_batch log_softmax lookup lookup_batch
-maxpooling2d mean_batches mean_dim mean_elems moment_batches moment_dim moment_elems noise ones parameter pick_batch
-pick_batch_elem pickneglogsoftmax_batch pickrange random_bernoulli random_gumbel random_normal random_uniform reshape
-std_batches std_dim std_elems strided_select sum_batches sum_cols sum_dim sum_rows to_device transpose zeroes
-zeros""".split()
+_OTHERS = """
+argmax average_cols block_dropout concatenate_cols const_parameter constant conv1d_narrow conv1d_wide conv2d
+conv2d_bias cwise_multiply dropout dropout_batch dropout_dim hinge_batch log_softmax lookup lookup_batch
+maxpooling2d mean_batches mean_dim mean_elems moment_batches moment_dim moment_elems noise ones parameter
+pick_batch pick_batch_elem pickneglogsoftmax_batch pickrange random_bernoulli random_gumbel random_normal
+random_uniform reshape std_batches std_dim std_elems strided_select sum_batches sum_cols sum_dim sum_rows
+to_device transpose zeroes zeros
+""".split()
 
-_recording: set[Callable] = set()
+_recording: set[Any] = set()
 
 
-def recording() -> set[Callable]:
+def recording() -> set[Any]:
     """The functions that do nothing but record ops, and whose ops their arguments decide."""
     if not _recording:
         import dynet_compat
@@ -403,8 +413,9 @@ def is_plain_attribute(owner: Any, name: str) -> bool:
     if isinstance(owner, types.ModuleType):
         return name in vars(owner)
     kind = type(owner)
-    if kind.__getattribute__ is not object.__getattribute__:
-        return False
+    for c in kind.__mro__:
+        if c is not object and "__getattribute__" in vars(c):
+            return False
     for c in kind.__mro__:
         if name in vars(c):
             found = vars(c)[name]

@@ -19,8 +19,10 @@ ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
 SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
+WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _MOST_DEPTH = 8  # of functions of the script that call one another
 _MOST_SLOTS = 200
+_USES = ("called", "expression", "state", "appended", "indices", "others", "codes")  # fields of Slot
 
 
 class NotStraight(Exception):
@@ -46,7 +48,12 @@ class Slot:
     appended: bool = False
     indices: int = 0
     others: int = 0
-    codes: list = field(default_factory=list)  # called: functions of the script, as code objects
+    codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
+
+
+def written(slots: Iterable[Slot]) -> list[ast.expr]:
+    """How the script writes them, where they are arguments."""
+    return [s.code for s in slots if s.kind == ARGUMENT and s.code is not None]
 
 
 @dataclass(eq=False)
@@ -78,7 +85,7 @@ class Callee:
     """A function of the script that is called by the name of a global or as a method of `self`."""
 
     node: ast.FunctionDef
-    codes: list  # filled with its code objects when the module has been compiled anew
+    codes: list[Any]  # filled with its code objects when the module has been compiled anew
     bound: bool  # the first parameter is the object
 
 
@@ -94,9 +101,9 @@ class Module:
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
-        self.codes: dict[ast.FunctionDef, list] = {}
+        self.codes: dict[ast.FunctionDef, list[Any]] = {}
 
-    def codes_of(self, node: ast.FunctionDef) -> list:
+    def codes_of(self, node: ast.FunctionDef) -> list[Any]:
         return self.codes.setdefault(node, [])
 
     def look_up(self, code: ast.expr) -> Any:
@@ -147,7 +154,7 @@ class Block:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.slots: list[Slot] = []
-        self.known: dict[tuple, Slot] = {}
+        self.known: dict[tuple[Any, ...], Slot] = {}
         self.env: dict[str, Value] = {}
         self.ints: set[int] = set()
         self.attributes: list[tuple[Slot, str]] = []
@@ -172,25 +179,25 @@ class Block:
         self.statements.append(statement)
         return True
 
-    def _state(self) -> tuple:
-        uses = [(s, s.called, s.expression, s.state, s.appended, s.indices, s.others, list(s.codes)) for s in self.slots]
+    def _state(self) -> tuple[Any, ...]:
+        uses = [(s, {name: getattr(s, name) for name in _USES}) for s in self.slots]
         lists = [(v, list(v.items)) for v in _sequences(self.env.values())]
         counts = (len(self.attributes), len(self.appends), self.ops)
         return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
 
-    def _restore(self, state: tuple) -> None:
+    def _restore(self, state: tuple[Any, ...]) -> None:
         uses, lists, self.env, self.known, self.ints, (attributes, appends, self.ops) = state
-        self.slots = [u[0] for u in uses]
-        for s, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes in uses:
-            pass
-        for v, v.items in lists:
-            pass
+        self.slots = [slot for slot, _ in uses]
+        for slot, values in uses:
+            vars(slot).update(values)
+        for sequence, items in lists:
+            sequence.items = items
         del self.attributes[attributes:], self.appends[appends:]
         self.depth = 0
 
     # ---- slots
 
-    def _slot(self, key: tuple, make: Callable[[], Slot]) -> Slot:
+    def _slot(self, key: tuple[Any, ...], make: Callable[[], Slot]) -> Slot:
         slot = self.known.get(key)
         if slot is None:
             if len(self.slots) == _MOST_SLOTS:
@@ -257,11 +264,11 @@ class Block:
         call = s.value
         if isinstance(call, ast.Constant):
             return
-        appends = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append"
-        if not appends:
+        if not (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append"
+        ):
             self._value(call)
             return
-        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         if len(call.args) != 1 or call.keywords:
             raise NotStraight("append with other arguments than one")
         target = self._value(call.func.value)
@@ -551,7 +558,8 @@ def _bind(
         if name in env:
             continue
         default = defaults.get(name)
-        if not isinstance(default, ast.Constant) or not isinstance(default.value, (bool, int, float, str, type(None))):
+        kinds = (bool, int, float, str, type(None))
+        if not isinstance(default, ast.Constant) or not isinstance(default.value, kinds):
             raise NotStraight("a default that is no constant")
         constant(default.value)
         env[name] = Constant(default.value)
@@ -567,5 +575,5 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function without those of the functions and classes inside it."""
     for child in ast.iter_child_nodes(node):
         yield child
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        if not isinstance(child, WITH_NAMES_OF_THEIR_OWN):
             yield from own_nodes(child)
