@@ -99,7 +99,8 @@ RESULTS = by_name(
         "None": (
             "_add_methods _rename _restore _roll_back _write_parameters "
             "load_all populate populate_from_textfile save save_all write_to_textfile "
-            "Expression.backward Expression.forward _attach _constructor _extend _forward _on_renew _set_graph "
+            "Expression.backward Expression.forward _attach _constructor _extend _forward _on_renew "
+            "_set_graph "
             "_set_parameter_values _set_profiling _set_tensor _trace_start cg_checkpoint cg_revert "
             "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "

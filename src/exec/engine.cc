@@ -54,7 +54,8 @@ const float* Engine::value(NodeId id) {
 }
 
 void Engine::forward(NodeId id) {
-  if (graph.place(id) == kPending) demand({&id, 1}, true);  // in one plan, not what `id` needs and then the rest
+  // In one plan, not what `id` needs and then the rest.
+  if (graph.place(id) == kPending) demand({&id, 1}, true);
   value(id);
   demand({&id, 1}, true);
 }
