@@ -255,7 +255,8 @@ def profile(
     (value(), backward(), update(), renew_cg()), recording, planning, launches with their sizes and the way
     their operands lie in memory, and the kernels of matrix products. A pause of more than 20 microseconds
     between two recorded nodes is no part of recording: it counts as the script's own Python. Operations and
-    bytes of a launch are estimates. Measuring takes about 0.1 microseconds per recorded node and per launch.
+    bytes of a launch are estimates. Measuring takes about 0.1 microseconds per recorded node and per launch,
+    and 1 microsecond for each call that asks for something.
 
     Args:
         path: a JSON file for https://ui.perfetto.dev or chrome://tracing, written at the end; None: none.

@@ -126,9 +126,9 @@ Computing::~Computing() noexcept(false) {
 
 // Apart, so that reading a value that is there stays short.
 [[gnu::noinline]] static const float* compute_missing(NodeId id, const char* method) {
-  const Call call(method);
   if (inside_instance) [[unlikely]]
-    wait_for_value(id);
+    wait_for_value(id);  // others run meanwhile: no part of this call
+  const Call call(method);
   Computing c;
   return c.engine().value(id);
 }
@@ -145,16 +145,17 @@ const float* compute_value(NodeId id, bool recalculate, const char* method) {
 
 void compute_forward(NodeId id, bool recalculate) {
   Engine& e = engine();
-  const Call call("forward");
   if (recalculate) {
     check_change("forward(recalculate=True)", kNone);
     e.invalidate();
   }
   if (inside_instance) [[unlikely]] {
     std::vector<NodeId> mine = wait_for_all(id);
+    const Call call("forward");
     Computing c;
     return c.engine().compute(std::move(mine));
   }
+  const Call call("forward");
   Computing c;
   c.engine().forward(id);
 }

@@ -139,6 +139,7 @@ void Call::attach(uint32_t session) {
 }
 
 void Call::begin(const char* name) {
+  this_thread->executor.trace->recorded_until(this_thread->graph.size());
   this_thread->site = script_site();
   scope_.emplace(this_thread->executor.trace, Span::call, name);
   scope_->site(this_thread->site);

@@ -101,6 +101,14 @@ void Trace::recorded(NodeId id, uint32_t leaf_floats) {
   stretch_.end = resumed_ = now;
 }
 
+void Trace::recorded_until(NodeId size) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (size <= next_) return;
+  }
+  recorded(size - 1, 0);
+}
+
 void Trace::end_recording() {
   if (!stretch_.nodes) return;
   keep(stretch_);

@@ -92,6 +92,8 @@ class Trace {
   void add_launch(Span span, const Graph& graph, const Launch* launches, uint32_t count);
   // Node `id` was recorded. Stretches of recording become spans: see trace.cc.
   void recorded(NodeId id, uint32_t leaf_floats);
+  // The graph has so many nodes: some were recorded by the dozen, without recorded() for each.
+  void recorded_until(NodeId size);
   // The graph has this number and size from now on.
   void renewed(uint32_t graph, NodeId size, bool signatures_forgotten);
 

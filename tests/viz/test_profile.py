@@ -360,6 +360,51 @@ def test_a_thread_that_goes_on(dy: Any) -> None:
         thread.join()
 
 
+# ---------------------------------------------------------------- instances on fibers
+
+
+@pytest.mark.parametrize("steps", [[3], [1, 2, 3, 4]])
+def test_batch_map(dy: Any, steps: list[int]) -> None:
+    """Instances that wait for values are no calls inside one another; one flush serves all that wait."""
+    pc = dy.ParameterCollection()
+    W = pc.add_parameters((2, 2))
+
+    def decode(count: int) -> float:
+        h = dy.inputVector([count, 1])
+        for _ in range(count):
+            h = dy.tanh(W * h)
+            if h.npvalue()[0] > 9:
+                break
+        return float(dy.sum_elems(h).value())
+
+    dy.renew_cg()
+    with dy.profile() as p:
+        dy.batch_map(decode, steps)
+    check_tracks(p.events)
+    assert len(of(p.events, "plan")) == max(steps) + 1
+    nodes = sum(e["args"]["nodes"] for e in of(p.events, "plan"))
+    assert nodes == sum(e["args"]["batch"] for e in of(p.events, "launch")) == 2 * sum(steps) + len(steps)
+    assert sum(e["args"]["nodes"] for e in of(p.events, "record")) == dy._core.cg_size()
+    busy = sorted(of(p.events, "record", "call"), key=lambda e: e["ts"])
+    for first, second in zip(busy, busy[1:]):
+        assert first["ts"] + first["dur"] <= second["ts"] + EPSILON
+    plan = dy.cg().batch_plan()
+    assert len(plan.flushes) == max(steps) + 1 and all(line for line in plan.flushes)
+
+
+def test_nodes_recorded_by_the_dozen(dy: Any) -> None:
+    """Builders and templates record several nodes at once: all are counted."""
+    program = Program(dy)
+    with dy.profile() as p:
+        for _ in range(3):
+            dy.renew_cg()
+            program.loss().value()
+    sizes = [0] * 4
+    for event in of(p.events, "record"):
+        sizes[event["args"]["graph"] - p.events[0]["args"]["graph"]] += event["args"]["nodes"]
+    assert [s for s in sizes if s] == [dy._core.cg_size()] * 3
+
+
 # ---------------------------------------------------------------- errors
 
 
