@@ -139,7 +139,7 @@ class Executor {
   };
   Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
   Columns out_columns(const Launch& l, std::vector<int64_t>& room) const;
-  void gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y, bool accumulate);
+  void gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const ConstCols& start, const Columns& y);
   void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
 
   // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)

@@ -63,19 +63,19 @@ Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t 
   return c;
 }
 
-void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y,
-                       bool accumulate) {
+void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const ConstCols& start,
+                       const Columns& y) {
   float* base = graph_.values_arena.base();
   const ConstCols xc{base + x.base, x.stride, x.index};
   const Cols yc{base + y.base, y.stride, y.index};
   const int64_t n = y.count, flops = m * k * n;
   if (n >= 32) {
     parallel_for(n, grain_of(n, flops, 16), [&](size_t begin, size_t end) {
-      kernels_.gemm->nn({0, m}, {int64_t(begin), int64_t(end)}, k, w, m, xc, yc, accumulate);
+      kernels_.gemm->nn({0, m}, {int64_t(begin), int64_t(end)}, k, w, m, xc, start, yc);
     });
   } else {
     parallel_for(m, grain_of(m, flops, 64), [&](size_t begin, size_t end) {
-      kernels_.gemm->nn({int64_t(begin), int64_t(end)}, {0, n}, k, w, m, xc, yc, accumulate);
+      kernels_.gemm->nn({int64_t(begin), int64_t(end)}, {0, n}, k, w, m, xc, start, yc);
     });
   }
 }
@@ -102,17 +102,21 @@ void Executor::run_matmul_columns(const Launch& l) {
   Columns y{l.out, m, nullptr, l.total / m};
   float* base = graph_.values_arena.base();
   const Operand* o = plan_.operands.data() + l.operands;
+  ConstCols start{};
   if (affine && sig.bias_per_column) {
     const Columns b = columns(l, o[0], 0, room_y_);
-    for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, base + b.at(j), m * 4);
+    start = {base + b.base, b.stride, b.index};
   } else if (affine) {
-    const float* b = weight(o[0]);
-    for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, b, m * 4);
+    start = {weight(o[0]), 0, nullptr};
   }
+  if (affine && sig.n_args == 1)
+    for (int64_t j = 0; j < y.count; ++j)
+      std::memcpy(base + l.out + j * m, start.base + (start.index ? start.index[j] : j * start.stride), m * 4);
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
     counters.operand_bytes += 4 * (x.count + m) * sig.x[k]->cols();
-    gemm_nn(m, sig.x[k]->cols(), weight(o[k]), x, y, affine || k > 0);
+    gemm_nn(m, sig.x[k]->cols(), weight(o[k]), x, start, y);
+    start = {base + y.base, y.stride, y.index};
   }
 }
 
@@ -142,10 +146,12 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
     const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
     const int64_t m = wd.rows(), kk = wd.cols(), cols = xd.cols();
     const float *w = argument_values(k), *x = argument_values(k + 1);
-    for (uint32_t e = 0; e < yd.bd; ++e)
+    for (uint32_t e = 0; e < yd.bd; ++e) {
+      float* y = base + it.out + e * item_size;
       kernels_.gemm->nn({0, m}, {0, cols}, kk, w + (wd.bd > 1 ? e * wd.batch_size() : 0), m,
                         {x + (xd.bd > 1 ? e * xd.batch_size() : 0), kk, nullptr},
-                        {base + it.out + e * item_size, m, nullptr}, affine || k > 0);
+                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr});
+    }
   }
 }
 
@@ -184,9 +190,7 @@ void Executor::run_matmul_group(uint32_t first, uint32_t last) {
     for (int64_t at = begin; at < static_cast<int64_t>(end); ++at) {
       while (at - before >= p->blocks) before += (p++)->blocks;
       const int64_t r0 = (at - before) * kRows, r1 = std::min(r0 + kRows, p->m);
-      if (p->b)
-        for (int64_t j = 0; j < x.count; ++j) std::memcpy(p->y + j * p->m + r0, p->b + r0, (r1 - r0) * 4);
-      kernels_.gemm->nn({r0, r1}, {0, x.count}, k, p->w, p->m, xc, {p->y, p->m, nullptr}, p->b != nullptr);
+      kernels_.gemm->nn({r0, r1}, {0, x.count}, k, p->w, p->m, xc, {p->b, 0, nullptr}, {p->y, p->m, nullptr});
     }
   });
 }
@@ -200,7 +204,8 @@ void Executor::backward_group(uint32_t first, uint32_t last) {
   const uint32_t in = head.n_operands - 1;
   const Columns x = columns(head, plan_.operands[head.operands + in], in, room_x_);
   const int64_t k = graph_.sig_number(head.sig).x[in]->rows();
-  const float* weights[16] = {};
+  Product products[16];
+  int n = 0;
   int64_t rows = 0;
   for (uint32_t i = first; i <= last; ++i) {
     const Launch& l = plan_.launches[i];
@@ -209,7 +214,7 @@ void Executor::backward_group(uint32_t first, uint32_t last) {
     const bool bias = l.n_operands == 3;
     run_deferred_of(l);
     if (wanted(l, bias + 1u)) {
-      weights[i - first] = weight(o[bias]);
+      products[n++] = {m, weight(o[bias]), m, {grads() + l.out, m, nullptr}};
       rows += m;
     }
     const Columns dy{l.out, m, nullptr, l.total / m};
@@ -219,13 +224,7 @@ void Executor::backward_group(uint32_t first, uint32_t last) {
   if (rows == 0) return;
   const Cols dx{grads() + x.base, x.stride, x.index};
   parallel_for(k, grain_of(k, rows * k * x.count, 16), [&](size_t begin, size_t end) {
-    for (uint32_t i = last + 1; i-- > first;) {
-      if (!weights[i - first]) continue;
-      const Launch& l = plan_.launches[i];
-      const int64_t m = graph_.sig_number(l.sig).y->rows();
-      kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, x.count}, m, weights[i - first], m,
-                        {grads() + l.out, m, nullptr}, dx);
-    }
+    kernels_.gemm->tn_sum({int64_t(begin), int64_t(end)}, {0, x.count}, products, n, dx);
   });
 }
 
