@@ -1,5 +1,6 @@
 // Runs launch records on the CPU, forward and backward.
 #pragma once
+#include <deque>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -28,7 +29,7 @@ class Executor {
  public:
   Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
 
-  // Runs launch i and those fused or grouped with it; returns the number of the next one.
+  // Runs launch i and those fused with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
 
   // ---- backward: begin, then launches in reverse order, then finish
@@ -39,8 +40,8 @@ class Executor {
   void clear_gradient(const Launch& l);
   // `live_members` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
-  // Launches of a grouped GEMM all of whose members take part.
-  void backward_group(uint32_t first, uint32_t last);
+  // A block of launches; those take part that have live members, with all their members.
+  void backward_block(uint32_t first, const std::vector<uint32_t>& live_members);
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
   // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
@@ -101,6 +102,9 @@ class Executor {
   void check(const Launch& l);
   void count_operands(const Launch& l);
   void run(const Launch& l);
+  void dispatch(const Launch& l);
+  void run_range(const Launch& l, uint32_t begin, uint32_t end);
+  void run_members_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_tile(const Launch& l, size_t begin, size_t end);
   void back_tile(const Launch& l, size_t begin, size_t end);
   void run_unary(const Launch& l);
@@ -109,12 +113,13 @@ class Executor {
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
   void run_matmul_member(const Launch& l, uint32_t i);
-  void run_matmul_group(uint32_t first, uint32_t last);
   void run_structured(const Launch& l);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
   void back(const Launch& l);
+  void back_range(const Launch& l, uint32_t begin, uint32_t end);
+  void back_members_range(const Launch& l, uint32_t begin, uint32_t end);
   void back_unary(const Launch& l);
   void back_binary(const Launch& l);
   void back_members(const Launch& l);
@@ -139,8 +144,45 @@ class Executor {
   };
   Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
   Columns out_columns(const Launch& l, std::vector<int64_t>& room) const;
-  void gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const ConstCols& start, const Columns& y);
+
+  // A product W1 x1 + W2 x2 ... over the columns of all members, ready to run.
+  struct Factor {
+    const float* w;
+    int64_t k;
+    ConstCols x;
+  };
+  struct Job {
+    int64_t m, n;   // rows and columns of the result
+    int64_t cols;   // of one member
+    int64_t work;   // multiply-adds
+    uint32_t first, factors;  // in factors_
+    ConstCols start;
+    Cols y;
+  };
+  Job job(const Launch& l);
+  void run_job(const Job& j, Range rows, Range cols) const;
+  void run_jobs(const Job* jobs, size_t n);
+  std::vector<int64_t>& room();
+
   void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
+
+  // ---- blocks
+  void forward_block(uint32_t first);
+  void start_block(const Launch& head);
+  int64_t floats_of(const Launch& head, uint32_t begin, uint32_t end) const;
+  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work);
+  void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
+  void back_products(const Launch& head, uint32_t begin, uint32_t end);
+  void add_bias_columns(const Launch& l, const Columns& dy);
+  struct Input {  // of products, and what is added to its gradient
+    Operand operand;
+    int64_t k;
+    size_t size;  // of a member
+    Columns x;
+    std::vector<Product> products;
+  };
+  Input& input(const Launch& l, uint32_t k);
+  const Launch* pieces(const Launch& head) const { return plan_.pieces.data() + head.pieces; }
 
   // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
   struct Deferred {
@@ -170,6 +212,12 @@ class Executor {
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
   std::vector<int64_t> room_x_, room_y_;
+  std::deque<std::vector<int64_t>> rooms_;  // of the columns of the launch or block that runs
+  size_t rooms_used_ = 0;
+  std::vector<Factor> factors_;
+  std::vector<Job> jobs_;             // per piece of a block
+  std::vector<Input> inputs_;
+  std::vector<uint8_t> live_pieces_;  // those that take part in backward
 };
 
 // Calls f(begin, end) over members, on several threads when there is enough to do.

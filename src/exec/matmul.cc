@@ -9,7 +9,9 @@ namespace dyc {
 
 namespace {
 
-constexpr int64_t kParallelFlops = 400000;  // multiply-adds worth handing to a thread
+constexpr int64_t kParallelFlops = 400000;    // multiply-adds worth handing to a thread
+constexpr int64_t kRowBlock = 64;             // rows of a product that threads share
+constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
 void add(float* to, const float* from, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] += from[i];
@@ -63,21 +65,75 @@ Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t 
   return c;
 }
 
-void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const ConstCols& start,
-                       const Columns& y) {
+// An empty list of columns, until the next launch or block begins.
+std::vector<int64_t>& Executor::room() {
+  if (rooms_used_ == rooms_.size()) rooms_.emplace_back();
+  return rooms_[rooms_used_++];
+}
+
+Executor::Job Executor::job(const Launch& l) {
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool affine = l.op == op_id<Affine>;
+  const int64_t m = sig.y->rows();
   float* base = graph_.values_arena.base();
-  const ConstCols xc{base + x.base, x.stride, x.index};
-  const Cols yc{base + y.base, y.stride, y.index};
-  const int64_t n = y.count, flops = m * k * n;
-  if (n >= 32) {
-    parallel_for(n, grain_of(n, flops, 16), [&](size_t begin, size_t end) {
-      kernels_.gemm->nn({0, m}, {int64_t(begin), int64_t(end)}, k, w, m, xc, start, yc);
-    });
-  } else {
-    parallel_for(m, grain_of(m, flops, 64), [&](size_t begin, size_t end) {
-      kernels_.gemm->nn({int64_t(begin), int64_t(end)}, {0, n}, k, w, m, xc, start, yc);
-    });
+  const Operand* o = plan_.operands.data() + l.operands;
+  Job j{};
+  j.m = m;
+  j.n = l.total / m;
+  j.cols = j.n / l.count;
+  j.y = {base + l.out, m, nullptr};
+  if (affine && sig.bias_per_column) {
+    const Columns b = columns(l, o[0], 0, room());
+    j.start = {base + b.base, b.stride, b.index};
+  } else if (affine) {
+    j.start = {weight(o[0]), 0, nullptr};
   }
+  j.first = static_cast<uint32_t>(factors_.size());
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+    const Columns x = columns(l, o[k + 1], k + 1, room());
+    const int64_t inner = sig.x[k]->cols();
+    factors_.push_back({weight(o[k]), inner, {base + x.base, x.stride, x.index}});
+    j.work += m * inner * j.n;
+    counters.operand_bytes += 4 * (j.n + m) * inner;
+  }
+  j.factors = static_cast<uint32_t>(factors_.size()) - j.first;
+  return j;
+}
+
+void Executor::run_job(const Job& j, Range rows, Range cols) const {
+  ConstCols start = j.start;
+  for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
+    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y);
+    start = {j.y.base, j.y.stride, nullptr};
+  }
+}
+
+// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows where
+// columns are few or the weights too many to be read by each of them.
+void Executor::run_jobs(const Job* jobs, size_t n) {
+  int64_t work = 0, blocks = 0, weights = 0;
+  for (size_t i = 0; i < n; ++i) {
+    work += jobs[i].work;
+    weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
+    blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
+  }
+  if (n == 1 && jobs->n >= 32 && (weights <= kManyWeights || jobs->n >= 256)) {
+    parallel_for(jobs->n, grain_of(jobs->n, work, 16), [&](size_t begin, size_t end) {
+      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
+    });
+    return;
+  }
+  parallel_for(blocks, grain_of(blocks, work, 1), [&](size_t begin, size_t end) {
+    const Job* j = jobs;
+    int64_t before = 0;  // blocks of the products before j
+    for (int64_t at = begin; at < static_cast<int64_t>(end);) {
+      int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
+      while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
+      const int64_t stop = std::min<int64_t>(end, before + mine);
+      run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)}, {0, j->n});
+      at = stop;
+    }
+  });
 }
 
 void Executor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
@@ -96,28 +152,13 @@ void Executor::run_matmul(const Launch& l) {
 }
 
 void Executor::run_matmul_columns(const Launch& l) {
-  const Sig& sig = graph_.sig_number(l.sig);
-  const bool affine = l.op == op_id<Affine>;
-  const int64_t m = sig.y->rows();
-  Columns y{l.out, m, nullptr, l.total / m};
-  float* base = graph_.values_arena.base();
-  const Operand* o = plan_.operands.data() + l.operands;
-  ConstCols start{};
-  if (affine && sig.bias_per_column) {
-    const Columns b = columns(l, o[0], 0, room_y_);
-    start = {base + b.base, b.stride, b.index};
-  } else if (affine) {
-    start = {weight(o[0]), 0, nullptr};
-  }
-  if (affine && sig.n_args == 1)
-    for (int64_t j = 0; j < y.count; ++j)
-      std::memcpy(base + l.out + j * m, start.base + (start.index ? start.index[j] : j * start.stride), m * 4);
-  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
-    const Columns x = columns(l, o[k + 1], k + 1, room_x_);
-    counters.operand_bytes += 4 * (x.count + m) * sig.x[k]->cols();
-    gemm_nn(m, sig.x[k]->cols(), weight(o[k]), x, start, y);
-    start = {base + y.base, y.stride, y.index};
-  }
+  rooms_used_ = 0;
+  factors_.clear();
+  const Job j = job(l);
+  if (j.factors > 0) return run_jobs(&j, 1);
+  for (int64_t c = 0; c < j.n; ++c)  // affine_transform([b])
+    std::memcpy(j.y.base + c * j.m, j.start.base + (j.start.index ? j.start.index[c] : c * j.start.stride),
+                j.m * 4);
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -155,82 +196,18 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
   }
 }
 
-// Blocks of rows of all products are shared among the threads at once.
-void Executor::run_matmul_group(uint32_t first, uint32_t last) {
-  constexpr int64_t kRows = 64;
-  struct Product {
-    const float *w, *b;
-    float* y;
-    int64_t m, blocks;
-  };
-  Product products[16];
-  ++counters.launches;
-  const Launch& head = plan_.launches[first];
-  const Columns x =
-      columns(head, plan_.operands[head.operands + head.n_operands - 1], head.n_operands - 1, room_x_);
-  const int64_t k = graph_.sig_number(head.sig).x[head.n_operands - 1]->rows();
-  float* base = graph_.values_arena.base();
-  int64_t blocks = 0, rows = 0;
-  for (uint32_t i = first; i <= last; ++i) {
-    const Launch& l = plan_.launches[i];
-    const Operand* o = plan_.operands.data() + l.operands;
-    const bool bias = l.n_operands == 3;
-    const int64_t m = graph_.sig_number(l.sig).y->rows();
-    products[i - first] = {weight(o[bias]), bias ? weight(o[0]) : nullptr, base + l.out, m,
-                           (m + kRows - 1) / kRows};
-    blocks += products[i - first].blocks;
-    rows += m;
-    counters.nodes += l.count;
-    counters.operand_bytes += 4 * (x.count * k + m * k);
-  }
-  const ConstCols xc{base + x.base, x.stride, x.index};
-  parallel_for(blocks, grain_of(blocks, rows * k * x.count, 1), [&](size_t begin, size_t end) {
-    const Product* p = products;
-    int64_t before = 0;  // blocks of the products before p
-    for (int64_t at = begin; at < static_cast<int64_t>(end); ++at) {
-      while (at - before >= p->blocks) before += (p++)->blocks;
-      const int64_t r0 = (at - before) * kRows, r1 = std::min(r0 + kRows, p->m);
-      kernels_.gemm->nn({r0, r1}, {0, x.count}, k, p->w, p->m, xc, {p->b, 0, nullptr}, {p->y, p->m, nullptr});
-    }
-  });
-}
-
 // ---------------------------------------------------------------- backward
-
-// The gradient of the common input: a thread adds all products to its rows of it.
-void Executor::backward_group(uint32_t first, uint32_t last) {
-  ++counters.launches;
-  const Launch& head = plan_.launches[first];
-  const uint32_t in = head.n_operands - 1;
-  const Columns x = columns(head, plan_.operands[head.operands + in], in, room_x_);
-  const int64_t k = graph_.sig_number(head.sig).x[in]->rows();
-  Product products[16];
-  int n = 0;
-  int64_t rows = 0;
-  for (uint32_t i = first; i <= last; ++i) {
-    const Launch& l = plan_.launches[i];
-    const Operand* o = plan_.operands.data() + l.operands;
-    const int64_t m = graph_.sig_number(l.sig).y->rows();
-    const bool bias = l.n_operands == 3;
-    run_deferred_of(l);
-    if (wanted(l, bias + 1u)) {
-      products[n++] = {m, weight(o[bias]), m, {grads() + l.out, m, nullptr}};
-      rows += m;
-    }
-    const Columns dy{l.out, m, nullptr, l.total / m};
-    if (bias && wanted(l, 0)) defer(o[0], m, 0, dy, dy);
-    if (wanted(l, bias)) defer(o[bias], m, k, dy, x);
-  }
-  if (rows == 0) return;
-  const Cols dx{grads() + x.base, x.stride, x.index};
-  parallel_for(k, grain_of(k, rows * k * x.count, 16), [&](size_t begin, size_t end) {
-    kernels_.gemm->tn_sum({int64_t(begin), int64_t(end)}, {0, x.count}, products, n, dx);
-  });
-}
 
 void Executor::back_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
   for (uint32_t i = 0; i < l.count; ++i) back_matmul_member(l, i);
+}
+
+// The gradient of a bias that has a column for each of the result's.
+void Executor::add_bias_columns(const Launch& l, const Columns& dy) {
+  const Columns db = columns(l, plan_.operands[l.operands], 0, room_x_);
+  const size_t m = graph_.sig_number(l.sig).y->rows();
+  for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
 }
 
 void Executor::back_matmul_columns(const Launch& l) {
@@ -249,8 +226,7 @@ void Executor::back_matmul_columns(const Launch& l) {
   }
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
-      const Columns db = columns(l, o[0], 0, room_x_);
-      for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
+      add_bias_columns(l, dy);
     } else {
       defer(o[0], m, 0, dy, dy);
     }

@@ -46,6 +46,7 @@ struct Launch {
   uint32_t block = 0;      // this many launches after it are of one block with it: see Plan::pieces
   uint32_t pieces = 0;     // of a block: into Plan::pieces
   uint32_t n_pieces = 0;   //
+  uint32_t products = 0;   // of a block: so many pieces, the first, are products that read nothing of it
   bool apart = false;      // of a block: gradients of different instances never go to the same memory
   int64_t out = 0;         // output block
   int64_t total = 0;       // floats in it
