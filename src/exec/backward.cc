@@ -46,7 +46,7 @@ float* Executor::parameter_target(NodeId node) {
 }
 
 void Executor::finish_backward() {
-  for (uint32_t i = 0; i < n_deferred_; ++i) run_deferred(deferred_[i]);
+  run_all_deferred();
   if (direct_) deliver();
 }
 

@@ -11,14 +11,15 @@ namespace {
 constexpr int64_t kParallelFlops = 400000;   // multiply-adds worth handing to a thread
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 constexpr int64_t kFewColumns = 24;           // threads share rows of products with fewer
+constexpr int64_t kColumnUnit = 6;            // columns that a product takes at once
 constexpr int64_t kMostColumns = 64;          // of products that go through a block at once
 constexpr size_t kLargeInstance = 4 * kTile;  // floats of an instance: better shared by the threads itself
 
-// Chunk of n instances with so much to do.
-size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
+// Chunk of n instances with so much to do; a multiple of `unit` of them.
+size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t unit) {
   const int64_t chunks = flops / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain);
-  const int64_t most = std::clamp<int64_t>(chunks, 1, std::min<int64_t>(64, (n + least - 1) / least));
-  return static_cast<size_t>((n + most - 1) / most);
+  const int64_t grain = n / std::clamp<int64_t>(chunks, 1, 64);
+  return static_cast<size_t>(std::max<int64_t>(1, (grain + unit - 1) / unit) * unit);
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ void Executor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int6
   }
   const int64_t step = work > 0 ? (kMostColumns + cols - 1) / cols
                                 : static_cast<int64_t>((kTile + largest - 1) / largest);
-  parallel_for(n, grain_of(n, work, n * floats, work > 0 ? (12 + cols - 1) / cols : 1),
+  parallel_for(n, grain_of(n, work, n * floats, work > 0 ? (kColumnUnit + cols - 1) / cols : 1),
                [&](size_t from, size_t to) {
                  const int64_t parts = (to - from + step - 1) / step;
                  for (int64_t i = 0; i < parts; ++i) {  // of even sizes

@@ -190,10 +190,19 @@ class Executor {
     int64_t place = -1;          // computed weight: its place
     int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
     std::vector<int64_t> dy, x;  // column offsets
+    bool by_rows() const { return m >= k; }  // threads share rows
+    int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
+  };
+  struct Part {
+    uint32_t deferred;
+    float* target;
+    Range range;
   };
   Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
   void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
+  void run_part(const Deferred& d, float* target, Range part) const;
   void run_deferred(Deferred& d);
+  void run_all_deferred();
   void run_deferred_of(const Launch& l);
 
   const float* values() const { return graph_.values_arena.base(); }
@@ -211,6 +220,7 @@ class Executor {
   std::vector<RowGradient> rows_;  // for deliver()
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
+  std::vector<Part> parts_;
   std::vector<int64_t> room_x_, room_y_;
   std::deque<std::vector<int64_t>> rooms_;  // of the columns of the launch or block that runs
   size_t rooms_used_ = 0;

@@ -10,6 +10,8 @@ namespace dyc {
 namespace {
 
 constexpr int64_t kParallelFlops = 400000;    // multiply-adds worth handing to a thread
+constexpr int64_t kPart = 64;                 // rows or columns of a weight gradient that threads share
+constexpr size_t kWideCols = 96;              // columns worth reading many weights for
 constexpr int64_t kRowBlock = 64;             // rows of a product that threads share
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
@@ -118,7 +120,8 @@ void Executor::run_jobs(const Job* jobs, size_t n) {
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
   if (n == 1 && jobs->n >= 32 && (weights <= kManyWeights || jobs->n >= 256)) {
-    parallel_for(jobs->n, grain_of(jobs->n, work, 16), [&](size_t begin, size_t end) {
+    const size_t least = weights > kManyWeights / 4 ? kWideCols : 16;  // each chunk reads all weights
+    parallel_for(jobs->n, std::max(least, grain_of(jobs->n, work, 16)), [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
     });
     return;
@@ -301,9 +304,29 @@ Executor::Deferred& Executor::deferred_for(const Operand& o, int64_t m, int64_t 
 // Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
 void Executor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
   Deferred& d = deferred_for(o, m, k);
-  for (int64_t j = 0; j < dy.count; ++j) d.dy.push_back(dy.at(j));
-  if (k > 0)
-    for (int64_t j = 0; j < dy.count; ++j) d.x.push_back(x.at(j));
+  const auto append = [n = dy.count](std::vector<int64_t>& to, const Columns& c) {
+    const size_t begin = to.size();
+    to.resize(begin + n);
+    int64_t* at = to.data() + begin;
+    if (c.index)
+      for (int64_t j = 0; j < n; ++j) at[j] = c.base + c.index[j];
+    else
+      for (int64_t j = 0; j < n; ++j) at[j] = c.base + j * c.stride;
+  };
+  append(d.dy, dy);
+  if (k > 0) append(d.x, x);
+}
+
+// Work that one thread does: some rows or columns of a gradient.
+void Executor::run_part(const Deferred& d, float* target, Range part) const {
+  const int64_t n = static_cast<int64_t>(d.dy.size());
+  if (d.k == 0) {
+    for (int64_t at : d.dy) add(target + part.begin, grads() + at + part.begin, part.end - part.begin);
+    return;
+  }
+  const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
+  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m);
+  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m);
 }
 
 void Executor::run_deferred(Deferred& d) {
@@ -312,24 +335,41 @@ void Executor::run_deferred(Deferred& d) {
   o.node = d.node;
   o.base = d.place;
   float* target = weight_gradient(o);
-  const int64_t n = static_cast<int64_t>(d.dy.size());
-  if (d.k == 0) {
-    for (int64_t at : d.dy) add(target, grads() + at, d.m);
-  } else {
-    const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
-    const int64_t flops = d.m * d.k * n;
-    if (d.m >= d.k) {
-      parallel_for(d.m, grain_of(d.m, flops, 64), [&](size_t begin, size_t end) {
-        kernels_.gemm->nt({int64_t(begin), int64_t(end)}, {0, d.k}, n, dy, x, target, d.m);
-      });
-    } else {
-      parallel_for(d.k, grain_of(d.k, flops, 16), [&](size_t begin, size_t end) {
-        kernels_.gemm->nt({0, d.m}, {int64_t(begin), int64_t(end)}, n, dy, x, target, d.m);
-      });
-    }
-  }
+  const int64_t length = d.by_rows() ? d.m : d.k;
+  parallel_for(length, grain_of(length, d.work(), kPart), [&](size_t begin, size_t end) {
+    run_part(d, target, {int64_t(begin), int64_t(end)});
+  });
   d.dy.clear();
   d.x.clear();
+}
+
+// Those of parameters that have a gradient of their own run together: threads share the parts of all of them.
+void Executor::run_all_deferred() {
+  parts_.clear();
+  int64_t work = 0;
+  for (uint32_t i = 0; i < n_deferred_; ++i) {
+    Deferred& d = deferred_[i];
+    bool alone = d.node != kNone && !d.dy.empty();
+    for (uint32_t j = 0; j < n_deferred_; ++j) alone = alone && (j == i || deferred_[j].node != d.node);
+    if (!alone) {
+      run_deferred(d);
+      continue;
+    }
+    float* target = parameter_target(d.node);
+    const int64_t length = d.by_rows() ? d.m : d.k;
+    for (int64_t at = 0; at < length; at += kPart)
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}});
+    work += d.work();
+  }
+  const int64_t n = static_cast<int64_t>(parts_.size());
+  parallel_for(parts_.size(), grain_of(n, work, 1), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
+      Part part = parts_[i];
+      while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
+      run_part(deferred_[part.deferred], part.target, part.range);
+    }
+  });
+  n_deferred_ = 0;
 }
 
 // Before a launch that computed a weight runs backward, that weight's gradient must be complete.
