@@ -90,8 +90,8 @@ struct ThreadPool::Crew {
   }
 
   // On a machine that is busy with other things a worker may be taken off its processor in the middle of a
-  // chunk, and the caller waits for long. Then the next loops are better left to the caller alone: more of them
-  // each time that it happens again.
+  // chunk, and the caller waits for long. Then the next loops are better left to the caller alone: more of
+  // them each time that it happens again.
   static constexpr auto kLong = std::chrono::microseconds(300);
   static constexpr uint32_t kMostAlone = 4096;  // loops
   bool crowded() { return alone > 0 && alone-- > 0; }

@@ -29,10 +29,6 @@ void Executor::begin_backward(bool full, bool direct) {
   }
 }
 
-void Executor::clear_gradient(const Launch& l) {
-  std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
-}
-
 float* Executor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;
   return parameter_target(o.node);
@@ -283,6 +279,7 @@ void Executor::back_members(const Launch& l) {
 
 void Executor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
+  const OpRow& row = op_row(l.op);
   const float* v = values();
   float* g = grads();
   constexpr uint32_t kFew = 8;
@@ -299,17 +296,17 @@ void Executor::back_members_range(const Launch& l, uint32_t begin, uint32_t end)
       x = many_x.data();
       dx = many_dx.data();
     }
-    const int64_t* places = l.fixed_arity ? nullptr
-                                          : plan_.index.data() + plan_.operands[l.operands].index +
-                                                plan_.starts[l.arg_begin + i];
+    const int64_t* places =
+        l.fixed_arity ? nullptr
+                      : plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
     for (uint32_t a = 0; a < sig.n_args; ++a) {
       const int64_t at = places ? places[a] : argument(l, plan_.operands[l.operands + a], i);
       x[a] = v + at;
       dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
     }
-    const Graph::Ids ids = graph_.ids(it.id);
-    Member m{sig.x.data(), sig.y,      x,                v + it.out, g + it.out,
-             nullptr,      sig.n_args, sig.attrs.data(), ids.data,   ids.n};
+    const Graph::Ids ids = this->ids(row, it.id);
+    Member m{sig.x.data(),     sig.y,    x,    v + it.out, g + it.out, nullptr, sig.n_args,
+             sig.attrs.data(), ids.data, ids.n};
     if (k.backward_all) {
       k.backward_all(m, dx);
       continue;

@@ -8,18 +8,18 @@ namespace dyc {
 
 namespace {
 
-constexpr int64_t kParallelFlops = 400000;   // multiply-adds worth handing to a thread
-constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
-constexpr int64_t kFewColumns = 24;           // threads share rows of products with fewer
-constexpr int64_t kColumnUnit = 6;            // columns that a product takes at once
-constexpr int64_t kMostColumns = 64;          // of products that go through a block at once
+constexpr int64_t kParallelFlops = 400000;           // multiply-adds worth handing to a thread
+constexpr int64_t kManyWeights = 128 * 1024;         // more do not stay in the second-level cache
+constexpr int64_t kFewColumns = 24;                  // threads share rows of products with fewer
+constexpr int64_t kColumns = 12, kWideColumns = 32;  // worth reading a product's weights, many of them
+constexpr int64_t kMostColumns = 64;                 // of products that go through a block at once
 constexpr size_t kLargeInstance = 4 * kTile;  // floats of an instance: better shared by the threads itself
 
-// Chunk of n instances with so much to do; a multiple of `unit` of them.
-size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t unit) {
+// Chunk of n instances with so much to do, at least so many of them.
+size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
   const int64_t chunks = flops / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain);
-  const int64_t grain = n / std::clamp<int64_t>(chunks, 1, 64);
-  return static_cast<size_t>(std::max<int64_t>(1, (grain + unit - 1) / unit) * unit);
+  const int64_t most = std::clamp<int64_t>(chunks, 1, std::clamp<int64_t>(n / least, 1, 64));
+  return static_cast<size_t>((n + most - 1) / most);
 }
 
 }  // namespace
@@ -56,23 +56,23 @@ void Executor::forward_block(uint32_t first) {
     weights += jobs_[p].work / std::max<int64_t>(jobs_[p].n, 1);
     columns = std::min(columns, jobs_[p].n);
   }
-  if (work > 0 && (columns < kFewColumns || (weights > kManyWeights && columns < 4 * kMostColumns))) {
+  if (work > 0 && (columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns))) {
     for (uint32_t p = 0; p < head.n_pieces;) {
       uint32_t end = p + 1;
       const bool product = pieces(head)[p].form == Form::matmul;
       if (product && p < head.products) end = head.products;
       while (!product && end < head.n_pieces && pieces(head)[end].form != Form::matmul) ++end;
       if (product) run_jobs(jobs_.data() + p, end - p);
-      else run_pieces(head, p, end, 0);
+      else run_pieces(head, p, end, 0, 1);
       p = end;
     }
     return;
   }
-  run_pieces(head, 0, head.n_pieces, work);
+  run_pieces(head, 0, head.n_pieces, work, weights > kManyWeights ? kWideColumns : kColumns);
 }
 
-// All pieces [begin, end) for some instances after the other.
-void Executor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work) {
+// All pieces [begin, end), a few instances at a time: at least `least` columns of products.
+void Executor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least) {
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   size_t largest = 1;  // floats of an instance in one piece
   int64_t cols = 1;
@@ -85,20 +85,19 @@ void Executor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int6
     for (uint32_t p = begin; p < end; ++p) dispatch(pieces(head)[p]);
     return;
   }
-  const int64_t step = work > 0 ? (kMostColumns + cols - 1) / cols
-                                : static_cast<int64_t>((kTile + largest - 1) / largest);
-  parallel_for(n, grain_of(n, work, n * floats, work > 0 ? (kColumnUnit + cols - 1) / cols : 1),
-               [&](size_t from, size_t to) {
-                 const int64_t parts = (to - from + step - 1) / step;
-                 for (int64_t i = 0; i < parts; ++i) {  // of even sizes
-                   const int64_t a = from + (to - from) * i / parts, b = from + (to - from) * (i + 1) / parts;
-                   for (uint32_t p = begin; p < end; ++p) {
-                     const Launch& l = pieces(head)[p];
-                     if (l.form != Form::matmul) run_range(l, a, b);
-                     else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols});
-                   }
-                 }
-               });
+  const int64_t step =
+      work > 0 ? (kMostColumns + cols - 1) / cols : static_cast<int64_t>((kTile + largest - 1) / largest);
+  parallel_for(n, grain_of(n, work, n * floats, (least + cols - 1) / cols), [&](size_t from, size_t to) {
+    const int64_t parts = (to - from + step - 1) / step;
+    for (int64_t i = 0; i < parts; ++i) {  // of even sizes
+      const int64_t a = from + (to - from) * i / parts, b = from + (to - from) * (i + 1) / parts;
+      for (uint32_t p = begin; p < end; ++p) {
+        const Launch& l = pieces(head)[p];
+        if (l.form != Form::matmul) run_range(l, a, b);
+        else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols});
+      }
+    }
+  });
 }
 
 // ---------------------------------------------------------------- backward

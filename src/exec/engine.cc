@@ -192,7 +192,6 @@ void Engine::check_value(NodeId id) {
 void Engine::mark_live(NodeId root, bool full) {
   live_.assign(root + 1, 0);
   live_members_.assign(planner.plan.launches.size(), 0);
-  last_reader_.assign(planner.plan.launches.size(), kNone);
   live_[root] = 1;
   for (NodeId id = root + 1; id-- > 0;) {
     const Node& n = graph.node(id);
@@ -207,39 +206,9 @@ void Engine::mark_live(NodeId root, bool full) {
     }
     const uint32_t launch = planner.launch_of(id);
     if (launch != kNone) ++live_members_[launch];
-    for (uint32_t i = 0; i < n.n_args; ++i) {
-      if (!full && !(graph.node(args[i]).flags & Node::needs)) continue;
-      live_[args[i]] = 1;
-      const uint32_t made = planner.launch_of(graph.owner(args[i]));
-      if (made == kNone || launch == kNone) continue;
-      uint32_t& last = last_reader_[made];
-      if (last == kNone || last < launch) last = launch;
-    }
+    for (uint32_t i = 0; i < n.n_args; ++i)
+      if (full || graph.node(args[i]).flags & Node::needs) live_[args[i]] = 1;
   }
-}
-
-// Gradients are zeroed before anything is added to them: when the last launch that reads the values runs
-// backward, so that the zeros are still in the cache, or at once.
-void Engine::clear_gradients(NodeId root) {
-  const Plan& plan = planner.plan;
-  const uint32_t n = static_cast<uint32_t>(plan.launches.size()), of_root = planner.launch_of(root);
-  first_clear_.assign(n, kNone);
-  next_clear_.resize(n);
-  for (uint32_t i = 0; i < n; ++i) {
-    if (!live_members_[i]) continue;
-    const uint32_t reader = last_reader_[i];
-    if (reader == kNone || i == of_root || plan.launches[i].form == Form::parameter) {
-      executor.clear_gradient(plan.launches[i]);
-      continue;
-    }
-    next_clear_[i] = first_clear_[reader];
-    first_clear_[reader] = i;
-  }
-}
-
-void Engine::clear_read_by(uint32_t reader) {
-  for (uint32_t i = first_clear_[reader]; i != kNone; i = next_clear_[i])
-    executor.clear_gradient(planner.plan.launches[i]);
 }
 
 void Engine::backward(NodeId root, bool full, bool direct) {
@@ -254,12 +223,8 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   apart_.reset();
   const NodeId owner = graph.owner(root);
   float* grads = graph.grads_arena.base();
-  if (full) {
-    std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
-    first_clear_.assign(planner.plan.launches.size(), kNone);
-  } else {
-    clear_gradients(owner);
-  }
+  if (full) std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
+  executor.clear_gradients(live_members_, planner.launch_of(owner));
   if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
   else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
   run_backward();
@@ -278,7 +243,7 @@ void Engine::run_backward() {
   while (!heads.empty()) {
     const uint32_t head = heads.back();
     heads.pop_back();
-    for (uint32_t i = head; i < end; ++i) clear_read_by(i);
+    executor.clear_read_by(head, end);
     const bool block = plan.launches[head].block > 0;
     bool whole = end - head > 1, any = false;
     for (uint32_t i = head; i < end; ++i) {

@@ -72,8 +72,6 @@ class Engine {
   void check_value(NodeId id);
   void run_backward();
   void mark_live(NodeId root, bool full);
-  void clear_gradients(NodeId root);
-  void clear_read_by(uint32_t reader);
   const float* exact_gradient(NodeId id);
   bool behind_a_stop(NodeId id) const;
 
@@ -86,8 +84,6 @@ class Engine {
   std::unique_ptr<Engine> apart_;  // the last graph differentiated without sharing
   std::vector<uint8_t> live_;
   std::vector<uint32_t> live_members_;
-  std::vector<uint32_t> last_reader_;               // per launch: the last one that its gradient comes from
-  std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
   struct Checkpoint {
     Graph::Mark graph;
     Plan::Mark plan;

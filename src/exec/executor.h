@@ -1,6 +1,7 @@
 // Runs launch records on the CPU, forward and backward.
 #pragma once
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -36,8 +37,11 @@ class Executor {
   // `direct`: gradients of parameters go into their storages at once. Otherwise nothing outside the graph is
   // written, and deliver() adds them.
   void begin_backward(bool full, bool direct);
-  // Zeroes the gradient of a launch's results; before any launch that adds to it.
-  void clear_gradient(const Launch& l);
+  // Zeroes the gradients of results: of `root`, the launch that backward begins at, and of those that nothing
+  // reads at once; of others before the last of the launches that read them runs backward.
+  void clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root);
+  // Before launches [begin, end) run backward.
+  void clear_read_by(uint32_t begin, uint32_t end);
   // `live_members` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
   // A block of launches; those take part that have live members, with all their members.
@@ -98,8 +102,13 @@ class Executor {
   int64_t argument(const Launch& l, const Operand& o, uint32_t i) const;
   const float* weight(const Operand& o);
   float* weight_gradient(const Operand& o);
+  void clear_gradient(const Launch& l);
+  void note_reader(uint32_t reader);
+  std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   void check(const Launch& l);
+  // Indices of a member, where the op has any.
+  Graph::Ids ids(const OpRow& row, NodeId id) const { return row.ids() ? graph_.ids(id) : Graph::Ids{}; }
   void count_operands(const Launch& l);
   void run(const Launch& l);
   void dispatch(const Launch& l);
@@ -152,9 +161,9 @@ class Executor {
     ConstCols x;
   };
   struct Job {
-    int64_t m, n;   // rows and columns of the result
-    int64_t cols;   // of one member
-    int64_t work;   // multiply-adds
+    int64_t m, n;             // rows and columns of the result
+    int64_t cols;             // of one member
+    int64_t work;             // multiply-adds
     uint32_t first, factors;  // in factors_
     ConstCols start;
     Cols y;
@@ -170,7 +179,7 @@ class Executor {
   void forward_block(uint32_t first);
   void start_block(const Launch& head);
   int64_t floats_of(const Launch& head, uint32_t begin, uint32_t end) const;
-  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work);
+  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least);
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
   void back_products(const Launch& head, uint32_t begin, uint32_t end);
   void add_bias_columns(const Launch& l, const Columns& dy);
@@ -186,10 +195,10 @@ class Executor {
 
   // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
   struct Deferred {
-    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
-    int64_t place = -1;          // computed weight: its place
-    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
-    std::vector<int64_t> dy, x;  // column offsets
+    NodeId node = kNone;                     // parameter node, or kNone when the weight was computed
+    int64_t place = -1;                      // computed weight: its place
+    int64_t m = 0, k = 0;                    // k == 0: a bias, dW = sum of dy
+    std::vector<int64_t> dy, x;              // column offsets
     bool by_rows() const { return m >= k; }  // threads share rows
     int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
   };
@@ -221,11 +230,14 @@ class Executor {
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
   std::vector<Part> parts_;
+  std::vector<int64_t> outs_;                       // per launch: where its results begin
+  std::vector<uint32_t> last_reader_;               // per launch: of its results
+  std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
   std::vector<int64_t> room_x_, room_y_;
   std::deque<std::vector<int64_t>> rooms_;  // of the columns of the launch or block that runs
   size_t rooms_used_ = 0;
   std::vector<Factor> factors_;
-  std::vector<Job> jobs_;             // per piece of a block
+  std::vector<Job> jobs_;  // per piece of a block
   std::vector<Input> inputs_;
   std::vector<uint8_t> live_pieces_;  // those that take part in backward
 };

@@ -170,6 +170,7 @@ void Executor::run_members(const Launch& l) {
 
 void Executor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
+  const OpRow& row = op_row(l.op);
   float* base = graph_.values_arena.base();
   const float* few[8];
   std::vector<const float*> many;
@@ -182,14 +183,13 @@ void Executor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) 
       x = many.data();
     }
     if (l.fixed_arity) {
-      for (uint32_t a = 0; a < n; ++a)
-        x[a] = base + argument(l, plan_.operands[l.operands + a], i);
+      for (uint32_t a = 0; a < n; ++a) x[a] = base + argument(l, plan_.operands[l.operands + a], i);
     } else {
       const int64_t* places =
           plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
       for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
     }
-    const Graph::Ids ids = graph_.ids(it.id);
+    const Graph::Ids ids = this->ids(row, it.id);
     const Member m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
                    it.sig->attrs.data(), ids.data,  ids.n};
     k.forward(m);

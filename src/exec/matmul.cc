@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kParallelFlops = 400000;    // multiply-adds worth handing to a thread
 constexpr int64_t kPart = 64;                 // rows or columns of a weight gradient that threads share
-constexpr size_t kWideCols = 96;              // columns worth reading many weights for
+constexpr size_t kWideCols = 32;              // columns worth reading many weights for
 constexpr int64_t kRowBlock = 64;             // rows of a product that threads share
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
@@ -110,8 +110,8 @@ void Executor::run_job(const Job& j, Range rows, Range cols) const {
   }
 }
 
-// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows where
-// columns are few or the weights too many to be read by each of them.
+// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
+// where columns are few.
 void Executor::run_jobs(const Job* jobs, size_t n) {
   int64_t work = 0, blocks = 0, weights = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -119,8 +119,8 @@ void Executor::run_jobs(const Job* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
-  if (n == 1 && jobs->n >= 32 && (weights <= kManyWeights || jobs->n >= 256)) {
-    const size_t least = weights > kManyWeights / 4 ? kWideCols : 16;  // each chunk reads all weights
+  if (n == 1 && jobs->n >= 32) {
+    const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
     parallel_for(jobs->n, std::max(least, grain_of(jobs->n, work, 16)), [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
     });
@@ -336,14 +336,13 @@ void Executor::run_deferred(Deferred& d) {
   o.base = d.place;
   float* target = weight_gradient(o);
   const int64_t length = d.by_rows() ? d.m : d.k;
-  parallel_for(length, grain_of(length, d.work(), kPart), [&](size_t begin, size_t end) {
-    run_part(d, target, {int64_t(begin), int64_t(end)});
-  });
+  parallel_for(length, grain_of(length, d.work(), kPart),
+               [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}); });
   d.dy.clear();
   d.x.clear();
 }
 
-// Those of parameters that have a gradient of their own run together: threads share the parts of all of them.
+// Those of parameters that have a gradient of their own run together: threads share the parts of all.
 void Executor::run_all_deferred() {
   parts_.clear();
   int64_t work = 0;

@@ -69,8 +69,9 @@ bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) con
 
 // ---------------------------------------------------------------- blocks
 
-// As many launches from `head` on as make one block; their pieces are those of plan.pieces from `begin` on. One
-// instance alone is worth a block for the sake of its products only: a chain runs in parts of an instance.
+// As many launches from `head` on as make one block; their pieces are those of plan.pieces from `begin` on.
+// One instance alone is worth a block for the sake of its products only: a chain runs in parts of an
+// instance.
 uint32_t Planner::block_end(uint32_t head, uint32_t begin) {
   uint32_t end = head;
   while (end < plan.launches.size() && end - head < kMostLaunches && joins_block(head, end, begin)) ++end;
@@ -157,9 +158,8 @@ bool Planner::reads_own_instance(const Launch& piece, int64_t low, uint32_t begi
 bool Planner::outside(const Launch& piece, uint32_t k, int64_t low) const {
   const int64_t size = graph_.sig_number(piece.sig).x[k]->size(), *at = plan.index.data();
   at += plan.operands[piece.operands + k].index;
-  return std::none_of(at, at + piece.count, [&](int64_t a) {
-    return overlap(a, a + size, low, piece.out + piece.total);
-  });
+  return std::none_of(at, at + piece.count,
+                      [&](int64_t a) { return overlap(a, a + size, low, piece.out + piece.total); });
 }
 
 // Is an evenly spaced operand part of the results of an earlier piece, instance for instance?
@@ -169,8 +169,9 @@ bool Planner::made_by(const Span& s, const Operand& o, uint32_t begin, uint32_t 
     const int64_t size = p.total / n, stop = p.out + p.total;
     if (!overlap(s.begin, s.end, p.out, stop)) continue;
     const int64_t length = s.end - s.begin - int64_t{n - 1} * size;  // what one instance reads of it
-    if (&p == &plan.pieces.back()) return false;  // itself
-    return o.base >= p.out && s.end <= stop && o.base - p.out + length <= size && (n == 1 || o.stride == size);
+    if (&p == &plan.pieces.back()) return false;                     // itself
+    return o.base >= p.out && s.end <= stop && o.base - p.out + length <= size &&
+           (n == 1 || o.stride == size);
   }
   return false;
 }
@@ -191,9 +192,8 @@ void Planner::close_block(Launch& head, uint32_t more, uint32_t begin) {
     return true;
   };
   const auto pieces = plan.pieces.begin() + begin;
-  const auto rest = std::stable_partition(pieces, plan.pieces.end(), [&](const Launch& p) {
-    return p.form == Form::matmul && reads_none(p);
-  });
+  const auto rest = std::stable_partition(
+      pieces, plan.pieces.end(), [&](const Launch& p) { return p.form == Form::matmul && reads_none(p); });
   head.products = static_cast<uint32_t>(rest - pieces);
   head.apart = gradients_apart(head);
 }
@@ -220,7 +220,8 @@ bool Planner::gradients_apart(const Launch& head) {
           rising = rising && plan.index[o.index + i] - plan.index[o.index + i - 1] >= size;
       else rising = p->count == 1 || o.stride >= size;
       const auto same = [&](const Target& t) {
-        return o.kind != Operand::indexed && t.o.kind == o.kind && t.o.base == o.base && t.o.stride == o.stride;
+        return o.kind != Operand::indexed && t.o.kind == o.kind && t.o.base == o.base &&
+               t.o.stride == o.stride;
       };
       for (const Target& t : targets_)
         sorted = sorted && (same(t) || !overlap(s.begin, s.end, t.span.begin, t.span.end));

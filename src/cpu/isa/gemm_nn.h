@@ -17,7 +17,7 @@ inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
   const int64_t size = rows * k;
   if (!kManyRegisters && (size > 512 * 1024 || (ld % 1024 == 0 && cols >= 24))) return true;
-  return size > 96 * 1024 && cols >= 64;
+  return size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;

@@ -22,8 +22,8 @@ struct TnSource {
   const float* const* dys;
 };
 
-// out_c[0..count) += the sum over sources of W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat the
-// last one. `at`: how many columns of W the tile is further on.
+// out_c[0..count) += the sum over sources of W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat
+// the last one. `at`: how many columns of W the tile is further on.
 template <int R, int C>
 DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const* outs, int count) {
   V acc[R][C];
@@ -107,8 +107,8 @@ static void tn_passes(const TnArgs& a, Range ks, Range cols) {
   }
 }
 
-// A product whose m is longer than kTnChunk. Its pieces are summed first: adding each to dx would interleave the
-// terms of a column that repeats.
+// A product whose m is longer than kTnChunk. Its pieces are summed first: adding each to dx would interleave
+// the terms of a column that repeats.
 static void tn_long(const Product& p, Range ks, Range cols, Cols dx) {
   static thread_local Scratch scratch;
   const int64_t height = ks.end - ks.begin;
