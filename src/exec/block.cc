@@ -149,7 +149,10 @@ void Executor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
 // weights that it met.
 void Executor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
   rooms_used_ = 0;
-  inputs_.clear();
+  for (Input& in : inputs_) {  // kept for their memory
+    in.k = 0;
+    in.products.clear();
+  }
   for (uint32_t p = begin; p < end; ++p) {
     if (!live_pieces_[p]) continue;
     const Launch& l = pieces(head)[p];
@@ -186,19 +189,25 @@ void Executor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
 // The columns of argument k, the same for all products that read the same.
 Executor::Input& Executor::input(const Launch& l, uint32_t k) {
   const Operand& o = plan_.operands[l.operands + k];
-  const int64_t rows = graph_.sig_number(l.sig).x[k]->rows();
+  const Dim& extents = *graph_.sig_number(l.sig).x[k];
   const int64_t* index = plan_.index.data();
-  for (Input& in : inputs_) {
+  const auto same = [&](const Input& in) {
     const Operand& other = in.operand;
-    if (in.k != rows || other.kind != o.kind || in.size != graph_.sig_number(l.sig).x[k]->size()) continue;
-    if (o.kind == Operand::indexed) {
-      if (std::equal(index + o.index, index + o.index + l.count, index + other.index)) return in;
-    } else if (o.base == other.base && o.stride == other.stride) {
-      return in;
-    }
+    if (in.k != extents.rows() || in.size != extents.size() || other.kind != o.kind) return false;
+    if (o.kind != Operand::indexed) return o.base == other.base && o.stride == other.stride;
+    return std::equal(index + o.index, index + o.index + l.count, index + other.index);
+  };
+  Input* unused = nullptr;
+  for (Input& in : inputs_) {
+    if (in.k == 0) unused = &in;
+    else if (same(in)) return in;
   }
-  inputs_.push_back({o, rows, graph_.sig_number(l.sig).x[k]->size(), columns(l, o, k, room()), {}});
-  return inputs_.back();
+  if (!unused) unused = &inputs_.emplace_back();
+  unused->operand = o;
+  unused->k = extents.rows();
+  unused->size = extents.size();
+  unused->x = columns(l, o, k, room());
+  return *unused;
 }
 
 }  // namespace dyc

@@ -205,6 +205,8 @@ bool Planner::gradients_apart(const Launch& head) {
   int64_t floats = 0;
   bool sorted = true;
   const auto pieces = plan.pieces.begin() + head.pieces;
+  int64_t stop = 0;  // of the results of the block
+  for (auto p = pieces; p != pieces + head.n_pieces; ++p) stop = std::max(stop, p->out + p->total);
   for (auto p = pieces; p != pieces + head.n_pieces; ++p) {
     if (p->form == Form::matmul) continue;
     floats += p->total;
@@ -212,7 +214,8 @@ bool Planner::gradients_apart(const Launch& head) {
       const Operand& o = plan.operands[p->operands + k];
       const int64_t size = graph_.sig_number(p->sig).x[k]->size();
       if (o.kind == Operand::shared && p->count > 1) return false;
-      if (o.kind != Operand::indexed && o.base >= head.out) continue;  // of the block: of the same instance
+      if (o.kind != Operand::indexed && o.base >= head.out && o.base < stop)
+        continue;  // of the same instance
       const Span s = span(*p, k);
       bool rising = true;
       if (o.kind == Operand::indexed)

@@ -1,7 +1,7 @@
 """Launches that run together: products and what follows them instance by instance (blocks).
 
-Each network is computed with batching and without it: values and gradients agree. The same launches on one thread
-and on several agree to the last bit.
+Each network is computed with batching and without it: values and gradients agree. The same launches on one
+thread and on several agree to the last bit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our launches")
 
-Results = dict[str, np.ndarray]
+Results = dict[str, Any]  # arrays
+Lists = tuple[list[Any], list[Any]]
+Build = Callable[["Network"], Lists]
 
 
 class Network:
-    """Parameters for the networks below. `build` returns the expressions of the loss and some more to look at."""
+    """Parameters for the networks below. `build` returns the expressions of the loss, and some to look at."""
 
     def __init__(self, dy: Any, hidden: int, count: int) -> None:
         self.dy, self.hidden, self.count = dy, hidden, count
@@ -41,7 +43,7 @@ class Network:
     def x(self, i: int) -> Any:
         return self.table[i % 9]
 
-    def run(self, build: Callable[[Network], tuple[list, list]], autobatch: bool, full: bool = False) -> Results:
+    def run(self, build: Build, autobatch: bool, full: bool = False) -> Results:
         dy = self.dy
         dy.renew_cg(autobatching=autobatch)
         losses, others = build(self)
@@ -77,7 +79,7 @@ def gate(n: Network, k: int, h1: Any, h2: Any) -> Any:
     return n.dy.affine_transform([n.b[k], n.W[k], h1, n.W[5 + k], h2])
 
 
-def cell(n: Network, left: tuple, right: tuple) -> tuple:
+def cell(n: Network, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
     dy = n.dy
     (h1, c1), (h2, c2) = left, right
     i, o = dy.logistic(gate(n, 0, h1, h2)), dy.logistic(gate(n, 1, h1, h2))
@@ -87,34 +89,34 @@ def cell(n: Network, left: tuple, right: tuple) -> tuple:
     return dy.cmult(o, dy.tanh(c)), c
 
 
-def trees(n: Network) -> tuple[list, list]:
+def trees(n: Network) -> Lists:
     level = [(n.x(i), n.x(i + 4)) for i in range(2 * n.count)]
     while len(level) > n.count // 4 + 1:
         level = [cell(n, level[2 * i], level[2 * i + 1]) for i in range(len(level) // 2)]
     return [h for h, _ in level], [c for _, c in level]
 
 
-def equal_children(n: Network) -> tuple[list, list]:
+def equal_children(n: Network) -> Lists:
     """Both children are one node; some instances share a child."""
     states = [(n.x(i), n.x(i + 4)) for i in range(n.count)]
     cells = [cell(n, states[i // 2], states[i // 2]) for i in range(n.count)]
     return [h for h, _ in cells], []
 
 
-def shared_operand(n: Network) -> tuple[list, list]:
+def shared_operand(n: Network) -> Lists:
     dy = n.dy
     common = dy.tanh(n.W[0] * n.x(3))
     return [dy.cmult(dy.tanh(n.W[1] * n.x(i)), common) + common for i in range(n.count)], [common]
 
 
-def neighbours(n: Network) -> tuple[list, list]:
+def neighbours(n: Network) -> Lists:
     """An instance reads what its neighbour has of the same launch."""
     dy = n.dy
     y = [dy.tanh(dy.affine_transform([n.b[0], n.W[0], n.x(i)])) for i in range(n.count)]
     return [dy.cmult(y[i], y[i - 1]) + y[(i * 3) % n.count] for i in range(n.count)], []
 
 
-def overlapping_targets(n: Network) -> tuple[list, list]:
+def overlapping_targets(n: Network) -> Lists:
     """Instances add to each other's inputs."""
     dy = n.dy
     x = [dy.tanh(n.x(i) * (1.0 + i)) for i in range(n.count)]
@@ -122,13 +124,13 @@ def overlapping_targets(n: Network) -> tuple[list, list]:
     return [dy.cmult(y[i], x[(i * 5) % n.count]) + x[i] for i in range(n.count)], []
 
 
-def some_live(n: Network) -> tuple[list, list]:
+def some_live(n: Network) -> Lists:
     """Not every instance is of the loss."""
     made = [n.dy.logistic(gate(n, 0, n.x(i), n.x(i + 1))) for i in range(n.count)]
     return made[::3], made
 
 
-def some_gates_live(n: Network) -> tuple[list, list]:
+def some_gates_live(n: Network) -> Lists:
     """Not every launch of a block is of the loss."""
     dy = n.dy
     first = [dy.tanh(gate(n, 0, n.x(i), n.x(i + 1))) for i in range(n.count)]
@@ -136,14 +138,14 @@ def some_gates_live(n: Network) -> tuple[list, list]:
     return second, first
 
 
-def layers(n: Network) -> tuple[list, list]:
+def layers(n: Network) -> Lists:
     """A product of what a block makes."""
     dy = n.dy
     hidden = [dy.tanh(dy.affine_transform([n.b[0], n.W[0], n.x(i)])) for i in range(n.count)]
     return [dy.pickneglogsoftmax(n.W[1] * h, i % n.hidden) for i, h in enumerate(hidden)], hidden
 
 
-def parts(n: Network) -> tuple[list, list]:
+def parts(n: Network) -> Lists:
     """Rows of a product."""
     dy, h = n.dy, n.hidden
     found = []
@@ -154,7 +156,7 @@ def parts(n: Network) -> tuple[list, list]:
     return found, []
 
 
-def column_bias(n: Network) -> tuple[list, list]:
+def column_bias(n: Network) -> Lists:
     dy = n.dy
     before = [dy.affine_transform([n.b[0], n.W[0], n.x(i)]) for i in range(n.count)]
     state = [n.x(i + 2) for i in range(n.count)]
@@ -163,19 +165,41 @@ def column_bias(n: Network) -> tuple[list, list]:
     return state, before
 
 
-def computed_weights(n: Network) -> tuple[list, list]:
+def rows_of_a_parameter(n: Network) -> Lists:
+    """Instances read rows of a parameter, their own and their neighbour's; its copy is behind all results."""
+    dy, h = n.dy, n.hidden
+    found = []
+    for i in range(n.count):
+        own, next_one = (n.wide[(i + j) % (4 * h - 1) : (i + j) % (4 * h - 1) + 1] for j in range(2))
+        x = dy.tanh(n.W[0] * n.x(i))
+        found.append(dy.cmult(x, dy.transpose(own)) + dy.cmult(x, dy.transpose(next_one)))
+    return found, []
+
+
+def columns_of_a_parameter(n: Network) -> Lists:
+    """The same, with columns: they lie without gaps."""
+    dy, h = n.dy, n.hidden
+    found = []
+    for i in range(n.count):
+        own, next_one = (dy.pick(n.W[1], (i + j) % h, 1) for j in range(2))
+        x = dy.tanh(n.W[0] * n.x(i))
+        found.append(dy.cmult(x, own) + dy.cmult(x, next_one))
+    return found, []
+
+
+def computed_weights(n: Network) -> Lists:
     dy = n.dy
     w, b = dy.tanh(n.W[0]), dy.tanh(n.b[0])
     return [dy.tanh(dy.affine_transform([b, w, n.x(i), n.W[2], n.x(i + 1)])) for i in range(n.count)], [w]
 
 
-def scores(n: Network) -> tuple[list, list]:
+def scores(n: Network) -> Lists:
     """One float for each instance times a vector: extents differ."""
     dy = n.dy
     return [dy.tanh(n.W[0] * n.x(i)) * dy.logistic(n.row * n.x(i)) for i in range(n.count)], []
 
 
-def matrices(n: Network) -> tuple[list, list]:
+def matrices(n: Network) -> Lists:
     """Several columns for each instance."""
     dy = n.dy
     found = []
@@ -185,7 +209,7 @@ def matrices(n: Network) -> tuple[list, list]:
     return found, []
 
 
-def tagger(n: Network) -> tuple[list, list]:
+def tagger(n: Network) -> Lists:
     dy = n.dy
     found = []
     for i in range(n.count):
@@ -207,6 +231,8 @@ NETWORKS = [
     layers,
     parts,
     column_bias,
+    rows_of_a_parameter,
+    columns_of_a_parameter,
     computed_weights,
     scores,
     matrices,
@@ -217,7 +243,7 @@ NETWORKS = [
 @pytest.mark.parametrize("count", [1, 3, 30])
 @pytest.mark.parametrize("hidden", [5, 16])
 @pytest.mark.parametrize("build", NETWORKS)
-def test_as_without_batching(dy: Any, build: Callable, hidden: int, count: int) -> None:
+def test_as_without_batching(dy: Any, build: Build, hidden: int, count: int) -> None:
     network = Network(dy, hidden, count)
     want = network.run(build, False)
     agree(network.run(build, True), want)
@@ -225,33 +251,50 @@ def test_as_without_batching(dy: Any, build: Callable, hidden: int, count: int) 
 
 
 @pytest.mark.parametrize("build", NETWORKS)
-def test_full_gradients(dy: Any, build: Callable) -> None:
+def test_full_gradients(dy: Any, build: Build) -> None:
     network = Network(dy, 8, 12)
     agree(network.run(build, True, full=True), network.run(build, False, full=True))
 
 
-@pytest.mark.parametrize(("hidden", "count"), [(64, 300), (300, 20)])
-@pytest.mark.parametrize("build", NETWORKS)
-def test_threads_change_no_bit(dy: Any, build: Callable, hidden: int, count: int) -> None:
-    network = Network(dy, hidden, count)
-    network.run(build, True)  # the first graph also teaches the recorder its sites
-    before = dy._core.threads()
+def on_threads(network: Network, build: Build) -> list[Results]:
+    """From one thread, from two and from five."""
+    core = network.dy._core
+    before = core.threads()
     try:
         results = []
         for threads in (1, 2, 5):
-            dy._core.set_threads(threads)
+            core.set_threads(threads)
             results.append(network.run(build, True))
     finally:
-        dy._core.set_threads(before)
-    agree(results[1], results[0], exact=True)
-    agree(results[2], results[0], exact=True)
+        core.set_threads(before)
+    return results
+
+
+@pytest.mark.parametrize(("hidden", "count"), [(64, 300), (300, 20)])
+@pytest.mark.parametrize("build", NETWORKS)
+def test_threads_change_no_bit(dy: Any, build: Build, hidden: int, count: int) -> None:
+    network = Network(dy, hidden, count)
+    network.run(build, True)  # the first graph also teaches the recorder its sites
+    one, two, five = on_threads(network, build)
+    agree(two, one, exact=True)
+    agree(five, one, exact=True)
+
+
+@pytest.mark.parametrize(("hidden", "count"), [(600, 4), (300, 80)])
+@pytest.mark.parametrize("build", [trees, parts])
+def test_many_weights(dy: Any, build: Build, hidden: int, count: int) -> None:
+    """Sums longer than what is summed at once, and weights that not every thread should read."""
+    network = Network(dy, hidden, count)
+    want = network.run(build, False)
+    for found in on_threads(network, build):
+        agree(found, want)
 
 
 @pytest.mark.parametrize(
     ("build", "most"),
     [(trees, 8), (layers, 4), (column_bias, 7), (tagger, 15)],
 )
-def test_launches(dy: Any, build: Callable, most: int) -> None:
+def test_launches(dy: Any, build: Build, most: int) -> None:
     """A level of trees, a step of both LSTMs, a layer: one launch each."""
     network = Network(dy, 16, 30)
     for _ in range(2):
