@@ -89,7 +89,20 @@ struct ThreadPool::Crew {
     }
   }
 
+  // On a machine that is busy with other things a worker may be taken off its processor in the middle of a
+  // chunk, and the caller waits for long. Then the next loops are better left to the caller alone: more of
+  // them each time that it happens again.
+  static constexpr auto kLong = std::chrono::microseconds(300);
+  static constexpr uint32_t kMostAlone = 4096;  // loops
+  bool crowded() { return alone > 0 && alone-- > 0; }
+  void judge(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited) {
+    if (waited > kLong && waited > worked) alone = patience = std::min(kMostAlone, 2 * patience + 16);
+    else if (patience > 0) --patience;
+  }
+
   void run(const Loop& new_loop) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
     loop = new_loop;
     next.store(0);
     state.fetch_add(1);  // odd: open
@@ -98,7 +111,9 @@ struct ThreadPool::Crew {
     take_chunks();
     inside_loop = false;
     state.fetch_add(1);
+    const auto finished = Clock::now();
     while (!spin_until([this] { return inside.load() == 0; }, kSpin)) std::this_thread::yield();
+    judge(finished - start, Clock::now() - finished);
     if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
@@ -128,6 +143,7 @@ struct ThreadPool::Crew {
   std::mutex error_mutex;
   std::exception_ptr error;
   size_t error_chunk = 0;
+  uint32_t alone = 0, patience = 0;  // loops that the caller does alone, now and next time
   std::vector<std::thread> workers;
 };
 
@@ -166,7 +182,9 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
     ~Release() { busy = false; }
   } release{busy_};
   if (!crew_) crew_ = std::make_unique<Crew>(threads_);
-  crew_->run({n, grain, chunks, fn, context});
+  if (!crew_->crowded()) return crew_->run({n, grain, chunks, fn, context});
+  for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
+    fn(context, begin, begin + std::min(grain, n - begin));
 }
 
 void ThreadPool::forget_threads() {

@@ -26,17 +26,26 @@ struct Range {
   int64_t begin, end;
 };
 
+struct Product {
+  int64_t m;  // W {m,k}
+  const float* w;
+  int64_t ld;
+  ConstCols dy;
+};
+
 // One set of kernels per instruction set. Ranges select what is computed; pointers are those of the whole
 // operands.
 struct GemmKernels {
-  // Forward. y_j = W x_j, or y_j += W x_j.  W {m,k}, x_j {k} -> y_j {m}; rows in [0,m), cols of x and y.
-  // The columns y_j are distinct.
-  void (*nn)(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, Cols y,
-             bool accumulate);
+  // Forward. y_j = start_j + W x_j; a start without a base: 0.  W {m,k}, x_j {k}, start_j {m} -> y_j {m};
+  // rows in [0,m), cols of x, start and y. The columns y_j are distinct; start_j may be y_j.
+  void (*nn)(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, ConstCols start,
+             Cols y);
 
   // Gradient of the inputs. dx_j += W^T dy_j.  W {m,k}, dy_j {m} -> dx_j {k}; ks in [0,k).
   // Columns dx_j may repeat: they are added in order of j.
   void (*tn)(Range ks, Range cols, int64_t m, const float* w, int64_t ld, ConstCols dy, Cols dx);
+  // The same of `n` products of one input, summed before they are added: dx_j += sum_i W_i^T dy_ij.
+  void (*tn_sum)(Range ks, Range cols, const Product* products, int n, Cols dx);
 
   // Gradient of the weights. dW += sum_j dy_j x_j^T.  dy_j {m}, x_j {k} -> dW {m,k}; rows in [0,m), ks in
   // [0,k).

@@ -29,10 +29,6 @@ void Executor::begin_backward(bool full, bool direct) {
   }
 }
 
-void Executor::clear_gradient(const Launch& l) {
-  std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
-}
-
 float* Executor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;
   return parameter_target(o.node);
@@ -46,7 +42,7 @@ float* Executor::parameter_target(NodeId node) {
 }
 
 void Executor::finish_backward() {
-  for (uint32_t i = 0; i < n_deferred_; ++i) run_deferred(deferred_[i]);
+  run_all_deferred();
   if (direct_) deliver();
 }
 
@@ -187,51 +183,55 @@ void Executor::back_tile(const Launch& l, size_t begin, size_t end) {
 }
 
 void Executor::back_unary(const Launch& l) {
-  const Operand& o = plan_.operands[l.operands];
-  const OpKernels& k = kernels_.ops[l.op];
-  const Sig& first = graph_.sig_number(l.sig);
-  if (!wanted(l, 0) || op_row(l.op).meta->nondiff) return;
-  const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
-  const float* v = values();
-  float* g = grads();
-  if (o.kind == Operand::contiguous) {
+  if (plan_.operands[l.operands].kind == Operand::contiguous) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    const int64_t x = argument(l, o, i);
-    k.map1_back(v + x, v + it.out, g + it.out, g + x, it.sig->size, attrs);
-  }
+  back_range(l, 0, l.count);
 }
 
 void Executor::back_binary(const Launch& l) {
   if (!l.flat) return back_members(l);
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
-  const OpKernels& k = kernels_.ops[l.op];
-  const Sig& first = graph_.sig_number(l.sig);
-  const float* attrs = reinterpret_cast<const float*>(first.attrs.data());
-  const bool want_x = wanted(l, 0), want_y = wanted(l, 1);
-  const float* v = values();
-  float* g = grads();
-  // The two gradients may be the same memory (x * x): then one after the other.
-  auto one = [&](int64_t x, int64_t y, int64_t z, size_t n) {
-    const int64_t gap = x < y ? y - x : x - y;
-    if (want_x && want_y && gap < static_cast<int64_t>(n)) {
-      k.map2_back(v + x, v + y, v + z, g + z, g + x, nullptr, n, attrs);
-      k.map2_back(v + x, v + y, v + z, g + z, nullptr, g + y, n, attrs);
-    } else {
-      k.map2_back(v + x, v + y, v + z, g + z, want_x ? g + x : nullptr, want_y ? g + y : nullptr, n, attrs);
-    }
-  };
   const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
   if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous && (apart == 0 || apart >= l.total)) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
-  for (uint32_t i = 0; i < l.count; ++i) {
+  back_range(l, 0, l.count);
+}
+
+// Members [begin, end) of a unary, binary or member launch, one after the other.
+void Executor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
+  if (op_row(l.op).meta->nondiff) return;
+  if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return back_members_range(l, begin, end);
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  const float* v = values();
+  float* g = grads();
+  const bool unary = l.form == Form::unary, want_x = wanted(l, 0), want_y = !unary && wanted(l, 1);
+  const int64_t apart = unary ? 0 : o[0].base < o[1].base ? o[1].base - o[0].base : o[0].base - o[1].base;
+  if (l.uniform && o[0].kind == Operand::contiguous &&
+      (unary || (o[1].kind == Operand::contiguous && (apart == 0 || apart >= l.total)))) {
+    const size_t size = graph_.sig_number(l.sig).size;
+    return back_tile(l, begin * size, end * size);
+  }
+  for (uint32_t i = begin; i < end; ++i) {
     const Item it = item(l, i);
-    one(argument(l, ox, i), argument(l, oy, i), it.out, it.sig->size);
+    const int64_t x = argument(l, o[0], i), z = it.out;
+    const size_t n = it.sig->size;
+    if (unary) {
+      if (want_x) k.map1_back(v + x, v + z, g + z, g + x, n, attrs);
+      continue;
+    }
+    const int64_t y = argument(l, o[1], i), gap = x < y ? y - x : x - y;
+    float *dx = want_x ? g + x : nullptr, *dy = want_y ? g + y : nullptr;
+    if (dx && dy && gap < static_cast<int64_t>(n)) {  // the same memory (x * x): one after the other
+      k.map2_back(v + x, v + y, v + z, g + z, dx, nullptr, n, attrs);
+      dx = nullptr;
+    }
+    k.map2_back(v + x, v + y, v + z, g + z, dx, dy, n, attrs);
   }
 }
 
@@ -272,39 +272,50 @@ bool Executor::distinct(const Launch& l) const {
 
 void Executor::back_members(const Launch& l) {
   if (op_row(l.op).meta->nondiff) return;
+  for_members(l, distinct(l), [&](size_t begin, size_t end) {
+    back_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
+  });
+}
+
+void Executor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
+  const OpRow& row = op_row(l.op);
   const float* v = values();
   float* g = grads();
-  for_members(l, distinct(l), [&](size_t begin, size_t end) {
-    std::vector<const float*> x;
-    std::vector<float*> dx;
-    for (size_t i = begin; i < end; ++i) {
-      const Item it = item(l, static_cast<uint32_t>(i));
-      const Sig& sig = *it.sig;
-      x.resize(sig.n_args);
-      dx.resize(sig.n_args);
-      const int64_t* places = l.fixed_arity ? nullptr
-                                            : plan_.index.data() + plan_.operands[l.operands].index +
-                                                  plan_.starts[l.arg_begin + i];
-      for (uint32_t a = 0; a < sig.n_args; ++a) {
-        const int64_t at =
-            places ? places[a] : argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i));
-        x[a] = v + at;
-        dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
-      }
-      const Graph::Ids ids = graph_.ids(it.id);
-      Member m{sig.x.data(), sig.y,      x.data(),         v + it.out, g + it.out,
-               nullptr,      sig.n_args, sig.attrs.data(), ids.data,   ids.n};
-      if (k.backward_all) {
-        k.backward_all(m, dx.data());
-        continue;
-      }
-      for (uint32_t a = 0; a < sig.n_args; ++a) {
-        if (!(m.dx = dx[a])) continue;
-        k.backward(m, a);
-      }
+  constexpr uint32_t kFew = 8;
+  const float *few_x[kFew], **x = few_x;
+  float *few_dx[kFew], **dx = few_dx;
+  std::vector<const float*> many_x;
+  std::vector<float*> many_dx;
+  for (uint32_t i = begin; i < end; ++i) {
+    const Item it = item(l, i);
+    const Sig& sig = *it.sig;
+    if (sig.n_args > kFew) {
+      many_x.resize(sig.n_args);
+      many_dx.resize(sig.n_args);
+      x = many_x.data();
+      dx = many_dx.data();
     }
-  });
+    const int64_t* places =
+        l.fixed_arity ? nullptr
+                      : plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+    for (uint32_t a = 0; a < sig.n_args; ++a) {
+      const int64_t at = places ? places[a] : argument(l, plan_.operands[l.operands + a], i);
+      x[a] = v + at;
+      dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
+    }
+    const Graph::Ids ids = this->ids(row, it.id);
+    Member m{sig.x.data(),     sig.y,    x,    v + it.out, g + it.out, nullptr, sig.n_args,
+             sig.attrs.data(), ids.data, ids.n};
+    if (k.backward_all) {
+      k.backward_all(m, dx);
+      continue;
+    }
+    for (uint32_t a = 0; a < sig.n_args; ++a) {
+      if (!(m.dx = dx[a])) continue;
+      k.backward(m, a);
+    }
+  }
 }
 
 // Sparse updates of DyNet visit every row that was looked up before the loss, also where the loss does not

@@ -272,16 +272,13 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   const double start = now();
   executor.begin_backward(full, direct);
   mark_live(root, full);
-  Plan& plan = planner.plan;
   backward_root_ = root;
   backward_full_ = full;
   apart_.reset();
   const NodeId owner = graph.owner(root);
   float* grads = graph.grads_arena.base();
   if (full) std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
-  else
-    for (size_t i = 0; i < plan.launches.size(); ++i)
-      if (live_members_[i]) executor.clear_gradient(plan.launches[i]);
+  executor.clear_gradients(live_members_, planner.launch_of(owner));
   if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
   else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
   run_backward();
@@ -294,20 +291,25 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   timing.backward += now() - start;
 }
 
-// Launches in reverse; a fused chain or a grouped GEMM at once if all of it takes part.
+// Launches in reverse; a block or a fused chain at once if all of it that takes part does so as a whole.
 void Engine::run_backward() {
   const Plan& plan = planner.plan;
   uint32_t end = static_cast<uint32_t>(plan.launches.size());
   std::vector<uint32_t> heads;
-  for (uint32_t i = 0; i < end; i += 1 + plan.launches[i].chain + plan.launches[i].group) heads.push_back(i);
+  for (uint32_t i = 0; i < end; i += 1 + plan.launches[i].chain + plan.launches[i].block) heads.push_back(i);
   while (!heads.empty()) {
     const uint32_t head = heads.back();
     heads.pop_back();
-    bool whole = end - head > 1;
-    for (uint32_t i = head; i < end; ++i) whole = whole && live_members_[i] == plan.launches[i].count;
-    if (whole) {
+    executor.clear_read_by(head, end);
+    const bool block = plan.launches[head].block > 0;
+    bool whole = end - head > 1, any = false;
+    for (uint32_t i = head; i < end; ++i) {
+      whole = whole && (live_members_[i] == plan.launches[i].count || (block && !live_members_[i]));
+      any = any || live_members_[i];
+    }
+    if (whole && any) {
       const Executor::Watch watch(executor, head, end, true);
-      if (plan.launches[head].group) executor.backward_group(head, end - 1);
+      if (block) executor.backward_block(head, live_members_);
       else executor.backward_chain(head, end - 1);
     } else {
       for (uint32_t i = end; i-- > head;) {

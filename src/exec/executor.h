@@ -1,5 +1,7 @@
 // Runs launch records on the CPU, forward and backward.
 #pragma once
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -29,19 +31,22 @@ class Executor {
  public:
   Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
 
-  // Runs launch i and those fused or grouped with it; returns the number of the next one.
+  // Runs launch i and those fused with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
 
   // ---- backward: begin, then launches in reverse order, then finish
   // `direct`: gradients of parameters go into their storages at once. Otherwise nothing outside the graph is
   // written, and deliver() adds them.
   void begin_backward(bool full, bool direct);
-  // Zeroes the gradient of a launch's results; before any launch that adds to it.
-  void clear_gradient(const Launch& l);
+  // Zeroes the gradients of results: of `root`, the launch that backward begins at, and of those that nothing
+  // reads at once; of others before the last of the launches that read them runs backward.
+  void clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root);
+  // Before launches [begin, end) run backward.
+  void clear_read_by(uint32_t begin, uint32_t end);
   // `live_members` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
-  // Launches of a grouped GEMM all of whose members take part.
-  void backward_group(uint32_t first, uint32_t last);
+  // A block of launches; those take part that have live members, with all their members.
+  void backward_block(uint32_t first, const std::vector<uint32_t>& live_members);
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
   // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
@@ -106,12 +111,20 @@ class Executor {
   int64_t argument(const Launch& l, const Operand& o, uint32_t i) const;
   const float* weight(const Operand& o);
   float* weight_gradient(const Operand& o);
+  void clear_gradient(const Launch& l);
+  void note_reader(uint32_t reader);
+  std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
                       int64_t to);
   void check(const Launch& l);
+  // Indices of a member, where the op has any.
+  Graph::Ids ids(const OpRow& row, NodeId id) const { return row.ids() ? graph_.ids(id) : Graph::Ids{}; }
   void count_operands(const Launch& l);
   void run(const Launch& l);
+  void dispatch(const Launch& l);
+  void run_range(const Launch& l, uint32_t begin, uint32_t end);
+  void run_members_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_tile(const Launch& l, size_t begin, size_t end);
   void back_tile(const Launch& l, size_t begin, size_t end);
   void run_unary(const Launch& l);
@@ -120,12 +133,13 @@ class Executor {
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
   void run_matmul_member(const Launch& l, uint32_t i);
-  void run_matmul_group(uint32_t first, uint32_t last);
   void run_structured(const Launch& l);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
   void back(const Launch& l);
+  void back_range(const Launch& l, uint32_t begin, uint32_t end);
+  void back_members_range(const Launch& l, uint32_t begin, uint32_t end);
   void back_unary(const Launch& l);
   void back_binary(const Launch& l);
   void back_members(const Launch& l);
@@ -150,19 +164,65 @@ class Executor {
   };
   Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
   Columns out_columns(const Launch& l, std::vector<int64_t>& room) const;
-  void gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y, bool accumulate);
+
+  // A product W1 x1 + W2 x2 ... over the columns of all members, ready to run.
+  struct Factor {
+    const float* w;
+    int64_t k;
+    ConstCols x;
+  };
+  struct Job {
+    int64_t m, n;             // rows and columns of the result
+    int64_t cols;             // of one member
+    int64_t work;             // multiply-adds
+    uint32_t first, factors;  // in factors_
+    ConstCols start;
+    Cols y;
+  };
+  Job job(const Launch& l);
+  void run_job(const Job& j, Range rows, Range cols) const;
+  void run_jobs(const Job* jobs, size_t n);
+  std::vector<int64_t>& room();
+
   void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
+
+  // ---- blocks
+  void forward_block(uint32_t first);
+  void start_block(const Launch& head);
+  int64_t floats_of(const Launch& head, uint32_t begin, uint32_t end) const;
+  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least);
+  void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
+  void back_products(const Launch& head, uint32_t begin, uint32_t end);
+  void add_bias_columns(const Launch& l, const Columns& dy);
+  struct Input {  // of products, and what is added to its gradient
+    Operand operand;
+    int64_t k;
+    size_t size;  // of a member
+    Columns x;
+    std::vector<Product> products;
+  };
+  Input& input(const Launch& l, uint32_t k);
+  const Launch* pieces(const Launch& head) const { return plan_.pieces.data() + head.pieces; }
 
   // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
   struct Deferred {
-    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
-    int64_t place = -1;          // computed weight: its place
-    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
-    std::vector<int64_t> dy, x;  // column offsets
+    NodeId node = kNone;                     // parameter node, or kNone when the weight was computed
+    int64_t place = -1;                      // computed weight: its place
+    int64_t m = 0, k = 0;                    // k == 0: a bias, dW = sum of dy
+    std::vector<int64_t> dy, x;              // column offsets
+    bool by_rows() const { return m >= k; }  // threads share rows
+    int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
+  };
+  struct Part {
+    uint32_t deferred;
+    float* target;
+    Range range;
   };
   Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
   void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
+  void run_part(const Deferred& d, float* target, Range part) const;
   void run_deferred(Deferred& d);
+  void run_all_deferred();
   void run_deferred_of(const Launch& l);
 
   const float* values() const { return graph_.values_arena.base(); }
@@ -180,7 +240,17 @@ class Executor {
   std::vector<RowGradient> rows_;  // for deliver()
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
+  std::vector<Part> parts_;
+  std::vector<int64_t> outs_;                       // per launch: where its results begin
+  std::vector<uint32_t> last_reader_;               // per launch: of its results
+  std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
   std::vector<int64_t> room_x_, room_y_;
+  std::deque<std::vector<int64_t>> rooms_;  // of the columns of the launch or block that runs
+  size_t rooms_used_ = 0;
+  std::vector<Factor> factors_;
+  std::vector<Job> jobs_;  // per piece of a block
+  std::vector<Input> inputs_;
+  std::vector<uint8_t> live_pieces_;  // those that take part in backward
 };
 
 // Calls f(begin, end) over members, on several threads when there is enough to do.

@@ -7,10 +7,10 @@ namespace dyc {
 
 uint32_t Executor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
-  const Watch watch(*this, i, i + 1 + l.group + l.chain, false);
-  if (l.group) {
-    run_matmul_group(i, i + l.group);
-    return i + 1 + l.group;
+  const Watch watch(*this, i, i + 1 + l.block + l.chain, false);
+  if (l.block) {
+    forward_block(i);
+    return i + 1 + l.block;
   }
   if (l.chain == 0) {
     run(l);
@@ -74,6 +74,10 @@ void Executor::run(const Launch& l) {
   ++counters.launches;
   counters.nodes += l.count;
   if (op_row(l.op).check) check(l);
+  dispatch(l);
+}
+
+void Executor::dispatch(const Launch& l) {
   switch (l.form) {
     case Form::unary:
       return run_unary(l);
@@ -112,36 +116,43 @@ void Executor::check(const Launch& l) {
 }
 
 void Executor::run_unary(const Launch& l) {
-  const Operand& o = plan_.operands[l.operands];
-  const OpKernels& k = kernels_.ops[l.op];
-  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
-  float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
-  if (o.kind == Operand::contiguous) {
+  if (plan_.operands[l.operands].kind == Operand::contiguous) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
     return;
   }
-  for (uint32_t i = 0; i < l.count; ++i) {
+  run_range(l, 0, l.count);
+}
+
+// Members [begin, end) of a unary, binary or member launch, one after the other.
+void Executor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
+  if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return run_members_range(l, begin, end);
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  const bool unary = l.form == Form::unary;
+  if (l.uniform && o[0].kind == Operand::contiguous && (unary || o[1].kind == Operand::contiguous)) {
+    const size_t size = graph_.sig_number(l.sig).size;
+    return run_tile(l, begin * size, end * size);
+  }
+  float* base = graph_.values_arena.base();
+  for (uint32_t i = begin; i < end; ++i) {
     const Item it = item(l, i);
-    k.map1(base + argument(l, o, i), base + it.out, it.sig->size, attrs);
+    const float* x = base + argument(l, o[0], i);
+    if (unary) k.map1(x, base + it.out, it.sig->size, attrs);
+    else k.map2(x, base + argument(l, o[1], i), base + it.out, it.sig->size, attrs);
   }
 }
 
 void Executor::run_binary(const Launch& l) {
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
-  const OpKernels& k = kernels_.ops[l.op];
-  float* base = graph_.values_arena.base();
   if (!l.flat) return run_members(l);
-  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   counters.operand_bytes += 8 * l.total;
   if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
     return;
   }
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    k.map2(base + argument(l, ox, i), base + argument(l, oy, i), base + it.out, it.sig->size, attrs);
-  }
+  run_range(l, 0, l.count);
 }
 
 void Executor::count_operands(const Launch& l) {
@@ -152,33 +163,37 @@ void Executor::count_operands(const Launch& l) {
 
 void Executor::run_members(const Launch& l) {
   count_operands(l);
-  const OpKernels& k = kernels_.ops[l.op];
-  float* base = graph_.values_arena.base();
   for_members(l, true, [&](size_t begin, size_t end) {
-    const float* few[8];
-    std::vector<const float*> many;
-    for (size_t i = begin; i < end; ++i) {
-      const Item it = item(l, static_cast<uint32_t>(i));
-      const uint32_t n = it.sig->n_args;
-      const float** x = few;
-      if (n > 8) {
-        many.resize(n);
-        x = many.data();
-      }
-      if (l.fixed_arity) {
-        for (uint32_t a = 0; a < n; ++a)
-          x[a] = base + argument(l, plan_.operands[l.operands + a], static_cast<uint32_t>(i));
-      } else {
-        const int64_t* places =
-            plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
-        for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
-      }
-      const Graph::Ids ids = graph_.ids(it.id);
-      const Member m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
-                     it.sig->attrs.data(), ids.data,  ids.n};
-      k.forward(m);
-    }
+    run_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
+}
+
+void Executor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+  const OpKernels& k = kernels_.ops[l.op];
+  const OpRow& row = op_row(l.op);
+  float* base = graph_.values_arena.base();
+  const float* few[8];
+  std::vector<const float*> many;
+  for (uint32_t i = begin; i < end; ++i) {
+    const Item it = item(l, i);
+    const uint32_t n = it.sig->n_args;
+    const float** x = few;
+    if (n > 8) {
+      many.resize(n);
+      x = many.data();
+    }
+    if (l.fixed_arity) {
+      for (uint32_t a = 0; a < n; ++a) x[a] = base + argument(l, plan_.operands[l.operands + a], i);
+    } else {
+      const int64_t* places =
+          plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+      for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
+    }
+    const Graph::Ids ids = this->ids(row, it.id);
+    const Member m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
+                   it.sig->attrs.data(), ids.data,  ids.n};
+    k.forward(m);
+  }
 }
 
 void Executor::run_lookup(const Launch& l) {

@@ -9,7 +9,11 @@ namespace dyc {
 
 namespace {
 
-constexpr int64_t kParallelFlops = 400000;  // multiply-adds worth handing to a thread
+constexpr int64_t kParallelFlops = 400000;    // multiply-adds worth handing to a thread
+constexpr int64_t kPart = 64;                 // rows or columns of a weight gradient that threads share
+constexpr size_t kWideCols = 32;              // columns worth reading many weights for
+constexpr int64_t kRowBlock = 64;             // rows of a product that threads share
+constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
 void add(float* to, const float* from, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] += from[i];
@@ -63,23 +67,82 @@ Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t 
   return c;
 }
 
-void Executor::gemm_nn(int64_t m, int64_t k, const float* w, const Columns& x, const Columns& y,
-                       bool accumulate) {
+// An empty list of columns, until the next launch or block begins.
+std::vector<int64_t>& Executor::room() {
+  if (rooms_used_ == rooms_.size()) rooms_.emplace_back();
+  return rooms_[rooms_used_++];
+}
+
+Executor::Job Executor::job(const Launch& l) {
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool affine = l.op == op_id<Affine>;
+  const int64_t m = sig.y->rows();
   float* base = graph_.values_arena.base();
-  const ConstCols xc{base + x.base, x.stride, x.index};
-  const Cols yc{base + y.base, y.stride, y.index};
-  const int64_t n = y.count, flops = m * k * n;
-  Trace::Scope scope(trace, Span::kernel, "W x");
-  scope.product(m, n, k);
-  if (n >= 32) {
-    parallel_for(n, grain_of(n, flops, 16), [&](size_t begin, size_t end) {
-      kernels_.gemm->nn({0, m}, {int64_t(begin), int64_t(end)}, k, w, m, xc, yc, accumulate);
-    });
-  } else {
-    parallel_for(m, grain_of(m, flops, 64), [&](size_t begin, size_t end) {
-      kernels_.gemm->nn({int64_t(begin), int64_t(end)}, {0, n}, k, w, m, xc, yc, accumulate);
-    });
+  const Operand* o = plan_.operands.data() + l.operands;
+  Job j{};
+  j.m = m;
+  j.n = l.total / m;
+  j.cols = j.n / l.count;
+  j.y = {base + l.out, m, nullptr};
+  if (affine && sig.bias_per_column) {
+    const Columns b = columns(l, o[0], 0, room());
+    j.start = {base + b.base, b.stride, b.index};
+  } else if (affine) {
+    j.start = {weight(o[0]), 0, nullptr};
   }
+  j.first = static_cast<uint32_t>(factors_.size());
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+    const Columns x = columns(l, o[k + 1], k + 1, room());
+    const int64_t inner = sig.x[k]->cols();
+    factors_.push_back({weight(o[k]), inner, {base + x.base, x.stride, x.index}});
+    j.work += m * inner * j.n;
+    counters.operand_bytes += 4 * (j.n + m) * inner;
+  }
+  j.factors = static_cast<uint32_t>(factors_.size()) - j.first;
+  return j;
+}
+
+void Executor::run_job(const Job& j, Range rows, Range cols) const {
+  ConstCols start = j.start;
+  for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
+    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y);
+    start = {j.y.base, j.y.stride, nullptr};
+  }
+}
+
+// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
+// where columns are few.
+void Executor::run_jobs(const Job* jobs, size_t n) {
+  Trace::Scope scope(trace, Span::kernel, n == 1 ? "W x" : "W x, of several weights");
+  if (trace && n == 1) {
+    int64_t inner = 0;
+    for (uint32_t f = jobs->first; f < jobs->first + jobs->factors; ++f) inner += factors_[f].k;
+    scope.product(jobs->m, jobs->n, inner);
+  }
+  int64_t work = 0, blocks = 0, weights = 0;
+  for (size_t i = 0; i < n; ++i) {
+    work += jobs[i].work;
+    weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
+    blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
+  }
+  if (n == 1 && jobs->n >= 32) {
+    const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
+    parallel_for(jobs->n, std::max(least, grain_of(jobs->n, work, 16)), [&](size_t begin, size_t end) {
+      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
+    });
+    return;
+  }
+  parallel_for(blocks, grain_of(blocks, work, 1), [&](size_t begin, size_t end) {
+    const Job* j = jobs;
+    int64_t before = 0;  // blocks of the products before j
+    for (int64_t at = begin; at < static_cast<int64_t>(end);) {
+      int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
+      while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
+      const int64_t stop = std::min<int64_t>(end, before + mine);
+      run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)}, {0, j->n});
+      at = stop;
+    }
+  });
 }
 
 void Executor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
@@ -100,24 +163,13 @@ void Executor::run_matmul(const Launch& l) {
 }
 
 void Executor::run_matmul_columns(const Launch& l) {
-  const Sig& sig = graph_.sig_number(l.sig);
-  const bool affine = l.op == op_id<Affine>;
-  const int64_t m = sig.y->rows();
-  Columns y{l.out, m, nullptr, l.total / m};
-  float* base = graph_.values_arena.base();
-  const Operand* o = plan_.operands.data() + l.operands;
-  if (affine && sig.bias_per_column) {
-    const Columns b = columns(l, o[0], 0, room_y_);
-    for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, base + b.at(j), m * 4);
-  } else if (affine) {
-    const float* b = weight(o[0]);
-    for (int64_t j = 0; j < y.count; ++j) std::memcpy(base + l.out + j * m, b, m * 4);
-  }
-  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
-    const Columns x = columns(l, o[k + 1], k + 1, room_x_);
-    counters.operand_bytes += 4 * (x.count + m) * sig.x[k]->cols();
-    gemm_nn(m, sig.x[k]->cols(), weight(o[k]), x, y, affine || k > 0);
-  }
+  rooms_used_ = 0;
+  factors_.clear();
+  const Job j = job(l);
+  if (j.factors > 0) return run_jobs(&j, 1);
+  for (int64_t c = 0; c < j.n; ++c)  // affine_transform([b])
+    std::memcpy(j.y.base + c * j.m, j.start.base + (j.start.index ? j.start.index[c] : c * j.start.stride),
+                j.m * 4);
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -146,96 +198,27 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
     const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
     const int64_t m = wd.rows(), kk = wd.cols(), cols = xd.cols();
     const float *w = argument_values(k), *x = argument_values(k + 1);
-    for (uint32_t e = 0; e < yd.bd; ++e)
+    for (uint32_t e = 0; e < yd.bd; ++e) {
+      float* y = base + it.out + e * item_size;
       kernels_.gemm->nn({0, m}, {0, cols}, kk, w + (wd.bd > 1 ? e * wd.batch_size() : 0), m,
                         {x + (xd.bd > 1 ? e * xd.batch_size() : 0), kk, nullptr},
-                        {base + it.out + e * item_size, m, nullptr}, affine || k > 0);
-  }
-}
-
-// Blocks of rows of all products are shared among the threads at once.
-void Executor::run_matmul_group(uint32_t first, uint32_t last) {
-  constexpr int64_t kRows = 64;
-  struct Product {
-    const float *w, *b;
-    float* y;
-    int64_t m, blocks;
-  };
-  Product products[16];
-  ++counters.launches;
-  const Launch& head = plan_.launches[first];
-  const Columns x =
-      columns(head, plan_.operands[head.operands + head.n_operands - 1], head.n_operands - 1, room_x_);
-  const int64_t k = graph_.sig_number(head.sig).x[head.n_operands - 1]->rows();
-  float* base = graph_.values_arena.base();
-  int64_t blocks = 0, rows = 0;
-  for (uint32_t i = first; i <= last; ++i) {
-    const Launch& l = plan_.launches[i];
-    const Operand* o = plan_.operands.data() + l.operands;
-    const bool bias = l.n_operands == 3;
-    const int64_t m = graph_.sig_number(l.sig).y->rows();
-    products[i - first] = {weight(o[bias]), bias ? weight(o[0]) : nullptr, base + l.out, m,
-                           (m + kRows - 1) / kRows};
-    blocks += products[i - first].blocks;
-    rows += m;
-    counters.nodes += l.count;
-    counters.operand_bytes += 4 * (x.count * k + m * k);
-  }
-  const ConstCols xc{base + x.base, x.stride, x.index};
-  parallel_for(blocks, grain_of(blocks, rows * k * x.count, 1), [&](size_t begin, size_t end) {
-    const Product* p = products;
-    int64_t before = 0;  // blocks of the products before p
-    for (int64_t at = begin; at < static_cast<int64_t>(end); ++at) {
-      while (at - before >= p->blocks) before += (p++)->blocks;
-      const int64_t r0 = (at - before) * kRows, r1 = std::min(r0 + kRows, p->m);
-      if (p->b)
-        for (int64_t j = 0; j < x.count; ++j) std::memcpy(p->y + j * p->m + r0, p->b + r0, (r1 - r0) * 4);
-      kernels_.gemm->nn({r0, r1}, {0, x.count}, k, p->w, p->m, xc, {p->y, p->m, nullptr}, p->b != nullptr);
+                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr});
     }
-  });
+  }
 }
 
 // ---------------------------------------------------------------- backward
 
-// The gradient of the common input: a thread adds all products to its rows of it.
-void Executor::backward_group(uint32_t first, uint32_t last) {
-  ++counters.launches;
-  const Launch& head = plan_.launches[first];
-  const uint32_t in = head.n_operands - 1;
-  const Columns x = columns(head, plan_.operands[head.operands + in], in, room_x_);
-  const int64_t k = graph_.sig_number(head.sig).x[in]->rows();
-  const float* weights[16] = {};
-  int64_t rows = 0;
-  for (uint32_t i = first; i <= last; ++i) {
-    const Launch& l = plan_.launches[i];
-    const Operand* o = plan_.operands.data() + l.operands;
-    const int64_t m = graph_.sig_number(l.sig).y->rows();
-    const bool bias = l.n_operands == 3;
-    run_deferred_of(l);
-    if (wanted(l, bias + 1u)) {
-      weights[i - first] = weight(o[bias]);
-      rows += m;
-    }
-    const Columns dy{l.out, m, nullptr, l.total / m};
-    if (bias && wanted(l, 0)) defer(o[0], m, 0, dy, dy);
-    if (wanted(l, bias)) defer(o[bias], m, k, dy, x);
-  }
-  if (rows == 0) return;
-  const Cols dx{grads() + x.base, x.stride, x.index};
-  parallel_for(k, grain_of(k, rows * k * x.count, 16), [&](size_t begin, size_t end) {
-    for (uint32_t i = last + 1; i-- > first;) {
-      if (!weights[i - first]) continue;
-      const Launch& l = plan_.launches[i];
-      const int64_t m = graph_.sig_number(l.sig).y->rows();
-      kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, x.count}, m, weights[i - first], m,
-                        {grads() + l.out, m, nullptr}, dx);
-    }
-  });
-}
-
 void Executor::back_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
   for (uint32_t i = 0; i < l.count; ++i) back_matmul_member(l, i);
+}
+
+// The gradient of a bias that has a column for each of the result's.
+void Executor::add_bias_columns(const Launch& l, const Columns& dy) {
+  const Columns db = columns(l, plan_.operands[l.operands], 0, room_x_);
+  const size_t m = graph_.sig_number(l.sig).y->rows();
+  for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
 }
 
 void Executor::back_matmul_columns(const Launch& l) {
@@ -254,8 +237,7 @@ void Executor::back_matmul_columns(const Launch& l) {
   }
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
-      const Columns db = columns(l, o[0], 0, room_x_);
-      for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
+      add_bias_columns(l, dy);
     } else {
       defer(o[0], m, 0, dy, dy);
     }
@@ -330,9 +312,29 @@ Executor::Deferred& Executor::deferred_for(const Operand& o, int64_t m, int64_t 
 // Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
 void Executor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
   Deferred& d = deferred_for(o, m, k);
-  for (int64_t j = 0; j < dy.count; ++j) d.dy.push_back(dy.at(j));
-  if (k > 0)
-    for (int64_t j = 0; j < dy.count; ++j) d.x.push_back(x.at(j));
+  const auto append = [n = dy.count](std::vector<int64_t>& to, const Columns& c) {
+    const size_t begin = to.size();
+    to.resize(begin + n);
+    int64_t* at = to.data() + begin;
+    if (c.index)
+      for (int64_t j = 0; j < n; ++j) at[j] = c.base + c.index[j];
+    else
+      for (int64_t j = 0; j < n; ++j) at[j] = c.base + j * c.stride;
+  };
+  append(d.dy, dy);
+  if (k > 0) append(d.x, x);
+}
+
+// Work that one thread does: some rows or columns of a gradient.
+void Executor::run_part(const Deferred& d, float* target, Range part) const {
+  const int64_t n = static_cast<int64_t>(d.dy.size());
+  if (d.k == 0) {
+    for (int64_t at : d.dy) add(target + part.begin, grads() + at + part.begin, part.end - part.begin);
+    return;
+  }
+  const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
+  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m);
+  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m);
 }
 
 void Executor::run_deferred(Deferred& d) {
@@ -341,26 +343,43 @@ void Executor::run_deferred(Deferred& d) {
   o.node = d.node;
   o.base = d.place;
   float* target = weight_gradient(o);
-  const int64_t n = static_cast<int64_t>(d.dy.size());
+  const int64_t length = d.by_rows() ? d.m : d.k;
   Trace::Scope scope(trace, Span::kernel, d.k ? "dy x'" : "sum of dy");
-  scope.product(d.m, d.k ? d.k : 1, n);
-  if (d.k == 0) {
-    for (int64_t at : d.dy) add(target, grads() + at, d.m);
-  } else {
-    const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
-    const int64_t flops = d.m * d.k * n;
-    if (d.m >= d.k) {
-      parallel_for(d.m, grain_of(d.m, flops, 64), [&](size_t begin, size_t end) {
-        kernels_.gemm->nt({int64_t(begin), int64_t(end)}, {0, d.k}, n, dy, x, target, d.m);
-      });
-    } else {
-      parallel_for(d.k, grain_of(d.k, flops, 16), [&](size_t begin, size_t end) {
-        kernels_.gemm->nt({0, d.m}, {int64_t(begin), int64_t(end)}, n, dy, x, target, d.m);
-      });
-    }
-  }
+  scope.product(d.m, d.k ? d.k : 1, static_cast<int64_t>(d.dy.size()));
+  parallel_for(length, grain_of(length, d.work(), kPart),
+               [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}); });
   d.dy.clear();
   d.x.clear();
+}
+
+// Those of parameters that have a gradient of their own run together: threads share the parts of all.
+void Executor::run_all_deferred() {
+  const Trace::Scope scope(trace, Span::kernel, "dy x', of several weights");
+  parts_.clear();
+  int64_t work = 0;
+  for (uint32_t i = 0; i < n_deferred_; ++i) {
+    Deferred& d = deferred_[i];
+    bool alone = d.node != kNone && !d.dy.empty();
+    for (uint32_t j = 0; j < n_deferred_; ++j) alone = alone && (j == i || deferred_[j].node != d.node);
+    if (!alone) {
+      run_deferred(d);
+      continue;
+    }
+    float* target = parameter_target(d.node);
+    const int64_t length = d.by_rows() ? d.m : d.k;
+    for (int64_t at = 0; at < length; at += kPart)
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}});
+    work += d.work();
+  }
+  const int64_t n = static_cast<int64_t>(parts_.size());
+  parallel_for(parts_.size(), grain_of(n, work, 1), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
+      Part part = parts_[i];
+      while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
+      run_part(deferred_[part.deferred], part.target, part.range);
+    }
+  });
+  n_deferred_ = 0;
 }
 
 // Before a launch that computed a weight runs backward, that weight's gradient must be complete.

@@ -75,6 +75,13 @@ struct OpRow {
   ResultPieces pieces = nullptr;
   GradientPieces gradient_pieces = nullptr;
   WorkRule work = nullptr;
+
+  // Does a node have indices of its own?
+  bool ids() const {
+    for (uint32_t i = 0; i < n_params; ++i)
+      if (params[i].kind == Param::index || params[i].kind == Param::indices) return true;
+    return false;
+  }
 };
 
 const OpRow& op_row(OpId id);

@@ -43,7 +43,11 @@ struct Launch {
   uint32_t arg_begin = 0;  // ragged arity: into Plan::starts, count + 1 entries
   uint32_t out_index = 0;  // not uniform: into Plan::index, offset of every member
   uint32_t chain = 0;      // this many launches after it are fused with it: element-wise, equal membership
-  uint32_t group = 0;      // this many launches after it multiply the same input: one grouped GEMM
+  uint32_t block = 0;      // this many launches after it are of one block with it: see Plan::pieces
+  uint32_t pieces = 0;     // of a block: into Plan::pieces
+  uint32_t n_pieces = 0;   //
+  uint32_t products = 0;   // of a block: so many pieces, the first, are products that read nothing of it
+  bool apart = false;      // of a block: gradients of different instances never go to the same memory
   int64_t out = 0;         // output block
   int64_t total = 0;       // floats in it
 };
@@ -56,6 +60,11 @@ struct Plan {
   std::vector<int64_t> index;
   std::vector<uint32_t> starts;
   std::vector<uint32_t> launch_of;  // per node; kNone for leaves and what is not planned
+  // Blocks: launches that run together, cut into pieces of as many members, one of each instance. Member i of
+  // a piece reads what an earlier piece made of the same instance i, or what was there before the block, so
+  // that the pieces may run one after the other for any range of instances. Products that read nothing of
+  // the block come first.
+  std::vector<Launch> pieces;
 
   void clear() {
     launches.clear();
@@ -63,13 +72,14 @@ struct Plan {
     members.clear();
     index.clear();
     starts.clear();
+    pieces.clear();
     launch_of.clear();
   }
   struct Mark {
-    size_t launches, operands, members, index, starts;
+    size_t launches, operands, members, index, starts, pieces;
   };
   Mark mark() const {
-    return {launches.size(), operands.size(), members.size(), index.size(), starts.size()};
+    return {launches.size(), operands.size(), members.size(), index.size(), starts.size(), pieces.size()};
   }
   void revert(const Mark& m) {
     launches.resize(m.launches);
@@ -77,6 +87,7 @@ struct Plan {
     members.resize(m.members);
     index.resize(m.index);
     starts.resize(m.starts);
+    pieces.resize(m.pieces);
   }
 };
 

@@ -65,8 +65,7 @@ void Planner::demand(std::span<const NodeId> roots, Scheduler scheduler, bool ev
   for (uint32_t i = first_ + copies_expected_; i < plan.launches.size(); ++i) describe(i);
   insert_copies();
   if (scheduler != Scheduler::bucket) return;
-  fuse_chains(first_);
-  group_products(first_);
+  fuse(first_);
 }
 
 void Planner::take_back() {

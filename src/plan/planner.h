@@ -72,11 +72,34 @@ class Planner {
   void insert_copies();
 
   // ---- fuse.cc: launches that run together
-  void fuse_chains(uint32_t first);
-  void group_products(uint32_t first);
-  bool reads_results(uint32_t launch, uint32_t first) const;
-  bool same_input(const Launch& a, const Launch& b) const;
+  struct Span {
+    int64_t begin, end;
+  };
+  void fuse(uint32_t first);
+  uint32_t chain_end(uint32_t head) const;
   bool joins_chain(const Launch& head, uint32_t first, uint32_t last) const;
+  uint32_t block_end(uint32_t head, uint32_t begin);
+  bool joins_block(uint32_t head, uint32_t at, uint32_t begin);
+  void cut_piece(const Launch& l, uint32_t n, uint32_t j);
+  Span span(const Launch& l, uint32_t k) const;
+  bool reads_own_instance(const Launch& piece, int64_t low, uint32_t begin) const;
+  bool outside(const Launch& piece, uint32_t k, int64_t low) const;
+  bool made_by(const Span& s, const Operand& o, uint32_t begin, uint32_t n) const;
+  void close_block(Launch& head, uint32_t more, uint32_t begin);
+  bool gradients_apart(const Launch& head);
+  bool targets_apart();
+  struct Target {  // of gradients of a block
+    Operand o;
+    Span span;
+    int64_t size;
+    uint32_t count;
+  };
+  struct Place {
+    int64_t begin, end;
+    uint32_t instance;
+  };
+  std::vector<Target> targets_;
+  std::vector<Place> places_;
 
   Graph& graph_;
   NodeId low_ = 0;  // every node below is placed

@@ -101,7 +101,7 @@ void input_patches(const Item* items, int64_t n) {
   };
   each_patch_block(block, items, n, fill, [&](const PatchBlock& b) {
     gemm().nn({0, b.taps}, {0, b.n}, b.filters, b.columns[0].item.f(), b.taps,
-              {b.results, b.filters, nullptr}, {b.patches, b.taps, nullptr}, false);
+              {b.results, b.filters, nullptr}, {}, {b.patches, b.taps, nullptr});
     for (int64_t j = 0; j < b.n; j++) {
       const PatchColumn& col = b.columns[j];
       add_patch(shape_of(*col.item.m), b.patch(j), col.position, col.item.dx());
@@ -326,8 +326,8 @@ void filter1d_backward(const Member* m, int64_t n, uint32_t arg, bool shared, Ra
     const Item& it = items[i];
     const NarrowShape s(*it.m);
     float* to = patches.get(s.taps * s.positions);
-    gemm().nn({0, s.taps}, {0, s.positions}, s.filters, it.f(), s.taps, {it.dy(), s.filters, nullptr},
-              {to, s.taps, nullptr}, false);
+    gemm().nn({0, s.taps}, {0, s.positions}, s.filters, it.f(), s.taps, {it.dy(), s.filters, nullptr}, {},
+              {to, s.taps, nullptr});
     for (int64_t j = 0; j < s.positions; j++)  // patches overlap
       add_run(it.dx() + j * s.rows, to + j * s.taps, s.taps);
   }

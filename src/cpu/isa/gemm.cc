@@ -9,7 +9,8 @@
 namespace dyc {
 
 const GemmKernels& DYC_JOIN(gemm_kernels_, DYC_ISA)() {
-  static constexpr GemmKernels kernels{DYC_ISA::gemm_nn, DYC_ISA::gemm_tn, DYC_ISA::gemm_nt, DYC_ISA::kLanes};
+  static constexpr GemmKernels kernels{DYC_ISA::gemm_nn, DYC_ISA::gemm_tn, DYC_ISA::gemm_tn_sum,
+                                       DYC_ISA::gemm_nt, DYC_ISA::kLanes};
   return kernels;
 }
 

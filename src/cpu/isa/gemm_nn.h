@@ -17,7 +17,7 @@ inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
   const int64_t size = rows * k;
   if (!kManyRegisters && (size > 512 * 1024 || (ld % 1024 == 0 && cols >= 24))) return true;
-  return size > 96 * 1024 && cols >= 64;
+  return size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;
@@ -31,15 +31,19 @@ DYC_INLINE int64_t nn_pass_rows(int64_t k) {
 }
 
 template <int R, int C, bool kTail>
-DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, float* const* ys, int last,
-                 bool accumulate) {
+DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, const float* const* starts,
+                 float* const* ys, int last) {
   V acc[R][C];
   const float* x[C];
   DYC_UNROLL for (int c = 0; c < C; c++) {
     x[c] = xs[c];
-    DYC_UNROLL for (int r = 0; r < R; r++) {
-      const float* y = ys[c] + r * kLanes;
-      acc[r][c] = !accumulate ? V{} : kTail && r == R - 1 ? load_n(y, last) : load<V>(y);
+    if (!starts) {
+      DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{};
+    } else {
+      DYC_UNROLL for (int r = 0; r < R; r++) {
+        const float* start = starts[c] + r * kLanes;
+        acc[r][c] = kTail && r == R - 1 ? load_n(start, last) : load<V>(start);
+      }
     }
   }
   for (int64_t i = 0; i < k; i++, w += ld) {
@@ -75,28 +79,35 @@ struct NnArgs {
   int64_t k;
   const float* w;
   int64_t ld;
-  ConstCols x;
+  ConstCols x, start;
   Cols y;
-  bool accumulate;
 };
 
 // Columns [j, j + C) of rows [begin, end); w points at row `begin`.
 template <int C>
 DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j) {
-  const float* xs[C];
+  const float *xs[C], *starts[C];
   float* ys[C];
-  for (int c = 0; c < C; c++) xs[c] = col(a.x, j + c), ys[c] = col(a.y, j + c) + rows.begin;
+  for (int c = 0; c < C; c++) {
+    xs[c] = col(a.x, j + c);
+    ys[c] = col(a.y, j + c) + rows.begin;
+    starts[c] = a.start.base ? col(a.start, j + c) + rows.begin : nullptr;
+  }
+  const float* const* from = a.start.base ? starts : nullptr;
   constexpr int kMost = kNnRows<C>;
   for (int64_t r = rows.begin; r < rows.end; r += kMost * kLanes) {
     const int64_t left = min_of(rows.end - r, kMost * kLanes), vectors = ceil_div(left, kLanes);
     const int last = static_cast<int>(left - (vectors - 1) * kLanes);
     with_constant<kMost>(vectors, [&](auto v) {
       constexpr int R = decltype(v)::value;
-      if (last == kLanes) nn_tile<R, C, false>(a.k, w, ld, xs, ys, last, a.accumulate);
-      else nn_tile<R, C, true>(a.k, w, ld, xs, ys, last, a.accumulate);
+      if (last == kLanes) nn_tile<R, C, false>(a.k, w, ld, xs, from, ys, last);
+      else nn_tile<R, C, true>(a.k, w, ld, xs, from, ys, last);
     });
     w += left;
-    for (int c = 0; c < C; c++) ys[c] += left;
+    for (int c = 0; c < C; c++) {
+      ys[c] += left;
+      if (from) starts[c] += left;
+    }
   }
 }
 
@@ -117,17 +128,19 @@ inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
 inline constexpr int kStreamCols = 2;
 
 template <int K, int C>
-DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* const* xs, float* const* ys,
-                         bool zero) {
+DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* const* xs,
+                         const float* const* starts, float* const* ys) {
   V b[K][C];
+  const float* start[C];
   float* y[C];
   DYC_UNROLL for (int c = 0; c < C; c++) {
     y[c] = ys[c];
+    start[c] = starts[c];
     DYC_UNROLL for (int q = 0; q < K; q++) b[q][c] = splat<V>(xs[c][q]);
   }
   const auto step = [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
     V acc[C];
-    DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = zero ? V{} : get(y[c] + r);
+    DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = start[c] ? get(start[c] + r) : V{};
     DYC_UNROLL for (int q = 0; q < K; q++) {
       const V a = get(w + q * ld + r);
       DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = vfma(a, b[q][c], acc[c]);
@@ -149,16 +162,20 @@ DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* 
 }
 
 template <int C> DYC_INLINE void nn_stream(const NnArgs& a, Range rows, int64_t j) {
-  const float* xs[C];
+  const float *xs[C], *starts[C];
   float* ys[C];
-  for (int c = 0; c < C; c++) xs[c] = col(a.x, j + c), ys[c] = col(a.y, j + c) + rows.begin;
+  for (int c = 0; c < C; c++) {
+    xs[c] = col(a.x, j + c);
+    ys[c] = col(a.y, j + c) + rows.begin;
+    starts[c] = a.start.base ? col(a.start, j + c) + rows.begin : nullptr;
+  }
   constexpr int kMost = kStreamK<C>;
   for (int64_t k = 0; k < a.k; k += kMost) {
     with_constant<kMost>(min_of(kMost, a.k - k), [&](auto count) {
       nn_stream_block<decltype(count)::value, C>(rows.end - rows.begin, a.w + rows.begin + k * a.ld, a.ld, xs,
-                                                 ys, k == 0 && !a.accumulate);
+                                                 starts, ys);
     });
-    for (int c = 0; c < C; c++) xs[c] += kMost;
+    for (int c = 0; c < C; c++) xs[c] += kMost, starts[c] = ys[c];
   }
 }
 
@@ -179,9 +196,9 @@ static void nn_pack(const float* w, int64_t ld, int64_t rows, int64_t k, float* 
   }
 }
 
-static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, Cols y,
-                    bool accumulate) {
-  const NnArgs args{k, w, ld, x, y, accumulate};
+static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
+                    ConstCols start, Cols y) {
+  const NnArgs args{k, w, ld, x, start, y};
   const int64_t width = cols.end - cols.begin;
   if (width <= 0 || rows.end <= rows.begin) return;
   if (k <= 0) {  // an empty sum; one pass of a tile writes it

@@ -4,7 +4,7 @@
 
 namespace dyc::DYC_ISA {
 
-inline constexpr int64_t kNtBlock = 256;
+inline constexpr int64_t kNtBlock = 128;
 // Up to so many columns, dW is streamed; it is all that takes time.
 inline constexpr int kNtStreamCols = 8;
 
@@ -13,12 +13,13 @@ DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
   return n > kNtBlock || (n >= 16 && rows + ks > 256);
 }
 
-// Column j of the operands of a tile: packed (dy[j][kPanelRows], x[j][kTileCols]) or where they lie.
+// Column j of the operands of a tile: dy copied to a panel (dy[j][kPanelRows]) or, like x, where it lies.
 struct Packed {
   const float* dy;
-  const float* x;
+  const float* const* xs;
+  int64_t k;
   DYC_INLINE const float* dy_at(int64_t j) const { return dy + j * kPanelRows; }
-  DYC_INLINE const float* x_at(int64_t j) const { return x + j * kTileCols; }
+  DYC_INLINE const float* x_at(int64_t j) const { return xs[j] + k; }
 };
 struct Direct {
   const float* const* dys;
@@ -142,20 +143,6 @@ static void nt_direct(const NtArgs& a, int64_t n) {
   }
 }
 
-// Columns [begin, end) of x -> packed[tile][j][kTileCols]. The last tile is not padded: its reader is as
-// narrow.
-static void nt_pack_x(const NtArgs& a, Range js, float* packed) {
-  const int64_t n = js.end - js.begin, width = a.ks.end - a.ks.begin;
-  for (int64_t j = js.begin; j < js.end; j++) {
-    const float* x = col(a.x, j) + a.ks.begin;
-    float* to = packed + (j - js.begin) * kTileCols;
-    int64_t k = 0;
-    for (; k + kTileCols <= width; k += kTileCols, to += n * kTileCols) {
-      DYC_UNROLL for (int c = 0; c < kTileCols; c++) to[c] = x[k + c];
-    }
-    for (int64_t c = 0; k < width; k++, c++) to[c] = x[k];
-  }
-}
 static void nt_pack_dy(const NtArgs& a, Range js, int64_t row, int64_t height, float* packed) {
   const int vectors = static_cast<int>(ceil_div(height, kLanes));
   const int last = static_cast<int>(height - (vectors - 1) * kLanes);
@@ -167,17 +154,16 @@ static void nt_pack_dy(const NtArgs& a, Range js, int64_t row, int64_t height, f
 }
 
 static void nt_packed(const NtArgs& a, Range js) {
-  const int64_t n = js.end - js.begin, tiles = ceil_div(a.ks.end - a.ks.begin, kTileCols);
+  const int64_t n = js.end - js.begin;
   static thread_local Scratch scratch;
-  float* dy = scratch.get(kNtBlock * (kPanelRows + tiles * kTileCols));
-  float* x = dy + kNtBlock * kPanelRows;
-  nt_pack_x(a, js, x);
+  float* dy = scratch.get(kNtBlock * kPanelRows);
+  const float* xs[kNtBlock];
+  for (int64_t j = 0; j < n; j++) xs[j] = col(a.x, js.begin + j);
   for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
     const int64_t height = min_of(kPanelRows, a.rows.end - r);
     nt_pack_dy(a, js, r, height, dy);
-    for (int64_t t = 0; t < tiles; t++) {
-      const int64_t k = a.ks.begin + t * kTileCols;
-      const Packed source{dy, x + t * n * kTileCols};
+    for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
+      const Packed source{dy, xs, k};
       nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, height, min_of(kTileCols, a.ks.end - k));
     }
   }

@@ -10,36 +10,47 @@ namespace dyc::DYC_ISA {
 // A longer m is summed in pieces of this length, so that a tile's columns stay in the cache.
 inline constexpr int64_t kTnChunk = 2048;
 inline constexpr int64_t kTnSumCols = 96;  // columns whose sums over the pieces are kept at a time
+inline constexpr int kMostProducts = 16;   // in one sum
 inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
 template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
 
-// out_c[0..count) += W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat the last one.
+// Columns of one product as a tile reads them: W at row 0 of the tile's first column, dy_j at row 0.
+struct TnSource {
+  int64_t m;
+  const float* w;
+  int64_t ld;
+  const float* const* dys;
+};
+
+// out_c[0..count) += the sum over sources of W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat
+// the last one. `at`: how many columns of W the tile is further on.
 template <int R, int C>
-DYC_TILE tn_tile(int64_t m, const float* w, int64_t ld, const float* const* dys, float* const* outs,
-                 int count) {
+DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const* outs, int count) {
   V acc[R][C];
-  const float* a[R];
-  const float* b[C];
-  DYC_UNROLL for (int r = 0; r < R; r++) {
-    a[r] = w + ld * (r < count ? r : count - 1);
-    DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = V{};
-  }
-  DYC_UNROLL for (int c = 0; c < C; c++) b[c] = dys[c];
-  const auto step = [&](auto get) {
-    V bv[C];
-    DYC_UNROLL for (int c = 0; c < C; c++) bv[c] = get(b[c]);
-    DYC_UNROLL for (int r = 0; r < R; r++) {
-      const V av = get(a[r]);
-      DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(av, bv[c], acc[r][c]);
+  DYC_UNROLL for (int r = 0; r < R; r++) { DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = V{}; }
+  for (int s = 0; s < n; s++) {
+    const TnSource& source = sources[s];
+    const int64_t m = source.m, ld = source.ld;
+    const float* a[R];
+    const float* b[C];
+    DYC_UNROLL for (int r = 0; r < R; r++) a[r] = source.w + ld * (at + (r < count ? r : count - 1));
+    DYC_UNROLL for (int c = 0; c < C; c++) b[c] = source.dys[c];
+    const auto step = [&](auto get) __attribute__((always_inline)) {
+      V bv[C];
+      DYC_UNROLL for (int c = 0; c < C; c++) bv[c] = get(b[c]);
+      DYC_UNROLL for (int r = 0; r < R; r++) {
+        const V av = get(a[r]);
+        DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(av, bv[c], acc[r][c]);
+      }
+    };
+    int64_t i = 0;
+    for (; i + kLanes <= m; i += kLanes) {
+      step([i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); });
     }
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= m; i += kLanes) {
-    step([i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); });
-  }
-  if (i < m) {
-    const int last = static_cast<int>(m - i);
-    step([i, last](const float* p) __attribute__((always_inline)) { return load_n(p + i, last); });
+    if (i < m) {
+      const int last = static_cast<int>(m - i);
+      step([i, last](const float* p) __attribute__((always_inline)) { return load_n(p + i, last); });
+    }
   }
   // Read, add, store column by column: a repeated dx_j gets all its terms.
   DYC_UNROLL for (int c = 0; c < C; c++) {
@@ -55,48 +66,62 @@ DYC_TILE tn_tile(int64_t m, const float* w, int64_t ld, const float* const* dys,
   }
 }
 
-template <int C>
-DYC_INLINE void tn_columns(Range ks, int64_t j, Range ms, const float* w, int64_t ld, const ConstCols& dy,
-                           const Cols& out) {
-  const float* dys[C];
+struct TnArgs {
+  const Product* products;
+  int n;
+  Cols out;
+};
+
+template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j) {
+  TnSource sources[kMostProducts];
+  const float* dys[kMostProducts][C];
   float* outs[C];
-  for (int c = 0; c < C; c++) dys[c] = col(dy, j + c) + ms.begin, outs[c] = col(out, j + c) + ks.begin;
+  for (int s = 0; s < a.n; s++) {
+    const Product& p = a.products[s];
+    for (int c = 0; c < C; c++) dys[s][c] = col(p.dy, j + c);
+    sources[s] = {p.m, p.w + ks.begin * p.ld, p.ld, dys[s]};
+  }
+  for (int c = 0; c < C; c++) outs[c] = col(a.out, j + c) + ks.begin;
   constexpr int R = kTnRows<C>;
-  const float* p = w + ms.begin + ks.begin * ld;
-  for (int64_t i = ks.begin; i < ks.end; i += R, p += R * ld) {
-    const int count = static_cast<int>(min_of(R, ks.end - i));
-    tn_tile<R, C>(ms.end - ms.begin, p, ld, dys, outs, count);
+  for (int64_t i = ks.begin; i < ks.end; i += R) {
+    tn_tile<R, C>(sources, a.n, i - ks.begin, outs, static_cast<int>(min_of(R, ks.end - i)));
     for (int c = 0; c < C; c++) outs[c] += R;
   }
 }
 
-static void tn_chunk(Range ks, Range cols, Range ms, const float* w, int64_t ld, const ConstCols& dy,
-                     const Cols& out) {
-  int64_t j = cols.begin;
-  for (int64_t t = ceil_div(cols.end - cols.begin, kTnCols); t > 0; t--) {
-    const int64_t width = ceil_div(cols.end - j, t);
-    with_constant<kTnCols>(width, [&](auto c) { tn_columns<decltype(c)::value>(ks, j, ms, w, ld, dy, out); });
-    j += width;
+// The columns of W that a pass reads should stay in the second-level cache while the columns of dy go by.
+inline constexpr int64_t kTnCacheFloats = 96 * 1024;
+
+static void tn_passes(const TnArgs& a, Range ks, Range cols) {
+  int64_t m = 0;
+  for (int s = 0; s < a.n; s++) m += a.products[s].m;
+  const int64_t fit = kTnCacheFloats / (m + 1) / 8 * 8, pass = fit < 32 ? 32 : fit;
+  for (int64_t k = ks.begin; k < ks.end; k += pass) {
+    const Range part{k, min_of(ks.end, k + pass)};
+    int64_t j = cols.begin;
+    for (int64_t t = ceil_div(cols.end - cols.begin, kTnCols); t > 0; t--) {
+      const int64_t width = ceil_div(cols.end - j, t);
+      with_constant<kTnCols>(width, [&](auto c) { tn_columns<decltype(c)::value>(a, part, j); });
+      j += width;
+    }
   }
 }
 
-static void gemm_tn(Range ks, Range cols, int64_t m, const float* w, int64_t ld, ConstCols dy, Cols dx) {
-  if (m <= kTnChunk) {
-    tn_chunk(ks, cols, {0, m}, w, ld, dy, dx);
-    return;
-  }
-  // Sum the pieces first: adding each to dx would interleave the terms of a column that repeats.
+// A product whose m is longer than kTnChunk. Its pieces are summed first: adding each to dx would interleave
+// the terms of a column that repeats.
+static void tn_long(const Product& p, Range ks, Range cols, Cols dx) {
   static thread_local Scratch scratch;
   const int64_t height = ks.end - ks.begin;
-  if (height <= 0) return;
   for (int64_t begin = cols.begin; begin < cols.end; begin += kTnSumCols) {
     const Range part{begin, min_of(cols.end, begin + kTnSumCols)};
     const int64_t size = height * (part.end - part.begin);
     float* sums = scratch.get(size);
     memset(sums, 0, static_cast<size_t>(size) * sizeof(float));
     const Cols out{sums - ks.begin - begin * height, height, nullptr};
-    for (int64_t i = 0; i < m; i += kTnChunk) {
-      tn_chunk(ks, part, {i, min_of(m, i + kTnChunk)}, w, ld, dy, out);
+    for (int64_t i = 0; i < p.m; i += kTnChunk) {
+      Product piece{min_of(kTnChunk, p.m - i), p.w + i, p.ld, p.dy};
+      piece.dy.base += i;
+      tn_passes({&piece, 1, out}, ks, part);
     }
     for (int64_t j = part.begin; j < part.end; j++) {
       float* to = col(dx, j) + ks.begin;
@@ -104,6 +129,24 @@ static void gemm_tn(Range ks, Range cols, int64_t m, const float* w, int64_t ld,
       for (int64_t i = 0; i < height; i++) to[i] += from[i];
     }
   }
+}
+
+// As many products at a time as are not longer than kTnChunk together.
+static void gemm_tn_sum(Range ks, Range cols, const Product* products, int n, Cols dx) {
+  if (ks.begin >= ks.end) return;
+  for (int i = 0; i < n;) {
+    int64_t m = products[i].m;
+    int end = i + 1;
+    while (end < n && end - i < kMostProducts && m + products[end].m <= kTnChunk) m += products[end++].m;
+    if (m > kTnChunk) tn_long(products[i], ks, cols, dx);
+    else tn_passes({products + i, end - i, dx}, ks, cols);
+    i = end;
+  }
+}
+
+static void gemm_tn(Range ks, Range cols, int64_t m, const float* w, int64_t ld, ConstCols dy, Cols dx) {
+  const Product product{m, w, ld, dy};
+  gemm_tn_sum(ks, cols, &product, 1, dx);
 }
 
 }  // namespace dyc::DYC_ISA
