@@ -85,7 +85,7 @@ pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const Levels& levels) {
   d["columns"] = sig.columns;
   d["least"] = levels.least;
   d["most"] = levels.most;
-  d["together"] = l.chain + l.group;
+  d["together"] = l.chain + l.block;
   return d;
 }
 
