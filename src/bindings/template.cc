@@ -87,7 +87,7 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   if (off_ || busy_ || n != n_args_) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
-  busy_ = true;
+  const Busy busy(this);  // reading an attribute may come back here
   PyObject* result = nullptr;
   if (evaluate(args)) {
     const auto p = std::find_if(programs_.begin(), programs_.end(),
@@ -104,8 +104,6 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
       result = replay(*programs_.front());
     }
   }
-  attribute_values_.clear();
-  busy_ = false;
   return result;
 }
 

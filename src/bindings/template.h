@@ -93,6 +93,15 @@ class Template {
     Program* against = nullptr;  // to be compared with what this would have recorded
   };
 
+  struct Busy {
+    explicit Busy(Template* t) : me(t) { me->busy_ = true; }
+    ~Busy() {
+      me->attribute_values_.clear();
+      me->busy_ = false;
+    }
+    Template* me;
+  };
+
   void read_slots(PyObject* spec);
   bool evaluate(PyObject* const* args);
   bool evaluate(const TemplateSlot& slot, PyObject** value);

@@ -55,7 +55,7 @@ Guard Guard::of_state(PyObject* value) {
   std::vector<NodeId> nodes;
   if (!s->b || s->version != e.version() || !s->b->core->reads(e, s->step, &nodes)) return g;
   g.kind = state;
-  g.object = Owned(s->builder);
+  g.slot = s->b->core->number;
   g.settings = s->b->core->settings(e);
   g.start = s->step == RnnBuilder::kStart;
   g.equals = equal_nodes(nodes);
@@ -66,7 +66,7 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   if (Py_TYPE(value) != &RnnStateType) return false;
   const auto* s = reinterpret_cast<const PyRnnState*>(value);
   Engine& e = engine();
-  if (s->builder != object.get() || s->version != e.version()) return false;
+  if (!s->b || s->version != e.version() || s->b->core->number != slot) return false;
   if (start != (s->step == RnnBuilder::kStart) || settings != s->b->core->settings(e)) return false;
   std::vector<NodeId>& nodes = reads->nodes;
   nodes.clear();
@@ -86,6 +86,9 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
   switch (kind) {
     case same:
       return value == object.get();
+    case parameters:
+      return is_expression(value) && is_parameters(value) &&
+             (*reinterpret_cast<PyParameters*>(value)->storage)->uid == slot;
     case equal:
       return value == object.get() || equal_values(value, object.get());
     case hole: {
@@ -132,7 +135,8 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
                      PyFunction_Check(value) || PyCFunction_Check(value);
   if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
-    g.kind = is_parameters(value) ? same : expression;
+    g.kind = is_parameters(value) ? parameters : expression;
+    if (g.kind == parameters) g.slot = (*reinterpret_cast<PyParameters*>(value)->storage)->uid;
   } else if (fixed) {
     g.kind = same;
   } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {

@@ -54,11 +54,12 @@ struct Guard {
   enum Kind : uint8_t {
     none,        // not read, or only for its parts
     same,        // this object
+    parameters,  // Parameters or LookupParameters whose storage has number `slot`: models are not kept alive
     equal,       // a number or text of this type and value
     hole,        // an index
     expression,  // of this graph
     method,      // of this function, bound to the value in slot `slot`
-    state,       // an RNNState of this graph and of builder `object`
+    state,       // an RNNState of this graph and of the builder with number `slot`
     items        // a list or tuple (type `object`) of values for which `parts` hold
   };
   Kind kind = none;

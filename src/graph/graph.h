@@ -122,8 +122,7 @@ class Graph {
                       const Ids& ids);
   // Keeps the storage for as long as this graph.
   void use_storage(const std::shared_ptr<Storage>& storage) {
-    const uint32_t uid = storage->uid;
-    if (uid >= slots_.size() || slots_[uid].epoch != epoch_) adopt(storage);
+    if (!uses_storage(storage->uid)) adopt(storage);
   }
   // Input whose values the caller writes into values(id); `settable`: may be written again later.
   NodeId input(const Dim& dim, bool settable);
@@ -136,10 +135,12 @@ class Graph {
   NodeId parameter(const std::shared_ptr<Storage>& storage, uint32_t role);
   // The same if it is in the graph already, else kNone.
   NodeId known_parameter(const Storage& storage, uint32_t role) const {
-    if (storage.uid >= slots_.size()) return kNone;
-    const Slot& slot = slots_[storage.uid];
-    return slot.epoch == epoch_ ? slot.node[role] : kNone;
+    return known_parameter(storage.uid, role);
   }
+  NodeId known_parameter(uint32_t uid, uint32_t role) const {
+    return uses_storage(uid) ? slots_[uid].node[role] : kNone;
+  }
+  bool uses_storage(uint32_t uid) const { return uid < slots_.size() && slots_[uid].epoch == epoch_; }
   NodeId lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update);
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);

@@ -38,7 +38,7 @@ void Pattern::add_parameter(Graph& g, NodeId id) {
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = 1;
   words_.push_back(g.sig(id).attr(1));  // its role
-  storages_.push_back(g.shared_storage(g.sig(id).attr(0)));
+  storages_.push_back({g.sig(id).attr(0), g.shared_storage(g.sig(id).attr(0))});
   step.storage = static_cast<uint32_t>(storages_.size() - 1);
   add_step(id, step);
 }
@@ -99,9 +99,9 @@ bool Pattern::add(Graph& g, NodeId id) {
     step.kind = Step::draw;
   } else if (form == Form::lookup) {
     step.kind = Step::lookup;
-    storages_.push_back(g.shared_storage(s.attr(0)));
+    storages_.push_back({s.attr(0), g.shared_storage(s.attr(0))});
     step.storage = static_cast<uint32_t>(storages_.size() - 1);
-    step.limit = storages_.back()->rows;
+    step.limit = storage(step)->rows;
     add_ids(g, id, &step);
   } else if (form == Form::view) {
     step.kind = Step::view;
@@ -193,15 +193,21 @@ uint32_t Pattern::variant(const Graph& g, const NodeId* inputs, bool* fresh) {
   return variants_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
 }
 
+std::shared_ptr<Storage> Pattern::storage(const Step& step) const {
+  std::shared_ptr<Storage> s = storages_[step.storage].storage.lock();
+  if (!s) throw RuntimeError("a parameter of the pattern is gone");
+  return s;
+}
+
 NodeId Pattern::record_step(Graph& g, const Step& s) {
   const uint32_t* attrs = words_.data() + s.attrs;
   const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
   switch (s.kind) {
     case Step::lookup:
-      return g.lookup(storages_[s.storage], ids, attrs[1]);
+      return g.lookup(storage(s), ids, attrs[1]);
     case Step::parameter: {
-      const NodeId known = g.known_parameter(*storages_[s.storage], attrs[0]);
-      return known != kNone ? known : g.parameter(storages_[s.storage], attrs[0]);
+      const NodeId known = g.known_parameter(storages_[s.storage].uid, attrs[0]);
+      return known != kNone ? known : g.parameter(storage(s), attrs[0]);
     }
     case Step::constant: {
       float value;
@@ -264,7 +270,7 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
       *next++ = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
       continue;
     }
-    if (s.kind == Step::lookup) g.use_storage(storages_[s.storage]);
+    if (s.kind == Step::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
     const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
     *next++ = g.record_known(k, nodes_.data(), words_.data() + s.args, s.n_args, ids);
   }

@@ -70,7 +70,14 @@ class Pattern {
   std::vector<uint32_t> words_;
   std::vector<Filled> filled_;
   std::vector<Dim> input_dims_;
-  std::vector<std::shared_ptr<Storage>> storages_;
+  // Of parameters, which a pattern does not keep alive: who uses it has them.
+  struct Kept {
+    uint32_t uid;
+    std::weak_ptr<Storage> storage;
+    bool operator==(const Kept& o) const { return uid == o.uid; }
+  };
+  std::shared_ptr<Storage> storage(const Step& step) const;
+  std::vector<Kept> storages_;
   std::vector<NodeId> taken_;  // beside nodes_: the nodes the pattern was taken from
   std::vector<NodeId> nodes_;
 

@@ -2,14 +2,24 @@
 #include "model/builders.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.h"
 #include "base/instance.h"
 
 namespace dyc {
 
+namespace {
+
+uint32_t next_number() {
+  static std::atomic<uint32_t> counter{0};
+  return counter.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
+
 RnnBuilder::RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer)
-    : shape_(shape), size_(size), cells_(shape.cells) {
+    : number(next_number()), shape_(shape), size_(size), cells_(shape.cells) {
   run_ = runs_.emplace_back(std::make_unique<Run>()).get();
   part_ = &run_->outside;
   if (outer) collection_ = outer->add_subcollection(shape.collection);

@@ -28,6 +28,9 @@ class RnnBuilder {
   RnnBuilder(const RnnBuilder&) = delete;
   RnnBuilder& operator=(const RnnBuilder&) = delete;
 
+  // Of this object, never reused in the process.
+  const uint32_t number;
+
   const std::shared_ptr<Collection>& collection() const { return collection_; }
   uint32_t layers() const { return size_.layers; }
   // Parameters of a layer that scripts see, in DyNet's order.

@@ -614,6 +614,26 @@ def test_values_are_not_kept_alive_by_results(pair: Callable) -> None:
     assert len(gc.get_objects()) < before + 200
 
 
+def test_models_are_not_kept_alive(pair: Callable) -> None:
+    p = pair(MODEL + """
+    def run(self, s, w):
+        s = s.add_input(self.E[w])
+        return dy.tanh(self.W * s.output() + self.b), s
+""")
+    model = p.other.Model()
+    builder = dy.LSTMBuilder(1, 3, 3, model.pc)
+    watched = [model.W, model.E, builder]
+    before = [sys.getrefcount(x) for x in watched]
+    for w in (3, 4, 5, 6, 7, 8):
+        dy.renew_cg()
+        model.cell(model.E[w], model.run(builder.initial_state(), w)[0])
+    assert p.hits > 3
+    dy.renew_cg()
+    builder.initial_state()  # its states of earlier graphs are gone
+    gc.collect()
+    assert [sys.getrefcount(x) for x in watched] == before
+
+
 def test_many_ways_of_running_are_given_up(pair: Callable) -> None:
     p = pair("def f(x, s):\n  z = dy.tanh(x)\n  return z * s\n")
     p.agree(lambda m: [m.f(dy.inputVector([1, 2]), float(i)) for i in range(400)])
