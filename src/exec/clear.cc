@@ -7,6 +7,12 @@
 
 namespace dyc {
 
+namespace {
+
+constexpr int64_t kInCache = 64 * 1024;  // floats that stay in the cache for all of backward
+
+}  // namespace
+
 void Executor::clear_gradient(const Launch& l) {
   std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
 }
@@ -15,6 +21,11 @@ void Executor::clear_gradients(const std::vector<uint32_t>& live_members, uint32
   const uint32_t n = static_cast<uint32_t>(plan_.launches.size());
   first_clear_.assign(n, kNone);
   if (full_) return;  // all is zero
+  if (graph_.values_arena.top() <= kInCache) {
+    for (uint32_t i = 0; i < n; ++i)
+      if (live_members[i]) clear_gradient(plan_.launches[i]);
+    return;
+  }
   next_clear_.resize(n);
   outs_.resize(n);
   // Copies of parameters lie elsewhere: no place is in them.

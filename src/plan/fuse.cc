@@ -9,6 +9,9 @@ namespace dyc {
 namespace {
 
 constexpr uint32_t kMostLaunches = 24, kMostPieces = 48;  // in a block
+constexpr uint32_t kManyNodes = 512;        // of a graph whose smallest launches, too, are worth blocks
+constexpr int64_t kWorthPlanning = 256;     // floats of the first launch, in other graphs
+constexpr size_t kLargeWeight = 1 << 16;    // floats
 constexpr int64_t kWorthSorting = 1 << 15;  // floats of a block that are worth more than a linear look
 
 bool flat_elementwise(const Launch& l) { return l.form == Form::unary || (l.form == Form::binary && l.flat); }
@@ -71,12 +74,17 @@ bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) con
 
 // As many launches from `head` on as make one block; their pieces are those of plan.pieces from `begin` on.
 // One instance alone is worth a block for the sake of its products only: a chain runs in parts of an
-// instance.
+// instance. In a small graph, a few floats are not worth the planning.
 uint32_t Planner::block_end(uint32_t head, uint32_t begin) {
+  const Launch& l = plan.launches[head];
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool product = l.form == Form::matmul && sig.n_args > 1, small = pending_ < kManyNodes;
+  if (small && l.total < kWorthPlanning) return head + 1;
+  if (l.count == 1 && !product) return head + 1;
+  if (l.count == 1 && small && sig.x[l.op == op_id<Affine>]->size() < kLargeWeight) return head + 1;
   uint32_t end = head;
   while (end < plan.launches.size() && end - head < kMostLaunches && joins_block(head, end, begin)) ++end;
-  const bool chain = plan.launches[head].count == 1 && plan.launches[head].form != Form::matmul;
-  if (end - head > 1 && !chain) return end;
+  if (end - head > 1) return end;
   plan.pieces.resize(begin);
   return head + 1;
 }

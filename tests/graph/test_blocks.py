@@ -280,8 +280,8 @@ def test_threads_change_no_bit(dy: Any, build: Build, hidden: int, count: int) -
     agree(five, one, exact=True)
 
 
-@pytest.mark.parametrize(("hidden", "count"), [(600, 4), (300, 80)])
-@pytest.mark.parametrize("build", [trees, parts])
+@pytest.mark.parametrize(("hidden", "count"), [(600, 4), (300, 80), (300, 1)])
+@pytest.mark.parametrize("build", [trees, parts, tagger])
 def test_many_weights(dy: Any, build: Build, hidden: int, count: int) -> None:
     """Sums longer than what is summed at once, and weights that not every thread should read."""
     network = Network(dy, hidden, count)
