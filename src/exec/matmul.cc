@@ -344,8 +344,8 @@ void Executor::run_deferred(Deferred& d) {
   o.base = d.place;
   float* target = weight_gradient(o);
   const int64_t length = d.by_rows() ? d.m : d.k;
-  Trace::Scope scope(trace, Span::kernel, d.k ? "dy x'" : "sum of dy");
-  scope.product(d.m, d.k ? d.k : 1, static_cast<int64_t>(d.dy.size()));
+  Trace::Scope scope(trace, Span::kernel, d.name());
+  scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
   parallel_for(length, grain_of(length, d.work(), kPart),
                [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}); });
   d.dy.clear();
@@ -354,7 +354,6 @@ void Executor::run_deferred(Deferred& d) {
 
 // Those of parameters that have a gradient of their own run together: threads share the parts of all.
 void Executor::run_all_deferred() {
-  const Trace::Scope scope(trace, Span::kernel, "dy x', of several weights");
   parts_.clear();
   int64_t work = 0;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
@@ -372,6 +371,15 @@ void Executor::run_all_deferred() {
     work += d.work();
   }
   const int64_t n = static_cast<int64_t>(parts_.size());
+  if (n > 0) run_parts(n, work);
+  n_deferred_ = 0;
+}
+
+void Executor::run_parts(int64_t n, int64_t work) {
+  const Deferred& d = deferred_[parts_.front().deferred];
+  const bool one = parts_.back().deferred == parts_.front().deferred;
+  Trace::Scope scope(trace, Span::kernel, one ? d.name() : "dy x', of several weights");
+  if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
   parallel_for(parts_.size(), grain_of(n, work, 1), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
       Part part = parts_[i];
@@ -379,7 +387,6 @@ void Executor::run_all_deferred() {
       run_part(deferred_[part.deferred], part.target, part.range);
     }
   });
-  n_deferred_ = 0;
 }
 
 // Before a launch that computed a weight runs backward, that weight's gradient must be complete.
