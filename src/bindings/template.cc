@@ -23,6 +23,19 @@ constexpr uint64_t kReview = 1024;
 
 // ---------------------------------------------------------------- calls
 
+namespace {
+
+// Does reading the attribute run no code of the script?
+bool is_plain_attribute(PyObject* owner, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(owner);
+  if (type->tp_getattro != PyObject_GenericGetAttr) return false;
+  PyObject* found = _PyType_Lookup(type, name);
+  return !found || !Py_TYPE(found)->tp_descr_get || PyFunction_Check(found) ||
+         Py_TYPE(found) == &PyMemberDescr_Type;
+}
+
+}  // namespace
+
 bool Template::evaluate(const TemplateSlot& slot, PyObject** value) {
   PyObject* base = values_[slot.base];
   *value = nullptr;
@@ -32,6 +45,7 @@ bool Template::evaluate(const TemplateSlot& slot, PyObject** value) {
   if (std::find(reads_.appended.begin(), reads_.appended.end(), base) != reads_.appended.end()) return false;
   if (slot.kind == TemplateSlot::count) return sequence && Py_SIZE(base) == slot.n;
   if (slot.kind == TemplateSlot::attribute) {
+    if (!is_plain_attribute(base, slot.key.get())) return false;
     *value = PyObject_GetAttr(base, slot.key.get());
     attribute_values_.push_back(Owned::steal(*value));
     return *value != nullptr;
@@ -55,7 +69,10 @@ bool Template::evaluate(PyObject* const* args) {
   std::copy(args, args + n_args_, values_.begin());
   reads_.appended.clear();
   for (uint32_t i = 0; i < n_args_; ++i)
-    if (slots_[i].appended) reads_.appended.push_back(values_[i]);
+    if (slots_[i].appended) {
+      if (!PyList_CheckExact(values_[i])) return false;
+      reads_.appended.push_back(values_[i]);
+    }
   for (size_t i = n_args_; i < slots_.size(); ++i)
     if (!evaluate(slots_[i], &values_[i])) return false;
   return true;
@@ -87,7 +104,8 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   if (off_ || busy_ || n != n_args_) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
-  const Busy busy(this);  // reading an attribute may come back here
+  if (watch_.engine == e) watch_.on = false;  // the run before ended with an exception
+  const Busy busy(this);                      // reading an attribute may come back here
   PyObject* result = nullptr;
   if (evaluate(args)) {
     const auto p = std::find_if(programs_.begin(), programs_.end(),
@@ -219,6 +237,14 @@ struct PyTemplate {
 
 Template* core_of(PyObject* self) { return reinterpret_cast<PyTemplate*>(self)->core; }
 
+}  // namespace
+
+void clear_error() {
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+}
+
+namespace {
+
 // The results, or None: then the script runs. An error here is none of the script's: it runs.
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
   PyObject* result = nullptr;
@@ -228,7 +254,8 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
     set_error();
   }
   if (result) return result;
-  if (PyErr_Occurred()) PyErr_Clear();
+  clear_error();
+  if (PyErr_Occurred()) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -265,20 +292,24 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-template <PyObject* (Template::*f)(PyObject*, PyObject*, PyObject*)>
-PyObject* mapping(PyObject* self, PyObject* args) {
+PyObject* map(PyObject* self, PyObject* args) {
   PyObject *over, *run, *reads;
   if (!PyArg_ParseTuple(args, "OOO", &over, &run, &reads)) return nullptr;
-  return guarded([&] { return (core_of(self)->*f)(over, run, reads); });
+  return guarded([&] { return core_of(self)->map(over, run, reads); });
+}
+
+PyObject* map_zip(PyObject* self, PyObject* args) {
+  PyObject *over, *run, *reads, *zip;
+  if (!PyArg_ParseTuple(args, "O!OOO", &PyTuple_Type, &over, &run, &reads, &zip)) return nullptr;
+  return guarded([&] { return core_of(self)->map_zip(over, run, reads, zip); });
 }
 
 PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
-    {"map", mapping<&Template::map>, METH_VARARGS,
-     "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
-    {"map_zip", mapping<&Template::map_zip>, METH_VARARGS,
-     "map_zip(iterables, run, reads)\n\nThe list of run(item) for all items of zip(*iterables)."},
+    {"map", map, METH_VARARGS, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
+    {"map_zip", map_zip, METH_VARARGS,
+     "map_zip(iterables, run, reads, zip)\n\nThe list of run(item) for all items of zip(*iterables)."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 

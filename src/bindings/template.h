@@ -49,8 +49,8 @@ class Template {
   // [element for target in iterable]: the list. `run(item)` is the element as it was written, `reads()` the
   // arguments of call() after those that are parts of the item.
   PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads);
-  // The same for zip(*iterables), a tuple.
-  PyObject* map_zip(PyObject* iterables, PyObject* run, PyObject* reads);
+  // The same for zip(*iterables), a tuple; `zip` is what the script calls so.
+  PyObject* map_zip(PyObject* iterables, PyObject* run, PyObject* reads, PyObject* zip);
   PyObject* statistics() const;
 
  private:
@@ -154,6 +154,9 @@ class Template {
 };
 
 inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
+
+// An error on the way to recording is none of the script's: it runs. But not one that is to end it.
+void clear_error();
 
 void add_templates(PyObject* module);
 

@@ -80,12 +80,23 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   return true;
 }
 
+void Guard::note_function() {
+  if (!object || !PyFunction_Check(object.get())) return;
+  code = Owned(PyFunction_GET_CODE(object.get()));
+  defaults = Owned(PyFunction_GET_DEFAULTS(object.get()));
+}
+
+bool Guard::holds_function(PyObject* function) const {
+  if (!code) return true;
+  return PyFunction_GET_CODE(function) == code.get() && PyFunction_GET_DEFAULTS(function) == defaults.get();
+}
+
 bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const {
   if (kind == none) return true;
   if (!value) return false;
   switch (kind) {
     case same:
-      return value == object.get();
+      return value == object.get() && holds_function(value);
     case parameters:
       return is_expression(value) && is_parameters(value) &&
              (*reinterpret_cast<PyParameters*>(value)->storage)->uid == slot;
@@ -108,7 +119,7 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
     }
     case method:
       return PyMethod_Check(value) && PyMethod_GET_FUNCTION(value) == object.get() &&
-             PyMethod_GET_SELF(value) == values[slot];
+             PyMethod_GET_SELF(value) == values[slot] && holds_function(object.get());
     case items: {
       if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
           static_cast<size_t>(Py_SIZE(value)) != parts.size())
@@ -148,6 +159,7 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
     g.kind = method;
     g.slot = static_cast<uint32_t>(self - values.begin());
     g.object = Owned(PyMethod_GET_FUNCTION(value));
+    g.note_function();
     return g;
   } else if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) {
@@ -159,6 +171,7 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
     return g;
   }
   if (g.kind == same || g.kind == equal) g.object = Owned(value);
+  g.note_function();
   return g;
 }
 

@@ -64,6 +64,7 @@ struct Guard {
   };
   Kind kind = none;
   Owned object;
+  Owned code, defaults;  // same, method: of a function of the script
   uint32_t slot = 0;
   std::vector<Guard> parts;
   // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the first
@@ -72,6 +73,8 @@ struct Guard {
   bool start = false;
   std::vector<uint32_t> equals;
 
+  void note_function();
+  bool holds_function(PyObject* function) const;
   bool holds_state(PyObject* value, Reads* reads) const;
   // Appends to `reads`. `values`: of all slots.
   bool holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const;

@@ -101,13 +101,17 @@ std::string Template::difference(const Program& a, const Program& b) {
 
 void Template::give_up(const std::string& reason) {
   off_ = true;
+  watch_.on = false;
+  watch_.against = nullptr;
+  watch_.values.clear();
   reason_ = reason;
   programs_.clear();
 }
 
 bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {
   PyObject* plain = PyMethod_Check(function) ? PyMethod_GET_FUNCTION(function) : function;
-  if (PyFunction_Check(plain) && slot.codes) {
+  // The values a function of the script reads are looked up in the module whose function runs now.
+  if (PyFunction_Check(plain) && slot.codes && PyFunction_GET_GLOBALS(plain) == PyEval_GetGlobals()) {
     PyObject* codes = slot.codes.get();
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(codes); ++i)
       if (PyList_GET_ITEM(codes, i) == PyFunction_GET_CODE(plain)) return true;
@@ -202,6 +206,9 @@ const char* Template::make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
     *guard = Guard::of(value, watch_.values, budget);
     if (guard->kind == Guard::none) return "a value that can change unnoticed";
   }
+  const bool bound = guard->kind == Guard::method;
+  const bool of_base = s.kind == TemplateSlot::attribute && guard->slot == s.base;
+  if (s.called && (bound ? !of_base : s.kind == TemplateSlot::attribute)) return "a method of another object";
   if (s.called && !(value && may_call(s, value))) return "a function that does not only record";
   if (s.state && guard->kind != Guard::state) return "a method of something that is no RNNState";
   if (s.expression && guard->kind != Guard::expression) return "+= of something that is no Expression";
@@ -303,7 +310,9 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
     made->type = Py_TYPE(object);
     return made->at != kNone;
   }
-  if (!sequence || op) return false;
+  // A list that an op on lists made may be known under other names.
+  const bool unknown_list = spec.kind == TemplateResult::recorded && PyList_CheckExact(object);
+  if (!sequence || op || unknown_list) return false;
   made->kind = PyTuple_CheckExact(object) ? TemplateResult::tuple : TemplateResult::list;
   const size_t n = static_cast<size_t>(Py_SIZE(object));
   if (spec.kind != TemplateResult::recorded && n != spec.parts.size()) return false;

@@ -15,6 +15,7 @@ class Template::Elements {
   }
   // Reads what the block reads besides the item. Where that fails, the element fails when it runs.
   void read() {
+    stale_ = false;
     values_ = Owned::steal(PyObject_CallNoArgs(reads_));
     if (!values_) {
       if (!PyErr_ExceptionMatches(PyExc_Exception)) throw PythonError();
@@ -24,7 +25,8 @@ class Template::Elements {
     for (size_t i = 0; values_ && i < n_rest(); ++i)
       arguments_[first + i] = PyTuple_GET_ITEM(values_.get(), static_cast<Py_ssize_t>(i));
   }
-  bool is_read() const { return static_cast<bool>(values_); }
+  // Code of the script ran since they were read.
+  bool stale() const { return stale_; }
   PyObject** parts() { return arguments_.data(); }
   // The element for the parts; null: it must run.
   PyObject* recorded() {
@@ -35,10 +37,11 @@ class Template::Elements {
     } catch (...) {
       set_error();
     }
-    if (!e && PyErr_Occurred()) PyErr_Clear();
+    if (!e) clear_error();
     return e;
   }
   PyObject* ran(PyObject* item) {
+    stale_ = true;
     PyObject* e = PyObject_CallOneArg(run_, item);
     if (!e) throw PythonError();
     template_.done(e);
@@ -54,6 +57,7 @@ class Template::Elements {
   size_t n_rest() const { return template_.n_args_ - std::max<size_t>(1, template_.parts_); }
   Template& template_;
   PyObject *run_, *reads_;
+  bool stale_ = false;
   Owned list_, values_;
   std::vector<PyObject*> arguments_;
 };
@@ -67,7 +71,7 @@ PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads) {
   for (bool first = true;; first = false) {
     const Owned item = Owned::steal(PyIter_Next(iterator.get()));
     if (!item) break;
-    if (first || !quiet) out.read();
+    if (first || !quiet || out.stale()) out.read();
     PyObject* e = nullptr;
     if (parts_ == 0) {
       out.parts()[0] = item.get();
@@ -83,18 +87,17 @@ PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads) {
   return out.list();
 }
 
-PyObject* Template::map_zip(PyObject* iterables, PyObject* run, PyObject* reads) {
+PyObject* Template::map_zip(PyObject* iterables, PyObject* run, PyObject* reads, PyObject* zip) {
   const Py_ssize_t n = PyTuple_GET_SIZE(iterables);
-  bool quiet = n > 0 && static_cast<size_t>(n) == parts_;
+  bool quiet = n > 0 && static_cast<size_t>(n) == parts_ && zip == reinterpret_cast<PyObject*>(&PyZip_Type);
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* each = PyTuple_GET_ITEM(iterables, i);
     quiet = quiet && (PyList_CheckExact(each) || PyTuple_CheckExact(each));
   }
   if (!quiet) {
-    const Owned zip =
-        Owned::steal(PyObject_Call(reinterpret_cast<PyObject*>(&PyZip_Type), iterables, nullptr));
-    if (!zip) throw PythonError();
-    return map(zip.get(), run, reads);
+    const Owned items = Owned::steal(PyObject_Call(zip, iterables, nullptr));
+    if (!items) throw PythonError();
+    return map(items.get(), run, reads);
   }
   Elements out(*this, run, reads);
   for (Py_ssize_t at = 0;; ++at) {
@@ -105,7 +108,7 @@ PyObject* Template::map_zip(PyObject* iterables, PyObject* run, PyObject* reads)
       if (whole) out.parts()[i] = PySequence_Fast_ITEMS(each)[at];
     }
     if (!whole) break;
-    if (at == 0) out.read();
+    if (at == 0 || out.stale()) out.read();
     PyObject* e = out.recorded();
     if (!e) {
       const Owned item = Owned::steal(PyTuple_New(n));

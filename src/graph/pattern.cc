@@ -11,6 +11,8 @@ std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector
                                        const std::vector<Hole>& holes) {
   auto p = std::make_unique<Pattern>();
   for (NodeId input : inputs) {
+    // The script may mean the parameter where the pattern would see its input.
+    if (g.is_parameter(input)) return nullptr;
     if (std::find(p->taken_.begin(), p->taken_.end(), input) != p->taken_.end()) return nullptr;
     p->taken_.push_back(input);
     p->input_dims_.push_back(g.dim(input));

@@ -90,7 +90,7 @@ class Rewriter:
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
         if node.decorator_list or straight.is_generator(node) or _looks_at_names(node):
             return
-        scope = Scope.of(self.module, node, owner)
+        scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
         for parent, name, statements in _suites(node):
             self.suites.append((parent, name, list(self._suite(qualname, scope, statements))))
         for comprehension in _own_comprehensions(node):
@@ -116,6 +116,9 @@ class Rewriter:
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         at = 0
+        if statements is scope.node.body and ast.get_docstring(scope.node, clean=False) is not None:
+            yield statements[0]
+            at = 1
         while at < len(statements):
             block = Block(scope)
             end = at
@@ -254,13 +257,17 @@ class _Shape:
         generator = node.generators[0]
         item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
         run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
-        zipped = straight.zipped(generator.iter, self.scope) and not self.block.whole_item
+        zipped = straight.zipped(generator.iter) and not self.block.whole_item
         over = ast.Tuple(generator.iter.args, ast.Load()) if zipped else generator.iter  # type: ignore[attr-defined]
-        return ast.Call(
-            ast.Attribute(ast.Constant(placeholder), "map_zip" if zipped else "map", ast.Load()),
-            [over, _function([".item"], run), _function([], ast.Tuple(reads, ast.Load()))],
-            [],
-        )
+        arguments: list[ast.expr] = [
+            over,
+            _function([".item"], run),
+            _function([], ast.Tuple(reads, ast.Load())),
+        ]
+        if zipped:
+            arguments.append(generator.iter.func)  # type: ignore[attr-defined]
+        method = ast.Attribute(ast.Constant(placeholder), "map_zip" if zipped else "map", ast.Load())
+        return ast.Call(method, arguments, [])
 
     def statements(self, placeholder: str) -> list[ast.stmt]:
         arguments = straight.written(self.block.slots)

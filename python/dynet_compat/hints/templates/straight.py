@@ -125,9 +125,12 @@ class Scope:
     node: ast.FunctionDef
     cls: Optional[str]  # name of the class it is a method of
     local: set[str]
+    nested: bool = False  # in another function, whose names it may see
 
     @classmethod
-    def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str]) -> Scope:
+    def of(
+        cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False
+    ) -> Scope:
         a = node.args
         names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
         names |= {p.arg for p in (a.vararg, a.kwarg) if p}
@@ -142,7 +145,7 @@ class Scope:
                 names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
             elif isinstance(n, (ast.Global, ast.Nonlocal)):
                 names.update(n.names)
-        return cls(module, node, owner, names)
+        return cls(module, node, owner, names, nested)
 
 
 # ---------------------------------------------------------------- the analysis
@@ -210,13 +213,22 @@ class Block:
         return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
 
     def _attribute(self, base: Slot, name: str) -> Slot:
-        if base.kind == ARGUMENT and not (isinstance(base.code, ast.Name) and base.code.id in self.targets):
+        if name.startswith("__") and not name.endswith("__"):
+            raise NotStraight("a private name")
+        if base.kind == ARGUMENT and self._is_module(base.code):
             code = ast.Attribute(base.code, name, ast.Load())  # type: ignore[arg-type]
             slot = self._slot((base, name), lambda: Slot(ARGUMENT, code=code))
             if (base, name) not in self.attributes:
                 self.attributes.append((base, name))
             return slot
         return self._slot((base, name), lambda: Slot(ATTRIBUTE, base=base, key=name))
+
+    def _is_module(self, code: Optional[ast.expr]) -> bool:
+        """Attributes of modules are read by the script, those of other objects by the template, which looks
+        first whether that would run code."""
+        if code is None or _root(code) in self.scope.local | set(self.env) | set(self.targets):
+            return False
+        return isinstance(self.scope.module.look_up(code), type(ast))
 
     def _item(self, base: Slot, key: Value) -> Slot:
         if isinstance(key, Slot):
@@ -275,7 +287,7 @@ class Block:
         value = self._value(call.args[0])
         if isinstance(target, Sequence) and target.kind == LIST:
             target.items.append(value)
-        elif isinstance(target, Slot) and target.kind == ARGUMENT and not self.depth:
+        elif isinstance(target, Slot) and target.kind == ARGUMENT and not self.depth and not self.targets:
             target.appended = True
             self.appends.append((s, call.func.value, value))
         else:
@@ -283,6 +295,8 @@ class Block:
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
+            if any(_root(appended) == target.id for _, appended, _ in self.appends):
+                raise NotStraight("a name that is assigned after append()")
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
             for t, v in zip(target.elts, self._parts(value, target.elts)):
@@ -405,7 +419,7 @@ class Block:
             self.ops += 1
             return Recorded()
         slot = self._value(e.func)
-        if not isinstance(slot, Slot) or slot.kind != ARGUMENT:
+        if not isinstance(slot, Slot) or slot.kind not in (ARGUMENT, ATTRIBUTE):
             raise NotStraight("a function that is not a name")
         slot.called = True
         slot.codes = callee.codes
@@ -470,6 +484,8 @@ class Block:
         if self.depth == _MOST_DEPTH:
             raise NotStraight("functions that call one another too deeply")
         module, outer, env = self.scope.module, self.scope, self.env
+        if outer.nested:
+            raise NotStraight("a function that is called from inside another one")
         if node.decorator_list or is_generator(node):
             raise NotStraight("a function that is decorated, or a generator")
         inner = Scope.of(module, node, outer.cls)
@@ -522,13 +538,13 @@ def target_names(node: ast.ListComp) -> list[str]:
     return []
 
 
-def zipped(iterable: ast.expr, scope: Scope) -> bool:
-    """Is it a plain call of the builtin zip()?"""
+def zipped(iterable: ast.expr) -> bool:
+    """Is it a plain call of zip(), whatever that is?"""
     if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name) or iterable.keywords:
         return False
     if any(isinstance(a, ast.Starred) for a in iterable.args) or not iterable.args:
         return False
-    return iterable.func.id == "zip" and "zip" not in scope.local and "zip" not in scope.module.names
+    return iterable.func.id == "zip"
 
 
 def _sequences(values: Iterable[Value]) -> Iterator[Sequence]:
@@ -564,6 +580,13 @@ def _bind(
         constant(default.value)
         env[name] = Constant(default.value)
     return env
+
+
+def _root(e: ast.expr) -> Optional[str]:
+    """The name that a dotted name begins with."""
+    while isinstance(e, ast.Attribute):
+        e = e.value
+    return e.id if isinstance(e, ast.Name) else None
 
 
 def is_generator(node: ast.AST) -> bool:
