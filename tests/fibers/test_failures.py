@@ -180,6 +180,7 @@ def test_an_instance_that_does_not_let_itself_be_stopped_ends_on_its_own(dy: Any
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import dynet_compat as dy
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may have it ignored
 log = []
 def function(i):
     e = dy.scalarInput(i)
