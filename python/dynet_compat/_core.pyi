@@ -423,7 +423,7 @@ class _Template:
     def map(self, iterable: Any, run: Any, reads: Any) -> Any:
         """The list of run(item) for all items."""
         ...
-    def map_zip(self, iterables: Any, run: Any, reads: Any) -> Any:
+    def map_zip(self, iterables: Any, run: Any, reads: Any, zip: Any) -> Any:
         """The list of run(item) for all items of zip(*iterables)."""
         ...
     def statistics(self) -> Any:
