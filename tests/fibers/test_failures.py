@@ -207,6 +207,32 @@ def test_control_c(dy: Any, backend: str) -> None:
     assert done.stderr == ""
 
 
+TAKEN_BACK = """
+import sys, threading
+from dynet_compat.fibers import _Interrupt
+class Task:
+    fiber = threading.Thread(target=threading.Event().wait, daemon=True)
+Task.fiber.start()
+interrupt = _Interrupt(KeyboardInterrupt())
+try:
+    interrupt.settle(Task, lost=True)
+except KeyboardInterrupt:
+    pass
+def function(): ...
+sys.setprofile(lambda *event: None)
+function()
+sys.setprofile(None)
+print("goes on")
+"""
+
+
+def test_an_interrupt_that_was_taken_back() -> None:
+    """Python 3.11 looked for it for ever where functions are profiled."""
+    program = [sys.executable, "-c", TAKEN_BACK]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "goes on\n", done.stdout + done.stderr
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="needs the main thread")
 def test_a_signal_handler_that_raises(dy: Any, batch_map: Map) -> None:
