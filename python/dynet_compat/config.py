@@ -270,13 +270,17 @@ def script_follows() -> bool:
 
 def prepare_hints() -> None:
     """Use the hints of the script that is the main module now, where there are any."""
-    if "DYNET_COMPAT_HINTS" not in os.environ:
+    setting = os.environ.get("DYNET_COMPAT_HINTS")
+    if setting is None:
         script = getattr(sys.modules.get("__main__"), "__file__", None)
-        if not script or not os.path.exists(os.path.splitext(script)[0] + ".dyhints"):
+        if not script or not script.endswith((".py", ".pyw")):
+            return
+        setting = os.path.splitext(os.path.realpath(script))[0] + ".dyhints"
+        if not os.path.exists(setting):
             return
     from .hints import runtime
 
-    runtime.prepare()
+    runtime.prepare(setting)
 
 
 def initialise_at_import() -> None:

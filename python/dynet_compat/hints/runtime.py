@@ -17,12 +17,13 @@ from typing import Any, Optional
 
 from .. import _core
 
-VARIABLE = "DYNET_COMPAT_HINTS"
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
 
 # The first renew_cg() finds the functions defined by then; these find those of modules imported later.
 _AT = (0, 1, 3, 15, 63, 255)
+
+_OWN_FOLDER = os.path.dirname(os.path.realpath(__file__))
 
 _log = logging.getLogger("dynet_compat")
 _active: Optional[Active] = None
@@ -58,9 +59,10 @@ class Active:
         """Look at the modules that were loaded since."""
         from .templates import exchange
 
+        folder = _script_folder()
         for module in list(sys.modules.values()):
             path = _path_of(module)
-            if path is None or path in self.rewriters or not self._is_wanted(path):
+            if path is None or path in self.rewriters or not self._is_wanted(path, folder):
                 continue
             data = _read(path)
             if data is None or not self._is_the_one(path, data):
@@ -74,8 +76,10 @@ class Active:
     def _is_the_one(self, path: str, data: bytes) -> bool:
         return path not in self.digests or hashlib.sha256(data).hexdigest() == self.digests[path]
 
-    def _is_wanted(self, path: str) -> bool:
-        return path in self.wanted if self.path is not None else _belongs_to_script(path)
+    def _is_wanted(self, path: str, folder: Optional[str]) -> bool:
+        if self.path is not None:
+            return path in self.wanted
+        return folder is not None and path.startswith(folder) and not path.startswith(_OWN_FOLDER)
 
     def templates(self) -> list[dict[str, Any]]:
         """How often each block was recorded by one call."""
@@ -90,14 +94,6 @@ def _path_of(module: Any) -> Optional[str]:
     return os.path.realpath(file)
 
 
-def _belongs_to_script(path: str) -> bool:
-    script = script_path()
-    own = os.path.dirname(os.path.realpath(__file__))
-    if script is None or path.startswith(own):
-        return False
-    return path.startswith(os.path.dirname(script) + os.sep)
-
-
 def _read(path: str) -> Optional[bytes]:
     try:
         with open(path, "rb") as file:
@@ -106,26 +102,20 @@ def _read(path: str) -> Optional[bytes]:
         return None
 
 
-def script_path() -> Optional[str]:
-    """The script that runs, or None (an interactive session)."""
-    return _path_of(sys.modules.get("__main__"))
+def _script_folder() -> Optional[str]:
+    """Of the script that runs, with a separator; None in an interactive session."""
+    script = _path_of(sys.modules.get("__main__"))
+    return None if script is None else os.path.dirname(script) + os.sep
 
 
-def prepare() -> None:
-    """Called when the package is imported: looks for hints, and says so where they cannot be used."""
-    setting = os.environ.get(VARIABLE)
-    if setting is not None and setting.lower() in OFF:
+def prepare(setting: str) -> None:
+    """Use the hints that the setting names: `off`, `auto`, or a file."""
+    if setting.lower() in OFF:
         return
     if setting == AUTO:
-        return activate(Active(None, {}, {}))
-    script = script_path()
-    path = setting
-    if path is None and script is not None:
-        path = os.path.splitext(script)[0] + ".dyhints"
-        if not os.path.exists(path):
-            return
-    if path is not None:
-        load(path)
+        activate(Active(None, {}, {}))
+    else:
+        load(setting)
 
 
 def load(path: str) -> None:
