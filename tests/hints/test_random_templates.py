@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import linecache
-from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import dynet_compat as dy
@@ -15,22 +12,9 @@ import numpy as np
 import pytest
 from dynet_compat.hints.templates import exchange
 from support import straight_programs
+from support.modules import flat, load, recorded_nodes
 
 _numbers = itertools.count()
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def flat(value: Any) -> list:
-    if isinstance(value, (list, tuple)):
-        return [x for item in value for x in flat(item)]
-    return [value]
 
 
 def outcome(model: Any, seed: int) -> tuple:
@@ -43,10 +27,7 @@ def outcome(model: Any, seed: int) -> tuple:
     except Exception as e:  # noqa: BLE001 - must be the same on both sides
         error = f"{type(e).__name__}: {e}"
     expressions = [r for r in results if isinstance(r, dy.Expression)]
-    nodes = Counter(
-        (name, len(args), sizes, batch)
-        for name, args, sizes, batch, _ in map(dy._core._graph_node, range(dy._core.cg_size()))
-    )
+    nodes = recorded_nodes()
     values, gradients = [], []
     try:
         values = [e.npvalue() for e in expressions]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
+import importlib
 import itertools
 import re
 import sys
 import textwrap
-from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
@@ -17,6 +16,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from dynet_compat.hints.templates import exchange, rewrite, straight
+from support.modules import flat, load, recorded_nodes
 
 _numbers = itertools.count()
 
@@ -51,21 +51,6 @@ class Pair:
             np.testing.assert_array_equal(a, b)
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def flat(value: Any) -> list:
-    if isinstance(value, (list, tuple)):
-        return [x for item in value for x in flat(item)]
-    return [value]
-
-
 def outcome(use: Callable[[ModuleType], Any], module: ModuleType) -> dict[str, Any]:
     dy.renew_cg()
     dy.reset_random_seed(7)
@@ -76,10 +61,7 @@ def outcome(use: Callable[[ModuleType], Any], module: ModuleType) -> dict[str, A
     except Exception as e:  # noqa: BLE001 - any error must be the same on both sides
         error = f"{type(e).__name__}: {e}"
     expressions = [r for r in flat(results) if isinstance(r, dy.Expression)]
-    nodes = Counter(
-        (name, len(args), sizes, batch)
-        for name, args, sizes, batch, _ in map(dy._core._graph_node, range(dy._core.cg_size()))
-    )
+    nodes = recorded_nodes()
     values: list = []
     try:
         values += [e.npvalue() for e in expressions]
@@ -615,11 +597,14 @@ def test_values_are_not_kept_alive_by_results(pair: Callable) -> None:
 
 
 def test_models_are_not_kept_alive(pair: Callable) -> None:
-    p = pair(MODEL + """
+    p = pair(
+        MODEL
+        + """
     def run(self, s, w):
         s = s.add_input(self.E[w])
         return dy.tanh(self.W * s.output() + self.b), s
-""")
+"""
+    )
     model = p.other.Model()
     builder = dy.LSTMBuilder(1, 3, 3, model.pc)
     watched = [model.W, model.E, builder]
