@@ -415,8 +415,8 @@ class Trainer:
 
 @final
 class _Template:
-    """_Template(spec, functions, plain_attribute): a block of a script, recorded by one call."""
-    def __new__(cls, spec: Any, functions: Any, plain_attribute: Any) -> _Template: ...
+    """_Template(spec, functions): a block of a script, recorded by one call."""
+    def __new__(cls, spec: Any, functions: Any) -> _Template: ...
     def done(self, results: Any) -> Any:
         """The block ran as the script has it and left these results behind."""
         ...

@@ -19,11 +19,7 @@ namespace {
 
 constexpr uint64_t kReview = 1024;
 
-}  // namespace
-
 // ---------------------------------------------------------------- calls
-
-namespace {
 
 // Does reading the attribute run no code of the script?
 bool is_plain_attribute(PyObject* owner, PyObject* name) {
@@ -101,6 +97,18 @@ PyObject* Template::replay(Program& p) {
 }
 
 PyObject* Template::call(PyObject* const* args, size_t n) {
+  PyObject* results = nullptr;
+  try {
+    results = attempt(args, n);
+  } catch (...) {
+    set_error();
+  }
+  // An error on the way to recording is none of the script's. But not one that is to end it.
+  if (!results && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+  return results;
+}
+
+PyObject* Template::attempt(PyObject* const* args, size_t n) {
   if (off_ || busy_ || n != n_args_) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
@@ -178,15 +186,14 @@ TemplateResult read_result(PyObject* spec) {
 void Template::read_slots(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     TemplateSlot s;
-    int kind, value, called, expression, state, appended;
+    int kind, called, expression, state, appended;
     PyObject *key, *codes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!", &kind, &s.base, &key, &s.key_slot,
-                          &s.n, &value, &called, &expression, &state, &appended, &s.indices, &s.others,
-                          &PyList_Type, &codes))
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInppppIIO!", &kind, &s.base, &key, &s.key_slot, &s.n,
+                          &called, &expression, &state, &appended, &s.indices, &s.others, &PyList_Type,
+                          &codes))
       throw PythonError();
     s.kind = static_cast<TemplateSlot::Kind>(kind);
     s.key = Owned(key);
-    s.value = value;
     s.called = called;
     s.expression = expression;
     s.state = state;
@@ -196,8 +203,7 @@ void Template::read_slots(PyObject* spec) {
   }
 }
 
-Template::Template(PyObject* spec, PyObject* functions, PyObject* plain_attribute)
-    : functions_(functions), plain_attribute_(plain_attribute) {
+Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) {
   const char* name;
   PyObject *slots, *attributes, *ints, *result;
   if (!PyArg_ParseTuple(spec, "sIIO!O!O!O!", &name, &n_args_, &parts_, &PyTuple_Type, &slots, &PyTuple_Type,
@@ -237,25 +243,10 @@ struct PyTemplate {
 
 Template* core_of(PyObject* self) { return reinterpret_cast<PyTemplate*>(self)->core; }
 
-}  // namespace
-
-void clear_error() {
-  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
-}
-
-namespace {
-
-// The results, or None: then the script runs. An error here is none of the script's: it runs.
+// The results, or None: then the script runs.
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
-  PyObject* result = nullptr;
-  try {
-    result = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
-  } catch (...) {
-    set_error();
-  }
-  if (result) return result;
-  clear_error();
-  if (PyErr_Occurred()) return nullptr;
+  PyObject* results = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
+  if (results || PyErr_Occurred()) return results;
   Py_RETURN_NONE;
 }
 
@@ -273,12 +264,11 @@ PyObject* statistics(PyObject* self, PyObject*) {
 }
 
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *spec, *functions, *plain_attribute;
-  if (!PyArg_ParseTuple(args, "O!O!O:_Template", &PyTuple_Type, &spec, &PySet_Type, &functions,
-                        &plain_attribute))
+  PyObject *spec, *functions;
+  if (!PyArg_ParseTuple(args, "O!O!:_Template", &PyTuple_Type, &spec, &PySet_Type, &functions))
     return nullptr;
   return guarded([&] {
-    auto core = std::make_unique<Template>(spec, functions, plain_attribute);
+    auto core = std::make_unique<Template>(spec, functions);
     PyObject* self = type->tp_alloc(type, 0);
     if (!self) throw PythonError();
     reinterpret_cast<PyTemplate*>(self)->call = call;
@@ -327,7 +317,7 @@ void add_templates(PyObject* module) {
   t.tp_dealloc = dealloc;
   t.tp_methods = methods;
   t.tp_new = create;
-  t.tp_doc = "_Template(spec, functions, plain_attribute): a block of a script, recorded by one call.";
+  t.tp_doc = "_Template(spec, functions): a block of a script, recorded by one call.";
   if (PyType_Ready(&t) < 0) throw PythonError();
   Py_INCREF(&t);
   if (PyModule_AddObject(module, "_Template", reinterpret_cast<PyObject*>(&t)) < 0) throw PythonError();

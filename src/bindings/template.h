@@ -19,7 +19,6 @@ struct TemplateSlot {
   uint32_t key_slot = 0;  // item_at
   Py_ssize_t n = 0;       // count: the length that the base must have; no value
   // How the block uses it.
-  bool value = false;       // as such, not only for its parts
   bool called = false;      // as a function, which must be one that does nothing but record
   bool expression = false;  // it must be an Expression
   bool state = false;       // it must be an RNNState
@@ -40,9 +39,10 @@ struct TemplateResult {
 
 class Template {
  public:
-  Template(PyObject* spec, PyObject* functions, PyObject* plain_attribute);  // throws PythonError
+  Template(PyObject* spec, PyObject* functions);  // throws PythonError
 
-  // Records the block and returns its results, or null when the script must run.
+  // Records the block and returns its results, or null: the script must run, or end where a Python exception
+  // is set.
   PyObject* call(PyObject* const* args, size_t n);
   // The script ran; `results` is what it leaves behind.
   void done(PyObject* results);
@@ -93,6 +93,7 @@ class Template {
     Program* against = nullptr;  // to be compared with what this would have recorded
   };
 
+  PyObject* attempt(PyObject* const* args, size_t n);
   struct Busy {
     explicit Busy(Template* t) : me(t) { me->busy_ = true; }
     ~Busy() {
@@ -140,7 +141,7 @@ class Template {
   std::vector<Attribute> attributes_;
   std::vector<long> ints_;  // constants of the block
   TemplateResult result_;
-  Owned functions_, plain_attribute_;
+  Owned functions_;
 
   std::vector<std::unique_ptr<Program>> programs_;
   Watch watch_;
@@ -154,9 +155,6 @@ class Template {
 };
 
 inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
-
-// An error on the way to recording is none of the script's: it runs. But not one that is to end it.
-void clear_error();
 
 void add_templates(PyObject* module);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "bindings/builders.h"
+#include "graph/pattern.h"
 
 namespace dyc::py {
 
@@ -41,13 +42,6 @@ bool index_of(PyObject* value, uint32_t* index) {
 
 // ---------------------------------------------------------------- states
 
-std::vector<uint32_t> Guard::equal_nodes(const std::vector<NodeId>& nodes) {
-  std::vector<uint32_t> equals;
-  for (const NodeId id : nodes)
-    equals.push_back(static_cast<uint32_t>(std::find(nodes.begin(), nodes.end(), id) - nodes.begin()));
-  return equals;
-}
-
 Guard Guard::of_state(PyObject* value) {
   Guard g;
   const auto* s = reinterpret_cast<const PyRnnState*>(value);
@@ -58,7 +52,7 @@ Guard Guard::of_state(PyObject* value) {
   g.slot = s->b->core->number;
   g.settings = s->b->core->settings(e);
   g.start = s->step == RnnBuilder::kStart;
-  g.equals = equal_nodes(nodes);
+  first_equals(nodes, &g.equals);
   return g;
 }
 

@@ -47,8 +47,6 @@ struct Reads {
 };
 
 struct Guard {
-  // Of the nodes of a state, for each the first that is equal to it.
-  static std::vector<uint32_t> equal_nodes(const std::vector<NodeId>& nodes);
   static Guard of_state(PyObject* value);
 
   enum Kind : uint8_t {

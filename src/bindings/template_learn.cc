@@ -122,29 +122,18 @@ bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {
   return known == 1;
 }
 
-// Reading an attribute must run no code of the script.
+// Reading an attribute must run no code of the script. Those of modules are read by the caller; the others
+// were looked at before they were read.
 bool Template::attributes_are_plain() const {
-  const auto plain = [&](uint32_t base, PyObject* name) {
-    PyObject* object = watch_.values[base].get();
-    if (!object) return true;
-    PyObject* answer = PyObject_CallFunctionObjArgs(plain_attribute_.get(), object, name, nullptr);
-    if (!answer) PyErr_Clear();
-    const bool yes = answer == Py_True;
-    Py_XDECREF(answer);
-    return yes;
-  };
-  for (const Attribute& a : attributes_)
-    if (!plain(a.base, a.name.get())) return false;
-  for (const TemplateSlot& s : slots_)
-    if (s.kind == TemplateSlot::attribute && !plain(s.base, s.key.get())) return false;
-  return true;
+  return std::all_of(attributes_.begin(), attributes_.end(), [&](const Attribute& a) {
+    PyObject* owner = watch_.values[a.base].get();
+    return PyModule_Check(owner) && PyDict_Contains(PyModule_GetDict(owner), a.name.get()) == 1;
+  });
 }
 
 // Is the slot's value itself read, or only its parts? An op with an index reads both.
 bool Template::used_as_value(uint32_t slot) const {
-  if (slots_[slot].value || slots_[slot].called || slots_[slot].state || slots_[slot].indices ||
-      slots_[slot].others)
-    return true;
+  if (slots_[slot].called || slots_[slot].state || slots_[slot].indices || slots_[slot].others) return true;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const TemplateSlot& s = slots_[i];
     const bool at = s.kind == TemplateSlot::item_at;

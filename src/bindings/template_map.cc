@@ -31,13 +31,8 @@ class Template::Elements {
   // The element for the parts; null: it must run.
   PyObject* recorded() {
     if (!values_) return nullptr;
-    PyObject* e = nullptr;
-    try {
-      e = template_.call(arguments_.data(), arguments_.size());
-    } catch (...) {
-      set_error();
-    }
-    if (!e) clear_error();
+    PyObject* e = template_.call(arguments_.data(), arguments_.size());
+    if (!e && PyErr_Occurred()) throw PythonError();
     return e;
   }
   PyObject* ran(PyObject* item) {

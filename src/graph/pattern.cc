@@ -5,6 +5,12 @@
 
 namespace dyc {
 
+void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* places) {
+  places->clear();
+  for (const NodeId id : nodes)
+    places->push_back(static_cast<uint32_t>(std::find(nodes.begin(), nodes.end(), id) - nodes.begin()));
+}
+
 // ---------------------------------------------------------------- taking
 
 std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,

@@ -9,6 +9,9 @@
 
 namespace dyc {
 
+// For each node the place of the first that is equal to it.
+void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* places);
+
 class Pattern {
  public:
   // A number that differs from one use of the pattern to the next: an index of lookups and picks.

@@ -147,13 +147,10 @@ void RnnBuilder::read_step(Engine& engine, Step from, NodeId x) {
   read_.clear();
   reads(engine, from, &read_);
   read_.push_back(x);
+  first_equals(read_, &equals_);
   inputs_.clear();
-  equals_.clear();
-  for (const NodeId id : read_) {
-    const auto first = std::find(read_.begin(), read_.end(), id) - read_.begin();
-    if (static_cast<size_t>(first) == equals_.size()) inputs_.push_back(id);
-    equals_.push_back(static_cast<uint32_t>(first));
-  }
+  for (uint32_t i = 0; i < read_.size(); ++i)
+    if (equals_[i] == i) inputs_.push_back(read_[i]);
 }
 
 bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {

@@ -111,7 +111,7 @@ class Rewriter:
 
     def _template(self, spec: tuple[Any, ...]) -> str:
         placeholder = f"\0template {len(self.templates)}"
-        self.templates[placeholder] = _core._Template(spec, recording(), is_plain_attribute)
+        self.templates[placeholder] = _core._Template(spec, recording())
         return placeholder
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -225,6 +225,7 @@ class _Shape:
         self.block = block
         self.scope = scope
         self.names = [] if block.returned is not None else _left_behind(scope, block)
+        self.appended = [f".appended{i}" for i in range(len(block.appends))]
         self.values: list[Value] = [block.env[n] for n in self.names]
         self.values += [value for _, _, value in block.appends]
         if block.returned is not None:
@@ -283,17 +284,15 @@ class _Shape:
     def _as_written(self) -> list[ast.stmt]:
         """The block, which hands over its results when it has run."""
         body: list[ast.stmt] = []
-        appended = {s: i for i, (s, _, _) in enumerate(self.block.appends)}
+        appended = {s: name for (s, _, _), name in zip(self.block.appends, self.appended)}
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
-                name = f".appended{appended[s]}"
-                body.append(_set(name, call.args[0]))
-                body.append(ast.Expr(ast.Call(call.func, [_load(name)], [])))
+                body.append(_set(appended[s], call.args[0]))
+                body.append(ast.Expr(ast.Call(call.func, [_load(appended[s])], [])))
             elif not isinstance(s, ast.Return):
                 body.append(s)
-        names = self.names + [f".appended{i}" for i in range(len(self.block.appends))]
-        handed: list[ast.expr] = [_load(n) for n in names]
+        handed: list[ast.expr] = [_load(n) for n in self.names + self.appended]
         last = self.block.statements[-1]
         if isinstance(last, ast.Return):
             body.append(_set(".returned", last.value))  # type: ignore[arg-type]
@@ -306,21 +305,21 @@ class _Shape:
 
     def _recorded(self) -> list[ast.stmt]:
         """What the block leaves behind, taken from the results."""
-        targets = [*self.names, *(f".appended{i}" for i in range(len(self.block.appends)))]
+        targets = self.names + self.appended
         returns = self.block.returned is not None
         if returns:
             targets.append(".returned")
         body: list[ast.stmt] = []
-        if self.alone and not self.block.appends and returns:
+        if self.alone and returns:
             return [ast.Return(_load(".results"))]
         if self.alone:
             body.append(_set(targets[0], _load(".results")))
         elif targets:
             names: list[ast.expr] = [ast.Name(t, ast.Store()) for t in targets]
             body.append(ast.Assign([ast.Tuple(names, ast.Store())], _load(".results")))
-        for i, (_, target, _) in enumerate(self.block.appends):
+        for (_, target, _), name in zip(self.block.appends, self.appended):
             append = ast.Attribute(target, "append", ast.Load())
-            body.append(ast.Expr(ast.Call(append, [_load(f".appended{i}")], [])))
+            body.append(ast.Expr(ast.Call(append, [_load(name)], [])))
         if returns:
             body.append(ast.Return(_load(".returned")))
         return body or [ast.Pass()]
@@ -350,7 +349,7 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
 def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
-    uses = (False, s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
+    uses = (s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
     return (s.kind, base, s.key, at, s.length, *uses)
 
 
@@ -413,19 +412,3 @@ def is_recording(function: Any) -> bool:
         return function in recording()
     except TypeError:  # cannot be hashed
         return False
-
-
-def is_plain_attribute(owner: Any, name: str) -> bool:
-    """Does reading the attribute run no code of the script?"""
-    if isinstance(owner, types.ModuleType):
-        return name in vars(owner)
-    kind = type(owner)
-    for c in kind.__mro__:
-        if c is not object and "__getattribute__" in vars(c):
-            return False
-    for c in kind.__mro__:
-        if name in vars(c):
-            found = vars(c)[name]
-            plain = isinstance(found, (types.FunctionType, types.MemberDescriptorType))
-            return plain or not hasattr(type(found), "__get__")
-    return name in getattr(owner, "__dict__", ())

@@ -128,9 +128,7 @@ class Scope:
     nested: bool = False  # in another function, whose names it may see
 
     @classmethod
-    def of(
-        cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False
-    ) -> Scope:
+    def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
         a = node.args
         names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
         names |= {p.arg for p in (a.vararg, a.kwarg) if p}
