@@ -1,0 +1,76 @@
+// What an executor needs of a CUDA device: memory, and one ordered stream of copies and launches. Two
+// backends have it: the driver (a GPU) and the emulation (the kernels' text, run on the host).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace dyc::cuda {
+
+// A kernel: file of kernels/ without ".cu", and the expression that names it there, inside dyc::cuda:
+// {"elementwise", "unary_forward<Row<8>>"}.
+struct KernelName {
+  std::string file, expression;
+  bool operator==(const KernelName&) const = default;
+};
+
+// What a device has.
+struct Limits {
+  std::string name;           // "NVIDIA H200"
+  int architecture = 0;       // 90 for sm_90
+  uint32_t processors = 1;    // multiprocessors
+  uint32_t threads = 1024;    // most per block
+  uint32_t shared_bytes = 0;  // most per block
+  size_t memory = 0;          // bytes
+};
+
+struct Grid {
+  uint32_t blocks = 1, threads = 1;
+  uint32_t shared_bytes = 0;  // dynamic shared memory
+  bool together = false;      // all blocks run at the same time, so that they may wait for each other
+};
+
+class Backend {
+ public:
+  using Address = uint64_t;  // of device memory; 0: none
+  using Kernel = const void*;
+
+  virtual ~Backend() = default;
+  virtual const Limits& limits() const = 0;
+
+  // ---- memory. Throws MemoryError, which says how much was asked for and is in use.
+  virtual Address allocate(size_t bytes) = 0;
+  virtual void release(Address memory) noexcept = 0;
+
+  // ---- on the stream, in this order. `from` may be written again when upload() returns.
+  virtual void upload(Address to, const void* from, size_t bytes) = 0;
+  virtual void copy(Address to, Address from, size_t bytes) = 0;
+  virtual void clear(Address to, size_t bytes) = 0;
+  virtual void download(void* to, Address from, size_t bytes) = 0;  // waits
+  virtual void wait() = 0;  // throws RuntimeError for what a launch did wrong
+
+  // ---- kernels. Those of one call are compiled together, unless they are known or cached.
+  virtual void prepare(std::span<const KernelName> names) = 0;
+  virtual Kernel kernel(const KernelName& name) = 0;  // prepared if it is not
+  // Blocks of `kernel` that fit on the device at the same time.
+  virtual uint32_t resident_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) = 0;
+  // args: addresses of the arguments, as the kernel's parameters are.
+  virtual void launch(Kernel kernel, const Grid& grid, void** args) = 0;
+
+  // What was done so far, for benchmarks.
+  struct Counters {
+    uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
+  };
+  Counters counters;
+};
+
+// The kernels' text on the host: blocks one after the other, threads that wait for each other at barriers.
+// Memory of its own, so that a forgotten copy shows.
+std::unique_ptr<Backend> make_emulation();
+
+// GPU number `device` through libcuda, found at run time. Throws RuntimeError that says what is missing.
+std::unique_ptr<Backend> make_driver(int device);
+
+}  // namespace dyc::cuda
