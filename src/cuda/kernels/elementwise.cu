@@ -5,6 +5,7 @@
 // Grids may have any size: each thread goes on by the number of threads.
 #include "cuda/prelude.h"
 
+#include "cuda/grid.h"
 #include "cuda/operands.h"
 #include "ops/table.h"
 
