@@ -1,10 +1,9 @@
 // Which part of a launch's work a thread does. For kernels only.
 #pragma once
+#include "cuda/grid.h"
 #include "cuda/operands.h"
 
 namespace dyc::cuda {
-
-constexpr uint32_t kWarp = 32;
 
 struct Worker {
   int64_t thread, threads;  // of the whole grid
