@@ -13,6 +13,7 @@
 #include "bindings/template.h"
 #include "bindings/signatures.h"
 #include "bindings/trace.h"
+#include "cpu/kernel_table.h"
 #include "model/collection.h"
 
 namespace py = pybind11;

@@ -3,6 +3,9 @@
 // and never run on a device, so strings, streams and exceptions only have to parse.
 #pragma once
 
+#ifdef DYC_EMULATION  // cuda/emulation_device.h has included the library
+#else
+
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
@@ -46,3 +49,5 @@ struct runtime_error {
 };
 
 }  // namespace std
+
+#endif

@@ -164,8 +164,9 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
     fitting = [one for one in found if not driver or one.version[0] <= driver // 1000]
     if not fitting:
         newest = ".".join(map(str, found[0].version))
+        other = 'pip install "dynet-compat[cuda12]", or ' if driver >= 12000 else ""
         raise RuntimeError(
             f"the GPU's driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {newest} makes kernels for "
-            f'newer drivers only: pip install "dynet-compat[cuda{driver // 1000}]", or update the driver'
+            f"newer drivers only: {other}update the driver"
         )
     return max(fitting, key=lambda one: one.version[0])
