@@ -62,8 +62,11 @@ class Backend {
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
+    double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
   };
   Counters counters;
+  // Whether to time what the device does; costs a little for each launch. A backend may not be able to.
+  virtual void measure(bool) {}
 };
 
 // The kernels' text on the host: blocks one after the other, threads that wait for each other at barriers.
