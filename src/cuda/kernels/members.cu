@@ -1,5 +1,7 @@
 // Member rows of the op table, forward and backward: the text of the rows, run by a warp for each member, or
 // by a thread where the row says that its threads cannot share a member (Meta::team).
+//
+// Gradients of different members lie apart; those of one member may be the same memory.
 #include "cuda/prelude.h"
 
 #include "cuda/members.h"
@@ -39,7 +41,7 @@ struct InstructionSet<true> {
 template <class Op>
 constexpr bool takes_room = requires(const Member& m) { Op::room(m); };
 
-// Members, or chains of them, that a worker takes one after the other.
+// Members that a worker takes one after the other.
 struct Turns {
   int64_t first, step;
 };
@@ -48,10 +50,10 @@ DYC_INLINE Turns turns(const Record& r, const Worker& w) {
   Turns t{w.thread, w.threads};
   if constexpr (Op::meta.team) t = {w.warp(), w.warps()};
   if constexpr (takes_room<Op>) {
-    const auto& extra = *static_cast<const MemberExtra*>(r.more);
-    if (t.step > extra.rooms) t.step = extra.rooms;
+    const auto& rooms = *static_cast<const Rooms*>(r.more);
+    if (t.step > rooms.workers) t.step = rooms.workers;
     if (t.first >= t.step) t.first = r.count;  // nothing
-    else room_ends()[threadIdx.x] = extra.room + t.first * extra.room_bytes;
+    else room_ends()[threadIdx.x] = rooms.memory + t.first * rooms.bytes;
   }
   return t;
 }
@@ -97,14 +99,7 @@ __device__ void run_member_backward(const Record& r, const Worker& w) {
   static_assert(Op::meta.form == Form::member);
   using I = typename InstructionSet<Op::meta.team>::I;
   const Turns t = turns<Op>(r, w);
-  const auto* const extra = static_cast<const MemberExtra*>(r.more);
-  if (!extra || !extra->chain_starts) {
-    for (int64_t i = t.first; i < r.count; i += t.step) back_member<Op, I>(r, static_cast<uint32_t>(i));
-    return;
-  }
-  for (int64_t c = t.first; c < extra->chains; c += t.step)
-    for (uint32_t i = extra->chain_starts[c]; i < extra->chain_starts[c + 1]; ++i)
-      back_member<Op, I>(r, extra->chain_members[i]);
+  for (int64_t i = t.first; i < r.count; i += t.step) back_member<Op, I>(r, static_cast<uint32_t>(i));
 }
 
 template <class Op>
