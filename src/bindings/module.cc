@@ -147,8 +147,8 @@ pybind11::dict timing() {
     d["device_copies"] = c->copies;
     d["device_uploaded_bytes"] = c->uploaded_bytes;
     d["device_downloaded_bytes"] = c->downloaded_bytes;
-    d["device_launch_seconds"] = c->launch_seconds;
-    d["device_copy_seconds"] = c->copy_seconds;
+    d["launch_seconds"] = c->launch_seconds;
+    d["copy_seconds"] = c->copy_seconds;
   }
   return d;
 }
@@ -178,6 +178,7 @@ pybind11::list plan_table() {
 void reset_timing() {
   engine().timing = {};
   engine().executor.counters = {};
+  reset_device_counters();
 }
 
 void add_graph_functions(pybind11::module_& m) {
@@ -230,6 +231,9 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("set_threads", [](int n) { set_threads(n); });
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("_use_device", &use_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
+  m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
+  m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
+  m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
   m.def("_device_name", [] { return device_name(); });
   m.def("isa", [] { return kernels().isa; });
 }

@@ -140,6 +140,9 @@ class Emulation : public Backend {
       throw RuntimeError(text("the emulation has no kernel ", name.expression, " of ", name.file, ".cu"));
     return &*found;
   }
+  uint64_t body(Kernel kernel) const override {
+    return reinterpret_cast<uint64_t>(static_cast<const Table::value_type*>(kernel)->second);
+  }
   uint32_t resident_blocks(Kernel, uint32_t threads, uint32_t shared_bytes) override {
     return threads > limits_.threads || shared_bytes > limits_.shared_bytes ? 0 : limits_.processors;
   }

@@ -10,6 +10,7 @@ namespace {
 const emulation::Source kSource([](emulation::Kernels& to) {
   to.push_back({"memory", "add_few", emulation::run<add_few>});
   to.push_back({"memory", "add_many", emulation::run<add_many>});
+  to.push_back({"memory", "gather", emulation::run<gather>});
 });
 
 }  // namespace

@@ -29,8 +29,7 @@ struct Product {
   int64_t m, n;
 };
 
-// A thread makes so many elements of a tile along each side.
-constexpr int kTilePerThread = 4;
+constexpr int kTile = 32;  // elements along each side of a tile of a product
 
 struct Products {
   const Product* products;

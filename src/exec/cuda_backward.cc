@@ -17,10 +17,15 @@ void CudaExecutor::back_live(const Launch& l, const std::vector<uint8_t>& live, 
   run_deferred_of(l);
   if (l.form == Form::parameter) return;  // its gradient stays where it is until the end
   ++counters.launches;
-  if (live_members == l.count) return back(l);
+  if (live_members == l.count) {
+    back(l);
+    if (like_dynet) run_all_deferred();
+    return;
+  }
   const Plan::Mark mark = plan_.mark();
   const Launch part = live_part(l, live, live_members);
   back(part);
+  if (like_dynet) run_all_deferred();
   plan_.revert(mark);
   index_from_ = nullptr;
 }
@@ -89,14 +94,14 @@ void CudaExecutor::back_elementwise(const Launch& l) {
     } else {
       std::vector<Target> targets = targets_of(l, k);
       const Overlap how = overlap(targets);
-      repeats = how == Overlap::same && l.count <= kFewMembers;
-      diverted = how != Overlap::none && !repeats && divert(targets);
+      repeats = how == Overlap::same && l.count <= kFewMembers && !like_dynet;
+      diverted = (how != Overlap::none || like_dynet) && !repeats && divert(targets, like_dynet);
       dx[k] = gradient_place(l, k, diverted ? &targets : nullptr);
       dx.host[k].repeats = repeats;
     }
     r.dx = dx.device;
     r.own = l.form == Form::binary ? extents(l, k) : r.results;
-    batch_.launch(device_.number_of(l.op, k == 0 ? CudaDevice::backward : CudaDevice::backward_second), r,
+    batch_.launch(CudaDevice::task(l.op, k == 0 ? cuda::kBackward : cuda::kBackwardSecond), r,
                   repeats ? r.own.largest : r.own.total);
     if (diverted) add_diverted();
   }
@@ -116,7 +121,7 @@ void CudaExecutor::back_members(const Launch& l) {
       const std::vector<Target> more = targets_of(l, k);
       targets.insert(targets.end(), more.begin(), more.end());
     }
-    diverted = divert(targets);
+    diverted = divert(targets, like_dynet);
   }
   size_t before = 0;
   for (uint32_t k = 0; k < l.n_operands; ++k) {
@@ -129,7 +134,7 @@ void CudaExecutor::back_members(const Launch& l) {
     before += l.count;
     dx[k] = gradient_place(l, k, &mine);
   }
-  batch_.launch(device_.number_of(l.op, CudaDevice::backward), r, int64_t{l.count} * 32);
+  batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, int64_t{l.count} * 32);
   if (diverted) add_diverted();
 }
 
@@ -145,7 +150,7 @@ void CudaExecutor::back_lists(const Launch& l) {
       if (full_ || sig.needs_args[a])
         targets.push_back({places[starts[i] + a], static_cast<int64_t>(sig.x[a]->size())});
   }
-  const bool diverted = divert(targets);
+  const bool diverted = divert(targets, like_dynet && l.count > 1);
   const auto lists = batch_.room<float*>(starts[l.count] - starts[0]);
   size_t next = 0;
   for (uint32_t i = 0; i < l.count; ++i) {
@@ -155,7 +160,7 @@ void CudaExecutor::back_lists(const Launch& l) {
           full_ || sig.needs_args[a] ? gradients() + targets[next++].at : nullptr;
   }
   r.gradient_lists = lists.device;
-  batch_.launch(device_.number_of(l.op, CudaDevice::backward), r, int64_t{l.count} * 32);
+  batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, int64_t{l.count} * 32);
   if (diverted) add_diverted();
 }
 
@@ -169,12 +174,12 @@ void CudaExecutor::back_structured(const Launch& l) {
     std::vector<Target> targets;
     if (!regular(l, k)) {
       targets = targets_of(l, k);
-      diverted = divert(targets);
+      diverted = divert(targets, like_dynet);
     }
     dx[k] = gradient_place(l, k, diverted ? &targets : nullptr);
     r.dx = dx.device;
     r.arg = k;
-    batch_.launch(device_.number_of(l.op, CudaDevice::backward), r, l.total);
+    batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, l.total);
     if (diverted) add_diverted();
   }
 }

@@ -49,20 +49,18 @@ CudaBatch::Place CudaBatch::take(size_t bytes) {
   return p;
 }
 
-void CudaBatch::launch(uint32_t kernel, const cuda::Record& record, int64_t work) {
+void CudaBatch::launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits) {
   const uint32_t threads = device_.threads();
   const int64_t blocks = std::clamp<int64_t>((work + threads - 1) / threads, 1, device_.most_blocks());
-  launch_blocks(kernel, record, static_cast<uint32_t>(blocks), threads);
+  launch_blocks(task, record, static_cast<uint32_t>(blocks), waits);
 }
 
-void CudaBatch::launch_blocks(uint32_t kernel, const cuda::Record& record, uint32_t blocks,
-                              uint32_t threads) {
-  steps_.push_back({kernel, {blocks, threads}, put(&record, 1), nullptr, 0});
-  kernels_.push_back(kernel);
+void CudaBatch::launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits) {
+  steps_.push_back({task, blocks, waits, put(&record, 1), nullptr, 0});
 }
 
 void CudaBatch::copy(float* to, const float* from, size_t floats) {
-  steps_.push_back({kCopy, {}, to, from, floats * sizeof(float)});
+  steps_.push_back({kCopy, 0, true, to, from, floats * sizeof(float)});
 }
 
 void CudaBatch::submit() {
@@ -77,20 +75,98 @@ void CudaBatch::submit() {
 
 void CudaBatch::run() {
   cuda::Backend& backend = device_.backend();
-  device_.prepare(kernels_);
+  find_walks();
+  std::vector<uint32_t> tasks;
+  std::vector<std::vector<uint32_t>> together;
+  size_t at = 0;
+  for (const Run& w : walks_) {
+    for (; at < w.begin; ++at)
+      if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
+    if (device_.emulated()) tasks.insert(tasks.end(), w.tasks.begin(), w.tasks.end());
+    together.push_back(w.tasks);
+    at = w.end;
+  }
+  for (; at < steps_.size(); ++at)
+    if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
+  device_.prepare(tasks, together);
+  join_walks();
   for (const Chunk& c : chunks_)
     if (c.used) backend.upload(c.memory->address(), c.host.get(), c.used);
-  scratch_.each_used([&](cuda::Backend::Address at, size_t bytes) { backend.clear(at, bytes); });
+  scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) { backend.clear(to, bytes); });
   for (const Step& s : steps_) {
-    if (s.kernel == kCopy) {
+    if (s.task == kCopy) {
       backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
                    reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
       continue;
     }
     cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
     void* args[] = {&record};
-    backend.launch(device_.kernel(s.kernel), s.grid, args);
+    const bool walks = s.task == kWalk;
+    backend.launch(walks ? s.kernel : device_.kernel(s.task), {s.blocks, device_.threads(), 0, walks}, args);
   }
+}
+
+// ---------------------------------------------------------------- walks
+
+// A small launch takes less time than the gap before it.
+bool CudaBatch::may_walk(const Step& step) const {
+  constexpr uint32_t kBlocksPerProcessor = 2;
+  return step.task < kWalk && CudaDevice::walks(step.task) &&
+         step.blocks <= kBlocksPerProcessor * device_.backend().limits().processors;
+}
+
+void CudaBatch::find_walks() {
+  constexpr size_t kLeast = 3;  // steps
+  walks_.clear();
+  if (!walking || one_by_one) return;
+  for (size_t i = 0; i < steps_.size();) {
+    size_t end = i;
+    while (end < steps_.size() && may_walk(steps_[end])) ++end;
+    if (end - i >= kLeast) {
+      Run run{i, end, {}};
+      for (size_t k = i; k < end; ++k) run.tasks.push_back(steps_[k].task);
+      std::sort(run.tasks.begin(), run.tasks.end());
+      run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
+      walks_.push_back(std::move(run));
+    }
+    i = std::max(end, i + 1);
+  }
+}
+
+// Puts one launch in place of the steps of each walk.
+void CudaBatch::join_walks() {
+  if (walks_.empty()) return;
+  std::vector<Step> joined;
+  size_t at = 0;
+  for (const Run& w : walks_) {
+    joined.insert(joined.end(), steps_.begin() + at, steps_.begin() + w.begin);
+    joined.push_back(walk(w.begin, w.end, w.tasks));
+    at = w.end;
+  }
+  joined.insert(joined.end(), steps_.begin() + at, steps_.end());
+  steps_.swap(joined);
+}
+
+CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint32_t>& tasks) {
+  cuda::Backend& backend = device_.backend();
+  const auto steps = room<cuda::Step>(end - begin);
+  uint32_t blocks = 1;
+  for (size_t i = begin; i < end; ++i) {
+    const Step& s = steps_[i];
+    const uint64_t body = device_.emulated() ? backend.body(device_.kernel(s.task)) : 0;
+    steps[i - begin] = {s.task, s.waits && i > begin, static_cast<const cuda::Record*>(s.record), body};
+    blocks = std::max(blocks, s.blocks);
+  }
+  cuda::Walk all{};
+  all.steps = steps.device;
+  all.count = static_cast<uint32_t>(end - begin);
+  all.arrived = reinterpret_cast<uint32_t*>(zeros(1));
+  cuda::Record r;
+  r.count = all.count;
+  r.more = put(&all, 1);
+  const cuda::Backend::Kernel kernel = device_.walk_kernel(tasks);
+  const uint32_t fit = backend.resident_blocks(kernel, device_.threads(), 0);
+  return {kWalk, std::clamp<uint32_t>(blocks, 1, std::max(fit, 1u)), true, put(&r, 1), nullptr, 0, kernel};
 }
 
 // Work that is under way may still use the memory: it is given back, or used again, in the order of the
@@ -98,7 +174,6 @@ void CudaBatch::run() {
 void CudaBatch::discard() {
   device_.launches_submitted();
   steps_.clear();
-  kernels_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

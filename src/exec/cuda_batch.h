@@ -69,10 +69,15 @@ class CudaBatch {
   void* uninitialised(size_t bytes) { return reinterpret_cast<void*>(room_.take(bytes)); }
 
   // ---- in this order
-  // `work`: threads that find something to do.
-  void launch(uint32_t kernel, const cuda::Record& record, int64_t work);
-  void launch_blocks(uint32_t kernel, const cuda::Record& record, uint32_t blocks, uint32_t threads);
+  // `work`: threads that find something to do. waits: for what was launched before; otherwise the launch reads
+  // nothing, element for element, that another thread wrote since the last one that waited.
+  void launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits = true);
+  void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
   void copy(float* to, const float* from, size_t floats);
+
+  // Whether many small launches become one (cuda/walk.h).
+  static inline bool walking = true;
+  static inline bool one_by_one = false;  // never
 
   bool empty() const { return steps_.empty(); }
   // Runs what was collected; forgets it, also where that fails.
@@ -90,21 +95,31 @@ class CudaBatch {
     size_t size = 0, used = 0;
   };
   struct Step {
-    uint32_t kernel;  // kCopy: a copy
-    cuda::Grid grid;
+    uint32_t task;  // kCopy: a copy; kWalk: many steps in one launch
+    uint32_t blocks;
+    bool waits;
     const void* record;  // copies: to
     const void* from;
     size_t bytes;
+    cuda::Backend::Kernel kernel = nullptr;  // walks
   };
-  static constexpr uint32_t kCopy = 0xffffffffu;
+  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu;
 
   Place take(size_t bytes);
   void run();
+  void find_walks();
+  void join_walks();
+  Step walk(size_t begin, size_t end, const std::vector<uint32_t>& tasks);
+  bool may_walk(const Step& step) const;
 
   CudaDevice& device_;
   std::vector<Chunk> chunks_;
   std::vector<Step> steps_;
-  std::vector<uint32_t> kernels_;
+  struct Run {  // steps that become one walk
+    size_t begin, end;
+    std::vector<uint32_t> tasks;
+  };
+  std::vector<Run> walks_;
   DevicePool scratch_, room_;
 };
 

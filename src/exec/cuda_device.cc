@@ -10,28 +10,50 @@ namespace dyc {
 
 namespace {
 
-constexpr uint32_t kUnknown = 0xffffffffu;
 constexpr uint32_t kThreads = 256;            // of a block
 constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that none waits long for the last
 
 double megabytes(size_t bytes) { return std::round(static_cast<double>(bytes) / 104857.6) / 10; }
 
+constexpr size_t kMostTasks = 96;             // of one walk: more take long to compile
+
 // The kernel of a row in one of kernels/.
-cuda::KernelName name_of(OpId op, CudaDevice::Way way) {
+cuda::KernelName name_of_row(OpId op, uint32_t way) {
   const std::string row = "<Row<" + std::to_string(op) + ">";
-  const bool forward = way == CudaDevice::forward;
+  const bool forward = way == cuda::kForward;
   switch (op_row(op).meta->form) {
     case Form::unary:
       return {"elementwise", (forward ? "unary_forward" : "unary_backward") + row + ">"};
     case Form::binary:
       if (forward) return {"elementwise", "binary_forward" + row + ">"};
-      return {"elementwise", "binary_backward" + row + (way == CudaDevice::backward ? ", 0>" : ", 1>")};
+      return {"elementwise", "binary_backward" + row + (way == cuda::kBackward ? ", 0>" : ", 1>")};
     case Form::member:
       return {"members", (forward ? "member_forward" : "member_backward") + row + ">"};
     case Form::structured:
       return {"structured", (forward ? "structured_forward" : "structured_backward") + row + ">"};
     default:
       throw RuntimeError(text("internal error: ", op_row(op).meta->name, " has no kernel of its own"));
+  }
+}
+
+cuda::KernelName name_of(uint32_t task) {
+  if (task < kOps * cuda::kWays)
+    return name_of_row(static_cast<OpId>(task / cuda::kWays), task % cuda::kWays);
+  switch (task - kOps * cuda::kWays) {
+    case cuda::kProductWx:
+      return {"matmul", "product<true, false>"};
+    case cuda::kProductWdy:
+      return {"matmul", "product<false, false>"};
+    case cuda::kProductDyx:
+      return {"matmul", "product<true, true>"};
+    case cuda::kAddFew:
+      return {"memory", "add_few"};
+    case cuda::kAddMany:
+      return {"memory", "add_many"};
+    case cuda::kLookupForward:
+      return {"lookup", "lookup_forward"};
+    default:
+      return {"memory", "gather"};
   }
 }
 
@@ -67,29 +89,44 @@ CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)
       threads_(std::min(kThreads, backend_->limits().threads)),
       most_blocks_(backend_->limits().processors * kBlocksPerProcessor) {}
 
-uint32_t CudaDevice::number_of(const cuda::KernelName& name) {
-  for (uint32_t i = 0; i < kernels_.size(); ++i)
-    if (kernels_[i].name == name) return i;
-  kernels_.push_back({name, nullptr});
-  return static_cast<uint32_t>(kernels_.size() - 1);
+bool CudaDevice::walks(uint32_t task) {
+  if (task >= kOps * cuda::kWays) return true;
+  return op_row(static_cast<OpId>(task / cuda::kWays)).meta->form != Form::structured;
 }
 
-uint32_t CudaDevice::number_of(OpId op, Way way) {
-  if (rows_.empty()) rows_.assign(kOps, {kUnknown, kUnknown, kUnknown});
-  uint32_t& number = rows_[op][way];
-  if (number == kUnknown) number = number_of(name_of(op, way));
-  return number;
+cuda::Backend::Kernel CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) const {
+  for (const WalkKernel& w : walks_)
+    if (std::includes(w.tasks.begin(), w.tasks.end(), tasks.begin(), tasks.end())) return w.kernel;
+  return nullptr;
 }
 
-void CudaDevice::prepare(const std::vector<uint32_t>& kernels) {
+void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
+                         const std::vector<std::vector<uint32_t>>& walks) {
+  kernels_.resize(kOps * cuda::kWays + cuda::kTasks, nullptr);
   std::vector<cuda::KernelName> names;
-  for (const uint32_t k : kernels)
-    if (!kernels_[k].kernel && std::find(names.begin(), names.end(), kernels_[k].name) == names.end())
-      names.push_back(kernels_[k].name);
+  std::vector<uint32_t> fresh;
+  for (const uint32_t t : tasks) {
+    if (kernels_[t] || std::find(fresh.begin(), fresh.end(), t) != fresh.end()) continue;
+    fresh.push_back(t);
+    names.push_back(name_of(t));
+  }
+  std::vector<uint32_t> all;  // one kernel for what all these walks, and the last one, do
+  for (const auto& walk : walks)
+    if (!walk_kernel(walk)) all.insert(all.end(), walk.begin(), walk.end());
+  if (!all.empty()) {
+    if (!walks_.empty() && walks_.back().tasks.size() + all.size() <= kMostTasks)
+      all.insert(all.end(), walks_.back().tasks.begin(), walks_.back().tasks.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    std::string list;
+    if (!emulated())
+      for (const uint32_t t : all) list += (list.empty() ? "" : ", ") + std::to_string(t);
+    names.push_back({"walk", "walk<" + list + ">"});
+  }
   if (names.empty()) return;
   backend_->prepare(names);
-  for (const uint32_t k : kernels)
-    if (!kernels_[k].kernel) kernels_[k].kernel = backend_->kernel(kernels_[k].name);
+  for (size_t i = 0; i < fresh.size(); ++i) kernels_[fresh[i]] = backend_->kernel(names[i]);
+  if (!all.empty()) walks_.push_back({all, backend_->kernel(names.back())});
 }
 
 // Launches that wait to be submitted read what was asked for since the last ones were: that is not written

@@ -1,6 +1,5 @@
 // The CUDA device of the process: what the executors of all threads share.
 #pragma once
-#include <array>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -8,6 +7,7 @@
 
 #include "base/storage.h"
 #include "cuda/backend.h"
+#include "cuda/walk.h"
 #include "ops/table.h"
 
 namespace dyc {
@@ -42,6 +42,7 @@ class CudaDevice {
   explicit CudaDevice(std::unique_ptr<cuda::Backend> backend);
 
   cuda::Backend& backend() { return *backend_; }
+  bool emulated() const { return backend_->limits().architecture == 0; }
   // Held by whoever uses the rest.
   std::unique_lock<std::mutex> lock() {
     take(mutex_);
@@ -49,17 +50,18 @@ class CudaDevice {
   }
   static inline void (*take)(std::mutex&) = [](std::mutex& m) { m.lock(); };
 
-  // ---- kernels, by number
-  uint32_t number_of(const cuda::KernelName& name);
-  enum Way { forward, backward, backward_second };  // of the second argument of a binary row
-  uint32_t number_of(OpId op, Way way);
-  // Compiles those of them that are not there yet, all at once.
-  void prepare(const std::vector<uint32_t>& kernels);
-  cuda::Backend::Kernel kernel(uint32_t number) const { return kernels_[number].kernel; }
+  // ---- kernels, by task (cuda/walk.h)
+  static uint32_t task(OpId op, cuda::Way way) { return op * cuda::kWays + way; }
+  static uint32_t task(cuda::Task other) { return kOps * cuda::kWays + other; }
+  // Can a walk have this task as a step?
+  static bool walks(uint32_t task);
+  // Compiles what is not there yet, all at once: these tasks' kernels, and for each of `walks` (ascending
+  // tasks) a kernel that runs them in one launch.
+  void prepare(const std::vector<uint32_t>& tasks, const std::vector<std::vector<uint32_t>>& walks);
+  cuda::Backend::Kernel kernel(uint32_t task) const { return kernels_[task]; }
+  cuda::Backend::Kernel walk_kernel(const std::vector<uint32_t>& tasks) const;
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
-  // Threads along a side of the blocks that make tiles of products.
-  uint32_t tile_side() const { return threads_ >= 256 ? 16 : 8; }
 
   // ---- parameters
   // Values of a Storage, on the device until launches_submitted(). `stamp` and `factor` tell what they are.
@@ -70,9 +72,9 @@ class CudaDevice {
   void forget_parameters();
 
  private:
-  struct Kernel {
-    cuda::KernelName name;
-    cuda::Backend::Kernel kernel = nullptr;
+  struct WalkKernel {
+    std::vector<uint32_t> tasks;
+    cuda::Backend::Kernel kernel;
   };
   struct Copy {
     std::unique_ptr<DeviceMemory> memory;
@@ -87,8 +89,8 @@ class CudaDevice {
   std::mutex mutex_;
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
-  std::vector<Kernel> kernels_;
-  std::vector<std::array<uint32_t, 3>> rows_;  // by OpId and Way
+  std::vector<cuda::Backend::Kernel> kernels_;  // by task
+  std::vector<WalkKernel> walks_;
   std::unordered_map<uint32_t, Copies> copies_;  // by uid
   size_t copies_expected_ = 64;
   uint64_t turn_ = 1;

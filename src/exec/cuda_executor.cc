@@ -9,20 +9,11 @@ namespace {
 constexpr int64_t kWholeLaunch = 1 << 14;  // floats of a launch that all come down when one of them is asked for
 constexpr int64_t kGap = 64;               // floats between two spans that come down together
 
-uint32_t product_kernel(CudaDevice& device, const char* columns) {
-  return device.number_of({"matmul", text("product<", columns, ", ", device.tile_side(), ">")});
-}
-
 }  // namespace
 
 CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
     : Executor(graph, plan),
       device_(device),
-      lookup_forward_(device.number_of({"lookup", "lookup_forward"})),
-      add_few_(device.number_of({"memory", "add_few"})),
-      add_many_(device.number_of({"memory", "add_many"})),
-      product_{product_kernel(device, "true, false"), product_kernel(device, "false, false"),
-               product_kernel(device, "true, true")},
       values_memory_(device.backend(), "value arena"),
       gradients_memory_(device.backend(), "gradient arena"),
       batch_(device) {}
@@ -34,9 +25,13 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   const auto lock = device_.lock();
   try {
     upload_leaves(next, end);
+    fresh_ = {0, 0};
+    uint32_t chain_end = next;
     for (uint32_t i = next; i < end; ++i) {
+      const Launch& l = plan_.launches[i];
       const Watch watch(*this, i, i + 1, false);
-      run(plan_.launches[i]);
+      run(l, i < chain_end);
+      chain_end = std::max(chain_end, i + 1 + l.chain);
       submit_watched();
     }
     submit();
@@ -66,6 +61,7 @@ void CudaExecutor::forget() {
   for (const uint32_t s : shapes_known_) shapes_[s] = nullptr;
   shapes_known_.clear();
   index_from_ = index_at_ = nullptr;
+  waits_ = true;
 }
 
 // Launches [begin, end) are about to run. What lies between the results of demands was written by the host;

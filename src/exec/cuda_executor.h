@@ -25,6 +25,11 @@ class CudaExecutor final : public Executor {
   void fetch_gradients(int64_t place, size_t floats) override;
   void cut_back(uint32_t launches) override;
 
+  // For benchmarks: as DyNet does it. A launch for each operand that is not contiguous copies it, and what is
+  // added to its gradient is added up in another; gradients of weights do not wait; no launch does more than
+  // one thing.
+  static inline bool like_dynet = false;
+
  private:
   using ValuePlace = cuda::Place<const float>;
   using GradientPlace = cuda::Place<float>;
@@ -61,8 +66,8 @@ class CudaExecutor final : public Executor {
   // ---- cuda_forward.cc: records
   cuda::Record record(const Launch& l, bool backward);
   void describe_results(const Launch& l, cuda::Record& r);
-  void describe_arguments(const Launch& l, cuda::Record& r);
-  void describe_lists(const Launch& l, cuda::Record& r);
+  void describe_arguments(const Launch& l, cuda::Record& r, bool backward);
+  void describe_lists(const Launch& l, cuda::Record& r, bool backward);
   void describe_shapes(const Launch& l, cuda::Record& r);
   void describe_ids(const Launch& l, cuda::Record& r);
   void describe_rooms(const Launch& l, cuda::Record& r);
@@ -72,9 +77,14 @@ class CudaExecutor final : public Executor {
   static constexpr uint32_t kResult = kNone;  // in place of an argument's number
   cuda::Extents extents(const Launch& l, uint32_t arg);
   ValuePlace place(const Launch& l, const Operand& o, const float* arena);
+  ValuePlace gathered(const Launch& l, uint32_t k);
+  ValuePlace gather(const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
+  bool reads_fresh(const Launch& l) const;
   const float* weight(const Operand& o);
   const float* parameter(ParameterUse& use);
-  void run(const Launch& l);
+  void run(const Launch& l, bool chained);
+  void decide_wait(const Launch& l, bool chained);
+  void gather_lists(const Launch& l, const float** lists, uint32_t n);
   void run_rows(const Launch& l);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
@@ -86,11 +96,11 @@ class CudaExecutor final : public Executor {
     void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin begin);
     void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner);
   };
-  enum Kind { wx, wdy, dyx };  // W x, W' dy, dy x'
-  void launch_products(ProductList& list, Kind kind);
-  void launch_in_order(const ProductList& list, Kind kind);
+  void launch_products(ProductList& list, cuda::Task kind);
+  void launch_in_order(const ProductList& list, cuda::Task kind);
   template <class F>
   cuda::Matrix<F> matrix(const Columns& c, F* base);
+  cuda::Matrix<const float> operand_matrix(const Columns& c, int64_t rows);
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
   void add_member_products(const Launch& l, uint32_t i, ProductList& list);
@@ -106,7 +116,7 @@ class CudaExecutor final : public Executor {
   void back_matmul_members(const Launch& l);
   void collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
                       std::vector<Piece>& of_b);
-  void launch_sums(std::vector<Sum>& sums, Kind kind);
+  void launch_sums(std::vector<Sum>& sums, cuda::Task kind);
   int64_t weight_target(const Operand& o);
 
   struct Deferred {
@@ -137,7 +147,7 @@ class CudaExecutor final : public Executor {
   enum class Overlap { none, same, partial };  // same: those that overlap are equal
   Overlap overlap(const std::vector<Target>& targets);
   // Gives those that overlap zeroed scratch memory instead; add_diverted() adds what was added there.
-  bool divert(std::vector<Target>& targets);
+  bool divert(std::vector<Target>& targets, bool all = false);
   void add_diverted();
   // In the given order.
   void add_pieces(const std::vector<Piece>& pieces);
@@ -151,7 +161,6 @@ class CudaExecutor final : public Executor {
   void launch_segments(SegmentList& list);
 
   CudaDevice& device_;
-  const uint32_t lookup_forward_, add_few_, add_many_, product_[3];  // kernels
   DeviceMemory values_memory_, gradients_memory_;
   CudaBatch batch_;
 
@@ -167,6 +176,8 @@ class CudaExecutor final : public Executor {
   std::vector<uint32_t> shapes_known_;      // signatures in shapes_
   const int64_t* index_from_ = nullptr;     // the last index array that went up, and where it is
   const int64_t* index_at_ = nullptr;
+  Floats fresh_{0, 0};  // results since the last launch that waits for those before it
+  bool waits_ = true;   // the launch in hand
   std::vector<int64_t> room_x_, room_y_;
   std::vector<uint32_t> order_;
   std::vector<Piece> diverted_;

@@ -19,8 +19,8 @@ Record CudaExecutor::record(const Launch& l, bool backward) {
   r.full = full_;
   describe_results(l, r);
   if (backward) r.dy = gradients() + l.out;
-  if (l.fixed_arity) describe_arguments(l, r);
-  else describe_lists(l, r);
+  if (l.fixed_arity) describe_arguments(l, r, backward);
+  else describe_lists(l, r, backward);
   describe_shapes(l, r);
   describe_ids(l, r);
   describe_rooms(l, r);
@@ -88,26 +88,74 @@ CudaExecutor::ValuePlace CudaExecutor::place(const Launch& l, const Operand& o, 
   return p;
 }
 
-void CudaExecutor::describe_arguments(const Launch& l, Record& r) {
+void CudaExecutor::describe_arguments(const Launch& l, Record& r, bool backward) {
   if (l.n_operands > cuda::kMostPlaces)
     throw RuntimeError(text("internal error: ", op_row(l.op).meta->name, " has ", l.n_operands, " operands"));
   r.n = l.n_operands;
   const auto places = batch_.room<ValuePlace>(l.n_operands);
   for (uint32_t k = 0; k < l.n_operands; ++k)
-    places[k] = place(l, plan_.operands[l.operands + k], values());
+    places[k] = like_dynet && !backward ? gathered(l, k) : place(l, plan_.operands[l.operands + k], values());
   r.x = places.device;
 }
 
-void CudaExecutor::describe_lists(const Launch& l, Record& r) {
+void CudaExecutor::describe_lists(const Launch& l, Record& r, bool backward) {
   const uint32_t* const starts = plan_.starts.data() + l.arg_begin;
   const int64_t* const index = plan_.index.data() + plan_.operands[l.operands].index;
   const uint32_t first = starts[0], n = starts[l.count] - first;
   const auto lists = batch_.room<const float*>(n);
   for (uint32_t k = 0; k < n; ++k) lists[k] = values() + index[first + k];
+  if (like_dynet && !backward) gather_lists(l, lists.host, n);
   const auto begins = batch_.room<uint32_t>(size_t{l.count} + 1);
   for (uint32_t i = 0; i <= l.count; ++i) begins[i] = starts[i] - first;
   r.lists = lists.device;
   r.list_starts = begins.device;
+}
+
+// ---------------------------------------------------------------- copies, as DyNet makes them
+
+// The argument of each member, one behind the other in memory of its own.
+CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Extents& results,
+                                              const Extents& own) {
+  Record r;
+  r.count = own.count;
+  r.n = 1;
+  r.results = results;
+  r.own = own;
+  r.x = batch_.put(&from, 1);
+  r.y = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
+  batch_.launch(CudaDevice::task(cuda::kGather), r, own.total);
+  counters.gathered_bytes += 4 * static_cast<uint64_t>(own.total);
+  if (own.starts) return {r.y, own.starts, 0, ValuePlace::indexed, false};
+  return {r.y, nullptr, own.size, ValuePlace::contiguous, false};
+}
+
+CudaExecutor::ValuePlace CudaExecutor::gathered(const Launch& l, uint32_t k) {
+  const Operand& o = plan_.operands[l.operands + k];
+  const ValuePlace p = place(l, o, values());
+  if (o.kind == Operand::contiguous || o.kind == Operand::shared || l.count == 1) return p;
+  return gather(p, extents(l, kResult), extents(l, k));
+}
+
+// All arguments of lists, in one launch.
+void CudaExecutor::gather_lists(const Launch& l, const float** lists, uint32_t n) {
+  if (l.count == 1 || n == 0) return;
+  const auto places = batch_.room<int64_t>(n), starts = batch_.room<int64_t>(size_t{n} + 1);
+  uint32_t k = 0;
+  starts[0] = 0;
+  Extents own{};
+  for (uint32_t i = 0; i < l.count; ++i)
+    for (const Dim* d : item(l, i).sig->x) {
+      places[k] = lists[k] - values();
+      starts[k + 1] = starts[k] + static_cast<int64_t>(d->size());
+      own.largest = std::max<int64_t>(own.largest, d->size());
+      ++k;
+    }
+  own.count = n;
+  own.starts = starts.device;
+  own.total = starts[n];
+  const ValuePlace from{values(), places.device, 0, ValuePlace::indexed, false};
+  const ValuePlace to = gather(from, own, own);
+  for (k = 0; k < n; ++k) lists[k] = to.base + starts[k];
 }
 
 const Shape* CudaExecutor::shape(const Sig& sig) {
@@ -235,7 +283,38 @@ const float* CudaExecutor::parameter(ParameterUse& use) {
 
 // ---------------------------------------------------------------- launches
 
-void CudaExecutor::run(const Launch& l) {
+// Does it read results of launches that it does not wait for?
+bool CudaExecutor::reads_fresh(const Launch& l) const {
+  const auto fresh = [this](int64_t begin, int64_t end) { return begin < fresh_.end && fresh_.begin < end; };
+  const Sig& sig = graph_.sig_number(l.sig);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    const Operand& o = plan_.operands[l.operands + k];
+    if (o.kind == Operand::weight && o.base < 0) continue;
+    if (!l.uniform || !l.fixed_arity) return true;
+    const int64_t size = static_cast<int64_t>(sig.x[k]->size());
+    if (o.kind == Operand::indexed) {
+      const int64_t* const at = plan_.index.data() + o.index;
+      for (uint32_t i = 0; i < l.count; ++i)
+        if (fresh(at[i], at[i] + size)) return true;
+      continue;
+    }
+    const bool run = o.kind == Operand::contiguous || o.kind == Operand::strided;
+    const int64_t last = o.base + (run ? int64_t{l.count - 1} * o.stride : 0);
+    if (fresh(std::min(o.base, last), std::max(o.base, last) + size)) return true;
+  }
+  return false;
+}
+
+// Launches of a chain read what the same thread wrote.
+void CudaExecutor::decide_wait(const Launch& l, bool chained) {
+  waits_ = like_dynet || (!chained && reads_fresh(l));
+  if (waits_) fresh_ = {l.out, l.out + l.total};
+  else if (fresh_.begin == fresh_.end) fresh_ = {l.out, l.out + l.total};
+  else fresh_ = {std::min(fresh_.begin, l.out), std::max(fresh_.end, l.out + l.total)};
+}
+
+void CudaExecutor::run(const Launch& l, bool chained) {
+  decide_wait(l, chained);
   ++counters.launches;
   counters.nodes += l.count;
   if (op_row(l.op).check) check(l);
@@ -262,7 +341,8 @@ void CudaExecutor::run_rows(const Launch& l) {
   Record r = record(l, false);
   if (l.form == Form::binary) describe_axes(l, r);
   const bool elements = l.form == Form::unary || l.form == Form::binary;
-  batch_.launch(device_.number_of(l.op, CudaDevice::forward), r, elements ? l.total : int64_t{l.count} * 32);
+  batch_.launch(CudaDevice::task(l.op, cuda::kForward), r,
+                elements ? l.total : int64_t{l.count} * 32, waits_);
 }
 
 void CudaExecutor::run_lookup(const Launch& l) {
@@ -283,7 +363,7 @@ void CudaExecutor::run_lookup(const Launch& l) {
   table.factor = v.factor;
   table.row_size = static_cast<int64_t>(storage.row_size());
   r.more = batch_.put(&table, 1);
-  batch_.launch(lookup_forward_, r, l.total);
+  batch_.launch(CudaDevice::task(cuda::kLookupForward), r, l.total, waits_);
 }
 
 void CudaExecutor::run_parameter(const Launch& l) {

@@ -35,7 +35,7 @@ CudaExecutor::Overlap CudaExecutor::overlap(const std::vector<Target>& targets) 
   return how;
 }
 
-bool CudaExecutor::divert(std::vector<Target>& targets) {
+bool CudaExecutor::divert(std::vector<Target>& targets, bool all) {
   sort_targets(targets);
   std::vector<uint32_t> shared;
   for (size_t i = 0; i < order_.size();) {
@@ -43,7 +43,7 @@ bool CudaExecutor::divert(std::vector<Target>& targets) {
     for (int64_t end = targets[order_[i]].at + targets[order_[i]].size;
          next < order_.size() && targets[order_[next]].at < end; ++next)
       end = std::max(end, targets[order_[next]].at + targets[order_[next]].size);
-    if (next - i > 1) shared.insert(shared.end(), order_.begin() + i, order_.begin() + next);
+    if (next - i > 1 || all) shared.insert(shared.end(), order_.begin() + i, order_.begin() + next);
     i = next;
   }
   diverted_.clear();
@@ -129,7 +129,7 @@ void CudaExecutor::launch_segments(SegmentList& list) {
   r.count = s.count;
   r.more = batch_.put(&s, 1);
   const bool many = list.sources.size() >= kManyPieces * list.targets.size();
-  batch_.launch(many ? add_many_ : add_few_, r, list.ends.back() * (many ? 32 : 1));
+  batch_.launch(CudaDevice::task(many ? cuda::kAddMany : cuda::kAddFew), r, list.ends.back() * (many ? 32 : 1));
 }
 
 }  // namespace dyc

@@ -22,10 +22,8 @@ void CudaExecutor::ProductList::add(const Matrix<const float>& a, const Matrix<c
 }
 
 // Products of a list must not add to the same memory.
-void CudaExecutor::launch_products(ProductList& list, Kind kind) {
-  const uint32_t threads = device_.tile_side();
-  const int64_t side = int64_t{threads} * cuda::kTilePerThread;
-  const auto tiles_along = [side](int64_t n) { return (n + side - 1) / side; };
+void CudaExecutor::launch_products(ProductList& list, cuda::Task kind) {
+  const auto tiles_along = [](int64_t n) { return (n + cuda::kTile - 1) / cuda::kTile; };
   uint32_t tiles = 0;
   for (Product& p : list.products) {
     p.tile = tiles;
@@ -40,11 +38,11 @@ void CudaExecutor::launch_products(ProductList& list, Kind kind) {
   cuda::Record r;
   r.count = all.count;
   r.more = batch_.put(&all, 1);
-  batch_.launch_blocks(product_[kind], r, std::min(tiles, device_.most_blocks()), threads * threads);
+  batch_.launch_blocks(CudaDevice::task(kind), r, std::min(tiles, device_.most_blocks()), waits_);
 }
 
 // The same where some may: each for itself.
-void CudaExecutor::launch_in_order(const ProductList& list, Kind kind) {
+void CudaExecutor::launch_in_order(const ProductList& list, cuda::Task kind) {
   for (Product p : list.products) {
     ProductList one;
     one.terms.assign(list.terms.begin() + p.first, list.terms.begin() + p.first + p.terms);
@@ -59,13 +57,25 @@ Matrix<F> CudaExecutor::matrix(const Columns& c, F* base) {
   return {base + c.base, c.index ? batch_.put(c.index, static_cast<size_t>(c.count)) : nullptr, c.stride};
 }
 
+// Of values.
+Matrix<const float> CudaExecutor::operand_matrix(const Columns& c, int64_t rows) {
+  const Matrix<const float> m = matrix<const float>(c, values());
+  if (!like_dynet || (!c.index && (c.stride == 0 || c.stride == rows))) return m;
+  cuda::Extents own{};
+  own.count = static_cast<uint32_t>(c.count);
+  own.size = own.largest = rows;
+  own.total = rows * c.count;
+  const ValuePlace from{m.base, m.index, m.stride, m.index ? ValuePlace::indexed : ValuePlace::strided, false};
+  return {gather(from, own, own).base, nullptr, rows};
+}
+
 // ---------------------------------------------------------------- forward
 
 void CudaExecutor::run_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
   ProductList list;
   for (uint32_t i = 0; i < l.count; ++i) add_member_products(l, i, list);
-  launch_products(list, wx);
+  launch_products(list, cuda::kProductWx);
 }
 
 void CudaExecutor::run_matmul_columns(const Launch& l) {
@@ -76,15 +86,14 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
   ProductList list;
   list.begin(m, n, {values() + l.out, nullptr, m}, affine ? Product::begin_at : Product::zero);
   if (affine && sig.bias_per_column)
-    list.products[0].start = matrix<const float>(columns(l, o[0], 0, room_x_), values());
+    list.products[0].start = operand_matrix(columns(l, o[0], 0, room_x_), m);
   else if (affine) list.products[0].start = {weight(o[0]), nullptr, 0};
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
-    list.add({weight(o[k]), nullptr, m}, matrix<const float>(columns(l, o[k + 1], k + 1, room_x_), values()),
-             inner);
+    list.add({weight(o[k]), nullptr, m}, operand_matrix(columns(l, o[k + 1], k + 1, room_x_), inner), inner);
     counters.operand_bytes += 4 * (n + m) * inner;
   }
-  launch_products(list, wx);
+  launch_products(list, cuda::kProductWx);
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -162,10 +171,10 @@ void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const 
   Columns dx = x;
   bool diverted = false;
   std::vector<int64_t> places;
-  if (x.index || (x.count > 1 && x.stride < inner)) {
+  if (x.index || (x.count > 1 && x.stride < inner) || (like_dynet && x.stride > inner)) {
     std::vector<Target> targets;
     for (int64_t j = 0; j < x.count; ++j) targets.push_back({x.at(j), inner});
-    diverted = divert(targets);
+    diverted = divert(targets, like_dynet);
     if (diverted) {
       for (const Target& t : targets) places.push_back(t.at);
       dx = {0, 0, places.data(), x.count};
@@ -173,7 +182,7 @@ void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const 
   }
   list.begin(inner, x.count, matrix<float>(dx, gradients()), Product::add);
   list.add({w, nullptr, m}, dy, m);
-  launch_products(list, wdy);
+  launch_products(list, cuda::kProductWdy);
   if (diverted) add_diverted();
 }
 
@@ -184,8 +193,8 @@ void CudaExecutor::back_matmul_members(const Launch& l) {
   std::vector<Piece> of_b;
   for (uint32_t i = 0; i < l.count; ++i) collect_member(l, i, of_w, of_x, of_b);
   add_pieces(of_b);
-  launch_sums(of_x, wdy);
-  launch_sums(of_w, dyx);
+  launch_sums(of_x, cuda::kProductWdy);
+  launch_sums(of_w, cuda::kProductDyx);
 }
 
 void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w,
@@ -221,7 +230,7 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
   }
 }
 
-void CudaExecutor::launch_sums(std::vector<Sum>& sums, Kind kind) {
+void CudaExecutor::launch_sums(std::vector<Sum>& sums, cuda::Task kind) {
   if (sums.empty()) return;
   std::vector<Target> targets;
   for (const Sum& s : sums) targets.push_back(s.target);
@@ -290,7 +299,7 @@ void CudaExecutor::run_deferred(const std::vector<Deferred*>& deferred) {
     d->dy.clear();
     d->x.clear();
   }
-  launch_products(list, dyx);
+  launch_products(list, cuda::kProductDyx);
   launch_segments(biases);
 }
 

@@ -35,6 +35,8 @@ void use_device(const std::string& name) {
   if (used)
     throw RuntimeError(text("device ", name, ": this process has begun to compute on ", chosen(),
                             "; choose the device before anything is recorded"));
+  const char* const walk = std::getenv("DYNET_COMPAT_WALK");
+  if (walk && std::string(walk) == "0") join_launches(false);
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
   delete device;
   device = opened;
@@ -44,6 +46,18 @@ void use_device(const std::string& name) {
 const std::string& device_name() { return chosen(); }
 
 const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
+
+void reset_device_counters() {
+  if (device) device->backend().counters = {};
+}
+
+void measure_device(bool on) {
+  if (device) device->backend().measure(on);
+}
+
+void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CudaBatch::one_by_one = on; }
+
+void join_launches(bool on) { CudaBatch::walking = on; }
 
 void set_device_lock(void (*lock)(std::mutex& mutex)) { CudaDevice::take = lock; }
 

@@ -42,25 +42,32 @@ void Engine::renew(const Options& o) {
 // ---------------------------------------------------------------- values
 
 const float* Engine::value(NodeId id) {
+  const NodeId owner = need(id);
+  if (graph.is_parameter(owner))
+    return graph.parameter_use(owner).values + (owner == id ? 0 : graph.node(id).aux);
+  const uint32_t launch = planner.launch_of(owner);
+  if (launch != kNone) executor.fetch_values(launch, graph.place(id), graph.sig(id).size);
+  return graph.values_arena.base() + graph.place(id);
+}
+
+// Computes it if needed. Returns the node that has its memory.
+NodeId Engine::need(NodeId id) {
   const NodeId owner = graph.owner(id);
   if (stale_) draw_until(id);
   if (graph.is_parameter(owner)) {
-    const float* v = graph.parameter_values(graph.parameter_use(owner));
-    return v + (owner == id ? 0 : graph.node(id).aux);
+    graph.parameter_values(graph.parameter_use(owner));  // those of now
+    return owner;
   }
   if (graph.place(id) < 0) demand({&id, 1}, false);
   const uint32_t launch = planner.launch_of(owner);
-  if (launch != kNone) {
-    if (launch >= valid_) redo(launch + 1);
-    executor.fetch_values(launch, graph.place(id), graph.sig(id).size);
-  }
-  return graph.values_arena.base() + graph.place(id);
+  if (launch != kNone && launch >= valid_) redo(launch + 1);
+  return owner;
 }
 
 void Engine::forward(NodeId id) {
   // In one plan, not what `id` needs and then the rest.
   if (graph.place(id) == kPending) demand({&id, 1}, true);
-  value(id);
+  need(id);
   demand({&id, 1}, true);
 }
 
@@ -73,7 +80,7 @@ void Engine::compute(std::vector<NodeId> ids) {
   std::vector<NodeId> unplaced;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(unplaced), is_unplaced);
   if (!unplaced.empty()) demand(unplaced, false);
-  for (const NodeId id : ids) value(id);
+  for (const NodeId id : ids) need(id);
 }
 
 void Engine::invalidate() {
@@ -272,7 +279,7 @@ void Engine::mark_live(NodeId root, bool full) {
 void Engine::backward(NodeId root, bool full, bool direct) {
   if (graph.sig(root).size != 1)
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
-  value(root);
+  need(root);
   const Trace::Scope scope(trace_.get(), Span::backward, "backward");
   const double start = now();
   executor.begin_backward(full, direct);

@@ -89,6 +89,7 @@ class Engine {
   Timing timing;
 
  private:
+  NodeId need(NodeId id);
   void demand(std::span<const NodeId> ids, bool everything);
   void redo(uint32_t launches);
   void undo(const Plan::Mark& mark);

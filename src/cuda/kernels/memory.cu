@@ -45,7 +45,17 @@ __device__ inline void run_add_many(const Record& r, const Worker& w) {
   }
 }
 
+// The arguments x[0] of all members, one behind the other at y; `own` says how large they are.
+__device__ inline void run_gather(const Record& r, const Worker& w) {
+  const Place<const float> x = r.x[0];
+  for (int64_t i = w.thread; i < r.own.total; i += w.threads) {
+    const Element e = element(r.own, i);
+    r.y[i] = argument(x, r.results, e.member)[e.at];
+  }
+}
+
 __global__ void add_few(const Record* record) { run_add_few(*record, Worker()); }
 __global__ void add_many(const Record* record) { run_add_many(*record, Worker()); }
+__global__ void gather(const Record* record) { run_gather(*record, Worker()); }
 
 }  // namespace dyc::cuda
