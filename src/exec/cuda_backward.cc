@@ -174,7 +174,9 @@ void CudaExecutor::back_structured(const Launch& l) {
     dx[k] = gradient_place(l, k, diverted ? &targets : nullptr);
     r.dx = dx.device;
     r.arg = k;
-    batch_.launch(device_.number_of(l.op, CudaDevice::backward), r, l.total);
+    r.own = extents(l, k);
+    const int64_t warp = k > 0 ? 32 : 1;  // long sums, each by a warp
+    batch_.launch(device_.number_of(l.op, CudaDevice::backward), r, r.own.total * warp);
     if (diverted) add_diverted();
   }
 }
