@@ -22,8 +22,9 @@ pytestmark = pytest.mark.skipif(shutil.which(COMPILER.split()[0]) is None, reaso
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     program = tmp_path_factory.mktemp("updates") / "cases"
     files = ["cuda/emulation.cc", "cuda/emulation_grid.cc", "cuda/emulation_updates.cc", "cpu/isa/updates.cc"]
-    command = [*COMPILER.split(), "-std=c++20", "-O1", "-fno-math-errno", "-DDYC_ISA=baseline", f"-I{SRC}",
-               str(HERE / "update_cases.cc"), *(str(SRC / file) for file in files), "-o", str(program)]  # fmt: skip
+    options = ["-std=c++20", "-O1", "-fno-math-errno", "-DDYC_ISA=baseline", f"-I{SRC}"]
+    sources = [str(HERE / "update_cases.cc"), *(str(SRC / file) for file in files)]
+    command = [*COMPILER.split(), *options, *sources, "-o", str(program)]
     subprocess.run(command, check=True, timeout=300)
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     result = subprocess.run([str(program)], capture_output=True, text=True, timeout=120, env=environment)
