@@ -261,8 +261,8 @@ def _start(settings: Settings, loud: bool) -> None:
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
         _State.weight_decay = float(settings.weight_decay)
+    left_out = _use_device(settings)  # before anything that computes
     _profile(settings.profiling)
-    left_out = _use_device(settings)
     if loud:
         print("\n".join([*start_lines(settings, seed), *device_lines(left_out)]), file=sys.stderr)
     _State.initialised = True
