@@ -255,13 +255,13 @@ def _start(settings: Settings, loud: bool) -> None:
     """Apply the settings. `loud`: print DyNet's lines."""
     seed = int(settings.seed) % 2**32 or _os_seed()
     _check(settings)
-    left_out = _use_device(settings)  # before anything makes a graph
     _core.reset_random_seed(seed)
     _core.share_parameters(bool(settings.shared_params))
     _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
         _State.weight_decay = float(settings.weight_decay)
+    left_out = _use_device(settings)  # before anything that computes
     _profile(settings.profiling)
     if loud:
         print("\n".join([*start_lines(settings, seed), *device_lines(left_out)]), file=sys.stderr)

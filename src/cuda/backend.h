@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace dyc::cuda {
 
@@ -70,6 +71,9 @@ class Backend {
   // Whether to time what the device does; costs a little for each launch. A backend may not be able to.
   virtual void measure(bool) {}
 };
+
+// All kernels of kernels/, as the emulation has them.
+std::vector<KernelName> kernel_names();
 
 // The kernels' text on the host: blocks one after the other, threads that wait for each other at barriers.
 // Memory of its own, so that a forgotten copy shows.

@@ -62,10 +62,15 @@ std::vector<void (*)(emulation::Kernels&)>& sources() {
   return all;
 }
 
+emulation::Kernels all_kernels() {
+  emulation::Kernels all;
+  for (const auto add : sources()) add(all);
+  return all;
+}
+
 const Table& table() {
   static const Table made = [] {
-    emulation::Kernels all;
-    for (const auto add : sources()) add(all);
+    const emulation::Kernels all = all_kernels();
     Table t;
     for (const emulation::Kernel& k : all) t.emplace(key_of(k.file, k.expression), k.run);
     return t;
@@ -207,6 +212,12 @@ class Emulation : public Backend {
 };
 
 }  // namespace
+
+std::vector<KernelName> kernel_names() {
+  std::vector<KernelName> names;
+  for (emulation::Kernel& k : all_kernels()) names.push_back({std::move(k.file), std::move(k.expression)});
+  return names;
+}
 
 std::unique_ptr<Backend> make_emulation() { return std::make_unique<Emulation>(); }
 

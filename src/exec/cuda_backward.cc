@@ -179,7 +179,9 @@ void CudaExecutor::back_structured(const Launch& l) {
     dx[k] = gradient_place(l, k, diverted ? &targets : nullptr);
     r.dx = dx.device;
     r.arg = k;
-    batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, l.total);
+    r.own = extents(l, k);
+    const int64_t warp = k > 0 ? 32 : 1;  // long sums, each by a warp
+    batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, r.own.total * warp);
     if (diverted) add_diverted();
   }
 }
