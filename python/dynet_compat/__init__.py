@@ -50,7 +50,6 @@ zeroes = _core.zeros
 __version__ = "2.1"  # of the API: DyNet's
 __compat_version__ = "0.1.0"  # of this package
 __gitversion__ = "2.1.2"
-HAVE_CUDA = False
 
 legacy.extend_classes()
 if not config.script_follows() and config.viz_is_asked_for():
@@ -62,6 +61,7 @@ if not config.script_follows() and config.viz_is_asked_for():
     globals().update(viz.names())
 else:
     config.initialise_at_import()
+HAVE_CUDA = config.devices.is_gpu()  # this process computes on a GPU
 _CONF = config.get()
 if _CONF is not None:
     _params = DynetParams()

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional, Union
 
-from . import _core
+from . import _core, devices
+from .devices import ERRMSG as ERRMSG
 from .legacy import deprecated
-
-ERRMSG = "dynet_compat runs on the CPU: it has no GPU support in this version. Leave --dynet-gpu(s) away."
 
 _CONFIG_KEY = "__DYNET_CONFIG"  # keys in builtins, where DyNet keeps them too
 _GPU_KEY = "__DYNET_GPU"
@@ -44,6 +43,7 @@ class Settings:
     shared_params: bool = False
     requested_gpus: int = 0
     gpu_mask: list[int] = field(default_factory=list)
+    gpus: list[int] = field(default_factory=list)  # from the command line: without them the program does not run
 
     @classmethod
     def from_mapping(cls, conf: Mapping[str, Any]) -> Settings:
@@ -91,7 +91,6 @@ def _number(text: str) -> float:
 
 _VALUES = {"seed": "a number", "weight-decay": "a number", "autobatch": "a number", "profiling": "a number",
            "mem": "a number of MB, or four with commas", "devices": "names of devices"}  # fmt: skip
-_GPU_FLAGS = ("--dynet-gpu", "--dynet-gpus")
 
 
 def _option_of(argument: str) -> str:
@@ -123,21 +122,36 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield option, value
 
 
+def _gpus_of(arguments: Sequence[str]) -> list[int]:
+    """Numbers of the GPUs that the command line asks for."""
+    found: list[list[int]] = []
+    for position, argument in enumerate(arguments):
+        option, equals, value = argument.replace("_", "-").partition("=")
+        if not equals:
+            value = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if option == "--dynet-gpu":
+            found.append([0])
+        elif option == "--dynet-gpus":
+            found.append(devices.numbers_of(_signed(value), []))
+        elif option == "--dynet-devices" and value and not value.startswith("--"):
+            found.append(devices.parse_names(value))
+    if len(found) > 1:
+        raise ValueError("--dynet-gpu, --dynet-gpus, --dynet-devices: expected one of them, once")
+    return found[0] if found else []
+
+
 def parse_arguments(arguments: Sequence[str]) -> Settings:
     """Settings from the `--dynet-*` options among the arguments; other arguments are ignored.
 
     Raises:
         ValueError: an option without value, or with a value outside its range.
-        RuntimeError: a GPU is asked for.
+        RuntimeError: a GPU is asked for, and cannot be used.
     Example:
         >>> parse_arguments(["--data", "x.txt", "--dynet-seed", "7", "--dynet-mem=1024"]).seed
         7
     """
-    settings = Settings()
-    for position, argument in enumerate(arguments):
-        after = arguments[position + 1] if position + 1 < len(arguments) else ""
-        if argument in _GPU_FLAGS or (argument == "--dynet-devices" and "GPU" in after):
-            raise RuntimeError(ERRMSG)
+    settings = Settings(gpus=_gpus_of(arguments))
+    devices.require(settings.gpus)
     for option, value in _options(arguments):
         if option == "mem":
             settings.mem = value
@@ -149,8 +163,8 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
             settings.profiling = _signed(value)
         elif option == "weight-decay":
             settings.weight_decay = _number(value)
-        elif value != "CPU":
-            raise ValueError(f"--dynet-devices: expected CPU, the only device, got {value}")
+        elif option == "devices":
+            devices.parse_names(value)
     return settings
 
 
@@ -211,6 +225,32 @@ def start_lines(settings: Settings, seed: int) -> list[str]:
     return [*lines, f"[dynet] allocating memory: {settings.mem}MB", "[dynet] memory allocation done."]
 
 
+def device_lines(left_out: str) -> list[str]:
+    """What is told of the device; on the CPU nothing, unless a GPU was asked for."""
+    if left_out:
+        return [f"[dynet] WARNING: computing on the CPU: {left_out}"]
+    if not devices.is_gpu():
+        return []
+    number = int(devices.current().device[5:])
+    return [f"[dynet] using GPU:{number}, {devices.gpus()['devices'][number]['name']}"]
+
+
+def _use_device(settings: Settings) -> str:
+    """Choose the device. Returns why a GPU that `dynet_config` asks for is left out; "" if it is not.
+
+    DyNet ignores such a request where it was built for the CPU, and programs keep it for all machines.
+    """
+    wanted, reason = settings.gpus, ""
+    if not wanted:
+        wanted = devices.numbers_of(settings.requested_gpus, settings.gpu_mask)
+        if wanted and devices.from_environment() is None:
+            reason = devices.missing(wanted)
+    choice = devices.choose([] if reason else wanted)
+    if choice != devices.current():
+        devices.use(choice)
+    return reason
+
+
 def _start(settings: Settings, loud: bool) -> None:
     """Apply the settings. `loud`: print DyNet's lines."""
     seed = int(settings.seed) % 2**32 or _os_seed()
@@ -221,9 +261,10 @@ def _start(settings: Settings, loud: bool) -> None:
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
         _State.weight_decay = float(settings.weight_decay)
+    left_out = _use_device(settings)  # before anything that computes
     _profile(settings.profiling)
     if loud:
-        print("\n".join(start_lines(settings, seed)), file=sys.stderr)
+        print("\n".join([*start_lines(settings, seed), *device_lines(left_out)]), file=sys.stderr)
     _State.initialised = True
 
 
@@ -332,7 +373,8 @@ def set(  # noqa: A001 - DyNet's name
         profiling: level of profiling.
         weight_decay: default weight decay of new collections, 0 <= weight_decay < 1.
         shared_parameters: values of new parameters lie in memory shared with forked processes.
-        requested_gpus, gpu_mask: accepted and ignored.
+        requested_gpus: how many GPUs to use; one is, and where none can be, the CPU, with a warning.
+        gpu_mask: 1 for each GPU that may be used, in their order; the first of them is.
     Source: DyNet 2.1 `dynet_config.set`.
     """
     conf = {
@@ -351,7 +393,12 @@ def set(  # noqa: A001 - DyNet's name
 
 
 def set_gpu(flag: bool = True) -> None:
-    """Ask for the GPU. This version has none and ignores it, as DyNet does without CUDA."""
+    """Ask for the GPU. Where there is none a warning says why, and the CPU computes.
+
+    Args:
+        flag: kept for `gpu()`; as in DyNet the GPU is asked for in any case.
+    Source: DyNet 2.1 `dynet_config.set_gpu`.
+    """
     setattr(builtins, _GPU_KEY, flag)
     conf = get()
     if conf is None:
@@ -529,10 +576,10 @@ class DynetParams:
         self._settings.shared_params = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:
-        """Accepted and ignored: this version runs on the CPU.
+        """Ask for GPUs; one is used. Where none can be, a warning says why, and the CPU computes.
 
         Args:
-            requested_gpus: not used.
+            requested_gpus: how many; 0: the CPU.
         Source: DyNet 2.1 `DynetParams.set_requested_gpus`.
         Example:
             >>> params = dy.DynetParams()
@@ -541,10 +588,10 @@ class DynetParams:
         self._settings.requested_gpus = _whole("set_requested_gpus", requested_gpus, -(2**31))
 
     def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
-        """Accepted and ignored; entries are 0 or 1.
+        """Ask for certain GPUs, the first of which is used.
 
         Args:
-            gpu_mask: list of 0 and 1.
+            gpu_mask: 1 for each GPU to use, in their order, 0 for others.
         Raises:
             ValueError: an entry is neither 0 nor 1.
         Source: DyNet 2.1 `DynetParams.set_gpu_mask`.
@@ -558,13 +605,13 @@ class DynetParams:
         self._settings.gpu_mask = mask
 
     def set_cpu_mode(self) -> None:
-        """Use the CPU, as this version always does.
+        """Use the CPU, whatever was asked for before.
 
         Source: DyNet 2.1 `DynetParams.set_cpu_mode`.
         Example:
             >>> dy.DynetParams().set_cpu_mode()
         """
-        self._settings.requested_gpus = 0
+        self._settings.requested_gpus, self._settings.gpu_mask, self._settings.gpus = 0, [], []
 
 
 def init(shared_parameters: Optional[bool] = None) -> None:

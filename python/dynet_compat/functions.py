@@ -29,7 +29,6 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_DEVICES = ("", "CPU")
 _MOST_UINT = 2**32 - 1
 
 
@@ -92,8 +91,8 @@ def _float(op: str, name: str, value: Any) -> float:
 
 
 def _check_device(op: str, device: str) -> None:
-    if device not in _DEVICES:
-        raise RuntimeError(f"{op}(): expected one of the available devices (CPU), got {device!r}")
+    if device != "":
+        _core._check_device(op, device)
 
 
 # ---------------------------------------------------------------- shape and selection

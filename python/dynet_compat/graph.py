@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 
-from . import _core
+from . import _core, devices
 from ._core import Expression
 from .debug import dump_cg, print_text_graphviz
 from .functions import _check_device, _int, _numbers, _sizes, _sparse_places
@@ -538,12 +538,12 @@ def npvalues(exps: Iterable[Expression], recalculate: bool = False) -> list[np.n
 
 
 class DeviceInfo:
-    """A device: `name`, `id` (0) and `type` (-1, the CPU).
+    """A device: `name`, `id` and `type`.
 
     Args:
         name: its name.
-        id: its number.
-        type: its kind; -1 is the CPU.
+        id: its number; 0 for the CPU.
+        dtype: its kind, which `type` has: -1 for the CPU, 0 for a GPU.
     Source: DyNet 2.1 `DeviceInfo`.
     Example:
         >>> device = dy.get_device_info("CPU")
@@ -558,14 +558,14 @@ class DeviceInfo:
 
 
 def available_devices() -> list[str]:
-    """Names of the devices.
+    """Names of the devices that the program asked for, GPUs first; the CPU is always the last.
 
     Source: DyNet 2.1 `available_devices`.
     Example:
-        >>> dy.available_devices()
-        ['CPU']
+        >>> dy.available_devices()[-1]
+        'CPU'
     """
-    return ["CPU"]
+    return list(devices.current().names)
 
 
 def get_device_info(name: str) -> DeviceInfo:
@@ -584,7 +584,7 @@ def get_device_info(name: str) -> DeviceInfo:
         raise TypeError(f"get_device_info(): expected a str, got {type(name).__name__}")
     if name not in available_devices():
         raise RuntimeError(f"get_device_info(): expected one of {available_devices()}, got {name!r}")
-    return DeviceInfo(name, 0, -1)
+    return DeviceInfo(name, int(name[4:]), 0) if name.startswith("GPU:") else DeviceInfo(name, 0, -1)
 
 
 def print_graphviz(**kwarge: Any) -> None:

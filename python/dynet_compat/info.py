@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -12,10 +11,11 @@ from typing import Any, Optional
 
 import numpy as np
 
-from . import __compat_version__, __version__, _core
+from . import __compat_version__, __version__, _core, devices
 
 EXTRAS = {
     "cupy": ("cupy-cuda12x", "cupy-cuda13x"),
+    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
     "rich": ("rich",),
     "safetensors": ("safetensors",),
     "libcst": ("libcst",),
@@ -55,22 +55,29 @@ def _cpu() -> dict[str, Any]:
     }
 
 
-def _gpu() -> str:
-    """The driver and its devices, or what is missing."""
+def _gpu() -> dict[str, Any]:
+    """Devices, driver, compiler and cache of kernels, or what is missing of them."""
+    from .cuda import find_nvrtc
+    from .cuda.cache import root
+
+    found = devices.gpus()
+    version = found["version"]
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return "the NVIDIA driver does not start"
-    names = []
-    for index in range(count.value):
-        device, name = ctypes.c_int(0), ctypes.create_string_buffer(128)
-        driver.cuDeviceGet(ctypes.byref(device), index)
-        driver.cuDeviceGetName(name, 128, device)
-        names.append(name.value.decode("utf-8", "replace"))
-    return ", ".join(names) or "no device"
+        nvrtc = find_nvrtc(version)
+        compiler = f"{'.'.join(map(str, nvrtc.version))}, {nvrtc.path}"
+    except RuntimeError as error:
+        compiler = str(error)
+    return {
+        "in use": devices.current().device,
+        "usable": not devices.missing([0]),
+        "devices": [
+            f"GPU:{i} {one['name']}, sm_{one['architecture']}, {one['memory'] >> 20} MB"
+            for i, one in enumerate(found["devices"])
+        ],
+        "driver": f"for CUDA {version // 1000}.{version % 1000 // 10}" if version else found["missing"],
+        "nvrtc": compiler,
+        "cache": root() or "none",
+    }
 
 
 def collect() -> dict[str, Any]:
@@ -91,7 +98,7 @@ def collect() -> dict[str, Any]:
         "module": _core.__file__,
         "platform": platform.platform(),
         "cpu": _cpu(),
-        "gpu": _gpu() + " (this version computes on the CPU)",
+        "gpu": _gpu(),
         "extras": {name: _installed(names) for name, names in EXTRAS.items()},
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("DYNET_COMPAT_")},
     }
@@ -104,7 +111,7 @@ def text_of(facts: dict[str, Any]) -> str:
         if isinstance(value, dict):
             lines.append(f"{key}:")
             for name, item in value.items():
-                text = ", ".join(map(str, item)) if isinstance(item, list) else item
+                text = (", ".join(map(str, item)) or None) if isinstance(item, list) else item
                 lines.append(f"  {name:12} {'-' if text is None else text}")
         else:
             lines.append(f"{key:14} {value}")

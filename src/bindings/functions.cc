@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings/compute.h"
+#include "cuda/backend.h"
 
 namespace dyc::py {
 
@@ -283,10 +284,22 @@ PyObject* op_table(PyObject*, PyObject*) {
   return rows;
 }
 
+PyObject* device_kernels(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  for (const cuda::KernelName& kernel : cuda::kernel_names()) {
+    PyObject* entry = Py_BuildValue("(ss)", kernel.file.c_str(), kernel.expression.c_str());
+    PyList_Append(list, entry);
+    Py_DECREF(entry);
+  }
+  return list;
+}
+
 PyMethodDef extra[] = {
     {"record", record_row, METH_VARARGS,
      "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
     {"doc", doc, METH_O, "doc(name)\n--\n\nDocumentation of a function of the API, or None."},
+    {"device_kernels", device_kernels, METH_NOARGS,
+     "device_kernels()\n--\n\nFile and name of each kernel that a CUDA device may be asked for."},
     {"op_table", op_table, METH_NOARGS, "op_table()\n--\n\nThe rows of the op table, as dicts."},
     {nullptr, nullptr, 0, nullptr}};
 

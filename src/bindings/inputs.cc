@@ -251,8 +251,7 @@ FUNCTION(to_device) {
     const auto a = parse("to_device", names, 2, args, n, kw);
     const NodeId x = a.node(0);
     const char* device = PyUnicode_Check(a[1]) ? PyUnicode_AsUTF8(a[1]) : "";
-    if (*device && std::strcmp(device, "CPU") != 0)
-      throw RuntimeError(text("to_device(): expected one of the available devices (CPU), got ", device));
+    check_device(device ? device : "", "to_device()");
     Graph& g = engine().graph;
     return recorded(g.view(op_id<ToDevice>, x, g.dim(x), 0));
   });

@@ -15,11 +15,6 @@ namespace dyc::py {
 
 PyTypeObject ParameterCollectionType = blank_type();
 
-void check_device(const std::string& device) {
-  if (!device.empty() && device != "CPU")
-    throw RuntimeError(text("device: got '", device, "'; wanted '' or 'CPU'"));
-}
-
 namespace {
 
 struct PyCollection {

@@ -17,8 +17,8 @@ inline bool is_collection(PyObject* object) { return PyObject_TypeCheck(object, 
 // Throws PythonError after setting TypeError, which names op and argument.
 const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* op, const char* name);
 
-// "" and "CPU" are the devices there are; anything else is a RuntimeError.
-void check_device(const std::string& device);
+// Throws RuntimeError unless this is "" or the name of an available device.
+void check_device(const std::string& device, const char* op = "device");  // devices.cc
 
 void add_model(pybind11::module_& m);             // model.cc: collections, and what follows
 void add_initialisers(pybind11::module_& m);      // initialisers.cc
@@ -26,6 +26,7 @@ void add_builders(pybind11::module_& m);          // builders.cc
 void add_trainer_types(PyObject* module);         // trainers.cc
 void add_files(pybind11::module_& m);             // files.cc
 void add_tensor_functions(pybind11::module_& m);  // tensor.cc
+void add_devices(pybind11::module_& m);           // devices.cc
 
 // What `init` of add_parameters() stands for; null: not recognised. `last`: last size of the dim argument.
 struct InitNumbers {

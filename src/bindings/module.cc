@@ -13,6 +13,8 @@
 #include "bindings/template.h"
 #include "bindings/signatures.h"
 #include "bindings/trace.h"
+#include "cpu/kernel_table.h"
+#include "exec/device.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -138,6 +140,16 @@ pybind11::dict timing() {
   d["operand_bytes"] = e.executor.counters.operand_bytes;
   d["gathered_bytes"] = e.executor.counters.gathered_bytes;
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
+  if (const cuda::Backend::Counters* c = device_counters()) {
+    d["device_launches"] = c->launches;
+    d["device_uploads"] = c->uploads;
+    d["device_downloads"] = c->downloads;
+    d["device_copies"] = c->copies;
+    d["device_uploaded_bytes"] = c->uploaded_bytes;
+    d["device_downloaded_bytes"] = c->downloaded_bytes;
+    d["launch_seconds"] = c->launch_seconds;
+    d["copy_seconds"] = c->copy_seconds;
+  }
   return d;
 }
 
@@ -166,6 +178,7 @@ pybind11::list plan_table() {
 void reset_timing() {
   engine().timing = {};
   engine().executor.counters = {};
+  reset_device_counters();
 }
 
 void add_graph_functions(pybind11::module_& m) {
@@ -217,6 +230,11 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("share_parameters", [](bool on) { share_new_storages(on); });
   m.def("set_threads", [](int n) { set_threads(n); });
   m.def("threads", [] { return thread_pool().threads(); });
+  m.def("_use_device", &use_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
+  m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
+  m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
+  m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
+  m.def("_device_name", [] { return device_name(); });
   m.def("isa", [] { return kernels().isa; });
 }
 
@@ -254,6 +272,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_plan_view(m);
   dyc::py::add_files(m);
   dyc::py::add_tensor_functions(m);
+  dyc::py::add_devices(m);
   dyc::py::add_fibers(m.ptr());
   dyc::py::sign_pybind_classes(m.ptr());
   dyc::py::attach_documentation(m.ptr());

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace dyc::cuda {
 
@@ -54,6 +55,8 @@ class Backend {
   // ---- kernels. Those of one call are compiled together, unless they are known or cached.
   virtual void prepare(std::span<const KernelName> names) = 0;
   virtual Kernel kernel(const KernelName& name) = 0;  // prepared if it is not
+  // The emulation's function for a kernel, for another kernel to call.
+  virtual uint64_t body(Kernel) const { return 0; }
   // Blocks of `kernel` that fit on the device at the same time.
   virtual uint32_t resident_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) = 0;
   // args: addresses of the arguments, as the kernel's parameters are.
@@ -62,9 +65,15 @@ class Backend {
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
+    double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
   };
   Counters counters;
+  // Whether to time what the device does; costs a little for each launch. A backend may not be able to.
+  virtual void measure(bool) {}
 };
+
+// All kernels of kernels/, as the emulation has them.
+std::vector<KernelName> kernel_names();
 
 // The kernels' text on the host: blocks one after the other, threads that wait for each other at barriers.
 // Memory of its own, so that a forgotten copy shows.

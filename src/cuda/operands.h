@@ -1,9 +1,10 @@
-// What a kernel of kernels/ is told of a launch: plan/launch.h with offsets turned into addresses. Plain
-// structs, passed by value, read by the host and by NVRTC alike.
+// Where the tensors of a launch lie on the device, and how they are spread over its members. Plain structs,
+// read by the host and by NVRTC alike.
 #pragma once
 #include <cstdint>
 
 #include "base/dim.h"
+#include "ops/member.h"
 
 namespace dyc::cuda {
 
@@ -11,12 +12,12 @@ namespace dyc::cuda {
 template <class F>
 struct Place {
   enum Kind : uint32_t { shared, contiguous, strided, indexed };
-  F* base;
+  F* base;               // null: no gradient is wanted
   const int64_t* index;  // indexed: floats from base, per member
   int64_t stride;        // strided; contiguous: one member's floats, 0 where members differ in size
   Kind kind;
   // Gradients: several members may name the same argument, always so if shared. Arguments are the same or
-  // disjoint; where they overlap otherwise the host launches members one by one.
+  // disjoint.
   bool repeats;
 };
 
@@ -36,10 +37,43 @@ struct Axes {
   uint32_t x[kMaxDims + 1], y[kMaxDims + 1];  // steps of the operands
 };
 
-// Attribute words, in the order of the row's parameters.
-constexpr int kMaxAttrs = 4;
-struct Attrs {
-  float words[kMaxAttrs];
+struct Element {
+  uint32_t member;
+  int64_t at;  // within the member
 };
+
+DYC_INLINE int64_t start_of(const Extents& e, uint32_t member) {
+  return e.starts ? e.starts[member] : member * e.size;
+}
+DYC_INLINE int64_t size_of(const Extents& e, uint32_t member) {
+  return e.starts ? e.starts[member + 1] - e.starts[member] : e.size;
+}
+
+// Element i of the block that all members form.
+DYC_INLINE Element element(const Extents& e, int64_t i) {
+  if (!e.starts) return {static_cast<uint32_t>(i / e.size), i % e.size};
+  uint32_t low = 0, high = e.count;  // starts[low] <= i < starts[high]
+  while (high - low > 1) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (e.starts[middle] <= i) low = middle;
+    else high = middle;
+  }
+  return {low, i - e.starts[low]};
+}
+
+// Member's argument; `results` serves contiguous arguments that are as large as the results.
+template <class F>
+DYC_INLINE F* argument(const Place<F>& p, const Extents& results, uint32_t member) {
+  switch (p.kind) {
+    case Place<F>::shared:
+      return p.base;
+    case Place<F>::contiguous:
+      return p.base + (p.stride ? member * p.stride : start_of(results, member));
+    case Place<F>::strided:
+      return p.base + member * p.stride;
+    default:
+      return p.base + p.index[member];
+  }
+}
 
 }  // namespace dyc::cuda

@@ -1,75 +1,79 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "exec/executor.h"
+#include "exec/cpu_executor.h"
 
 namespace dyc {
 
-void Executor::begin_backward(bool full, bool direct) {
-  full_ = full;
-  direct_ = direct;
-  rows_.clear();
+void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
+                        const std::vector<uint32_t>& live_members) {
   n_deferred_ = 0;
-  // A parameter that already holds a gradient, or is also read like any value, collects this
-  // backward's gradient apart, so that its node gradient is of this backward alone.
-  for (ParameterUse& use : graph_.parameters()) {
-    use.direct = false;
-    use.gradient = -1;
-    const bool needs = graph_.node(use.node).flags & Node::needs;
-    if (!needs && !full) continue;
-    int64_t at = graph_.place(use.node);
-    // Rows of a table add to its storage too, so the whole table's gradient is kept apart.
-    if (at < 0 && (!direct || use.storage->has_grad() || !needs || use.storage->is_lookup())) {
-      if (use.slot < 0) use.slot = graph_.values_arena.allocate(use.storage->size(), 16);
-      at = use.slot;
+  const NodeId owner = graph_.owner(root);
+  if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
+  clear_gradients(live_members, owner < plan_.launch_of.size() ? plan_.launch_of[owner] : kNone);
+  if (graph_.place(root) >= 0) grads()[graph_.place(root)] = 1.f;
+  else if (graph_.node(owner).flags & Node::needs) parameter_target(owner)[0] += 1.f;
+  run_backward(live, live_members);
+  const int64_t start = trace_clock();
+  {
+    const Trace::Scope weights(trace, Span::weights, "weight gradients");
+    run_all_deferred();
+    if (direct_) deliver();
+  }
+  if (profiling) charge_weights(1e-9 * static_cast<double>(trace_clock() - start));
+}
+
+// Launches in reverse; a block or a fused chain at once if all of it that takes part does so as a whole.
+void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members) {
+  uint32_t end = static_cast<uint32_t>(plan_.launches.size());
+  std::vector<uint32_t> heads;
+  for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].chain + plan_.launches[i].block) heads.push_back(i);
+  while (!heads.empty()) {
+    const uint32_t head = heads.back();
+    heads.pop_back();
+    clear_read_by(head, end);
+    const bool block = plan_.launches[head].block > 0;
+    bool whole = end - head > 1, any = false;
+    for (uint32_t i = head; i < end; ++i) {
+      whole = whole && (live_members[i] == plan_.launches[i].count || (block && !live_members[i]));
+      any = any || live_members[i];
     }
-    if (at < 0) continue;
-    use.gradient = at;
-    std::memset(grads() + at, 0, use.storage->size() * 4);
+    if (whole && any) {
+      const Watch watch(*this, head, end, true);
+      if (block) backward_block(head, live_members);
+      else backward_chain(head, end - 1);
+    } else {
+      for (uint32_t i = end; i-- > head;) {
+        if (!live_members[i]) continue;
+        const Watch watch(*this, i, i + 1, true, live_members[i]);
+        backward(plan_.launches[i], live, live_members[i]);
+      }
+    }
+    end = head;
   }
 }
 
-float* Executor::weight_gradient(const Operand& o) {
+void CpuExecutor::zero_gradients(int64_t place, size_t floats) { std::memset(grads() + place, 0, floats * 4); }
+
+float* CpuExecutor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;
   return parameter_target(o.node);
 }
 
-float* Executor::parameter_target(NodeId node) {
+float* CpuExecutor::parameter_target(NodeId node) {
   ParameterUse& use = graph_.parameter_use(node);
   if (use.gradient >= 0) return grads() + use.gradient;
   use.direct = true;
   return use.storage->grad();
 }
 
-void Executor::finish_backward() {
-  run_all_deferred();
-  if (direct_) deliver();
-}
-
-void Executor::deliver() {
-  for (const ParameterUse& use : graph_.parameters()) {
-    if (use.gradient < 0 || !(graph_.node(use.node).flags & Node::needs)) continue;
-    Storage& storage = *use.storage;
-    float* to = storage.grad();
-    const float* from = grads() + use.gradient;
-    for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
-  }
-  for (const RowGradient& r : rows_) {
-    float* to = r.storage->grad_row(r.row);
-    if (r.from < 0) continue;
-    const float* from = grads() + r.from;
-    for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
-  }
-  rows_.clear();
-}
-
-const float* Executor::parameter_gradient(NodeId id) const {
+const float* CpuExecutor::parameter_gradient(NodeId id) {
   const ParameterUse& use = graph_.parameter_use(id);
   if (use.gradient >= 0) return grads() + use.gradient;
   return use.direct ? use.storage->raw_grad() : nullptr;
 }
 
-void Executor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
   run_deferred_of(l);
   if (l.form == Form::parameter) return;  // its gradient stays in the slot until the end
   ++counters.launches;
@@ -79,58 +83,7 @@ void Executor::backward(const Launch& l, const std::vector<uint8_t>& live, uint3
   plan_.revert(mark);
 }
 
-// The launch restricted to members that take part. Others are left out rather than run with a zero
-// gradient: 0 times an infinite derivative would be NaN.
-Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
-  Launch part = l;
-  part.count = live_members;
-  part.uniform = false;
-  part.members = static_cast<uint32_t>(plan_.members.size());
-  part.out_index = static_cast<uint32_t>(plan_.index.size());
-  std::vector<uint32_t> kept;
-  part.total = 0;
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    if (!live[it.id]) continue;
-    kept.push_back(i);
-    part.total += it.sig->size;
-    plan_.members.push_back(it.id);
-    plan_.index.push_back(it.out);
-  }
-  part.sig = graph_.node(plan_.members[part.members]).sig;
-  part.operands = static_cast<uint32_t>(plan_.operands.size());
-  if (!l.fixed_arity) {
-    Operand o = plan_.operands[l.operands];
-    std::vector<int64_t> places;
-    part.arg_begin = static_cast<uint32_t>(plan_.starts.size());
-    for (uint32_t i : kept) {
-      plan_.starts.push_back(static_cast<uint32_t>(places.size()));
-      for (uint32_t p = plan_.starts[l.arg_begin + i]; p < plan_.starts[l.arg_begin + i + 1]; ++p)
-        places.push_back(plan_.index[o.index + p]);
-    }
-    plan_.starts.push_back(static_cast<uint32_t>(places.size()));
-    o.index = static_cast<uint32_t>(plan_.index.size());
-    plan_.index.insert(plan_.index.end(), places.begin(), places.end());
-    plan_.operands.push_back(o);
-    return part;
-  }
-  for (uint32_t k = 0; k < l.n_operands; ++k) {
-    Operand o = plan_.operands[l.operands + k];
-    if (o.kind != Operand::weight && o.kind != Operand::shared) {
-      const uint32_t index = static_cast<uint32_t>(plan_.index.size());
-      for (uint32_t i : kept) {
-        const int64_t at = argument(l, o, i);
-        plan_.index.push_back(at);
-      }
-      o.kind = Operand::indexed;
-      o.index = index;
-    }
-    plan_.operands.push_back(o);
-  }
-  return part;
-}
-
-void Executor::back(const Launch& l) {
+void CpuExecutor::back(const Launch& l) {
   switch (l.form) {
     case Form::unary:
       return back_unary(l);
@@ -149,7 +102,7 @@ void Executor::back(const Launch& l) {
   }
 }
 
-void Executor::backward_chain(uint32_t first, uint32_t last) {
+void CpuExecutor::backward_chain(uint32_t first, uint32_t last) {
   for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
   ++counters.launches;
   const size_t total = static_cast<size_t>(plan_.launches[first].total);
@@ -161,7 +114,7 @@ void Executor::backward_chain(uint32_t first, uint32_t last) {
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.
-void Executor::back_tile(const Launch& l, size_t begin, size_t end) {
+void CpuExecutor::back_tile(const Launch& l, size_t begin, size_t end) {
   if (op_row(l.op).meta->nondiff) return;
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
@@ -182,7 +135,7 @@ void Executor::back_tile(const Launch& l, size_t begin, size_t end) {
   k.map2_back(v + x0, v + x1, v + y, g + y, d0, d1, n, attrs);
 }
 
-void Executor::back_unary(const Launch& l) {
+void CpuExecutor::back_unary(const Launch& l) {
   if (plan_.operands[l.operands].kind == Operand::contiguous) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
@@ -190,7 +143,7 @@ void Executor::back_unary(const Launch& l) {
   back_range(l, 0, l.count);
 }
 
-void Executor::back_binary(const Launch& l) {
+void CpuExecutor::back_binary(const Launch& l) {
   if (!l.flat) return back_members(l);
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
   const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
@@ -202,7 +155,7 @@ void Executor::back_binary(const Launch& l) {
 }
 
 // Members [begin, end) of a unary, binary or member launch, one after the other.
-void Executor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
+void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   if (op_row(l.op).meta->nondiff) return;
   if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return back_members_range(l, begin, end);
   const OpKernels& k = kernels_.ops[l.op];
@@ -235,49 +188,14 @@ void Executor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   }
 }
 
-namespace {
-
-// Do members that each add to `a` and `b` keep apart, whatever thread runs them?
-bool keep_apart(const Operand& a, int64_t size_a, const Operand& b, int64_t size_b, int64_t count) {
-  if (a.base == b.base && a.stride == b.stride) return true;  // the same memory in the same member
-  const Operand &low = a.base < b.base ? a : b, &high = a.base < b.base ? b : a;
-  const int64_t size_low = a.base < b.base ? size_a : size_b, size_high = a.base < b.base ? size_b : size_a;
-  if (low.stride == high.stride && low.stride > 0) {  // interleaved, as parts of one block
-    const int64_t gap = high.base - low.base;
-    if (gap >= size_low && gap + size_high <= low.stride) return true;
-  }
-  if (low.stride < 0 || high.stride < 0) return false;
-  return low.base + (count - 1) * low.stride + size_low <= high.base;
-}
-
-}  // namespace
-
-// No two members add to the same gradient.
-bool Executor::distinct(const Launch& l) const {
-  if (!l.fixed_arity || !l.uniform) return false;
-  const Sig& sig = graph_.sig_number(l.sig);
-  for (uint32_t k = 0; k < l.n_operands; ++k) {
-    if (!wanted(l, k)) continue;
-    const Operand& o = plan_.operands[l.operands + k];
-    const int64_t size = static_cast<int64_t>(sig.x[k]->size());
-    if (o.kind != Operand::contiguous &&
-        !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
-      return false;
-    for (uint32_t j = 0; j < k; ++j)
-      if (wanted(l, j) && !keep_apart(plan_.operands[l.operands + j], sig.x[j]->size(), o, size, l.count))
-        return false;
-  }
-  return true;
-}
-
-void Executor::back_members(const Launch& l) {
+void CpuExecutor::back_members(const Launch& l) {
   if (op_row(l.op).meta->nondiff) return;
   for_members(l, distinct(l), [&](size_t begin, size_t end) {
     back_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
 }
 
-void Executor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+void CpuExecutor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
   const OpRow& row = op_row(l.op);
   const float* v = values();
@@ -318,19 +236,7 @@ void Executor::back_members_range(const Launch& l, uint32_t begin, uint32_t end)
   }
 }
 
-// Sparse updates of DyNet visit every row that was looked up before the loss, also where the loss does not
-// depend on it: momentum moves such a row, too. Its gradient is zero.
-void Executor::touch_rows(NodeId id) {
-  const Sig& sig = graph_.sig(id);
-  if (op_row(sig.op).meta->form != Form::lookup || !sig.attrs[1]) return;  // attrs[1]: update
-  Storage& storage = graph_.storage(sig.attrs[0]);
-  const Graph::Ids ids = graph_.ids(id);
-  for (uint32_t j = 0; j < ids.n; ++j)
-    if (ids.data[j] < storage.rows)
-      rows_.push_back({&storage, ids.data[j], -1});  // else an error if asked for
-}
-
-void Executor::back_lookup(const Launch& l) {
+void CpuExecutor::back_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   if (!first.attrs[1]) return;  // update=False
   Storage& storage = graph_.storage(first.attrs[0]);

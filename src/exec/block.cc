@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
-#include "exec/executor.h"
+#include "exec/cpu_executor.h"
 
 namespace dyc {
 
@@ -25,14 +25,14 @@ size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
 }  // namespace
 
 // Floats that one instance has in the pieces [begin, end) that are no products.
-int64_t Executor::floats_of(const Launch& head, uint32_t begin, uint32_t end) const {
+int64_t CpuExecutor::floats_of(const Launch& head, uint32_t begin, uint32_t end) const {
   int64_t floats = 0;
   for (uint32_t p = begin; p < end; ++p)
     if (pieces(head)[p].form != Form::matmul) floats += pieces(head)[p].total / head.count;
   return floats;
 }
 
-void Executor::start_block(const Launch& head) {
+void CpuExecutor::start_block(const Launch& head) {
   rooms_used_ = 0;
   factors_.clear();
   jobs_.resize(head.n_pieces);
@@ -45,7 +45,7 @@ void Executor::start_block(const Launch& head) {
   }
 }
 
-void Executor::forward_block(uint32_t first) {
+void CpuExecutor::forward_block(uint32_t first) {
   const Launch& head = plan_.launches[first];
   ++counters.launches;
   start_block(head);
@@ -72,7 +72,7 @@ void Executor::forward_block(uint32_t first) {
 }
 
 // All pieces [begin, end), a few instances at a time: at least `least` columns of products.
-void Executor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least) {
+void CpuExecutor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least) {
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   size_t largest = 1;  // floats of an instance in one piece
   int64_t cols = 1;
@@ -103,7 +103,7 @@ void Executor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int6
 // ---------------------------------------------------------------- backward
 
 // Pieces of launches without live members take no part.
-void Executor::backward_block(uint32_t first, const std::vector<uint32_t>& live_members) {
+void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& live_members) {
   const Launch& head = plan_.launches[first];
   ++counters.launches;
   live_pieces_.assign(head.n_pieces, 0);
@@ -127,7 +127,7 @@ void Executor::backward_block(uint32_t first, const std::vector<uint32_t>& live_
 }
 
 // Pieces without products, in reverse.
-void Executor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
+void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   size_t largest = 1;
   for (uint32_t p = begin; p < end; ++p)
@@ -147,7 +147,7 @@ void Executor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
 
 // Products that do not read each other. What they add to one input is summed first, in one GEMM over all
 // weights that it met.
-void Executor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
+void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
   rooms_used_ = 0;
   for (Input& in : inputs_) {  // kept for their memory
     in.k = 0;
@@ -187,7 +187,7 @@ void Executor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
 }
 
 // The columns of argument k, the same for all products that read the same.
-Executor::Input& Executor::input(const Launch& l, uint32_t k) {
+CpuExecutor::Input& CpuExecutor::input(const Launch& l, uint32_t k) {
   const Operand& o = plan_.operands[l.operands + k];
   const Dim& extents = *graph_.sig_number(l.sig).x[k];
   const int64_t* index = plan_.index.data();

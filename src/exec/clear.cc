@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exec/executor.h"
+#include "exec/cpu_executor.h"
 
 namespace dyc {
 
@@ -13,11 +13,11 @@ constexpr int64_t kInCache = 64 * 1024;  // floats that stay in the cache for al
 
 }  // namespace
 
-void Executor::clear_gradient(const Launch& l) {
+void CpuExecutor::clear_gradient(const Launch& l) {
   std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
 }
 
-void Executor::clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root) {
+void CpuExecutor::clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root) {
   const uint32_t n = static_cast<uint32_t>(plan_.launches.size());
   first_clear_.assign(n, kNone);
   if (full_) return;  // all is zero
@@ -49,14 +49,14 @@ void Executor::clear_gradients(const std::vector<uint32_t>& live_members, uint32
   }
 }
 
-void Executor::clear_read_by(uint32_t begin, uint32_t end) {
+void CpuExecutor::clear_read_by(uint32_t begin, uint32_t end) {
   for (uint32_t reader = begin; reader < end; ++reader)
     for (uint32_t i = first_clear_[reader]; i != kNone; i = next_clear_[i]) clear_gradient(plan_.launches[i]);
 }
 
 // Launches whose results `reader` may read: for each argument all those from the first place that it has to
 // the last one. One too many is only zeroed earlier.
-void Executor::note_reader(uint32_t reader) {
+void CpuExecutor::note_reader(uint32_t reader) {
   const Launch& l = plan_.launches[reader];
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     const Operand& o = plan_.operands[l.operands + k];
@@ -70,7 +70,7 @@ void Executor::note_reader(uint32_t reader) {
 }
 
 // Places of argument k of the members, least and greatest; or of all arguments, where their number differs.
-std::pair<int64_t, int64_t> Executor::first_and_last(const Launch& l, uint32_t k) const {
+std::pair<int64_t, int64_t> CpuExecutor::first_and_last(const Launch& l, uint32_t k) const {
   const Operand& o = plan_.operands[l.operands + k];
   if (o.kind == Operand::indexed) {
     const auto begin = plan_.index.begin() + o.index;

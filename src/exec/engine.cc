@@ -18,7 +18,7 @@ double now() {
 
 }  // namespace
 
-Engine::Engine() = default;
+Engine::Engine() : executor_(make_executor(graph, planner.plan)), executor(*executor_) {}
 
 void Engine::renew(const Options& o) {
   options = o;
@@ -27,6 +27,7 @@ void Engine::renew(const Options& o) {
   if (forgotten) planner.forget_orders();
   if (trace_) trace_->renewed(graph.renewals(), 0, forgotten);
   planner.forget();
+  executor.cut_back(0);
   flushes.clear();
   valid_ = 0;
   drawn_ = 0;
@@ -41,22 +42,32 @@ void Engine::renew(const Options& o) {
 // ---------------------------------------------------------------- values
 
 const float* Engine::value(NodeId id) {
+  const NodeId owner = need(id);
+  if (graph.is_parameter(owner))
+    return graph.parameter_use(owner).values + (owner == id ? 0 : graph.node(id).aux);
+  const uint32_t launch = planner.launch_of(owner);
+  if (launch != kNone) executor.fetch_values(launch, graph.place(id), graph.sig(id).size);
+  return graph.values_arena.base() + graph.place(id);
+}
+
+// Computes it if needed. Returns the node that has its memory.
+NodeId Engine::need(NodeId id) {
   const NodeId owner = graph.owner(id);
   if (stale_) draw_until(id);
   if (graph.is_parameter(owner)) {
-    const float* v = graph.parameter_values(graph.parameter_use(owner));
-    return v + (owner == id ? 0 : graph.node(id).aux);
+    graph.parameter_values(graph.parameter_use(owner));  // those of now
+    return owner;
   }
   if (graph.place(id) < 0) demand({&id, 1}, false);
   const uint32_t launch = planner.launch_of(owner);
   if (launch != kNone && launch >= valid_) redo(launch + 1);
-  return graph.values_arena.base() + graph.place(id);
+  return owner;
 }
 
 void Engine::forward(NodeId id) {
   // In one plan, not what `id` needs and then the rest.
   if (graph.place(id) == kPending) demand({&id, 1}, true);
-  value(id);
+  need(id);
   demand({&id, 1}, true);
 }
 
@@ -69,7 +80,7 @@ void Engine::compute(std::vector<NodeId> ids) {
   std::vector<NodeId> unplaced;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(unplaced), is_unplaced);
   if (!unplaced.empty()) demand(unplaced, false);
-  for (const NodeId id : ids) value(id);
+  for (const NodeId id : ids) need(id);
 }
 
 void Engine::invalidate() {
@@ -85,7 +96,7 @@ void Engine::redo(uint32_t launches) {
   const Trace::Scope scope(valid_ < launches ? trace_.get() : nullptr, Span::forward, "forward");
   const double start = now();
   if (executor.profiling > 1 && valid_ < launches) std::puts("Forward Call");
-  while (valid_ < launches) valid_ = executor.forward(valid_);
+  executor.forward(valid_, launches);
   if (executor.profiling > 1) std::fflush(stdout);
   timing.forward += now() - start;
 }
@@ -125,6 +136,7 @@ void Engine::undo(const Plan::Mark& mark) {
     launch_of[id] = kNone;
   }
   planner.plan.revert(mark);
+  executor.cut_back(static_cast<uint32_t>(mark.launches));
   while (!flushes.empty() && flushes.back().first >= mark.launches) flushes.pop_back();
   for (NodeId id = 0; id < graph.size(); ++id)
     if (graph.node(id).flags & Node::alias && graph.place(graph.owner(id)) < 0) graph.set_place(id, kPending);
@@ -267,7 +279,7 @@ void Engine::mark_live(NodeId root, bool full) {
 void Engine::backward(NodeId root, bool full, bool direct) {
   if (graph.sig(root).size != 1)
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
-  value(root);
+  need(root);
   const Trace::Scope scope(trace_.get(), Span::backward, "backward");
   const double start = now();
   executor.begin_backward(full, direct);
@@ -275,51 +287,8 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   backward_root_ = root;
   backward_full_ = full;
   apart_.reset();
-  const NodeId owner = graph.owner(root);
-  float* grads = graph.grads_arena.base();
-  if (full) std::memset(grads, 0, static_cast<size_t>(graph.values_arena.top()) * 4);
-  executor.clear_gradients(live_members_, planner.launch_of(owner));
-  if (graph.place(root) >= 0) grads[graph.place(root)] = 1.f;
-  else if (graph.node(owner).flags & Node::needs) executor.parameter_target(owner)[0] += 1.f;
-  run_backward();
-  const double deferred = now();
-  {
-    const Trace::Scope weights(trace_.get(), Span::weights, "weight gradients");
-    executor.finish_backward();
-  }
-  if (executor.profiling) executor.charge_weights(now() - deferred);
+  executor.backward(root, live_, live_members_);
   timing.backward += now() - start;
-}
-
-// Launches in reverse; a block or a fused chain at once if all of it that takes part does so as a whole.
-void Engine::run_backward() {
-  const Plan& plan = planner.plan;
-  uint32_t end = static_cast<uint32_t>(plan.launches.size());
-  std::vector<uint32_t> heads;
-  for (uint32_t i = 0; i < end; i += 1 + plan.launches[i].chain + plan.launches[i].block) heads.push_back(i);
-  while (!heads.empty()) {
-    const uint32_t head = heads.back();
-    heads.pop_back();
-    executor.clear_read_by(head, end);
-    const bool block = plan.launches[head].block > 0;
-    bool whole = end - head > 1, any = false;
-    for (uint32_t i = head; i < end; ++i) {
-      whole = whole && (live_members_[i] == plan.launches[i].count || (block && !live_members_[i]));
-      any = any || live_members_[i];
-    }
-    if (whole && any) {
-      const Executor::Watch watch(executor, head, end, true);
-      if (block) executor.backward_block(head, live_members_);
-      else executor.backward_chain(head, end - 1);
-    } else {
-      for (uint32_t i = end; i-- > head;) {
-        if (!live_members_[i]) continue;
-        const Executor::Watch watch(executor, i, i + 1, true, live_members_[i]);
-        executor.backward(plan.launches[i], live_, live_members_[i]);
-      }
-    }
-    end = head;
-  }
 }
 
 const float* Engine::gradient(NodeId id) {
@@ -338,6 +307,7 @@ const float* Engine::gradient(NodeId id) {
     return g ? g + (owner == id ? 0 : graph.node(id).aux) : nullptr;
   }
   if (merged) return exact_gradient(id);
+  executor.fetch_gradients(graph.place(id), graph.sig(id).size);
   return graph.grads_arena.base() + graph.place(id);
 }
 
@@ -410,6 +380,7 @@ void Engine::revert() {
     if (launch != kNone && launch >= c.plan.launches) launch = kNone;
   planner.limit(c.graph.nodes);
   graph.revert(c.graph);
+  executor.cut_back(static_cast<uint32_t>(c.plan.launches));
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(c.plan.launches));
   drawn_ = std::min<NodeId>(drawn_, static_cast<NodeId>(c.draws));
   checked_ = std::min(checked_, c.graph.nodes);

@@ -16,7 +16,12 @@ class Engine {
 
   Graph graph;
   Planner planner{graph};
-  Executor executor{graph, planner.plan};
+
+ private:
+  const std::unique_ptr<Executor> executor_;
+
+ public:
+  Executor& executor;
 
   struct Options {
     Scheduler scheduler = Scheduler::bucket;  // when batching
@@ -84,6 +89,7 @@ class Engine {
   Timing timing;
 
  private:
+  NodeId need(NodeId id);
   void demand(std::span<const NodeId> ids, bool everything);
   void redo(uint32_t launches);
   void undo(const Plan::Mark& mark);
@@ -91,7 +97,6 @@ class Engine {
   void attend(NodeId id);
   void compute_now(NodeId id);
   void check_value(NodeId id);
-  void run_backward();
   void mark_live(NodeId root, bool full);
   const float* exact_gradient(NodeId id);
   bool behind_a_stop(NodeId id) const;

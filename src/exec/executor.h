@@ -1,18 +1,14 @@
-// Runs launch records on the CPU, forward and backward.
+// Runs launch records on a device, forward and backward. One executor per engine; which kind is decided once
+// per process (device.h).
 #pragma once
-#include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
-#include "base/thread_pool.h"
-#include "cpu/kernel_table.h"
 #include "exec/trace.h"
 #include "plan/planner.h"
 
 namespace dyc {
-
-constexpr size_t kTile = 2048;        // floats of a fused chain that go through all its launches at once
-constexpr size_t kFlatGrain = 16384;  // floats of element-wise work worth handing to a thread
 
 // What a benchmark or profiler wants to know of the launches run.
 struct Counters {
@@ -29,43 +25,40 @@ struct OpTime {
 
 class Executor {
  public:
-  Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan), kernels_(kernels()) {}
+  Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}
+  virtual ~Executor() = default;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
-  // Runs launch i and those fused with it; returns the number of the next one.
-  uint32_t forward(uint32_t i);
+  // Runs the launches from `next` to `end`, where a launch that others are fused with counts with them;
+  // `next` says afterwards, also if one throws, which are done.
+  virtual void forward(uint32_t& next, uint32_t end) = 0;
 
-  // ---- backward: begin, then launches in reverse order, then finish
+  // ---- backward
   // `direct`: gradients of parameters go into their storages at once. Otherwise nothing outside the graph is
   // written, and deliver() adds them.
   void begin_backward(bool full, bool direct);
-  // Zeroes the gradients of results: of `root`, the launch that backward begins at, and of those that nothing
-  // reads at once; of others before the last of the launches that read them runs backward.
-  void clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root);
-  // Before launches [begin, end) run backward.
-  void clear_read_by(uint32_t begin, uint32_t end);
-  // `live_members` of them take part: those with live[node] != 0.
-  void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
-  // A block of launches; those take part that have live members, with all their members.
-  void backward_block(uint32_t first, const std::vector<uint32_t>& live_members);
-  // A fused chain all of whose members take part.
-  void backward_chain(uint32_t first, uint32_t last);
   // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
   void touch_rows(NodeId id);
-  void finish_backward();
+  // Launches in reverse order: with `live_members` of them, those with live[node] != 0. `root` has gradient 1.
+  virtual void backward(NodeId root, const std::vector<uint8_t>& live,
+                        const std::vector<uint32_t>& live_members) = 0;
   void deliver();
-  // Where this backward adds the gradient of a parameter node.
-  float* parameter_target(NodeId node);
-  // That gradient afterwards: in the gradient arena, or in its storage; null if nothing was added.
-  const float* parameter_gradient(NodeId id) const;
+  // The gradient of a parameter node: in the gradient arena, or in its storage; null if nothing was added.
+  virtual const float* parameter_gradient(NodeId id) = 0;
+
+  // ---- the host's arenas
+  // After this the host's value arena has the result of a launch at `place` (gradient arena: the gradient).
+  virtual void fetch_values(uint32_t /*launch*/, int64_t /*place*/, size_t /*floats*/) {}
+  virtual void fetch_gradients(int64_t /*place*/, size_t /*floats*/) {}
+  // The plan has no launches beyond so many any more; 0: the graph is a new one.
+  virtual void cut_back(uint32_t /*launches*/) {}
 
   Counters counters;
 
   // ---- profiling: 0 off, 1 time per op, 2 also each launch on stdout
   int profiling = 0;
   std::vector<OpTime> op_times;  // by OpId
-
-  // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
-  void charge_weights(double seconds);
 
   // Who is told of every span of time (trace.h); null: nobody. Set by the thread that computes.
   Trace* trace = nullptr;
@@ -100,62 +93,47 @@ class Executor {
     int64_t start_ = 0;
   };
 
- private:
+ protected:
   // Members of a launch that take part, with everything a kernel needs.
   struct Item {
     const Sig* sig;
     NodeId id;
     int64_t out;
   };
-  Item item(const Launch& l, uint32_t i) const;
-  int64_t argument(const Launch& l, const Operand& o, uint32_t i) const;
-  const float* weight(const Operand& o);
-  float* weight_gradient(const Operand& o);
-  void clear_gradient(const Launch& l);
-  void note_reader(uint32_t reader);
-  std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
-
-  void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
-                      int64_t to);
+  Item item(const Launch& l, uint32_t i) const {
+    const NodeId id = plan_.members[l.members + i];
+    if (l.uniform) {
+      const Sig& s = graph_.sig_number(l.sig);
+      return {&s, id, l.out + int64_t{i} * s.size};
+    }
+    return {&graph_.sig(id), id, plan_.index[l.out_index + i]};
+  }
+  // Offset of the argument of member i.
+  int64_t argument(const Launch& l, const Operand& o, uint32_t i) const {
+    switch (o.kind) {
+      case Operand::contiguous:
+        if (o.stride) return o.base + i * o.stride;
+        return o.base + (plan_.index[l.out_index + i] - l.out);
+      case Operand::strided:
+        return o.base + i * o.stride;
+      case Operand::indexed:
+        return plan_.index[o.index + i];
+      default:
+        return o.base;
+    }
+  }
   void check(const Launch& l);
   // Indices of a member, where the op has any.
   Graph::Ids ids(const OpRow& row, NodeId id) const { return row.ids() ? graph_.ids(id) : Graph::Ids{}; }
-  void count_operands(const Launch& l);
-  void run(const Launch& l);
-  void dispatch(const Launch& l);
-  void run_range(const Launch& l, uint32_t begin, uint32_t end);
-  void run_members_range(const Launch& l, uint32_t begin, uint32_t end);
-  void run_tile(const Launch& l, size_t begin, size_t end);
-  void back_tile(const Launch& l, size_t begin, size_t end);
-  void run_unary(const Launch& l);
-  void run_binary(const Launch& l);
-  void run_members(const Launch& l);
-  void run_matmul(const Launch& l);
-  void run_matmul_columns(const Launch& l);
-  void run_matmul_member(const Launch& l, uint32_t i);
-  void run_structured(const Launch& l);
-  void run_lookup(const Launch& l);
-  void run_parameter(const Launch& l);
-
-  void back(const Launch& l);
-  void back_range(const Launch& l, uint32_t begin, uint32_t end);
-  void back_members_range(const Launch& l, uint32_t begin, uint32_t end);
-  void back_unary(const Launch& l);
-  void back_binary(const Launch& l);
-  void back_members(const Launch& l);
-  void back_matmul(const Launch& l);
-  void back_matmul_columns(const Launch& l);
-  void back_matmul_member(const Launch& l, uint32_t i);
-  void back_structured(const Launch& l);
-  void back_argument(const Launch& l, uint32_t arg);
-  void back_lookup(const Launch& l);
   Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
-  bool distinct(const Launch& l) const;
   bool wanted(const Launch& l, uint32_t k) const { return full_ || l.needs_args >> (k < 31 ? k : 31) & 1; }
-  template <class F>
-  void for_members(const Launch& l, bool parallel, F&& f);
+  // No two members add to the same gradient.
+  bool distinct(const Launch& l) const;
+  void count_operands(const Launch& l);
+  // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
+  void charge_weights(double seconds);
 
-  // ---- GEMM over columns
+  // Columns of a matrix operand over all members, in member order.
   struct Columns {
     int64_t base = 0, stride = 0;
     const int64_t* index = nullptr;
@@ -163,77 +141,16 @@ class Executor {
     int64_t at(int64_t j) const { return base + (index ? index[j] : j * stride); }
   };
   Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
-  Columns out_columns(const Launch& l, std::vector<int64_t>& room) const;
+  Columns result_columns(const Launch& l, std::vector<int64_t>& room) const;
 
-  // A product W1 x1 + W2 x2 ... over the columns of all members, ready to run.
-  struct Factor {
-    const float* w;
-    int64_t k;
-    ConstCols x;
-  };
-  struct Job {
-    int64_t m, n;             // rows and columns of the result
-    int64_t cols;             // of one member
-    int64_t work;             // multiply-adds
-    uint32_t first, factors;  // in factors_
-    ConstCols start;
-    Cols y;
-  };
-  Job job(const Launch& l);
-  void run_job(const Job& j, Range rows, Range cols) const;
-  void run_jobs(const Job* jobs, size_t n);
-  std::vector<int64_t>& room();
+  // Must a parameter's gradient be collected in the gradient arena in any case?
+  virtual bool always_apart() const = 0;
+  virtual void zero_gradients(int64_t place, size_t floats) = 0;
 
-  void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
-
-  // ---- blocks
-  void forward_block(uint32_t first);
-  void start_block(const Launch& head);
-  int64_t floats_of(const Launch& head, uint32_t begin, uint32_t end) const;
-  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least);
-  void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
-  void back_products(const Launch& head, uint32_t begin, uint32_t end);
-  void add_bias_columns(const Launch& l, const Columns& dy);
-  struct Input {  // of products, and what is added to its gradient
-    Operand operand;
-    int64_t k;
-    size_t size;  // of a member
-    Columns x;
-    std::vector<Product> products;
-  };
-  Input& input(const Launch& l, uint32_t k);
-  const Launch* pieces(const Launch& head) const { return plan_.pieces.data() + head.pieces; }
-
-  // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
-  struct Deferred {
-    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
-    int64_t place = -1;          // computed weight: its place
-    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
-    std::vector<int64_t> dy, x;  // column offsets
-    const char* name() const { return k ? "dy x'" : "sum of dy"; }
-    int64_t inner() const { return k ? k : 1; }
-    bool by_rows() const { return m >= k; }  // threads share rows
-    int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
-  };
-  struct Part {
-    uint32_t deferred;
-    float* target;
-    Range range;
-  };
-  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
-  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
-  void run_part(const Deferred& d, float* target, Range part) const;
-  void run_deferred(Deferred& d);
-  void run_all_deferred();
-  void run_parts(int64_t n, int64_t work);
-  void run_deferred_of(const Launch& l);
-
-  const float* values() const { return graph_.values_arena.base(); }
   float* grads() const { return graph_.grads_arena.base(); }
 
   Graph& graph_;
   Plan& plan_;
-  const KernelTable& kernels_;
   bool full_ = false, direct_ = true;
   struct RowGradient {
     Storage* storage;
@@ -241,29 +158,13 @@ class Executor {
     int64_t from;  // place; < 0: the row is only marked
   };
   std::vector<RowGradient> rows_;  // for deliver()
-  std::vector<Deferred> deferred_;
-  uint32_t n_deferred_ = 0;
-  std::vector<Part> parts_;
-  std::vector<int64_t> outs_;                       // per launch: where its results begin
-  std::vector<uint32_t> last_reader_;               // per launch: of its results
-  std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
-  std::vector<int64_t> room_x_, room_y_;
-  std::deque<std::vector<int64_t>> rooms_;  // of the columns of the launch or block that runs
-  size_t rooms_used_ = 0;
-  std::vector<Factor> factors_;
-  std::vector<Job> jobs_;  // per piece of a block
-  std::vector<Input> inputs_;
-  std::vector<uint8_t> live_pieces_;  // those that take part in backward
+
+ private:
+  void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
+                      int64_t to);
 };
 
-// Calls f(begin, end) over members, on several threads when there is enough to do.
-template <class F>
-void Executor::for_members(const Launch& l, bool parallel, F&& f) {
-  if (l.count == 1 || !parallel) return f(size_t{0}, size_t{l.count});
-  size_t work = graph_.sig_number(l.sig).size;
-  for (const Dim* d : graph_.sig_number(l.sig).x) work += d->size();
-  const size_t grain = work >= kFlatGrain ? 1 : kFlatGrain / (work + 1) + 1;
-  parallel_for(l.count, grain, f);
-}
+// The executor of the device that was chosen for the process (device.h).
+std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan);
 
 }  // namespace dyc

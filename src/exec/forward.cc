@@ -1,11 +1,11 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "exec/executor.h"
+#include "exec/cpu_executor.h"
 
 namespace dyc {
 
-uint32_t Executor::forward(uint32_t i) {
+uint32_t CpuExecutor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
   const Watch watch(*this, i, i + 1 + l.block + l.chain, false);
   if (l.block) {
@@ -31,7 +31,7 @@ uint32_t Executor::forward(uint32_t i) {
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.
-void Executor::run_tile(const Launch& l, size_t begin, size_t end) {
+void CpuExecutor::run_tile(const Launch& l, size_t begin, size_t end) {
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   const Operand* o = plan_.operands.data() + l.operands;
@@ -41,43 +41,19 @@ void Executor::run_tile(const Launch& l, size_t begin, size_t end) {
   else k.map2(base + o[0].base + begin, base + o[1].base + begin, out, end - begin, attrs);
 }
 
-Executor::Item Executor::item(const Launch& l, uint32_t i) const {
-  const NodeId id = plan_.members[l.members + i];
-  if (l.uniform) {
-    const Sig& s = graph_.sig_number(l.sig);
-    return {&s, id, l.out + int64_t{i} * s.size};
-  }
-  return {&graph_.sig(id), id, plan_.index[l.out_index + i]};
-}
-
-// Offset of argument k of member i.
-int64_t Executor::argument(const Launch& l, const Operand& o, uint32_t i) const {
-  switch (o.kind) {
-    case Operand::contiguous:
-      if (o.stride) return o.base + i * o.stride;
-      return o.base + (plan_.index[l.out_index + i] - l.out);
-    case Operand::strided:
-      return o.base + i * o.stride;
-    case Operand::indexed:
-      return plan_.index[o.index + i];
-    default:
-      return o.base;
-  }
-}
-
-const float* Executor::weight(const Operand& o) {
+const float* CpuExecutor::weight(const Operand& o) {
   if (o.base >= 0) return values() + o.base;
   return graph_.parameter_values(graph_.parameter_use(o.node));
 }
 
-void Executor::run(const Launch& l) {
+void CpuExecutor::run(const Launch& l) {
   ++counters.launches;
   counters.nodes += l.count;
   if (op_row(l.op).check) check(l);
   dispatch(l);
 }
 
-void Executor::dispatch(const Launch& l) {
+void CpuExecutor::dispatch(const Launch& l) {
   switch (l.form) {
     case Form::unary:
       return run_unary(l);
@@ -98,24 +74,7 @@ void Executor::dispatch(const Launch& l) {
   }
 }
 
-// Indices may change without the graph changing, so they are checked each time.
-void Executor::check(const Launch& l) {
-  const OpRow& row = op_row(l.op);
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    const Graph::Ids ids = graph_.ids(it.id);
-    Member m{};
-    m.xd = it.sig->x.data();
-    m.yd = it.sig->y;
-    m.n = it.sig->n_args;
-    m.attrs = it.sig->attrs.data();
-    m.ids = ids.data;
-    m.n_ids = ids.n;
-    row.check(m, row.meta->name);
-  }
-}
-
-void Executor::run_unary(const Launch& l) {
+void CpuExecutor::run_unary(const Launch& l) {
   counters.operand_bytes += 4 * l.total;
   if (plan_.operands[l.operands].kind == Operand::contiguous) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
@@ -125,7 +84,7 @@ void Executor::run_unary(const Launch& l) {
 }
 
 // Members [begin, end) of a unary, binary or member launch, one after the other.
-void Executor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
+void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
   if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return run_members_range(l, begin, end);
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
@@ -144,7 +103,7 @@ void Executor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
   }
 }
 
-void Executor::run_binary(const Launch& l) {
+void CpuExecutor::run_binary(const Launch& l) {
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
   if (!l.flat) return run_members(l);
   counters.operand_bytes += 8 * l.total;
@@ -155,20 +114,14 @@ void Executor::run_binary(const Launch& l) {
   run_range(l, 0, l.count);
 }
 
-void Executor::count_operands(const Launch& l) {
-  for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i)
-    for (const Dim* d : item(l, i).sig->x)
-      counters.operand_bytes += 4 * d->size() * (l.uniform ? l.count : 1);
-}
-
-void Executor::run_members(const Launch& l) {
+void CpuExecutor::run_members(const Launch& l) {
   count_operands(l);
   for_members(l, true, [&](size_t begin, size_t end) {
     run_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
 }
 
-void Executor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+void CpuExecutor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
   const OpRow& row = op_row(l.op);
   float* base = graph_.values_arena.base();
@@ -196,11 +149,12 @@ void Executor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) 
   }
 }
 
-void Executor::run_lookup(const Launch& l) {
+void CpuExecutor::run_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   Storage& storage = graph_.storage(first.attrs[0]);
   const size_t row = storage.row_size();
-  const auto [table, factor] = graph_.values_of(storage);
+  const Graph::Values values = graph_.values_of(storage);
+  const float *table = values.raw, factor = values.factor;
   float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i) {
@@ -219,7 +173,7 @@ void Executor::run_lookup(const Launch& l) {
   }
 }
 
-void Executor::run_parameter(const Launch& l) {
+void CpuExecutor::run_parameter(const Launch& l) {
   ParameterUse& use = graph_.parameter_use(plan_.members[l.members]);
   const float* source = graph_.parameter_values(use);
   std::memcpy(graph_.values_arena.base() + l.out, source, static_cast<size_t>(l.total) * 4);

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "exec/executor.h"
+#include "exec/cpu_executor.h"
 
 namespace dyc {
 
@@ -28,52 +28,13 @@ size_t grain_of(int64_t n, int64_t flops, int64_t unit) {
 
 }  // namespace
 
-// The columns of operand k over all members, in member order.
-Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t k,
-                                    std::vector<int64_t>& room) const {
-  const Sig& first = graph_.sig_number(l.sig);
-  const int64_t rows = first.x[k]->rows();
-  Columns c;
-  c.base = o.base;
-  c.stride = rows;
-  if (o.kind == Operand::contiguous) {
-    c.count = 0;
-    if (l.uniform) c.count = int64_t{l.count} * first.x[k]->size() / rows;
-    else
-      for (uint32_t i = 0; i < l.count; ++i) c.count += item(l, i).sig->x[k]->size() / rows;
-    return c;
-  }
-  bool single = true;
-  for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i)
-    single = single && item(l, i).sig->x[k]->size() == size_t(rows);
-  if (single) {
-    c.count = l.count;
-    c.stride = o.kind == Operand::strided ? o.stride : 0;
-    if (o.kind == Operand::indexed) {
-      c.index = plan_.index.data() + o.index;
-      c.base = 0;
-    }
-    return c;
-  }
-  room.clear();
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    const int64_t at = argument(l, o, i), n = it.sig->x[k]->size() / rows;
-    for (int64_t j = 0; j < n; ++j) room.push_back(at + j * rows);
-  }
-  c.base = 0;
-  c.index = room.data();
-  c.count = static_cast<int64_t>(room.size());
-  return c;
-}
-
 // An empty list of columns, until the next launch or block begins.
-std::vector<int64_t>& Executor::room() {
+std::vector<int64_t>& CpuExecutor::room() {
   if (rooms_used_ == rooms_.size()) rooms_.emplace_back();
   return rooms_[rooms_used_++];
 }
 
-Executor::Job Executor::job(const Launch& l) {
+CpuExecutor::Job CpuExecutor::job(const Launch& l) {
   const Sig& sig = graph_.sig_number(l.sig);
   const bool affine = l.op == op_id<Affine>;
   const int64_t m = sig.y->rows();
@@ -102,7 +63,7 @@ Executor::Job Executor::job(const Launch& l) {
   return j;
 }
 
-void Executor::run_job(const Job& j, Range rows, Range cols) const {
+void CpuExecutor::run_job(const Job& j, Range rows, Range cols) const {
   ConstCols start = j.start;
   for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
     kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y);
@@ -112,7 +73,7 @@ void Executor::run_job(const Job& j, Range rows, Range cols) const {
 
 // Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
 // where columns are few.
-void Executor::run_jobs(const Job* jobs, size_t n) {
+void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
   Trace::Scope scope(trace, Span::kernel, n == 1 ? "W x" : "W x, of several weights");
   if (trace && n == 1) {
     int64_t inner = 0;
@@ -145,7 +106,7 @@ void Executor::run_jobs(const Job* jobs, size_t n) {
   });
 }
 
-void Executor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
+void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
   const ConstCols dyc{grads() + dy.base, dy.stride, dy.index};
   const Cols dxc{grads() + dx.base, dx.stride, dx.index};
   const int64_t n = dy.count, flops = m * k * n;
@@ -157,12 +118,12 @@ void Executor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, 
   });
 }
 
-void Executor::run_matmul(const Launch& l) {
+void CpuExecutor::run_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
   for (uint32_t i = 0; i < l.count; ++i) run_matmul_member(l, i);
 }
 
-void Executor::run_matmul_columns(const Launch& l) {
+void CpuExecutor::run_matmul_columns(const Launch& l) {
   rooms_used_ = 0;
   factors_.clear();
   const Job j = job(l);
@@ -173,7 +134,7 @@ void Executor::run_matmul_columns(const Launch& l) {
 }
 
 // One node whose weights are its own: batch item by batch item.
-void Executor::run_matmul_member(const Launch& l, uint32_t i) {
+void CpuExecutor::run_matmul_member(const Launch& l, uint32_t i) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -209,32 +170,24 @@ void Executor::run_matmul_member(const Launch& l, uint32_t i) {
 
 // ---------------------------------------------------------------- backward
 
-void Executor::back_matmul(const Launch& l) {
+void CpuExecutor::back_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
   for (uint32_t i = 0; i < l.count; ++i) back_matmul_member(l, i);
 }
 
 // The gradient of a bias that has a column for each of the result's.
-void Executor::add_bias_columns(const Launch& l, const Columns& dy) {
+void CpuExecutor::add_bias_columns(const Launch& l, const Columns& dy) {
   const Columns db = columns(l, plan_.operands[l.operands], 0, room_x_);
   const size_t m = graph_.sig_number(l.sig).y->rows();
   for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
 }
 
-void Executor::back_matmul_columns(const Launch& l) {
+void CpuExecutor::back_matmul_columns(const Launch& l) {
   const Sig& sig = graph_.sig_number(l.sig);
   const bool affine = l.op == op_id<Affine>;
   const int64_t m = sig.y->rows();
   const Operand* o = plan_.operands.data() + l.operands;
-  Columns dy{l.out, m, nullptr, l.total / m};
-  if (!l.uniform || l.out_index) {  // also launches cut down to their live members
-    room_y_.clear();
-    for (uint32_t i = 0; i < l.count; ++i) {
-      const Item it = item(l, i);
-      for (uint32_t c = 0; c < it.sig->size / m; ++c) room_y_.push_back(it.out + c * m);
-    }
-    dy = {0, 0, room_y_.data(), static_cast<int64_t>(room_y_.size())};
-  }
+  const Columns dy = result_columns(l, room_y_);
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
       add_bias_columns(l, dy);
@@ -251,7 +204,7 @@ void Executor::back_matmul_columns(const Launch& l) {
   }
 }
 
-void Executor::back_matmul_member(const Launch& l, uint32_t i) {
+void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -292,7 +245,7 @@ void Executor::back_matmul_member(const Launch& l, uint32_t i) {
 
 // ---------------------------------------------------------------- weight gradients
 
-Executor::Deferred& Executor::deferred_for(const Operand& o, int64_t m, int64_t k) {
+CpuExecutor::Deferred& CpuExecutor::deferred_for(const Operand& o, int64_t m, int64_t k) {
   const NodeId node = o.base >= 0 ? kNone : o.node;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
@@ -310,7 +263,7 @@ Executor::Deferred& Executor::deferred_for(const Operand& o, int64_t m, int64_t 
 }
 
 // Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
-void Executor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
+void CpuExecutor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
   Deferred& d = deferred_for(o, m, k);
   const auto append = [n = dy.count](std::vector<int64_t>& to, const Columns& c) {
     const size_t begin = to.size();
@@ -326,7 +279,7 @@ void Executor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, 
 }
 
 // Work that one thread does: some rows or columns of a gradient.
-void Executor::run_part(const Deferred& d, float* target, Range part) const {
+void CpuExecutor::run_part(const Deferred& d, float* target, Range part) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
   if (d.k == 0) {
     for (int64_t at : d.dy) add(target + part.begin, grads() + at + part.begin, part.end - part.begin);
@@ -337,7 +290,7 @@ void Executor::run_part(const Deferred& d, float* target, Range part) const {
   else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m);
 }
 
-void Executor::run_deferred(Deferred& d) {
+void CpuExecutor::run_deferred(Deferred& d) {
   if (d.dy.empty()) return;
   Operand o;
   o.node = d.node;
@@ -353,7 +306,7 @@ void Executor::run_deferred(Deferred& d) {
 }
 
 // Those of parameters that have a gradient of their own run together: threads share the parts of all.
-void Executor::run_all_deferred() {
+void CpuExecutor::run_all_deferred() {
   parts_.clear();
   int64_t work = 0;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
@@ -375,7 +328,7 @@ void Executor::run_all_deferred() {
   n_deferred_ = 0;
 }
 
-void Executor::run_parts(int64_t n, int64_t work) {
+void CpuExecutor::run_parts(int64_t n, int64_t work) {
   const Deferred& d = deferred_[parts_.front().deferred];
   const bool one = parts_.back().deferred == parts_.front().deferred;
   Trace::Scope scope(trace, Span::kernel, one ? d.name() : "dy x', of several weights");
@@ -390,7 +343,7 @@ void Executor::run_parts(int64_t n, int64_t work) {
 }
 
 // Before a launch that computed a weight runs backward, that weight's gradient must be complete.
-void Executor::run_deferred_of(const Launch& l) {
+void CpuExecutor::run_deferred_of(const Launch& l) {
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
     if (d.place >= l.out && d.place < l.out + l.total) run_deferred(d);

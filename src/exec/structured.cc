@@ -1,7 +1,7 @@
 // Structured launches: all members at once, in pieces that threads share.
 #include <algorithm>
 
-#include "exec/executor.h"
+#include "exec/cpu_executor.h"
 
 namespace dyc {
 
@@ -49,7 +49,7 @@ Targets targets(const std::vector<Member>& members, uint32_t arg) {
 
 }  // namespace
 
-void Executor::run_structured(const Launch& l) {
+void CpuExecutor::run_structured(const Launch& l) {
   count_operands(l);
   const OpRow& row = op_row(l.op);
   const StructuredKernels& k = kernels_.ops[l.op].structured;
@@ -70,14 +70,14 @@ void Executor::run_structured(const Launch& l) {
                   [&](Range r) { k.forward(members.list.data(), int64_t{l.count}, r); });
 }
 
-void Executor::back_structured(const Launch& l) {
+void CpuExecutor::back_structured(const Launch& l) {
   for (uint32_t a = 0; a < l.n_operands; ++a)
     if (wanted(l, a)) back_argument(l, a);
 }
 
 // The gradient of one argument, of all members that want it. Members add to a gradient in their order, so it
 // does not depend on the threads.
-void Executor::back_argument(const Launch& l, uint32_t arg) {
+void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
   const OpRow& row = op_row(l.op);
   const StructuredKernels& k = kernels_.ops[l.op].structured;
   const float* v = values();

@@ -1,12 +1,6 @@
 // Runs kernels of src/cuda/kernels on the host, thread after thread. test_kernels_on_host.py compiles this
-// with a cuda/std.h of its own, which includes the C++ library, and calls the functions below.
-#define __global__
-
-struct GridIndex {
-  unsigned x;
-};
-static GridIndex blockIdx, threadIdx;
-static const GridIndex blockDim{4}, gridDim{3};
+// and calls the functions below.
+#include "cuda/emulation_device.h"
 
 #include "cuda/kernels/elementwise.cu"
 
@@ -17,36 +11,73 @@ namespace {
 
 using In = const Place<const float>&;
 using Out = const Place<float>&;
+using Words = const uint32_t*;
 
 template <class Kernel>
-void for_each_thread(Kernel kernel) {
+void for_each_thread(Kernel kernel, const Record& record) {
+  blockDim.x = 4;
+  gridDim.x = 3;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
-    for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel();
+    for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(&record);
 }
+
+// A launch of a row with one or two arguments.
+struct Call {
+  Shape shape{};
+  Place<const float> x[2]{};
+  Place<float> dx[2]{};
+  Record record;
+
+  Call(const Extents& results, Words attrs, const float* y, const float* dy, In x0,
+       const Place<const float>* x1 = nullptr) {
+    shape.attrs = attrs;
+    x[0] = x0;
+    if (x1) x[1] = *x1;
+    record.count = results.count;
+    record.n = x1 ? 2 : 1;
+    record.full = true;
+    record.results = results;
+    record.y = const_cast<float*>(y);
+    record.dy = const_cast<float*>(dy);
+    record.shape = &shape;
+    record.x = x;
+    record.dx = dx;
+  }
+};
 
 }  // namespace
 
-#define UNARY(name, Op)                                                                                   \
-  extern "C" void name##_forward(In x, float* y, const Extents& results, const Attrs& a) {                \
-    for_each_thread([&] { unary_forward<Op>(x, y, results, a); });                                        \
-  }                                                                                                       \
-  extern "C" void name##_backward(In x, const float* y, const float* dy, Out dx, const Extents& results,  \
-                                  const Attrs& a) {                                                       \
-    for_each_thread([&] { unary_backward<Op>(x, y, dy, dx, results, a); });                               \
+#define UNARY(name, Op)                                                                                  \
+  extern "C" void name##_forward(In x, float* y, const Extents& results, Words a) {                      \
+    for_each_thread(unary_forward<Op>, Call(results, a, y, nullptr, x).record);                          \
+  }                                                                                                      \
+  extern "C" void name##_backward(In x, const float* y, const float* dy, Out dx, const Extents& results, \
+                                  Words a) {                                                             \
+    Call call(results, a, y, dy, x);                                                                     \
+    call.dx[0] = dx;                                                                                     \
+    for_each_thread(unary_backward<Op>, call.record);                                                    \
   }
 
-#define BINARY_BACKWARD(name, Op, arg)                                                                    \
-  extern "C" void name##_backward_##arg(In x, In y, const float* z, const float* dz, Out g,               \
-                                        const Extents& results, const Extents& own, const Axes* axes,     \
-                                        bool each_own, const Attrs& a) {                                  \
-    for_each_thread([&] { binary_backward<Op, arg>(x, y, z, dz, g, results, own, axes, each_own, a); });  \
+#define BINARY_BACKWARD(name, Op, arg)                                                                \
+  extern "C" void name##_backward_##arg(In x, In y, const float* z, const float* dz, Out g,           \
+                                        const Extents& results, const Extents& own, const Axes* axes, \
+                                        bool each_own, Words a) {                                     \
+    Call call(results, a, z, dz, x, &y);                                                              \
+    call.dx[arg] = g;                                                                                 \
+    call.record.axes = axes;                                                                          \
+    call.record.each_own = each_own;                                                                  \
+    call.record.own = own;                                                                            \
+    for_each_thread(binary_backward<Op, arg>, call.record);                                           \
   }
-#define BINARY(name, Op)                                                                                  \
-  extern "C" void name##_forward(In x, In y, float* z, const Extents& results, const Axes* axes,          \
-                                 bool each_own, const Attrs& a) {                                         \
-    for_each_thread([&] { binary_forward<Op>(x, y, z, results, axes, each_own, a); });                    \
-  }                                                                                                       \
-  BINARY_BACKWARD(name, Op, 0)                                                                            \
+#define BINARY(name, Op)                                                                         \
+  extern "C" void name##_forward(In x, In y, float* z, const Extents& results, const Axes* axes, \
+                                 bool each_own, Words a) {                                       \
+    Call call(results, a, z, nullptr, x, &y);                                                    \
+    call.record.axes = axes;                                                                     \
+    call.record.each_own = each_own;                                                             \
+    for_each_thread(binary_forward<Op>, call.record);                                            \
+  }                                                                                              \
+  BINARY_BACKWARD(name, Op, 0)                                                                   \
   BINARY_BACKWARD(name, Op, 1)
 
 UNARY(tanh, Tanh)

@@ -1,11 +1,11 @@
-"""The scalar text of the op table compiles for CUDA: NVRTC makes cubins, no GPU takes part."""
+"""Every kernel compiles for CUDA: NVRTC makes cubins for three generations of GPUs, without any of them."""
 
 from __future__ import annotations
 
 import importlib
 import struct
 import sys
-from typing import Any
+from functools import cache
 
 import pytest
 from support import nvrtc
@@ -16,31 +16,40 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the NVRTC wheel is for Linux"),
 ]
 
-SOURCE = "cuda/kernels/elementwise.cu"
 EM_CUDA = 190
-KERNELS = {
-    "unary": ("unary_forward<{row}>", "unary_backward<{row}>"),
-    "binary": ("binary_forward<{row}>", "binary_backward<{row}, 0>", "binary_backward<{row}, 1>"),
-}
+EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
+KERNEL_FILES = sorted(path.stem for path in (nvrtc.SRC / "cuda" / "kernels").glob("*.cu"))
+# Every kernel for one architecture, and in slow tests for the others; else a few of each file for those.
+ARCHITECTURES = [80, 90, 100]
+EVERY_KERNEL_FOR = 90
+FEW = 4
 
 
-def source() -> str:
-    return (nvrtc.SRC / SOURCE).read_text(encoding="utf-8")
+def source_name(file: str) -> str:
+    return f"cuda/kernels/{file}.cu"
 
 
-def rows() -> dict[int, dict[str, Any]]:
-    """Number and row of the op table, for the forms whose text is shared with the device."""
-    table = importlib.import_module("dynet_compat._core").op_table()
-    return {number: row for number, row in enumerate(table) if row["form"] in KERNELS}
+def source(file: str) -> str:
+    return (nvrtc.SRC / source_name(file)).read_text(encoding="utf-8")
 
 
-def kernels(number: int, form: str) -> list[str]:
-    return [f"dyc::cuda::{kernel.format(row=f'dyc::cuda::Row<{number}>')}" for kernel in KERNELS[form]]
+@cache
+def kernels() -> dict[str, list[str]]:
+    """Names by file: what the emulation has, with the tiles of products as large as on a GPU."""
+    found: dict[str, list[str]] = {}
+    for file, name in importlib.import_module("dynet_compat._core").device_kernels():
+        found.setdefault(file, []).append(name.replace(", 8>", ", 16>") if file == "matmul" else name)
+    return found
 
 
-def same_names(table: dict[int, dict[str, Any]]) -> str:
+@cache
+def rows() -> list[dict[str, str]]:
+    return list(importlib.import_module("dynet_compat._core").op_table())
+
+
+def same_names(table: dict[int, str]) -> str:
     """C++ that compiles where the rows' numbers stand for the same ops as in the running module."""
-    checks = (f'static_assert(same_text(Row<{i}>::meta.name, "{row["name"]}"));' for i, row in table.items())
+    checks = (f'static_assert(same_text(Row<{i}>::meta.name, "{name}"));' for i, name in table.items())
     return (
         "\nnamespace dyc::cuda {\n"
         "constexpr bool same_text(const char* a, const char* b) {\n"
@@ -60,24 +69,58 @@ def symbols(elf: bytes) -> set[str]:
     return {name[len(".text.") :] for name in found if name.startswith(".text.")}
 
 
+def check_compiles(file: str, names: list[str], architecture: int) -> None:
+    numbered = {i: row["name"] for i, row in enumerate(rows())} if "Row<" in names[0] else {}
+    text = source(file) + same_names(numbered) + EPILOGUE
+    cubin, lowered, log = nvrtc.compile_cubin(text, source_name(file), f"sm_{architecture}", names)
+    assert "warning" not in log, log
+    machine, flags = struct.unpack_from("<H", cubin, 18)[0], struct.unpack_from("<I", cubin, 48)[0]
+    assert cubin[:4] == b"\x7fELF" and machine == EM_CUDA and flags >> 8 & 0xFF == architecture
+    compiled = symbols(cubin)
+    assert not [name for name in names if lowered[name] not in compiled]
+    assert len(set(lowered.values())) == len(names), "two kernels are one"
+
+
 def test_the_library_is_installed() -> None:
     assert nvrtc.found() is not None
 
 
-@pytest.mark.parametrize(("arch", "sm"), [("sm_80", 80), pytest.param("sm_90", 90, marks=pytest.mark.slow)])
-def test_every_elementwise_row_compiles(arch: str, sm: int) -> None:
-    table = rows()
-    assert {"tanh", "logistic", "add", "cmult"} <= {row["name"] for row in table.values()}
-    wanted = {i: kernels(i, row["form"]) for i, row in table.items()}
-    names = [name for group in wanted.values() for name in group]
-    cubin, lowered, log = nvrtc.compile_cubin(source() + same_names(table), SOURCE, arch, names)
-    assert "warning" not in log, log
-    machine, flags = struct.unpack_from("<H", cubin, 18)[0], struct.unpack_from("<I", cubin, 48)[0]
-    assert cubin[:4] == b"\x7fELF" and machine == EM_CUDA and flags >> 8 & 0xFF == sm
-    compiled = symbols(cubin)
-    missing = {table[i]["name"] for i, group in wanted.items() if not {lowered[n] for n in group} <= compiled}
-    assert not missing
-    assert len(set(lowered.values())) == len(names), "two rows share a kernel"
+def test_the_emulation_has_kernels_of_every_file() -> None:
+    assert sorted(kernels()) == KERNEL_FILES
+    assert all(len(set(names)) == len(names) for names in kernels().values())
+
+
+def test_every_row_with_a_kernel_has_it() -> None:
+    forms = {"unary": ("elementwise", "unary"), "binary": ("elementwise", "binary"),
+             "member": ("members", "member"), "structured": ("structured", "structured")}  # fmt: skip
+    for number, row in enumerate(rows()):
+        if row["form"] not in forms:
+            continue
+        file, kernel = forms[row["form"]]
+        names = kernels()[file]
+        assert f"{kernel}_forward<Row<{number}>>" in names, row["name"]
+        backward = [name for name in names if name.startswith(f"{kernel}_backward<Row<{number}>")]
+        expected = 0 if row["nondiff"] and row["form"] == "member" else 2 if row["form"] == "binary" else 1
+        assert len(backward) == expected, row["name"]
+
+
+@pytest.mark.parametrize("file", KERNEL_FILES)
+def test_every_kernel_compiles(file: str) -> None:
+    check_compiles(file, kernels()[file], EVERY_KERNEL_FOR)
+
+
+@pytest.mark.parametrize("architecture", [one for one in ARCHITECTURES if one != EVERY_KERNEL_FOR])
+@pytest.mark.parametrize("file", KERNEL_FILES)
+def test_some_kernels_compile(file: str, architecture: int) -> None:
+    names = kernels()[file]
+    check_compiles(file, names[:: -(-len(names) // FEW)], architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", [one for one in ARCHITECTURES if one != EVERY_KERNEL_FOR])
+@pytest.mark.parametrize("file", KERNEL_FILES)
+def test_every_kernel_compiles_for_others(file: str, architecture: int) -> None:
+    check_compiles(file, kernels()[file], architecture)
 
 
 def test_a_row_that_only_the_host_can_compile_is_found() -> None:
@@ -90,15 +133,19 @@ struct HostOnly : OfX {
 };
 }
 """
+    file, name = "elementwise", "unary_forward<HostOnly>"
     good = row.replace("__builtin_ia32_rsqrtss", "vtanh")
-    name = "dyc::cuda::unary_forward<dyc::HostOnly>"
-    _, lowered, _ = nvrtc.compile_cubin(source() + good, SOURCE, "sm_80", [name])
+    _, lowered, _ = nvrtc.compile_cubin(source(file) + good + EPILOGUE, source_name(file), "sm_80", [name])
     assert "HostOnly" in lowered[name]
     with pytest.raises(nvrtc.CompileError, match="__builtin_ia32_rsqrtss"):
-        nvrtc.compile_cubin(source() + row, SOURCE, "sm_80", [name])
+        nvrtc.compile_cubin(source(file) + row + EPILOGUE, source_name(file), "sm_80", [name])
 
 
-def test_a_kernel_takes_only_rows_of_its_form() -> None:
-    add = next(i for i, row in rows().items() if row["name"] == "add")
+@pytest.mark.parametrize(
+    ("file", "kernel", "op"),
+    [("elementwise", "unary_forward", "add"), ("members", "member_backward", "tanh")],
+)
+def test_a_kernel_takes_only_rows_of_its_form(file: str, kernel: str, op: str) -> None:
+    number = next(i for i, row in enumerate(rows()) if row["name"] == op)
     with pytest.raises(nvrtc.CompileError, match="static assertion"):
-        nvrtc.compile_cubin(source(), SOURCE, "sm_80", [f"dyc::cuda::unary_forward<dyc::cuda::Row<{add}>>"])
+        nvrtc.compile_cubin(source(file) + EPILOGUE, source_name(file), "sm_80", [f"{kernel}<Row<{number}>>"])

@@ -1,0 +1,400 @@
+"""ACRoBat's seven models on the GPU, in one run of all sides.
+
+    python benchmarks/gpu.py [--device gpu] [--models TreeLSTM BiRNN] [--sizes small] [--batches 8 64] [--json FILE]
+    python benchmarks/gpu.py --quick             # tiny sizes, a few repetitions: does everything run?
+
+Sides: this package (`ours`); its kernels in DyNet's way (`dynet`: agenda batching, one launch per batch and one per
+gathered operand, no fusion, one instance after the other where values are read), which stands in for DyNet, whose CUDA
+code builds no more; PyTorch where it is installed, eager (`torch`) and with the models' cells through torch.compile
+(`compiled`). All sides have the same parameters and data, and must agree on the losses. A row is one configuration:
+medians of minibatches that differ from each other, from the first recorded node to the loss on the host (training:
+to updated parameters).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from models import MODELS, Model
+from models.ops import Counter, counting_ops, dynet_ops, initial, torch_ops
+
+SIDES = ("ours", "dynet", "torch", "compiled")
+PHASES = ("inference", "training")
+MINIBATCHES = 4  # that differ; a run goes through them again and again
+RATE = 0.01  # of learning: small, so that sides stay together
+
+
+# ---------------------------------------------------------------- work of a configuration
+
+
+def arrays_of(model: type[Model], size: int) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(1)
+    return {name: initial(shape, rng) for name, shape in model.parameters(size).items()}
+
+
+def minibatches(model: type[Model], size: int, batch: int) -> list[list[Any]]:
+    rng = random.Random(f"{model.name} {size} {batch}")
+    return [[model.instance(rng, size) for _ in range(batch)] for _ in range(MINIBATCHES)]
+
+
+def work(model: type[Model], size: int, batches: Sequence[Sequence[Any]], train: bool) -> tuple[float, float]:
+    """Floating-point operations and bytes that a minibatch needs at least: weights once, rows that are looked up."""
+    counter = Counter()
+    shapes = {name: counter.shape(*shape) for name, shape in model.parameters(size).items()}
+    made = model(counting_ops(counter), SimpleNamespace(**shapes), size)
+    for instance in (instance for batch in batches for instance in batch):
+        made(instance)
+    weights = sum(math.prod(shape) for name, shape in shapes.items() if not name.startswith("table_"))
+    floats = weights + counter.rows / len(batches)
+    # Backward computes two products for each one forward; parameters and gradients are read and written.
+    return counter.flops / len(batches) * (3 if train else 1), 4 * floats * (4 if train else 1)
+
+
+# ---------------------------------------------------------------- sides
+
+
+class DynetSide:
+    """This package, or in DyNet's way."""
+
+    def __init__(self, model: type[Model], size: int, like_dynet: bool) -> None:
+        import dynet_compat as dy
+
+        self.dy, self.like_dynet = dy, like_dynet
+        self.pc = dy.ParameterCollection()
+        made = {}
+        for name, array in arrays_of(model, size).items():
+            make = self.pc.lookup_parameters_from_numpy if name.startswith("table_") else self.pc.parameters_from_numpy
+            made[name] = make(array)
+        self.parameters = made
+        self.model = model(dynet_ops(dy), SimpleNamespace(**made), size)
+        self.trainer = dy.SimpleSGDTrainer(self.pc, RATE)
+        self.trainer.set_clip_threshold(-1)
+        self.update = 0.0
+
+    def __enter__(self) -> DynetSide:
+        set_mode(self.dy, self.like_dynet)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_mode(self.dy, False)
+
+    def run(self, batch: list[Any], train: bool) -> float:
+        dy = self.dy
+        dy.renew_cg()
+        if self.model.decides and not self.like_dynet:
+            parts = dy.batch_map(self.model, batch)
+        else:
+            parts = [self.model(instance) for instance in batch]
+        loss = dy.esum([one for part in parts for one in part])
+        value = float(loss.value())
+        if train:
+            loss.backward()
+            start = time.perf_counter()
+            self.trainer.update()
+            next(p for name, p in self.parameters.items() if name.startswith("b")).as_array()  # waits
+            self.update += time.perf_counter() - start
+        return value
+
+    def facts(self, batches: list[list[Any]], train: bool) -> dict[str, float]:
+        """Of a minibatch, from a pass of its own: seconds, launches and bytes; medians."""
+        measure = getattr(self.dy._core, "_measure_device", lambda on: None)
+        measure(True)
+        told = [self.facts_of(batch, train) for batch in batches]
+        measure(False)
+        return {key: statistics.median(facts[key] for facts in told) for key in told[0]}
+
+    def facts_of(self, batch: list[Any], train: bool) -> dict[str, float]:
+        core = self.dy._core
+        core.reset_timing()
+        self.update = 0.0
+        start = time.perf_counter()
+        self.run(batch, train)
+        whole = time.perf_counter() - start
+        told = core.timing()
+        engine = told["plan"] + told["forward"] + told["backward"]
+        on_device = "device_launches" in told
+        operations = sum(told.get(f"device_{what}", 0) for what in ("launches", "copies", "uploads", "downloads"))
+        return {
+            "build": whole - engine - self.update,
+            "plan": told["plan"],
+            "copy": told.get("copy_seconds", 0.0),
+            "kernel": told["launch_seconds"] if on_device else told["forward"] + told["backward"],
+            "launches": told["device_launches"] if on_device else told["launches"],
+            "operations": operations if on_device else math.nan,
+            "gathered": told["gathered_bytes"],
+            "operands": told["operand_bytes"],
+        }
+
+
+def set_mode(dy: Any, like_dynet: bool) -> None:
+    """Plan and run as DyNet does, or as this package does."""
+    switch = getattr(dy._core, "_like_dynet", None)
+    if switch is not None:
+        switch(like_dynet)
+    dy._core.set_scheduler("agenda" if like_dynet else "bucket")
+
+
+class TorchSide:
+    """PyTorch, one instance after the other, as such models are written there."""
+
+    def __init__(self, model: type[Model], size: int, compiled: bool, gpu: bool) -> None:
+        import torch
+
+        self.torch = torch
+        self.device = "cuda" if gpu else "cpu"
+        torch.backends.cuda.matmul.allow_tf32 = False
+        made = {name: torch.tensor(array, device=self.device, requires_grad=True)
+                for name, array in arrays_of(model, size).items()}  # fmt: skip
+        self.model = model(torch_ops(torch), SimpleNamespace(**made), size)
+        if compiled:
+            for name in model.cells:
+                setattr(self.model, name, torch.compile(getattr(self.model, name), dynamic=False))
+        self.trainer = torch.optim.SGD(made.values(), RATE)
+
+    def __enter__(self) -> TorchSide:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, batch: list[Any], train: bool) -> float:
+        torch = self.torch
+        with torch.set_grad_enabled(train):
+            losses = [one for instance in batch for one in self.model(instance)]
+            loss = torch.stack(losses).sum()
+            value = float(loss)
+        if train:
+            self.trainer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.trainer.step()
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+        return value
+
+    def facts(self, batches: list[list[Any]], train: bool) -> dict[str, float]:
+        """What PyTorch's profiler counts on the device, for one minibatch."""
+        if self.device != "cuda":
+            return {}
+        activities = [self.torch.profiler.ProfilerActivity.CUDA]
+        with self.torch.profiler.profile(activities=activities) as profile:
+            self.run(batches[0], train)
+        kernels = [event for event in profile.events() if event.device_type.name == "CUDA"]
+        seconds = sum(getattr(event, "device_time", 0) or getattr(event, "cuda_time", 0) for event in kernels) * 1e-6
+        return {"launches": float(len(kernels)), "operations": float(len(kernels)), "kernel": seconds}
+
+
+def sides_of(args: argparse.Namespace) -> list[str]:
+    """Those of the choice that this machine has."""
+    chosen = list(args.sides)
+    if {"torch", "compiled"} & set(chosen):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            chosen = [side for side in chosen if side not in ("torch", "compiled")]
+    return chosen
+
+
+def make_side(name: str, model: type[Model], size: int, gpu: bool) -> Any:
+    if name in ("ours", "dynet"):
+        return DynetSide(model, size, name == "dynet")
+    return TorchSide(model, size, name == "compiled", gpu)
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def medians(run: Callable[[int], None], seconds: float, least: int) -> tuple[float, int]:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least or (time.perf_counter() < end and len(times) < 200):
+        start = time.perf_counter()
+        run(len(times))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), len(times)
+
+
+def measure(name: str, model: type[Model], size: int, batches: list[list[Any]], train: bool,
+            args: argparse.Namespace, gpu: bool) -> dict[str, Any]:  # fmt: skip
+    with make_side(name, model, size, gpu) as side:
+        losses = [side.run(batch, train) for batch in batches]  # warms up, too
+        latency, count = medians(lambda i: side.run(batches[i % len(batches)], train), args.seconds, args.least)
+        return {"losses": losses, "latency": latency, "minibatches": count, **side.facts(batches, train)}
+
+
+def configurations(args: argparse.Namespace) -> Iterator[tuple[type[Model], str, int, bool]]:
+    for model in MODELS:
+        if model.name not in args.models:
+            continue
+        for size in args.sizes:
+            for batch in args.batches:
+                for phase in args.phases:
+                    yield model, size, batch, phase == "training"
+
+
+def ideal(need: tuple[float, float], device: dict[str, Any]) -> float:
+    """Seconds that the device would take at full speed; nan where its speed is not known."""
+    if not device.get("flops") or not device.get("bandwidth"):
+        return math.nan
+    return max(need[0] / device["flops"], need[1] / device["bandwidth"])
+
+
+def agree(rows: list[dict[str, Any]], tolerance: float) -> bool:
+    first = rows[0]["losses"]
+    return all(np.allclose(row["losses"], first, rtol=tolerance, atol=tolerance) for row in rows[1:])
+
+
+def run_all(args: argparse.Namespace) -> dict[str, Any]:
+    import dynet_compat as dy
+
+    from dynet_compat import devices
+
+    gpu = devices.is_gpu()
+    number = int(devices.current().device[5:]) if gpu else 0
+    device = devices.gpus()["devices"][number] if gpu else {"name": devices.current().device}
+    rows: list[dict[str, Any]] = []
+    wrong: list[str] = []
+    print(HEAD, flush=True)
+    for model, label, batch, train in configurations(args):
+        size = model.sizes[label]
+        batches = minibatches(model, size, batch)
+        need = work(model, size, batches, train)
+        group = []
+        for name in sides_of(args):
+            what = {"model": model.name, "size": label, "batch": batch, "training": train, "side": name}
+            try:
+                row = {**what, **measure(name, model, size, batches, train, args, gpu)}
+            except MemoryError as error:
+                print(f"{describe(what)}: {error}", flush=True)
+                rows.append({**what, "failed": str(error)})
+                continue
+            row["roofline"] = ideal(need, device) / row["latency"]
+            row["flops"], row["bytes"] = need
+            group.append(row)
+            print(line(row, group[0]), flush=True)
+        if group and not agree(group, args.tolerance):
+            wrong.append(describe(group[0]))
+            print(f"  losses differ: {[row['losses'] for row in group]}", flush=True)
+        rows += group
+    facts = {"device": device, "python": platform.python_version(), "package": dy.__compat_version__,
+             "cpu": platform.processor() or platform.machine()}  # fmt: skip
+    return {**facts, "rows": rows, "disagree": wrong, "summary": summary(rows)}
+
+
+# ---------------------------------------------------------------- report
+
+COLUMNS = ("build", "plan", "copy", "kernel")
+HEAD = (
+    f"{'model':10}{'size':>6}{'batch':>6} {'phase':10}{'side':>9}{'ms':>10}{'x':>7}"
+    + "".join(f"{name:>9}" for name in COLUMNS)
+    + f"{'launches':>10}{'dev.ops':>9}{'gathered':>11}{'of peak':>9}"
+)
+
+
+def describe(row: dict[str, Any]) -> str:
+    return f"{row['model']} {row['size']} {row['batch']} {PHASES[row['training']]} {row['side']}"
+
+
+def number(value: Optional[float], form: str) -> str:
+    return "-" if value is None or math.isnan(value) else format(value, form)
+
+
+def line(row: dict[str, Any], ours: dict[str, Any]) -> str:
+    times = "".join(f"{number(1e3 * row[c] if c in row else None, '.2f'):>9}" for c in COLUMNS)
+    share = row["gathered"] / row["operands"] if row.get("operands") else None
+    return (
+        f"{row['model']:10}{row['size']:>6}{row['batch']:>6} {PHASES[row['training']]:10}{row['side']:>9}"
+        f"{1e3 * row['latency']:>10.2f}{row['latency'] / ours['latency']:>7.2f}{times}"
+        f"{number(row.get('launches'), '.0f'):>10}{number(row.get('operations'), '.0f'):>9}"
+        f"{number(share, '.2%'):>11}{number(row['roofline'], '.1%'):>9}"
+    )
+
+
+def geometric(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How much slower each side is than ours, and DyNet's way in device operations."""
+    key = lambda row: (row["model"], row["size"], row["batch"], row["training"])  # noqa: E731
+    ours = {key(row): row for row in rows if row["side"] == "ours" and "latency" in row}
+    told: dict[str, Any] = {}
+    for side in SIDES[1:]:
+        for training in (False, True):
+            pairs = [(row, ours[key(row)]) for row in rows if row["side"] == side and row["training"] == training
+                     and "latency" in row and key(row) in ours]  # fmt: skip
+            if not pairs:
+                continue
+            ratios = [row["latency"] / own["latency"] for row, own in pairs]
+            entry = {"configurations": len(pairs), "speedup": geometric(ratios), "least": min(ratios)}
+            counted = [(own.get("operations", math.nan), row.get("operations", math.nan)) for row, own in pairs]
+            shares = [mine / other for mine, other in counted if other > 0 and mine > 0]
+            if shares:
+                entry["operations"] = geometric(shares)
+            told[f"{side} {PHASES[training]}"] = entry
+    copied = [(row["gathered"], row["operands"]) for row in ours.values() if row.get("operands")]
+    if copied:
+        told["gathered"] = sum(a for a, _ in copied) / sum(b for _, b in copied)
+    return told
+
+
+def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [model.name for model in MODELS]
+    parser.add_argument("--device", help="as DYNET_COMPAT_DEVICE: gpu, cuda:1, cpu, emulation")
+    parser.add_argument("--models", nargs="+", choices=names, default=names)
+    parser.add_argument("--sizes", nargs="+", choices=("small", "large", "quick"))
+    parser.add_argument("--batches", nargs="+", type=int)
+    parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--seconds", type=float, help="for each side and configuration (default 1)")
+    parser.add_argument("--least", type=int, help="minibatches to time at least (default 5)")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="between losses of the sides, relative")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, two minibatches")
+    parser.add_argument("--json", metavar="FILE", help="write everything there")
+    args = parser.parse_args(argv)
+    args.sizes = args.sizes or (["quick"] if args.quick else ["small", "large"])
+    args.batches = args.batches or ([2] if args.quick else [8, 64, 256])
+    args.seconds = args.seconds if args.seconds is not None else (0.0 if args.quick else 1.0)
+    args.least = args.least or (2 if args.quick else 5)
+    return args
+
+
+def clean(value: Any) -> Any:
+    """JSON has no nan."""
+    if isinstance(value, dict):
+        return {key: clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    args = arguments(argv)
+    if args.device:
+        os.environ["DYNET_COMPAT_DEVICE"] = args.device
+    sys.setrecursionlimit(10000)
+    sys.argv = sys.argv[:1]  # the package reads its options there
+    result = run_all(args)
+    print(json.dumps(clean(result["summary"]), indent=1))
+    if args.json:
+        Path(args.json).write_text(json.dumps(clean(result), indent=1) + "\n", encoding="utf-8")
+    return 1 if result["disagree"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

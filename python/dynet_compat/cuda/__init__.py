@@ -1,0 +1,33 @@
+"""Kernels for the GPU that is found: compiled at run time by NVRTC, kept on the disk.
+
+The package holds the kernels' text. `compile_kernels` is what the engine calls when a launch needs kernels that
+this process has not loaded; nothing here needs a GPU or its driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .compiler import KernelError, compile_kernels, options_for
+from .nvrtc import CompileError, Nvrtc, find_nvrtc, libraries
+from .sources import closure, embedded
+
+__all__ = [
+    "CompileError",
+    "KernelError",
+    "Nvrtc",
+    "closure",
+    "compile_kernels",
+    "embedded",
+    "find_nvrtc",
+    "libraries",
+    "options_for",
+]
+
+
+def for_engine(
+    file: str, expressions: Sequence[str], architecture: int, driver: int
+) -> list[tuple[bytes, list[tuple[str, str]]]]:
+    """`compile_kernels` as the engine's callback wants it: lowered names as pairs."""
+    parts = compile_kernels(file, expressions, architecture, driver)
+    return [(part.cubin, list(part.lowered.items())) for part in parts]

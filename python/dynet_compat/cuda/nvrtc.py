@@ -1,0 +1,172 @@
+"""NVRTC, NVIDIA's run-time compiler, through ctypes.
+
+CuPy's wheels do not contain it: they load it from where this module looks, too, which are the wheels
+`nvidia-cuda-nvrtc` (CUDA 13) and `nvidia-cuda-nvrtc-cu12`, then a CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+MISSING = (
+    "NVRTC, which compiles the GPU's kernels, is not installed: "
+    'pip install "dynet-compat[cuda13]" (drivers from 580 on) or "dynet-compat[cuda12]" (from 525 on)'
+)
+_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+
+
+class CompileError(RuntimeError):
+    """The compiler's log."""
+
+
+class Compiled(NamedTuple):
+    """A cubin, the lowered name of each expression, and what the compiler said."""
+
+    cubin: bytes
+    lowered: dict[str, str]
+    log: str
+
+
+def _wheels() -> Iterator[Path]:
+    """libnvrtc of the nvidia-* wheels, whichever folder their version uses."""
+    try:
+        spec = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        return
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
+            if re.fullmatch(r"libnvrtc\.so\.\d+", path.name):
+                yield path
+
+
+def _toolkits() -> Iterator[Path]:
+    roots = [os.environ.get(name, "") for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX")]
+    for root in [*filter(None, roots), "/usr/local/cuda"]:
+        for folder in ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
+            for name in _NAMES:
+                path = Path(root, folder, name)
+                if path.exists():
+                    yield path
+
+
+def libraries() -> list[Path]:
+    """Files of NVRTC, those of wheels first. None of them is loaded."""
+    found: list[Path] = []
+    for path in (*_wheels(), *_toolkits()):
+        if path.resolve() not in [other.resolve() for other in found]:
+            found.append(path)
+    return found
+
+
+class Nvrtc:
+    """One libnvrtc: `version`, `architectures` (80 for sm_80) and `compile`.
+
+    Args:
+        path: the library; a bare name is looked up as the system does.
+    Raises:
+        OSError: it cannot be loaded.
+    """
+
+    def __init__(self, path: str) -> None:
+        folder = Path(path).parent
+        if folder.is_absolute():
+            for builtins in sorted(folder.glob("libnvrtc-builtins.so.*")):
+                with contextlib.suppress(OSError):
+                    ctypes.CDLL(str(builtins))  # NVRTC opens it by its bare name, and finds the one that is loaded
+        self.path = path
+        self._library = ctypes.CDLL(path)
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self.version = (major.value, minor.value)
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        listed = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", listed)
+        self.architectures = sorted(listed)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise CompileError(f"{name}: {self._library.nvrtcGetErrorString(status).decode()}")
+
+    def _blob(self, program: ctypes.c_void_p, kind: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"nvrtcGet{kind}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(max(size.value, 1))
+        self._call(f"nvrtcGet{kind}", program, buffer)
+        return buffer.raw[: size.value]
+
+    def _lowered(self, program: ctypes.c_void_p, expression: str) -> str:
+        name = ctypes.c_char_p()
+        self._call("nvrtcGetLoweredName", program, expression.encode(), ctypes.byref(name))
+        return (name.value or b"").decode()
+
+    def compile(
+        self,
+        source: str,
+        name: str,
+        headers: Mapping[str, str],
+        options: Sequence[str],
+        expressions: Sequence[str],
+    ) -> Compiled:
+        """The cubin of a source, with the kernels that the expressions name; templates are instantiated.
+
+        Raises:
+            CompileError: the log of a compilation that failed.
+        """
+        count = len(headers)
+        array = ctypes.c_char_p * count
+        names = array(*(header.encode() for header in headers))
+        texts = array(*(text.encode() for text in headers.values()))
+        program = ctypes.c_void_p()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), count, texts, names)
+        try:
+            for expression in expressions:
+                self._call("nvrtcAddNameExpression", program, expression.encode())
+            words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            status = self._library.nvrtcCompileProgram(program, len(options), words)
+            log = self._blob(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            if status:
+                raise CompileError(log or self._library.nvrtcGetErrorString(status).decode())
+            lowered = {expression: self._lowered(program, expression) for expression in expressions}
+            return Compiled(self._blob(program, "CUBIN"), lowered, log)
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+
+@lru_cache(maxsize=None)
+def _load(path: str) -> Optional[Nvrtc]:
+    try:
+        return Nvrtc(path)
+    except (OSError, AttributeError, CompileError):
+        return None
+
+
+def find_nvrtc(driver: int = 0) -> Nvrtc:
+    """The NVRTC to use with a driver: the newest whose cubins it can load.
+
+    Args:
+        driver: the CUDA version of the driver as it tells it, 12040 for 12.4; 0: any.
+    Raises:
+        RuntimeError: there is none, or none for this driver.
+    """
+    found = [one for one in map(_load, [*map(str, libraries()), *_NAMES]) if one is not None]
+    if not found:
+        raise RuntimeError(MISSING)
+    fitting = [one for one in found if not driver or one.version[0] <= driver // 1000]
+    if not fitting:
+        newest = ".".join(map(str, found[0].version))
+        other = 'pip install "dynet-compat[cuda12]", or ' if driver >= 12000 else ""
+        raise RuntimeError(
+            f"the GPU's driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {newest} makes kernels for "
+            f"newer drivers only: {other}update the driver"
+        )
+    return max(fitting, key=lambda one: one.version[0])

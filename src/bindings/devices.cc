@@ -1,0 +1,85 @@
+// Names of devices, and what Python supplies and asks of GPUs. Nothing here needs one.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "bindings/model.h"
+#include "cuda/driver.h"
+#include "cuda/sources.h"
+
+namespace dyc::py {
+
+namespace {
+
+std::vector<std::string>& device_names() {
+  static auto& names = *new std::vector<std::string>{"CPU"};
+  return names;
+}
+
+// dynet_compat.cuda.for_engine, which is imported when kernels are first needed.
+std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std::string>& expressions,
+                                 int architecture, int driver) {
+  using Part = std::pair<std::string, std::vector<std::pair<std::string, std::string>>>;
+  const pybind11::gil_scoped_acquire lock;
+  const pybind11::object parts = pybind11::module_::import("dynet_compat.cuda")
+                                     .attr("for_engine")(file, expressions, architecture, driver);
+  std::vector<cuda::Cubin> cubins;
+  for (Part& part : parts.cast<std::vector<Part>>())
+    cubins.push_back({std::move(part.first), std::move(part.second)});
+  return cubins;
+}
+
+pybind11::dict find_gpus() {
+  const cuda::Found found = cuda::find_devices();
+  pybind11::list devices;
+  for (const cuda::Found::Device& device : found.devices) {
+    pybind11::dict d;
+    d["name"] = device.name;
+    d["architecture"] = device.architecture;
+    d["memory"] = device.memory;
+    d["processors"] = device.processors;
+    d["bandwidth"] = device.bandwidth;
+    d["flops"] = device.flops;
+    devices.append(d);
+  }
+  pybind11::dict all;
+  all["missing"] = found.missing;
+  all["version"] = found.version;
+  all["devices"] = devices;
+  return all;
+}
+
+}  // namespace
+
+void check_device(const std::string& device, const char* op) {
+  const auto& names = device_names();
+  if (device.empty() || std::find(names.begin(), names.end(), device) != names.end()) return;
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  const bool gpu = device.rfind("GPU", 0) == 0;
+  throw RuntimeError(text(op, ": expected one of the available devices (", known, "), got '", device, "'",
+                          gpu ? "; a program uses a GPU if it is started with --dynet-gpu" : ""));
+}
+
+void add_devices(pybind11::module_& m) {
+  cuda::set_compiler(compile);
+  m.def("_device_names", [] { return device_names(); }, "Names that device arguments may have.");
+  m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });
+  m.def("_check_device",
+        [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
+  m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
+  m.def(
+      "_kernel_sources",
+      [] {
+        pybind11::dict texts;
+        for (const cuda::Source& source : cuda::sources()) texts[source.name] = source.text;
+        return texts;
+      },
+      "Text of the kernels and of the headers they include, by name.");
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,230 @@
+// The backend that runs the kernels' text on the host.
+#include "cuda/emulation.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "cuda/backend.h"
+#include "cuda/emulation_grid.h"
+
+namespace dyc::cuda {
+
+namespace {
+
+using emulation::Run;
+
+constexpr size_t kMargin = 64;              // bytes behind an allocation that nobody may write
+constexpr unsigned char kUntouched = 0xa5;  // in the margin
+constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
+
+// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20".
+struct Settings {
+  size_t memory = size_t{64} << 30;
+  Order order = Order::forward;
+  int64_t fail = -1;  // the launch (from 1) that loses the device
+  Settings() {
+    const char* const given = std::getenv("DYNET_COMPAT_EMULATION");
+    for (std::string rest = given ? given : ""; !rest.empty();) {
+      const std::string word = rest.substr(0, rest.find(','));
+      rest.erase(0, word.size() + 1);
+      set(word);
+    }
+  }
+
+ private:
+  void set(const std::string& word) {
+    const size_t sign = word.find('=');
+    const std::string key = word.substr(0, sign), value = sign < word.size() ? word.substr(sign + 1) : "";
+    if (key == "memory") memory = std::strtoull(value.c_str(), nullptr, 10);
+    else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
+    else if (key == "order" && (value == "forward" || value == "backward"))
+      order = value == "forward" ? Order::forward : Order::backward;
+    else
+      throw ValueError(
+          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward or "
+               "fail=LAUNCH, got ",
+               word));
+  }
+};
+
+using Table = std::unordered_map<std::string, Run>;
+
+std::string key_of(const std::string& file, const std::string& expression) {
+  return file + ": " + expression;
+}
+
+std::vector<void (*)(emulation::Kernels&)>& sources() {
+  static std::vector<void (*)(emulation::Kernels&)> all;
+  return all;
+}
+
+emulation::Kernels all_kernels() {
+  emulation::Kernels all;
+  for (const auto add : sources()) add(all);
+  return all;
+}
+
+const Table& table() {
+  static const Table made = [] {
+    const emulation::Kernels all = all_kernels();
+    Table t;
+    for (const emulation::Kernel& k : all) t.emplace(key_of(k.file, k.expression), k.run);
+    return t;
+  }();
+  return made;
+}
+
+class Emulation : public Backend {
+ public:
+  Emulation() {
+    limits_.name = "emulation";
+    limits_.architecture = 0;
+    limits_.processors = 2;
+    limits_.threads = 64;
+    limits_.shared_bytes = 48 << 10;
+    limits_.memory = settings_.memory;
+  }
+  ~Emulation() override {
+    for (auto& [at, bytes] : memory_) std::free(reinterpret_cast<void*>(at));
+  }
+  const Limits& limits() const override { return limits_; }
+
+  Address allocate(size_t bytes) override {
+    check_device();
+    void* at = nullptr;
+    if (bytes <= settings_.memory - in_use_) at = std::malloc(bytes + margin());
+    if (!at)
+      throw MemoryError(text("the device has no ", bytes, " bytes left: ", in_use_, " of ", settings_.memory,
+                             " are in use"));
+    std::memset(at, kFresh, bytes);
+    std::memset(static_cast<char*>(at) + bytes, kUntouched, margin());
+    in_use_ += bytes;
+    memory_.emplace(reinterpret_cast<Address>(at), bytes);
+    return reinterpret_cast<Address>(at);
+  }
+  void release(Address memory) noexcept override {
+    const auto found = memory_.find(memory);
+    if (found == memory_.end()) return;
+    in_use_ -= found->second;
+    std::free(reinterpret_cast<void*>(memory));
+    memory_.erase(found);
+  }
+
+  void upload(Address to, const void* from, size_t bytes) override {
+    std::memcpy(at(to, bytes, "upload to"), from, bytes);
+    ++counters.uploads;
+    counters.uploaded_bytes += bytes;
+  }
+  void copy(Address to, Address from, size_t bytes) override {
+    std::memmove(at(to, bytes, "copy to"), at(from, bytes, "copy from"), bytes);
+    ++counters.copies;
+  }
+  void clear(Address to, size_t bytes) override { std::memset(at(to, bytes, "clear"), 0, bytes); }
+  void download(void* to, Address from, size_t bytes) override {
+    wait();
+    std::memcpy(to, at(from, bytes, "download from"), bytes);
+    ++counters.downloads;
+    counters.downloaded_bytes += bytes;
+  }
+  void wait() override {
+    const std::exception_ptr error = error_;
+    if (!lost_) error_ = nullptr;
+    if (error) std::rethrow_exception(error);
+  }
+
+  void prepare(std::span<const KernelName> names) override {
+    for (const KernelName& name : names) kernel(name);
+  }
+  Kernel kernel(const KernelName& name) override {
+    const auto found = table().find(key_of(name.file, name.expression));
+    if (found == table().end())
+      throw RuntimeError(text("the emulation has no kernel ", name.expression, " of ", name.file, ".cu"));
+    return &*found;
+  }
+  uint64_t body(Kernel kernel) const override {
+    return reinterpret_cast<uint64_t>(static_cast<const Table::value_type*>(kernel)->second);
+  }
+  uint32_t resident_blocks(Kernel, uint32_t threads, uint32_t shared_bytes) override {
+    return threads > limits_.threads || shared_bytes > limits_.shared_bytes ? 0 : limits_.processors;
+  }
+
+  void launch(Kernel kernel, const Grid& grid, void** args) override {
+    check_device();
+    const auto& [name, run] = *static_cast<const Table::value_type*>(kernel);
+    if (grid.blocks == 0 || grid.threads == 0 || grid.threads > limits_.threads ||
+        grid.shared_bytes > limits_.shared_bytes || (grid.together && grid.blocks > limits_.processors))
+      throw RuntimeError(text(name, ": cannot be launched with ", grid.blocks, " blocks of ", grid.threads,
+                              " threads and ", grid.shared_bytes, " bytes of shared memory",
+                              grid.together ? ", all at once" : ""));
+    if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose(name);
+    if (error_) return;  // nothing runs after a launch that failed, until wait()
+    try {
+      run_grid(run, grid, args, settings_.order);
+      check_margins();
+    } catch (const std::exception& e) {
+      error_ = std::make_exception_ptr(RuntimeError(name + ": " + e.what()));
+    }
+  }
+
+ private:
+  // With the address sanitizer nothing lies behind an allocation: it then reports the very access.
+  static constexpr size_t margin() {
+#if defined(__SANITIZE_ADDRESS__)
+    return 0;
+#else
+    return kMargin;
+#endif
+  }
+  void check_margins() const {
+    for (const auto& [start, bytes] : memory_) {
+      const auto* end = reinterpret_cast<const unsigned char*>(start) + bytes;
+      for (size_t i = 0; i < margin(); ++i)
+        if (end[i] != kUntouched)
+          throw RuntimeError(text("wrote ", i, " bytes behind device memory of ", bytes, " bytes"));
+    }
+  }
+  void* at(Address start, size_t bytes, const char* what) const {
+    check_device();
+    auto found = memory_.upper_bound(start);
+    if (bytes == 0) return reinterpret_cast<void*>(start);
+    if (found != memory_.begin() && (--found)->first + found->second >= start + bytes)
+      return reinterpret_cast<void*>(start);
+    throw RuntimeError(text("cannot ", what, " ", bytes, " bytes that are no device memory"));
+  }
+  void lose(const std::string& name) {
+    lost_ = true;
+    error_ = std::make_exception_ptr(RuntimeError(name + ": the device was lost"));
+  }
+  void check_device() const {
+    if (lost_) std::rethrow_exception(error_);
+  }
+
+  const Settings settings_;
+  Limits limits_;
+  std::map<Address, size_t> memory_;
+  size_t in_use_ = 0;
+  std::exception_ptr error_;  // of the first launch that failed
+  bool lost_ = false;
+};
+
+}  // namespace
+
+std::vector<KernelName> kernel_names() {
+  std::vector<KernelName> names;
+  for (emulation::Kernel& k : all_kernels()) names.push_back({std::move(k.file), std::move(k.expression)});
+  return names;
+}
+
+std::unique_ptr<Backend> make_emulation() { return std::make_unique<Emulation>(); }
+
+}  // namespace dyc::cuda
+
+namespace emulation {
+
+Source::Source(void (*add)(Kernels& to)) { dyc::cuda::sources().push_back(add); }
+
+}  // namespace emulation

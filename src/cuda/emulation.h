@@ -1,0 +1,50 @@
+// What kernels/ is compiled with on the host (emulation_*.cc), and the table of what came of it.
+//
+// The text of a kernel stands in the namespace dyc_emulated there (emulation_device.h): its inline functions
+// are not those of the same name that the host compiles with other flags or other scalar functions.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emulation {
+
+struct Index3 {
+  uint32_t x = 0, y = 0, z = 0;
+};
+
+// ---- of the thread that runs. One launch at a time runs in a process.
+extern Index3 thread_index, block_index, block_extent, grid_extent;
+
+constexpr uint32_t kWarpThreads = 8;  // fewer than a GPU's: several warps in small blocks
+
+// Returns when all threads of the block (of its warp) have called it.
+void wait_for_block();
+void wait_for_warp();
+void pause();  // lets other threads run
+
+// Stores `bytes` (8 at most) of this thread, waits for its warp, reads those of thread `lane` of the warp.
+void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane);
+uint32_t ballot(bool vote);
+
+// Memory of the block, the same for each thread that asks with this key. Filled with NaN at first.
+void* shared_memory(const void* key, size_t bytes);
+void* dynamic_shared_memory();
+
+// ---- the table
+
+using Run = void (*)(void** args);  // one thread
+struct Kernel {
+  std::string file, expression;
+  Run run;
+};
+using Kernels = std::vector<Kernel>;
+
+// Each emulation_*.cc has a variable of this type, whose `add` adds the file's kernels when the first device
+// is made.
+struct Source {
+  explicit Source(void (*add)(Kernels& to));
+};
+
+}  // namespace emulation

@@ -1,0 +1,65 @@
+// How the threads of a kernel work together. On the device these are CUDA's own means; the emulation of
+// emulation_grid.h has its own for the same names.
+//
+// Kernels declare shared memory by DYC_SHARED only, loops that wait for other threads call relax(), shuffles
+// name all threads of a warp, and blocks that use them have whole warps.
+#pragma once
+#include "ops/member.h"
+
+namespace dyc::cuda {
+
+#ifdef DYC_EMULATION
+
+constexpr uint32_t kWarp = emulation::kWarpThreads;
+// T name[n], shared by the block, uninitialised.
+#define DYC_SHARED(T, name, n)      \
+  static const char name##_key = 0; \
+  T* const name = static_cast<T*>(emulation::shared_memory(&name##_key, sizeof(T) * (n)))
+template <class T>
+DYC_INLINE T* dynamic_shared() {
+  return static_cast<T*>(emulation::dynamic_shared_memory());
+}
+
+#else
+
+constexpr uint32_t kWarp = 32;
+#define DYC_SHARED(T, name, n) __shared__ T name[n]
+template <class T>
+DYC_INLINE T* dynamic_shared() {
+  extern __shared__ float4 dyc_dynamic_shared[];  // aligned to 16 bytes
+  return reinterpret_cast<T*>(dyc_dynamic_shared);
+}
+
+#endif
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+DYC_INLINE void relax() { __nanosleep(40); }
+
+DYC_INLINE uint32_t lane() { return threadIdx.x % kWarp; }
+
+// The same in every lane, and added in the same order each time: lanes at distance kWarp / 2 first.
+template <class T, class Join>
+DYC_INLINE T warp_join(T a, Join join) {
+  for (uint32_t d = kWarp / 2; d > 0; d /= 2) a = join(a, __shfl_xor_sync(kAllLanes, a, d));
+  return a;
+}
+template <class T>
+DYC_INLINE T warp_sum(T a) {
+  return warp_join(a, [](T x, T y) { return x + y; });
+}
+
+// All threads of all blocks of a grid that runs together. `arrived`: a counter of device memory that is 0
+// when the grid starts, and counts on.
+DYC_INLINE void wait_for_grid(uint32_t* arrived) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    const uint32_t before = atomicAdd(arrived, 1u), turn = before / gridDim.x;
+    while (*static_cast<volatile uint32_t*>(arrived) / gridDim.x == turn) relax();
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+}  // namespace dyc::cuda

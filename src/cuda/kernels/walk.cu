@@ -1,0 +1,69 @@
+// A kernel that runs many launches one after the other, all blocks together: walk<12, 3, 40> has the bodies
+// of tasks 12, 3 and 40 (cuda/walk.h).
+#include "cuda/prelude.h"
+
+#include "cuda/grid.h"
+#include "cuda/walk.h"
+#include "cuda/worker.h"
+
+#ifndef DYC_EMULATION
+#include "cuda/kernels/elementwise.cu"
+#include "cuda/kernels/lookup.cu"
+#include "cuda/kernels/matmul.cu"
+#include "cuda/kernels/members.cu"
+#include "cuda/kernels/memory.cu"
+#endif
+
+namespace dyc::cuda {
+
+// Blocks that have nothing to do in a step go on to the next one that waits.
+template <class Run>
+__device__ void run_walk(const Record& r, Run run) {
+  const Walk& walk = *static_cast<const Walk*>(r.more);
+  for (uint32_t s = 0; s < walk.count; ++s) {
+    const Step& step = walk.steps[s];
+    if (step.waits) wait_for_grid(walk.arrived);
+    else __syncthreads();  // shared memory
+    run(step);
+  }
+}
+
+#ifndef DYC_EMULATION
+
+template <uint32_t task>
+__device__ void run_task(const Record& r, const Worker& w) {
+  if constexpr (task >= dyc::kOps * kWays) {
+    constexpr uint32_t other = task - dyc::kOps * kWays;
+    static_assert(other < kTasks);
+    if constexpr (other == kProductWx) run_product<true, false>(r);
+    else if constexpr (other == kProductWdy) run_product<false, false>(r);
+    else if constexpr (other == kProductDyx) run_product<true, true>(r);
+    else if constexpr (other == kAddFew) run_add_few(r, w);
+    else if constexpr (other == kAddMany) run_add_many(r, w);
+    else if constexpr (other == kLookupForward) run_lookup_forward(r, w);
+    else run_gather(r, w);
+  } else {
+    using Op = Row<task / kWays>;
+    constexpr Form form = Op::meta.form;
+    constexpr bool forward = task % kWays == kForward;
+    static_assert(form == Form::unary || form == Form::binary || form == Form::member);
+    if constexpr (form == Form::unary && forward) run_unary_forward<Op>(r, w);
+    else if constexpr (form == Form::unary) run_unary_backward<Op>(r, w);
+    else if constexpr (form == Form::binary && forward) run_binary_forward<Op>(r, w);
+    else if constexpr (form == Form::binary) run_binary_backward<Op, task % kWays - kBackward>(r, w);
+    else if constexpr (forward) run_member_forward<Op>(r, w);
+    else run_member_backward<Op>(r, w);
+  }
+}
+
+template <uint32_t... tasks>
+__global__ void walk(const Record* record) {
+  const Worker w;
+  run_walk(*record, [&](const Step& step) {
+    (void)((step.task == tasks && (run_task<tasks>(*step.record, w), true)) || ...);
+  });
+}
+
+#endif
+
+}  // namespace dyc::cuda

@@ -1,0 +1,13 @@
+// Kernel sources and the headers they include, embedded when the module is built (cmake/DycEmbed.cmake).
+#pragma once
+#include <span>
+
+namespace dyc::cuda {
+
+struct Source {
+  const char* name;  // as #include has it: "ops/member.h", "cuda/kernels/elementwise.cu"
+  const char* text;
+};
+std::span<const Source> sources();
+
+}  // namespace dyc::cuda

@@ -1,0 +1,24 @@
+// What Record::more is for kernels/walk.cu: many launches as one.
+#pragma once
+#include "cuda/record.h"
+
+namespace dyc::cuda {
+
+// Bodies of kernels by number: those of rows are op * kWays + way, behind them come others.
+enum Way : uint32_t { kForward, kBackward, kBackwardSecond, kWays };
+enum Task : uint32_t { kProductWx, kProductWdy, kProductDyx, kAddFew, kAddMany, kLookupForward, kGather, kTasks };
+
+struct Step {
+  uint32_t task;
+  bool waits;  // for all steps before
+  const Record* record;
+  uint64_t kernel;  // the emulation's kernel
+};
+
+struct Walk {
+  const Step* steps;
+  uint32_t count;
+  uint32_t* arrived;  // see wait_for_grid()
+};
+
+}  // namespace dyc::cuda

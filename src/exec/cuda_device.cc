@@ -1,0 +1,168 @@
+#include "exec/cuda_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr uint32_t kThreads = 256;            // of a block
+constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that none waits long for the last
+
+double megabytes(size_t bytes) { return std::round(static_cast<double>(bytes) / 104857.6) / 10; }
+
+constexpr size_t kMostTasks = 96;             // of one walk: more take long to compile
+
+// The kernel of a row in one of kernels/.
+cuda::KernelName name_of_row(OpId op, uint32_t way) {
+  const std::string row = "<Row<" + std::to_string(op) + ">";
+  const bool forward = way == cuda::kForward;
+  switch (op_row(op).meta->form) {
+    case Form::unary:
+      return {"elementwise", (forward ? "unary_forward" : "unary_backward") + row + ">"};
+    case Form::binary:
+      if (forward) return {"elementwise", "binary_forward" + row + ">"};
+      return {"elementwise", "binary_backward" + row + (way == cuda::kBackward ? ", 0>" : ", 1>")};
+    case Form::member:
+      return {"members", (forward ? "member_forward" : "member_backward") + row + ">"};
+    case Form::structured:
+      return {"structured", (forward ? "structured_forward" : "structured_backward") + row + ">"};
+    default:
+      throw RuntimeError(text("internal error: ", op_row(op).meta->name, " has no kernel of its own"));
+  }
+}
+
+cuda::KernelName name_of(uint32_t task) {
+  if (task < kOps * cuda::kWays)
+    return name_of_row(static_cast<OpId>(task / cuda::kWays), task % cuda::kWays);
+  switch (task - kOps * cuda::kWays) {
+    case cuda::kProductWx:
+      return {"matmul", "product<true, false>"};
+    case cuda::kProductWdy:
+      return {"matmul", "product<false, false>"};
+    case cuda::kProductDyx:
+      return {"matmul", "product<true, true>"};
+    case cuda::kAddFew:
+      return {"memory", "add_few"};
+    case cuda::kAddMany:
+      return {"memory", "add_many"};
+    case cuda::kLookupForward:
+      return {"lookup", "lookup_forward"};
+    default:
+      return {"memory", "gather"};
+  }
+}
+
+}  // namespace
+
+void DeviceMemory::reserve(size_t bytes, size_t kept) {
+  if (bytes <= bytes_) return;
+  const size_t wish = std::max({bytes, 2 * bytes_, size_t{1} << 16});
+  if (kept == 0 && address_) {
+    backend_.release(address_);
+    address_ = bytes_ = 0;
+  }
+  cuda::Backend::Address fresh = 0;
+  for (size_t size = wish; !fresh; size = bytes) {
+    try {
+      fresh = backend_.allocate(size);
+      bytes_ = fresh ? size : bytes_;
+    } catch (const MemoryError& e) {
+      if (size > bytes) continue;
+      throw MemoryError(text("out of memory on the device: ", name_, ", requested ", megabytes(bytes),
+                             " MB, in use ", megabytes(bytes_), " MB; ", e.what()));
+    }
+  }
+  if (address_) {
+    backend_.copy(fresh, address_, kept);
+    backend_.release(address_);
+  }
+  address_ = fresh;
+}
+
+CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)
+    : backend_(std::move(backend)),
+      threads_(std::min(kThreads, backend_->limits().threads)),
+      most_blocks_(backend_->limits().processors * kBlocksPerProcessor) {}
+
+bool CudaDevice::walks(uint32_t task) {
+  if (task >= kOps * cuda::kWays) return true;
+  return op_row(static_cast<OpId>(task / cuda::kWays)).meta->form != Form::structured;
+}
+
+cuda::Backend::Kernel CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) const {
+  for (const WalkKernel& w : walks_)
+    if (std::includes(w.tasks.begin(), w.tasks.end(), tasks.begin(), tasks.end())) return w.kernel;
+  return nullptr;
+}
+
+void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
+                         const std::vector<std::vector<uint32_t>>& walks) {
+  kernels_.resize(kOps * cuda::kWays + cuda::kTasks, nullptr);
+  std::vector<cuda::KernelName> names;
+  std::vector<uint32_t> fresh;
+  for (const uint32_t t : tasks) {
+    if (kernels_[t] || std::find(fresh.begin(), fresh.end(), t) != fresh.end()) continue;
+    fresh.push_back(t);
+    names.push_back(name_of(t));
+  }
+  std::vector<uint32_t> all;  // one kernel for what all these walks, and the last one, do
+  for (const auto& walk : walks)
+    if (!walk_kernel(walk)) all.insert(all.end(), walk.begin(), walk.end());
+  if (!all.empty()) {
+    if (!walks_.empty() && walks_.back().tasks.size() + all.size() <= kMostTasks)
+      all.insert(all.end(), walks_.back().tasks.begin(), walks_.back().tasks.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    std::string list;
+    if (!emulated())
+      for (const uint32_t t : all) list += (list.empty() ? "" : ", ") + std::to_string(t);
+    names.push_back({"walk", "walk<" + list + ">"});
+  }
+  if (names.empty()) return;
+  backend_->prepare(names);
+  for (size_t i = 0; i < fresh.size(); ++i) kernels_[fresh[i]] = backend_->kernel(names[i]);
+  if (!all.empty()) walks_.push_back({all, backend_->kernel(names.back())});
+}
+
+// Launches that wait to be submitted read what was asked for since the last ones were: that is not written
+// over.
+const float* CudaDevice::parameter(const std::shared_ptr<Storage>& storage, const float* values,
+                                   uint64_t stamp, float factor) {
+  Copies& copies = copies_[storage->uid];
+  copies.storage = storage;
+  Copy* copy = nullptr;
+  for (Copy& c : copies.list) {
+    const bool busy = c.turn == turn_;
+    if (c.stamp == stamp && c.factor == factor && (stamp || busy)) {
+      c.turn = turn_;
+      return c.memory->at<float>();
+    }
+    if (!busy) copy = &c;
+  }
+  if (!copy) {
+    copy = &copies.list.emplace_back();
+    copy->memory = std::make_unique<DeviceMemory>(*backend_, "parameters");
+  }
+  const size_t bytes = storage->size() * sizeof(float);
+  copy->stamp = 0;
+  copy->turn = 0;
+  copy->memory->reserve(bytes, 0);
+  backend_->upload(copy->memory->address(), values, bytes);
+  copy->stamp = stamp;
+  copy->factor = factor;
+  copy->turn = turn_;
+  return copy->memory->at<float>();
+}
+
+void CudaDevice::forget_parameters() {
+  if (copies_.size() < copies_expected_) return;
+  std::erase_if(copies_, [](const auto& entry) { return entry.second.storage.expired(); });
+  copies_expected_ = 2 * copies_.size() + 64;
+}
+
+}  // namespace dyc

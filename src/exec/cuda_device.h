@@ -1,0 +1,99 @@
+// The CUDA device of the process: what the executors of all threads share.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/storage.h"
+#include "cuda/backend.h"
+#include "cuda/walk.h"
+#include "ops/table.h"
+
+namespace dyc {
+
+// Memory of the device that grows, and is given back when this goes.
+class DeviceMemory {
+ public:
+  // `name`: what messages call it.
+  DeviceMemory(cuda::Backend& backend, const char* name) : backend_(backend), name_(name) {}
+  ~DeviceMemory() { backend_.release(address_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  cuda::Backend::Address address() const { return address_; }
+  size_t bytes() const { return bytes_; }
+  template <class T>
+  T* at() const {
+    return reinterpret_cast<T*>(address_);
+  }
+  // At least so many bytes, of which the first `kept` are those there were. Throws MemoryError.
+  void reserve(size_t bytes, size_t kept);
+
+ private:
+  cuda::Backend& backend_;
+  const char* name_;
+  cuda::Backend::Address address_ = 0;
+  size_t bytes_ = 0;
+};
+
+class CudaDevice {
+ public:
+  explicit CudaDevice(std::unique_ptr<cuda::Backend> backend);
+
+  cuda::Backend& backend() { return *backend_; }
+  bool emulated() const { return backend_->limits().architecture == 0; }
+  // Held by whoever uses the rest.
+  std::unique_lock<std::mutex> lock() {
+    take(mutex_);
+    return std::unique_lock(mutex_, std::adopt_lock);
+  }
+  static inline void (*take)(std::mutex&) = [](std::mutex& m) { m.lock(); };
+
+  // ---- kernels, by task (cuda/walk.h)
+  static uint32_t task(OpId op, cuda::Way way) { return op * cuda::kWays + way; }
+  static uint32_t task(cuda::Task other) { return kOps * cuda::kWays + other; }
+  // Can a walk have this task as a step?
+  static bool walks(uint32_t task);
+  // Compiles what is not there yet, all at once: these tasks' kernels, and for each of `walks` (ascending
+  // tasks) a kernel that runs them in one launch.
+  void prepare(const std::vector<uint32_t>& tasks, const std::vector<std::vector<uint32_t>>& walks);
+  cuda::Backend::Kernel kernel(uint32_t task) const { return kernels_[task]; }
+  cuda::Backend::Kernel walk_kernel(const std::vector<uint32_t>& tasks) const;
+  uint32_t threads() const { return threads_; }          // of a block
+  uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
+
+  // ---- parameters
+  // Values of a Storage, on the device until launches_submitted(). `stamp` and `factor` tell what they are.
+  const float* parameter(const std::shared_ptr<Storage>& storage, const float* values, uint64_t stamp,
+                         float factor);
+  void launches_submitted() { ++turn_; }
+  // Copies of parameters that exist no more are given back.
+  void forget_parameters();
+
+ private:
+  struct WalkKernel {
+    std::vector<uint32_t> tasks;
+    cuda::Backend::Kernel kernel;
+  };
+  struct Copy {
+    std::unique_ptr<DeviceMemory> memory;
+    uint64_t stamp = 0;
+    float factor = 1.f;
+    uint64_t turn = 0;  // it was last asked for in
+  };
+  struct Copies {
+    std::weak_ptr<Storage> storage;
+    std::vector<Copy> list;
+  };
+  std::mutex mutex_;
+  const std::unique_ptr<cuda::Backend> backend_;
+  const uint32_t threads_, most_blocks_;
+  std::vector<cuda::Backend::Kernel> kernels_;  // by task
+  std::vector<WalkKernel> walks_;
+  std::unordered_map<uint32_t, Copies> copies_;  // by uid
+  size_t copies_expected_ = 64;
+  uint64_t turn_ = 1;
+};
+
+}  // namespace dyc

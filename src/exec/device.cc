@@ -1,0 +1,70 @@
+#include "exec/device.h"
+
+#include <cstdlib>
+#include <memory>
+
+#include "base/error.h"
+#include "exec/cpu_executor.h"
+#include "exec/cuda_executor.h"
+
+namespace dyc {
+
+namespace {
+
+// Written under the interpreter lock. The device lives as long as the process: threads that end later than
+// this file's variables give memory back to it.
+std::string& chosen() {
+  static auto& name = *new std::string("cpu");
+  return name;
+}
+CudaDevice* device = nullptr;
+bool used = false;
+
+std::unique_ptr<cuda::Backend> open_backend(const std::string& name) {
+  if (name == "emulation") return cuda::make_emulation();
+  const std::string number = name.rfind("cuda:", 0) == 0 ? name.substr(5) : "";
+  if (number.empty() || number.size() > 3 || number.find_first_not_of("0123456789") != std::string::npos)
+    throw ValueError(text("device: expected cpu, emulation or cuda:N, got '", name, "'"));
+  return cuda::make_driver(std::atoi(number.c_str()));
+}
+
+}  // namespace
+
+void use_device(const std::string& name) {
+  if (name == chosen()) return;
+  if (used)
+    throw RuntimeError(text("device ", name, ": this process has begun to compute on ", chosen(),
+                            "; choose the device before anything is recorded"));
+  const char* const walk = std::getenv("DYNET_COMPAT_WALK");
+  if (walk && std::string(walk) == "0") join_launches(false);
+  CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
+  delete device;
+  device = opened;
+  chosen() = name;
+}
+
+const std::string& device_name() { return chosen(); }
+
+const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
+
+void reset_device_counters() {
+  if (device) device->backend().counters = {};
+}
+
+void measure_device(bool on) {
+  if (device) device->backend().measure(on);
+}
+
+void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CudaBatch::one_by_one = on; }
+
+void join_launches(bool on) { CudaBatch::walking = on; }
+
+void set_device_lock(void (*lock)(std::mutex& mutex)) { CudaDevice::take = lock; }
+
+std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan) {
+  used = true;
+  if (device) return std::make_unique<CudaExecutor>(graph, plan, *device);
+  return std::make_unique<CpuExecutor>(graph, plan);
+}
+
+}  // namespace dyc

@@ -1,0 +1,27 @@
+// The device that the process computes on.
+#pragma once
+#include <mutex>
+#include <string>
+
+#include "cuda/backend.h"
+
+namespace dyc {
+
+// "cpu", "emulation" (the CUDA kernels, run on the host) or "cuda:0". Throws ValueError for other names, and
+// RuntimeError where there is no such device or where a graph has been made for another one.
+void use_device(const std::string& name);
+const std::string& device_name();
+// What the device has done so far; null on the CPU.
+const cuda::Backend::Counters* device_counters();
+void reset_device_counters();
+// Whether the device's own time is measured; costs a little.
+void measure_device(bool on);
+// For benchmarks: launches and copies on the device as DyNet makes them (CudaExecutor::like_dynet).
+void compute_like_dynet(bool on);
+// Whether many small launches become one; on unless DYNET_COMPAT_WALK is 0.
+void join_launches(bool on);
+// How a thread locks the device, which waits for the interpreter now and then: `lock` must not keep that from
+// other threads meanwhile.
+void set_device_lock(void (*lock)(std::mutex& mutex));
+
+}  // namespace dyc

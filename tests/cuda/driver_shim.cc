@@ -1,0 +1,117 @@
+// The driver backend as C functions for ctypes. Each returns 0, or 1 for RuntimeError, 2 for MemoryError, whose text
+// message() has.
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "cuda/driver.h"
+
+namespace {
+
+using namespace dyc;
+std::unique_ptr<cuda::Backend> backend;
+std::string message, asked;
+int compilations = 0;
+std::string compile_error;
+
+template <class F>
+int guarded(F f) {
+  try {
+    f();
+    return 0;
+  } catch (const MemoryError& e) {
+    message = e.what();
+    return 2;
+  } catch (const std::exception& e) {
+    message = e.what();
+    return 1;
+  }
+}
+
+// The expression is the name; the image lists the names, and "broken" makes it none.
+std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std::string>& expressions,
+                                 int architecture, int driver) {
+  ++compilations;
+  asked = text(file, " sm_", architecture, " ", driver, ":");
+  if (!compile_error.empty()) throw RuntimeError(compile_error);
+  cuda::Cubin cubin;
+  for (const std::string& e : expressions) {
+    asked += " " + e;
+    if (e != "forgotten") cubin.lowered.emplace_back(e, e);
+    cubin.image += (e == "absent" ? "another" : e) + "\n";
+    if (e == "broken") return {{"no image", {}}};
+  }
+  return {cubin};
+}
+
+}  // namespace
+
+#define API extern "C" __attribute__((visibility("default")))
+
+API const char* shim_message() { return message.c_str(); }
+API const char* shim_asked() { return asked.c_str(); }
+API int shim_compilations() { return compilations; }
+API void shim_compile_error(const char* text) { compile_error = text; }
+API int shim_open(int device) {
+  return guarded([&] {
+    cuda::set_compiler(compile);
+    backend = cuda::make_driver(device);
+  });
+}
+API void shim_close() { backend.reset(); }
+API int shim_allocate(size_t bytes, uint64_t* memory) {
+  return guarded([&] { *memory = backend->allocate(bytes); });
+}
+API void shim_release(uint64_t memory) { backend->release(memory); }
+API int shim_upload(uint64_t to, const void* from, size_t bytes) {
+  return guarded([&] { backend->upload(to, from, bytes); });
+}
+API int shim_copy(uint64_t to, uint64_t from, size_t bytes) {
+  return guarded([&] { backend->copy(to, from, bytes); });
+}
+API int shim_clear(uint64_t to, size_t bytes) {
+  return guarded([&] { backend->clear(to, bytes); });
+}
+API int shim_download(void* to, uint64_t from, size_t bytes) {
+  return guarded([&] { backend->download(to, from, bytes); });
+}
+API int shim_wait() {
+  return guarded([&] { backend->wait(); });
+}
+API int shim_measure(int on) {
+  return guarded([&] { backend->measure(on); });
+}
+API double shim_seconds(int copies) {
+  return copies ? backend->counters.copy_seconds : backend->counters.launch_seconds;
+}
+API uint64_t shim_counter(int which) {
+  const auto& c = backend->counters;
+  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes};
+  return all[which];
+}
+API int shim_prepare(const char* file, const char* const* expressions, int count) {
+  return guarded([&] {
+    std::vector<cuda::KernelName> names;
+    for (int i = 0; i < count; ++i) names.push_back({file, expressions[i]});
+    backend->prepare(names);
+  });
+}
+API int shim_launch(const char* file, const char* expression, uint32_t blocks, uint32_t threads, uint32_t shared,
+                    int together, void** args) {
+  return guarded([&] {
+    const auto kernel = backend->kernel({file, expression});
+    backend->launch(kernel, {blocks, threads, shared, together != 0}, args);
+  });
+}
+API int shim_resident(const char* file, const char* expression, uint32_t threads, uint32_t shared, uint32_t* blocks) {
+  return guarded(
+      [&] { *blocks = backend->resident_blocks(backend->kernel({file, expression}), threads, shared); });
+}
+API int shim_limits(int* architecture, uint32_t* processors, uint32_t* shared, size_t* memory) {
+  return guarded([&] {
+    const cuda::Limits& limits = backend->limits();
+    *architecture = limits.architecture, *processors = limits.processors, *shared = limits.shared_bytes;
+    *memory = limits.memory;
+  });
+}

@@ -1,0 +1,160 @@
+"""The CUDA executor on the emulated GPU: what the CPU computes, the device computes, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.subject import IS_REFERENCE
+
+TESTS = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
+
+
+def on_device(*arguments: str, settings: str = "", timeout: int = 600) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_EMULATION": settings}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout,
+                          cwd=TESTS.parent)  # fmt: skip
+
+
+def passes(*arguments: str, settings: str = "") -> None:
+    result = on_device("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments, settings=settings)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
+
+
+def program(text: str, settings: str = "") -> str:
+    result = on_device("-c", text, settings=settings)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_every_case_of_every_op(order: str) -> None:
+    """Values and gradients against the recordings of DyNet; threads run in either order."""
+    passes("tests/ops/test_values.py", "-m", "not oracle", settings=f"order={order}")
+
+
+def test_batches() -> None:
+    passes("tests/ops/test_batching.py")
+
+
+START = """
+import numpy as np
+import dynet_compat as dy
+"""
+
+
+def test_the_device_is_chosen_before_the_first_graph() -> None:
+    told = program(START + """
+print(dy._core._device_name())
+dy.scalarInput(1.0).value()
+try:
+    dy._core._use_device("cpu")
+except RuntimeError as e:
+    print(e)
+""")
+    assert told.splitlines()[0] == "emulation"
+    assert "before anything is recorded" in told
+
+
+def test_an_unknown_device() -> None:
+    text = START + """
+try:
+    dy._core._use_device("tpu")
+except ValueError as e:
+    print(e)
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_DEVICE"}
+    told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True,
+                          cwd=TESTS.parent, timeout=60)  # fmt: skip
+    assert "expected cpu, emulation or cuda:N, got 'tpu'" in told.stdout, told.stderr
+
+
+TRAINED = START + """
+dy.reset_random_seed(3)
+m = dy.ParameterCollection()
+W, b, E = m.add_parameters((5, 4)), m.add_parameters(5), m.add_lookup_parameters((7, 4))
+t = dy.AdamTrainer(m)
+for step in range(4):
+    dy.renew_cg()
+    losses = []
+    for i in range(6):
+        x = E[i]
+        for k in range(i % 3 + 1):
+            x = dy.tanh(x + E[(i + k) % 7])
+        losses.append(dy.pickneglogsoftmax(W * dy.dropout(x, 0.3) + b, i % 5))
+    loss = dy.esum(losses)
+    print(f"{loss.value():.6f}")
+    loss.backward()
+    t.update()
+print(np.round(W.as_array().sum(), 5), np.round(E.as_array().sum(), 5))
+"""
+
+
+def test_training_goes_as_on_the_cpu() -> None:
+    there = program(TRAINED)
+    here = subprocess.run([sys.executable, "-c", TRAINED], env={**os.environ, "DYNET_COMPAT_DEVICE": "cpu"},
+                          capture_output=True, text=True, cwd=TESTS.parent, timeout=120)  # fmt: skip
+    numbers = [[float(word) for word in text.split()] for text in (there, here.stdout)]
+    assert len(numbers[0]) == 6 and numbers[0] == pytest.approx(numbers[1], rel=1e-4)
+
+
+def test_out_of_memory_names_arena_request_and_size() -> None:
+    told = program(START + """
+try:
+    dy.esum([dy.inputTensor(np.ones((1000, 1000))) * 2 for _ in range(8)]).npvalue()
+except MemoryError as e:
+    print(e)
+dy.renew_cg()
+print(dy.scalarInput(2.0).value() * 2, (dy.scalarInput(2.0) * 3).value())
+""", settings="memory=8000000")
+    first, last = told.splitlines()
+    assert "on the device" in first and "value arena" in first and "requested" in first and "in use" in first
+    assert last == "4.0 6.0"
+
+
+def test_a_lost_device_leaves_parameters_as_they_were() -> None:
+    told = program(START + """
+m = dy.ParameterCollection()
+W = m.add_parameters((3, 3))
+before = W.as_array()
+t = dy.SimpleSGDTrainer(m)
+try:
+    for _ in range(20):
+        dy.renew_cg()
+        loss = dy.squared_norm(W * dy.inputVector([1.0, 2.0, 3.0]))
+        loss.value()
+        last = W.as_array()
+        loss.backward()
+        t.update()
+except RuntimeError as e:
+    print(e)
+print(np.isfinite(W.as_array()).all() and (W.as_array() == last).all(), (before != last).any())
+m.save("/dev/null")
+""", settings="fail=30")
+    assert "the device was lost" in told and told.splitlines()[-1] == "True True"
+
+
+def test_values_are_kept_until_something_changes() -> None:
+    told = program(START + """
+x = dy.vecInput(3)
+x.set([1.0, 2.0, 3.0])
+y = dy.sum_elems(dy.square(x))
+print(y.value())
+before = dy._core.timing()["device_downloads"]
+y.value()
+print(dy._core.timing()["device_downloads"] - before)
+x.set([2.0, 2.0, 3.0])
+print(y.value())
+dy.cg_checkpoint()
+z = y * 2.0
+print(z.value())
+dy.cg_revert()
+print((y * 3.0).value(), y.value(recalculate=True))
+""")
+    assert told.split() == ["14.0", "0", "17.0", "34.0", "51.0", "17.0"]

@@ -1,0 +1,143 @@
+"""A CUDA driver without a GPU (tests/cuda/fake_libcuda.cc), and the driver backend over it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1] / "cuda"
+SRC = HERE.parents[1] / "src"
+COMPILER = os.environ.get("CXX", "g++").split()
+
+
+def available() -> bool:
+    return shutil.which(COMPILER[0]) is not None
+
+
+def build(target: Path, sources: Sequence[Path]) -> Path:
+    options = ["-std=c++20", "-O0", "-shared", "-fPIC", f"-I{SRC}"]
+    command = [*COMPILER, *options, *map(str, sources), "-o", str(target), "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, timeout=300)
+    return target
+
+
+def build_fake(folder: Path) -> Path:
+    return build(folder / "libcuda_fake.so", [HERE / "fake_libcuda.cc"])
+
+
+def build_shim(folder: Path) -> Path:
+    sources = [SRC / "cuda" / name for name in ("driver.cc", "driver_memory.cc", "libcuda.cc")]
+    return build(folder / "driver_shim.so", [HERE / "driver_shim.cc", *sources])
+
+
+class Fake:
+    """The library's own controls. A copy of the file for each test: a library is loaded once per file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.library = ctypes.CDLL(str(path))
+        self.library.fake_log.restype = ctypes.c_char_p
+        self.library.fake_used.restype = self.library.fake_most.restype = ctypes.c_longlong
+
+    def fail(self, function: str, call: int, code: int) -> None:
+        """The call-th call from now answers with this error."""
+        self.library.fake_fail(function.encode(), call, code)
+
+    def set(self, what: str, value: int) -> None:
+        self.library.fake_set(what.encode(), ctypes.c_longlong(value))
+
+    def calls(self, function: str) -> int:
+        return int(self.library.fake_calls(function.encode()))
+
+    def log(self) -> list[str]:
+        return list(self.library.fake_log().decode().split())
+
+
+class Driver:
+    """The backend, its errors as Python's."""
+
+    def __init__(self, shim: Path) -> None:
+        self.library = ctypes.CDLL(str(shim))
+        for name in ("shim_message", "shim_asked"):
+            getattr(self.library, name).restype = ctypes.c_char_p
+        self.library.shim_seconds.restype = ctypes.c_double
+        self.library.shim_counter.restype = ctypes.c_uint64
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, f"shim_{name}")(*arguments)
+        if status:
+            raise (RuntimeError, MemoryError)[status - 1](self.library.shim_message().decode())
+
+    def open(self, device: int = 0) -> None:
+        self._do("open", device)
+
+    def close(self) -> None:
+        self.library.shim_close()
+
+    def allocate(self, size: int) -> int:
+        memory = ctypes.c_uint64()
+        self._do("allocate", ctypes.c_size_t(size), ctypes.byref(memory))
+        return memory.value
+
+    def release(self, memory: int) -> None:
+        self.library.shim_release(ctypes.c_uint64(memory))
+
+    def upload(self, to: int, data: Any) -> None:
+        self._do("upload", ctypes.c_uint64(to), data, ctypes.c_size_t(len(data)))
+
+    def download(self, start: int, size: int) -> bytes:
+        buffer = ctypes.create_string_buffer(size)
+        self._do("download", buffer, ctypes.c_uint64(start), ctypes.c_size_t(size))
+        return buffer.raw
+
+    def copy(self, to: int, start: int, size: int) -> None:
+        self._do("copy", ctypes.c_uint64(to), ctypes.c_uint64(start), ctypes.c_size_t(size))
+
+    def clear(self, to: int, size: int) -> None:
+        self._do("clear", ctypes.c_uint64(to), ctypes.c_size_t(size))
+
+    def wait(self) -> None:
+        self._do("wait")
+
+    def measure(self, on: bool) -> None:
+        self._do("measure", int(on))
+
+    def seconds(self, copies: bool) -> float:
+        return float(self.library.shim_seconds(int(copies)))
+
+    def counters(self) -> list[int]:
+        """launches, uploads, downloads, copies, bytes uploaded, bytes downloaded."""
+        return [int(self.library.shim_counter(i)) for i in range(6)]
+
+    def prepare(self, file: str, expressions: Sequence[str]) -> None:
+        array = (ctypes.c_char_p * len(expressions))(*(e.encode() for e in expressions))
+        self._do("prepare", file.encode(), array, len(expressions))
+
+    def launch(
+        self, kernel: str, *arguments: Any, blocks: int = 1, threads: int = 32, shared: int = 0, together: bool = False
+    ) -> None:
+        array = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(a) for a in arguments))
+        self._do("launch", b"file", kernel.encode(), blocks, threads, shared, int(together), array)
+
+    def fill(self, memory: int, count: int, value: float) -> None:
+        arguments = ctypes.c_uint64(memory), ctypes.c_uint32(count), ctypes.c_float(value)
+        self.launch("fill", *arguments, blocks=(count + 255) // 256, threads=256)
+
+    def resident(self, kernel: str, threads: int, shared: int = 0) -> int:
+        blocks = ctypes.c_uint32()
+        self._do("resident", b"file", kernel.encode(), threads, shared, ctypes.byref(blocks))
+        return blocks.value
+
+    def compilations(self) -> int:
+        return int(self.library.shim_compilations())
+
+    def asked(self) -> str:
+        return str(self.library.shim_asked().decode())
+
+    def refuse_to_compile(self, reason: str) -> None:
+        self.library.shim_compile_error(reason.encode())
