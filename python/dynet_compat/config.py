@@ -43,7 +43,7 @@ class Settings:
     shared_params: bool = False
     requested_gpus: int = 0
     gpu_mask: list[int] = field(default_factory=list)
-    gpus: list[int] = field(default_factory=list)  # from the command line: without them the program does not run
+    gpus: list[int] = field(default_factory=list)  # of the command line: needed
 
     @classmethod
     def from_mapping(cls, conf: Mapping[str, Any]) -> Settings:
