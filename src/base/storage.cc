@@ -23,6 +23,11 @@ uint32_t next_uid() {
   return counter.fetch_add(1, std::memory_order_relaxed);
 }
 
+uint64_t next_stamp() {
+  static std::atomic<uint64_t> counter{0};
+  return counter.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 size_t bytes_of(size_t floats) { return floats * sizeof(float) + kAlign; }
 
 void* map_shared(size_t bytes) {
@@ -72,6 +77,7 @@ Storage::Storage(std::string full_name, const Dim& dims, uint32_t row_count, std
       shared_(sharing) {
   versions_.emplace_back();
   versions_[0].buffer = FloatBuffer(size(), false, shared_);
+  versions_[0].stamp = next_stamp();
 }
 
 Storage::~Storage() = default;
@@ -132,6 +138,7 @@ float* Storage::begin_write(bool keep) {
   check_writable();
   make_writable(keep);
   if (versions_.size() > 1) mark_others_stale(nullptr);
+  versions_[current_].stamp = next_stamp();
   return versions_[current_].buffer.data();
 }
 
@@ -139,6 +146,7 @@ float* Storage::begin_write_rows(const std::vector<uint32_t>& changed) {
   check_writable();
   make_writable(true);
   if (versions_.size() > 1) mark_others_stale(&changed);
+  versions_[current_].stamp = next_stamp();
   return versions_[current_].buffer.data();
 }
 

@@ -77,6 +77,9 @@ class Storage {
 
   // ---- values (raw: the factor of weight decay is not applied)
   const float* values() const { return versions_[current_].buffer.data(); }
+  // Tells these values apart from all that this or another Storage has or had; 0: it is not known what other
+  // processes write.
+  uint64_t stamp() const { return shared_ ? 0 : versions_[current_].stamp; }
   // The buffer to write new values into; becomes current. RuntimeError in an instance of batch_map. `keep`:
   // it starts as a copy of the old values (otherwise its contents are arbitrary and the caller writes every
   // element). It is the old buffer itself unless that is pinned. Reading the old values while writing: take
@@ -123,6 +126,7 @@ class Storage {
   struct Version {
     FloatBuffer buffer;
     int pins = 0;
+    uint64_t stamp = 0;
     // Rows in which this buffer differs from the current one; unused when all_stale.
     bool all_stale = true;
     std::vector<uint32_t> stale_rows;

@@ -188,41 +188,6 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   }
 }
 
-namespace {
-
-// Do members that each add to `a` and `b` keep apart, whatever thread runs them?
-bool keep_apart(const Operand& a, int64_t size_a, const Operand& b, int64_t size_b, int64_t count) {
-  if (a.base == b.base && a.stride == b.stride) return true;  // the same memory in the same member
-  const Operand &low = a.base < b.base ? a : b, &high = a.base < b.base ? b : a;
-  const int64_t size_low = a.base < b.base ? size_a : size_b, size_high = a.base < b.base ? size_b : size_a;
-  if (low.stride == high.stride && low.stride > 0) {  // interleaved, as parts of one block
-    const int64_t gap = high.base - low.base;
-    if (gap >= size_low && gap + size_high <= low.stride) return true;
-  }
-  if (low.stride < 0 || high.stride < 0) return false;
-  return low.base + (count - 1) * low.stride + size_low <= high.base;
-}
-
-}  // namespace
-
-// No two members add to the same gradient.
-bool CpuExecutor::distinct(const Launch& l) const {
-  if (!l.fixed_arity || !l.uniform) return false;
-  const Sig& sig = graph_.sig_number(l.sig);
-  for (uint32_t k = 0; k < l.n_operands; ++k) {
-    if (!wanted(l, k)) continue;
-    const Operand& o = plan_.operands[l.operands + k];
-    const int64_t size = static_cast<int64_t>(sig.x[k]->size());
-    if (o.kind != Operand::contiguous &&
-        !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
-      return false;
-    for (uint32_t j = 0; j < k; ++j)
-      if (wanted(l, j) && !keep_apart(plan_.operands[l.operands + j], sig.x[j]->size(), o, size, l.count))
-        return false;
-  }
-  return true;
-}
-
 void CpuExecutor::back_members(const Launch& l) {
   if (op_row(l.op).meta->nondiff) return;
   for_members(l, distinct(l), [&](size_t begin, size_t end) {

@@ -79,7 +79,6 @@ class CpuExecutor final : public Executor {
   void back_structured(const Launch& l);
   void back_argument(const Launch& l, uint32_t arg);
   void back_lookup(const Launch& l);
-  bool distinct(const Launch& l) const;
   template <class F>
   void for_members(const Launch& l, bool parallel, F&& f);
 

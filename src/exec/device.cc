@@ -1,10 +1,51 @@
 #include "exec/device.h"
 
+#include <cstdlib>
+#include <memory>
+
+#include "base/error.h"
 #include "exec/cpu_executor.h"
+#include "exec/cuda_executor.h"
 
 namespace dyc {
 
+namespace {
+
+// Written under the interpreter lock. The device lives as long as the process: threads that end later than
+// this file's variables give memory back to it.
+std::string& chosen() {
+  static auto& name = *new std::string("cpu");
+  return name;
+}
+CudaDevice* device = nullptr;
+bool used = false;
+
+std::unique_ptr<cuda::Backend> open_backend(const std::string& name) {
+  if (name == "emulation") return cuda::make_emulation();
+  const std::string number = name.rfind("cuda:", 0) == 0 ? name.substr(5) : "";
+  if (number.empty() || number.size() > 3 || number.find_first_not_of("0123456789") != std::string::npos)
+    throw ValueError(text("device: expected cpu, emulation or cuda:N, got '", name, "'"));
+  return cuda::make_driver(std::atoi(number.c_str()));
+}
+
+}  // namespace
+
+void use_device(const std::string& name) {
+  if (name == chosen()) return;
+  if (used)
+    throw RuntimeError(text("device ", name, ": this process has begun to compute on ", chosen(),
+                            "; choose the device before anything is recorded"));
+  CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
+  delete device;
+  device = opened;
+  chosen() = name;
+}
+
+const std::string& device_name() { return chosen(); }
+
 std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan) {
+  used = true;
+  if (device) return std::make_unique<CudaExecutor>(graph, plan, *device);
   return std::make_unique<CpuExecutor>(graph, plan);
 }
 

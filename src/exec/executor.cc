@@ -79,6 +79,43 @@ Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, ui
   return part;
 }
 
+// ---------------------------------------------------------------- gradients that overlap
+
+namespace {
+
+// Do members that each add to `a` and `b` keep apart, whatever thread runs them?
+bool keep_apart(const Operand& a, int64_t size_a, const Operand& b, int64_t size_b, int64_t count) {
+  if (a.base == b.base && a.stride == b.stride) return true;  // the same memory in the same member
+  const Operand &low = a.base < b.base ? a : b, &high = a.base < b.base ? b : a;
+  const int64_t size_low = a.base < b.base ? size_a : size_b, size_high = a.base < b.base ? size_b : size_a;
+  if (low.stride == high.stride && low.stride > 0) {  // interleaved, as parts of one block
+    const int64_t gap = high.base - low.base;
+    if (gap >= size_low && gap + size_high <= low.stride) return true;
+  }
+  if (low.stride < 0 || high.stride < 0) return false;
+  return low.base + (count - 1) * low.stride + size_low <= high.base;
+}
+
+}  // namespace
+
+// No two members add to the same gradient.
+bool Executor::distinct(const Launch& l) const {
+  if (!l.fixed_arity || !l.uniform) return false;
+  const Sig& sig = graph_.sig_number(l.sig);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    if (!wanted(l, k)) continue;
+    const Operand& o = plan_.operands[l.operands + k];
+    const int64_t size = static_cast<int64_t>(sig.x[k]->size());
+    if (o.kind != Operand::contiguous &&
+        !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
+      return false;
+    for (uint32_t j = 0; j < k; ++j)
+      if (wanted(l, j) && !keep_apart(plan_.operands[l.operands + j], sig.x[j]->size(), o, size, l.count))
+        return false;
+  }
+  return true;
+}
+
 // ---------------------------------------------------------------- columns
 
 Executor::Columns Executor::columns(const Launch& l, const Operand& o, uint32_t k,

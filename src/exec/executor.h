@@ -127,6 +127,8 @@ class Executor {
   Graph::Ids ids(const OpRow& row, NodeId id) const { return row.ids() ? graph_.ids(id) : Graph::Ids{}; }
   Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
   bool wanted(const Launch& l, uint32_t k) const { return full_ || l.needs_args >> (k < 31 ? k : 31) & 1; }
+  // No two members add to the same gradient.
+  bool distinct(const Launch& l) const;
   void count_operands(const Launch& l);
   // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
   void charge_weights(double seconds);

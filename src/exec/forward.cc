@@ -153,7 +153,8 @@ void CpuExecutor::run_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   Storage& storage = graph_.storage(first.attrs[0]);
   const size_t row = storage.row_size();
-  const auto [table, factor] = graph_.values_of(storage);
+  const Graph::Values values = graph_.values_of(storage);
+  const float *table = values.raw, factor = values.factor;
   float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i) {

@@ -426,7 +426,7 @@ uint32_t* Graph::mutable_ids(NodeId id) {
 
 const float* Graph::parameter_values(ParameterUse& use) {
   if (use.values) return use.values;
-  const auto [raw, factor] = values_of(*use.storage);
+  const auto [raw, factor, stamp] = values_of(*use.storage);
   const float* values = raw;
   if (factor != 1.f) {
     const size_t n = use.storage->size();
@@ -434,6 +434,8 @@ const float* Graph::parameter_values(ParameterUse& use) {
     for (size_t i = 0; i < n; ++i) copy[i] = raw[i] * factor;
     values = copy;
   }
+  use.factor = factor;
+  use.stamp = stamp;
   use.borrowed = holding_;
   use.pinned = holding_ ? raw : use.storage->pin();
   return use.values = values;
@@ -441,7 +443,7 @@ const float* Graph::parameter_values(ParameterUse& use) {
 
 Graph::Values Graph::values_of(const Storage& storage) const {
   if (holding_) return held_[slots_[storage.uid].storage];
-  return {storage.values(), storage.decay ? storage.decay->factor : 1.f};
+  return {storage.values(), storage.decay ? storage.decay->factor : 1.f, storage.stamp()};
 }
 
 void Graph::hold_storages() {

@@ -85,6 +85,8 @@ struct ParameterUse {
   bool direct = false;  // the last backward added to the storage's gradient
   bool borrowed = false;          // `pinned` is held by hold_storages() and has no pin of its own yet
   const float* values = nullptr;  // what the graph reads: `pinned`, or a copy scaled by weight decay
+  float factor = 1.f;             // of weight decay
+  uint64_t stamp = 0;             // of what is pinned (Storage::stamp)
 };
 
 class Graph {
@@ -200,6 +202,7 @@ class Graph {
   struct Values {
     const float* raw;
     float factor;
+    uint64_t stamp;  // Storage::stamp
   };
   Values values_of(const Storage& storage) const;
   // Between the two, the graph can be evaluated without the interpreter lock: it reads parameters as they

@@ -1,0 +1,53 @@
+// What the records of kernels/matmul.cu and kernels/memory.cu say in Record::more.
+#pragma once
+#include <cstdint>
+
+namespace dyc::cuda {
+
+// Columns: element i of column j is base[(index ? index[j] : j * stride) + i].
+template <class F>
+struct Matrix {
+  F* base;
+  const int64_t* index;
+  int64_t stride;
+};
+
+// Sum over k < inner of A(i, k) B(k, j). Which of the two indices of A and B counts columns is up to the
+// kernel.
+struct Term {
+  Matrix<const float> a, b;
+  int64_t inner;
+};
+
+// C = start + sum of terms, m x n; without a start, C += sum of terms.
+struct Product {
+  Matrix<float> c;
+  Matrix<const float> start;
+  enum Begin : uint32_t { zero, begin_at, add } begin;
+  uint32_t first, terms;  // in Products::terms
+  uint32_t tile;          // tiles of the products before
+  int64_t m, n;
+};
+
+// A thread makes so many elements of a tile along each side.
+constexpr int kTilePerThread = 4;
+
+struct Products {
+  const Product* products;
+  const Term* terms;
+  uint32_t count, tiles;
+};
+
+// Sums of pieces of memory in a fixed order: to[targets[s] + e] += sum over k of from[sources[k] + e], for
+// starts[s] <= k < starts[s + 1] and e < length(s).
+struct Segments {
+  float* to;
+  const float* from;
+  const int64_t* targets;
+  const int64_t* sources;
+  const uint32_t* starts;
+  const int64_t* ends;  // lengths of all segments up to and with this one
+  uint32_t count;
+};
+
+}  // namespace dyc::cuda

@@ -1,0 +1,14 @@
+// What Record::more is for lookups.
+#pragma once
+#include <cstdint>
+
+namespace dyc::cuda {
+
+// Rows, times a factor. Record::ids says which, one after the other.
+struct Table {
+  const float* rows;
+  float factor;  // of weight decay
+  int64_t row_size;
+};
+
+}  // namespace dyc::cuda

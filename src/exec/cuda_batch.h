@@ -1,0 +1,111 @@
+// Launches for the device, collected: everything that they read goes up in one piece of memory, then they
+// run one after the other.
+#pragma once
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cuda/record.h"
+#include "exec/cuda_device.h"
+
+namespace dyc {
+
+// Pieces of memory, handed out one after the other until reset().
+class DevicePool {
+ public:
+  DevicePool(cuda::Backend& backend, const char* name) : backend_(backend), name_(name) {}
+
+  cuda::Backend::Address take(size_t bytes);
+  // f(address, bytes) for what was handed out.
+  template <class F>
+  void each_used(F f) const {
+    for (const Chunk& c : chunks_)
+      if (c.used) f(c.memory->address(), c.used);
+  }
+  void reset();
+
+ private:
+  struct Chunk {
+    std::unique_ptr<DeviceMemory> memory;
+    size_t used = 0;
+  };
+  cuda::Backend& backend_;
+  const char* name_;
+  std::vector<Chunk> chunks_;
+};
+
+class CudaBatch {
+ public:
+  explicit CudaBatch(CudaDevice& device)
+      : device_(device), scratch_(device.backend(), "scratch"), room_(device.backend(), "scratch") {}
+
+  // ---- memory that goes up with the launches. Addresses are those on the device.
+  // Room for n elements, to be filled by the caller.
+  template <class T>
+  struct Room {
+    T* host;
+    T* device;
+    size_t n;
+    T& operator[](size_t i) const { return host[i]; }
+  };
+  template <class T>
+  Room<T> room(size_t n) {
+    const Place p = take(n * sizeof(T));
+    return {reinterpret_cast<T*>(p.host), reinterpret_cast<T*>(p.device), n};
+  }
+  template <class T>
+  const T* put(const T* from, size_t n) {
+    const Room<T> r = room<T>(n);
+    if (n) std::memcpy(static_cast<void*>(r.host), from, n * sizeof(T));
+    return r.device;
+  }
+  template <class T>
+  const T* put(const std::vector<T>& from) {
+    return put(from.data(), from.size());
+  }
+
+  // ---- memory of the device alone, for these launches. Zero when they begin; or arbitrary.
+  float* zeros(size_t floats) { return reinterpret_cast<float*>(scratch_.take(floats * sizeof(float))); }
+  void* uninitialised(size_t bytes) { return reinterpret_cast<void*>(room_.take(bytes)); }
+
+  // ---- in this order
+  // `work`: threads that find something to do.
+  void launch(uint32_t kernel, const cuda::Record& record, int64_t work);
+  void launch_blocks(uint32_t kernel, const cuda::Record& record, uint32_t blocks, uint32_t threads);
+  void copy(float* to, const float* from, size_t floats);
+
+  bool empty() const { return steps_.empty(); }
+  // Runs what was collected; forgets it, also where that fails.
+  void submit();
+  void discard();
+
+ private:
+  struct Place {
+    char* host;
+    cuda::Backend::Address device;
+  };
+  struct Chunk {
+    std::unique_ptr<char[]> host;
+    std::unique_ptr<DeviceMemory> memory;
+    size_t size = 0, used = 0;
+  };
+  struct Step {
+    uint32_t kernel;  // kCopy: a copy
+    cuda::Grid grid;
+    const void* record;  // copies: to
+    const void* from;
+    size_t bytes;
+  };
+  static constexpr uint32_t kCopy = 0xffffffffu;
+
+  Place take(size_t bytes);
+  void run();
+
+  CudaDevice& device_;
+  std::vector<Chunk> chunks_;
+  std::vector<Step> steps_;
+  std::vector<uint32_t> kernels_;
+  DevicePool scratch_, room_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,228 @@
+#include "exec/cuda_executor.h"
+
+#include <algorithm>
+#include <mutex>
+
+namespace dyc {
+
+namespace {
+
+constexpr int64_t kWholeLaunch = 1 << 14;  // floats of a launch that all come down when one of them is asked for
+constexpr int64_t kGap = 64;               // floats between two spans that come down together
+
+uint32_t product_kernel(CudaDevice& device, const char* columns) {
+  return device.number_of({"matmul", text("product<", columns, ", ", device.tile_side(), ">")});
+}
+
+}  // namespace
+
+CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
+    : Executor(graph, plan),
+      device_(device),
+      lookup_forward_(device.number_of({"lookup", "lookup_forward"})),
+      add_few_(device.number_of({"memory", "add_few"})),
+      add_many_(device.number_of({"memory", "add_many"})),
+      product_{product_kernel(device, "true, false"), product_kernel(device, "false, false"),
+               product_kernel(device, "true, true")},
+      values_memory_(device.backend(), "value arena"),
+      gradients_memory_(device.backend(), "gradient arena"),
+      batch_(device) {}
+
+// ---------------------------------------------------------------- values
+
+void CudaExecutor::forward(uint32_t& next, uint32_t end) {
+  if (next >= end) return;
+  const std::lock_guard lock(device_.mutex);
+  try {
+    upload_leaves(next, end);
+    for (uint32_t i = next; i < end; ++i) {
+      const Watch watch(*this, i, i + 1, false);
+      run(plan_.launches[i]);
+      submit_watched();
+    }
+    submit();
+  } catch (...) {
+    forget();
+    throw;
+  }
+  fetched_.resize(end);
+  std::fill(fetched_.begin() + next, fetched_.end(), 0);
+  run_ = next = end;
+}
+
+void CudaExecutor::submit() {
+  batch_.submit();
+  forget();
+}
+
+// Somebody wants to know how long each launch takes: each for itself.
+void CudaExecutor::submit_watched() {
+  if (!profiling && !trace) return;
+  submit();
+  device_.backend().wait();
+}
+
+void CudaExecutor::forget() {
+  batch_.discard();
+  for (const uint32_t s : shapes_known_) shapes_[s] = nullptr;
+  shapes_known_.clear();
+  index_from_ = index_at_ = nullptr;
+}
+
+// Launches [begin, end) are about to run. What lies between the results of demands was written by the host;
+// all of that may be new if launches run again.
+void CudaExecutor::upload_leaves(uint32_t begin, uint32_t end) {
+  const int64_t top = graph_.values_arena.top();
+  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(mirrored_) * 4);
+  if (begin < run_)
+    for (const Floats& s : leaves_) upload(s);
+  if (known_ >= end) return;
+  int64_t low = top, high = mirrored_;
+  for (uint32_t i = known_; i < end; ++i) {
+    const Launch& l = plan_.launches[i];
+    low = std::min(low, l.out);
+    high = std::max(high, l.out + l.total);
+  }
+  mirror_until(low);
+  mirrored_ = std::max(mirrored_, high);
+  known_ = end;
+}
+
+void CudaExecutor::mirror_until(int64_t place) {
+  if (mirrored_ >= place) return;
+  leaves_.push_back({mirrored_, place});
+  upload(leaves_.back());
+  mirrored_ = place;
+}
+
+// begin_backward() has taken room for gradients of parameters from the arena: no values lie there.
+void CudaExecutor::skip_slots() {
+  const int64_t top = graph_.values_arena.top();
+  int64_t first = top;
+  for (const ParameterUse& use : graph_.parameters())
+    if (use.slot >= mirrored_) first = std::min(first, use.slot);
+  if (first == top) return;
+  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(mirrored_) * 4);
+  mirror_until(first);
+  mirrored_ = top;
+}
+
+void CudaExecutor::upload(Floats part) {
+  device_.backend().upload(values_memory_.address() + static_cast<uint64_t>(part.begin) * 4,
+                           graph_.values_arena.base() + part.begin,
+                           static_cast<size_t>(part.end - part.begin) * 4);
+}
+
+void CudaExecutor::fetch_values(uint32_t launch, int64_t place, size_t floats) {
+  if (fetched_[launch]) return;
+  const std::lock_guard lock(device_.mutex);
+  const Launch& l = plan_.launches[launch];
+  if (l.total <= kWholeLaunch) {
+    place = l.out;
+    floats = static_cast<size_t>(l.total);
+    fetched_[launch] = 1;
+  }
+  try {
+    device_.backend().download(graph_.values_arena.base() + place,
+                               values_memory_.address() + static_cast<uint64_t>(place) * 4, floats * 4);
+  } catch (...) {
+    fetched_[launch] = 0;
+    throw;
+  }
+}
+
+void CudaExecutor::cut_back(uint32_t launches) {
+  known_ = std::min(known_, launches);
+  run_ = std::min(run_, launches);
+  if (fetched_.size() > launches) fetched_.resize(launches);
+  const int64_t top = graph_.values_arena.top();
+  mirrored_ = std::min(mirrored_, top);
+  while (!leaves_.empty() && leaves_.back().begin >= top) leaves_.pop_back();
+  if (!leaves_.empty()) leaves_.back().end = std::min(leaves_.back().end, top);
+  if (launches > 0) return;
+  const std::lock_guard lock(device_.mutex);
+  device_.forget_parameters();
+}
+
+// ---------------------------------------------------------------- gradients
+
+void CudaExecutor::fetch_gradients(int64_t place, size_t floats) {
+  const std::lock_guard lock(device_.mutex);
+  download_gradients({{place, place + static_cast<int64_t>(floats)}});
+}
+
+void CudaExecutor::download_gradients(std::vector<Floats> spans) {
+  std::sort(spans.begin(), spans.end(), [](const Floats& a, const Floats& b) { return a.begin < b.begin; });
+  for (size_t i = 0; i < spans.size();) {
+    Floats s = spans[i];
+    while (++i < spans.size() && spans[i].begin <= s.end + kGap) s.end = std::max(s.end, spans[i].end);
+    device_.backend().download(grads() + s.begin,
+                               gradients_memory_.address() + static_cast<uint64_t>(s.begin) * 4,
+                               static_cast<size_t>(s.end - s.begin) * 4);
+  }
+}
+
+void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
+                            const std::vector<uint32_t>& live_members) {
+  const std::lock_guard lock(device_.mutex);
+  const size_t bytes = static_cast<size_t>(graph_.values_arena.top()) * 4;
+  skip_slots();
+  gradients_memory_.reserve(bytes, 0);
+  device_.backend().clear(gradients_memory_.address(), bytes);
+  n_deferred_ = 0;
+  lookups_.clear();
+  reached_.assign(graph_.parameters().size(), 0);
+  try {
+    seed(root);
+    for (uint32_t i = static_cast<uint32_t>(plan_.launches.size()); i-- > 0;) {
+      if (!live_members[i]) continue;
+      const Watch watch(*this, i, i + 1, true, live_members[i]);
+      back_live(plan_.launches[i], live, live_members[i]);
+      submit_watched();
+    }
+    const int64_t start = trace_clock();
+    {
+      const Trace::Scope weights(trace, Span::weights, "weight gradients");
+      run_all_deferred();
+      submit_watched();
+    }
+    if (profiling) charge_weights(1e-9 * static_cast<double>(trace_clock() - start));
+    submit();
+    download_gradients(wanted_by_host());
+  } catch (...) {
+    forget();
+    throw;
+  }
+  if (direct_) deliver();
+}
+
+void CudaExecutor::seed(NodeId root) {
+  int64_t at = graph_.place(root);
+  if (at < 0) {
+    const ParameterUse& use = graph_.parameter_use(graph_.owner(root));
+    if (use.gradient < 0) return;
+    reached_[&use - graph_.parameters().data()] = 1;
+    at = use.gradient;
+  }
+  const float one = 1.f;
+  device_.backend().upload(gradients_memory_.address() + static_cast<uint64_t>(at) * 4, &one, sizeof one);
+}
+
+// Gradients of parameters, which have no other place. Nothing was added to others than the reached ones.
+std::vector<CudaExecutor::Floats> CudaExecutor::wanted_by_host() {
+  std::vector<Floats> parts = lookups_;
+  for (ParameterUse& use : graph_.parameters()) {
+    if (use.gradient < 0) continue;
+    const bool reached = reached_[&use - graph_.parameters().data()] || graph_.place(use.node) >= 0;
+    if (!reached) use.gradient = -1;
+    else parts.push_back({use.gradient, use.gradient + static_cast<int64_t>(use.storage->size())});
+  }
+  return parts;
+}
+
+const float* CudaExecutor::parameter_gradient(NodeId id) {
+  const ParameterUse& use = graph_.parameter_use(id);
+  return use.gradient >= 0 ? grads() + use.gradient : nullptr;
+}
+
+}  // namespace dyc

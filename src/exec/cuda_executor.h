@@ -1,0 +1,179 @@
+// Runs launch records on a CUDA device, forward and backward. Device memory has the values and gradients at
+// the same offsets as the host's arenas; what the host wrote there (inputs, constants, random values) goes up
+// before launches run, what somebody asks for comes down.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "cuda/products.h"
+#include "cuda/tables.h"
+#include "exec/cuda_batch.h"
+#include "exec/executor.h"
+
+namespace dyc {
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device);
+
+  void forward(uint32_t& next, uint32_t end) override;
+  void backward(NodeId root, const std::vector<uint8_t>& live,
+                const std::vector<uint32_t>& live_members) override;
+  const float* parameter_gradient(NodeId id) override;
+  void fetch_values(uint32_t launch, int64_t place, size_t floats) override;
+  void fetch_gradients(int64_t place, size_t floats) override;
+  void cut_back(uint32_t launches) override;
+
+ private:
+  using ValuePlace = cuda::Place<const float>;
+  using GradientPlace = cuda::Place<float>;
+  struct Floats {  // part of an arena
+    int64_t begin, end;
+  };
+
+  // Memory that something adds to, as offsets (floats) in the gradient arena.
+  struct Target {
+    int64_t at, size;
+  };
+  struct Piece {  // to += from
+    int64_t to, from, size;
+  };
+
+  bool always_apart() const override { return true; }
+  void zero_gradients(int64_t, size_t) override {}  // backward() clears all
+
+  float* values() const { return values_memory_.at<float>(); }
+  float* gradients() const { return gradients_memory_.at<float>(); }
+
+  // ---- cuda_executor.cc
+  void upload_leaves(uint32_t begin, uint32_t end);
+  void mirror_until(int64_t place);
+  void skip_slots();
+  void upload(Floats part);
+  void seed(NodeId root);
+  std::vector<Floats> wanted_by_host();
+  void download_gradients(std::vector<Floats> parts);
+  void submit();
+  void forget();
+  void submit_watched();
+
+  // ---- cuda_forward.cc: records
+  cuda::Record record(const Launch& l, bool backward);
+  void describe_results(const Launch& l, cuda::Record& r);
+  void describe_arguments(const Launch& l, cuda::Record& r);
+  void describe_lists(const Launch& l, cuda::Record& r);
+  void describe_shapes(const Launch& l, cuda::Record& r);
+  void describe_ids(const Launch& l, cuda::Record& r);
+  void describe_axes(const Launch& l, cuda::Record& r);
+  const cuda::Shape* shape(const Sig& sig);
+  const cuda::Shape* shape_number(uint32_t sig);
+  static constexpr uint32_t kResult = kNone;  // in place of an argument's number
+  cuda::Extents extents(const Launch& l, uint32_t arg);
+  ValuePlace place(const Launch& l, const Operand& o, const float* arena);
+  const float* weight(const Operand& o);
+  const float* parameter(ParameterUse& use);
+  void run(const Launch& l);
+  void run_rows(const Launch& l);
+  void run_lookup(const Launch& l);
+  void run_parameter(const Launch& l);
+
+  // ---- cuda_matmul.cc
+  struct ProductList {
+    std::vector<cuda::Product> products;
+    std::vector<cuda::Term> terms;
+    void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin begin);
+    void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner);
+  };
+  enum Kind { wx, wdy, dyx };  // W x, W' dy, dy x'
+  void launch_products(ProductList& list, Kind kind);
+  void launch_in_order(const ProductList& list, Kind kind);
+  template <class F>
+  cuda::Matrix<F> matrix(const Columns& c, F* base);
+  void run_matmul(const Launch& l);
+  void run_matmul_columns(const Launch& l);
+  void add_member_products(const Launch& l, uint32_t i, ProductList& list);
+  void back_matmul(const Launch& l);
+  void back_matmul_columns(const Launch& l);
+  void back_columns(const float* w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
+                    const Columns& x);
+  struct Sum {  // adds a term to an m x n gradient
+    Target target;
+    int64_t m, n;
+    cuda::Term term;
+  };
+  void back_matmul_members(const Launch& l);
+  void collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
+                      std::vector<Piece>& of_b);
+  void launch_sums(std::vector<Sum>& sums, Kind kind);
+  int64_t weight_target(const Operand& o);
+
+  struct Deferred {
+    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
+    int64_t place = -1;          // computed weight: its place
+    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
+    std::vector<int64_t> dy, x;  // column offsets
+  };
+  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
+  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
+  void run_deferred(const std::vector<Deferred*>& list);
+  void run_all_deferred();
+  void run_deferred_of(const Launch& l);
+
+  // ---- cuda_backward.cc
+  void back(const Launch& l);
+  void back_elementwise(const Launch& l);
+  void back_members(const Launch& l);
+  void back_lists(const Launch& l);
+  void back_structured(const Launch& l);
+  void back_lookup(const Launch& l);
+  GradientPlace gradient_place(const Launch& l, uint32_t k, const std::vector<Target>* targets);
+  std::vector<Target> targets_of(const Launch& l, uint32_t k) const;
+  bool regular(const Launch& l, uint32_t k) const;
+  void back_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+
+  // ---- cuda_gradients.cc: several that add to the same memory
+  enum class Overlap { none, same, partial };  // same: those that overlap are equal
+  Overlap overlap(const std::vector<Target>& targets);
+  // Gives those that overlap zeroed scratch memory instead; add_diverted() adds what was added there.
+  bool divert(std::vector<Target>& targets);
+  void add_diverted();
+  // In the given order.
+  void add_pieces(const std::vector<Piece>& pieces);
+  void sort_targets(const std::vector<Target>& targets);
+  struct SegmentList {
+    std::vector<int64_t> targets, sources, ends;
+    std::vector<uint32_t> starts;
+    void begin(int64_t to, int64_t size);
+  };
+  void add_cluster(const std::vector<Piece>& pieces, std::vector<uint32_t>& cluster, SegmentList& list);
+  void launch_segments(SegmentList& list);
+
+  CudaDevice& device_;
+  const uint32_t lookup_forward_, add_few_, add_many_, product_[3];  // kernels
+  DeviceMemory values_memory_, gradients_memory_;
+  CudaBatch batch_;
+
+  // ---- what the device has
+  int64_t mirrored_ = 0;         // of the value arena: below, the device has it or computed it
+  std::vector<Floats> leaves_;     // below mirrored_: what the host wrote
+  uint32_t known_ = 0;           // launches whose results lie below mirrored_
+  uint32_t run_ = 0;             // launches that have run
+  std::vector<uint8_t> fetched_;  // per launch: the host has all results
+
+  // ---- of the launches in hand
+  std::vector<const cuda::Shape*> shapes_;  // by signature: already in the upload
+  std::vector<uint32_t> shapes_known_;      // signatures in shapes_
+  const int64_t* index_from_ = nullptr;     // the last index array that went up, and where it is
+  const int64_t* index_at_ = nullptr;
+  std::vector<int64_t> room_x_, room_y_;
+  std::vector<uint32_t> order_;
+  std::vector<Piece> diverted_;
+
+  // ---- of the backward pass in hand
+  std::vector<Deferred> deferred_;
+  uint32_t n_deferred_ = 0;
+  std::vector<uint8_t> reached_;  // per parameter of the graph: something is added to its gradient
+  std::vector<Floats> lookups_;     // gradients of rows
+};
+
+}  // namespace dyc
