@@ -138,8 +138,8 @@ class DynetSide:
         return {
             "build": whole - engine - self.update,
             "plan": told["plan"],
-            "copy": told.get("copy_seconds", 0.0),
-            "kernel": told["launch_seconds"] if on_device else told["forward"] + told["backward"],
+            "copy": told.get("device_copy_seconds", 0.0),
+            "kernel": told["device_launch_seconds"] if on_device else told["forward"] + told["backward"],
             "launches": told["device_launches"] if on_device else told["launches"],
             "operations": operations if on_device else math.nan,
             "gathered": told["gathered_bytes"],

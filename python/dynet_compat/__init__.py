@@ -77,7 +77,7 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `profile`, since a script may have its own.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution cuda debug devices fibers functions graph "
-    "hierarchical_softmax holders info interop io legacy migrate shims softmax_builders tensor tree_builders viz "
-    "batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
+    "hierarchical_softmax holders info interop io legacy migrate shims softmax_builders tensor tree_builders "
+    "viz batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605
