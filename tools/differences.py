@@ -94,7 +94,7 @@ GRAPH = [
     ),
     Difference(
         "operations on the GPU",
-        "inverse, logdet, sparsemax, circ_conv and others, Saxe's initialiser: RuntimeError; random streams are others",
+        "RuntimeError for inverse, logdet, sparsemax, circ_conv and others; other random numbers",
         "all operations; the same seed draws the same numbers on both devices",
     ),
     Difference(

@@ -101,12 +101,12 @@ def last_line(done: Any) -> str:
 
 def check_cases(device: str, limit: float) -> Step:
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: str(Path(folder) / f"{i}.npz") for i, name in enumerate(("cpu", device))}
-        for name, file in files.items():
+        files = [(name, str(Path(folder) / f"{i}.npz")) for i, name in enumerate(("cpu", device))]
+        for name, file in files:
             done = child([__file__, "--cases", file, "--seconds", str(limit)], name, limit + 60)
             if done.returncode:
                 return Step("cases", False, f"on {name}: {last_line(done)}")
-        cpu, other = (dict(np.load(file)) for file in files.values())
+        cpu, other = (dict(np.load(file)) for _, file in files)
     distances = {key: distance(value, other[key]) for key, value in cpu.items() if key in other}
     bad = sorted((key for key, d in distances.items() if not d <= TOLERANCE), key=lambda k: -distances[k])
     worst = max(distances.values(), default=0.0)
@@ -227,7 +227,9 @@ def usable(device: str) -> tuple[str, str]:
     if done.returncode:
         return "", last_line(done)
     name, facts = json.loads(done.stdout.splitlines()[-1])
-    listed = facts["devices"][int(name[5:])] if name.startswith("cuda:") else f"{name}, which is no GPU"
+    if not name.startswith("cuda:"):
+        return f"{name}, which is no GPU", ""
+    listed = facts["devices"][int(name[5:])]
     return f"{listed}; driver {facts['driver']}; NVRTC {facts['nvrtc']}", ""
 
 
