@@ -264,7 +264,8 @@ def test_works_without_a_cache(
         place.write_text("", encoding="utf-8")
     elif where == "link in the way":
         (tmp_path / "other").mkdir()
-        place.symlink_to(tmp_path / "other")
+        place.mkdir()
+        (place / "kernels").symlink_to(tmp_path / "other")
     elif where == "nowhere":
         place = Path("/proc/nowhere/kernels")
     monkeypatch.setenv("DYNET_COMPAT_CACHE", "" if where == "no cache" else str(place))
