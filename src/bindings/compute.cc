@@ -13,6 +13,7 @@
 #include "base/instance.h"
 #include "bindings/fibers.h"
 #include "bindings/trace.h"
+#include "exec/device.h"
 
 namespace dyc::py {
 
@@ -25,6 +26,14 @@ struct ThreadEngine : Engine {
 };
 
 std::vector<ThreadEngine*> engines;
+
+// Not with the interpreter lock held, which another thread may want to release the mutex.
+void lock_device(std::mutex& mutex) {
+  if (mutex.try_lock()) return;
+  if (!PyGILState_Check()) return mutex.lock();
+  Py_BEGIN_ALLOW_THREADS mutex.lock();
+  Py_END_ALLOW_THREADS
+}
 
 // 1 while a backward pass without the interpreter lock adds to the gradients of parameters. Atomic for the
 // sake of waiting; written under the lock.
@@ -61,6 +70,7 @@ void after_fork_in_child() { to_parameters = 0; }
 
 Engine& make_engine() {
   static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  set_device_lock(lock_device);
   static_cast<void>(registered);
   engines.reserve(engines.size() + 1);
   auto* e = new ThreadEngine;

@@ -14,6 +14,7 @@
 #include "bindings/signatures.h"
 #include "bindings/trace.h"
 #include "cpu/kernel_table.h"
+#include "exec/device.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -139,6 +140,16 @@ pybind11::dict timing() {
   d["operand_bytes"] = e.executor.counters.operand_bytes;
   d["gathered_bytes"] = e.executor.counters.gathered_bytes;
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
+  if (const cuda::Backend::Counters* c = device_counters()) {
+    d["device_launches"] = c->launches;
+    d["device_uploads"] = c->uploads;
+    d["device_downloads"] = c->downloads;
+    d["device_copies"] = c->copies;
+    d["device_uploaded_bytes"] = c->uploaded_bytes;
+    d["device_downloaded_bytes"] = c->downloaded_bytes;
+    d["device_launch_seconds"] = c->launch_seconds;
+    d["device_copy_seconds"] = c->copy_seconds;
+  }
   return d;
 }
 
@@ -218,6 +229,8 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("share_parameters", [](bool on) { share_new_storages(on); });
   m.def("set_threads", [](int n) { set_threads(n); });
   m.def("threads", [] { return thread_pool().threads(); });
+  m.def("_use_device", &use_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
+  m.def("_device_name", [] { return device_name(); });
   m.def("isa", [] { return kernels().isa; });
 }
 

@@ -19,6 +19,12 @@ typedef unsigned long long uint64_t;
 #define throw (void)
 
 #define __builtin_memcpy memcpy
+#define __builtin_inff() __int_as_float(0x7f800000)
+#define __builtin_nanf(tag) __int_as_float(0x7fc00000)
+#define __builtin_nan(tag) __longlong_as_double(0x7ff8000000000000ll)
+#define __builtin_isfinite(a) isfinite(a)
+#define __builtin_fabs(a) fabs(a)
+#define __builtin_log(a) log(a)
 #define UINT32_MAX 0xffffffffu
 
 namespace std {

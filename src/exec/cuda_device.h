@@ -43,7 +43,11 @@ class CudaDevice {
 
   cuda::Backend& backend() { return *backend_; }
   // Held by whoever uses the rest.
-  std::mutex mutex;
+  std::unique_lock<std::mutex> lock() {
+    take(mutex_);
+    return std::unique_lock(mutex_, std::adopt_lock);
+  }
+  static inline void (*take)(std::mutex&) = [](std::mutex& m) { m.lock(); };
 
   // ---- kernels, by number
   uint32_t number_of(const cuda::KernelName& name);
@@ -80,6 +84,7 @@ class CudaDevice {
     std::weak_ptr<Storage> storage;
     std::vector<Copy> list;
   };
+  std::mutex mutex_;
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
   std::vector<Kernel> kernels_;

@@ -1,7 +1,6 @@
 #include "exec/cuda_executor.h"
 
 #include <algorithm>
-#include <mutex>
 
 namespace dyc {
 
@@ -32,7 +31,7 @@ CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
 
 void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   if (next >= end) return;
-  const std::lock_guard lock(device_.mutex);
+  const auto lock = device_.lock();
   try {
     upload_leaves(next, end);
     for (uint32_t i = next; i < end; ++i) {
@@ -115,7 +114,7 @@ void CudaExecutor::upload(Floats part) {
 
 void CudaExecutor::fetch_values(uint32_t launch, int64_t place, size_t floats) {
   if (fetched_[launch]) return;
-  const std::lock_guard lock(device_.mutex);
+  const auto lock = device_.lock();
   const Launch& l = plan_.launches[launch];
   if (l.total <= kWholeLaunch) {
     place = l.out;
@@ -140,14 +139,14 @@ void CudaExecutor::cut_back(uint32_t launches) {
   while (!leaves_.empty() && leaves_.back().begin >= top) leaves_.pop_back();
   if (!leaves_.empty()) leaves_.back().end = std::min(leaves_.back().end, top);
   if (launches > 0) return;
-  const std::lock_guard lock(device_.mutex);
+  const auto lock = device_.lock();
   device_.forget_parameters();
 }
 
 // ---------------------------------------------------------------- gradients
 
 void CudaExecutor::fetch_gradients(int64_t place, size_t floats) {
-  const std::lock_guard lock(device_.mutex);
+  const auto lock = device_.lock();
   download_gradients({{place, place + static_cast<int64_t>(floats)}});
 }
 
@@ -164,7 +163,7 @@ void CudaExecutor::download_gradients(std::vector<Floats> spans) {
 
 void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                             const std::vector<uint32_t>& live_members) {
-  const std::lock_guard lock(device_.mutex);
+  const auto lock = device_.lock();
   const size_t bytes = static_cast<size_t>(graph_.values_arena.top()) * 4;
   skip_slots();
   gradients_memory_.reserve(bytes, 0);

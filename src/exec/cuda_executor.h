@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/members.h"
 #include "cuda/products.h"
 #include "cuda/tables.h"
 #include "exec/cuda_batch.h"
@@ -64,6 +65,7 @@ class CudaExecutor final : public Executor {
   void describe_lists(const Launch& l, cuda::Record& r);
   void describe_shapes(const Launch& l, cuda::Record& r);
   void describe_ids(const Launch& l, cuda::Record& r);
+  void describe_rooms(const Launch& l, cuda::Record& r);
   void describe_axes(const Launch& l, cuda::Record& r);
   const cuda::Shape* shape(const Sig& sig);
   const cuda::Shape* shape_number(uint32_t sig);

@@ -23,6 +23,7 @@ Record CudaExecutor::record(const Launch& l, bool backward) {
   else describe_lists(l, r);
   describe_shapes(l, r);
   describe_ids(l, r);
+  describe_rooms(l, r);
   return r;
 }
 
@@ -158,6 +159,28 @@ void CudaExecutor::describe_ids(const Launch& l, Record& r) {
   }
   r.ids = all.device;
   r.id_starts = starts.device;
+}
+
+// Scratch memory of rows that take some.
+void CudaExecutor::describe_rooms(const Launch& l, Record& r) {
+  constexpr size_t kMost = size_t{64} << 20;  // bytes of all
+  const OpRow& row = op_row(l.op);
+  if (!row.room) return;
+  size_t bytes = 16;
+  for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i) {
+    const Sig& s = *item(l, i).sig;
+    Member m{};
+    m.xd = s.x.data();
+    m.yd = s.y;
+    m.n = s.n_args;
+    m.attrs = s.attrs.data();
+    bytes = std::max(bytes, row.room(m));
+  }
+  cuda::Rooms rooms{};
+  rooms.bytes = (bytes + 15) / 16 * 16;
+  rooms.workers = static_cast<uint32_t>(std::clamp<size_t>(kMost / rooms.bytes, 1, l.count));
+  rooms.memory = static_cast<char*>(batch_.uninitialised(rooms.bytes * rooms.workers));
+  r.more = batch_.put(&rooms, 1);
 }
 
 namespace {

@@ -99,7 +99,7 @@ void CudaExecutor::add_member_products(const Launch& l, uint32_t i, ProductList&
   const Dim& yd = *sig.y;
   const int64_t item_size = yd.batch_size(), m = yd.rows();
   for (uint32_t e = 0; e < yd.bd; ++e) {
-    const auto part = [e](const Dim& d) { return d.bd > 1 ? e * d.batch_size() : 0; };
+    const auto part = [e](const Dim& d) { return d.bd > 1 ? static_cast<int64_t>(e * d.batch_size()) : 0; };
     list.begin(m, item_size / m, {values() + it.out + e * item_size, nullptr, m},
                affine ? Product::begin_at : Product::zero);
     if (affine) {
@@ -203,7 +203,7 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
   const Dim& yd = *sig.y;
   const int64_t item_size = yd.batch_size();
   for (uint32_t e = 0; e < yd.bd; ++e) {
-    const auto part = [e](const Dim& d) { return d.bd > 1 ? e * d.batch_size() : 0; };
+    const auto part = [e](const Dim& d) { return d.bd > 1 ? static_cast<int64_t>(e * d.batch_size()) : 0; };
     const int64_t dy = it.out + e * item_size;
     if (affine && wanted(l, 0)) {
       const Dim& bd = *sig.x[0];

@@ -43,6 +43,10 @@ void use_device(const std::string& name) {
 
 const std::string& device_name() { return chosen(); }
 
+const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
+
+void set_device_lock(void (*lock)(std::mutex& mutex)) { CudaDevice::take = lock; }
+
 std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan) {
   used = true;
   if (device) return std::make_unique<CudaExecutor>(graph, plan, *device);

@@ -2,6 +2,7 @@
 // As in elementwise.h, T is float or a vector of floats, and vexp, select ... must be declared before.
 #pragma once
 #include "ops/elementwise.h"
+#include "ops/rows.h"
 
 namespace dyc {
 
@@ -166,6 +167,8 @@ constexpr size_t kSumBlock = 64;  // vectors per partial sum: keeps rounding err
 template <class Term, class I>
 DYC_INLINE float sum_of_terms(const float* x, const float* y, size_t n, const float* a) {
   using V = typename I::V;
+  if constexpr (is_team<I>)
+    return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return Term::f(c.get(x + i), c.get(y + i), a); });
   constexpr size_t L = I::lanes;
   float sum = 0;
   size_t i = 0;
@@ -201,6 +204,11 @@ DYC_INLINE void add_slopes(const float* x, const float* y, float d, float* g, si
   using V = typename I::V;
   constexpr size_t L = I::lanes;
   const V dv = splat<V>(d);
+  if constexpr (is_team<I>) {
+    each_one<I>(
+        n, [&](size_t i) DYC_LAMBDA { g[i] = vfma(dv, slope_of_term<Term, Arg, V>(x[i], y[i], a), g[i]); });
+    return;
+  }
   size_t i = 0;
   for (; i + L <= n; i += L)
     store(g + i, vfma(dv, slope_of_term<Term, Arg, V>(load<V>(x + i), load<V>(y + i), a), load<V>(g + i)));
@@ -245,7 +253,8 @@ struct DotProduct : SumOf<ProductTerm> {
                              .formula = "sum(x .* y)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
 };
 
 struct TraceOfProduct : SumOf<ProductTerm> {
@@ -253,7 +262,8 @@ struct TraceOfProduct : SumOf<ProductTerm> {
                              .formula = "trace(x * transpose(y))",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
 };
 
 // A distance also takes a vector and a matrix of one column.
@@ -277,7 +287,8 @@ struct SquaredDistance : Distance<SquareTerm> {
                              .formula = "sum((x - y) ** 2)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
 };
 
 struct AbsTerm {
@@ -292,7 +303,8 @@ struct L1Distance : Distance<AbsTerm> {
                              .formula = "sum(|x - y|)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
 };
 
 struct HuberTerm {
@@ -314,7 +326,8 @@ struct HuberDistance : Distance<HuberTerm> {
                              .formula = "sum(huber(x - y, c))",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"c", Param::real, 1.345}};
 };
 
@@ -342,7 +355,8 @@ struct BinaryLogLoss : SumOf<BinaryLogTerm> {
                              .formula = "-sum(y log(x) + (1 - y) log(1 - x))",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static Dim shape(const ShapeArgs& s) {
     identical_shape(s);
     return scalar_per_batch(s);

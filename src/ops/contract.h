@@ -27,7 +27,8 @@ DYC_INLINE void add_columns(float* y, const float* a, const float* c, size_t row
 template <class I>
 DYC_INLINE void add_products(float* c, const float* a, const float* y, size_t rows, size_t columns) {
   for (size_t k = 0; k < columns; ++k, a += rows)
-    c[k] += sum_run<I>(rows, [&](size_t i, auto t) DYC_LAMBDA { return t.get(y + i) * t.get(a + i); });
+    add_once<I>(c + k,
+                sum_run<I>(rows, [&](size_t i, auto t) DYC_LAMBDA { return t.get(y + i) * t.get(a + i); }));
 }
 // A_k += c_k y
 template <class I>
@@ -84,7 +85,8 @@ struct Contract3D1D : Contract3D1DOf<false> {
                              .formula = "contract3d_1d(x, y)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"y"}};
 };
 struct Contract3D1DBias : Contract3D1DOf<true> {
@@ -92,13 +94,15 @@ struct Contract3D1DBias : Contract3D1DOf<true> {
                              .formula = "contract3d_1d(x, y) + b",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"b"}};
 };
 
 // t_i = sum_jk x_ijk y_k z_j (+ b_i). x {d0,d1,d2}, y {d2}, z {d1}, b {d0} -> {d0}; batch 1 or B each
 template <bool bias>
 struct Contract3D1D1DOf {
+  static size_t room(const Member& m) { return room_for<float>(size_t{m.xd[0]->d[0]} * m.xd[0]->d[1]); }
   static Dim shape(const ShapeArgs& s) {
     detail::check_tensor(s);
     if (!s[2].column_like() || s[2].rows() != s[0].d[1]) shape_error(s, "z with one element per x[i,.,k]");
@@ -113,7 +117,9 @@ struct Contract3D1D1DOf {
       detail::start_from<I>(inner.get(), nullptr, d0 * d1);
       detail::add_columns<I>(inner.get(), m.xb(0, b), m.xb(1, b), d0 * d1, d2);
       detail::start_from<I>(m.yb(b), bias ? m.xb(3, b) : nullptr, d0);
+      join<I>();
       detail::add_columns<I>(m.yb(b), inner.get(), m.xb(2, b), d0, d1);
+      join<I>();
     }
   }
   template <class I>
@@ -129,10 +135,13 @@ struct Contract3D1D1DOf {
       detail::start_from<I>(inner.get(), nullptr, d0 * d1);
       if (arg == 2) {
         detail::add_columns<I>(inner.get(), m.xb(0, b), m.xb(1, b), d0 * d1, d2);
+        join<I>();
         detail::add_products<I>(dx, inner.get(), m.dyb(b), d0, d1);
         continue;
       }
+      join<I>();
       detail::add_outer<I>(inner.get(), m.dyb(b), m.xb(2, b), d0, d1);  // dt_i z_j
+      join<I>();
       if (arg == 0) detail::add_outer<I>(dx, inner.get(), m.xb(1, b), d0 * d1, d2);
       else detail::add_products<I>(dx, m.xb(0, b), inner.get(), d0 * d1, d2);
     }
@@ -144,7 +153,8 @@ struct Contract3D1D1D : Contract3D1D1DOf<false> {
                              .formula = "contract3d_1d_1d(x, y, z)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}};
 };
 struct Contract3D1D1DBias : Contract3D1D1DOf<true> {
@@ -152,7 +162,8 @@ struct Contract3D1D1DBias : Contract3D1D1DOf<true> {
                              .formula = "contract3d_1d_1d(x, y, z) + b",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}, {"b"}};
 };
 

@@ -142,6 +142,12 @@ struct LuOf {
   }
 };
 
+// For a decomposition, its inverse and as much again.
+inline size_t lu_room(const Member& m) {
+  const size_t n = m.xd[0]->rows();
+  return 5 * room_for<double>(n * n) + room_for<uint32_t>(n) + room_for<size_t>(n);
+}
+
 // C -= A B, all {n,n}.
 template <class I>
 void subtract_matrix_product(double* c, const double* a, const double* b, size_t n) {
@@ -170,6 +176,7 @@ struct Inverse {
     detail::check_square(s);
     return s[0];
   }
+  static size_t room(const Member& m) { return detail::lu_room(m); }
   template <class I>
   static void forward(const Member& m) {
     const size_t n = m.xd[0]->rows();
@@ -210,6 +217,7 @@ struct LogDet {
     detail::check_square(s);
     return scalar_per_batch(s);
   }
+  static size_t room(const Member& m) { return detail::lu_room(m); }
   template <class I>
   static void forward(const Member& m) {
     const size_t n = m.xd[0]->rows();
@@ -238,6 +246,7 @@ namespace detail {
 template <class I>
 DYC_INLINE void add_circ_conv(float* y, const float* u, const float* v, size_t n) {
   for (size_t i = 0; i < n; ++i) {
+    join<I>();  // parts of y go to other threads with each i
     add_scaled<I>(y + i, v, u[i], n - i);
     add_scaled<I>(y, v + (n - i), u[i], i);
   }
@@ -246,6 +255,7 @@ DYC_INLINE void add_circ_conv(float* y, const float* u, const float* v, size_t n
 template <class I>
 DYC_INLINE void add_circ_corr(float* y, const float* u, const float* v, size_t n) {
   for (size_t i = 0; i < n; ++i) {
+    join<I>();
     add_scaled<I>(y, v + i, u[i], n - i);
     add_scaled<I>(y + (n - i), v, u[i], i);
   }
@@ -271,7 +281,8 @@ struct CircConv : detail::OfTwoVectors {
                              .formula = "circ_conv(u, v)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   template <class I>
   static void forward(const Member& m) {
     const size_t n = m.ys();
@@ -292,7 +303,8 @@ struct CircCorr : detail::OfTwoVectors {
                              .formula = "circ_corr(u, v)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   template <class I>
   static void forward(const Member& m) {
     const size_t n = m.ys();

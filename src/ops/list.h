@@ -13,7 +13,8 @@ struct Esum {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -40,6 +41,10 @@ struct Esum {
   template <class I>
   static DYC_INLINE void sum(const Member& m, float* y, size_t n) {
     using V = typename I::V;
+    if constexpr (is_team<I>) {
+      each_one<I>(n, [&](size_t i) DYC_LAMBDA { y[i] = column<V>(m, i); });
+      return;
+    }
     constexpr size_t L = I::lanes;
     size_t i = 0;
     for (; i + 4 * L <= n; i += 4 * L) {
@@ -98,7 +103,7 @@ struct Esum {
   template <class I>
   static void backward_all(const Member& m, float* const* dx) {
     for (uint32_t i = 0; i < m.n; ++i)
-      if (dx[i]) add_gradient<I>(m, i, dx[i]);
+      if (dx[i]) join<I>(), add_gradient<I>(m, i, dx[i]);
   }
 };
 
@@ -109,7 +114,8 @@ struct Average {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -126,7 +132,8 @@ struct Average {
     const size_t n = m.yd->size();
     const float count = static_cast<float>(m.n);
     float* const y = m.out();
-    for (size_t i = 0; i < n; ++i) y[i] /= count;
+    join<I>();
+    each_one<I>(n, [=](size_t i) DYC_LAMBDA { y[i] /= count; });
   }
   template <class I>
   static DYC_INLINE void add_gradient(const Member& m, uint32_t arg, float* dx) {
@@ -135,7 +142,9 @@ struct Average {
     const float* __restrict dy = m.dy;
     for (uint32_t b = 0; b < m.yd->bd; ++b, dx += next, dy += n) {
       float* __restrict const d = dx;
-      for (size_t i = 0; i < n; ++i) d[i] += dy[i] * share;
+      if constexpr (is_team<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { d[i] += dy[i] * share; });
+      else
+        for (size_t i = 0; i < n; ++i) d[i] += dy[i] * share;
     }
   }
   template <class I>
@@ -145,14 +154,17 @@ struct Average {
   template <class I>
   static void backward_all(const Member& m, float* const* dx) {
     for (uint32_t i = 0; i < m.n; ++i)
-      if (dx[i]) add_gradient<I>(m, i, dx[i]);
+      if (dx[i]) join<I>(), add_gradient<I>(m, i, dx[i]);
   }
 };
 
 // Largest value per element; the first of equal ones has the gradient. A NaN comes through and has none.
 struct Emax {
-  static constexpr Meta meta{
-      .name = "emax", .formula = "max(x1, x2, ...)", .form = Form::member, .batch = Batch::ragged};
+  static constexpr Meta meta{.name = "emax",
+                             .formula = "max(x1, x2, ...)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .team = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class I>
@@ -162,7 +174,7 @@ struct Emax {
     copy_span<I>(y, m.x[0], n);
     for (uint32_t k = 1; k < m.n; ++k) {
       const float* __restrict const x = m.x[k];
-      for (size_t i = 0; i < n; ++i) y[i] = (x[i] > y[i]) | (x[i] != x[i]) ? x[i] : y[i];
+      each_one<I>(n, [=](size_t i) DYC_LAMBDA { y[i] = (x[i] > y[i]) | (x[i] != x[i]) ? x[i] : y[i]; });
     }
   }
   template <class I>
@@ -173,17 +185,16 @@ struct Emax {
   }
   template <class I>
   static void backward(const Member& m, uint32_t arg) {
-    const size_t n = m.yd->size();
-    for (size_t i = 0; i < n; ++i)
+    each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
       if (m.x[arg][i] == m.y[i] && winner<I>(m, i) == arg) m.dx[i] += m.dy[i];
+    });
   }
   template <class I>
   static void backward_all(const Member& m, float* const* dx) {
-    const size_t n = m.yd->size();
-    for (size_t i = 0; i < n; ++i) {
+    each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
       const uint32_t k = winner<I>(m, i);
       if (k < m.n && dx[k]) dx[k][i] += m.dy[i];
-    }
+    });
   }
 };
 
@@ -194,7 +205,8 @@ struct Concatenate {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"xs", Param::exprs}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t axis = s.attrs[0];
@@ -232,9 +244,7 @@ struct Concatenate {
     for (uint32_t k = 0; k < m.n; ++k) {
       const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
       for (uint32_t b = 0; b < m.yd->bd; ++b) {
-        const float* x = m.x[k] + b * next;
-        float* to = y + b * l.outer * l.block;
-        for (size_t o = 0; o < l.outer; ++o, x += chunk, to += l.block) copy_span<I>(to, x, chunk);
+        move_runs<I, false>(y + b * l.outer * l.block, m.x[k] + b * next, chunk, l.outer, l.block, chunk);
       }
       y += chunk;
     }
@@ -244,9 +254,8 @@ struct Concatenate {
                                       float* dx) {
     const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
-      const float* dy = m.dy + offset + b * l.outer * l.block;
-      float* to = dx + b * next;
-      for (size_t o = 0; o < l.outer; ++o, to += chunk, dy += l.block) add_span<I>(to, dy, chunk);
+      move_runs<I, true>(dx + b * next, m.dy + offset + b * l.outer * l.block, chunk, l.outer, chunk,
+                         l.block);
     }
   }
   template <class I>
@@ -261,7 +270,7 @@ struct Concatenate {
     const Blocks l(m);
     size_t offset = 0;
     for (uint32_t k = 0; k < m.n; ++k) {
-      if (dx[k]) add_gradient<I>(m, l, k, offset, dx[k]);
+      if (dx[k]) join<I>(), add_gradient<I>(m, l, k, offset, dx[k]);
       offset += l.chunk(*m.xd[k]);
     }
   }
@@ -274,7 +283,8 @@ struct ConcatenateToBatch {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = s[0];
@@ -309,7 +319,7 @@ struct ConcatenateToBatch {
     const float* dy = m.dy;
     for (uint32_t k = 0; k < m.n; ++k) {
       const size_t n = item * m.xd[k]->bd;
-      if (dx[k]) add_span<I>(dx[k], dy, n);
+      if (dx[k]) join<I>(), add_span<I>(dx[k], dy, n);
       dy += n;
     }
   }

@@ -14,7 +14,8 @@ struct PickNegLogSoftmax {
   static constexpr Meta meta{.name = "pickneglogsoftmax",
                              .formula = "-log_softmax(x)[v]",
                              .form = Form::member,
-                             .batch = Batch::ragged};
+                             .batch = Batch::ragged,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"v", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -52,7 +53,7 @@ struct PickNegLogSoftmax {
       }
       each<I>(
           n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, dy * exp_of((c.get(x + i) - shift) - rest)); });
-      dx[v] -= dy;
+      add_once<I>(dx + v, -dy);
     }
   }
 };
@@ -82,12 +83,14 @@ DYC_INLINE void hinge_gradient(float* dx, const float* x, size_t len, size_t ste
                                float dy) {
   const float base = margin - x[v * step];
   float active = 0;
-  for (size_t k = 0; k < len; ++k)
+  each_one<I>(len, [&](size_t k) DYC_LAMBDA {
     if (k != v && base + x[k * step] > 0) {
       dx[k * step] += dy;
       active += 1;
     }
-  dx[v * step] -= active * dy;
+  });
+  active = sum_of_team<I>(active);
+  once<I>([&]() DYC_LAMBDA { dx[v * step] -= active * dy; });
 }
 inline void check_margin(float margin, const char* op) {
   if (margin < 0) throw ValueError(text(op, "(): expected m >= 0, got ", margin));
@@ -100,7 +103,8 @@ struct Hinge {
                              .formula = "hinge(x, v)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"v", Param::index}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -132,7 +136,8 @@ struct HingeDim {
                              .formula = "hinge(x, v, d)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {
       {"x"}, {"v", Param::indices}, {"d", Param::uint, 0}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
@@ -185,7 +190,8 @@ struct PoissonLoss {
                              .formula = "poisson_loss(l, x)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"log_lambda"}, {"x", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].size() != 1) shape_error(s, "one element");
@@ -198,7 +204,7 @@ struct PoissonLoss {
   }
   template <class I>
   static void backward(const Member& m, uint32_t) {
-    *m.dx += (exp_of(*m.x[0]) - static_cast<float>(m.ids[0])) * *m.dy;
+    add_once<I>(m.dx, (exp_of(*m.x[0]) - static_cast<float>(m.ids[0])) * *m.dy);
   }
 };
 

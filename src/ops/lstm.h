@@ -2,6 +2,7 @@
 // output and candidate, already activated.
 #pragma once
 #include "ops/op.h"
+#include "ops/rows.h"
 
 namespace dyc {
 
@@ -37,6 +38,10 @@ template <class I, class Step>
 DYC_INLINE void for_gates(size_t h, size_t batch, const Step& step) {
   for (size_t b = 0; b < batch; ++b) {
     const size_t s = b * h, g = 4 * s;
+    if constexpr (is_team<I>) {
+      each_one<I>(h, [&](size_t i) DYC_LAMBDA { step.template at<float>(s + i, g + i); });
+      continue;
+    }
     size_t i = 0;
     for (; i + I::lanes <= h; i += I::lanes) step.template at<typename I::V>(s + i, g + i);
     for (; i < h; ++i) step.template at<float>(s + i, g + i);
@@ -55,7 +60,8 @@ struct VanillaLstmC {
                              .formula = "i * g + f * c_tm1",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"c_tm1"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 
@@ -110,7 +116,8 @@ struct VanillaLstmH {
                              .formula = "o * tanh(c_t)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"c_t"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 

@@ -12,7 +12,8 @@ struct LstmActivate {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .reads_x = false};
+                             .reads_x = false,
+                             .team = true};
   static constexpr Param params[] = {{"z"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[0].d[0] % 4) shape_error(s, "a vector of 4 equal blocks");
@@ -64,7 +65,8 @@ struct LstmCell {
                              .formula = "[gates; c; h]",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .hidden = true};
+                             .hidden = true,
+                             .team = true};
   static constexpr Param params[] = {{"z"}, {"c_prev"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[1].nd != 1 || s[0].d[0] != 4 * s[1].d[0])

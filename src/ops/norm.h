@@ -12,7 +12,8 @@ struct LayerNorm {
                              .formula = "layer_norm(x, g, b)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"g"}, {"b"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -85,7 +86,7 @@ struct LayerNorm {
           const auto d = c.get(dy + j * rows + i);
           return arg == 1 ? d * ((c.get(x + j * rows + i) - s.mean) * scale) : d;
         };
-        if (p.one_row) *to += sum_run<I>(rows, part);
+        if (p.one_row) add_once<I>(to, sum_run<I>(rows, part));
         else each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA { c.add(to + i, part(i, c)); });
       }
     }
@@ -124,7 +125,8 @@ struct WeightNorm {
                              .formula = "g * w / norm(w)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"w"}, {"g"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[1].batch_size() != 1) shape_error(s, "g of one element");
@@ -152,7 +154,7 @@ struct WeightNorm {
       const float dot =
           sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i) * c.get(w + i); });
       if (arg == 1) {
-        *dx += dot / norm;
+        add_once<I>(dx, dot / norm);
         continue;
       }
       const float k = *m.xb(1, b) / norm, along = dot / norm / norm;

@@ -75,6 +75,7 @@ struct Meta {
   bool hidden = false;         // recorded by other functions only; no Python function of its name
   bool reads_x = true;         // backward reads argument values
   bool reads_y = true;         // backward reads the result
+  bool team = false;           // member rows: threads of a device may share a member (ops/rows.h)
 };
 
 struct ShapeArgs {

@@ -13,7 +13,8 @@ struct MaxPooling2d {
                              .formula = "maxpooling2d(x)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .hidden = true};
+                             .hidden = true,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
 
   struct Windows {
@@ -110,9 +111,39 @@ struct MaxPooling2d {
       row_maxima<I>(top, v.h.f, v.h.stride, y + o, n);
     }
   }
+  // Every result for itself; the same order of comparisons, which decides where elements are NaN.
+  template <class I>
+  static DYC_INLINE void pool_by_team(const Windows& v, const float* x, float* y) {
+    each_one<I>(v.planes * v.y_plane, [&](size_t i) DYC_LAMBDA {
+      const size_t plane = i / v.y_plane, at = i - plane * v.y_plane;
+      const float* const from = x + plane * v.x_plane;
+      const int64_t ow = static_cast<int64_t>(at) / v.h.y, oh = static_cast<int64_t>(at) - ow * v.h.y;
+      int64_t c0, c1;
+      clip(v.w, ow, &c0, &c1);
+      float best = -__builtin_inff();
+      for (int64_t k = 0; k < v.h.f; ++k) {
+        const int64_t row = oh * v.h.stride - v.h.pad + k;
+        float top = -__builtin_inff();
+        if (row >= 0 && row < v.h.x) {
+          top = from[c0 * v.h.x + row];
+          for (int64_t c = c0 + 1; c < c1; ++c) top = vmax_of(top, from[c * v.h.x + row]);
+        }
+        best = k ? vmax_of(best, top) : top;
+      }
+      y[i] = best;
+    });
+  }
+  template <class T>
+  static DYC_INLINE T vmax_of(T a, T b) {
+    return vmax(a, b);
+  }
   template <class I>
   static void forward(const Member& m) {
     const Windows v(*m.xd[0], m.attrs);
+    if constexpr (is_team<I>) {
+      pool_by_team<I>(v, m.x[0], m.out());
+      return;
+    }
     for (size_t p = 0; p < v.planes; ++p)
       for (int64_t ow = 0; ow < v.w.y; ++ow)
         pool_column<I>(v, m.x[0] + p * v.x_plane, ow, m.out() + p * v.y_plane + ow * v.h.y);
@@ -139,8 +170,8 @@ struct MaxPooling2d {
   template <class I>
   static void backward(const Member& m, uint32_t) {
     const Windows v(*m.xd[0], m.attrs);
-    const float *y = m.y, *dy = m.dy;
-    for (size_t p = 0; p < v.planes; ++p) {
+    each_one<I>(v.planes, [&](size_t p) DYC_LAMBDA {  // windows of a plane may overlap
+      const float *y = m.y + p * v.y_plane, *dy = m.dy + p * v.y_plane;
       const float* const x = m.x[0] + p * v.x_plane;
       float* const dx = m.dx + p * v.x_plane;
       for (int64_t ow = 0; ow < v.w.y; ++ow) {
@@ -152,7 +183,7 @@ struct MaxPooling2d {
           if (at >= 0) dx[at] += *dy;
         }
       }
-    }
+    });
   }
 };
 
@@ -160,8 +191,11 @@ struct MaxPooling2d {
 // the order they have in x, and where some equal the k-th, the first ones, even before larger ones. A NaN
 // counts as -inf. {..,n,..}xB -> {..,k,..}xB
 struct KMaxPooling {
-  static constexpr Meta meta{
-      .name = "kmax_pooling", .formula = "kmax_pooling(x, k)", .form = Form::member, .batch = Batch::ragged};
+  static constexpr Meta meta{.name = "kmax_pooling",
+                             .formula = "kmax_pooling(x, k)",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"k", Param::uint}, {"d", Param::uint, 1}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t k = s.attrs[0], axis = s.attrs[1];
@@ -190,16 +224,18 @@ struct KMaxPooling {
     heap[at * step] = v;
   }
   // f(line of x, line of y) for the positions of their first elements.
-  template <class F>
+  template <class I, class F>
   static DYC_INLINE void each_line(const AxisRuns& a, size_t k, F f) {
-    for (size_t o = 0; o < a.outer; ++o)
-      for (size_t i = 0; i < a.inner; ++i) f(o * a.inner * a.len + i, o * a.inner * k + i);
+    each_one<I>(a.outer * a.inner, [&](size_t line) DYC_LAMBDA {
+      const size_t o = line / a.inner, i = line - o * a.inner;
+      f(o * a.inner * a.len + i, o * a.inner * k + i);
+    });
   }
   template <class I>
   static void forward(const Member& m) {
     const AxisRuns a(*m.xd[0], m.attrs[1]);
     const size_t k = m.attrs[0], step = a.inner;
-    each_line(a, k, [&](size_t from, size_t to) DYC_LAMBDA {
+    each_line<I>(a, k, [&](size_t from, size_t to) DYC_LAMBDA {
       const float* const x = m.x[0] + from;
       float* const y = m.out() + to;
       for (size_t i = 0; i < k; ++i) y[i * step] = rank(x[i * step]);
@@ -218,7 +254,7 @@ struct KMaxPooling {
   static void backward(const Member& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[1]);
     const size_t k = m.attrs[0], step = a.inner;
-    each_line(a, k, [&](size_t from, size_t to) DYC_LAMBDA {
+    each_line<I>(a, k, [&](size_t from, size_t to) DYC_LAMBDA {
       float least = rank(m.y[to]);  // the k-th largest is always kept
       for (size_t i = 1; i < k; ++i) {
         const float r = rank(m.y[to + i * step]);
@@ -237,7 +273,8 @@ struct KmhNgram {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"v", Param::uint}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t v = s.attrs[0];
@@ -263,7 +300,10 @@ struct KmhNgram {
   static void backward(const Member& m, uint32_t) {
     const size_t rows = m.xd[0]->rows();
     for (uint32_t b = 0; b < m.yd->bd; ++b)
-      for (uint32_t k = 0; k < m.attrs[0]; ++k) add_span<I>(m.dxb(0, b) + k * rows, m.dyb(b), m.ys());
+      for (uint32_t k = 0; k < m.attrs[0]; ++k) {
+        join<I>();  // parts of dx go to other threads with each k
+        add_span<I>(m.dxb(0, b) + k * rows, m.dyb(b), m.ys());
+      }
   }
 };
 

@@ -14,7 +14,8 @@ struct SumElems {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
@@ -54,7 +55,8 @@ struct SquaredNorm {
                              .formula = "sum(x^2)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
@@ -68,8 +70,11 @@ struct SquaredNorm {
 };
 
 struct L2Norm {
-  static constexpr Meta meta{
-      .name = "l2_norm", .formula = "sqrt(sum(x^2))", .form = Form::member, .batch = Batch::ragged};
+  static constexpr Meta meta{.name = "l2_norm",
+                             .formula = "sqrt(sum(x^2))",
+                             .form = Form::member,
+                             .batch = Batch::ragged,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
@@ -125,7 +130,8 @@ struct SumDim {
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
   template <class I>
@@ -161,7 +167,8 @@ struct MomentDim {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] < 1) shape_error(s, "r >= 1, not 0");
@@ -198,7 +205,8 @@ struct StdDim {
                              .formula = "std(x, d)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .hidden = true};
+                             .hidden = true,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
   template <class I, class L>
@@ -239,7 +247,8 @@ struct CumSum {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
@@ -253,8 +262,10 @@ struct CumSum {
       const float* x = m.x[0] + o * a.inner * a.len;
       float* y = m.out() + o * a.inner * a.len;
       if (a.inner == 1) {
-        float s = 0;
-        for (size_t k = 0; k < a.len; ++k) y[k] = s += x[k];
+        once<I>([&]() DYC_LAMBDA {
+          float s = 0;
+          for (size_t k = 0; k < a.len; ++k) y[k] = s += x[k];
+        });
         continue;
       }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
@@ -270,8 +281,10 @@ struct CumSum {
       float* dx = m.dx + o * a.inner * a.len;
       const float* dy = m.dy + o * a.inner * a.len;
       if (a.inner == 1) {
-        float s = 0;
-        for (size_t k = a.len; k-- > 0;) dx[k] += s += dy[k];
+        once<I>([&]() DYC_LAMBDA {
+          float s = 0;
+          for (size_t k = a.len; k-- > 0;) dx[k] += s += dy[k];
+        });
         continue;
       }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
@@ -287,7 +300,8 @@ struct LogSumExpDim {
   static constexpr Meta meta{.name = "logsumexp_dim",
                              .formula = "log(sum(exp(x), d))",
                              .form = Form::member,
-                             .batch = Batch::ragged};
+                             .batch = Batch::ragged,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -359,8 +373,8 @@ struct Extreme {
       if (a.inner == 1) {
         auto s = fill<I>(x[0]);
         each<I>(a.len, [&](size_t i, auto c) DYC_LAMBDA { s = pick(s, c.keep(c.get(x + i), s)); });
-        if constexpr (sign > 0) *y = hmax(s);
-        else *y = hmin(s);
+        if constexpr (sign > 0) *y = largest_of<I>(s);
+        else *y = smallest_of<I>(s);
         continue;
       }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
@@ -373,26 +387,31 @@ struct Extreme {
   template <class I>
   static void backward(const Member& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
-    for (size_t o = 0; o < a.outer; ++o)
-      for (size_t i = 0; i < a.inner; ++i) {
-        const size_t at = o * a.inner * a.len + i, to = o * a.inner + i;
-        for (size_t k = 0; k < a.len; ++k)
-          if (m.x[0][at + k * a.inner] == m.y[to]) {
-            m.dx[at + k * a.inner] += m.dy[to];
-            break;
-          }
-      }
+    const auto add = [&](size_t at, size_t to) DYC_LAMBDA {
+      for (size_t k = 0; k < a.len; ++k)
+        if (m.x[0][at + k * a.inner] == m.y[to]) {
+          m.dx[at + k * a.inner] += m.dy[to];
+          break;
+        }
+    };
+    if constexpr (is_team<I>) {
+      each_one<I>(a.outer * a.inner,
+                  [&](size_t i) DYC_LAMBDA { add(i / a.inner * a.inner * a.len + i % a.inner, i); });
+    } else {
+      for (size_t o = 0; o < a.outer; ++o)
+        for (size_t i = 0; i < a.inner; ++i) add(o * a.inner * a.len + i, o * a.inner + i);
+    }
   }
 };
 
 struct MaxDim : Extreme<1> {
   static constexpr Meta meta{
-      .name = "max_dim", .formula = "max(x, d)", .form = Form::member, .batch = Batch::ragged};
+      .name = "max_dim", .formula = "max(x, d)", .form = Form::member, .batch = Batch::ragged, .team = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
 };
 struct MinDim : Extreme<-1> {
   static constexpr Meta meta{
-      .name = "min_dim", .formula = "min(x, d)", .form = Form::member, .batch = Batch::ragged};
+      .name = "min_dim", .formula = "min(x, d)", .form = Form::member, .batch = Batch::ragged, .team = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
 };
 
@@ -403,7 +422,8 @@ struct LogSumExp {
   static constexpr Meta meta{.name = "logsumexp",
                              .formula = "log(exp(x1) + exp(x2) + ...)",
                              .form = Form::member,
-                             .batch = Batch::ragged};
+                             .batch = Batch::ragged,
+                             .team = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)

@@ -1,4 +1,5 @@
-// Scratch memory of one kernel call.
+// Scratch memory of one kernel call. Rows that take it say by room(m) how many bytes they take at most: a
+// device has them ready.
 #pragma once
 #include <cstddef>
 
@@ -10,11 +11,17 @@ namespace dyc {
 void* take_room(size_t bytes);  // throws std::bad_alloc
 void give_room(void* room) noexcept;
 
-// n elements of a plain type, uninitialised.
+// What Room<T>(n) takes on a device.
+template <class T>
+DYC_INLINE size_t room_for(size_t n) {
+  return (n * sizeof(T) + 15) / 16 * 16;
+}
+
+// n elements of a plain type, uninitialised. Given back in the opposite order.
 template <class T>
 class Room {
  public:
-  DYC_INLINE explicit Room(size_t n) : data_(static_cast<T*>(take_room(n * sizeof(T)))) {}
+  DYC_INLINE explicit Room(size_t n) : data_(static_cast<T*>(take_room(room_for<T>(n)))) {}
   DYC_INLINE ~Room() { give_room(data_); }
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;

@@ -2,12 +2,83 @@
 // on the instruction set I (I::V, I::lanes) and always inline. A chunk is one vector of elements: all lanes,
 // or the first few at the end of a run. Calls of vexp, hsum ... have a dependent argument, so that sources
 // without cpu/simd.h can still read these headers.
+//
+// On a device I may be a team: threads that run the same text for one member together. A team has V = float
+// and one lane, and
+//   worker(), workers()      which of how many threads this is
+//   sum(a), max(a), min(a)   over all of them, the same in each and always in one order
+//   least(i)                 the same for an index
+//   join()                   waits for all of them: then each can read what the others have stored
+// Rows with Meta::team are written for both. All threads run all of the text. each() and its like share out
+// the elements: element i always goes to the same thread, so that loops over the same elements need no join.
+// Whatever else is stored is the same in each thread; what is added to stands in once(), or is added by
+// add_once().
 #pragma once
 #include "ops/member.h"
 
 #define DYC_LAMBDA __attribute__((always_inline))
 
 namespace dyc {
+
+template <class I>
+inline constexpr bool is_team = requires { I::workers(); };
+
+template <class I>
+DYC_INLINE void join() {
+  if constexpr (is_team<I>) I::join();
+}
+// f() in one thread; it sees, and then all see, what was stored before.
+template <class I, class F>
+DYC_INLINE void once(F f) {
+  join<I>();
+  if constexpr (is_team<I>) {
+    if (I::worker() == 0) f();
+  } else {
+    f();
+  }
+  join<I>();
+}
+template <class I>
+DYC_INLINE void add_once(float* to, float a) {
+  once<I>([&]() DYC_LAMBDA { *to += a; });
+}
+// Of what each thread has found.
+template <class I>
+DYC_INLINE float sum_of_team(float a) {
+  if constexpr (is_team<I>) return I::sum(a);
+  else return a;
+}
+// Of the lanes of a vector, and of all threads.
+template <class I>
+DYC_INLINE float total_of(typename I::V a) {
+  if constexpr (is_team<I>) return I::sum(a);
+  else return hsum(a);
+}
+template <class I>
+DYC_INLINE float largest_of(typename I::V a) {
+  if constexpr (is_team<I>) return I::max(a);
+  else return hmax(a);
+}
+template <class I>
+DYC_INLINE float smallest_of(typename I::V a) {
+  if constexpr (is_team<I>) return I::min(a);
+  else return hmin(a);
+}
+template <class I>
+DYC_INLINE float first_lane(typename I::V a) {
+  if constexpr (I::lanes == 1) return a;
+  else return a[0];
+}
+
+// f(i) for n elements that are computed one by one.
+template <class I, class F>
+DYC_INLINE void each_one(size_t n, F f) {
+  if constexpr (is_team<I>) {
+    for (size_t i = I::worker(); i < n; i += I::workers()) f(i);
+  } else {
+    for (size_t i = 0; i < n; ++i) f(i);
+  }
+}
 
 template <class I>
 struct FullChunk {
@@ -49,9 +120,13 @@ DYC_INLINE typename I::V fill(float s) {
 // f(position, chunk) for each chunk of a run of n elements.
 template <class I, class F>
 DYC_INLINE void each(size_t n, F f) {
-  size_t i = 0;
-  for (; i + I::lanes <= n; i += I::lanes) f(i, FullChunk<I>{});
-  if (i < n) f(i, TailChunk<I>{static_cast<int>(n - i)});
+  if constexpr (I::lanes == 1) {
+    each_one<I>(n, [&](size_t i) DYC_LAMBDA { f(i, FullChunk<I>{}); });
+  } else {
+    size_t i = 0;
+    for (; i + I::lanes <= n; i += I::lanes) f(i, FullChunk<I>{});
+    if (i < n) f(i, TailChunk<I>{static_cast<int>(n - i)});
+  }
 }
 
 template <class T>
@@ -72,7 +147,7 @@ template <class I, class G>
 DYC_INLINE float sum_run(size_t n, G g) {
   typename I::V s{};
   each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s += c.keep(g(i, c), typename I::V{}); });
-  return hsum(s);
+  return total_of<I>(s);
 }
 
 template <class I>
@@ -80,7 +155,7 @@ DYC_INLINE float max_run(const float* x, size_t n) {
   const auto low = fill<I>(-__builtin_inff());
   auto s = low;
   each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s = vmax(s, c.keep(c.get(x + i), low)); });
-  return hmax(s);
+  return largest_of<I>(s);
 }
 
 // log(sum(exp(x))) = shift + log_sum. The shift is the maximum, or 0 where that is infinite, so that a run of
@@ -203,14 +278,17 @@ struct SingleLane {
       const size_t start = at + o;
       if (p.reduced.step[0] == 1) {
         each<I>(p.reduced.len[0], [&](size_t i, auto c) DYC_LAMBDA { f(start + i, c); });
+      } else if constexpr (I::lanes == 1) {
+        each_one<I>(p.reduced.len[0],
+                    [&](size_t k) DYC_LAMBDA { f(start + k * p.reduced.step[0], FullChunk<I>{}); });
       } else {
         for (size_t k = 0; k < p.reduced.len[0]; ++k) f(start + k * p.reduced.step[0], TailChunk<I>{1});
       }
     });
   }
-  DYC_INLINE V total(V s) const { return fill<I>(hsum(s)); }
+  DYC_INLINE V total(V s) const { return fill<I>(total_of<I>(s)); }
   DYC_INLINE V get(const float* y) const { return fill<I>(*y); }
-  DYC_INLINE void put(float* y, V v) const { *y = v[0]; }
+  DYC_INLINE void put(float* y, V v) const { *y = first_lane<I>(v); }
 };
 
 // f(lanes, position in y) for all results.

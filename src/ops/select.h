@@ -30,7 +30,8 @@ struct Pick {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"e"}, {"index", Param::index, 0}, {"dim", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -52,11 +53,11 @@ struct Pick {
     const size_t item = m.xd[0]->bd > 1 ? v.inner * v.size * v.outer : 0, part = v.inner * v.outer;
     const uint32_t batch = m.yd->bd, next = m.n_ids > 1 ? 1 : 0;
     for (uint32_t b = 0; b < batch; ++b) {
-      const size_t from = b * item + v.inner * m.ids[b * next], to = b * part;
-      for (size_t o = 0; o < v.outer; ++o) {
-        const size_t i = from + o * v.inner * v.size, j = to + o * v.inner;
-        if constexpr (add) add_span<I>(m.dx + i, m.dy + j, v.inner);
-        else copy_span<I>(m.out() + j, m.x[0] + i, v.inner);
+      const size_t from = b * item + v.inner * m.ids[b * next], to = b * part, step = v.inner * v.size;
+      if constexpr (add) {
+        move_runs<I, true>(m.dx + from, m.dy + to, v.inner, v.outer, step, v.inner);
+      } else {
+        move_runs<I, false>(m.out() + to, m.x[0] + from, v.inner, v.outer, v.inner, step);
       }
     }
   }
@@ -78,7 +79,8 @@ struct PickRange {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"s", Param::uint}, {"e", Param::uint}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t from = s.attrs[0], to = s.attrs[1], axis = s.attrs[2];
@@ -94,11 +96,9 @@ struct PickRange {
     const AxisView v(*m.xd[0], m.attrs[2]);
     const size_t item = v.inner * v.size, part = v.inner * (m.attrs[1] - m.attrs[0]),
                  n = v.outer * m.xd[0]->bd;
-    size_t from = v.inner * m.attrs[0], to = 0;
-    for (size_t o = 0; o < n; ++o, from += item, to += part) {
-      if constexpr (add) add_span<I>(m.dx + from, m.dy + to, part);
-      else copy_span<I>(m.out() + to, m.x[0] + from, part);
-    }
+    const size_t from = v.inner * m.attrs[0];
+    if constexpr (add) move_runs<I, true>(m.dx + from, m.dy, part, n, item, part);
+    else move_runs<I, false>(m.out(), m.x[0] + from, part, n, part, item);
   }
   template <class I>
   static void forward(const Member& m) {
@@ -120,7 +120,8 @@ struct StridedSelect {
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
 
   struct Lists {
@@ -193,7 +194,8 @@ struct SelectRows {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"rs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd == 0) shape_error(s, "at least one dimension");
@@ -206,6 +208,10 @@ struct SelectRows {
   template <class I>
   static void forward(const Member& m) {
     const size_t rows = m.xd[0]->rows(), n = m.n_ids, cols = m.xd[0]->size() / rows;
+    if constexpr (is_team<I>) {
+      each_one<I>(n * cols, [&](size_t i) DYC_LAMBDA { m.out()[i] = m.x[0][i / n * rows + m.ids[i % n]]; });
+      return;
+    }
     for (size_t c = 0; c < cols; ++c) {
       float* const y = m.out() + c * n;
       const float* const x = m.x[0] + c * rows;
@@ -215,11 +221,11 @@ struct SelectRows {
   template <class I>
   static void backward(const Member& m, uint32_t) {
     const size_t rows = m.xd[0]->rows(), n = m.n_ids, cols = m.xd[0]->size() / rows;
-    for (size_t c = 0; c < cols; ++c) {
+    each_one<I>(cols, [&](size_t c) DYC_LAMBDA {  // a row may be listed twice
       const float* const dy = m.dy + c * n;
       float* const dx = m.dx + c * rows;
       for (size_t i = 0; i < n; ++i) dx[m.ids[i]] += dy[i];
-    }
+    });
   }
 };
 
@@ -230,7 +236,8 @@ struct SelectCols {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"cs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2) shape_error(s, "a matrix");
@@ -263,7 +270,8 @@ struct PickBatchElems {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"vs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] == 0) shape_error(s, "at least one batch index");
@@ -291,7 +299,8 @@ struct FoldRows {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"nrows", Param::uint, 2}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -302,20 +311,21 @@ struct FoldRows {
   // Columns and batch items lie one after the other: groups of nrows elements all the way through.
   template <class I>
   static void forward(const Member& m) {
-    const size_t n = m.yd->size(), k = m.attrs[0];
-    const float* x = m.x[0];
-    for (size_t i = 0; i < n; ++i, x += k) {
+    const size_t k = m.attrs[0];
+    each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
+      const float* const x = m.x[0] + i * k;
       float sum = x[0];
       for (size_t j = 1; j < k; ++j) sum += x[j];
       m.out()[i] = sum;
-    }
+    });
   }
   template <class I>
   static void backward(const Member& m, uint32_t) {
-    const size_t n = m.yd->size(), k = m.attrs[0];
-    float* dx = m.dx;
-    for (size_t i = 0; i < n; ++i, dx += k)
+    const size_t k = m.attrs[0];
+    each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
+      float* const dx = m.dx + i * k;
       for (size_t j = 0; j < k; ++j) dx[j] += m.dy[i];
+    });
   }
 };
 

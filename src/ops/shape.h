@@ -1,6 +1,7 @@
 // Rows that only rename or reorder memory, and the span and walk helpers that rows moving data share.
 #pragma once
 #include "ops/op.h"
+#include "ops/rows.h"
 
 namespace dyc {
 
@@ -8,13 +9,18 @@ namespace dyc {
 
 template <class I>
 DYC_INLINE void copy_span(float* to, const float* from, size_t n) {
-  if (n < 4)  // a call of memcpy costs more than this
+  if constexpr (is_team<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { to[i] = from[i]; });
+  else if (n < 4)  // a call of memcpy costs more than this
     for (size_t i = 0; i < n; ++i) to[i] = from[i];
   else __builtin_memcpy(to, from, n * sizeof(float));
 }
 
 template <class I>
 DYC_INLINE void add_span(float* to, const float* from, size_t n) {
+  if constexpr (is_team<I>) {
+    each_one<I>(n, [&](size_t i) DYC_LAMBDA { to[i] += from[i]; });
+    return;
+  }
   using V = typename I::V;
   size_t i = 0;
   for (; i + I::lanes <= n; i += I::lanes) {
@@ -79,9 +85,47 @@ DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t col
   }
 }
 
+// `count` runs of n elements, each at its step from the one before.
+template <class I, bool add>
+DYC_INLINE void move_runs(float* to, const float* from, size_t n, size_t count, size_t to_step,
+                          size_t from_step) {
+  if constexpr (is_team<I>) {
+    each_one<I>(n * count, [&](size_t i) DYC_LAMBDA {
+      const size_t run = i / n, at = i - run * n;
+      if constexpr (add) to[run * to_step + at] += from[run * from_step + at];
+      else to[run * to_step + at] = from[run * from_step + at];
+    });
+  } else {
+    for (size_t k = 0; k < count; ++k, to += to_step, from += from_step) {
+      if constexpr (add) add_span<I>(to, from, n);
+      else copy_span<I>(to, from, n);
+    }
+  }
+}
+
+template <class I, bool add>
+DYC_INLINE void walk_by_team(const Walk& w, float* to, const float* from) {
+  size_t n = 1;
+  for (uint32_t k = 0; k < w.n; ++k) n *= w.count[k];
+  each_one<I>(n, [&](size_t flat) DYC_LAMBDA {
+    size_t strided = 0, rest = flat;
+    for (uint32_t k = 0; k < w.n; ++k) {
+      const size_t left = rest / w.count[k];
+      strided += (rest - left * w.count[k]) * w.step[k];
+      rest = left;
+    }
+    if constexpr (add) to[strided] += from[flat];
+    else to[flat] = from[strided];
+  });
+}
+
 template <class I, bool add>
 DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
   if (w.empty) return;
+  if constexpr (is_team<I>) {
+    walk_by_team<I, add>(w, to, from);
+    return;
+  }
   if (w.n == 0) {
     *to = add ? *to + *from : *from;
     return;
@@ -156,7 +200,8 @@ struct Transpose {
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];

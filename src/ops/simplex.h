@@ -46,7 +46,8 @@ struct Sparsemax {
                              .formula = "sparsemax(x)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_x = false};
+                             .reads_x = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -90,7 +91,8 @@ struct SparsemaxLoss {
                              .formula = "sparsemax_loss(x, q)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"q_support", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -134,7 +136,9 @@ struct SparsemaxLoss {
         const auto v = (c.get(x + i) - t.top) - t.tau;
         c.add(dx + i, select(v <= 0.f, fill<I>(0.f), dy * v));
       });
-      for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= dy * share;
+      once<I>([&]() DYC_LAMBDA {
+        for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= dy * share;
+      });
     }
   }
 };
@@ -153,6 +157,9 @@ struct ConstrainedSoftmax {
     Dim r = s[0];
     r.bd = common_batch(s);
     return r;
+  }
+  static size_t room(const Member& m) {
+    return 2 * room_for<float>(m.ys()) + room_for<unsigned char>(m.ys());
   }
   // y gets the result, z the free elements of x and -inf for the others, fixed 1 for the others.
   struct Free {  // the softmax of the free ones is exp(z - top) / sum

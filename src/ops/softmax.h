@@ -11,7 +11,8 @@ struct Softmax {
                              .formula = "softmax(x)",
                              .form = Form::member,
                              .batch = Batch::ragged,
-                             .reads_x = false};
+                             .reads_x = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -82,7 +83,8 @@ struct LogSoftmax {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .reads_x = false};
+                             .reads_x = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -119,7 +121,8 @@ struct RestrictedLogSoftmax {
                              .form = Form::member,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .reads_x = false};
+                             .reads_x = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"restrict", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector with restrict");
@@ -143,6 +146,7 @@ struct RestrictedLogSoftmax {
       for (uint32_t i = 0; i < m.n_ids; ++i) sum += exp_of(x[m.ids[i]] - top);
       const float log_sum = log_of(sum);
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(-__builtin_inff())); });
+      join<I>();
       for (uint32_t i = 0; i < m.n_ids; ++i) y[m.ids[i]] = (x[m.ids[i]] - top) - log_sum;
     }
   }
@@ -156,12 +160,16 @@ struct RestrictedLogSoftmax {
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *y = m.yb(b), *dy = m.dyb(b);
       float *dx = m.dxb(0, b), sum = 0;
-      for (size_t i = 0; i < n; ++i)  // each listed row once, however often it is listed
+      each_one<I>(n, [&](size_t i) DYC_LAMBDA {  // each listed row once, however often it is listed
         if (y[i] != -__builtin_inff()) {
           sum += dy[i];
           dx[i] += dy[i];
         }
-      for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= sum * exp_of(y[m.ids[i]]);
+      });
+      sum = sum_of_team<I>(sum);
+      once<I>([&]() DYC_LAMBDA {
+        for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= sum * exp_of(y[m.ids[i]]);
+      });
     }
   }
 };
@@ -176,11 +184,29 @@ struct ArgMax {
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .reads_y = false};
+                             .reads_y = false,
+                             .team = true};
   static constexpr Param params[] = {{"x"}, {"gradient_mode", Param::uint}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1) shape_error(s, "a vector of 1 dimension");
     return s[0];
+  }
+  // Going from x[0] on, an element counts as larger where it compares so: NaN never does.
+  template <class I>
+  static DYC_INLINE size_t first_largest(const float* x, size_t n) {
+    size_t best = 0;
+    if constexpr (is_team<I>) {
+      if (x[0] != x[0]) return 0;
+      float top = x[0];
+      each_one<I>(n, [&](size_t i) DYC_LAMBDA {
+        if (x[i] > top) top = x[i], best = i;
+      });
+      const float largest = I::max(top);
+      return I::least(top == largest ? best : n);
+    }
+    for (size_t i = 1; i < n; ++i)
+      if (x[i] > x[best]) best = i;
+    return best;
   }
   template <class I>
   static void forward(const Member& m) {
@@ -189,9 +215,8 @@ struct ArgMax {
       const float* x = m.xb(0, b);
       float* y = m.yb(b);
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(0.f)); });
-      size_t best = 0;
-      for (size_t i = 1; i < n; ++i)
-        if (x[i] > x[best]) best = i;
+      const size_t best = first_largest<I>(x, n);
+      join<I>();
       y[best] = 1.f;
     }
   }

@@ -11,6 +11,7 @@ constexpr OpRow make_row() {
   OpRow row{&Op::meta, Op::params, static_cast<uint32_t>(std::size(Op::params)),
             nullptr,   nullptr,    Op::params[0].kind == Param::exprs,
             nullptr,   nullptr,    nullptr};
+  if constexpr (requires(const Member& m) { Op::room(m); }) row.room = &Op::room;
   if constexpr (requires(const ShapeArgs& s) { Op::shape(s); }) row.shape = &Op::shape;
   if constexpr (requires(const Member& m) { Op::check(m, ""); }) row.check = &Op::check;
   if constexpr (Op::meta.form == Form::structured) {

@@ -62,6 +62,7 @@ using CheckRule = void (*)(const Member&, const char* op);
 using ResultPieces = uint32_t (*)(const Member&);
 using GradientPieces = uint32_t (*)(const Member&, uint32_t arg);
 using WorkRule = uint64_t (*)(const Member&);
+using RoomRule = size_t (*)(const Member&);
 
 // A row at run time.
 struct OpRow {
@@ -71,6 +72,7 @@ struct OpRow {
   ShapeRule shape;  // null for leaves: the recorder is given the extents
   CheckRule check;  // null: nothing left to check when computed
   bool list;        // first parameter is a list of expressions
+  RoomRule room = nullptr;  // bytes of scratch memory that a member takes on a device; null: none
   // structured rows
   ResultPieces pieces = nullptr;
   GradientPieces gradient_pieces = nullptr;

@@ -33,96 +33,19 @@ DYC_INLINE V divide(V n, V a) { return n / a; }
 DYC_INLINE V divide_by_sqrt(V n, V a) { return n / vsqrt(a); }
 #endif
 
-// ----------------------------------------------------------------------------- one vector of each rule
-// s: the state; g: the gradient after clipping; returns the new value of x.
+}  // namespace
 
-struct Sgd {
-  static constexpr int kStates = 0;
-  static constexpr bool kIdleMatters = false;
-  DYC_INLINE static V apply(V x, V g, V*, const UpdateFactors& f) { return vfma(g, splat<V>(-f.step), x); }
-};
+}  // namespace dyc::DYC_ISA
 
-struct Momentum {
-  static constexpr int kStates = 1;
-  static constexpr bool kIdleMatters = true;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = vfma(s[0], splat<V>(f.decay1), g * -f.rate);
-    return vfma(s[0], splat<V>(f.step), x);
-  }
-};
-
-struct Adagrad {
-  static constexpr int kStates = 1;
-  static constexpr bool kIdleMatters = false;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = vfma(g, g, s[0]);
-    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
-  }
-};
-
-// The running mean of a quantity: decay * mean + (1 - decay) * now.
-DYC_INLINE V running_mean(V mean, float decay, V now) {
-  return vfma(mean, splat<V>(decay), now * (1.f - decay));
+namespace dyc {
+using namespace DYC_ISA;
 }
 
-struct Adadelta {
-  static constexpr int kStates = 2;
-  static constexpr bool kIdleMatters = true;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = running_mean(s[0], f.decay1, g * g);
-    const V d = divide_by_sqrt(-g * vsqrt(s[1] + f.epsilon), s[0] + f.epsilon);
-    s[1] = running_mean(s[1], f.decay1, d * d);
-    return vfma(d, splat<V>(f.step), x);
-  }
-};
+#include "ops/update_rules.h"
 
-struct RmsProp {
-  static constexpr int kStates = 1;
-  static constexpr bool kIdleMatters = true;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = running_mean(s[0], f.decay1, g * g);
-    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
-  }
-};
+namespace dyc::DYC_ISA {
 
-// lr m / (sqrt(v) + eps). A square root and an estimate keep both units of the CPU busy: no estimate of the
-// root here. The inverse of an eps below the normal floats would be infinite.
-DYC_INLINE V adam_step(V m, V v, const UpdateFactors& f) {
-  const V n = m * f.step, root = vsqrt(v);
-  const float eps = f.epsilon;
-  return eps > 0.f && eps < 0x1p-126f ? n / (root + eps) : divide(n, root + eps);
-}
-
-struct Adam {
-  static constexpr int kStates = 2;
-  static constexpr bool kIdleMatters = true;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = running_mean(s[0], f.decay1, g);
-    s[1] = running_mean(s[1], f.decay2, g * g);
-    return x - adam_step(s[0], s[1], f);
-  }
-};
-
-struct Amsgrad {
-  static constexpr int kStates = 3;
-  static constexpr bool kIdleMatters = true;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = running_mean(s[0], f.decay1, g);
-    s[1] = running_mean(s[1], f.decay2, g * g);
-    s[2] = vmax(s[2], s[1]);  // lets NaN through
-    return x - adam_step(s[0], s[2], f);
-  }
-};
-
-// Normalised afterwards. The bounds keep x exp(v) finite; far within them all mass is on one element.
-struct Exponentiated {
-  static constexpr int kStates = 1;
-  static constexpr bool kIdleMatters = true;
-  DYC_INLINE static V apply(V x, V g, V* s, const UpdateFactors& f) {
-    s[0] = vfma(s[0], splat<V>(f.decay1), g * -f.rate);
-    return x * vexp(vmin(vmax(s[0], splat<V>(-40.f)), splat<V>(40.f)));
-  }
-};
+namespace {
 
 // ------------------------------------------------------------------------------------------ loops
 
@@ -138,7 +61,7 @@ struct First {
 
 template <class Rule, bool kActive, class Part>
 DYC_INLINE void update_vector(const UpdateSlice& t, const UpdateFactors& f, size_t i, Part part) {
-  V s[3];
+  V s[rules::kMostStates];
   for (int k = 0; k < Rule::kStates; ++k) s[k] = part.read(t.state[k] + i);
   const V g = kActive ? part.read(t.grad + i) * f.clip : V{};
   const V x = Rule::apply(part.read(t.old + i), g, s, f);
@@ -227,8 +150,9 @@ const UpdateTable& DYC_JOIN(update_table_, DYC_ISA)() {
   using namespace DYC_ISA;
   // In the order of UpdateRule.
   static constexpr UpdateTable table{
-      {make_kernels<Sgd>(), make_kernels<Momentum>(), make_kernels<Adagrad>(), make_kernels<Adadelta>(),
-       make_kernels<RmsProp>(), make_kernels<Adam>(), make_kernels<Amsgrad>(), make_kernels<Exponentiated>()},
+      {make_kernels<rules::Sgd>(), make_kernels<rules::Momentum>(), make_kernels<rules::Adagrad>(),
+       make_kernels<rules::Adadelta>(), make_kernels<rules::RmsProp>(), make_kernels<rules::Adam>(),
+       make_kernels<rules::Amsgrad>(), make_kernels<rules::Exponentiated>()},
       DYC_ISA::sum_of_squares};
   return table;
 }

@@ -1,0 +1,116 @@
+// The trainers' rules for one element, or a vector of them: T is float or a vector of floats. For kernels:
+// vfma, vsqrt, vexp, splat, and divide(n, a) = n / a and divide_by_sqrt(n, a) = n / sqrt(a) must be declared
+// before.
+//
+//   apply(x, g, s, f)  the new value of x; g: the gradient after clipping, s: the state
+//   kStates            arrays of state
+//   kIdleMatters       whether a gradient of 0 changes anything
+#pragma once
+#include "ops/member.h"
+#include "ops/updates.h"
+
+namespace dyc::rules {
+
+constexpr int kMostStates = 3;
+
+struct Sgd {
+  static constexpr int kStates = 0;
+  static constexpr bool kIdleMatters = false;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T*, const UpdateFactors& f) {
+    return vfma(g, splat<T>(-f.step), x);
+  }
+};
+
+struct Momentum {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = vfma(s[0], splat<T>(f.decay1), g * -f.rate);
+    return vfma(s[0], splat<T>(f.step), x);
+  }
+};
+
+struct Adagrad {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = false;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = vfma(g, g, s[0]);
+    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
+  }
+};
+
+// The running mean of a quantity: decay * mean + (1 - decay) * now.
+template <class T>
+DYC_INLINE T running_mean(T mean, float decay, T now) {
+  return vfma(mean, splat<T>(decay), now * (1.f - decay));
+}
+
+struct Adadelta {
+  static constexpr int kStates = 2;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g * g);
+    const T d = divide_by_sqrt(-g * vsqrt(s[1] + f.epsilon), s[0] + f.epsilon);
+    s[1] = running_mean(s[1], f.decay1, d * d);
+    return vfma(d, splat<T>(f.step), x);
+  }
+};
+
+struct RmsProp {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g * g);
+    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
+  }
+};
+
+// lr m / (sqrt(v) + eps). A square root and an estimate keep both units of the CPU busy: no estimate of the
+// root here. The inverse of an eps below the normal floats would be infinite.
+template <class T>
+DYC_INLINE T adam_step(T m, T v, const UpdateFactors& f) {
+  const T n = m * f.step, root = vsqrt(v);
+  const float eps = f.epsilon;
+  return eps > 0.f && eps < 0x1p-126f ? n / (root + eps) : divide(n, root + eps);
+}
+
+struct Adam {
+  static constexpr int kStates = 2;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g);
+    s[1] = running_mean(s[1], f.decay2, g * g);
+    return x - adam_step(s[0], s[1], f);
+  }
+};
+
+struct Amsgrad {
+  static constexpr int kStates = 3;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = running_mean(s[0], f.decay1, g);
+    s[1] = running_mean(s[1], f.decay2, g * g);
+    s[2] = vmax(s[2], s[1]);  // lets NaN through
+    return x - adam_step(s[0], s[2], f);
+  }
+};
+
+// Normalised afterwards. The bounds keep x exp(v) finite; far within them all mass is on one element.
+struct Exponentiated {
+  static constexpr int kStates = 1;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    s[0] = vfma(s[0], splat<T>(f.decay1), g * -f.rate);
+    return x * vexp(vmin(vmax(s[0], splat<T>(-40.f)), splat<T>(40.f)));
+  }
+};
+
+}  // namespace dyc::rules
