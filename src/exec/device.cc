@@ -45,6 +45,10 @@ const std::string& device_name() { return chosen(); }
 
 const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
 
+void measure_device(bool on) {
+  if (device) device->backend().measure(on);
+}
+
 void set_device_lock(void (*lock)(std::mutex& mutex)) { CudaDevice::take = lock; }
 
 std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan) {

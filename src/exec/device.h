@@ -13,6 +13,8 @@ void use_device(const std::string& name);
 const std::string& device_name();
 // What the device has done so far; null on the CPU.
 const cuda::Backend::Counters* device_counters();
+// Whether the device is to time its work, for those counters.
+void measure_device(bool on);
 // How a thread locks the device, which waits for the interpreter now and then: `lock` must not keep that from
 // other threads meanwhile.
 void set_device_lock(void (*lock)(std::mutex& mutex));
