@@ -184,7 +184,7 @@ class TorchSide:
         with torch.set_grad_enabled(train):
             losses = [one for instance in batch for one in self.model(instance)]
             loss = torch.stack(losses).sum()
-            value = float(loss)
+            value = float(loss.detach())
         if train:
             self.trainer.zero_grad(set_to_none=True)
             loss.backward()
