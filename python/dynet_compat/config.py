@@ -199,8 +199,9 @@ def _os_seed() -> int:
 
 def _profile(level: int) -> None:
     """Time the ops from now on, and print the result when the program ends."""
+    if level > 0 or _State.profiling > 0:  # which makes a graph, and that on the device of the moment
+        _core._set_profiling(max(level, 0))
     _State.profiling = level
-    _core._set_profiling(max(level, 0))
     if level > 0 and not _State.at_exit:
         import atexit
 
@@ -255,6 +256,7 @@ def _start(settings: Settings, loud: bool) -> None:
     """Apply the settings. `loud`: print DyNet's lines."""
     seed = int(settings.seed) % 2**32 or _os_seed()
     _check(settings)
+    left_out = _use_device(settings)
     _core.reset_random_seed(seed)
     _core.share_parameters(bool(settings.shared_params))
     _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
@@ -262,7 +264,6 @@ def _start(settings: Settings, loud: bool) -> None:
         _core.set_default_weight_decay(float(settings.weight_decay))
         _State.weight_decay = float(settings.weight_decay)
     _profile(settings.profiling)
-    left_out = _use_device(settings)
     if loud:
         print("\n".join([*start_lines(settings, seed), *device_lines(left_out)]), file=sys.stderr)
     _State.initialised = True
