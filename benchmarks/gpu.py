@@ -140,7 +140,8 @@ class DynetSide:
             "build": whole - engine - self.update,
             "plan": told["plan"],
             "copy": told.get("device_copy_seconds", 0.0),
-            "kernel": told["device_launch_seconds"] if on_device else told["forward"] + told["backward"],
+            # the emulation does not time its launches
+            "kernel": told.get("device_launch_seconds", 0.0) or told["forward"] + told["backward"],
             "launches": told["device_launches"] if on_device else told["launches"],
             "operations": operations if on_device else math.nan,
             "gathered": told["gathered_bytes"],

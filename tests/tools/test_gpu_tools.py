@@ -63,6 +63,22 @@ def test_benchmark_on_the_cpu(tmp_path: Path) -> None:
     assert len(table) == len(rows)
 
 
+def test_benchmark_in_emulation(tmp_path: Path) -> None:
+    """The kernels' text on the host gives the losses of the CPU, before and after training."""
+    losses = {}
+    for device in ("cpu", "emulation"):
+        file = tmp_path / f"{device}.json"
+        options = ["--quick", "--device", device, "--sides", "ours", "--json", str(file)]
+        done = run("benchmarks/gpu.py", *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+        losses[device] = {(row["model"], row["training"]): row["losses"] for row in rows}
+        assert all(row["operations"] is None for row in rows) == (device == "cpu")
+    assert len(losses["cpu"]) == 14
+    for key, wanted in losses["cpu"].items():
+        np.testing.assert_allclose(losses["emulation"][key], wanted, rtol=2e-5, err_msg=str(key))
+
+
 def test_sides_that_disagree_are_told() -> None:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     gpu = importlib.import_module("gpu")
