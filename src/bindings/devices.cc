@@ -10,6 +10,7 @@
 #include "bindings/model.h"
 #include "cuda/driver.h"
 #include "cuda/sources.h"
+#include "exec/device.h"
 
 namespace dyc::py {
 
@@ -71,6 +72,7 @@ void add_devices(pybind11::module_& m) {
   m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });
   m.def("_check_device",
         [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
+  m.def("_measure_device", &measure_device, "Whether the device is to time its work, for timing().");
   m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
   m.def(
       "_kernel_sources",
