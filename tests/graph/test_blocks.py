@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our launches")
+on_the_cpu = pytest.mark.skipif(ON_DEVICE, reason="how the CPU's threads share launches")
 
 Results = dict[str, Any]  # arrays
 Lists = tuple[list[Any], list[Any]]
@@ -270,6 +271,7 @@ def on_threads(network: Network, build: Build) -> list[Results]:
     return results
 
 
+@on_the_cpu
 @pytest.mark.parametrize(("hidden", "count"), [(64, 300), (300, 20)])
 @pytest.mark.parametrize("build", NETWORKS)
 def test_threads_change_no_bit(dy: Any, build: Build, hidden: int, count: int) -> None:
@@ -280,6 +282,7 @@ def test_threads_change_no_bit(dy: Any, build: Build, hidden: int, count: int) -
     agree(five, one, exact=True)
 
 
+@on_the_cpu
 @pytest.mark.parametrize(("hidden", "count"), [(600, 4), (300, 80), (300, 1)])
 @pytest.mark.parametrize("build", [trees, parts, tagger])
 def test_many_weights(dy: Any, build: Build, hidden: int, count: int) -> None:
