@@ -1,0 +1,150 @@
+#include "graph/steps.h"
+
+#include <algorithm>
+
+#include "graph/graph.h"
+
+namespace dyc {
+
+void Steps::order(Graph& graph, const Nests& nests) {
+  divide(graph, nests);
+  look_ahead(nests);
+  float best = -1;
+  for (const Rule rule : {Rule::longest, Rule::square, Rule::fourth_power, Rule::eighth_power}) {
+    const float cost = run(nests, rule, best);
+    if (cost < 0) continue;  // not better
+    best = cost;
+    for (size_t s = 0; s < steps_.size(); ++s) steps_[s].tick = ticks_[s];
+  }
+}
+
+// A node goes to the latest step that it reads, or begins one that follows it: if it owns a weight and that
+// step is of another loop, or has a node of its site already.
+void Steps::divide(Graph& graph, const Nests& nests) {
+  steps_.clear();
+  of_.assign(graph.size(), {kNoStep, 0});
+  rounds_ = 1;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& n = graph.node(id);
+    if (n.flags & Node::alias) {
+      of_[id] = of_[graph.args(id)[0]];
+      continue;
+    }
+    if (n.flags & Node::leaf || graph.place(id) != kPending) continue;
+    const uint32_t loop = nests.loop(n.site);
+    if (loop == Nests::kApart) continue;
+    const uint32_t step = step_of(graph, id, loop), round = round_in_step(graph, id, step);
+    of_[id] = {step, round};
+    rounds_ = std::max(rounds_, round + 1);
+  }
+}
+
+uint32_t Steps::step_of(Graph& graph, uint32_t node, uint32_t loop) {
+  const Node& n = graph.node(node);
+  const NodeId* args = graph.args(node);
+  const uint32_t phase = graph.sites().phase(n.site);
+  uint32_t latest = kNoStep;
+  for (uint32_t k = 0; k < n.n_args; ++k) {
+    const uint32_t s = of_[args[k]].step;
+    if (s == kNoStep || (latest != kNoStep && s <= latest)) continue;
+    if (graph.sites().phase(graph.node(args[k]).site) == phase) latest = s;
+  }
+  if (loop == Nests::kFollows) return latest;
+  const uint64_t site = uint64_t{1} << (n.site % 64);
+  if (latest == kNoStep || steps_[latest].loop != loop || steps_[latest].sites & site)
+    latest = begin(latest, loop, site);
+  steps_[latest].sites |= site;
+  return latest;
+}
+
+// Counted as Graph counts rounds.
+uint32_t Steps::round_in_step(Graph& graph, uint32_t node, uint32_t step) const {
+  const Node& n = graph.node(node);
+  const NodeId* args = graph.args(node);
+  uint32_t round = 0;
+  for (uint32_t k = 0; k < n.n_args; ++k) {
+    const InStep& a = of_[args[k]];
+    if (a.step == step) round = std::max(round, a.round + (graph.node(args[k]).site >= n.site));
+  }
+  return round;
+}
+
+// A step of a loop that follows another: the last one, unless that has a node of the site already.
+uint32_t Steps::begin(uint32_t parent, uint32_t loop, uint64_t site) {
+  const uint32_t fresh = static_cast<uint32_t>(steps_.size());
+  uint32_t sibling = kNoStep;
+  if (parent != kNoStep) {
+    sibling = steps_[parent].child;
+    for (uint32_t s = sibling, looked = 0; s != kNoStep && looked < kSiblings;
+         s = steps_[s].sibling, ++looked) {
+      if (steps_[s].loop != loop) continue;
+      if (!(steps_[s].sites & site)) return s;
+      break;
+    }
+    steps_[parent].child = fresh;
+  }
+  steps_.push_back({parent, loop, 0, kNoStep, sibling, 0, 0});
+  return fresh;
+}
+
+void Steps::look_ahead(const Nests& nests) {
+  float longest = 0;
+  for (size_t s = steps_.size(); s-- > 0;) {  // a step comes after the one it follows
+    steps_[s].ahead += static_cast<float>(nests.weights(steps_[s].loop));
+    longest = std::max(longest, steps_[s].ahead);
+    if (steps_[s].parent == kNoStep) continue;
+    Step& parent = steps_[steps_[s].parent];
+    parent.ahead = std::max(parent.ahead, steps_[s].ahead);
+  }
+  for (Step& s : steps_) s.ahead /= longest;
+}
+
+float Steps::urgency(float ahead, Rule rule) {
+  if (rule == Rule::longest) return ahead;
+  const float square = ahead * ahead, fourth = square * square;
+  return rule == Rule::square ? square : rule == Rule::fourth_power ? fourth : fourth * fourth;
+}
+
+// In each tick the loop runs whose ready steps are the most urgent. Returns the cost of all ticks, or -1 as
+// soon as that is not below `best`.
+float Steps::run(const Nests& nests, Rule rule, float best) {
+  ready_.resize(nests.loops());
+  ticks_.resize(steps_.size());
+  for (Ready& r : ready_) {
+    r.steps.clear();
+    r.urgency = 0;
+  }
+  const auto make_ready = [&](uint32_t s) {
+    Ready& r = ready_[steps_[s].loop];
+    const float u = urgency(steps_[s].ahead, rule);
+    r.steps.push_back(s);
+    r.urgency = rule == Rule::longest ? std::max(r.urgency, u) : r.urgency + u;
+  };
+  for (uint32_t s = 0; s < steps_.size(); ++s)
+    if (steps_[s].parent == kNoStep) make_ready(s);
+  float cost = 0;
+  for (uint32_t tick = 1, done = 0; done < steps_.size(); ++tick) {
+    uint32_t next = 0;
+    float most = -1;
+    for (uint32_t l = 0; l < ready_.size(); ++l) {
+      const float u = ready_[l].steps.empty() ? -1 : ready_[l].urgency;
+      if (u > most) {
+        most = u;
+        next = l;
+      }
+    }
+    running_.clear();
+    running_.swap(ready_[next].steps);
+    ready_[next].urgency = 0;
+    done += static_cast<uint32_t>(running_.size());
+    cost += static_cast<float>(nests.weights(next));
+    if (best >= 0 && cost >= best) return -1;
+    for (const uint32_t s : running_) {
+      ticks_[s] = tick;
+      for (uint32_t c = steps_[s].child; c != kNoStep; c = steps_[c].sibling) make_ready(c);
+    }
+  }
+  return cost;
+}
+
+}  // namespace dyc
