@@ -1,6 +1,7 @@
 #include "graph/steps.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "graph/graph.h"
 
@@ -8,9 +9,9 @@ namespace dyc {
 
 void Steps::order(Graph& graph, const Nests& nests) {
   divide(graph, nests);
-  look_ahead(nests);
+  look_ahead();
   float best = -1;
-  for (const Rule rule : {Rule::longest, Rule::square, Rule::fourth_power, Rule::eighth_power}) {
+  for (const Rule rule : kRules) {
     const float cost = run(nests, rule, best);
     if (cost < 0) continue;  // not better
     best = cost;
@@ -87,10 +88,10 @@ uint32_t Steps::begin(uint32_t parent, uint32_t loop, uint64_t site) {
   return fresh;
 }
 
-void Steps::look_ahead(const Nests& nests) {
+void Steps::look_ahead() {
   float longest = 0;
   for (size_t s = steps_.size(); s-- > 0;) {  // a step comes after the one it follows
-    steps_[s].ahead += static_cast<float>(nests.weights(steps_[s].loop));
+    steps_[s].ahead += cost_of(steps_[s].sites);
     longest = std::max(longest, steps_[s].ahead);
     if (steps_[s].parent == kNoStep) continue;
     Step& parent = steps_[steps_[s].parent];
@@ -99,10 +100,12 @@ void Steps::look_ahead(const Nests& nests) {
   for (Step& s : steps_) s.ahead /= longest;
 }
 
-float Steps::urgency(float ahead, Rule rule) {
-  if (rule == Rule::longest) return ahead;
-  const float square = ahead * ahead, fourth = square * square;
-  return rule == Rule::square ? square : rule == Rule::fourth_power ? fourth : fourth * fourth;
+// One launch for each weight, and what goes with it.
+float Steps::cost_of(uint64_t sites) { return static_cast<float>(std::popcount(sites)); }
+
+float Steps::urgency(float ahead, int power) {
+  for (; power > 1; power /= 2) ahead *= ahead;
+  return ahead;
 }
 
 // In each tick the loop runs whose ready steps are the most urgent. Returns the cost of all ticks, or -1 as
@@ -113,12 +116,14 @@ float Steps::run(const Nests& nests, Rule rule, float best) {
   for (Ready& r : ready_) {
     r.steps.clear();
     r.urgency = 0;
+    r.sites = 0;
   }
   const auto make_ready = [&](uint32_t s) {
     Ready& r = ready_[steps_[s].loop];
-    const float u = urgency(steps_[s].ahead, rule);
+    const float u = urgency(steps_[s].ahead, rule.power);
     r.steps.push_back(s);
-    r.urgency = rule == Rule::longest ? std::max(r.urgency, u) : r.urgency + u;
+    r.sites |= steps_[s].sites;
+    r.urgency = rule.power == kLongest ? std::max(r.urgency, u) : r.urgency + u;
   };
   for (uint32_t s = 0; s < steps_.size(); ++s)
     if (steps_[s].parent == kNoStep) make_ready(s);
@@ -127,17 +132,21 @@ float Steps::run(const Nests& nests, Rule rule, float best) {
     uint32_t next = 0;
     float most = -1;
     for (uint32_t l = 0; l < ready_.size(); ++l) {
-      const float u = ready_[l].steps.empty() ? -1 : ready_[l].urgency;
+      const Ready& r = ready_[l];
+      if (r.steps.empty()) continue;
+      const float u = rule.per_cost ? r.urgency / cost_of(r.sites) : r.urgency;
       if (u > most) {
         most = u;
         next = l;
       }
     }
+    Ready& r = ready_[next];
     running_.clear();
-    running_.swap(ready_[next].steps);
-    ready_[next].urgency = 0;
+    running_.swap(r.steps);
+    cost += cost_of(r.sites);
+    r.urgency = 0;
+    r.sites = 0;
     done += static_cast<uint32_t>(running_.size());
-    cost += static_cast<float>(nests.weights(next));
     if (best >= 0 && cost >= best) return -1;
     for (const uint32_t s : running_) {
       ticks_[s] = tick;

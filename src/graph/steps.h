@@ -34,15 +34,24 @@ class Steps {
     float ahead;  // cost of the longest way from its begin to the end
     uint32_t tick;
   };
-  enum class Rule { longest, square, fourth_power, eighth_power };
+  // Which loop is the most urgent: the one with the step that has most ahead of it, or the one with the
+  // largest sum of powers of that.
+  static constexpr int kLongest = 0;
+  struct Rule {
+    int power;
+    bool per_cost;  // divided by what the turn costs
+  };
+  static constexpr Rule kRules[] = {{kLongest, true}, {4, true},         {8, true},
+                                    {16, true},       {kLongest, false}, {8, false}};
 
   void divide(Graph& graph, const Nests& nests);
   uint32_t step_of(Graph& graph, uint32_t node, uint32_t loop);
   uint32_t round_in_step(Graph& graph, uint32_t node, uint32_t step) const;
   uint32_t begin(uint32_t parent, uint32_t loop, uint64_t site);
-  void look_ahead(const Nests& nests);
+  void look_ahead();
   float run(const Nests& nests, Rule rule, float best);
-  static float urgency(float ahead, Rule rule);
+  static float cost_of(uint64_t sites);
+  static float urgency(float ahead, int power);
 
   std::vector<Step> steps_;
   uint32_t rounds_ = 1;  // of a tick: as many as the longest step takes
@@ -53,6 +62,7 @@ class Steps {
   std::vector<uint32_t> ticks_;  // of each step, under the rule in hand
   struct Ready {
     std::vector<uint32_t> steps;
+    uint64_t sites = 0;
     float urgency = 0;
   };
   std::vector<Ready> ready_;  // of each loop

@@ -127,7 +127,7 @@ def main():
     loss.backward()
     for p in (W, U, score):
         for x in p.grad_as_array().ravel():
-            show(float(x))
+            print("%.4g" % x)
     trainer.update()
     return loss.value()
 """,

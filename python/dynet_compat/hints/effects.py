@@ -315,8 +315,9 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.Name, ast
     """Names and what they get; for `a, b = c, d` too."""
     if isinstance(target, ast.Name):
         yield target, value
-    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        if not any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts)):
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        starred = any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts))
+        if not starred and len(target.elts) == len(value.elts):
             for inner, part in zip(target.elts, value.elts):
                 yield from _assigned(inner, part)
 
