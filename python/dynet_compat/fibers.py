@@ -555,7 +555,7 @@ def _map_unless_drawn(function: Callable[[Any], T], instances: list[Any]) -> Opt
     finally:
         if group is not None:
             group.release()
-        drawn = _core._batch_end_undrawn()
+        drawn = bool(_core._batch_end_undrawn())
     return None if failed or drawn else results
 
 

@@ -27,7 +27,6 @@ std::vector<std::vector<uint32_t>> inner_edges(const Sites& sites, const std::ve
 
 void Nests::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
   loop_.assign(sites.size(), kApart);
-  weights_.clear();
   loops_ = 0;
   std::vector<std::vector<uint32_t>> phases;
   for (uint32_t s = 0; s < sites.size(); ++s) {
@@ -42,27 +41,23 @@ void Nests::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
     if (loops_ - before > 1) continue;  // else there is one loop only, or none
     for (const uint32_t s : members) loop_[s] = kApart;
     loops_ = before;
-    weights_.resize(loops_);
   }
 }
 
 // Gives the loops of a component their numbers, the outer one first.
 void Nests::split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members) {
-  uint32_t least = ~0u, own = 0;
+  uint32_t least = ~0u;
   for (const uint32_t s : members)
     if (owns_weight(sites, s)) least = std::min(least, counts[s]);
   if (least == ~0u) return;
   const uint32_t outer = loops_++;
-  weights_.push_back(0);
   std::vector<uint32_t> rest;  // what is left when the outer loop is cut
   for (const uint32_t s : members) {
     const bool weight = owns_weight(sites, s);
     const bool often = counts[s] > least + least / 4;
     loop_[s] = weight ? outer : kFollows;
-    own += weight && !often;
     if (!weight || often) rest.push_back(s);
   }
-  weights_[outer] = own;
   const auto edges = inner_edges(sites, rest);
   std::vector<std::vector<uint32_t>> inside;
   for_each_component(

@@ -17,15 +17,12 @@ class Nests {
   // Of sites and how many nodes each has. The phases must be those of the sites.
   void derive(const Sites& sites, const std::vector<uint32_t>& counts);
   bool any() const { return loops_ != 0; }
-  uint32_t loops() const { return loops_; }
   // Of each site: the loop whose body it is part of.
   uint32_t loop(uint32_t site) const { return site < loop_.size() ? loop_[site] : kApart; }
-  // How many sites of a loop own a weight: what a turn of it costs, roughly.
-  uint32_t weights(uint32_t loop) const { return weights_[loop]; }
 
  private:
   void split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members);
-  std::vector<uint32_t> loop_, weights_;
+  std::vector<uint32_t> loop_;
   uint32_t loops_ = 0;
 };
 

@@ -12,18 +12,20 @@ void Steps::order(Graph& graph, const Nests& nests) {
   look_ahead();
   float best = -1;
   for (const Rule rule : kRules) {
-    const float cost = run(nests, rule, best);
+    const float cost = run(rule, best);
     if (cost < 0) continue;  // not better
     best = cost;
     for (size_t s = 0; s < steps_.size(); ++s) steps_[s].tick = ticks_[s];
   }
 }
 
-// A node goes to the latest step that it reads, or begins one that follows it: if it owns a weight and that
-// step is of another loop, or has a node of its site already.
+// A node goes to the latest step that it reads. Or it begins one that follows: if it owns a weight, and that
+// step is of another loop, or has come past its site already.
 void Steps::divide(Graph& graph, const Nests& nests) {
   steps_.clear();
   of_.assign(graph.size(), {kNoStep, 0});
+  kind_of_.assign(graph.sites().size(), kNoStep);
+  kinds_ = 0;
   rounds_ = 1;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& n = graph.node(id);
@@ -51,10 +53,9 @@ uint32_t Steps::step_of(Graph& graph, uint32_t node, uint32_t loop) {
     if (graph.sites().phase(graph.node(args[k]).site) == phase) latest = s;
   }
   if (loop == Nests::kFollows) return latest;
-  const uint64_t site = uint64_t{1} << (n.site % 64);
-  if (latest == kNoStep || steps_[latest].loop != loop || steps_[latest].sites & site)
-    latest = begin(latest, loop, site);
-  steps_[latest].sites |= site;
+  if (latest == kNoStep || !steps_[latest].admits(loop, n.site)) latest = begin(latest, loop, n.site);
+  steps_[latest].sites |= uint64_t{1} << (n.site % 64);
+  steps_[latest].last = n.site;
   return latest;
 }
 
@@ -70,8 +71,8 @@ uint32_t Steps::round_in_step(Graph& graph, uint32_t node, uint32_t step) const 
   return round;
 }
 
-// A step of a loop that follows another: the last one, unless that has a node of the site already.
-uint32_t Steps::begin(uint32_t parent, uint32_t loop, uint64_t site) {
+// A step that follows another: the last one of the loop, if that admits the site.
+uint32_t Steps::begin(uint32_t parent, uint32_t loop, uint32_t site) {
   const uint32_t fresh = static_cast<uint32_t>(steps_.size());
   uint32_t sibling = kNoStep;
   if (parent != kNoStep) {
@@ -79,12 +80,13 @@ uint32_t Steps::begin(uint32_t parent, uint32_t loop, uint64_t site) {
     for (uint32_t s = sibling, looked = 0; s != kNoStep && looked < kSiblings;
          s = steps_[s].sibling, ++looked) {
       if (steps_[s].loop != loop) continue;
-      if (!(steps_[s].sites & site)) return s;
+      if (steps_[s].admits(loop, site)) return s;
       break;
     }
     steps_[parent].child = fresh;
   }
-  steps_.push_back({parent, loop, 0, kNoStep, sibling, 0, 0});
+  if (kind_of_[site] == kNoStep) kind_of_[site] = kinds_++;
+  steps_.push_back({parent, loop, kind_of_[site], 0, 0, kNoStep, sibling, 0, 0});
   return fresh;
 }
 
@@ -108,10 +110,10 @@ float Steps::urgency(float ahead, int power) {
   return ahead;
 }
 
-// In each tick the loop runs whose ready steps are the most urgent. Returns the cost of all ticks, or -1 as
-// soon as that is not below `best`.
-float Steps::run(const Nests& nests, Rule rule, float best) {
-  ready_.resize(nests.loops());
+// In each tick the kind of steps runs whose ready ones are the most urgent. Returns the cost of all ticks, or
+// -1 as soon as that is not below `best`.
+float Steps::run(Rule rule, float best) {
+  ready_.resize(kinds_);
   ticks_.resize(steps_.size());
   for (Ready& r : ready_) {
     r.steps.clear();
@@ -119,7 +121,7 @@ float Steps::run(const Nests& nests, Rule rule, float best) {
     r.sites = 0;
   }
   const auto make_ready = [&](uint32_t s) {
-    Ready& r = ready_[steps_[s].loop];
+    Ready& r = ready_[steps_[s].kind];
     const float u = urgency(steps_[s].ahead, rule.power);
     r.steps.push_back(s);
     r.sites |= steps_[s].sites;
@@ -131,13 +133,13 @@ float Steps::run(const Nests& nests, Rule rule, float best) {
   for (uint32_t tick = 1, done = 0; done < steps_.size(); ++tick) {
     uint32_t next = 0;
     float most = -1;
-    for (uint32_t l = 0; l < ready_.size(); ++l) {
-      const Ready& r = ready_[l];
+    for (uint32_t k = 0; k < kinds_; ++k) {
+      const Ready& r = ready_[k];
       if (r.steps.empty()) continue;
       const float u = rule.per_cost ? r.urgency / cost_of(r.sites) : r.urgency;
       if (u > most) {
         most = u;
-        next = l;
+        next = k;
       }
     }
     Ready& r = ready_[next];

@@ -29,17 +29,21 @@ class Steps {
   static constexpr uint32_t kSiblings = 8;  // looked at for one that a node may join
   struct Step {
     uint32_t parent, loop;  // parent: the step that it follows
-    uint64_t sites;         // those that own a weight and have a node in it, as bits
+    uint32_t kind;          // by the site that it begins with: those of one kind run together
+    uint32_t last;          // site that owns a weight
+    uint64_t sites;         // all of those, as bits
     uint32_t child, sibling;
     float ahead;  // cost of the longest way from its begin to the end
     uint32_t tick;
+    // Sites are numbered as they first come: a turn of a loop goes through them in that order.
+    bool admits(uint32_t other, uint32_t site) const { return loop == other && site > last; }
   };
-  // Which loop is the most urgent: the one with the step that has most ahead of it, or the one with the
+  // Which kind is the most urgent: the one with the step that has most ahead of it, or the one with the
   // largest sum of powers of that.
   static constexpr int kLongest = 0;
   struct Rule {
     int power;
-    bool per_cost;  // divided by what the turn costs
+    bool per_cost;  // divided by what a tick of it costs
   };
   static constexpr Rule kRules[] = {{kLongest, true}, {4, true},         {8, true},
                                     {16, true},       {kLongest, false}, {8, false}};
@@ -47,9 +51,9 @@ class Steps {
   void divide(Graph& graph, const Nests& nests);
   uint32_t step_of(Graph& graph, uint32_t node, uint32_t loop);
   uint32_t round_in_step(Graph& graph, uint32_t node, uint32_t step) const;
-  uint32_t begin(uint32_t parent, uint32_t loop, uint64_t site);
+  uint32_t begin(uint32_t parent, uint32_t loop, uint32_t site);
   void look_ahead();
-  float run(const Nests& nests, Rule rule, float best);
+  float run(Rule rule, float best);
   static float cost_of(uint64_t sites);
   static float urgency(float ahead, int power);
 
@@ -65,8 +69,10 @@ class Steps {
     uint64_t sites = 0;
     float urgency = 0;
   };
-  std::vector<Ready> ready_;  // of each loop
+  std::vector<Ready> ready_;  // of each kind
   std::vector<uint32_t> running_;
+  std::vector<uint32_t> kind_of_;  // site -> kind of the steps that begin with it
+  uint32_t kinds_ = 0;
 };
 
 }  // namespace dyc

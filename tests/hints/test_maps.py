@@ -49,7 +49,7 @@ def decide(words):
 
 
 def show(x):
-    print("%.5f" % x if isinstance(x, float) else x)
+    print("%.4g" % x if isinstance(x, float) else x)
 """
 END = """
 
