@@ -17,7 +17,7 @@ struct Planner::Nested {
     uint32_t keep = 0;   // for so many demands
     uint32_t next = 16;  // and for so many after the next comparison
   };
-  Choice choice;
+  std::unordered_map<uint32_t, Choice> choices;  // by the site of what is demanded
 };
 
 Planner::Planner(Graph& graph) : graph_(graph), nested_(std::make_unique<Nested>()) {}
@@ -223,7 +223,7 @@ constexpr uint32_t kMostKept = 1024;  // demands that a choice between two order
 const BucketOrder& Planner::order_buckets() {
   tally_buckets();
   if (!has_nests()) return order_rounds();
-  Nested::Choice& choice = nested_->choice;
+  Nested::Choice& choice = nested_->choices[graph_.node(to_ - 1).site];
   if (choice.keep) {
     --choice.keep;
     return choice.steps ? order_steps() : order_rounds();
@@ -258,6 +258,7 @@ bool Planner::has_nests() {
   const Sites& sites = graph_.sites();
   Nested& n = *nested_;
   if (n.tables != graph_.tables() || n.derived != sites.derived()) {
+    if (n.tables != graph_.tables()) n.choices.clear();
     n.tables = graph_.tables();
     n.derived = sites.derived();
     n.counts.assign(sites.size(), 0);
@@ -416,7 +417,7 @@ void Planner::open_groups(Scheduler scheduler) {
 
 Planner::Counts Planner::count(NodeId root) {
   const NodeId low = low_;
-  const Nested::Choice choice = nested_->choice;
+  const auto choices = nested_->choices;
   if (graph_.wants_rebucket()) graph_.rebucket();
   select({&root, 1}, false);
   low_ = low;
@@ -438,7 +439,7 @@ Planner::Counts Planner::count(NodeId root) {
   c.agenda = groups_.size();
   c.lower_bound = launch_lower_bound(graph_, nodes);
   if (nested_->nests.any()) graph_.regroup(nullptr);
-  nested_->choice = choice;
+  nested_->choices = choices;
   std::fill(wanted_.begin(), wanted_.end(), 0);
   return c;
 }
