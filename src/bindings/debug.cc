@@ -68,9 +68,12 @@ void add_debug(pb::module_& m) {
   m.def("_graph_node", &graph_node, "index"_a);
   m.def("_node_gradient", &node_gradient, "index"_a);
   m.def("_op_times", &op_times);
-  m.def("_set_profiling", [](int level) {
-    if (level || this_thread) engine().executor.profiling = level;
-  }, "level"_a);
+  m.def(
+      "_set_profiling",
+      [](int level) {
+        if (level || this_thread) engine().executor.profiling = level;
+      },
+      "level"_a);
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);
   m.def(
       "_constructor",

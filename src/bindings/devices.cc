@@ -72,7 +72,6 @@ void add_devices(pybind11::module_& m) {
   m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });
   m.def("_check_device",
         [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
-  m.def("_measure_device", &measure_device, "Whether the device is to time its work, for timing().");
   m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
   m.def(
       "_kernel_sources",

@@ -6,7 +6,16 @@ namespace dyc::cuda {
 
 // Bodies of kernels by number: those of rows are op * kWays + way, behind them come others.
 enum Way : uint32_t { kForward, kBackward, kBackwardSecond, kWays };
-enum Task : uint32_t { kProductWx, kProductWdy, kProductDyx, kAddFew, kAddMany, kLookupForward, kGather, kTasks };
+enum Task : uint32_t {
+  kProductWx,
+  kProductWdy,
+  kProductDyx,
+  kAddFew,
+  kAddMany,
+  kLookupForward,
+  kGather,
+  kTasks
+};
 
 struct Step {
   uint32_t task;

@@ -6,7 +6,7 @@
 namespace dyc {
 
 void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
-                        const std::vector<uint32_t>& live_members) {
+                           const std::vector<uint32_t>& live_members) {
   n_deferred_ = 0;
   const NodeId owner = graph_.owner(root);
   if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
@@ -27,7 +27,8 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
 void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members) {
   uint32_t end = static_cast<uint32_t>(plan_.launches.size());
   std::vector<uint32_t> heads;
-  for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].chain + plan_.launches[i].block) heads.push_back(i);
+  for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].chain + plan_.launches[i].block)
+    heads.push_back(i);
   while (!heads.empty()) {
     const uint32_t head = heads.back();
     heads.pop_back();
@@ -53,7 +54,9 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
   }
 }
 
-void CpuExecutor::zero_gradients(int64_t place, size_t floats) { std::memset(grads() + place, 0, floats * 4); }
+void CpuExecutor::zero_gradients(int64_t place, size_t floats) {
+  std::memset(grads() + place, 0, floats * 4);
+}
 
 float* CpuExecutor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;

@@ -75,8 +75,8 @@ std::vector<CudaExecutor::Target> CudaExecutor::targets_of(const Launch& l, uint
   std::vector<Target> targets;
   targets.reserve(l.count);
   for (uint32_t i = 0; i < l.count; ++i)
-    targets.push_back({argument(l, plan_.operands[l.operands + k], i),
-                       static_cast<int64_t>(item(l, i).sig->x[k]->size())});
+    targets.push_back(
+        {argument(l, plan_.operands[l.operands + k], i), static_cast<int64_t>(item(l, i).sig->x[k]->size())});
   return targets;
 }
 

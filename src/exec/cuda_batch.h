@@ -69,8 +69,8 @@ class CudaBatch {
   void* uninitialised(size_t bytes) { return reinterpret_cast<void*>(room_.take(bytes)); }
 
   // ---- in this order
-  // `work`: threads that find something to do. waits: for what was launched before; otherwise the launch reads
-  // nothing, element for element, that another thread wrote since the last one that waited.
+  // `work`: threads that find something to do. waits: for what was launched before; otherwise the launch
+  // reads nothing, element for element, that another thread wrote since the last one that waited.
   void launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits = true);
   void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
   void copy(float* to, const float* from, size_t floats);

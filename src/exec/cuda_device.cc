@@ -15,7 +15,7 @@ constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that 
 
 double megabytes(size_t bytes) { return std::round(static_cast<double>(bytes) / 104857.6) / 10; }
 
-constexpr size_t kMostTasks = 96;             // of one walk: more take long to compile
+constexpr size_t kMostTasks = 96;  // of one walk: more take long to compile
 
 // The kernel of a row in one of kernels/.
 cuda::KernelName name_of_row(OpId op, uint32_t way) {

@@ -6,8 +6,9 @@ namespace dyc {
 
 namespace {
 
-constexpr int64_t kWholeLaunch = 1 << 14;  // floats of a launch that all come down when one of them is asked for
-constexpr int64_t kGap = 64;               // floats between two spans that come down together
+constexpr int64_t kWholeLaunch =
+    1 << 14;                  // floats of a launch that all come down when one of them is asked for
+constexpr int64_t kGap = 64;  // floats between two spans that come down together
 
 }  // namespace
 
@@ -26,12 +27,14 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   try {
     upload_leaves(next, end);
     fresh_ = {0, 0};
-    uint32_t chain_end = next;
+    uint32_t chain_end = next, fused_end = next;  // of what the last head is fused with
     for (uint32_t i = next; i < end; ++i) {
       const Launch& l = plan_.launches[i];
       const Watch watch(*this, i, i + 1, false);
       run(l, i < chain_end);
+      counters.launches += i >= fused_end;  // as the plan has them; see device_counters() for the device's
       chain_end = std::max(chain_end, i + 1 + l.chain);
+      fused_end = std::max(fused_end, i + 1 + l.chain + l.block);
       submit_watched();
     }
     submit();

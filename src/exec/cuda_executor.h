@@ -165,10 +165,10 @@ class CudaExecutor final : public Executor {
   CudaBatch batch_;
 
   // ---- what the device has
-  int64_t mirrored_ = 0;         // of the value arena: below, the device has it or computed it
-  std::vector<Floats> leaves_;     // below mirrored_: what the host wrote
-  uint32_t known_ = 0;           // launches whose results lie below mirrored_
-  uint32_t run_ = 0;             // launches that have run
+  int64_t mirrored_ = 0;          // of the value arena: below, the device has it or computed it
+  std::vector<Floats> leaves_;    // below mirrored_: what the host wrote
+  uint32_t known_ = 0;            // launches whose results lie below mirrored_
+  uint32_t run_ = 0;              // launches that have run
   std::vector<uint8_t> fetched_;  // per launch: the host has all results
 
   // ---- of the launches in hand
@@ -186,7 +186,7 @@ class CudaExecutor final : public Executor {
   std::vector<Deferred> deferred_;
   uint32_t n_deferred_ = 0;
   std::vector<uint8_t> reached_;  // per parameter of the graph: something is added to its gradient
-  std::vector<Floats> lookups_;     // gradients of rows
+  std::vector<Floats> lookups_;   // gradients of rows
 };
 
 }  // namespace dyc

@@ -315,7 +315,6 @@ void CudaExecutor::decide_wait(const Launch& l, bool chained) {
 
 void CudaExecutor::run(const Launch& l, bool chained) {
   decide_wait(l, chained);
-  ++counters.launches;
   counters.nodes += l.count;
   if (op_row(l.op).check) check(l);
   switch (l.form) {
@@ -341,8 +340,8 @@ void CudaExecutor::run_rows(const Launch& l) {
   Record r = record(l, false);
   if (l.form == Form::binary) describe_axes(l, r);
   const bool elements = l.form == Form::unary || l.form == Form::binary;
-  batch_.launch(CudaDevice::task(l.op, cuda::kForward), r,
-                elements ? l.total : int64_t{l.count} * 32, waits_);
+  batch_.launch(CudaDevice::task(l.op, cuda::kForward), r, elements ? l.total : int64_t{l.count} * 32,
+                waits_);
 }
 
 void CudaExecutor::run_lookup(const Launch& l) {

@@ -53,9 +53,9 @@ bool CudaExecutor::divert(std::vector<Target>& targets, bool all) {
   for (const uint32_t t : shared) floats += targets[t].size;
   const float* const scratch = batch_.zeros(static_cast<size_t>(floats));
   // Pieces of two allocations, but of one address space.
-  int64_t at = static_cast<int64_t>(reinterpret_cast<uint64_t>(scratch) -
-                                    reinterpret_cast<uint64_t>(gradients())) /
-               static_cast<int64_t>(sizeof(float));
+  int64_t at =
+      static_cast<int64_t>(reinterpret_cast<uint64_t>(scratch) - reinterpret_cast<uint64_t>(gradients())) /
+      static_cast<int64_t>(sizeof(float));
   for (const uint32_t t : shared) {
     diverted_.push_back({targets[t].at, at, targets[t].size});
     targets[t].at = at;
@@ -129,7 +129,8 @@ void CudaExecutor::launch_segments(SegmentList& list) {
   r.count = s.count;
   r.more = batch_.put(&s, 1);
   const bool many = list.sources.size() >= kManyPieces * list.targets.size();
-  batch_.launch(CudaDevice::task(many ? cuda::kAddMany : cuda::kAddFew), r, list.ends.back() * (many ? 32 : 1));
+  batch_.launch(CudaDevice::task(many ? cuda::kAddMany : cuda::kAddFew), r,
+                list.ends.back() * (many ? 32 : 1));
 }
 
 }  // namespace dyc

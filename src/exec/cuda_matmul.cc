@@ -65,7 +65,8 @@ Matrix<const float> CudaExecutor::operand_matrix(const Columns& c, int64_t rows)
   own.count = static_cast<uint32_t>(c.count);
   own.size = own.largest = rows;
   own.total = rows * c.count;
-  const ValuePlace from{m.base, m.index, m.stride, m.index ? ValuePlace::indexed : ValuePlace::strided, false};
+  const ValuePlace from{m.base, m.index, m.stride, m.index ? ValuePlace::indexed : ValuePlace::strided,
+                        false};
   return {gather(from, own, own).base, nullptr, rows};
 }
 
@@ -85,8 +86,7 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
   const Operand* const o = plan_.operands.data() + l.operands;
   ProductList list;
   list.begin(m, n, {values() + l.out, nullptr, m}, affine ? Product::begin_at : Product::zero);
-  if (affine && sig.bias_per_column)
-    list.products[0].start = operand_matrix(columns(l, o[0], 0, room_x_), m);
+  if (affine && sig.bias_per_column) list.products[0].start = operand_matrix(columns(l, o[0], 0, room_x_), m);
   else if (affine) list.products[0].start = {weight(o[0]), nullptr, 0};
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
@@ -197,8 +197,8 @@ void CudaExecutor::back_matmul_members(const Launch& l) {
   launch_sums(of_w, cuda::kProductDyx);
 }
 
-void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w,
-                                  std::vector<Sum>& of_x, std::vector<Piece>& of_b) {
+void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
+                                  std::vector<Piece>& of_b) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -216,7 +216,8 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
     const int64_t dy = it.out + e * item_size;
     if (affine && wanted(l, 0)) {
       const Dim& bd = *sig.x[0];
-      const int64_t rows = bd.rows(), step = bd.batch_size() > bd.rows() ? rows : 0, to = target_of(0) + part(bd);
+      const int64_t rows = bd.rows(), step = bd.batch_size() > bd.rows() ? rows : 0,
+                    to = target_of(0) + part(bd);
       for (int64_t c = 0; c < item_size / rows; ++c) of_b.push_back({to + c * step, dy + c * rows, rows});
     }
     for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
@@ -224,7 +225,8 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
       const int64_t m = wd.rows(), inner = wd.cols(), cols = xd.cols();
       const Matrix<const float> w{value_of(k) + part(wd), nullptr, m}, dym{gradients() + dy, nullptr, m},
           x{value_of(k + 1) + part(xd), nullptr, inner};
-      if (wanted(l, k + 1)) of_x.push_back({{target_of(k + 1) + part(xd), inner * cols}, inner, cols, {w, dym, m}});
+      if (wanted(l, k + 1))
+        of_x.push_back({{target_of(k + 1) + part(xd), inner * cols}, inner, cols, {w, dym, m}});
       if (wanted(l, k)) of_w.push_back({{target_of(k) + part(wd), m * inner}, m, inner, {dym, x, cols}});
     }
   }

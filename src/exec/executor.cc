@@ -183,7 +183,8 @@ void Executor::begin_backward(bool full, bool direct) {
     if (!needs && !full) continue;
     int64_t at = graph_.place(use.node);
     // Rows of a table add to its storage too, so the whole table's gradient is kept apart.
-    if (at < 0 && (!direct || always_apart() || use.storage->has_grad() || !needs || use.storage->is_lookup())) {
+    if (at < 0 &&
+        (!direct || always_apart() || use.storage->has_grad() || !needs || use.storage->is_lookup())) {
       if (use.slot < 0) use.slot = graph_.values_arena.allocate(use.storage->size(), 16);
       at = use.slot;
     }

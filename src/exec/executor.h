@@ -40,7 +40,8 @@ class Executor {
   void begin_backward(bool full, bool direct);
   // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
   void touch_rows(NodeId id);
-  // Launches in reverse order: with `live_members` of them, those with live[node] != 0. `root` has gradient 1.
+  // Launches in reverse order: with `live_members` of them, those with live[node] != 0. `root` has
+  // gradient 1.
   virtual void backward(NodeId root, const std::vector<uint8_t>& live,
                         const std::vector<uint32_t>& live_members) = 0;
   void deliver();

@@ -14,6 +14,8 @@
 
 namespace dyc {
 
+class Steps;
+
 using NodeId = uint32_t;
 constexpr uint32_t kNone = 0xffffffffu;
 
@@ -244,6 +246,8 @@ class Graph {
   void take_version();
   // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
   void rebucket();
+  // The same without new phases; with steps, no node has a round before its tick.
+  void regroup(const Steps* steps);
   // Was the node recorded before, and not taken back by, every revert since `reverts()` was `stamp`?
   uint32_t reverts() const { return static_cast<uint32_t>(reverts_.size()); }
   bool survived(NodeId id, uint32_t stamp) const {
@@ -281,8 +285,8 @@ class Graph {
   std::string largest_nodes() const;
 
  private:
-  void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
-  void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args);
+  void bucket_node(Node& n, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
+  void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
   void mark_used(NodeId id);

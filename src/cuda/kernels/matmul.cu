@@ -11,11 +11,11 @@
 
 namespace dyc::cuda {
 
-constexpr int kMicro = 4;                   // a thread makes kMicro x kMicro elements of a tile
-constexpr int kAcross = kTile / kMicro;     // threads along each side of a group
-constexpr int kGroup = kAcross * kAcross;   // threads of a group
-constexpr int kMostGroups = 4;              // in a block
-constexpr int kDepth = 16;                  // of the inner index that a group has in shared memory at once
+constexpr int kMicro = 4;                    // a thread makes kMicro x kMicro elements of a tile
+constexpr int kAcross = kTile / kMicro;      // threads along each side of a group
+constexpr int kGroup = kAcross * kAcross;    // threads of a group
+constexpr int kMostGroups = 4;               // in a block
+constexpr int kDepth = 16;                   // of the inner index that a group has in shared memory at once
 constexpr int kPart = kDepth * (kTile + 1);  // floats of one factor
 
 // Of each group: parts of both factors, later its sums.
