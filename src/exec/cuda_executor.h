@@ -79,7 +79,7 @@ class CudaExecutor final : public Executor {
   ValuePlace place(const Launch& l, const Operand& o, const float* arena);
   ValuePlace gathered(const Launch& l, uint32_t k);
   ValuePlace gather(const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
-  bool reads_fresh(const Launch& l) const;
+  bool reads(const Launch& l, Floats part) const;
   const float* weight(const Operand& o);
   const float* parameter(ParameterUse& use);
   void run(const Launch& l, bool chained);
@@ -176,8 +176,9 @@ class CudaExecutor final : public Executor {
   std::vector<uint32_t> shapes_known_;      // signatures in shapes_
   const int64_t* index_from_ = nullptr;     // the last index array that went up, and where it is
   const int64_t* index_at_ = nullptr;
-  Floats fresh_{0, 0};  // results since the last launch that waits for those before it
-  bool waits_ = true;   // the launch in hand
+  Floats fresh_{0, 0};         // results since the last launch that waits for those before it
+  Floats before_chain_{0, 0};  // those of them that were there when the chain began
+  bool waits_ = true;          // the launch in hand
   std::vector<int64_t> room_x_, room_y_;
   std::vector<uint32_t> order_;
   std::vector<Piece> diverted_;

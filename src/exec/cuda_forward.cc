@@ -283,9 +283,10 @@ const float* CudaExecutor::parameter(ParameterUse& use) {
 
 // ---------------------------------------------------------------- launches
 
-// Does it read results of launches that it does not wait for?
-bool CudaExecutor::reads_fresh(const Launch& l) const {
-  const auto fresh = [this](int64_t begin, int64_t end) { return begin < fresh_.end && fresh_.begin < end; };
+// Does it read results of launches that it does not wait for? `part`: where those are.
+bool CudaExecutor::reads(const Launch& l, Floats part) const {
+  if (part.begin == part.end) return false;
+  const auto fresh = [part](int64_t begin, int64_t end) { return begin < part.end && part.begin < end; };
   const Sig& sig = graph_.sig_number(l.sig);
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     const Operand& o = plan_.operands[l.operands + k];
@@ -305,11 +306,12 @@ bool CudaExecutor::reads_fresh(const Launch& l) const {
   return false;
 }
 
-// Launches of a chain read what the same thread wrote.
+// A launch of a chain reads what the same thread wrote, and may read what was there before the chain.
 void CudaExecutor::decide_wait(const Launch& l, bool chained) {
-  waits_ = like_dynet || (!chained && reads_fresh(l));
-  if (waits_) fresh_ = {l.out, l.out + l.total};
-  else if (fresh_.begin == fresh_.end) fresh_ = {l.out, l.out + l.total};
+  if (!chained) before_chain_ = fresh_;
+  waits_ = like_dynet || reads(l, before_chain_);
+  if (waits_) fresh_ = before_chain_ = {0, 0};
+  if (fresh_.begin == fresh_.end) fresh_ = {l.out, l.out + l.total};
   else fresh_ = {std::min(fresh_.begin, l.out), std::max(fresh_.end, l.out + l.total)};
 }
 
