@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import pytest
 from support import fake_gpu
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our devices")
 
@@ -92,6 +92,7 @@ def test_configuration_asks_and_the_cpu_computes() -> None:
     assert err.splitlines()[-1].startswith("[dynet] WARNING: computing on the CPU: no GPU can be used")
 
 
+@pytest.mark.skipif(ON_DEVICE, reason="a device has this name")
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -43,6 +43,26 @@ def test_batches() -> None:
     passes("tests/ops/test_batching.py")
 
 
+def test_models() -> None:
+    """Builders, softmaxes, initialisers, parameters, trainers."""
+    passes("tests/model", "-m", "not oracle and not slow")
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_random_graphs(order: str) -> None:
+    """Batched as one by one: values and gradients, whenever they are read, and as graphs grow."""
+    passes("tests/graph/test_random_graphs.py", "-m", "not oracle and not slow", settings=f"order={order}")
+
+
+def test_blocks() -> None:
+    """What the CPU runs together, and what a walk of the device does."""
+    passes("tests/graph/test_blocks.py")
+
+
+def test_fibers() -> None:
+    passes("tests/fibers/test_batch_map.py", "tests/fibers/test_isolation.py")
+
+
 START = """
 import numpy as np
 import dynet_compat as dy

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
 import struct
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 import pytest
@@ -19,10 +23,7 @@ pytestmark = [
 EM_CUDA = 190
 EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
 KERNEL_FILES = sorted(path.stem for path in (nvrtc.SRC / "cuda" / "kernels").glob("*.cu"))
-# Every kernel for one architecture, and in slow tests for the others; else a few of each file for those.
 ARCHITECTURES = [80, 90, 100]
-EVERY_KERNEL_FOR = 90
-FEW = 4
 
 
 def source_name(file: str) -> str:
@@ -69,16 +70,29 @@ def symbols(elf: bytes) -> set[str]:
     return {name[len(".text.") :] for name in found if name.startswith(".text.")}
 
 
-def check_compiles(file: str, names: list[str], architecture: int) -> None:
-    numbered = {i: row["name"] for i, row in enumerate(rows())} if "Row<" in names[0] else {}
-    text = source(file) + same_names(numbered) + EPILOGUE
-    cubin, lowered, log = nvrtc.compile_cubin(text, source_name(file), f"sm_{architecture}", names)
-    assert "warning" not in log, log
-    machine, flags = struct.unpack_from("<H", cubin, 18)[0], struct.unpack_from("<I", cubin, 48)[0]
-    assert cubin[:4] == b"\x7fELF" and machine == EM_CUDA and flags >> 8 & 0xFF == architecture
-    compiled = symbols(cubin)
-    assert not [name for name in names if lowered[name] not in compiled]
-    assert len(set(lowered.values())) == len(names), "two kernels are one"
+class Compiled:
+    """Cubins of files for architectures, made two at a time by processes of their own: minutes otherwise."""
+
+    def __init__(self, pool: ProcessPoolExecutor, jobs: list[tuple[str, int]]) -> None:
+        jobs.sort(key=lambda job: -len(kernels()[job[0]]))  # the longest first
+        self.found = {job: pool.submit(nvrtc.compile_cubin, *self.arguments(*job)) for job in jobs}
+
+    @staticmethod
+    def arguments(file: str, architecture: int) -> tuple[str, str, str, list[str]]:
+        names = kernels()[file]
+        numbered = {i: row["name"] for i, row in enumerate(rows())} if "Row<" in names[0] else {}
+        text = source(file) + same_names(numbered) + EPILOGUE
+        return text, source_name(file), f"sm_{architecture}", names
+
+
+@pytest.fixture(scope="module")
+def compiled(request: pytest.FixtureRequest) -> Iterator[Compiled]:
+    """Of the tests that are selected."""
+    asked = [item.callspec.params for item in request.session.items
+             if getattr(item, "originalname", "") == test_every_kernel_compiles.__name__]  # fmt: skip
+    workers = 2 if (os.cpu_count() or 1) > 1 else 1
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        yield Compiled(pool, [(one["file"], one["architecture"]) for one in asked])
 
 
 def test_the_library_is_installed() -> None:
@@ -104,23 +118,17 @@ def test_every_row_with_a_kernel_has_it() -> None:
         assert len(backward) == expected, row["name"]
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("file", KERNEL_FILES)
-def test_every_kernel_compiles(file: str) -> None:
-    check_compiles(file, kernels()[file], EVERY_KERNEL_FOR)
-
-
-@pytest.mark.parametrize("architecture", [one for one in ARCHITECTURES if one != EVERY_KERNEL_FOR])
-@pytest.mark.parametrize("file", KERNEL_FILES)
-def test_some_kernels_compile(file: str, architecture: int) -> None:
+def test_every_kernel_compiles(compiled: Compiled, file: str, architecture: int) -> None:
     names = kernels()[file]
-    check_compiles(file, names[:: -(-len(names) // FEW)], architecture)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", [one for one in ARCHITECTURES if one != EVERY_KERNEL_FOR])
-@pytest.mark.parametrize("file", KERNEL_FILES)
-def test_every_kernel_compiles_for_others(file: str, architecture: int) -> None:
-    check_compiles(file, kernels()[file], architecture)
+    cubin, lowered, log = compiled.found[file, architecture].result(timeout=580)
+    assert "warning" not in log, log
+    machine, flags = struct.unpack_from("<H", cubin, 18)[0], struct.unpack_from("<I", cubin, 48)[0]
+    assert cubin[:4] == b"\x7fELF" and machine == EM_CUDA and flags >> 8 & 0xFF == architecture
+    has_code = symbols(cubin)
+    assert not [name for name in names if lowered[name] not in has_code]
+    assert len(set(lowered.values())) == len(names), "two kernels are one"
 
 
 def test_a_row_that_only_the_host_can_compile_is_found() -> None:
