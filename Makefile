@@ -5,6 +5,7 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
+GPU_CHECK_ARGS ?=
 
 PY := $(VENV)/bin/python
 # The build requirements live in .venv: pip's isolated build would put them into a new folder each time,
@@ -35,7 +36,7 @@ TSAN_ENV = LD_PRELOAD="$(call CXX_FILE,libtsan.so) $(call CXX_FILE,libstdc++.so)
   TSAN_OPTIONS="suppressions=$(CURDIR)/tests/threads/tsan.supp history_size=4 exitcode=66" PYTHONPATH=$(TSAN)
 TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
 
-.PHONY: demo test bench fuzz oracle sanitize tsan lint format build docs wheel wheel-check clean
+.PHONY: demo test bench gpu-check fuzz oracle sanitize tsan lint format build docs wheel wheel-check clean
 
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
@@ -45,6 +46,10 @@ test: build
 
 bench: build
 	$(PY) benchmarks/run_all.py $(BENCH_ARGS)
+
+# On a machine with a GPU: every op against the CPU, the tests on the device, compute-sanitizer, the benchmark.
+gpu-check: build
+	$(PY) tools/gpu_check.py $(GPU_CHECK_ARGS)
 
 build: $(VENV)/.built
 

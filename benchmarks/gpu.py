@@ -1,14 +1,14 @@
 """ACRoBat's seven models on the GPU, in one run of all sides.
 
-    python benchmarks/gpu.py [--device gpu] [--models TreeLSTM BiRNN] [--sizes small] [--batches 8 64] [--json FILE]
-    python benchmarks/gpu.py --quick             # tiny sizes, a few repetitions: does everything run?
+    python benchmarks/gpu.py [--device gpu] [--models TreeLSTM] [--sizes small] [--batches 8 64] [--json FILE]
+    python benchmarks/gpu.py --quick      # tiny sizes, a few repetitions: does everything run?
 
-Sides: this package (`ours`); its kernels in DyNet's way (`dynet`: agenda batching, one launch per batch and one per
-gathered operand, no fusion, one instance after the other where values are read), which stands in for DyNet, whose CUDA
-code builds no more; PyTorch where it is installed, eager (`torch`) and with the models' cells through torch.compile
-(`compiled`). All sides have the same parameters and data, and must agree on the losses. A row is one configuration:
-medians of minibatches that differ from each other, from the first recorded node to the loss on the host (training:
-to updated parameters).
+Sides: this package (`ours`); its kernels in DyNet's way (`dynet`: agenda batching, one launch per batch and
+one per gathered operand, no fusion, one instance after the other where values are read), which stands in
+for DyNet, whose CUDA code builds no more; PyTorch where it is installed, eager (`torch`) and with the
+models' cells through torch.compile (`compiled`). All sides have the same parameters and data, and must
+agree on the losses. A row is one configuration: medians of minibatches that differ from each other, from
+the first recorded node to the loss on the host (training: to updated parameters).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def minibatches(model: type[Model], size: int, batch: int) -> list[list[Any]]:
 
 
 def work(model: type[Model], size: int, batches: Sequence[Sequence[Any]], train: bool) -> tuple[float, float]:
-    """Floating-point operations and bytes that a minibatch needs at least: weights once, rows that are looked up."""
+    """Floating-point operations and bytes that a minibatch needs at least: weights, rows looked up."""
     counter = Counter()
     shapes = {name: counter.shape(*shape) for name, shape in model.parameters(size).items()}
     made = model(counting_ops(counter), SimpleNamespace(**shapes), size)
@@ -78,7 +78,11 @@ class DynetSide:
         self.pc = dy.ParameterCollection()
         made = {}
         for name, array in arrays_of(model, size).items():
-            make = self.pc.lookup_parameters_from_numpy if name.startswith("table_") else self.pc.parameters_from_numpy
+            make = (
+                self.pc.lookup_parameters_from_numpy
+                if name.startswith("table_")
+                else self.pc.parameters_from_numpy
+            )
             made[name] = make(array)
         self.parameters = made
         self.model = model(dynet_ops(dy), SimpleNamespace(**made), size)
@@ -121,19 +125,23 @@ class DynetSide:
     def facts_of(self, batch: list[Any], train: bool) -> dict[str, float]:
         core = self.dy._core
         core.reset_timing()
+        before = core.timing()
         self.update = 0.0
         start = time.perf_counter()
         self.run(batch, train)
         whole = time.perf_counter() - start
-        told = core.timing()
+        told = {key: value - before[key] for key, value in core.timing().items()}
         engine = told["plan"] + told["forward"] + told["backward"]
         on_device = "device_launches" in told
-        operations = sum(told.get(f"device_{what}", 0) for what in ("launches", "copies", "uploads", "downloads"))
+        operations = sum(
+            told.get(f"device_{what}", 0) for what in ("launches", "copies", "uploads", "downloads")
+        )
         return {
             "build": whole - engine - self.update,
             "plan": told["plan"],
-            "copy": told.get("copy_seconds", 0.0),
-            "kernel": told["launch_seconds"] if on_device else told["forward"] + told["backward"],
+            "copy": told.get("device_copy_seconds", 0.0),
+            # the emulation does not time its launches
+            "kernel": told.get("device_launch_seconds", 0.0) or told["forward"] + told["backward"],
             "launches": told["device_launches"] if on_device else told["launches"],
             "operations": operations if on_device else math.nan,
             "gathered": told["gathered_bytes"],
@@ -177,7 +185,7 @@ class TorchSide:
         with torch.set_grad_enabled(train):
             losses = [one for instance in batch for one in self.model(instance)]
             loss = torch.stack(losses).sum()
-            value = float(loss)
+            value = float(loss.detach())
         if train:
             self.trainer.zero_grad(set_to_none=True)
             loss.backward()
@@ -194,7 +202,10 @@ class TorchSide:
         with self.torch.profiler.profile(activities=activities) as profile:
             self.run(batches[0], train)
         kernels = [event for event in profile.events() if event.device_type.name == "CUDA"]
-        seconds = sum(getattr(event, "device_time", 0) or getattr(event, "cuda_time", 0) for event in kernels) * 1e-6
+        seconds = (
+            sum(getattr(event, "device_time", 0) or getattr(event, "cuda_time", 0) for event in kernels)
+            * 1e-6
+        )
         return {"launches": float(len(kernels)), "operations": float(len(kernels)), "kernel": seconds}
 
 
@@ -232,7 +243,9 @@ def measure(name: str, model: type[Model], size: int, batches: list[list[Any]], 
             args: argparse.Namespace, gpu: bool) -> dict[str, Any]:  # fmt: skip
     with make_side(name, model, size, gpu) as side:
         losses = [side.run(batch, train) for batch in batches]  # warms up, too
-        latency, count = medians(lambda i: side.run(batches[i % len(batches)], train), args.seconds, args.least)
+        latency, count = medians(
+            lambda i: side.run(batches[i % len(batches)], train), args.seconds, args.least
+        )
         return {"losses": losses, "latency": latency, "minibatches": count, **side.facts(batches, train)}
 
 
@@ -260,7 +273,6 @@ def agree(rows: list[dict[str, Any]], tolerance: float) -> bool:
 
 def run_all(args: argparse.Namespace) -> dict[str, Any]:
     import dynet_compat as dy
-
     from dynet_compat import devices
 
     gpu = devices.is_gpu()
@@ -269,7 +281,11 @@ def run_all(args: argparse.Namespace) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     wrong: list[str] = []
     print(HEAD, flush=True)
+    end = time.monotonic() + args.limit
     for model, label, batch, train in configurations(args):
+        if time.monotonic() > end:
+            print(f"stopped after {args.limit:.0f} s", flush=True)
+            break
         size = model.sizes[label]
         batches = minibatches(model, size, batch)
         need = work(model, size, batches, train)
@@ -335,13 +351,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for side in SIDES[1:]:
         for training in (False, True):
-            pairs = [(row, ours[key(row)]) for row in rows if row["side"] == side and row["training"] == training
-                     and "latency" in row and key(row) in ours]  # fmt: skip
+            of_side = [row for row in rows if row["side"] == side and row["training"] == training]
+            pairs = [(row, ours[key(row)]) for row in of_side if "latency" in row and key(row) in ours]
             if not pairs:
                 continue
             ratios = [row["latency"] / own["latency"] for row, own in pairs]
             entry = {"configurations": len(pairs), "speedup": geometric(ratios), "least": min(ratios)}
-            counted = [(own.get("operations", math.nan), row.get("operations", math.nan)) for row, own in pairs]
+            counted = [
+                (own.get("operations", math.nan), row.get("operations", math.nan)) for row, own in pairs
+            ]
             shares = [mine / other for mine, other in counted if other > 0 and mine > 0]
             if shares:
                 entry["operations"] = geometric(shares)
@@ -365,6 +383,9 @@ def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--least", type=int, help="minibatches to time at least (default 5)")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="between losses of the sides, relative")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two minibatches")
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, help="no new configuration after so many seconds"
+    )
     parser.add_argument("--json", metavar="FILE", help="write everything there")
     args = parser.parse_args(argv)
     args.sizes = args.sizes or (["quick"] if args.quick else ["small", "large"])

@@ -76,7 +76,27 @@ GRAPH = [
     Difference(
         "options with bad values", "the process dies", "ValueError that names the option and what it may be"
     ),
-    Difference("device names", "bytes under Python 3", "str", "dy.available_devices()", "['CPU']"),
+    Difference("device names", "bytes under Python 3", "str", "dy.available_devices()[-1]", "'CPU'"),
+    Difference(
+        "several devices",
+        "each node is computed on a device; to_device copies between them",
+        "a process computes on one device, names are checked; to_device is the value itself",
+    ),
+    Difference(
+        "--dynet-gpus=1, --dynet-devices=GPU:0 where there is no GPU",
+        "without CUDA the first is ignored, the second a ValueError",
+        "RuntimeError that says what is missing, as in the forms without =",
+    ),
+    Difference(
+        "dynet_config.set_gpu(), requested_gpus where there is no GPU",
+        "without CUDA ignored",
+        "one line on stderr says what is missing, and the CPU computes",
+    ),
+    Difference(
+        "operations on the GPU",
+        "RuntimeError for inverse, logdet, sparsemax, circ_conv and others; other random numbers",
+        "all operations; the same seed draws the same numbers on both devices",
+    ),
     Difference(
         "--dynet-mem",
         "size of the memory pools",

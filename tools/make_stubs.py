@@ -83,6 +83,8 @@ PARAMETERS = by_name(
 RESULTS = by_name(
     {
         "Optional[str]": "_node_parameter doc",
+        "list[str]": "_device_names",
+        "dict[str, str]": "_kernel_sources",
         "Optional[int]": "_node_number",
         "tuple[list[int], list[int], bool, int]": "_node_words",
         "tuple[list[dict[str, Any]], int, list[tuple[int, Any]], bool]": "_batch_plan",
@@ -101,7 +103,7 @@ RESULTS = by_name(
             "_add_methods _rename _restore _roll_back _write_parameters "
             "load_all populate populate_from_textfile save save_all write_to_textfile "
             "Expression.backward Expression.forward _attach _constructor _extend _forward _on_renew "
-            "_set_graph "
+            "_check_device _measure_device _set_device_names _set_graph _use_device "
             "_set_parameter_values _set_profiling _set_tensor _trace_start cg_checkpoint cg_revert "
             "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
@@ -113,7 +115,7 @@ RESULTS = by_name(
         "dict[str, int]": "launch_counts",
         "dict[str, tuple[float, int, float, int]]": "_op_times",
         "tuple[str, list[int], tuple[int, ...], int, bool]": "_graph_node",
-        "dict[str, Any]": "timing",
+        "dict[str, Any]": "_find_gpus timing",
         "str": "isa name whoami",
         "Any": (
             "Expression.value _node_gradient b const_parameter from_file load parameter"

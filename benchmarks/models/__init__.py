@@ -1,8 +1,8 @@
 """ACRoBat's seven models, each written once, over a small vocabulary of operations (`ops.py`).
 
-A model is made of parameters and of a function for one instance; nothing in it batches. Sizes are those of the
-paper (Fegade et al., ACRoBat, MLSys 2024). Decisions of the models whose control flow depends on tensors are
-drawn with a fixed seed, as there, but the value that would decide is computed and read.
+A model is made of parameters and of a function for one instance; nothing in it batches. Sizes are those of
+the paper (Fegade et al., ACRoBat, MLSys 2024). Decisions of the models whose control flow depends on
+tensors are drawn with a fixed seed, as there, but the value that would decide is computed and read.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ class NestedRNN(Model):
     @classmethod
     def instance(cls, rng: random.Random, size: int) -> Any:
         trips = (lambda: rng.randint(20, 40)) if size > 8 else (lambda: rng.randint(1, 3))
-        return [[rng.randrange(cls.words) for _ in range(trips())] for _ in range(trips())], rng.randrange(cls.classes)
+        return [[rng.randrange(cls.words) for _ in range(trips())] for _ in range(trips())], rng.randrange(
+            cls.classes
+        )
 
     def inner(self, word: Any, x: Any) -> Any:
         o, p = self.ops, self.p

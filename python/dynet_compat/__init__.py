@@ -26,7 +26,7 @@ globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expressio
 if TYPE_CHECKING:
     from ._core import *  # noqa: F403
 
-from . import config, legacy  # noqa: E402
+from . import config, devices, legacy  # noqa: E402
 from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
 from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
 from .convolution import *  # noqa: E402, F403
@@ -61,7 +61,7 @@ if not config.script_follows() and config.viz_is_asked_for():
     globals().update(viz.names())
 else:
     config.initialise_at_import()
-HAVE_CUDA = config.devices.is_gpu()  # this process computes on a GPU
+HAVE_CUDA = devices.is_gpu()  # this process computes on a GPU
 _CONF = config.get()
 if _CONF is not None:
     _params = DynetParams()
@@ -76,8 +76,8 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package; nor
 # `profile`, since a script may have its own.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config convolution debug fibers functions graph hierarchical_softmax "
-    "holders info interop io legacy migrate shims softmax_builders tensor tree_builders viz "
-    "batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
+    "annotations TYPE_CHECKING builders config convolution cuda debug devices fibers functions graph "
+    "hierarchical_softmax holders info interop io legacy migrate shims softmax_builders tensor tree_builders "
+    "viz batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605

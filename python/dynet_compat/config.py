@@ -43,7 +43,7 @@ class Settings:
     shared_params: bool = False
     requested_gpus: int = 0
     gpu_mask: list[int] = field(default_factory=list)
-    gpus: list[int] = field(default_factory=list)  # from the command line: without them the program does not run
+    gpus: list[int] = field(default_factory=list)  # of the command line: needed
 
     @classmethod
     def from_mapping(cls, conf: Mapping[str, Any]) -> Settings:
@@ -199,8 +199,9 @@ def _os_seed() -> int:
 
 def _profile(level: int) -> None:
     """Time the ops from now on, and print the result when the program ends."""
+    if level > 0 or _State.profiling > 0:  # which makes a graph, and that on the device of the moment
+        _core._set_profiling(max(level, 0))
     _State.profiling = level
-    _core._set_profiling(max(level, 0))
     if level > 0 and not _State.at_exit:
         import atexit
 
@@ -255,6 +256,7 @@ def _start(settings: Settings, loud: bool) -> None:
     """Apply the settings. `loud`: print DyNet's lines."""
     seed = int(settings.seed) % 2**32 or _os_seed()
     _check(settings)
+    left_out = _use_device(settings)
     _core.reset_random_seed(seed)
     _core.share_parameters(bool(settings.shared_params))
     _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))

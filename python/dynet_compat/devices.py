@@ -1,8 +1,10 @@
-"""Where a program computes: the device that is asked for, by the command line, `dynet_config` or the environment.
+"""Where a program computes: the device that is asked for, by the command line, `dynet_config` or the
+environment.
 
-A process computes on one device. `DYNET_COMPAT_DEVICE` (`cpu`, `gpu`, `cuda:N`, `emulation`) goes before what the
-program asks for; without either it is the CPU. Device names in the program (`device="GPU:0"`, `to_device`) are checked
-against the devices asked for, as in DyNet, and change nothing else: no copy between devices has to be asked for.
+A process computes on one device. `DYNET_COMPAT_DEVICE` (`cpu`, `gpu`, `cuda:N`, `emulation`) goes before
+what the program asks for; without either it is the CPU. Device names in the program (`device="GPU:0"`,
+`to_device`) are checked against the devices asked for, as in DyNet, and change nothing else: no copy
+between devices has to be asked for.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from . import _core
 
 VARIABLE = "DYNET_COMPAT_DEVICE"
 ERRMSG = (
-    "no GPU can be used; `python -m dynet_compat info` says what is missing. Leave --dynet-gpu(s) away to compute on "
-    "the CPU."
+    "no GPU can be used; `python -m dynet_compat info` says what is missing. Leave --dynet-gpu(s) away to "
+    "compute on the CPU."
 )
 
 
@@ -87,7 +89,9 @@ def parse_names(text: str) -> list[int]:
     names = text.split(",")
     for name in names:
         if name != "CPU" and not re.fullmatch(r"GPU:\d{1,4}", name):
-            raise ValueError(f"--dynet-devices: expected names among CPU, GPU:0, GPU:1 ..., got {name!r} in {text!r}")
+            raise ValueError(
+                f"--dynet-devices: expected names among CPU, GPU:0, GPU:1 ..., got {name!r} in {text!r}"
+            )
     if len(set(names)) < len(names):
         raise ValueError(f"--dynet-devices: expected each device once, got {text!r}")
     return [int(name[4:]) for name in names if name != "CPU"]

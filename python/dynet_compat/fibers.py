@@ -539,6 +539,26 @@ def _map(
         del scheduler, task
 
 
+def _map_unless_drawn(function: Callable[[Any], T], instances: list[Any]) -> Optional[list[T]]:
+    """What batch_map returns, if all went well and no random numbers were drawn; those of the process are as
+    they were in any case."""
+    scheduler = _Scheduler(_Greenlets())
+    drawn = True
+    group = None
+    try:
+        group = _Group(scheduler, function, instances, None)
+        scheduler.run(group)
+        if group.stopped is not None:
+            raise group.stopped
+        failed = any(task.error is not None for task in group.tasks)
+        results = [task.result for task in group.tasks]
+    finally:
+        if group is not None:
+            group.release()
+        drawn = bool(_core._batch_end_undrawn())
+    return None if failed or drawn else results
+
+
 def _outcome(group: _Group, return_exceptions: bool) -> list[Any]:
     if group.stopped is not None:
         raise group.stopped

@@ -10,6 +10,7 @@
 #include "bindings/model.h"
 #include "cuda/driver.h"
 #include "cuda/sources.h"
+#include "exec/device.h"
 
 namespace dyc::py {
 

@@ -199,12 +199,21 @@ PyObject* begin(PyObject*, PyObject* const* args, Py_ssize_t n) {
   });
 }
 
+bool finish(bool go_on) {
+  const bool drawn = batch && engine().graph.instances.finish(go_on);
+  const std::unique_ptr<Batch> last(std::exchange(batch, nullptr));
+  return drawn;
+}
+
 // _batch_end(): it is over, if one has begun.
 PyObject* end(PyObject*, PyObject*) {
-  if (batch) engine().graph.instances.finish();
-  const std::unique_ptr<Batch> last(std::exchange(batch, nullptr));
+  finish(true);
   Py_RETURN_NONE;
 }
+
+// _batch_end_undrawn(): the same for one whose results are kept only if it drew no random numbers. Those of
+// the process stay as they are. Returns whether it drew any.
+PyObject* end_undrawn(PyObject*, PyObject*) { return PyBool_FromLong(finish(false)); }
 
 // _batch_add(n): the numbers of n new instances inside the current one.
 PyObject* add(PyObject*, PyObject* count) {
@@ -328,6 +337,7 @@ PyObject* draw_seed(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(rando
 #define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(f)), METH_FASTCALL
 PyMethodDef functions[] = {{"_batch_begin", FAST(begin), nullptr},
                            {"_batch_end", end, METH_NOARGS, nullptr},
+                           {"_batch_end_undrawn", end_undrawn, METH_NOARGS, nullptr},
                            {"_batch_add", add, METH_O, nullptr},
                            {"_batch_run", FAST(run), nullptr},
                            {"_batch_suspend", suspend, METH_O, nullptr},

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -22,5 +23,12 @@ inline void replace_type_doc(PyTypeObject* type, const std::string& text) {
   std::memcpy(copy, text.c_str(), text.size() + 1);
   type->tp_doc = copy;
 }
+
+// A number that a dict has for as long as it does not change, and no other dict ever has; 0: there is none.
+#if PY_VERSION_HEX < 0x030C0000
+inline uint64_t dict_stamp(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#else
+uint64_t dict_stamp(PyObject* dict);  // python_compat.cc
+#endif
 
 }  // namespace dyc::py

@@ -12,6 +12,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
+#include "bindings/python_compat.h"
 
 namespace dyc::py {
 
@@ -69,15 +70,33 @@ bool Template::evaluate(PyObject* const* args) {
       if (!PyList_CheckExact(values_[i])) return false;
       reads_.appended.push_back(values_[i]);
     }
-  for (size_t i = n_args_; i < slots_.size(); ++i)
-    if (!evaluate(slots_[i], &values_[i])) return false;
+  for (uint32_t i = n_args_; i < slots_.size(); ++i) {
+    const TemplateSlot& slot = slots_[i];
+    if (slot.of != kNone) {
+      Items& items = items_[slot.of];
+      if (items.first == i) {
+        PyObject* base = values_[items.base];
+        const uint64_t stamp = base && PyDict_CheckExact(base) ? dict_stamp(base) : 0;
+        items.unchanged = stamp && stamp == items.stamp;
+        items.stamp = stamp;
+      }
+      if (items.unchanged) continue;
+    }
+    if (evaluate(slot, &values_[i])) continue;
+    for (Items& items : items_) items.stamp = 0;  // not all of them were read
+    return false;
+  }
   return true;
 }
 
-bool Template::matches(const Program& p, const Graph& graph) {
+bool Template::matches(Program& p, const Graph& graph) {
   reads_.clear();
-  for (size_t i = 0; i < slots_.size(); ++i)
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const uint32_t of = slots_[i].of;
+    if (of != kNone && p.held[of] && p.held[of] == items_[of].stamp && p.guards[i].lasts()) continue;
     if (!p.guards[i].holds(values_[i], values_.data(), graph, &reads_)) return false;
+  }
+  for (size_t i = 0; i < items_.size(); ++i) p.held[i] = items_[i].stamp;
   return p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
 }
 
@@ -199,6 +218,12 @@ void Template::read_slots(PyObject* spec) {
     s.state = state;
     s.appended = appended;
     s.codes = Owned(codes);
+    if (s.kind == TemplateSlot::item) {
+      const auto same = [&s](const Items& items) { return items.base == s.base; };
+      auto at = std::find_if(items_.begin(), items_.end(), same);
+      if (at == items_.end()) at = items_.insert(at, {s.base, static_cast<uint32_t>(slots_.size())});
+      s.of = static_cast<uint32_t>(at - items_.begin());
+    }
     slots_.push_back(std::move(s));
   }
 }

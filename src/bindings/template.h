@@ -18,6 +18,7 @@ struct TemplateSlot {
   Owned key;              // item: int or str; attribute: name
   uint32_t key_slot = 0;  // item_at
   Py_ssize_t n = 0;       // count: the length that the base must have; no value
+  uint32_t of = kNone;    // item: in Template::items_
   // How the block uses it.
   bool called = false;      // as a function, which must be one that does nothing but record
   bool expression = false;  // it must be an Expression
@@ -70,7 +71,8 @@ class Template {
     bool operator==(const Step&) const = default;
   };
   struct Program {
-    std::vector<Guard> guards;  // beside slots_
+    std::vector<Guard> guards;   // beside slots_
+    std::vector<uint64_t> held;  // beside items_: stamp of the dict for whose items the guards held last
     std::unique_ptr<Pattern> pattern;
     std::vector<Step> steps;
     Made result;
@@ -107,7 +109,7 @@ class Template {
   bool evaluate(PyObject* const* args);
   bool evaluate(const TemplateSlot& slot, PyObject** value);
   PyObject* replay(Program& p);
-  bool matches(const Program& p, const Graph& graph);
+  bool matches(Program& p, const Graph& graph);
   void watch(Program* against);
   static bool same_result(const Made& a, const Made& b);
   // Null, with a reason, where the run cannot be learned from.
@@ -139,6 +141,13 @@ class Template {
     Owned name;
   };
   std::vector<Attribute> attributes_;
+  // Items of one value. Those of a dict are read, and their guards asked, when it has changed.
+  struct Items {
+    uint32_t base, first;  // slots: the value, the first item
+    uint64_t stamp = 0;    // of the dict as of the last call; 0: none, or not a dict
+    bool unchanged = false;
+  };
+  std::vector<Items> items_;
   std::vector<long> ints_;  // constants of the block
   TemplateResult result_;
   Owned functions_;

@@ -74,6 +74,10 @@ struct Guard {
   void note_function();
   bool holds_function(PyObject* function) const;
   bool holds_state(PyObject* value, Reads* reads) const;
+  // Does it hold of a value for ever, whatever becomes of that, and tell `reads` nothing?
+  bool lasts() const {
+    return kind == none || kind == parameters || kind == equal || (kind == same && !code);
+  }
   // Appends to `reads`. `values`: of all slots.
   bool holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const;
   // The guard of a value as it is now; `kind` none where values of its kind can change without a guard

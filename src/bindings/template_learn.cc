@@ -73,6 +73,7 @@ void Template::confirm(Program* p, const Program& again) {
 
 // Indices that were always the same: runs with another value are another way of running.
 void Template::fix_indices(Program* p) {
+  p->held.assign(p->held.size(), 0);  // guards that say more from now on
   size_t hole = 0;
   for (Guard& g : p->guards) {
     if (g.kind != Guard::hole) continue;
@@ -206,6 +207,7 @@ const char* Template::make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
 }
 
 const char* Template::make_guards(Program* p, std::vector<Pattern::Hole>* holes) const {
+  p->held.assign(items_.size(), 0);
   uint32_t budget = kMostParts;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     p->guards.emplace_back();

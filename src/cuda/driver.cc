@@ -189,7 +189,7 @@ class Driver final : public Backend {
         pool_(calls_),
         staging_(calls_),
         stopwatch_(calls_) {
-    enter();
+    const auto lock = enter();
     calls_.check(calls_.cuda.stream_create(&stream_, kStreamApart), "making a stream");
   }
   ~Driver() override {
@@ -201,14 +201,17 @@ class Driver final : public Backend {
   const Limits& limits() const override { return device_.facts; }
 
   Address allocate(size_t bytes) override {
-    enter();
+    const auto lock = enter();
     return pool_.allocate(bytes);
   }
-  void release(Address memory) noexcept override { pool_.release(memory); }
+  void release(Address memory) noexcept override {
+    const std::lock_guard lock(mutex_);
+    pool_.release(memory);
+  }
 
   void upload(Address to, const void* from, size_t bytes) override {
     if (!bytes) return;
-    enter();
+    const auto lock = enter();
     stopwatch_.start(stream_, &counters.copy_seconds);
     staging_.upload(to, from, bytes, stream_);
     stopwatch_.stop(stream_);
@@ -217,7 +220,7 @@ class Driver final : public Backend {
   }
   void copy(Address to, Address from, size_t bytes) override {
     if (!bytes) return;
-    enter();
+    const auto lock = enter();
     stopwatch_.start(stream_, &counters.copy_seconds);
     calls_.check(calls_.cuda.copy_across(to, from, bytes, stream_), "copying on the device");
     stopwatch_.stop(stream_);
@@ -225,7 +228,7 @@ class Driver final : public Backend {
   }
   void clear(Address to, size_t bytes) override {
     if (!bytes) return;
-    enter();
+    const auto lock = enter();
     stopwatch_.start(stream_, &counters.copy_seconds);
     calls_.check(calls_.cuda.fill(to, 0, bytes, stream_), "clearing memory");
     stopwatch_.stop(stream_);
@@ -233,7 +236,7 @@ class Driver final : public Backend {
   }
   void download(void* to, Address from, size_t bytes) override {
     if (!bytes) return;
-    enter();
+    const auto lock = enter();
     stopwatch_.start(stream_, &counters.copy_seconds);
     staging_.download(to, from, bytes, stream_);
     stopwatch_.stop(stream_);
@@ -241,7 +244,7 @@ class Driver final : public Backend {
     counters.downloaded_bytes += bytes;
   }
   void wait() override {
-    enter();
+    const auto lock = enter();
     calls_.check(calls_.cuda.stream_wait(stream_), "running kernels");
     stopwatch_.read();
   }
@@ -262,7 +265,7 @@ class Driver final : public Backend {
     return found;
   }
   uint32_t resident_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) override {
-    enter();
+    const auto lock = enter();
     LoadedKernel& k = allowed(kernel, shared_bytes);
     int blocks = 0;
     calls_.check(calls_.cuda.resident(&blocks, k.function, static_cast<int>(threads), shared_bytes),
@@ -271,7 +274,7 @@ class Driver final : public Backend {
   }
   void launch(Kernel kernel, const Grid& grid, void** args) override {
     if (!grid.blocks || !grid.threads) return;
-    enter();
+    const auto lock = enter();
     LoadedKernel& k = allowed(kernel, grid.shared_bytes);
     stopwatch_.start(stream_, &counters.launch_seconds);
     const Result r = grid.together ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads,
@@ -288,7 +291,11 @@ class Driver final : public Backend {
   }
 
  private:
-  void enter() { calls_.enter(device_.context); }
+  // Threads take turns: they share the stream, and what is counted of it.
+  std::lock_guard<std::mutex> enter() {
+    calls_.enter(device_.context);
+    return std::lock_guard(mutex_);
+  }
   LoadedKernel& allowed(Kernel kernel, uint32_t shared_bytes) {
     LoadedKernel& k = *static_cast<LoadedKernel*>(const_cast<void*>(kernel));
     if (shared_bytes > k.shared_allowed) {
@@ -301,6 +308,7 @@ class Driver final : public Backend {
 
   Device& device_;
   const Calls& calls_;
+  std::mutex mutex_;
   Stream stream_ = nullptr;
   Pool pool_;
   Staging staging_;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "graph/steps.h"
+
 namespace dyc {
 
 namespace {
@@ -123,8 +125,8 @@ void Graph::set_ids(Node* n, const Ids& ids) {
   }
 }
 
-NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
-                           const Ids& ids) {
+inline Node Graph::known_node(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                              const Ids& ids) {
   Node node{};
   node.sig = known.sig;
   node.site = known.site;
@@ -136,13 +138,34 @@ NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32
   uint32_t* args = arg_pool_.data() + first;
   for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
   set_ids(&node, ids);
-  join_bucket(node, known.size, args, n);
-  recorded_floats_ += known.size;
-  ++unread_;
+  return node;
+}
+
+inline NodeId Graph::append_known(const Node& n, uint32_t size) {
+  recorded_floats_ += size;
   ++unplaced_;
-  nodes_.push_back(node);
+  nodes_.push_back(n);
   places_.push_back(kPending);
   return static_cast<NodeId>(nodes_.size() - 1);
+}
+
+NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                           const Ids& ids) {
+  Node node = known_node(known, nodes, places, n, ids);
+  join_bucket(node, known.size, arg_pool_.data() + node.args, n);
+  ++unread_;
+  return append_known(node, known.size);
+}
+
+NodeId Graph::record_placed(const Known& known, const Placed& placed, const NodeId* nodes,
+                            const uint32_t* places, uint32_t n, const Ids& ids) {
+  Node node = known_node(known, nodes, places, n, ids);
+  node.bucket = placed.bucket;
+  node.round = placed.round;
+  buckets_[placed.bucket].tally.add(known.sig, known.size);
+  if (placed.used) node.flags |= Node::used;
+  else ++unread_;
+  return append_known(node, known.size);
 }
 
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
@@ -162,15 +185,15 @@ uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
   return sites_.refined(s.cls, arg_sites, n);
 }
 
-void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
+void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n, uint32_t first_round) {
   for (uint32_t i = 0; i < n; ++i) sites_.edge(nodes_[args[i]].site, node.site);
-  join_bucket(node, signatures_.brief(node.sig).size, args, n);
+  join_bucket(node, signatures_.brief(node.sig).size, args, n, first_round);
 }
 
 // All edges between the sites are known.
-void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t n) {
+void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t n, uint32_t first_round) {
   const uint32_t phase = sites_.phase(node.site);
-  uint32_t round = 0;
+  uint32_t round = first_round;
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     if (a.flags & Node::leaf || place(args[i]) != kPending) continue;
@@ -235,7 +258,10 @@ uint32_t Graph::bucket_of(uint32_t site, uint32_t round) {
 
 void Graph::rebucket() {
   sites_.derive_phases();
-  contradicted_ = false;
+  regroup(nullptr);
+}
+
+void Graph::regroup(const Steps* steps) {
   ++epoch_;  // forget all buckets; storages and invariants of this graph move to the new epoch
   for (Slot& s : slots_)
     if (s.epoch == epoch_ - 1) s.epoch = epoch_;
@@ -251,7 +277,8 @@ void Graph::rebucket() {
       n.bucket = o.bucket;
       n.site = o.site;
     } else if (!(n.flags & Node::leaf) && places_[id] == kPending) {
-      bucket_node(n, args(id), sig(id).n_args);
+      const uint32_t first_round = steps ? steps->first_round(id) : 0;
+      join_bucket(n, signatures_.brief(n.sig).size, args(id), n.n_args, first_round);
     }
   }
   contradicted_ = false;

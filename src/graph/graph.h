@@ -14,6 +14,8 @@
 
 namespace dyc {
 
+class Steps;
+
 using NodeId = uint32_t;
 constexpr uint32_t kNone = 0xffffffffu;
 
@@ -122,6 +124,25 @@ class Graph {
   // Its arguments are nodes[places[i]].
   NodeId record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
                       const Ids& ids);
+  // Where such a node came to lie: where every one does whose arguments lie in the same buckets, in the same
+  // epoch. `used`: by what is recorded along with it.
+  struct Placed {
+    uint32_t bucket, round;
+    bool used;
+  };
+  NodeId record_placed(const Known& known, const Placed& placed, const NodeId* nodes, const uint32_t* places,
+                       uint32_t n, const Ids& ids);
+  // Told of what such nodes read, when they all are recorded.
+  void note_read(NodeId id) {
+    if (!(nodes_[id].flags & (Node::leaf | Node::used)) && places_[id] == kPending) mark_used(id);
+  }
+  // Bucket of what is to be computed yet, else kNone.
+  uint32_t pending_bucket(NodeId id) {
+    const Node& n = nodes_[id];
+    return n.flags & Node::leaf || place(id) != kPending ? kNone : n.bucket;
+  }
+  // Buckets are others from one epoch to the next: after every renewal, and when phases were derived.
+  uint32_t epoch() const { return epoch_; }
   // Keeps the storage for as long as this graph.
   void use_storage(const std::shared_ptr<Storage>& storage) {
     if (!uses_storage(storage->uid)) adopt(storage);
@@ -225,6 +246,8 @@ class Graph {
   void take_version();
   // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
   void rebucket();
+  // The same without new phases; with steps, no node has a round before its tick.
+  void regroup(const Steps* steps);
   // Was the node recorded before, and not taken back by, every revert since `reverts()` was `stamp`?
   uint32_t reverts() const { return static_cast<uint32_t>(reverts_.size()); }
   bool survived(NodeId id, uint32_t stamp) const {
@@ -262,13 +285,16 @@ class Graph {
   std::string largest_nodes() const;
 
  private:
-  void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
-  void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args);
+  void bucket_node(Node& n, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
+  void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
   void mark_used(NodeId id);
   NodeId append(const Node& n, int64_t place);
   void set_ids(Node* n, const Ids& ids);
+  Node known_node(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                  const Ids& ids);
+  NodeId append_known(const Node& n, uint32_t size);
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
   void adopt(const std::shared_ptr<Storage>& storage);

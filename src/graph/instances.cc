@@ -39,14 +39,15 @@ void Instances::enter(uint32_t number, uint32_t size) {
   else turns_.push_back({size, number});
 }
 
-void Instances::finish() {
+bool Instances::finish(bool go_on) {
   bool drawn = false;
   for (auto it = all_.begin(); it != all_.end();) {
     drawn = drawn || it->second.stream.used();
     it = it->second.stream.used() ? std::next(it) : all_.erase(it);
   }
   turns_.clear();
-  if (drawn) process_random().draw();
+  if (drawn && go_on) process_random().draw();
+  return drawn;
 }
 
 void Instances::clear() {

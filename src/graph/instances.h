@@ -24,8 +24,9 @@ class Instances {
   uint32_t next_seed();
   // From now on, with node `size`, this one records.
   void enter(uint32_t number, uint32_t size);
-  // All are done. Their random numbers stay, for nodes that are drawn again.
-  void finish();
+  // All are done. Their random numbers stay, for nodes that are drawn again. Returns whether any were drawn;
+  // `go_on`: if so, those of the process go on.
+  bool finish(bool go_on = true);
   // The graph is renewed: no number of before means anything.
   void clear();
 

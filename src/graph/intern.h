@@ -41,6 +41,13 @@ class InternTable {
     return id == kNone ? add(key, n, hash) : id;
   }
   uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
+  // Numbers begin at 0 again; the memory is kept.
+  void clear() {
+    if (entries_.empty()) return;
+    slots_.assign(slots_.size(), kNone);
+    entries_.clear();
+    words_.clear();
+  }
 
  private:
   // Two words at a time and two chains: the time of a chain of multiplications is its length.

@@ -27,7 +27,18 @@ std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector
     if (!p->add(g, id)) return nullptr;
   if (!p->fill_holes(holes)) return nullptr;
   p->nodes_.resize(p->taken_.size());
+  p->find_read_inputs();
   return p;
+}
+
+void Pattern::find_read_inputs() {
+  for (uint32_t i = 0; i < n_inputs(); ++i) {
+    const auto reads = [&](const Step& s) {
+      const auto args = words_.begin() + s.args;
+      return s.kind == Step::op && std::find(args, args + s.n_args, i) != args + s.n_args;
+    };
+    if (std::any_of(steps_.begin(), steps_.end(), reads)) read_inputs_.push_back(i);
+  }
 }
 
 void Pattern::add_step(NodeId id, Step step) {
@@ -201,6 +212,23 @@ uint32_t Pattern::variant(const Graph& g, const NodeId* inputs, bool* fresh) {
   return variants_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
 }
 
+// The same with the buckets of the inputs.
+uint32_t Pattern::placement(Graph& g, const NodeId* inputs, bool* fresh) {
+  if (tables_ != g.tables() || epoch_ != g.epoch()) {
+    epoch_ = g.epoch();
+    placements_.clear();
+    placement_variants_.clear();
+    placed_.clear();
+  }
+  key_.assign(1, g.share_equal_values);
+  for (uint32_t i = 0; i < n_inputs(); ++i) {
+    const uint32_t bucket = g.pending_bucket(inputs[i]);
+    const Node& n = g.node(inputs[i]);
+    key_.insert(key_.end(), {n.sig, n.site, n.inv * 2 + (n.flags & Node::needs), bucket});
+  }
+  return placements_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
+}
+
 std::shared_ptr<Storage> Pattern::storage(const Step& step) const {
   std::shared_ptr<Storage> s = storages_[step.storage].storage.lock();
   if (!s) throw RuntimeError("a parameter of the pattern is gone");
@@ -259,15 +287,25 @@ void Pattern::learn(const Graph& g, uint32_t variant) {
 void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
-  bool fresh;
+  bool fresh = true;
+  if (placeable_) {
+    const uint32_t p = placement(g, inputs, &fresh);
+    if (!fresh) return record_placed(g, p);
+  }
   const uint32_t v = variant(g, inputs, &fresh);
-  NodeId* next = nodes_.data() + n_inputs();
   if (fresh) {
+    NodeId* next = nodes_.data() + n_inputs();
     for (const Step& s : steps_) *next++ = record_step(g, s);
     learn(g, v);
-    return;
+  } else {
+    record_variant(g, v);
   }
-  const Graph::Known* known = known_.data() + v * steps_.size();
+  if (placeable_) learn_placement(g, v);
+}
+
+void Pattern::record_variant(Graph& g, uint32_t variant) {
+  NodeId* next = nodes_.data() + n_inputs();
+  const Graph::Known* known = known_.data() + variant * steps_.size();
   for (const Step& s : steps_) {
     const Graph::Known& k = *known++;
     if (s.kind == Step::parameter || k.sig == kNone) {
@@ -282,6 +320,43 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
     const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
     *next++ = g.record_known(k, nodes_.data(), words_.data() + s.args, s.n_args, ids);
   }
+}
+
+// ---------------------------------------------------------------- in known buckets
+
+// The nodes were just recorded, nothing but the pattern reads them.
+void Pattern::learn_placement(const Graph& g, uint32_t variant) {
+  placement_variants_.push_back(variant);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Node& n = g.node(nodes_[n_inputs() + i]);
+    placed_.push_back({n.bucket, n.round, (n.flags & Node::used) != 0});
+    const bool leaf =
+        steps_[i].kind == Step::parameter || steps_[i].kind == Step::draw || steps_[i].kind == Step::constant;
+    if (!leaf && known_[variant * steps_.size() + i].sig == kNone) placeable_ = false;
+  }
+}
+
+void Pattern::record_placed(Graph& g, uint32_t placement) {
+  NodeId* next = nodes_.data() + n_inputs();
+  const size_t n = steps_.size();
+  const Graph::Known* known = known_.data() + placement_variants_[placement] * n;
+  const Graph::Placed* placed = placed_.data() + placement * n;
+  for (const Step& s : steps_) {
+    const Graph::Known& k = *known++;
+    const Graph::Placed& p = *placed++;
+    if (k.sig == kNone || s.kind == Step::parameter) {
+      *next++ = record_step(g, s);
+    } else if (s.kind == Step::view) {
+      const NodeId id = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
+      if (p.used) g.note_read(id);
+      *next++ = id;
+    } else {
+      if (s.kind == Step::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
+      const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
+      *next++ = g.record_placed(k, p, nodes_.data(), words_.data() + s.args, s.n_args, ids);
+    }
+  }
+  for (const uint32_t i : read_inputs_) g.note_read(nodes_[i]);
 }
 
 }  // namespace dyc

@@ -63,16 +63,22 @@ class Pattern {
   void add_parameter(Graph& g, NodeId id);
   void add_constant(Graph& g, NodeId id);
   void add_step(NodeId id, Step step);
+  void find_read_inputs();
   void add_ids(const Graph& g, NodeId id, Step* step);
   bool fill_holes(const std::vector<Hole>& holes);
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const Step& step);
   void learn(const Graph& g, uint32_t variant);
+  void record_variant(Graph& g, uint32_t variant);
+  uint32_t placement(Graph& g, const NodeId* inputs, bool* fresh);
+  void learn_placement(const Graph& g, uint32_t variant);
+  void record_placed(Graph& g, uint32_t placement);
 
   std::vector<Step> steps_;
   std::vector<uint32_t> words_;
   std::vector<Filled> filled_;
   std::vector<Dim> input_dims_;
+  std::vector<uint32_t> read_inputs_;  // that ops read, not through views
   // Of parameters, which a pattern does not keep alive: who uses it has them.
   struct Kept {
     uint32_t uid;
@@ -88,6 +94,13 @@ class Pattern {
   InternTable variants_;
   std::vector<Graph::Known> known_;  // of each variant: what each step came to; sig kNone: record it in full
   std::vector<uint32_t> key_;
+
+  // What decides buckets, too, numbered, and what it led to: in one epoch of a graph.
+  uint32_t epoch_ = 0;
+  bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
+  InternTable placements_;
+  std::vector<uint32_t> placement_variants_;
+  std::vector<Graph::Placed> placed_;  // of each placement: of each step
 };
 
 }  // namespace dyc

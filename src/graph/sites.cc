@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/components.h"
+
 namespace dyc {
 
 uint32_t Sites::plain(uint32_t cls) {
@@ -82,52 +84,15 @@ void Sites::add_edge(uint32_t producer, Site& s) {
   changed_ = true;
 }
 
-// Tarjan's algorithm along producers, without recursion: a component is finished after everything
-// it depends on, so the order of finishing is a topological order.
 void Sites::derive_phases() {
-  const uint32_t n = size();
-  std::vector<uint32_t> index(n, 0), low(n, 0), stack;
-  std::vector<uint8_t> on_stack(n, 0);
-  struct Frame {
-    uint32_t site, next;
-  };
-  std::vector<Frame> frames;
-  uint32_t counter = 0, phase = 0;
-  for (uint32_t root = 0; root < n; ++root) {
-    if (index[root]) continue;
-    frames.push_back({root, 0});
-    while (!frames.empty()) {
-      const uint32_t v = frames.back().site;
-      if (frames.back().next == 0 && !index[v]) {
-        index[v] = low[v] = ++counter;
-        stack.push_back(v);
-        on_stack[v] = 1;
-      }
-      const auto& producers = sites_[v].producers;
-      bool descended = false;
-      while (frames.back().next < producers.size()) {
-        const uint32_t w = producers[frames.back().next++];
-        if (!index[w]) {
-          frames.push_back({w, 0});
-          descended = true;
-          break;
-        }
-        if (on_stack[w]) low[v] = std::min(low[v], index[w]);
-      }
-      if (descended) continue;
-      if (low[v] == index[v]) {
+  uint32_t phase = 0;
+  for_each_component(
+      size(), [this](uint32_t site) -> const std::vector<uint32_t>& { return sites_[site].producers; },
+      [&](const std::vector<uint32_t>& members) {
         ++phase;
-        for (uint32_t w = ~0u; w != v;) {
-          w = stack.back();
-          stack.pop_back();
-          on_stack[w] = 0;
-          phases_[w] = phase;
-        }
-      }
-      frames.pop_back();
-      if (!frames.empty()) low[frames.back().site] = std::min(low[frames.back().site], low[v]);
-    }
-  }
+        for (const uint32_t site : members) phases_[site] = phase;
+      });
+  ++derived_;
   changed_ = false;
 }
 

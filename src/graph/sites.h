@@ -52,6 +52,8 @@ class Sites {
   // New edges since phases were derived?
   bool changed() const { return changed_; }
   void derive_phases();
+  // How often that was done.
+  uint32_t derived() const { return derived_; }
 
  private:
   void add_edge(uint32_t producer, Site& s);
@@ -60,6 +62,7 @@ class Sites {
   InternTable keys_;
   std::vector<Site> sites_;
   std::vector<uint32_t> phases_;  // beside sites_
+  uint32_t derived_ = 0;
   bool changed_ = false;
 };
 

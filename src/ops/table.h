@@ -69,9 +69,9 @@ struct OpRow {
   const Meta* meta;
   const Param* params;
   uint32_t n_params;
-  ShapeRule shape;  // null for leaves: the recorder is given the extents
-  CheckRule check;  // null: nothing left to check when computed
-  bool list;        // first parameter is a list of expressions
+  ShapeRule shape;          // null for leaves: the recorder is given the extents
+  CheckRule check;          // null: nothing left to check when computed
+  bool list;                // first parameter is a list of expressions
   RoomRule room = nullptr;  // bytes of scratch memory that a member takes on a device; null: none
   // structured rows
   ResultPieces pieces = nullptr;

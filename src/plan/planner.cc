@@ -2,7 +2,26 @@
 
 #include <algorithm>
 
+#include "graph/nests.h"
+#include "graph/steps.h"
+
 namespace dyc {
+
+struct Planner::Nested {
+  Nests nests;
+  Steps steps;
+  uint32_t tables = 0, derived = 0;  // of the sites that the nests were found in
+  std::vector<uint32_t> counts;      // nodes of each site
+  struct Choice {
+    bool steps = false;  // took fewer launches than rounds
+    uint32_t keep = 0;   // for so many demands
+    uint32_t next = 16;  // and for so many after the next comparison
+  };
+  std::unordered_map<uint32_t, Choice> choices;  // by the site of what is demanded
+};
+
+Planner::Planner(Graph& graph) : graph_(graph), nested_(std::make_unique<Nested>()) {}
+Planner::~Planner() = default;
 
 void Planner::forget() {
   plan.clear();
@@ -195,10 +214,58 @@ bool Planner::nothing_to_batch() {
 
 // ---------------------------------------------------------------- in which launches
 
+namespace {
+
+constexpr uint32_t kMostKept = 1024;  // demands that a choice between two orders is kept for
+
+}  // namespace
+
 const BucketOrder& Planner::order_buckets() {
   tally_buckets();
+  if (!has_nests()) return order_rounds();
+  Nested::Choice& choice = nested_->choices[graph_.node(to_ - 1).site];
+  if (choice.keep) {
+    --choice.keep;
+    return choice.steps ? order_steps() : order_rounds();
+  }
+  const size_t by_rounds = order_rounds().size();
+  const BucketOrder& order = order_steps();
+  choice.steps = order.size() + by_rounds / 20 < by_rounds;
+  choice.keep = choice.next;
+  choice.next = std::min(2 * choice.next, kMostKept);
+  if (choice.steps) return order;
+  graph_.regroup(nullptr);
+  tally_buckets();
+  return order_rounds();
+}
+
+const BucketOrder& Planner::order_rounds() {
   connect_buckets();
   return remembered_order();
+}
+
+const BucketOrder& Planner::order_steps() {
+  nested_->steps.order(graph_, nested_->nests);
+  graph_.regroup(&nested_->steps);
+  tally_buckets();
+  return order_rounds();
+}
+
+// Are there loops in loops, and enough of them to be worth a look at every node?
+bool Planner::has_nests() {
+  constexpr uint32_t kWorthIt = 256, kPart = 4;
+  if (pending_ < kWorthIt || pending_ * kPart < graph_.size()) return false;
+  const Sites& sites = graph_.sites();
+  Nested& n = *nested_;
+  if (n.tables != graph_.tables() || n.derived != sites.derived()) {
+    if (n.tables != graph_.tables()) n.choices.clear();
+    n.tables = graph_.tables();
+    n.derived = sites.derived();
+    n.counts.assign(sites.size(), 0);
+    for (const Keyed& k : used_) n.counts[k.site] += tally(k.bucket).count;
+    n.nests.derive(sites, n.counts);
+  }
+  return n.nests.any();
 }
 
 // Finds the buckets that have selected nodes, and numbers them in key order.
@@ -350,6 +417,7 @@ void Planner::open_groups(Scheduler scheduler) {
 
 Planner::Counts Planner::count(NodeId root) {
   const NodeId low = low_;
+  const auto choices = nested_->choices;
   if (graph_.wants_rebucket()) graph_.rebucket();
   select({&root, 1}, false);
   low_ = low;
@@ -370,6 +438,8 @@ Planner::Counts Planner::count(NodeId root) {
   schedule_by_agenda(graph_, nodes, groups_);
   c.agenda = groups_.size();
   c.lower_bound = launch_lower_bound(graph_, nodes);
+  if (nested_->nests.any()) graph_.regroup(nullptr);
+  nested_->choices = choices;
   std::fill(wanted_.begin(), wanted_.end(), 0);
   return c;
 }

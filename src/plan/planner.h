@@ -1,6 +1,7 @@
 // From a demanded node to launch records: select what is unplaced, order it into launches, give every
 // result its place and every operand its description.
 #pragma once
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -12,7 +13,8 @@ namespace dyc {
 
 class Planner {
  public:
-  explicit Planner(Graph& graph) : graph_(graph) {}
+  explicit Planner(Graph& graph);
+  ~Planner();
 
   Plan plan;
 
@@ -50,6 +52,9 @@ class Planner {
   std::vector<NodeId> selected();
   bool nothing_to_batch();
   const BucketOrder& order_buckets();
+  const BucketOrder& order_rounds();
+  const BucketOrder& order_steps();
+  bool has_nests();
   void tally_buckets();
   void connect_buckets();
   const BucketOrder& remembered_order();
@@ -155,6 +160,9 @@ class Planner {
     BucketOrder order;
   };
   std::unordered_map<uint64_t, Remembered> memory_;
+
+  struct Nested;  // loops in loops
+  std::unique_ptr<Nested> nested_;
 };
 
 template <class F>

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our devices")
 
 FACTS = """
 import dynet_compat as dy
-print(dy.available_devices(), dy.config.devices.current().device, dy.HAVE_CUDA)
+print(dy.available_devices(), dy.devices.current().device, dy.HAVE_CUDA)
 """
 NO_DRIVER = {"DYNET_COMPAT_LIBCUDA": "/nowhere/libcuda.so.1"}
 
@@ -24,8 +24,9 @@ NO_DRIVER = {"DYNET_COMPAT_LIBCUDA": "/nowhere/libcuda.so.1"}
 def program(text: str, *arguments: str, env: Optional[dict[str, str]] = None) -> tuple[str, str]:
     """stdout and stderr of a program, on a machine without a driver unless the environment says otherwise."""
     whole = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_DEVICE"}
-    done = subprocess.run([sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=120,
-                          env={**whole, **NO_DRIVER, **(env or {})}, check=False)  # fmt: skip
+    whole.update({**NO_DRIVER, **(env or {})})
+    command = [sys.executable, "-c", text, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=whole, check=False)
     return done.stdout, done.stderr
 
 
@@ -73,7 +74,9 @@ def test_the_cpu_can_stand_in(arguments: list[str], names: str) -> None:
 
 def test_no_such_device() -> None:
     _, err = program(FACTS, env={"DYNET_COMPAT_DEVICE": "tpu"})
-    assert err.splitlines()[-1].startswith("ValueError: DYNET_COMPAT_DEVICE: expected cpu, gpu, cuda:N or emulation")
+    assert err.splitlines()[-1].startswith(
+        "ValueError: DYNET_COMPAT_DEVICE: expected cpu, gpu, cuda:N or emulation"
+    )
 
 
 def test_configuration_asks_and_the_cpu_computes() -> None:
@@ -168,7 +171,9 @@ def test_choice(
 
 
 def test_devices_are_found(two_gpus: dict[str, str]) -> None:
-    out, err = program("from dynet_compat import devices as d; print(d.gpus(), d.missing([1]) == '')", env=two_gpus)
+    out, err = program(
+        "from dynet_compat import devices as d; print(d.gpus(), d.missing([1]) == '')", env=two_gpus
+    )
     assert "'name': 'Fake 1'" in out and "'architecture': 90" in out and out.endswith("True\n"), err
 
 
@@ -183,7 +188,9 @@ def test_no_compiler_of_kernels(two_gpus: dict[str, str]) -> None:
     text = "from dynet_compat.cuda import nvrtc\nnvrtc.libraries = lambda: []\nnvrtc._NAMES = ()\n"
     text += "from dynet_compat import config\nconfig.parse_arguments(['--dynet-gpu'])"
     _, err = program(text, env=two_gpus)
-    assert err.splitlines()[-1].startswith("RuntimeError: NVRTC, which compiles the GPU's kernels, is not installed")
+    assert err.splitlines()[-1].startswith(
+        "RuntimeError: NVRTC, which compiles the GPU's kernels, is not installed"
+    )
 
 
 def test_info(two_gpus: dict[str, str], tmp_path: Path) -> None:

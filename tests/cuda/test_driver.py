@@ -113,7 +113,13 @@ def test_out_of_memory(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
     gpu.upload(memory, b"abc")
     with pytest.raises(MemoryError) as caught:
         gpu.allocate(30 * MB)
-    for words in ("GPU:0 (Fake 0)", "30 MB asked for", "40 MB in use", "24 MB of 64 MB free", "smaller batches"):
+    for words in (
+        "GPU:0 (Fake 0)",
+        "30 MB asked for",
+        "40 MB in use",
+        "24 MB of 64 MB free",
+        "smaller batches",
+    ):
         assert words in str(caught.value)
     assert gpu.download(memory, 3) == b"abc", "the device is as it was"
     with pytest.raises(MemoryError, match="asked for"):
@@ -231,9 +237,19 @@ def test_a_kernel_that_goes_astray(gpu: fake_gpu.Driver, where: str) -> None:
     with pytest.raises(RuntimeError) as caught:
         action()
     first = str(caught.value)
-    for words in ("GPU:0 (Fake 0) is lost", "CUDA_ERROR_ILLEGAL_ADDRESS", "compute-sanitizer", "save the model"):
+    for words in (
+        "GPU:0 (Fake 0) is lost",
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "compute-sanitizer",
+        "save the model",
+    ):
         assert words in first
-    for again in (gpu.wait, lambda: gpu.allocate(8), lambda: gpu.launch("fill"), lambda: gpu.clear(memory, 4)):
+    for again in (
+        gpu.wait,
+        lambda: gpu.allocate(8),
+        lambda: gpu.launch("fill"),
+        lambda: gpu.clear(memory, 4),
+    ):
         with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
             again()
     gpu.release(memory)
@@ -244,9 +260,9 @@ def test_a_kernel_that_goes_astray(gpu: fake_gpu.Driver, where: str) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    ["cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8Async",
-     "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuStreamSynchronize", "cuModuleLoadData",
-     "cuModuleGetFunction", "cuLaunchKernel", "cuMemHostAlloc", "cuCtxSetCurrent"],
+    ["cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2",
+     "cuMemsetD8Async", "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuStreamSynchronize",
+     "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel", "cuMemHostAlloc", "cuCtxSetCurrent"],
 )  # fmt: skip
 @pytest.mark.parametrize("code", [LAUNCH_TIMEOUT, 999, 1, OUT_OF_MEMORY])
 def test_every_call_may_fail(gpu: fake_gpu.Driver, fake: fake_gpu.Fake, function: str, code: int) -> None:

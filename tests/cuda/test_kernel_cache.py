@@ -22,7 +22,11 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the NVRTC wheel is for Linux"),
 ]
 
-TINY = '#include "cuda/std.h"\nnamespace dyc::cuda {\ntemplate <int N> __global__ void add(float* x) { x[0] += N; }\n}\n'
+TINY = """#include "cuda/std.h"
+namespace dyc::cuda {
+template <int N> __global__ void add(float* x) { x[0] += N; }
+}
+"""
 SOURCES = {"cuda/kernels/tiny.cu": TINY, "cuda/std.h": "#pragma once\n"}
 
 
@@ -192,7 +196,9 @@ def with_checksum(body: bytes) -> bytes:
     return b"dynet_compat kernels 1\n" + hashlib.sha256(body).hexdigest().encode() + body
 
 
-@pytest.mark.parametrize("head", [b"{}", b"[]", b"no json", b'{"key": "other", "lowered": {"add<1>": "x"}}', b""])
+@pytest.mark.parametrize(
+    "head", [b"{}", b"[]", b"no json", b'{"key": "other", "lowered": {"add<1>": "x"}}', b""]
+)
 def test_a_checksum_alone_does_not_make_an_entry(compiler: Counting, kept: Path, head: bytes) -> None:
     compiled(compiler, "add<1>")
     (entry,) = entries(kept)
@@ -258,7 +264,8 @@ def test_works_without_a_cache(
         place.write_text("", encoding="utf-8")
     elif where == "link in the way":
         (tmp_path / "other").mkdir()
-        place.symlink_to(tmp_path / "other")
+        place.mkdir()
+        (place / "kernels").symlink_to(tmp_path / "other")
     elif where == "nowhere":
         place = Path("/proc/nowhere/kernels")
     monkeypatch.setenv("DYNET_COMPAT_CACHE", "" if where == "no cache" else str(place))
@@ -314,7 +321,9 @@ def test_architectures(compiler: Counting) -> None:
     assert architecture_of(compiled(compiler, "add<1>", architecture=unknown)[0].cubin) == 90
 
 
-@pytest.mark.parametrize(("architecture", "words"), [(35, r"sm_35: it is too old.*\[cuda12\]"), (990, "update")])
+@pytest.mark.parametrize(
+    ("architecture", "words"), [(35, r"sm_35: it is too old.*\[cuda12\]"), (990, "update")]
+)
 def test_unknown_architecture(compiler: Counting, architecture: int, words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
         compiled(compiler, "add<1>", architecture=architecture)

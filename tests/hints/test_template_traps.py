@@ -333,3 +333,44 @@ def f(o, u):
     for module in (p.plain, p.other):
         with pytest.raises(KeyboardInterrupt):
             module.f(module.Stop(), vector(1))
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "item": lambda d: d.__setitem__("W", d["V"]),
+    "and back": lambda d: d.__setitem__("W", d["U"]),
+    "update": lambda d: d.update(W=d["V"], k=3),
+    "a number": lambda d: d.__setitem__("k", 2),
+    "removed": lambda d: (d.pop("W"), d.setdefault("W", d["V"])),
+    "emptied": lambda d: [old := dict(d), d.clear(), d.update(old)],
+    "another key": lambda d: d.__setitem__("new", 1),
+    "a function": lambda d: d.__setitem__("f", dy.logistic),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_items_of_a_dict_that_changes(pair: Callable, change: Callable[[Any], object]) -> None:
+    """Items are not read again while their dict stays as it is."""
+    p = pair("""
+import numpy as np
+pc = dy.ParameterCollection()
+W, V, U = (pc.parameters_from_numpy(np.eye(3) * i) for i in (2, 3, 5))
+def items():
+    return {"W": W, "V": V, "U": U, "k": 1, "f": dy.tanh}
+def block(d, x):
+    y = d["f"](d["W"] * x) + d["U"] * x
+    return dy.concatenate([y, dy.pick(y, d["k"] - d["k"]) + d["k"]])
+""")
+
+    def use(m: Any) -> list:
+        mine, other = m.items(), m.items()
+        other["W"] = m.V
+        results = [m.block(mine, vector(i)) for i in range(4)]
+        for d in (mine, mine, other):
+            change(d)
+            results += [m.block(d, vector(i)) for i in range(2)] + [m.block(other, vector(1))]
+        other = m.items()  # perhaps where another dict was
+        other["W"] = m.V
+        return results + [m.block(other, vector(1)), m.block(dict(mine), vector(1))]
+
+    for _ in range(3):
+        p.agree(use)

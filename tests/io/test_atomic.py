@@ -14,9 +14,12 @@ from typing import Any, Callable
 import pytest
 from support import models
 from support.models import Tagger, made, values_of
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_GPU
 
-pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the reference writes into the old file")
+pytestmark = [
+    pytest.mark.skipif(IS_REFERENCE, reason="the reference writes into the old file"),
+    pytest.mark.skipif(ON_GPU, reason="savers are forked, which CUDA does not survive"),
+]
 
 # What a saver calls; it dies before or after the n-th of these calls.
 CALLS = ["open", "write", "fsync", "replace", "link", "unlink", "close"]

@@ -119,7 +119,13 @@ class Driver:
         self._do("prepare", file.encode(), array, len(expressions))
 
     def launch(
-        self, kernel: str, *arguments: Any, blocks: int = 1, threads: int = 32, shared: int = 0, together: bool = False
+        self,
+        kernel: str,
+        *arguments: Any,
+        blocks: int = 1,
+        threads: int = 32,
+        shared: int = 0,
+        together: bool = False,
     ) -> None:
         array = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(a) for a in arguments))
         self._do("launch", b"file", kernel.encode(), blocks, threads, shared, int(together), array)

@@ -12,6 +12,8 @@ from typing import Any
 
 NAME = os.environ.get("DYNET_COMPAT_TEST_LIBRARY", "dynet_compat")
 IS_REFERENCE = NAME == "dynet"
+# CUDA does not survive fork().
+ON_GPU = os.environ.get("DYNET_COMPAT_DEVICE", "").lower().startswith(("gpu", "cuda"))
 
 
 def subject() -> Any:

@@ -13,10 +13,11 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_GPU
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    pytest.mark.skipif(ON_GPU, reason="CUDA does not survive fork"),
     pytest.mark.skipif(IS_REFERENCE, reason="the reference has one graph for all threads"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]

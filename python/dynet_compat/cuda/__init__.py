@@ -1,7 +1,7 @@
 """Kernels for the GPU that is found: compiled at run time by NVRTC, kept on the disk.
 
-The package holds the kernels' text. `compile_kernels` is what the engine calls when a launch needs kernels that
-this process has not loaded; nothing here needs a GPU or its driver.
+The package holds the kernels' text. `compile_kernels` is what the engine calls when a launch needs kernels
+that this process has not loaded; nothing here needs a GPU or its driver.
 """
 
 from __future__ import annotations

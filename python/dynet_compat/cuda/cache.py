@@ -1,9 +1,9 @@
 """Compiled kernels on the disk: `~/.cache/dynet_compat/kernels`, or below DYNET_COMPAT_CACHE.
 
-One folder per source text, architecture, compiler and options; in it one file per set of kernels that were compiled
-together. What is loaded runs on the GPU, so a file counts only if it lies in folders that nobody else may write, is
-the user's own, and its checksum fits; any other is made anew. Files appear whole, by renaming: processes may fill the
-cache at the same time.
+One folder per source text, architecture, compiler and options; in it one file per set of kernels that were
+compiled together. What is loaded runs on the GPU, so a file counts only if it lies in folders that nobody
+else may write, is the user's own, and its checksum fits; any other is made anew. Files appear whole, by
+renaming: processes may fill the cache at the same time.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ def _own(status: os.stat_result) -> bool:
 
 
 def _own_folder(path: str) -> bool:
-    """Makes a folder for the user alone, if need be; False if it cannot be, or is not his alone."""
+    """Makes a folder for the user alone, if need be; False if it cannot be, or is somebody else's."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
         status = os.lstat(path)
@@ -80,8 +79,16 @@ class Cache:
         self._key = key
         top = root()
         self.folder = os.path.join(top, "kernels", key) if top else ""
-        folders = [top, os.path.join(top, "kernels"), self.folder] if top else []
-        self.usable = bool(folders) and all(_own_folder(folder) for folder in folders)
+        self.usable = bool(top) and self._made()
+
+    def _made(self) -> bool:
+        """The two folders that are only ours; the one above them may be anything that the user has chosen."""
+        kernels = os.path.dirname(self.folder)
+        try:
+            os.makedirs(os.path.dirname(kernels), mode=0o700, exist_ok=True)
+        except OSError:
+            return False
+        return _own_folder(kernels) and _own_folder(self.folder)
 
     def _path(self, expressions: Sequence[str]) -> str:
         return os.path.join(self.folder, key_of(sorted(expressions)) + ".kernels")

@@ -28,10 +28,8 @@ def options_for(architecture: int) -> list[str]:
 
 
 def _target(nvrtc: Nvrtc, architecture: int) -> int:
-    """The architecture to compile for: the device's own, or an older one of its generation, which it runs, too."""
-    fitting = [
-        one for one in nvrtc.architectures if one <= architecture and one // 10 == architecture // 10
-    ]
+    """The architecture to compile for: the device's, or an older one whose cubins it runs, too."""
+    fitting = [one for one in nvrtc.architectures if one <= architecture and one // 10 == architecture // 10]
     if fitting:
         return max(fitting)
     version, known = ".".join(map(str, nvrtc.version)), nvrtc.architectures
@@ -40,7 +38,8 @@ def _target(nvrtc: Nvrtc, architecture: int) -> int:
     else:
         advice = "update the package that has it (nvidia-cuda-nvrtc), and the driver"
     raise KernelError(
-        f"NVRTC {version} compiles for sm_{known[0]} to sm_{known[-1]}, and this GPU is sm_{architecture}: {advice}"
+        f"NVRTC {version} compiles for sm_{known[0]} to sm_{known[-1]}, and this GPU is sm_{architecture}: "
+        f"{advice}"
     )
 
 
@@ -88,8 +87,8 @@ def compile_kernels(
             compiled = compiler.compile(source, name, headers, options, missing)
         except CompileError as error:
             raise KernelError(
-                f"NVRTC {version} cannot compile {name} for sm_{architecture}; this is a fault of dynet_compat or of "
-                f"that compiler, please report it:\n{error}"
+                f"NVRTC {version} cannot compile {name} for sm_{architecture}; this is a fault of "
+                f"dynet_compat or of that compiler, please report it:\n{error}"
             ) from error
         found.append(Entry(compiled.cubin, compiled.lowered))
         cache.keep(found[-1])

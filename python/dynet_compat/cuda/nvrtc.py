@@ -12,7 +12,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -80,7 +80,9 @@ class Nvrtc:
         if folder.is_absolute():
             for builtins in sorted(folder.glob("libnvrtc-builtins.so.*")):
                 with contextlib.suppress(OSError):
-                    ctypes.CDLL(str(builtins))  # NVRTC opens it by its bare name, and finds the one that is loaded
+                    ctypes.CDLL(
+                        str(builtins)
+                    )  # NVRTC opens it by its bare name, and finds the one that is loaded
         self.path = path
         self._library = ctypes.CDLL(path)
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
@@ -90,7 +92,7 @@ class Nvrtc:
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         listed = (ctypes.c_int * count.value)()
         self._call("nvrtcGetSupportedArchs", listed)
-        self.architectures = sorted(listed)
+        self.architectures: list[int] = sorted(listed)
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
@@ -127,7 +129,9 @@ class Nvrtc:
         names = array(*(header.encode() for header in headers))
         texts = array(*(text.encode() for text in headers.values()))
         program = ctypes.c_void_p()
-        self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), count, texts, names)
+        self._call(
+            "nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), count, texts, names
+        )
         try:
             for expression in expressions:
                 self._call("nvrtcAddNameExpression", program, expression.encode())
@@ -142,7 +146,7 @@ class Nvrtc:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _load(path: str) -> Optional[Nvrtc]:
     try:
         return Nvrtc(path)
@@ -166,7 +170,7 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
         newest = ".".join(map(str, found[0].version))
         other = 'pip install "dynet-compat[cuda12]", or ' if driver >= 12000 else ""
         raise RuntimeError(
-            f"the GPU's driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {newest} makes kernels for "
-            f"newer drivers only: {other}update the driver"
+            f"the GPU's driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {newest} makes "
+            f"kernels for newer drivers only: {other}update the driver"
         )
     return max(fitting, key=lambda one: one.version[0])

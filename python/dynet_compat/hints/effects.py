@@ -71,8 +71,8 @@ class EffectAnalysis:
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 stores.setdefault(node.id, set()).add(node)
             elif isinstance(node, ast.Assign):
-                if self._is_fresh(node.value):
-                    made.update(target for target in node.targets if isinstance(target, ast.Name))
+                pairs = [pair for target in node.targets for pair in _assigned(target, node.value)]
+                made.update(target for target, value in pairs if self._is_fresh(value))
             elif isinstance(node, ast.AnnAssign):
                 if node.value is not None and self._is_fresh(node.value):
                     made.add(node.target)
@@ -309,6 +309,17 @@ class EffectAnalysis:
 
 def is_none(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.Name, ast.expr]]:
+    """Names and what they get; for `a, b = c, d` too."""
+    if isinstance(target, ast.Name):
+        yield target, value
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        starred = any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts))
+        if not starred and len(target.elts) == len(value.elts):
+            for inner, part in zip(target.elts, value.elts):
+                yield from _assigned(inner, part)
 
 
 def _is_display(node: ast.AST) -> bool:

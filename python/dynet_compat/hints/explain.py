@@ -12,10 +12,13 @@ from typing import Any
 
 from . import api
 from .flow import Flow
+from .independence import Rewrite
 from .instances import BATCH, ONLINE
 from .loops import GRAPH, MAP, RECURRENCE, receiver_of, text_of
 from .passes import Passes
 from .scopes import COMPREHENSIONS, Loop
+from .templates.maps import is_possible
+from .templates.rewrite import may_change
 
 
 @dataclass(frozen=True, order=True)
@@ -253,12 +256,28 @@ class Explanation:
         for rewrite in self.p.independence.all:
             path = self.program.path(rewrite.loop.module)
             if rewrite.proved and complete:
-                text = "iterations are independent: dy.batch_map() can run them together, in one graph"
-                yield Finding(path, rewrite.loop.line, "map", text)
+                yield Finding(path, rewrite.loop.line, "map", self._run_together(rewrite))
             else:
                 where = f"line {rewrite.line}: " if rewrite.line != rewrite.loop.line else ""
                 why = rewrite.reason or "the analysis was not finished"
                 yield Finding(path, rewrite.loop.line, "no map", f"left as it is: {where}{why}")
+
+    def _run_together(self, rewrite: Rewrite) -> str:
+        """Who makes the iterations of a loop run together: the hints, or the user."""
+        function: Any = self.program.functions[rewrite.loop.function]
+        node: Any = rewrite.loop.node
+        if function.is_module:
+            reason = "the loop is not in a function"
+        elif not isinstance(function.node, ast.FunctionDef) or not may_change(function.node):
+            reason = f"{function.qualname}() is decorated, a generator, or looks at its own names"
+        elif not is_possible(node):
+            reason = "its body cannot be a function of its own"
+        else:
+            return "iterations are independent: with hints and greenlet they run together, by dy.batch_map()"
+        return (
+            "iterations are independent: dy.batch_map() can run them together, in one graph "
+            f"(hints alone do not: {reason})"
+        )
 
 
 def _assigned(loop: Loop) -> set[str]:

@@ -16,6 +16,8 @@ import types
 from typing import Any, Optional
 
 from .. import _core
+from . import emit, maps
+from .maps import Map
 
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
@@ -36,15 +38,21 @@ class Active:
         path: of the hints file; None in the mode `auto`.
         wanted: path of each source file -> the functions in it that record ops; None: all.
         rewriters: path of a source file -> what was put in place.
+        loops: path of a source file -> loops in it that may run side by side.
     """
 
     def __init__(
-        self, path: Optional[str], wanted: dict[str, Optional[set[str]]], digests: dict[str, str]
+        self,
+        path: Optional[str],
+        wanted: dict[str, Optional[set[str]]],
+        digests: dict[str, str],
+        loops: Optional[dict[str, list[Map]]] = None,
     ) -> None:
         self.path = path
         self.wanted = wanted
         self.digests = digests
         self.rewriters: dict[str, Any] = {}
+        self.loops = loops or {}
         self.renewals = 0
 
     def on_renew(self) -> None:
@@ -68,7 +76,8 @@ class Active:
             if data is None or not self._is_the_one(path, data):
                 continue
             try:
-                self.rewriters[path] = exchange.rewrite_module(module, data, self.wanted.get(path))
+                loops = [(m.record, m) for m in self.loops.get(path, ())]
+                self.rewriters[path] = exchange.rewrite_module(module, data, self.wanted.get(path), loops)
             except (SyntaxError, ValueError, RecursionError) as error:
                 self.rewriters[path] = None
                 _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
@@ -80,6 +89,13 @@ class Active:
         if self.path is not None:
             return path in self.wanted
         return folder is not None and path.startswith(folder) and not path.startswith(_OWN_FOLDER)
+
+    def maps(self) -> list[dict[str, Any]]:
+        """How many parts of the data of each loop ran side by side."""
+        return [
+            {"where": f"{m.record.file}:{m.record.line}", "parts": m.parts, "off": m.off}
+            for loops in self.loops.values() for m in loops
+        ]  # fmt: skip
 
     def templates(self) -> list[dict[str, Any]]:
         """How often each block was recorded by one call."""
@@ -120,8 +136,6 @@ def prepare(setting: str) -> None:
 
 def load(path: str) -> None:
     """Use a hints file; what is wrong with it is one line in the log."""
-    from . import emit
-
     try:
         hints = emit.read(path)
     except emit.HintsError as error:
@@ -134,7 +148,19 @@ def load(path: str) -> None:
         source = os.path.realpath(os.path.join(root, name))
         wanted[source] = {site.place.qualname for site in hints.sites if site.place.file == name}
         digests[source] = digest
-    activate(Active(path, wanted, digests))
+    activate(Active(path, wanted, digests, _loops(hints, root)))
+
+
+def _loops(hints: emit.Hints, root: str) -> dict[str, list[Map]]:
+    """Those that may run side by side, by file."""
+    if not hints.map_rewrites or not maps.possible():
+        return {}
+    sources = maps.Sources(os.path.join(root, hints.script), hints.sources)
+    found: dict[str, list[Map]] = {}
+    for record in hints.map_rewrites:
+        path = os.path.realpath(os.path.join(root, record.file))
+        found.setdefault(path, []).append(Map(record, sources))
+    return found
 
 
 def activate(active: Active) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gc
 import types
+from collections.abc import Iterable
 from typing import Any, Optional, Union
 
+from ..emit import MapRewrite
 from .rewrite import Key, Rewriter
 
 
 def rewrite_module(
-    module: types.ModuleType, source: Union[str, bytes], wanted: Optional[set[str]] = None
+    module: types.ModuleType,
+    source: Union[str, bytes],
+    wanted: Optional[set[str]] = None,
+    loops: Iterable[tuple[MapRewrite, Any]] = (),
 ) -> Rewriter:
     """Exchange the code of functions of a module for code in which blocks are recorded by one call.
 
@@ -19,12 +24,13 @@ def rewrite_module(
         source: its text, as bytes in the encoding that it says. Functions that were compiled from another
             text keep their code.
         wanted: qualified names of the functions; None: all.
+        loops: those over instances, as Rewriter takes them.
     Returns:
         what was found.
     """
     functions = _functions(vars(module))
     filename = functions[0].__code__.co_filename if functions else str(module.__file__)
-    rewriter = Rewriter(source, filename, vars(module), wanted)
+    rewriter = Rewriter(source, filename, vars(module), wanted, loops)
     exchange(rewriter.codes(), functions)
     return rewriter
 

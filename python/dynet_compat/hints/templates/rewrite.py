@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ... import _core
+from ..emit import MapRewrite
 from . import straight
+from .maps import Maps, Replace
 from .straight import Block, Constant, Module, Recorded, Scope, Sequence, Slot, Value
 
 _LEAST_OPS = 2  # of a block that is worth a call
@@ -40,6 +42,8 @@ class Rewriter:
         filename: as in its code objects.
         names: dict of the module, as it is now.
         wanted: qualified names of the functions to look at; None: all.
+        loops: those over instances that are to be written so that they can run side by side, and for each the
+            object that decides whether they do.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Rewriter:
         filename: str,
         names: dict[str, Any],
         wanted: Optional[set[str]] = None,
+        loops: Iterable[tuple[MapRewrite, Any]] = (),
     ) -> None:
         self.filename = filename
         self.old = ast.parse(source, filename)
@@ -58,23 +63,27 @@ class Rewriter:
         self.calls: list[tuple[ast.ListComp, ast.Call]] = []  # comprehensions and what takes their place
         self.suites: list[tuple[ast.AST, str, list[ast.stmt]]] = []  # new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
+        self.maps = Maps(loops, self.old)
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
         """Old and new code of every function that changes, by its key."""
         for qualname, node, owner in functions(self.tree):
             if self.wanted is None or qualname in self.wanted:
                 self._rewrite(qualname, node, owner)
-        if not self.found:
-            return {}
         for parent, name, statements in self.suites:
             setattr(parent, name, statements)
         self.tree = _Replace(dict(self.calls)).visit(self.tree)
+        for qualname, node, _ in functions(self.tree):
+            if may_change(node):
+                Replace(self.maps, qualname).function(node)
+        if not self.found and not self.maps.constants:
+            return {}
         ast.fix_missing_locations(self.tree)
         old = dict(_codes(compile(self.old, self.filename, "exec", dont_inherit=True)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compiled = compile(self.tree, self.filename, "exec", dont_inherit=True)
-        constants = {**self.templates, _ERRORS: Exception}
+        constants = {**self.templates, **self.maps.constants, _ERRORS: Exception}
         new = dict(_codes(_with_constants(compiled, constants)))
         self._name_callees(old, new)
         return {key: (code, new[key]) for key, code in old.items() if key in new and new[key] != code}
@@ -88,7 +97,7 @@ class Rewriter:
     # ---- functions
 
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
-        if node.decorator_list or straight.is_generator(node) or _looks_at_names(node):
+        if not may_change(node):
             return
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
         for parent, name, statements in _suites(node):
@@ -203,6 +212,10 @@ class _Replace(ast.NodeTransformer):
             return node
         call = self.new[node]
         return ast.copy_location(call, node)
+
+
+def may_change(node: ast.FunctionDef) -> bool:
+    return not (node.decorator_list or straight.is_generator(node) or _looks_at_names(node))
 
 
 def _looks_at_names(node: ast.FunctionDef) -> bool:

@@ -1,0 +1,253 @@
+"""Loops over instances whose iterations run side by side while the script runs.
+
+A hints file lists such loops, but its word is not enough: what it lists is written so that it can run
+either way (`templates/maps.py`), and runs as it was until the proof has been found again in the sources
+themselves. That is looked for when a loop is seen to read values of the graph in its first iterations, so
+that other loops cost nothing.
+
+Where the iterations of one part of the data cannot be finished side by side (one fails, or draws random
+numbers, of which every instance has its own) the part is thrown away, and runs as it was: the proof says that
+it has left nothing behind. Now and then one iteration is repeated on its own, and a loop whose results differ
+is left alone from then on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+import os
+import sys
+import types
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable, Optional
+
+import numpy as np
+
+from .. import _core
+from .emit import MapRewrite
+
+_log = logging.getLogger("dynet_compat")
+
+_FIRST = 4  # iterations that run one after another, for a look at whether they read values
+_PART = 64  # iterations side by side
+_REPEATED = frozenset((0, 1, 3, 7))  # of which parts one iteration is repeated, and of every 64th
+_PLAIN = frozenset((list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray))
+_TABLE: dict[int, int] = {}
+_VIEWS = frozenset(type(view) for view in (_TABLE.keys(), _TABLE.values(), _TABLE.items()))
+_OVER: tuple[Any, ...] = (
+    [], (), range(1), range(1 << 70), {}, _TABLE.values(), _TABLE.items(), set(), "", "\xff", b"",
+)  # fmt: skip
+_BACK: tuple[Any, ...] = ([], {}, range(1))
+_ITERATORS = frozenset(type(iter(x)) for x in _OVER) | frozenset(type(reversed(x)) for x in _BACK)
+
+
+def possible() -> bool:
+    """Whether instances can be suspended cheaply."""
+    return importlib.util.find_spec("greenlet") is not None
+
+
+class Sources:
+    """What was proved of the sources of a script; found out when it is first asked for.
+
+    Args:
+        script: its path.
+        digests: of all sources: relative path -> sha256, as the hints file has them.
+    """
+
+    def __init__(self, script: str, digests: dict[str, str]) -> None:
+        self.script = script
+        self.digests = digests
+        self._proved: Optional[frozenset[MapRewrite]] = None
+
+    def proves(self, record: MapRewrite) -> bool:
+        if self._proved is None:
+            self._proved = frozenset(self._prove())
+        return record in self._proved
+
+    def _prove(self) -> Iterable[MapRewrite]:
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        if not isinstance(main, str) or os.path.realpath(main) != os.path.realpath(self.script):
+            return ()  # another program has loaded the script, and may have changed what it does
+        from .load import LoadError
+        from .passes import Passes
+
+        try:
+            passes = Passes(self.script)
+            hints = passes.hints()
+        except (LoadError, RecursionError, MemoryError) as error:
+            _log.warning("hints: no loop is run side by side: %s", error)
+            return ()
+        if hints.sources != self.digests:
+            return ()  # they have changed since
+        return hints.map_rewrites
+
+
+class Map:
+    """One loop."""
+
+    def __init__(self, record: MapRewrite, sources: Sources) -> None:
+        self.record = record
+        self.sources = sources
+        self.off = False  # for good
+        self.parts = 0  # that ran side by side
+
+    # ---- what the loop itself calls
+
+    def start(self, items: Any) -> Run:
+        return Run(self, items)
+
+    def collect(
+        self, items: Any, element: Callable[[Any], Any], elements: Callable[[Any], list[Any]]
+    ) -> list[Any]:
+        """[element for ... in items]"""
+        run = Run(self, items)
+        found: list[Any] = []
+        while run.more():
+            found += run.run(element) if run.together else elements(run.part)
+        return found
+
+    # ----
+
+    def turn_off(self, reason: str) -> None:
+        self.off = True
+        where = f"{self.record.file}:{self.record.line}"
+        _log.warning("hints: the loop in %s is left as it is: %s", where, reason)
+
+
+class Run:
+    """One run of a loop, part by part.
+
+    Attributes:
+        part: what it goes over next.
+        together: the iterations of that run side by side.
+    """
+
+    def __init__(self, loop: Map, items: Any) -> None:
+        self.loop = loop
+        self.part: Any = items
+        self.together = False
+        self._rest: Optional[Iterator[Any]] = None
+        self._flushes = -1
+        self._state = self._begin if not loop.off and _core._batch_task() is None else self._end_after
+
+    def more(self) -> bool:
+        return self._state()
+
+    # ---- states: what comes next
+
+    def _end(self) -> bool:
+        return False
+
+    def _end_after(self) -> bool:
+        self._state = self._end
+        return True
+
+    def _begin(self) -> bool:
+        """The first iterations one after another."""
+        if not is_plain(self.part):
+            return self._end_after()
+        self._rest = iter(self.part)
+        self.part = list(itertools.islice(self._rest, _FIRST))
+        self._flushes = _core.timing()["flushes"]
+        self._state = self._look
+        return bool(self.part)
+
+    def _look(self) -> bool:
+        """Have they read values?"""
+        read = _core.timing()["flushes"] - self._flushes >= len(self.part) == _FIRST
+        if read and not self.loop.off and self.loop.sources.proves(self.loop.record):
+            return self._next()
+        return self._as_it_was(())
+
+    def _as_it_was(self, items: Iterable[Any]) -> bool:
+        assert self._rest is not None
+        self.part = itertools.chain(items, self._rest)
+        self.together = False
+        return self._end_after()
+
+    def _next(self) -> bool:
+        assert self._rest is not None
+        self.part = list(itertools.islice(self._rest, _PART))
+        self.together = len(self.part) > 1
+        self._state = self._next if self.together else self._end
+        return bool(self.part)
+
+    # ---- side by side
+
+    def run(self, body: Callable[[Any], Any], renew: Optional[Callable[[], Any]] = None) -> list[Any]:
+        """The results of the body for all of this part; none where it is to run as it was."""
+        part = self.part
+        if self.loop.record.renew_first:
+            if renew is None:
+                self._state = lambda: self._as_it_was(part)
+                return []
+            for _ in part:  # graphs are counted
+                renew()
+        from .. import fibers
+
+        results = fibers._map_unless_drawn(body, part)
+        if results is None or not self._is_right(part, results, body, renew):
+            self._state = lambda: self._as_it_was(part)
+            return []
+        self.loop.parts += 1
+        return results
+
+    def _is_right(self, part: list[Any], results: list[Any], body: Any, renew: Any) -> bool:
+        """Does one of them, repeated on its own, come out the same?"""
+        number = self.loop.parts
+        if renew is None or (number not in _REPEATED and number % 64):
+            return True
+        index = number * 29 % len(part)
+        renew()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again = body(part[index])
+        if same(again, results[index]):
+            return True
+        self.loop.turn_off("an iteration on its own had other results")
+        return False
+
+
+# ---------------------------------------------------------------- what is gone over, what comes out
+
+
+def is_plain(items: Any) -> bool:
+    """Whether going over it does nothing but hand out what is there already."""
+    kind = type(items)
+    if kind in _PLAIN or kind in _VIEWS or kind in _ITERATORS:
+        return True
+    if kind is zip or kind is enumerate:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # copying iterators is to go
+            try:
+                parts = items.__reduce__()[1]
+            except TypeError:
+                return False
+        inner = parts[:1] if kind is enumerate else parts
+        return all(type(part) in _ITERATORS or is_plain(part) for part in inner)
+    return False
+
+
+def same(a: Any, b: Any, depth: int = 0) -> bool:
+    """Whether two results are equal, numbers up to rounding. What cannot be compared is."""
+    if type(a) is not type(b):
+        return False
+    if depth > 50:
+        return True
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y, depth + 1) for x, y in zip(a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k], depth + 1) for k in a)
+    if isinstance(a, np.ndarray):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if a.dtype.kind in "fc":
+            return bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
+        return a.dtype.kind == "O" or bool((a == b).all())
+    if isinstance(a, (float, np.floating)):
+        return bool(np.isclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
+    if isinstance(a, (int, str, bytes, bool, types.FunctionType, np.integer, np.bool_)):
+        return bool(a == b)
+    return True

@@ -1,0 +1,222 @@
+// Operators and indexing of expressions.
+#include "bindings/operators.h"
+
+#include "bindings/arguments.h"
+#include "bindings/arrays.h"
+#include "bindings/compute.h"
+
+namespace dyc::py {
+
+namespace {
+
+// A real number other than an Expression: int, float, NumPy scalar, 1-element array.
+bool as_number(PyObject* o, float* out) {
+  if (PyFloat_CheckExact(o) || PyLong_CheckExact(o)) {
+    const double d = PyFloat_CheckExact(o) ? PyFloat_AS_DOUBLE(o) : PyLong_AsDouble(o);
+    if (d == -1.0 && PyErr_Occurred()) {
+      PyErr_Clear();
+      return false;
+    }
+    *out = static_cast<float>(d);
+    return true;
+  }
+  if (is_expression(o) || PyUnicode_Check(o) || PyBytes_Check(o) || !PyNumber_Check(o)) return false;
+  if (is_array(o) && !is_number_array(o)) return false;
+  if (is_array(o)) {
+    *out = as_float(o, "operator", "the operand");
+    return true;
+  }
+  const double d = PyFloat_AsDouble(o);
+  if (d == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  *out = static_cast<float>(d);
+  return true;
+}
+
+// Operands that are expressions, or arrays beside one.
+bool is_operand(PyObject* o) { return is_expression(o) || (is_array(o) && !is_number_array(o)); }
+
+PyObject* with_number(OpId op, PyObject* x, float c, const char* name) {
+  NodeId id;
+  if (!to_node(x, name, &id)) return nullptr;
+  return guarded([&] {
+    uint32_t word;
+    std::memcpy(&word, &c, 4);
+    return recorded(engine().graph.record(op, &id, 1, &word, 1, {}));
+  });
+}
+
+PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
+  NodeId ids[2];
+  if (!to_node(x, name, &ids[0]) || !to_node(y, name, &ids[1])) return nullptr;
+  return guarded([&] { return recorded(engine().graph.record(op, ids, 2)); });
+}
+
+PyObject* add(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Add>, a, b, "+");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, c, "+");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<AddConst>, b, c, "+");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Add>, a, b, "+");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* subtract(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Sub>, a, b, "-");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, -c, "-");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstMinus>, b, c, "-");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Sub>, a, b, "-");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* multiply(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<MatMul>, a, b, "*");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, c, "*");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<Scale>, b, c, "*");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<MatMul>, a, b, "*");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* divide(PyObject* a, PyObject* b) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<CDiv>, a, b, "/");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, 1.f / c, "/");
+  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstDiv>, b, c, "/");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<CDiv>, a, b, "/");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* power(PyObject* a, PyObject* b, PyObject*) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Pow>, a, b, "**");
+  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<PowConst>, a, c, "**");
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Pow>, a, b, "**");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+PyObject* negative(PyObject* a) {
+  NodeId id;
+  if (!to_node(a, "-", &id)) return nullptr;
+  return guarded([&] { return recorded(engine().graph.unary(op_id<Negate>, id)); });
+}
+
+PyObject* same(PyObject* a) {
+  Py_INCREF(a);
+  return a;
+}
+
+int truth(PyObject*) { return 1; }
+
+// ---------------------------------------------------------------- indexing
+
+// Bounds of one slice over n elements, Python's rules for negative bounds; DyNet's for the rest:
+// 0 <= start < n, 0 < stop <= n, step > 0.
+void slice_bounds(PyObject* slice, long n, int32_t* from, int32_t* to, int32_t* step) {
+  auto* s = reinterpret_cast<PySliceObject*>(slice);
+  auto bound = [&](PyObject* o, long standard) {
+    if (o == Py_None) return standard;
+    const Py_ssize_t v = PyNumber_AsSsize_t(o, PyExc_IndexError);
+    if (v == -1 && PyErr_Occurred()) throw PythonError();
+    return static_cast<long>(v < 0 ? v + n : v);
+  };
+  const long a = bound(s->start, 0), b = bound(s->stop, n);
+  long k = 1;
+  if (s->step != Py_None) {
+    k = PyNumber_AsSsize_t(s->step, PyExc_IndexError);
+    if (k == -1 && PyErr_Occurred()) throw PythonError();
+  }
+  if (k <= 0) throw ValueError(text("slice: expected step > 0, got ", k));
+  if (a < 0 || a >= n || b <= a || b > n)
+    throw ValueError(text("slice: expected 0 <= start < stop <= ", n, ", got ", a, ":", b));
+  *from = static_cast<int32_t>(a);
+  *to = static_cast<int32_t>(b);
+  *step = static_cast<int32_t>(k);
+}
+
+NodeId select_slices(NodeId x, const std::vector<PyObject*>& slices) {
+  Graph& g = engine().graph;
+  const Dim& d = g.dim(x);
+  if (slices.size() > d.nd + 1u)
+    throw ValueError(text("slice: expected at most ", d.nd + 1, " slices for ", d, ", got ", slices.size()));
+  const uint32_t n = static_cast<uint32_t>(slices.size());
+  std::vector<uint32_t> attrs = {n}, from = {n}, to = {n};
+  for (uint32_t i = 0; i < n; ++i) {
+    int32_t a, b, k;
+    slice_bounds(slices[i], i < d.nd ? d.d[i] : d.bd, &a, &b, &k);
+    attrs.push_back(k);
+    from.push_back(a);
+    to.push_back(b);
+  }
+  if (n == 1 && attrs[1] == 1) {
+    const uint32_t range[3] = {from[1], to[1], 0};
+    return g.record(op_id<PickRange>, &x, 1, range, 3, {});
+  }
+  attrs.insert(attrs.end(), from.begin(), from.end());
+  attrs.insert(attrs.end(), to.begin(), to.end());
+  return g.record(op_id<StridedSelect>, &x, 1, attrs.data(), static_cast<uint32_t>(attrs.size()), {});
+}
+
+PyObject* subscript(PyObject* self, PyObject* key) {
+  NodeId x;
+  if (!to_node(self, "[]", &x)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    if (PySlice_Check(key)) return recorded(select_slices(x, {key}));
+    if (PyTuple_Check(key)) {
+      std::vector<PyObject*> slices;
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+        if (!PySlice_Check(PyTuple_GET_ITEM(key, i))) {
+          PyErr_Format(PyExc_AttributeError, "[]: expected only slices in the tuple, got %s",
+                       Py_TYPE(PyTuple_GET_ITEM(key, i))->tp_name);
+          return nullptr;
+        }
+        slices.push_back(PyTuple_GET_ITEM(key, i));
+      }
+      return recorded(select_slices(x, slices));
+    }
+    if (!PyIndex_Check(key)) {
+      PyErr_Format(PyExc_AssertionError, "[]: expected an int or slices, got %s", Py_TYPE(key)->tp_name);
+      return nullptr;
+    }
+    const Py_ssize_t at = PyNumber_AsSsize_t(key, PyExc_IndexError);
+    if (at == -1 && PyErr_Occurred()) return nullptr;
+    Graph& g = engine().graph;
+    const Py_ssize_t n = g.dim(x).rows();
+    if (at >= n || at < -n) throw IndexError(text("[]: expected -", n, " <= index < ", n, ", got ", at));
+    const uint32_t index = static_cast<uint32_t>(at < 0 ? at + n : at), axis = 0;
+    return recorded(g.record(op_id<Pick>, &x, 1, &axis, 1, {&index, 1, false}), &PickerType);
+  });
+}
+
+PyObject* item(PyObject* self, Py_ssize_t i) {
+  PyObject* key = PyLong_FromSsize_t(i);
+  PyObject* result = subscript(self, key);
+  Py_DECREF(key);
+  return result;
+}
+
+}  // namespace
+
+PyNumberMethods expression_numbers = [] {
+  PyNumberMethods n{};
+  n.nb_add = add;
+  n.nb_subtract = subtract;
+  n.nb_multiply = multiply;
+  n.nb_true_divide = divide;
+  n.nb_power = power;
+  n.nb_negative = negative;
+  n.nb_positive = same;
+  n.nb_bool = truth;
+  return n;
+}();
+PyMappingMethods expression_mapping = {nullptr, subscript, nullptr};
+PySequenceMethods expression_sequence = [] {
+  PySequenceMethods s{};
+  s.sq_item = item;  // iteration: rows until IndexError
+  return s;
+}();
+
+}  // namespace dyc::py

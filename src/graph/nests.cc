@@ -1,0 +1,78 @@
+#include "graph/nests.h"
+
+#include <algorithm>
+
+#include "graph/components.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr uint32_t kFewest = 4;  // sites of a component that may have an inner loop
+
+bool owns_weight(const Sites& sites, uint32_t site) { return sites[site].chain.empty(); }
+
+// What the members depend on, among themselves; members ascend, and are numbered in their order.
+std::vector<std::vector<uint32_t>> inner_edges(const Sites& sites, const std::vector<uint32_t>& members) {
+  std::vector<std::vector<uint32_t>> edges(members.size());
+  for (size_t i = 0; i < members.size(); ++i)
+    for (const uint32_t p : sites[members[i]].producers) {
+      const auto at = std::lower_bound(members.begin(), members.end(), p);
+      if (at != members.end() && *at == p) edges[i].push_back(static_cast<uint32_t>(at - members.begin()));
+    }
+  return edges;
+}
+
+}  // namespace
+
+void Nests::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
+  loop_.assign(sites.size(), kApart);
+  loops_ = 0;
+  std::vector<std::vector<uint32_t>> phases;
+  for (uint32_t s = 0; s < sites.size(); ++s) {
+    const uint32_t phase = sites.phase(s);
+    if (phase >= phases.size()) phases.resize(phase + 1);
+    if (counts[s]) phases[phase].push_back(s);
+  }
+  for (auto& members : phases) {
+    if (members.size() < kFewest) continue;
+    const uint32_t before = loops_;
+    split(sites, counts, members);
+    if (loops_ - before > 1) continue;  // else there is one loop only, or none
+    for (const uint32_t s : members) loop_[s] = kApart;
+    loops_ = before;
+  }
+}
+
+// Gives the loops of a component their numbers, the outer one first.
+void Nests::split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members) {
+  uint32_t least = ~0u;
+  for (const uint32_t s : members)
+    if (owns_weight(sites, s)) least = std::min(least, counts[s]);
+  if (least == ~0u) return;
+  const uint32_t outer = loops_++;
+  std::vector<uint32_t> rest;  // what is left when the outer loop is cut
+  for (const uint32_t s : members) {
+    const bool weight = owns_weight(sites, s);
+    const bool often = counts[s] > least + least / 4;
+    loop_[s] = weight ? outer : kFollows;
+    if (!weight || often) rest.push_back(s);
+  }
+  const auto edges = inner_edges(sites, rest);
+  std::vector<std::vector<uint32_t>> inside;
+  for_each_component(
+      static_cast<uint32_t>(rest.size()),
+      [&](uint32_t i) -> const std::vector<uint32_t>& { return edges[i]; },
+      [&](const std::vector<uint32_t>& found) {
+        const bool weights =
+            std::any_of(found.begin(), found.end(), [&](uint32_t i) { return owns_weight(sites, rest[i]); });
+        const bool turns = found.size() > 1;
+        if (!weights || !turns) return;
+        inside.emplace_back();
+        for (const uint32_t i : found) inside.back().push_back(rest[i]);
+        std::sort(inside.back().begin(), inside.back().end());
+      });
+  for (auto& loop : inside) split(sites, counts, loop);
+}
+
+}  // namespace dyc

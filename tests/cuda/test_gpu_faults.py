@@ -1,0 +1,167 @@
+"""Faults of a GPU in whole programs: what is lost, what is not, and what the program is told.
+
+The driver is tests/cuda/fake_libcuda.cc: kernels are compiled by NVRTC and loaded, and launches do nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import fake_gpu, nvrtc
+from support.subject import IS_REFERENCE
+
+pytestmark = [
+    pytest.mark.skipif(IS_REFERENCE, reason="our backend"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libcuda is opened with dlopen"),
+    pytest.mark.skipif(not fake_gpu.available(), reason="no compiler"),
+    pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC"),
+]
+
+START = """
+import numpy as np, os, sys
+import dynet_compat as dy
+assert dy.available_devices() == ["GPU:0", "CPU"] and dy.HAVE_CUDA
+pc = dy.ParameterCollection()
+W = pc.parameters_from_numpy(np.arange(6, dtype=np.float32).reshape(2, 3))
+E = pc.lookup_parameters_from_numpy(np.arange(12, dtype=np.float32).reshape(4, 3))
+trainer = dy.SimpleSGDTrainer(pc, 0.1)
+def step(count=1):
+    dy.renew_cg()
+    loss = dy.sum_elems(dy.esum([dy.tanh(W * E[i % 4]) for i in range(count)]))
+    loss.value()
+    loss.backward()
+    return loss
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A GPU and a cache of kernels, which the tests share."""
+    folder = tmp_path_factory.mktemp("machine")
+    path = fake_gpu.build_fake(folder)
+    return {
+        "DYNET_COMPAT_LIBCUDA": str(path),
+        "DYNET_COMPAT_CACHE": str(folder / "cache"),
+        "DYNET_COMPAT_DEVICE": "gpu",
+        "FAKE_CUDA": "version=13000",
+    }
+
+
+def program(text: str, machine: dict[str, str], folder: Path, **more: str) -> Any:
+    whole = {**os.environ, **machine, **more}
+    command = [sys.executable, "-c", START + text]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=whole, cwd=folder, check=False
+    )
+
+
+def saved(folder: Path) -> list[np.ndarray]:
+    """The parameters of a model file, read by this process, on the CPU."""
+    import dynet_compat as dy
+
+    pc = dy.ParameterCollection()
+    W, E = pc.add_parameters((2, 3)), pc.add_lookup_parameters((4, 3))
+    pc.populate(str(folder / "model"))
+    return [W.as_array(), E.as_array()]
+
+
+def test_kernels_of_a_program_are_compiled_and_kept(machine: dict[str, str], tmp_path: Path) -> None:
+    done = program("step(3); trainer.update(); print('through')", machine, tmp_path)
+    assert done.stdout == "through\n", done.stderr
+    entries = sorted(Path(machine["DYNET_COMPAT_CACHE"]).glob("kernels/*/*.kernels"))
+    assert entries
+    times = [entry.stat().st_mtime_ns for entry in entries]
+    done = program("step(3); trainer.update(); print('again')", machine, tmp_path)
+    assert done.stdout == "again\n", done.stderr
+    assert [entry.stat().st_mtime_ns for entry in entries] == times
+    assert sorted(Path(machine["DYNET_COMPAT_CACHE"]).glob("kernels/*/*.kernels")) == entries
+
+
+@pytest.mark.parametrize(
+    "call", ["cuLaunchKernel 1 700", "cuLaunchKernel 2 719", "cuMemcpyHtoDAsync_v2 1 999"]
+)
+def test_a_lost_context_leaves_the_parameters(machine: dict[str, str], tmp_path: Path, call: str) -> None:
+    """The error comes, comes again, and the model can be saved as it was."""
+    text = (
+        "for attempt in range(2):\n"
+        "    try:\n"
+        "        step()\n"
+        "        print('no error')\n"
+        "    except RuntimeError as error:\n"
+        "        print('GPU:0 (Fake 0) is lost' in str(error), 'save the model' in str(error))\n"
+        "pc.save('model')\n"
+        "print(W.as_array().tolist())\n"
+    )
+    done = program(text, machine, tmp_path, FAKE_CUDA_FAIL=call)
+    assert done.stdout.splitlines() == ["True True", "True True", "[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]"], (
+        done.stderr
+    )
+    W, E = saved(tmp_path)
+    assert W.tolist() == np.arange(6.0).reshape(2, 3).tolist()
+    assert E.tolist() == np.arange(12.0).reshape(4, 3).tolist()
+
+
+def test_out_of_device_memory(machine: dict[str, str], tmp_path: Path) -> None:
+    """A graph that is too large is an error with numbers; a smaller one computes afterwards."""
+    text = (
+        "step()\n"
+        "try:\n"
+        "    dy.renew_cg()\n"
+        "    (dy.zeros(100_000_000) + 1.0).value()\n"
+        "except MemoryError as error:\n"
+        "    print('GPU:0 (Fake 0)' in str(error), 'asked for' in str(error), 'of 256 MB' in str(error))\n"
+        "step()\n"
+        "pc.save('model')\n"
+        "print('through')\n"
+    )
+    done = program(text, machine, tmp_path, FAKE_CUDA="version=13000 memory=268435456")
+    assert done.stdout == "True True True\nthrough\n", done.stderr
+    assert saved(tmp_path)[1].shape == (4, 3)
+
+
+def test_no_architecture(machine: dict[str, str], tmp_path: Path) -> None:
+    done = program("step()", machine, tmp_path, FAKE_CUDA="version=13000 architecture=52")
+    assert done.stderr.splitlines()[-1].endswith("""pip install "dynet-compat[cuda12]" instead""")
+    assert "this GPU is sm_52: it is too old for CUDA 13" in done.stderr
+
+
+def test_a_damaged_cache(machine: dict[str, str], tmp_path: Path) -> None:
+    own = {**machine, "DYNET_COMPAT_CACHE": str(tmp_path / "cache")}
+    assert program("step(); print('through')", own, tmp_path).stdout == "through\n"
+    for entry in (tmp_path / "cache").glob("kernels/*/*.kernels"):
+        entry.write_bytes(entry.read_bytes()[:-1])
+    assert program("step(); print('through')", own, tmp_path).stdout == "through\n"
+
+
+def test_a_forked_process_is_told(machine: dict[str, str], tmp_path: Path) -> None:
+    text = (
+        "step()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        step()\n"
+        "    except RuntimeError as error:\n"
+        "        print('spawn' in str(error), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "step()\n"
+        "print('through')\n"
+    )
+    done = program(text, machine, tmp_path)
+    assert done.stdout == "True\nthrough\n", done.stderr
+
+
+def test_the_program_says_which_gpu(machine: dict[str, str], tmp_path: Path) -> None:
+    text = "print(dy.get_device_info('GPU:0').id, dy.to_device(dy.scalarInput(1), 'GPU:0').dim())"
+    env = {k: v for k, v in machine.items() if k != "DYNET_COMPAT_DEVICE"}
+    command = [sys.executable, "-c", START + text, "--dynet-gpu", "--dynet-seed", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, **env, "DYNET_COMPAT_DEVICE": ""}, check=False)  # fmt: skip
+    assert done.stdout == "0 ((1,), 1)\n", done.stderr
+    assert done.stderr.splitlines()[-1] == "[dynet] using GPU:0, Fake 0"

@@ -1,0 +1,184 @@
+"""benchmarks/gpu.py and `make gpu-check`, as far as they go without a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our tools")
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {"TreeLSTM", "MV-RNN", "BiRNN", "NestedRNN", "DRNN", "Berxit", "StackRNN"}
+
+
+def run(*arguments: str, env: Optional[dict[str, str]] = None) -> Any:
+    whole = {**os.environ, "DYNET_COMPAT_LIBCUDA": "/nowhere/libcuda.so.1", **(env or {})}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=whole, cwd=ROOT, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def models() -> Any:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    return importlib.import_module("models")
+
+
+@pytest.fixture(scope="module")
+def gpu_check() -> Any:
+    sys.path.insert(0, str(ROOT / "tools"))
+    return importlib.import_module("gpu_check")
+
+
+# ---------------------------------------------------------------- the benchmark
+
+
+def test_benchmark_on_the_cpu(tmp_path: Path) -> None:
+    """Tiny sizes: every model, inference and training, both of our sides, which agree on the losses."""
+    file = tmp_path / "gpu.json"
+    done = run(
+        "benchmarks/gpu.py", "--quick", "--device", "cpu", "--sides", "ours", "dynet", "--json", str(file)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text(encoding="utf-8"))
+    rows = result["rows"]
+    assert {row["model"] for row in rows} == MODELS and len(rows) == 7 * 2 * 2
+    assert result["disagree"] == [] and result["device"] == {"name": "cpu"}
+    for row in rows:
+        assert row["latency"] > 0 and row["launches"] > 0 and row["flops"] > 0 and row["minibatches"] == 2
+        assert {"build", "plan", "copy", "kernel", "gathered", "operands"} <= set(row)
+    assert result["summary"]["dynet training"]["configurations"] == 7
+    table = [line for line in done.stdout.splitlines() if re.match(r"[\w-]+ +quick", line)]
+    assert len(table) == len(rows)
+
+
+def test_benchmark_in_emulation(tmp_path: Path) -> None:
+    """The kernels' text on the host gives the losses of the CPU, before and after training."""
+    losses = {}
+    for device in ("cpu", "emulation"):
+        file = tmp_path / f"{device}.json"
+        options = ["--quick", "--device", device, "--sides", "ours", "--json", str(file)]
+        done = run("benchmarks/gpu.py", *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+        losses[device] = {(row["model"], row["training"]): row["losses"] for row in rows}
+        assert all(row["operations"] is None for row in rows) == (device == "cpu")
+    assert len(losses["cpu"]) == 14
+    for key, wanted in losses["cpu"].items():
+        np.testing.assert_allclose(losses["emulation"][key], wanted, rtol=2e-5, err_msg=str(key))
+
+
+def test_sides_that_disagree_are_told() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    rows = [{"losses": [1.0, 2.0]}, {"losses": [1.0, 2.0001]}]
+    assert gpu.agree(rows, 1e-3) and not gpu.agree(rows, 1e-6)
+
+
+def test_summary() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    what = {"model": "M", "size": "small", "batch": 8, "training": False}
+    rows = [{**what, "side": "ours", "latency": 1.0, "operations": 2.0, "gathered": 1.0, "operands": 100.0},
+            {**what, "side": "dynet", "latency": 4.0, "operations": 8.0},
+            {**what, "batch": 64, "side": "dynet", "latency": 4.0, "operations": 8.0}]  # fmt: skip
+    assert gpu.summary(rows) == {
+        "dynet inference": {"configurations": 1, "speedup": 4.0, "least": 4.0, "operations": 0.25},
+        "gathered": 0.01,
+    }
+
+
+def test_sizes_are_those_of_the_paper(models: Any) -> None:
+    sizes = {model.name: (model.sizes["small"], model.sizes["large"]) for model in models.MODELS}
+    assert sizes == {
+        "TreeLSTM": (256, 512),
+        "MV-RNN": (64, 128),
+        "BiRNN": (256, 512),
+        "NestedRNN": (256, 512),
+        "DRNN": (256, 512),
+        "Berxit": (768, 1024),
+        "StackRNN": (256, 512),
+    }
+
+
+def test_work_is_counted(models: Any) -> None:
+    """A BiRNN by hand: two products of n*n per direction and token, and two of 16*n for the classes."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    model = next(m for m in models.MODELS if m.name == "BiRNN")
+    flops, size = gpu.work(model, 256, [[[(1, 2)] * 10]], False)
+    products = 10 * (2 * 2 * 2 * 256 * 256 + 2 * 2 * 16 * 256)
+    assert products <= flops <= 1.02 * products
+    weights = 4 * 256 * 256 + 4 * 256 + 2 * 16 * 256 + 16
+    assert size == 4 * (weights + 10 * 256)
+    assert gpu.work(model, 256, [[[(1, 2)] * 10]], True)[0] == 3 * flops
+
+
+# ---------------------------------------------------------------- the check
+
+
+def test_no_gpu_is_one_line() -> None:
+    done = run("tools/gpu_check.py", env={"DYNET_COMPAT_DEVICE": "gpu"})
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("gpu-check: RuntimeError: no GPU can be used: NVIDIA's driver is not installed")
+
+
+def test_cases_on_the_cpu_equal_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "check.json"
+    done = run(
+        "tools/gpu_check.py", "--device", "cpu", "--steps", "cases", "--scale", "0.03", "--json", str(file)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (part,) = json.loads(file.read_text(encoding="utf-8"))["parts"]
+    assert part["ok"] and part["facts"]["arrays"] > 100 and part["facts"]["worst"] == 0
+
+
+def test_distance(gpu_check: Any) -> None:
+    a = np.array([1.0, -4.0, np.inf, np.nan])
+    assert gpu_check.distance(a, a.copy()) == 0
+    assert gpu_check.distance(a, np.array([1.0, -4.4, np.inf, np.nan])) == pytest.approx(0.1)
+    for other in (
+        [1.0, -4.0, -np.inf, np.nan],
+        [1.0, -4.0, np.inf, 0.0],
+        [1.0, np.nan, np.inf, np.nan],
+        [1.0],
+    ):
+        assert gpu_check.distance(a, np.array(other)) == float("inf")
+
+
+def test_a_difference_is_found(gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device's values are spoiled on their way: the check must say so."""
+
+    def spoiled(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
+        values = {"3 value": np.ones(4), "5 gradient 0": np.full(2, 1.0 if device == "cpu" else 1.0001)}
+        np.savez(arguments[2], **values)
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+    monkeypatch.setattr(gpu_check, "child", spoiled)
+    step = gpu_check.check_cases("gpu", 1.0)
+    assert not step.ok and step.facts["beyond"] == ["5 gradient 0"] and "2 arrays of 2 cases" in step.text
+
+
+def test_counts_of_pytest(gpu_check: Any) -> None:
+    assert gpu_check.counted("2 failed, 41 passed, 1 skipped in 3.2s") == {
+        "failed": 2,
+        "passed": 41,
+        "skipped": 1,
+    }
+
+
+def test_make_has_it() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^gpu-check: build\n\t\$\(PY\) tools/gpu_check.py", text, re.M)

@@ -1,0 +1,283 @@
+"""Everything that can be shown on a machine with a GPU, in under eight minutes: `make gpu-check`.
+
+    python tools/gpu_check.py [--device gpu] [--steps cases examples tests sanitizer benchmark] [--json FILE]
+
+`cases`: every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `examples`:
+every example trains to the same losses. `tests`: the test suite with DYNET_COMPAT_DEVICE set. `sanitizer`:
+compute-sanitizer over the cases, as many as its time allows. `benchmark`: benchmarks/gpu.py. A table, and
+all of it as JSON. Exit status 0 if all is well, 1 if not, 2 where there is no GPU to check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import importlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+TOLERANCE = 1e-5
+# Test folders in the order of their length; those that say nothing of a device are left out.
+FOLDERS = ("ops", "graph", "model", "fibers", "io", "apps", "threads", "cuda")
+LIMITS = {"cases": 120, "examples": 120, "tests": 200, "sanitizer": 100, "benchmark": 200}  # seconds
+
+
+class Step(NamedTuple):
+    """What came of a part."""
+
+    name: str
+    ok: bool
+    text: str
+    facts: dict[str, Any] = {}
+
+
+# ---------------------------------------------------------------- the cases, on one device
+
+
+def case_results(seconds: float) -> dict[str, np.ndarray[Any, Any]]:
+    """Values and gradients of all cases, as far as the time allows, in an order that mixes ops."""
+    sys.path.insert(0, str(TESTS))
+    dy = importlib.import_module("dynet_compat")
+    cases = importlib.import_module("ops.cases").CASES
+    runner = importlib.import_module("support.runner")
+    order = list(enumerate(cases))
+    random.Random(1).shuffle(order)
+    end, found = time.monotonic() + seconds, {}
+    for at, case in order:
+        if time.monotonic() > end:
+            break
+        result = runner.evaluate(dy, case)
+        found[f"{at} value"] = result.value
+        for n, gradient in enumerate(result.grads):
+            if gradient is not None:
+                found[f"{at} gradient {n}"] = gradient
+    return found
+
+
+def distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """Largest difference, relative to the largest number; inf where shapes or special values differ."""
+    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    a, b = a[finite].astype(np.float64), b[finite].astype(np.float64)
+    if not a.size:
+        return 0.0
+    return float(np.abs(a - b).max() / max(1.0, np.abs(a).max()))
+
+
+def child(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
+    """A process of ours that computes on a device."""
+    env = {**os.environ, "DYNET_COMPAT_DEVICE": device}
+    command = [*before, sys.executable, *arguments]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, env=env, cwd=ROOT, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        parts = [p.decode() if isinstance(p, bytes) else p or "" for p in (late.stdout, late.stderr)]
+        return subprocess.CompletedProcess(command, -1, parts[0], f"{parts[1]}\nno end within {limit:.0f} s")
+
+
+def last_line(done: Any) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"ended with {done.returncode}"
+
+
+def check_cases(device: str, limit: float) -> Step:
+    with tempfile.TemporaryDirectory() as folder:
+        files = [(name, str(Path(folder) / f"{i}.npz")) for i, name in enumerate(("cpu", device))]
+        for name, file in files:
+            done = child([__file__, "--cases", file, "--seconds", str(limit)], name, limit + 60)
+            if done.returncode:
+                return Step("cases", False, f"on {name}: {last_line(done)}")
+        cpu, other = (dict(np.load(file)) for _, file in files)
+    distances = {key: distance(value, other[key]) for key, value in cpu.items() if key in other}
+    bad = sorted((key for key, d in distances.items() if not d <= TOLERANCE), key=lambda k: -distances[k])
+    worst = max(distances.values(), default=0.0)
+    cases = len({key.split()[0] for key in distances})
+    text = f"{len(distances)} arrays of {cases} cases, largest difference {worst:.1e}"
+    if bad:
+        text += f"; {len(bad)} beyond {TOLERANCE}: {', '.join(bad[:5])}"
+    return Step("cases", bool(distances) and not bad, text,
+                {"arrays": len(distances), "worst": worst, "beyond": bad[:100]})  # fmt: skip
+
+
+# ---------------------------------------------------------------- the other parts
+
+
+def check_examples(device: str, limit: float) -> Step:
+    sys.path.insert(0, str(TESTS))
+    examples = importlib.import_module("support.examples")
+    worst: dict[str, float] = {}
+    for name in examples.SCRIPTS:
+        found = []
+        for where in ("cpu", device):
+            done = examples.train(name, False, autobatch=1, environment={"DYNET_COMPAT_DEVICE": where})
+            found.append(np.array(done["losses"]))
+        worst[name] = distance(found[0], found[1])
+    bad = [name for name, d in worst.items() if not d <= 1e-4]  # of ten steps of training
+    return Step(
+        "examples", not bad, f"{len(worst)} train alike" if not bad else f"losses differ: {bad}", worst
+    )
+
+
+def counted(output: str) -> dict[str, int]:
+    """pytest's last line, as numbers."""
+    return {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", output)}
+
+
+def check_tests(device: str, limit: float) -> Step:
+    def run(folder: str) -> tuple[str, Any]:
+        return folder, child(["-m", "pytest", "-q", "-m", "not slow", f"tests/{folder}"], device, limit)
+
+    workers = max(1, min(len(FOLDERS), (os.cpu_count() or 2) // 2))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        results = dict(pool.map(run, FOLDERS))
+    counts = {folder: counted(done.stdout[-2000:]) for folder, done in results.items()}
+    failed = [folder for folder, done in results.items() if done.returncode]
+    passed = sum(c.get("passed", 0) for c in counts.values())
+    names = [
+        line[7:]
+        for done in results.values()
+        for line in done.stdout.splitlines()
+        if line.startswith("FAILED ")
+    ]
+    text = f"{passed} passed" + (f"; not well in {', '.join(failed)}" if failed else "")
+    return Step("tests", not failed and passed > 0, text, {"counts": counts, "failed": names[:200]})
+
+
+def check_sanitizer(device: str, limit: float) -> Step:
+    program = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    if program is None:
+        return Step("sanitizer", True, "left out: compute-sanitizer is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "cases.npz")
+        options = (program, "--tool", "memcheck", "--error-exitcode", "9")
+        done = child([__file__, "--cases", file, "--seconds", str(limit - 20)], device, limit + 40, options)
+        arrays = len(np.load(file).files) if os.path.exists(file) else 0
+    errors = re.search(r"ERROR SUMMARY: (\d+) error", done.stdout + done.stderr)
+    ok = done.returncode == 0 and errors is not None and errors.group(1) == "0"
+    return Step("sanitizer", ok, f"{arrays} arrays, {errors.group(0) if errors else last_line(done)}")
+
+
+def check_benchmark(device: str, limit: float) -> Step:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "gpu.json"
+        options = [
+            "--seconds",
+            "0.3",
+            "--least",
+            "3",
+            "--batches",
+            "8",
+            "64",
+            "--sides",
+            "ours",
+            "dynet",
+            "torch",
+        ]
+        if device == "cpu" or device == "emulation":  # shows that it runs, not how fast
+            options = ["--quick", "--sides", "ours", "dynet"]
+        command = [str(ROOT / "benchmarks" / "gpu.py"), *options, "--limit", str(limit), "--json", str(file)]
+        done = child(command, device, limit + 60)
+        if not file.exists():
+            return Step("benchmark", False, last_line(done))
+        result = json.loads(file.read_text(encoding="utf-8"))
+    print(done.stdout, flush=True)
+    told = [f"{side}: {entry['speedup']:.2f}x, least {entry['least']:.2f}x"
+            for side, entry in result["summary"].items() if isinstance(entry, dict)]  # fmt: skip
+    return Step("benchmark", done.returncode == 0, "; ".join(told) or last_line(done), result)
+
+
+STEPS: dict[str, Callable[[str, float], Step]] = {
+    "cases": check_cases,
+    "examples": check_examples,
+    "tests": check_tests,
+    "sanitizer": check_sanitizer,
+    "benchmark": check_benchmark,
+}
+
+
+# ---------------------------------------------------------------- command
+
+
+def usable(device: str) -> tuple[str, str]:
+    """What the device is, or "" and why it cannot be used."""
+    code = (
+        "import json; from dynet_compat import devices, info; "
+        "print(json.dumps([devices.current().device, info.collect()['gpu']]))"
+    )
+    done = child(["-c", code], device, 120)
+    if done.returncode:
+        return "", last_line(done)
+    name, facts = json.loads(done.stdout.splitlines()[-1])
+    if not name.startswith("cuda:"):
+        return f"{name}, which is no GPU", ""
+    listed = facts["devices"][int(name[5:])]
+    return f"{listed}; driver {facts['driver']}; NVRTC {facts['nvrtc']}", ""
+
+
+def run(device: str, names: list[str], scale: float) -> tuple[list[dict[str, Any]], bool]:
+    rows = []
+    for name in names:
+        print(f"== {name}", flush=True)
+        start = time.monotonic()
+        try:
+            step = STEPS[name](device, LIMITS[name] * scale)
+        except Exception as error:  # noqa: BLE001 - the other parts are still of use
+            step = Step(name, False, f"{type(error).__name__}: {error}".splitlines()[0])
+        row = {**step._asdict(), "seconds": round(time.monotonic() - start, 1)}
+        print(f"   {'ok' if step.ok else 'NOT WELL'}: {step.text}", flush=True)
+        rows.append(row)
+    return rows, all(row["ok"] for row in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default=os.environ.get("DYNET_COMPAT_DEVICE") or "gpu")
+    parser.add_argument("--steps", nargs="+", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument("--scale", type=float, default=1.0, help="of the time that each part may take")
+    parser.add_argument("--json", metavar="FILE", default=str(ROOT / "build" / "gpu-check.json"))
+    parser.add_argument("--cases", metavar="FILE", help=argparse.SUPPRESS)  # the child of check_cases
+    parser.add_argument("--seconds", type=float, default=1e9, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.cases:
+        sys.argv = sys.argv[:1]
+        np.savez(args.cases, **case_results(args.seconds))
+        return 0
+    about, reason = usable(args.device)
+    if reason:
+        print(f"gpu-check: {reason}", file=sys.stderr)
+        return 2
+    print(f"gpu-check on {about}", flush=True)
+    rows, ok = run(args.device, args.steps, args.scale)
+    print(f"\n{'part':12}{'':10}{'seconds':>8}  result")
+    for row in rows:
+        print(f"{row['name']:12}{'ok' if row['ok'] else 'NOT WELL':10}{row['seconds']:>8}  {row['text']}")
+    target = Path(args.json)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(
+        json.dumps({"device": about, "ok": ok, "parts": rows}, indent=1) + "\n", encoding="utf-8"
+    )
+    print(f"all of it: {target}")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
