@@ -16,6 +16,16 @@ from support import oracle  # noqa: E402
 from support import subject as chosen  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every", type=int, default=1, help="run one test in so many")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    every = config.getoption("--every")
+    config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % every])
+    items[:] = items[::every]
+
+
 @pytest.fixture(scope="session")
 def dy() -> Any:
     """The library under test."""

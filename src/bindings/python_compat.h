@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <unordered_map>
 
 namespace dyc::py {
 
@@ -28,7 +29,33 @@ inline void replace_type_doc(PyTypeObject* type, const std::string& text) {
 #if PY_VERSION_HEX < 0x030C0000
 inline uint64_t dict_stamp(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 #else
-uint64_t dict_stamp(PyObject* dict);  // python_compat.cc
+// Of the dicts that were asked for and have not changed since.
+inline std::unordered_map<PyObject*, uint64_t>& dict_stamps() {
+  static auto* map = new std::unordered_map<PyObject*, uint64_t>;  // dicts may change while the process ends
+  return *map;
+}
+
+inline int forget_dict_stamp(PyDict_WatchEvent, PyObject* dict, PyObject*, PyObject*) {
+  dict_stamps().erase(dict);
+  return 0;
+}
+
+inline uint64_t dict_stamp(PyObject* dict) {
+  constexpr size_t kMostDicts = 4096;
+  static const int watcher = PyDict_AddWatcher(forget_dict_stamp);
+  static uint64_t last = 0;
+  if (watcher < 0) {  // others have taken them all
+    PyErr_Clear();
+    return 0;
+  }
+  const auto known = dict_stamps().find(dict);
+  if (known != dict_stamps().end()) return known->second;
+  if (dict_stamps().size() >= kMostDicts || PyDict_Watch(watcher, dict) < 0) {
+    PyErr_Clear();
+    return 0;
+  }
+  return dict_stamps()[dict] = ++last;
+}
 #endif
 
 }  // namespace dyc::py

@@ -98,7 +98,7 @@ def test_memory_is_kept_for_the_next_request(gpu: fake_gpu.Driver, fake: fake_gp
     assert gpu.allocate(3 * MB - 100) == first and fake.calls("cuMemAlloc_v2") == 1
     assert gpu.allocate(3 * MB) != first
     gpu.close()
-    assert fake.library.fake_blocks() == 0 and fake.library.fake_used() == 0
+    assert fake.loaded.fake_blocks() == 0 and fake.loaded.fake_used() == 0
 
 
 def test_kept_memory_goes_before_an_error(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:

@@ -23,7 +23,8 @@ def on_device(*arguments: str, settings: str = "", timeout: int = 600) -> subpro
 
 
 def passes(*arguments: str, settings: str = "") -> None:
-    result = on_device("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments, settings=settings)
+    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    result = on_device(*command, settings=settings)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
 
 
@@ -40,7 +41,12 @@ def test_every_case_of_every_op(order: str) -> None:
 
 
 def test_batches() -> None:
-    passes("tests/ops/test_batching.py")
+    """Every 24th case, so that the kinds of ops are among them."""
+    passes("tests/ops/test_batching.py", "--every=24")
+
+
+def test_fused_launches_and_models() -> None:
+    passes("tests/graph/test_blocks.py", "tests/model/test_builders.py", "--every=12")
 
 
 def test_models() -> None:
@@ -142,22 +148,22 @@ def test_a_lost_device_leaves_parameters_as_they_were() -> None:
     told = program(START + """
 m = dy.ParameterCollection()
 W = m.add_parameters((3, 3))
-before = W.as_array()
+before = last = W.as_array()
 t = dy.SimpleSGDTrainer(m)
 try:
     for _ in range(20):
         dy.renew_cg()
         loss = dy.squared_norm(W * dy.inputVector([1.0, 2.0, 3.0]))
         loss.value()
-        last = W.as_array()
         loss.backward()
         t.update()
+        last = W.as_array()
 except RuntimeError as e:
     print(e)
-print(np.isfinite(W.as_array()).all() and (W.as_array() == last).all(), (before != last).any())
+print((W.as_array() == last).all(), np.isfinite(last).all(), (before != last).any())
 m.save("/dev/null")
 """, settings="fail=30")
-    assert "the device was lost" in told and told.splitlines()[-1] == "True True"
+    assert "the device was lost" in told and told.splitlines()[-1] == "True True True"
 
 
 def test_values_are_kept_until_something_changes() -> None:

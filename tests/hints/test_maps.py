@@ -29,7 +29,9 @@ import random
 import sys
 import numpy as np
 import dynet_compat as dy
+import dynet_compat.hints.maps
 
+dynet_compat.hints.maps._WORTH = 0  # so small a model is not worth it
 pc = dy.ParameterCollection()
 W, U = pc.add_parameters((5, 5)), pc.add_parameters((5, 5))
 score = pc.add_parameters((1, 5))
@@ -289,6 +291,14 @@ def test_apart(tmp_path: Path, text: str) -> None:
 def test_stopped(tmp_path: Path, text: str) -> None:
     loops, _ = both(tmp_path, text)
     assert "True" not in loops
+
+
+def test_small_models_are_left_alone(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(MODEL.replace("_WORTH = 0", "_WORTH") + TOGETHER["appends"] + END)
+    assert cli.main([str(script)]) == 0
+    _, loops, _ = run(script)
+    assert loops == "maps [(0, False)]"
 
 
 def test_hidden_draws(tmp_path: Path) -> None:

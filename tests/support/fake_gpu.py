@@ -40,44 +40,44 @@ class Fake:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.library = ctypes.CDLL(str(path))
-        self.library.fake_log.restype = ctypes.c_char_p
-        self.library.fake_used.restype = self.library.fake_most.restype = ctypes.c_longlong
+        self.loaded = ctypes.CDLL(str(path))
+        self.loaded.fake_log.restype = ctypes.c_char_p
+        self.loaded.fake_used.restype = self.loaded.fake_most.restype = ctypes.c_longlong
 
     def fail(self, function: str, call: int, code: int) -> None:
         """The call-th call from now answers with this error."""
-        self.library.fake_fail(function.encode(), call, code)
+        self.loaded.fake_fail(function.encode(), call, code)
 
     def set(self, what: str, value: int) -> None:
-        self.library.fake_set(what.encode(), ctypes.c_longlong(value))
+        self.loaded.fake_set(what.encode(), ctypes.c_longlong(value))
 
     def calls(self, function: str) -> int:
-        return int(self.library.fake_calls(function.encode()))
+        return int(self.loaded.fake_calls(function.encode()))
 
     def log(self) -> list[str]:
-        return list(self.library.fake_log().decode().split())
+        return list(self.loaded.fake_log().decode().split())
 
 
 class Driver:
     """The backend, its errors as Python's."""
 
     def __init__(self, shim: Path) -> None:
-        self.library = ctypes.CDLL(str(shim))
+        self.loaded = ctypes.CDLL(str(shim))
         for name in ("shim_message", "shim_asked"):
-            getattr(self.library, name).restype = ctypes.c_char_p
-        self.library.shim_seconds.restype = ctypes.c_double
-        self.library.shim_counter.restype = ctypes.c_uint64
+            getattr(self.loaded, name).restype = ctypes.c_char_p
+        self.loaded.shim_seconds.restype = ctypes.c_double
+        self.loaded.shim_counter.restype = ctypes.c_uint64
 
     def _do(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, f"shim_{name}")(*arguments)
+        status = getattr(self.loaded, f"shim_{name}")(*arguments)
         if status:
-            raise (RuntimeError, MemoryError)[status - 1](self.library.shim_message().decode())
+            raise (RuntimeError, MemoryError)[status - 1](self.loaded.shim_message().decode())
 
     def open(self, device: int = 0) -> None:
         self._do("open", device)
 
     def close(self) -> None:
-        self.library.shim_close()
+        self.loaded.shim_close()
 
     def allocate(self, size: int) -> int:
         memory = ctypes.c_uint64()
@@ -85,7 +85,7 @@ class Driver:
         return memory.value
 
     def release(self, memory: int) -> None:
-        self.library.shim_release(ctypes.c_uint64(memory))
+        self.loaded.shim_release(ctypes.c_uint64(memory))
 
     def upload(self, to: int, data: Any) -> None:
         self._do("upload", ctypes.c_uint64(to), data, ctypes.c_size_t(len(data)))
@@ -108,11 +108,11 @@ class Driver:
         self._do("measure", int(on))
 
     def seconds(self, copies: bool) -> float:
-        return float(self.library.shim_seconds(int(copies)))
+        return float(self.loaded.shim_seconds(int(copies)))
 
     def counters(self) -> list[int]:
         """launches, uploads, downloads, copies, bytes uploaded, bytes downloaded."""
-        return [int(self.library.shim_counter(i)) for i in range(6)]
+        return [int(self.loaded.shim_counter(i)) for i in range(6)]
 
     def prepare(self, file: str, expressions: Sequence[str]) -> None:
         array = (ctypes.c_char_p * len(expressions))(*(e.encode() for e in expressions))
@@ -140,10 +140,10 @@ class Driver:
         return blocks.value
 
     def compilations(self) -> int:
-        return int(self.library.shim_compilations())
+        return int(self.loaded.shim_compilations())
 
     def asked(self) -> str:
-        return str(self.library.shim_asked().decode())
+        return str(self.loaded.shim_asked().decode())
 
     def refuse_to_compile(self, reason: str) -> None:
-        self.library.shim_compile_error(reason.encode())
+        self.loaded.shim_compile_error(reason.encode())

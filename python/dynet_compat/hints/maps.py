@@ -2,8 +2,8 @@
 
 A hints file lists such loops, but its word is not enough: what it lists is written so that it can run
 either way (`templates/maps.py`), and runs as it was until the proof has been found again in the sources
-themselves. That is looked for when a loop is seen to read values of the graph in its first iterations, so
-that other loops cost nothing.
+themselves. That is looked for when a loop is seen to read values of the graph in its first iterations, and to
+compute much for each, so that other loops cost nothing.
 
 Where the iterations of one part of the data cannot be finished side by side (one fails, or draws random
 numbers, of which every instance has its own) the part is thrown away, and runs as it was: the proof says that
@@ -32,6 +32,9 @@ _log = logging.getLogger("dynet_compat")
 
 _FIRST = 4  # iterations that run one after another, for a look at whether they read values
 _PART = 64  # iterations side by side
+# Bytes that the operations before one read of values go over. Where they are fewer, waiting for the others
+# costs more than it saves: a greedy parser gains from a hidden size of 128 on (1 MB), not at 64 (0.3 MB).
+_WORTH = 1 << 19
 _REPEATED = frozenset((0, 1, 3, 7))  # of which parts one iteration is repeated, and of every 64th
 _PLAIN = frozenset((list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray))
 _TABLE: dict[int, int] = {}
@@ -129,7 +132,7 @@ class Run:
         self.part: Any = items
         self.together = False
         self._rest: Optional[Iterator[Any]] = None
-        self._flushes = -1
+        self._before = (0, 0)
         self._state = self._begin if not loop.off and _core._batch_task() is None else self._end_after
 
     def more(self) -> bool:
@@ -150,13 +153,14 @@ class Run:
             return self._end_after()
         self._rest = iter(self.part)
         self.part = list(itertools.islice(self._rest, _FIRST))
-        self._flushes = _core.timing()["flushes"]
+        self._before = reads()
         self._state = self._look
         return bool(self.part)
 
     def _look(self) -> bool:
-        """Have they read values?"""
-        read = _core.timing()["flushes"] - self._flushes >= len(self.part) == _FIRST
+        """Have they read values, and computed much for them?"""
+        flushes, size = (now - before for now, before in zip(reads(), self._before))
+        read = flushes >= len(self.part) == _FIRST and size >= _WORTH * flushes
         if read and not self.loop.off and self.loop.sources.proves(self.loop.record):
             return self._next()
         return self._as_it_was(())
@@ -211,6 +215,12 @@ class Run:
 
 
 # ---------------------------------------------------------------- what is gone over, what comes out
+
+
+def reads() -> tuple[int, int]:
+    """How often values were computed so far, and how many bytes that went over."""
+    timing = _core.timing()
+    return int(timing["flushes"]), int(timing["operand_bytes"])
 
 
 def is_plain(items: Any) -> bool:
