@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import struct
 import sys
 from functools import cache
@@ -121,6 +122,20 @@ def test_some_kernels_compile(file: str, architecture: int) -> None:
 @pytest.mark.parametrize("file", KERNEL_FILES)
 def test_every_kernel_compiles_for_others(file: str, architecture: int) -> None:
     check_compiles(file, kernels()[file], architecture)
+
+
+@pytest.mark.parametrize(
+    ("file", "of_row", "op"),
+    [("elementwise", "unary_forward", "tanh"), ("members", "member_forward", "log_softmax"),
+     ("members", "member_backward", "concatenate"), ("members", "member_backward", "lstm_cell")],
+)  # fmt: skip
+def test_floats_move_whole(file: str, of_row: str, op: str) -> None:
+    """Not byte by byte, as a memcpy() does that does not know how its pointers are aligned."""
+    number = next(i for i, row in enumerate(rows()) if row["name"] == op)
+    name = f"{of_row}<Row<{number}>>"
+    ptx, _, _ = nvrtc.compile_ptx(source(file) + EPILOGUE, source_name(file), "compute_90", [name])
+    assert ".entry" in ptx and re.search(r"\bst\.(global\.)?f32", ptx)
+    assert not re.search(r"\bst\.(global\.)?[ub]8", ptx)
 
 
 def test_a_row_that_only_the_host_can_compile_is_found() -> None:
