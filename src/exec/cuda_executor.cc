@@ -26,12 +26,12 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   try {
     upload_leaves(next, end);
     fresh_ = {0, 0};
-    uint32_t chain_end = next;
+    uint32_t chain = next, chain_end = next;
     for (uint32_t i = next; i < end; ++i) {
       const Launch& l = plan_.launches[i];
       const Watch watch(*this, i, i + 1, false);
-      run(l, i < chain_end);
-      chain_end = std::max(chain_end, i + 1 + l.chain);
+      if (i >= chain_end) chain = i, chain_end = i + 1 + l.chain;
+      run(l, std::span(plan_.launches).subspan(chain, i - chain));
       submit_watched();
     }
     submit();

@@ -2,6 +2,7 @@
 // the same offsets as the host's arenas; what the host wrote there (inputs, constants, random values) goes up
 // before launches run, what somebody asks for comes down.
 #pragma once
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -79,11 +80,11 @@ class CudaExecutor final : public Executor {
   ValuePlace place(const Launch& l, const Operand& o, const float* arena);
   ValuePlace gathered(const Launch& l, uint32_t k);
   ValuePlace gather(const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
-  bool reads_fresh(const Launch& l) const;
+  bool reads_fresh(const Launch& l, std::span<const Launch> chain) const;
   const float* weight(const Operand& o);
   const float* parameter(ParameterUse& use);
-  void run(const Launch& l, bool chained);
-  void decide_wait(const Launch& l, bool chained);
+  void run(const Launch& l, std::span<const Launch> chain);
+  void decide_wait(const Launch& l, std::span<const Launch> chain);
   void gather_lists(const Launch& l, const float** lists, uint32_t n);
   void run_rows(const Launch& l);
   void run_lookup(const Launch& l);

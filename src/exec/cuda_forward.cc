@@ -283,13 +283,16 @@ const float* CudaExecutor::parameter(ParameterUse& use) {
 
 // ---------------------------------------------------------------- launches
 
-// Does it read results of launches that it does not wait for?
-bool CudaExecutor::reads_fresh(const Launch& l) const {
+// Does it read results of launches that it does not wait for? What launches of its own chain have made, the
+// same thread reads that wrote it.
+bool CudaExecutor::reads_fresh(const Launch& l, std::span<const Launch> chain) const {
   const auto fresh = [this](int64_t begin, int64_t end) { return begin < fresh_.end && fresh_.begin < end; };
   const Sig& sig = graph_.sig_number(l.sig);
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     const Operand& o = plan_.operands[l.operands + k];
     if (o.kind == Operand::weight && o.base < 0) continue;
+    const auto made_it = [&o](const Launch& before) { return before.out == o.base; };
+    if (o.kind == Operand::contiguous && std::any_of(chain.begin(), chain.end(), made_it)) continue;
     if (!l.uniform || !l.fixed_arity) return true;
     const int64_t size = static_cast<int64_t>(sig.x[k]->size());
     if (o.kind == Operand::indexed) {
@@ -305,16 +308,16 @@ bool CudaExecutor::reads_fresh(const Launch& l) const {
   return false;
 }
 
-// Launches of a chain read what the same thread wrote.
-void CudaExecutor::decide_wait(const Launch& l, bool chained) {
-  waits_ = like_dynet || (!chained && reads_fresh(l));
+void CudaExecutor::decide_wait(const Launch& l, std::span<const Launch> chain) {
+  waits_ = like_dynet || reads_fresh(l, chain);
   if (waits_) fresh_ = {l.out, l.out + l.total};
   else if (fresh_.begin == fresh_.end) fresh_ = {l.out, l.out + l.total};
   else fresh_ = {std::min(fresh_.begin, l.out), std::max(fresh_.end, l.out + l.total)};
 }
 
-void CudaExecutor::run(const Launch& l, bool chained) {
-  decide_wait(l, chained);
+// chain: launches before it that are element-wise with it.
+void CudaExecutor::run(const Launch& l, std::span<const Launch> chain) {
+  decide_wait(l, chain);
   ++counters.launches;
   counters.nodes += l.count;
   if (op_row(l.op).check) check(l);

@@ -158,3 +158,18 @@ dy.cg_revert()
 print((y * 3.0).value(), y.value(recalculate=True))
 """)
     assert told.split() == ["14.0", "0", "17.0", "34.0", "51.0", "17.0"]
+
+
+def test_a_chain_waits_for_what_else_it_reads() -> None:
+    """tanh() and cmult() are a chain, which begins while other blocks still make the product."""
+    program(START + """
+pc = dy.ParameterCollection()
+rng = np.random.default_rng(1)
+for shape in ((16, 200, 8), (32, 200, 8), (40, 200, 6)):
+    m, k, n = shape
+    w, x, c = pc.add_parameters((m, k)), rng.random((k, n)), rng.random((m, n))
+    product, other = w * dy.inputTensor(x), dy.tanh(dy.inputTensor(c))
+    value = dy.cmult(other, product).npvalue()
+    assert np.allclose(value, np.tanh(c) * (w.as_array() @ x), rtol=1e-4, atol=1e-4), shape
+    dy.renew_cg()
+""")
