@@ -173,3 +173,22 @@ for shape in ((16, 200, 8), (32, 200, 8), (40, 200, 6)):
     assert np.allclose(value, np.tanh(c) * (w.as_array() @ x), rtol=1e-4, atol=1e-4), shape
     dy.renew_cg()
 """)
+
+
+def test_walks_are_made_for_what_comes_back() -> None:
+    """A kernel for launches as one takes a compiler seconds: not for what runs once."""
+    text = START + """
+w = dy.ParameterCollection().add_parameters((4, 3))
+told, values = [], []
+for _ in range(4):
+    dy.renew_cg()
+    dy._core.reset_timing()
+    values.append(dy.sum_elems(dy.tanh(w * dy.inputVector([1, 2, 3])) + 1).value())
+    told.append(dy._core.timing()["device_launches"])
+assert len(set(values)) == 1
+print(*told)
+"""
+    one_by_one = os.environ | {"DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_WALK": "3"}
+    done = subprocess.run([sys.executable, "-c", text], env=one_by_one, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4", "4", "1", "1"]
