@@ -50,32 +50,40 @@ import dynet_compat as dy
 
 
 def test_the_device_is_chosen_before_the_first_graph() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 print(dy._core._device_name())
 dy.scalarInput(1.0).value()
 try:
     dy._core._use_device("cpu")
 except RuntimeError as e:
     print(e)
-""")
+"""
+    )
     assert told.splitlines()[0] == "emulation"
     assert "before anything is recorded" in told
 
 
 def test_an_unknown_device() -> None:
-    text = START + """
+    text = (
+        START
+        + """
 try:
     dy._core._use_device("tpu")
 except ValueError as e:
     print(e)
 """
+    )
     environment = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_DEVICE"}
     told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True,
                           cwd=TESTS.parent, timeout=60)  # fmt: skip
     assert "expected cpu, emulation or cuda:N, got 'tpu'" in told.stdout, told.stderr
 
 
-TRAINED = START + """
+TRAINED = (
+    START
+    + """
 dy.reset_random_seed(3)
 m = dy.ParameterCollection()
 W, b, E = m.add_parameters((5, 4)), m.add_parameters(5), m.add_lookup_parameters((7, 4))
@@ -94,6 +102,7 @@ for step in range(4):
     t.update()
 print(np.round(W.as_array().sum(), 5), np.round(E.as_array().sum(), 5))
 """
+)
 
 
 def test_training_goes_as_on_the_cpu() -> None:
@@ -105,21 +114,27 @@ def test_training_goes_as_on_the_cpu() -> None:
 
 
 def test_out_of_memory_names_arena_request_and_size() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 try:
     dy.esum([dy.inputTensor(np.ones((1000, 1000))) * 2 for _ in range(8)]).npvalue()
 except MemoryError as e:
     print(e)
 dy.renew_cg()
 print(dy.scalarInput(2.0).value() * 2, (dy.scalarInput(2.0) * 3).value())
-""", settings="memory=8000000")
+""",
+        settings="memory=8000000",
+    )
     first, last = told.splitlines()
     assert "on the device" in first and "value arena" in first and "requested" in first and "in use" in first
     assert last == "4.0 6.0"
 
 
 def test_a_lost_device_leaves_parameters_as_they_were() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 m = dy.ParameterCollection()
 W = m.add_parameters((3, 3))
 before = W.as_array()
@@ -136,12 +151,16 @@ except RuntimeError as e:
     print(e)
 print(np.isfinite(W.as_array()).all() and (W.as_array() == last).all(), (before != last).any())
 m.save("/dev/null")
-""", settings="fail=30")
+""",
+        settings="fail=30",
+    )
     assert "the device was lost" in told and told.splitlines()[-1] == "True True"
 
 
 def test_values_are_kept_until_something_changes() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 x = dy.vecInput(3)
 x.set([1.0, 2.0, 3.0])
 y = dy.sum_elems(dy.square(x))
@@ -156,13 +175,16 @@ z = y * 2.0
 print(z.value())
 dy.cg_revert()
 print((y * 3.0).value(), y.value(recalculate=True))
-""")
+"""
+    )
     assert told.split() == ["14.0", "0", "17.0", "34.0", "51.0", "17.0"]
 
 
 def test_a_chain_waits_for_what_else_it_reads() -> None:
     """tanh() and cmult() are a chain, which begins while other blocks still make the product."""
-    program(START + """
+    program(
+        START
+        + """
 pc = dy.ParameterCollection()
 rng = np.random.default_rng(1)
 for shape in ((16, 200, 8), (32, 200, 8), (40, 200, 6)):
@@ -172,12 +194,15 @@ for shape in ((16, 200, 8), (32, 200, 8), (40, 200, 6)):
     value = dy.cmult(other, product).npvalue()
     assert np.allclose(value, np.tanh(c) * (w.as_array() @ x), rtol=1e-4, atol=1e-4), shape
     dy.renew_cg()
-""")
+"""
+    )
 
 
 def test_walks_are_made_for_what_comes_back() -> None:
     """A kernel for launches as one takes a compiler seconds: not for what runs once."""
-    text = START + """
+    text = (
+        START
+        + """
 w = dy.ParameterCollection().add_parameters((4, 3))
 told, values = [], []
 for _ in range(4):
@@ -188,6 +213,7 @@ for _ in range(4):
 assert len(set(values)) == 1
 print(*told)
 """
+    )
     one_by_one = os.environ | {"DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_WALK": "3"}
     done = subprocess.run([sys.executable, "-c", text], env=one_by_one, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
