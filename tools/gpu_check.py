@@ -1,9 +1,11 @@
 """Everything that can be shown on a machine with a GPU, in under eight minutes: `make gpu-check`.
 
-    python tools/gpu_check.py [--device gpu] [--steps cases examples tests sanitizer benchmark] [--json FILE]
+    python tools/gpu_check.py [--device gpu] [--steps kernels cases examples tests sanitizer benchmark]
+                              [--json FILE]
 
-`cases`: every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `examples`:
-every example trains to the same losses. `tests`: the test suite with DYNET_COMPAT_DEVICE set. `sanitizer`:
+`kernels`: all of them are compiled, on all cores, so that the other parts find them in the cache. `cases`:
+every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `examples`: every
+example trains to the same losses. `tests`: the test suite with DYNET_COMPAT_DEVICE set. `sanitizer`:
 compute-sanitizer over the cases, as many as its time allows. `benchmark`: benchmarks/gpu.py. A table, and
 all of it as JSON. Exit status 0 if all is well, 1 if not, 2 where there is no GPU to check.
 """
@@ -33,7 +35,8 @@ TESTS = ROOT / "tests"
 TOLERANCE = 1e-5
 # Test folders in the order of their length; those that say nothing of a device are left out.
 FOLDERS = ("ops", "graph", "model", "fibers", "io", "apps", "threads", "cuda")
-LIMITS = {"cases": 120, "examples": 120, "tests": 200, "sanitizer": 100, "benchmark": 200}  # seconds
+# Seconds.
+LIMITS = {"kernels": 120, "cases": 120, "examples": 120, "tests": 200, "sanitizer": 100, "benchmark": 200}
 
 
 class Step(NamedTuple):
@@ -43,6 +46,44 @@ class Step(NamedTuple):
     ok: bool
     text: str
     facts: dict[str, Any] = {}
+
+
+# ---------------------------------------------------------------- the kernels
+
+
+def kernel_names() -> dict[str, list[str]]:
+    """Names of kernels by file, without walks, which are made for programs."""
+    core = importlib.import_module("dynet_compat._core")
+    found: dict[str, list[str]] = {}
+    for file, name in core.device_kernels():
+        if file != "walk":
+            found.setdefault(file, []).append(name)
+    return found
+
+
+def compile_part(part: int, parts: int) -> int:
+    """Every `parts`-th kernel of each file, from `part` on, for the device of this process."""
+    devices = importlib.import_module("dynet_compat.devices")
+    compile_kernels = importlib.import_module("dynet_compat.cuda").compile_kernels
+    told, count = devices.gpus(), 0
+    architecture = told["devices"][int(devices.current().device[5:])]["architecture"]
+    for file, names in kernel_names().items():
+        if mine := names[part::parts]:
+            compile_kernels(file, mine, architecture, told["version"])
+            count += len(mine)
+    return count
+
+
+def check_kernels(device: str, limit: float) -> Step:
+    if device in ("cpu", "emulation"):
+        return Step("kernels", True, "left out: the device has none of NVRTC")
+    parts = max(1, min(16, os.cpu_count() or 1))
+    with concurrent.futures.ThreadPoolExecutor(parts) as pool:
+        commands = [[__file__, "--compile", str(part), str(parts)] for part in range(parts)]
+        made = list(pool.map(lambda command: child(command, device, limit + 60), commands))
+    bad = [last_line(done) for done in made if done.returncode]
+    count = sum(int(done.stdout.split()[-1]) for done in made if not done.returncode)
+    return Step("kernels", not bad, f"{count} compiled by {parts} processes" if not bad else bad[0])
 
 
 # ---------------------------------------------------------------- the cases, on one device
@@ -82,8 +123,9 @@ def distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 def child(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
-    """A process of ours that computes on a device."""
-    env = {**os.environ, "DYNET_COMPAT_DEVICE": device}
+    """A process of ours that computes on a device. What runs once is not worth kernels for walks."""
+    walk = "3" if "gpu.py" in " ".join(arguments) else "0"
+    env = {"DYNET_COMPAT_WALK": walk, **os.environ, "DYNET_COMPAT_DEVICE": device}
     command = [*before, sys.executable, *arguments]
     try:
         return subprocess.run(
@@ -206,6 +248,7 @@ def check_benchmark(device: str, limit: float) -> Step:
 
 
 STEPS: dict[str, Callable[[str, float], Step]] = {
+    "kernels": check_kernels,
     "cases": check_cases,
     "examples": check_examples,
     "tests": check_tests,
@@ -256,7 +299,12 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", default=str(ROOT / "build" / "gpu-check.json"))
     parser.add_argument("--cases", metavar="FILE", help=argparse.SUPPRESS)  # the child of check_cases
     parser.add_argument("--seconds", type=float, default=1e9, help=argparse.SUPPRESS)
+    parser.add_argument("--compile", nargs=2, type=int, help=argparse.SUPPRESS)  # that of check_kernels
     args = parser.parse_args()
+    if args.compile:
+        sys.argv = sys.argv[:1]
+        print(compile_part(*args.compile))
+        return 0
     if args.cases:
         sys.argv = sys.argv[:1]
         np.savez(args.cases, **case_results(args.seconds))

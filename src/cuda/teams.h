@@ -17,11 +17,12 @@ struct WarpTeam {
   static DYC_INLINE uint32_t worker() { return lane(); }
   static DYC_INLINE uint32_t workers() { return kWarp; }
   static DYC_INLINE float sum(float a) { return warp_sum(a); }
+  // The same in all threads also where some have NaN: the order of x and y does not matter.
   static DYC_INLINE float max(float a) {
-    return warp_join(a, [](float x, float y) { return x > y ? x : y; });
+    return warp_join(a, [](float x, float y) { return x > y || x != x ? x : y; });
   }
   static DYC_INLINE float min(float a) {
-    return warp_join(a, [](float x, float y) { return x < y ? x : y; });
+    return warp_join(a, [](float x, float y) { return x < y || x != x ? x : y; });
   }
   static DYC_INLINE size_t least(size_t a) {
     return warp_join(a, [](size_t x, size_t y) { return x < y ? x : y; });

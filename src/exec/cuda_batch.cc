@@ -76,6 +76,7 @@ void CudaBatch::submit() {
 void CudaBatch::run() {
   cuda::Backend& backend = device_.backend();
   find_walks();
+  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_wanted(w.tasks); });
   std::vector<uint32_t> tasks;
   std::vector<std::vector<uint32_t>> together;
   size_t at = 0;

@@ -15,7 +15,9 @@ constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that 
 
 double megabytes(size_t bytes) { return std::round(static_cast<double>(bytes) / 104857.6) / 10; }
 
-constexpr size_t kMostTasks = 96;  // of one walk: more take long to compile
+constexpr size_t kMostTasks = 96;   // of one walk: more take long to compile
+constexpr uint32_t kWalkAfter = 3;  // launches one by one
+constexpr size_t kMostWishes = 256;
 
 // The kernel of a row in one of kernels/.
 cuda::KernelName name_of_row(OpId op, uint32_t way) {
@@ -100,6 +102,16 @@ cuda::Backend::Kernel CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks
   return nullptr;
 }
 
+bool CudaDevice::walk_wanted(const std::vector<uint32_t>& tasks) {
+  if (walk_kernel(tasks)) return true;
+  auto wish = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& w) { return w.tasks == tasks; });
+  if (wish == wishes_.end()) {
+    if (wishes_.size() == kMostWishes) wishes_.clear();
+    wish = wishes_.insert(wishes_.end(), {tasks, 0});
+  }
+  return ++wish->asked >= (walk_after ? walk_after : emulated() ? 1 : kWalkAfter);
+}
+
 void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
                          const std::vector<std::vector<uint32_t>>& walks) {
   kernels_.resize(kOps * cuda::kWays + cuda::kTasks, nullptr);
@@ -110,10 +122,15 @@ void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
     fresh.push_back(t);
     names.push_back(name_of(t));
   }
-  std::vector<uint32_t> all;  // one kernel for what all these walks, and the last one, do
+  std::vector<uint32_t> all;  // one kernel for what all these walks, those to come and the last one do
   for (const auto& walk : walks)
     if (!walk_kernel(walk)) all.insert(all.end(), walk.begin(), walk.end());
   if (!all.empty()) {
+    for (const Wish& wish : wishes_)
+      if (all.size() + wish.tasks.size() <= kMostTasks)
+        all.insert(all.end(), wish.tasks.begin(), wish.tasks.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
     if (!walks_.empty() && walks_.back().tasks.size() + all.size() <= kMostTasks)
       all.insert(all.end(), walks_.back().tasks.begin(), walks_.back().tasks.end());
     std::sort(all.begin(), all.end());
@@ -126,7 +143,9 @@ void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
   if (names.empty()) return;
   backend_->prepare(names);
   for (size_t i = 0; i < fresh.size(); ++i) kernels_[fresh[i]] = backend_->kernel(names[i]);
-  if (!all.empty()) walks_.push_back({all, backend_->kernel(names.back())});
+  if (all.empty()) return;
+  walks_.push_back({all, backend_->kernel(names.back())});
+  wishes_.clear();
 }
 
 // Launches that wait to be submitted read what was asked for since the last ones were: that is not written

@@ -60,6 +60,10 @@ class CudaDevice {
   void prepare(const std::vector<uint32_t>& tasks, const std::vector<std::vector<uint32_t>>& walks);
   cuda::Backend::Kernel kernel(uint32_t task) const { return kernels_[task]; }
   cuda::Backend::Kernel walk_kernel(const std::vector<uint32_t>& tasks) const;
+  // Is there a kernel for such a walk, or is one worth making? A compiler takes seconds for it, so the same
+  // tasks must have been asked for often enough.
+  bool walk_wanted(const std::vector<uint32_t>& tasks);
+  static inline uint32_t walk_after = 0;                 // so often; 0: as suits the device
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
 
@@ -76,6 +80,10 @@ class CudaDevice {
     std::vector<uint32_t> tasks;
     cuda::Backend::Kernel kernel;
   };
+  struct Wish {  // for a walk that has no kernel yet
+    std::vector<uint32_t> tasks;
+    uint32_t asked = 0;
+  };
   struct Copy {
     std::unique_ptr<DeviceMemory> memory;
     uint64_t stamp = 0;
@@ -91,6 +99,7 @@ class CudaDevice {
   const uint32_t threads_, most_blocks_;
   std::vector<cuda::Backend::Kernel> kernels_;  // by task
   std::vector<WalkKernel> walks_;
+  std::vector<Wish> wishes_;
   std::unordered_map<uint32_t, Copies> copies_;  // by uid
   size_t copies_expected_ = 64;
   uint64_t turn_ = 1;

@@ -2,6 +2,7 @@
 // the same offsets as the host's arenas; what the host wrote there (inputs, constants, random values) goes up
 // before launches run, what somebody asks for comes down.
 #pragma once
+#include <span>
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include "exec/device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -37,6 +38,7 @@ void use_device(const std::string& name) {
                             "; choose the device before anything is recorded"));
   const char* const walk = std::getenv("DYNET_COMPAT_WALK");
   if (walk && std::string(walk) == "0") join_launches(false);
+  else if (walk) CudaDevice::walk_after = static_cast<uint32_t>(std::max(0, std::atoi(walk)));
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
   delete device;
   device = opened;

@@ -76,32 +76,40 @@ import dynet_compat as dy
 
 
 def test_the_device_is_chosen_before_the_first_graph() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 print(dy._core._device_name())
 dy.scalarInput(1.0).value()
 try:
     dy._core._use_device("cpu")
 except RuntimeError as e:
     print(e)
-""")
+"""
+    )
     assert told.splitlines()[0] == "emulation"
     assert "before anything is recorded" in told
 
 
 def test_an_unknown_device() -> None:
-    text = START + """
+    text = (
+        START
+        + """
 try:
     dy._core._use_device("tpu")
 except ValueError as e:
     print(e)
 """
+    )
     environment = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_DEVICE"}
     told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True,
                           cwd=TESTS.parent, timeout=60)  # fmt: skip
     assert "expected cpu, emulation or cuda:N, got 'tpu'" in told.stdout, told.stderr
 
 
-TRAINED = START + """
+TRAINED = (
+    START
+    + """
 dy.reset_random_seed(3)
 m = dy.ParameterCollection()
 W, b, E = m.add_parameters((5, 4)), m.add_parameters(5), m.add_lookup_parameters((7, 4))
@@ -120,6 +128,7 @@ for step in range(4):
     t.update()
 print(np.round(W.as_array().sum(), 5), np.round(E.as_array().sum(), 5))
 """
+)
 
 
 def test_training_goes_as_on_the_cpu() -> None:
@@ -131,21 +140,27 @@ def test_training_goes_as_on_the_cpu() -> None:
 
 
 def test_out_of_memory_names_arena_request_and_size() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 try:
     dy.esum([dy.inputTensor(np.ones((1000, 1000))) * 2 for _ in range(8)]).npvalue()
 except MemoryError as e:
     print(e)
 dy.renew_cg()
 print(dy.scalarInput(2.0).value() * 2, (dy.scalarInput(2.0) * 3).value())
-""", settings="memory=8000000")
+""",
+        settings="memory=8000000",
+    )
     first, last = told.splitlines()
     assert "on the device" in first and "value arena" in first and "requested" in first and "in use" in first
     assert last == "4.0 6.0"
 
 
 def test_a_lost_device_leaves_parameters_as_they_were() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 m = dy.ParameterCollection()
 W = m.add_parameters((3, 3))
 before = last = W.as_array()
@@ -167,7 +182,9 @@ m.save("/dev/null")
 
 
 def test_values_are_kept_until_something_changes() -> None:
-    told = program(START + """
+    told = program(
+        START
+        + """
 x = dy.vecInput(3)
 x.set([1.0, 2.0, 3.0])
 y = dy.sum_elems(dy.square(x))
@@ -182,5 +199,46 @@ z = y * 2.0
 print(z.value())
 dy.cg_revert()
 print((y * 3.0).value(), y.value(recalculate=True))
-""")
+"""
+    )
     assert told.split() == ["14.0", "0", "17.0", "34.0", "51.0", "17.0"]
+
+
+def test_a_chain_waits_for_what_else_it_reads() -> None:
+    """tanh() and cmult() are a chain, which begins while other blocks still make the product."""
+    program(
+        START
+        + """
+pc = dy.ParameterCollection()
+rng = np.random.default_rng(1)
+for shape in ((16, 200, 8), (32, 200, 8), (40, 200, 6)):
+    m, k, n = shape
+    w, x, c = pc.add_parameters((m, k)), rng.random((k, n)), rng.random((m, n))
+    product, other = w * dy.inputTensor(x), dy.tanh(dy.inputTensor(c))
+    value = dy.cmult(other, product).npvalue()
+    assert np.allclose(value, np.tanh(c) * (w.as_array() @ x), rtol=1e-4, atol=1e-4), shape
+    dy.renew_cg()
+"""
+    )
+
+
+def test_walks_are_made_for_what_comes_back() -> None:
+    """A kernel for launches as one takes a compiler seconds: not for what runs once."""
+    text = (
+        START
+        + """
+w = dy.ParameterCollection().add_parameters((4, 3))
+told, values = [], []
+for _ in range(4):
+    dy.renew_cg()
+    dy._core.reset_timing()
+    values.append(dy.sum_elems(dy.tanh(w * dy.inputVector([1, 2, 3])) + 1).value())
+    told.append(dy._core.timing()["device_launches"])
+assert len(set(values)) == 1
+print(*told)
+"""
+    )
+    one_by_one = os.environ | {"DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_WALK": "3"}
+    done = subprocess.run([sys.executable, "-c", text], env=one_by_one, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4", "4", "1", "1"]

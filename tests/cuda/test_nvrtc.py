@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -129,6 +130,20 @@ def test_every_kernel_compiles(compiled: Compiled, file: str, architecture: int)
     has_code = symbols(cubin)
     assert not [name for name in names if lowered[name] not in has_code]
     assert len(set(lowered.values())) == len(names), "two kernels are one"
+
+
+@pytest.mark.parametrize(
+    ("file", "of_row", "op"),
+    [("elementwise", "unary_forward", "tanh"), ("members", "member_forward", "log_softmax"),
+     ("members", "member_backward", "concatenate"), ("members", "member_backward", "lstm_cell")],
+)  # fmt: skip
+def test_floats_move_whole(file: str, of_row: str, op: str) -> None:
+    """Not byte by byte, as a memcpy() does that does not know how its pointers are aligned."""
+    number = next(i for i, row in enumerate(rows()) if row["name"] == op)
+    name = f"{of_row}<Row<{number}>>"
+    ptx, _, _ = nvrtc.compile_ptx(source(file) + EPILOGUE, source_name(file), "compute_90", [name])
+    assert ".entry" in ptx and re.search(r"\bst\.(global\.)?f32", ptx)
+    assert not re.search(r"\bst\.(global\.)?[ub]8", ptx)
 
 
 def test_a_row_that_only_the_host_can_compile_is_found() -> None:

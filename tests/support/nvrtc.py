@@ -39,6 +39,22 @@ def subject() -> Any:
     return package().Nvrtc(str(path))
 
 
+def compile_ptx(source: str, name: str, arch: str, kernels: list[str]) -> tuple[str, dict[str, str], str]:
+    """As compile_cubin(), for a virtual architecture: "compute_90"."""
+    library = subject()
+    blob = library._blob
+    library._blob = lambda program, kind: blob(program, "PTX" if kind == "CUBIN" else kind)
+    try:
+        sources = import_module("dynet_compat.cuda.sources")
+        headers = sources.closure(name, {**texts(), name: source})
+        headers.update(dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT))
+        options = [f"--gpu-architecture={arch}", *package().options_for(90)[1:]]
+        ptx, lowered, log = library.compile(source, name, headers, options, kernels)
+    finally:
+        del library._blob
+    return ptx.rstrip(b"\0").decode(), lowered, log
+
+
 def compile_cubin(source: str, name: str, arch: str, kernels: list[str]) -> tuple[bytes, dict[str, str], str]:
     """Cubin, lowered name of each of `kernels` (asking for a template's instance makes it), and log."""
     sources = import_module("dynet_compat.cuda.sources")

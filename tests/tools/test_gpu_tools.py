@@ -182,3 +182,22 @@ def test_counts_of_pytest(gpu_check: Any) -> None:
 def test_make_has_it() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^gpu-check: build\n\t\$\(PY\) tools/gpu_check.py", text, re.M)
+
+
+def test_parts_of_the_kernels_are_all_of_them(gpu_check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process compiles its part; together they have every kernel, with names that the engine uses."""
+    from dynet_compat import cuda, devices
+
+    asked: list[tuple[str, str, int, int]] = []
+    told = {"devices": [{"architecture": 90}], "version": 13000}
+    monkeypatch.setattr(devices, "gpus", lambda: told)
+    monkeypatch.setattr(devices, "current", lambda: devices.Choice("cuda:0", ["GPU:0"]))
+    monkeypatch.setattr(
+        cuda, "compile_kernels",
+        lambda file, names, *device: asked.extend((file, name, *device) for name in names),
+    )  # fmt: skip
+    count = sum(gpu_check.compile_part(part, 3) for part in range(3))
+    names = gpu_check.kernel_names()
+    assert count == len(asked) == len(set(asked)) == sum(map(len, names.values())) > 200
+    assert {one[:2] for one in asked} == {(file, name) for file in names for name in names[file]}
+    assert {tuple(device) for _, _, *device in asked} == {(90, 13000)}

@@ -56,8 +56,9 @@ __device__ void run_task(const Record& r, const Worker& w) {
   }
 }
 
+// Two blocks fit on a multiprocessor, whatever the tasks: one alone would wait for memory most of the time.
 template <uint32_t... tasks>
-__global__ void walk(const Record* record) {
+__global__ void __launch_bounds__(256, 2) walk(const Record* record) {
   const Worker w;
   run_walk(*record, [&](const Step& step) {
     (void)((step.task == tasks && (run_task<tasks>(*step.record, w), true)) || ...);
