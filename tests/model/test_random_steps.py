@@ -1,0 +1,83 @@
+"""Random programs over recurrent builders, which read values and go back to checkpoints in between.
+
+Steps that are recorded again from patterns give what they give when every node runs on its own.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="batching by other rules")
+
+SIZE, ROWS = 6, 9
+
+
+class Model:
+    def __init__(self, dy: Any) -> None:
+        dy.reset_random_seed(5)
+        self.pc = pc = dy.ParameterCollection()
+        self.embed = pc.add_lookup_parameters((ROWS, SIZE))
+        self.W = pc.add_parameters((SIZE, SIZE))
+        self.builders = [
+            dy.VanillaLSTMBuilder(1, SIZE, SIZE, pc),
+            dy.GRUBuilder(1, SIZE, SIZE, pc),
+            dy.VanillaLSTMBuilder(2, SIZE, SIZE, pc),
+            dy.SimpleRNNBuilder(1, SIZE, SIZE, pc),
+        ]
+
+
+def outcome(dy: Any, model: Model, seed: int, autobatching: bool) -> list[np.ndarray]:
+    """What the program reads, its loss, and the gradients."""
+    rng = random.Random(seed)
+    dy.renew_cg(autobatching=autobatching)
+    live = [model.embed[rng.randrange(ROWS)] for _ in range(3)]
+    states = [builder.initial_state() for builder in model.builders]
+    found, kept = [], None
+    for _ in range(rng.randint(5, 60)):
+        kind = rng.random()
+        k = rng.randrange(len(states))
+        if kind < 0.45:
+            start = states[k] if rng.random() < 0.7 else model.builders[k].initial_state()
+            states[k] = start.add_input(rng.choice(live))
+            live.append(states[k].output())
+        elif kind < 0.6:
+            live.append(model.embed[rng.randrange(ROWS)])
+        elif kind < 0.7:
+            live.append(dy.tanh(model.W * rng.choice(live)))
+        elif kind < 0.78:
+            live.append(rng.choice(live) + rng.choice(live))
+        elif kind < 0.84:
+            inputs = [rng.choice(live) for _ in range(rng.randint(1, 4))]
+            live += model.builders[k].initial_state().transduce(inputs)
+        elif kind < 0.93:
+            found.append(rng.choice(live).npvalue())
+        elif kept is None:
+            dy.cg_checkpoint()
+            kept = list(live), list(states)
+        else:
+            dy.cg_revert()
+            live, states = kept
+            kept = None
+        live = live[-12:]
+    loss = dy.esum([dy.squared_norm(x) for x in live])
+    found.append(np.array(loss.value()))
+    loss.backward()
+    found += [model.W.grad_as_array(), model.embed.grad_as_array()]
+    dy.SimpleSGDTrainer(model.pc, 0.0).update()  # takes the gradients, leaves the values
+    return found
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_steps(dy: Any, fuzz_count: int, part: int) -> None:
+    model = Model(dy)
+    for seed in range(part, fuzz_count or 120, 4):
+        plain = outcome(dy, model, seed, False)
+        batched = outcome(dy, model, seed, True)
+        assert len(plain) == len(batched)
+        for a, b in zip(plain, batched):
+            np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5, err_msg=f"program {seed}")
