@@ -23,7 +23,8 @@ SANITIZED := build/sanitize/site
 # A request for more memory than there is fails as it does without the sanitizer: tests expect MemoryError.
 CXX_FILE = $(shell $${CXX:-g++} -print-file-name=$(1))
 SANITIZE_ENV = LD_PRELOAD="$(call CXX_FILE,libasan.so) $(call CXX_FILE,libstdc++.so)" \
-  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(CURDIR)/$(SANITIZED)
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+  PYTHONPATH=$(CURDIR)/$(SANITIZED):$(CURDIR)/tests/fibers/sanitized
 SANITIZE_TESTS ?= tests
 # Line numbers for reports, and half the time to compile.
 SANITIZE_FLAGS := --config-settings=cmake.build-type=RelWithDebInfo \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,9 @@ collect_ignore_glob = ["*"] if IS_REFERENCE else []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if importlib.util.find_spec("greenlet") is None:
+    try:
+        import greenlet  # noqa: F401
+    except ImportError:
         missing = pytest.mark.skip(reason="needs greenlet (requirements-dev.txt)")
         for item in items:
             if "greenlet" in item.name.partition("[")[2]:
