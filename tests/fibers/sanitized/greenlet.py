@@ -1,3 +1,3 @@
-"""First on the path in `make sanitize`: greenlet moves stacks, which the address sanitizer takes for errors."""
+"""First on the path in `make sanitize`: greenlet moves stacks, which the sanitizer takes for errors."""
 
 raise ModuleNotFoundError("greenlet is not used with the address sanitizer")
