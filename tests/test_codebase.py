@@ -276,7 +276,8 @@ def test_compiled_module_needs_the_system_libraries_only() -> None:
     content = module.read_bytes()
     libraries = {name.decode() for name in re.findall(rb"\0([\w.+-]+\.so(?:\.\d+)*)(?=\0)", content)}
     system = re.compile(r"(?:lib(?:stdc\+\+|gcc_s|m|c|dl|rt|pthread)|ld-linux-[\w-]+)\.so\.\d+")
-    assert {name for name in libraries if not system.fullmatch(name)} <= {module.name}
+    asked_for = {"libcuda.so.1"}  # opened when a GPU is, not needed to load the module
+    assert {name for name in libraries if not system.fullmatch(name)} <= {module.name} | asked_for
     assert libraries, "found no needed library"
     assert str(ROOT / "build").encode() not in content, "the module names the folder it was built in"
 
