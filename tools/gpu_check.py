@@ -55,7 +55,7 @@ def kernel_names() -> dict[str, list[str]]:
     """Names of kernels by file, without walks, which are made for programs."""
     core = importlib.import_module("dynet_compat._core")
     found: dict[str, list[str]] = {}
-    for file, name in core.device_kernels():
+    for file, name in core._device_kernels():
         if file != "walk":
             found.setdefault(file, []).append(name)
     return found

@@ -90,7 +90,7 @@ RESULTS = by_name(
         "tuple[list[dict[str, Any]], int, list[tuple[int, Any]], bool]": "_batch_plan",
         "list[tuple[int, str, list[dict[str, Any]], int]]": "_trace_stop",
         "list[dict[str, Any]]": "op_table plan_table",
-        "list[tuple[str, str]]": "device_kernels",
+        "list[tuple[str, str]]": "_device_kernels",
         "Expression": "_expression batch expr output record",
         "int": "_trace_clock cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",

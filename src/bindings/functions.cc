@@ -298,8 +298,8 @@ PyMethodDef extra[] = {
     {"record", record_row, METH_VARARGS,
      "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
     {"doc", doc, METH_O, "doc(name)\n--\n\nDocumentation of a function of the API, or None."},
-    {"device_kernels", device_kernels, METH_NOARGS,
-     "device_kernels()\n--\n\nFile and name of each kernel that a CUDA device may be asked for."},
+    {"_device_kernels", device_kernels, METH_NOARGS,
+     "_device_kernels()\n--\n\nFile and name of each kernel that a CUDA device may be asked for."},
     {"op_table", op_table, METH_NOARGS, "op_table()\n--\n\nThe rows of the op table, as dicts."},
     {nullptr, nullptr, 0, nullptr}};
 

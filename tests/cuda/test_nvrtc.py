@@ -39,7 +39,7 @@ def source(file: str) -> str:
 def kernels() -> dict[str, list[str]]:
     """Names by file: what the emulation has, with the tiles of products as large as on a GPU."""
     found: dict[str, list[str]] = {}
-    for file, name in importlib.import_module("dynet_compat._core").device_kernels():
+    for file, name in importlib.import_module("dynet_compat._core")._device_kernels():
         found.setdefault(file, []).append(name.replace(", 8>", ", 16>") if file == "matmul" else name)
     return found
 
