@@ -38,6 +38,7 @@ void lock_device(std::mutex& mutex) {
 // 1 while a backward pass without the interpreter lock adds to the gradients of parameters. Atomic for the
 // sake of waiting; written under the lock.
 std::atomic<uint32_t> to_parameters{0};
+int waiting = 0;  // threads that wait for its end; others would begin again before they are awake
 
 constexpr const char* kCapsule = "dynet_compat.graph";
 
@@ -64,7 +65,10 @@ void end_with_thread(ThreadEngine* e) {
 }
 
 // A child has the thread that forked, and no backward pass of another one.
-void after_fork_in_child() { to_parameters = 0; }
+void after_fork_in_child() {
+  to_parameters = 0;
+  waiting = 0;
+}
 
 }  // namespace
 
@@ -108,10 +112,12 @@ const char* whose_graph(uint32_t number) {
 // ---------------------------------------------------------------- computing
 
 void wait_for_gradients() {
+  ++waiting;
   while (to_parameters.load()) [[unlikely]] {
     Py_BEGIN_ALLOW_THREADS to_parameters.wait(1);
     Py_END_ALLOW_THREADS
   }
+  --waiting;
 }
 
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
@@ -175,7 +181,7 @@ void compute_backward(NodeId id, bool full) {
                          "return the loss, and call backward() on the sum of what batch_map() returns");
   Engine& e = engine();
   const Call call("backward");
-  e.alone = engines.size() == 1;
+  e.alone = engines.size() == 1 && waiting == 0;
   const bool direct = e.alone;
   {
     Computing c(direct);
