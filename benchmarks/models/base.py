@@ -50,6 +50,18 @@ class Model:
         raise NotImplementedError
 
 
+class OverTrees(Model):
+    """A model of sentiment trees, with a class for the root. An instance is a tree of words and the class."""
+
+    classes = 5
+
+    @classmethod
+    def instance(cls, rng: random.Random, size: int) -> Any:
+        count = length(rng, SST_LENGTHS) if size > 8 else rng.randrange(2, 5)
+        tree = binary_tree(rng, [rng.randrange(cls.words) for _ in range(count)])
+        return tree, rng.randrange(cls.classes)
+
+
 def binary_tree(rng: random.Random, leaves: list[int]) -> Any:
     """A tree over the leaves: a leaf, or a pair of trees."""
     if len(leaves) == 1:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from .base import SST_LENGTHS, Model, binary_tree, length
+from .base import OverTrees
 
 
-class MVRNN(Model):
+class MVRNN(OverTrees):
     name = "MV-RNN"
     sizes = {"small": 64, "large": 128, "quick": 4}
     cells = ("compose",)
-    classes = 5
 
     @staticmethod
     def parameters(size: int) -> dict[str, tuple[int, ...]]:
         return {
-            "table_vectors": (Model.words, size),
-            "table_matrices": (Model.words, size, size),
+            "table_vectors": (MVRNN.words, size),
+            "table_matrices": (MVRNN.words, size, size),
             "W_l": (size, size),
             "W_r": (size, size),
             "b": (size,),
@@ -27,12 +25,6 @@ class MVRNN(Model):
             "V": (MVRNN.classes, size),
             "c": (MVRNN.classes,),
         }
-
-    @classmethod
-    def instance(cls, rng: random.Random, size: int) -> Any:
-        count = length(rng, SST_LENGTHS) if size > 8 else rng.randrange(2, 5)
-        tree = binary_tree(rng, [rng.randrange(cls.words) for _ in range(count)])
-        return tree, rng.randrange(cls.classes)
 
     def tree(self, tree: Any) -> tuple[Any, Any]:
         o, p = self.ops, self.p

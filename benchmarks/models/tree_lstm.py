@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from .base import SST_LENGTHS, Model, binary_tree, length
+from .base import OverTrees
 
 
-class TreeLSTM(Model):
+class TreeLSTM(OverTrees):
     name = "TreeLSTM"
     sizes = {"small": 256, "large": 512, "quick": 8}
     cells = ("leaf", "node")
-    classes = 5
 
     @staticmethod
     def parameters(size: int) -> dict[str, tuple[int, ...]]:
@@ -20,13 +18,7 @@ class TreeLSTM(Model):
         forget = {name: (size, size) for name in ("ll", "lr", "rl", "rr")}
         biases = {f"b_{gate}": (size,) for gate in "ioufc"}
         top = {"V": (TreeLSTM.classes, size), "c": (TreeLSTM.classes,)}
-        return {"table_words": (Model.words, size), **gates, **forget, **biases, **top}
-
-    @classmethod
-    def instance(cls, rng: random.Random, size: int) -> Any:
-        count = length(rng, SST_LENGTHS) if size > 8 else rng.randrange(2, 5)
-        tree = binary_tree(rng, [rng.randrange(cls.words) for _ in range(count)])
-        return tree, rng.randrange(cls.classes)
+        return {"table_words": (TreeLSTM.words, size), **gates, **forget, **biases, **top}
 
     def leaf(self, x: Any) -> tuple[Any, Any]:
         o, p = self.ops, self.p

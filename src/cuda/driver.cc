@@ -211,36 +211,23 @@ class Driver final : public Backend {
 
   void upload(Address to, const void* from, size_t bytes) override {
     if (!bytes) return;
-    const auto lock = enter();
-    stopwatch_.start(stream_, &counters.copy_seconds);
-    staging_.upload(to, from, bytes, stream_);
-    stopwatch_.stop(stream_);
-    ++counters.uploads;
+    transfer(counters.uploads, [&] { staging_.upload(to, from, bytes, stream_); });
     counters.uploaded_bytes += bytes;
   }
   void copy(Address to, Address from, size_t bytes) override {
     if (!bytes) return;
-    const auto lock = enter();
-    stopwatch_.start(stream_, &counters.copy_seconds);
-    calls_.check(calls_.cuda.copy_across(to, from, bytes, stream_), "copying on the device");
-    stopwatch_.stop(stream_);
-    ++counters.copies;
+    transfer(counters.copies, [&] {
+      calls_.check(calls_.cuda.copy_across(to, from, bytes, stream_), "copying on the device");
+    });
   }
   void clear(Address to, size_t bytes) override {
     if (!bytes) return;
-    const auto lock = enter();
-    stopwatch_.start(stream_, &counters.copy_seconds);
-    calls_.check(calls_.cuda.fill(to, 0, bytes, stream_), "clearing memory");
-    stopwatch_.stop(stream_);
-    ++counters.copies;
+    transfer(counters.copies,
+             [&] { calls_.check(calls_.cuda.fill(to, 0, bytes, stream_), "clearing memory"); });
   }
   void download(void* to, Address from, size_t bytes) override {
     if (!bytes) return;
-    const auto lock = enter();
-    stopwatch_.start(stream_, &counters.copy_seconds);
-    staging_.download(to, from, bytes, stream_);
-    stopwatch_.stop(stream_);
-    ++counters.downloads;
+    transfer(counters.downloads, [&] { staging_.download(to, from, bytes, stream_); });
     counters.downloaded_bytes += bytes;
   }
   void wait() override {
@@ -295,6 +282,15 @@ class Driver final : public Backend {
   std::lock_guard<std::mutex> enter() {
     calls_.enter(device_.context);
     return std::lock_guard(mutex_);
+  }
+  // One counted and timed movement of memory, in the stream's order.
+  template <class Move>
+  void transfer(uint64_t& count, Move&& move) {
+    const auto lock = enter();
+    stopwatch_.start(stream_, &counters.copy_seconds);
+    move();
+    stopwatch_.stop(stream_);
+    ++count;
   }
   LoadedKernel& allowed(Kernel kernel, uint32_t shared_bytes) {
     LoadedKernel& k = *static_cast<LoadedKernel*>(const_cast<void*>(kernel));

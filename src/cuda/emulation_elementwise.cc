@@ -3,13 +3,15 @@
 
 #include "cuda/kernels/elementwise.cu"
 
+#include "cuda/emulation_rows.h"
+
 namespace dyc::cuda {
 
 namespace {
 
 template <class Op>
-void add(emulation::Kernels& to, const std::string& before, emulation::Run run, const char* after = "") {
-  to.push_back({"elementwise", before + "<Row<" + std::to_string(op_id<Op>) + ">" + after + ">", run});
+void add(emulation::Kernels& to, const char* kernel, emulation::Run run, const char* after = "") {
+  to.push_back({"elementwise", expression_of<Op>(kernel, after), run});
 }
 
 template <class Op>
@@ -25,12 +27,9 @@ void add_row(emulation::Kernels& to) {
   }
 }
 
-template <class... Ops>
-void add_rows(emulation::Kernels& to, OpList<Ops...>) {
-  (add_row<Ops>(to), ...);
-}
-
-const emulation::Source kSource([](emulation::Kernels& to) { add_rows(to, AllOps{}); });
+const emulation::Source kSource([](emulation::Kernels& to) {
+  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+});
 
 }  // namespace
 

@@ -3,6 +3,8 @@
 
 #include "cuda/kernels/members.cu"
 
+#include "cuda/emulation_rows.h"
+
 namespace dyc::cuda {
 
 namespace {
@@ -10,19 +12,15 @@ namespace {
 template <class Op>
 void add_row(emulation::Kernels& to) {
   if constexpr (Op::meta.form == Form::member) {
-    const std::string row = "<Row<" + std::to_string(op_id<Op>) + ">>";
-    to.push_back({"members", "member_forward" + row, emulation::run<member_forward<Op>>});
+    to.push_back({"members", expression_of<Op>("member_forward"), emulation::run<member_forward<Op>>});
     if constexpr (!Op::meta.nondiff)
-      to.push_back({"members", "member_backward" + row, emulation::run<member_backward<Op>>});
+      to.push_back({"members", expression_of<Op>("member_backward"), emulation::run<member_backward<Op>>});
   }
 }
 
-template <class... Ops>
-void add_rows(emulation::Kernels& to, OpList<Ops...>) {
-  (add_row<Ops>(to), ...);
-}
-
-const emulation::Source kSource([](emulation::Kernels& to) { add_rows(to, AllOps{}); });
+const emulation::Source kSource([](emulation::Kernels& to) {
+  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+});
 
 }  // namespace
 

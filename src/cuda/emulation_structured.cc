@@ -3,6 +3,8 @@
 
 #include "cuda/kernels/structured.cu"
 
+#include "cuda/emulation_rows.h"
+
 namespace dyc::cuda {
 
 namespace {
@@ -10,18 +12,16 @@ namespace {
 template <class Op>
 void add_row(emulation::Kernels& to) {
   if constexpr (Op::meta.form == Form::structured) {
-    const std::string row = "<Row<" + std::to_string(op_id<Op>) + ">>";
-    to.push_back({"structured", "structured_forward" + row, emulation::run<structured_forward<Op>>});
-    to.push_back({"structured", "structured_backward" + row, emulation::run<structured_backward<Op>>});
+    to.push_back(
+        {"structured", expression_of<Op>("structured_forward"), emulation::run<structured_forward<Op>>});
+    to.push_back(
+        {"structured", expression_of<Op>("structured_backward"), emulation::run<structured_backward<Op>>});
   }
 }
 
-template <class... Ops>
-void add_rows(emulation::Kernels& to, OpList<Ops...>) {
-  (add_row<Ops>(to), ...);
-}
-
-const emulation::Source kSource([](emulation::Kernels& to) { add_rows(to, AllOps{}); });
+const emulation::Source kSource([](emulation::Kernels& to) {
+  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+});
 
 }  // namespace
 

@@ -7,7 +7,6 @@ namespace dyc {
 
 void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                            const std::vector<uint32_t>& live_members) {
-  n_deferred_ = 0;
   const NodeId owner = graph_.owner(root);
   if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
   clear_gradients(live_members, owner < plan_.launch_of.size() ? plan_.launch_of[owner] : kNone);

@@ -122,35 +122,20 @@ class CpuExecutor final : public Executor {
   Input& input(const Launch& l, uint32_t k);
   const Launch* pieces(const Launch& head) const { return plan_.pieces.data() + head.pieces; }
 
-  // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
-  struct Deferred {
-    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
-    int64_t place = -1;          // computed weight: its place
-    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
-    std::vector<int64_t> dy, x;  // column offsets
-    const char* name() const { return k ? "dy x'" : "sum of dy"; }
-    int64_t inner() const { return k ? k : 1; }
-    bool by_rows() const { return m >= k; }  // threads share rows
-    int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
-  };
+  // ---- weight gradients
   struct Part {
     uint32_t deferred;
     float* target;
     Range range;
   };
-  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
-  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
   void run_part(const Deferred& d, float* target, Range part) const;
-  void run_deferred(Deferred& d);
+  void run_deferred(Deferred& d) override;
   void run_all_deferred();
   void run_parts(int64_t n, int64_t work);
-  void run_deferred_of(const Launch& l);
 
   const float* values() const { return graph_.values_arena.base(); }
 
   const KernelTable& kernels_;
-  std::vector<Deferred> deferred_;
-  uint32_t n_deferred_ = 0;
   std::vector<Part> parts_;
   std::vector<int64_t> outs_;                       // per launch: where its results begin
   std::vector<uint32_t> last_reader_;               // per launch: of its results

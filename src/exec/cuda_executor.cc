@@ -167,7 +167,6 @@ void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
   skip_slots();
   gradients_memory_.reserve(bytes, 0);
   device_.backend().clear(gradients_memory_.address(), bytes);
-  n_deferred_ = 0;
   lookups_.clear();
   reached_.assign(graph_.parameters().size(), 0);
   try {

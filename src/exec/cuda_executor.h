@@ -120,17 +120,9 @@ class CudaExecutor final : public Executor {
   void launch_sums(std::vector<Sum>& sums, cuda::Task kind);
   int64_t weight_target(const Operand& o);
 
-  struct Deferred {
-    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
-    int64_t place = -1;          // computed weight: its place
-    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
-    std::vector<int64_t> dy, x;  // column offsets
-  };
-  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
-  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
-  void run_deferred(const std::vector<Deferred*>& list);
+  void run_deferred(Deferred& d) override { run_together({&d}); }
+  void run_together(const std::vector<Deferred*>& deferred);
   void run_all_deferred();
-  void run_deferred_of(const Launch& l);
 
   // ---- cuda_backward.cc
   void back(const Launch& l);
@@ -185,8 +177,6 @@ class CudaExecutor final : public Executor {
   std::vector<Piece> diverted_;
 
   // ---- of the backward pass in hand
-  std::vector<Deferred> deferred_;
-  uint32_t n_deferred_ = 0;
   std::vector<uint8_t> reached_;  // per parameter of the graph: something is added to its gradient
   std::vector<Floats> lookups_;   // gradients of rows
 };

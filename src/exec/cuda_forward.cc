@@ -351,11 +351,7 @@ void CudaExecutor::run_lookup(const Launch& l) {
   Storage& storage = graph_.storage(first.attrs[0]);
   counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i) {
-    const Graph::Ids ids = graph_.ids(plan_.members[l.members + i]);
-    for (uint32_t j = 0; j < ids.n; ++j)
-      if (ids.data[j] >= storage.rows)
-        throw ValueError(
-            text("lookup(): expected index < ", storage.rows, ", got ", ids.data[j], " in ", storage.name));
+    check_rows(storage, graph_.ids(plan_.members[l.members + i]));
   }
   const Graph::Values v = graph_.values_of(storage);
   Record r = record(l, false);

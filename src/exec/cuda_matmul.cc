@@ -257,32 +257,8 @@ void CudaExecutor::launch_sums(std::vector<Sum>& sums, cuda::Task kind) {
 
 // ---------------------------------------------------------------- weight gradients
 
-CudaExecutor::Deferred& CudaExecutor::deferred_for(const Operand& o, int64_t m, int64_t k) {
-  const NodeId node = o.base >= 0 ? kNone : o.node;
-  for (uint32_t i = 0; i < n_deferred_; ++i) {
-    Deferred& d = deferred_[i];
-    if (d.node == node && d.place == o.base && d.m == m && d.k == k) return d;
-  }
-  if (n_deferred_ == deferred_.size()) deferred_.emplace_back();
-  Deferred& d = deferred_[n_deferred_++];
-  d.node = node;
-  d.place = o.base;
-  d.m = m;
-  d.k = k;
-  d.dy.clear();
-  d.x.clear();
-  return d;
-}
-
-// Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
-void CudaExecutor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
-  Deferred& d = deferred_for(o, m, k);
-  for (int64_t j = 0; j < dy.count; ++j) d.dy.push_back(dy.at(j));
-  for (int64_t j = 0; j < x.count && k > 0; ++j) d.x.push_back(x.at(j));
-}
-
 // Those whose targets are apart run together.
-void CudaExecutor::run_deferred(const std::vector<Deferred*>& deferred) {
+void CudaExecutor::run_together(const std::vector<Deferred*>& deferred) {
   ProductList list;
   SegmentList biases;
   for (Deferred* d : deferred) {
@@ -309,21 +285,11 @@ void CudaExecutor::run_all_deferred() {
   std::vector<Deferred*> together;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
-    bool alone = d.node != kNone;
-    for (uint32_t j = 0; j < n_deferred_; ++j) alone = alone && (j == i || deferred_[j].node != d.node);
-    if (alone) together.push_back(&d);
-    else run_deferred({&d});
+    if (is_only(d)) together.push_back(&d);
+    else run_deferred(d);
   }
-  run_deferred(together);
+  run_together(together);
   n_deferred_ = 0;
-}
-
-// Before a launch that computed a weight runs backward, that weight's gradient must be complete.
-void CudaExecutor::run_deferred_of(const Launch& l) {
-  for (uint32_t i = 0; i < n_deferred_; ++i) {
-    Deferred& d = deferred_[i];
-    if (d.place >= l.out && d.place < l.out + l.total) run_deferred({&d});
-  }
 }
 
 }  // namespace dyc

@@ -1,6 +1,8 @@
 // What executors of all devices have in common.
 #include "exec/executor.h"
 
+#include <algorithm>
+
 namespace dyc {
 
 // ---------------------------------------------------------------- launches
@@ -20,6 +22,13 @@ void Executor::check(const Launch& l) {
     m.n_ids = ids.n;
     row.check(m, row.meta->name);
   }
+}
+
+void Executor::check_rows(const Storage& storage, const Graph::Ids& ids) {
+  for (uint32_t j = 0; j < ids.n; ++j)
+    if (ids.data[j] >= storage.rows)
+      throw ValueError(
+          text("lookup(): expected index < ", storage.rows, ", got ", ids.data[j], " in ", storage.name));
 }
 
 void Executor::count_operands(const Launch& l) {
@@ -168,11 +177,59 @@ Executor::Columns Executor::result_columns(const Launch& l, std::vector<int64_t>
   return {0, 0, room.data(), static_cast<int64_t>(room.size())};
 }
 
+// ---------------------------------------------------------------- weight gradients
+
+Executor::Deferred& Executor::deferred_for(const Operand& o, int64_t m, int64_t k) {
+  const NodeId node = o.base >= 0 ? kNone : o.node;
+  for (uint32_t i = 0; i < n_deferred_; ++i) {
+    Deferred& d = deferred_[i];
+    if (d.node == node && d.place == o.base && d.m == m && d.k == k) return d;
+  }
+  if (n_deferred_ == deferred_.size()) deferred_.emplace_back();
+  Deferred& d = deferred_[n_deferred_++];
+  d.node = node;
+  d.place = o.base;
+  d.m = m;
+  d.k = k;
+  d.dy.clear();
+  d.x.clear();
+  return d;
+}
+
+void Executor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
+  Deferred& d = deferred_for(o, m, k);
+  const auto append = [n = dy.count](std::vector<int64_t>& to, const Columns& c) {
+    const size_t begin = to.size();
+    to.resize(begin + n);
+    int64_t* at = to.data() + begin;
+    if (c.index)
+      for (int64_t j = 0; j < n; ++j) at[j] = c.base + c.index[j];
+    else
+      for (int64_t j = 0; j < n; ++j) at[j] = c.base + j * c.stride;
+  };
+  append(d.dy, dy);
+  if (k > 0) append(d.x, x);
+}
+
+void Executor::run_deferred_of(const Launch& l) {
+  for (uint32_t i = 0; i < n_deferred_; ++i) {
+    Deferred& d = deferred_[i];
+    if (d.place >= l.out && d.place < l.out + l.total) run_deferred(d);
+  }
+}
+
+bool Executor::is_only(const Deferred& d) const {
+  const auto of_the_same = [&d](const Deferred& other) { return other.node == d.node; };
+  return d.node != kNone &&
+         std::count_if(deferred_.begin(), deferred_.begin() + n_deferred_, of_the_same) == 1;
+}
+
 // ---------------------------------------------------------------- gradients of parameters
 
 void Executor::begin_backward(bool full, bool direct) {
   full_ = full;
   direct_ = direct;
+  n_deferred_ = 0;
   rows_.clear();
   // A parameter that already holds a gradient, or is also read like any value, collects this
   // backward's gradient apart, so that its node gradient is of this backward alone.

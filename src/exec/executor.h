@@ -131,6 +131,8 @@ class Executor {
   // No two members add to the same gradient.
   bool distinct(const Launch& l) const;
   void count_operands(const Launch& l);
+  // Throws where a lookup asks for a row that the table does not have.
+  static void check_rows(const Storage& storage, const Graph::Ids& ids);
   // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
   void charge_weights(double seconds);
 
@@ -144,6 +146,26 @@ class Executor {
   Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
   Columns result_columns(const Launch& l, std::vector<int64_t>& room) const;
 
+  // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
+  struct Deferred {
+    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
+    int64_t place = -1;          // computed weight: its place
+    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
+    std::vector<int64_t> dy, x;  // column offsets
+    const char* name() const { return k ? "dy x'" : "sum of dy"; }
+    int64_t inner() const { return k ? k : 1; }
+    bool by_rows() const { return m >= k; }  // threads share rows
+    int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
+  };
+  // Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
+  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
+  // Adds what was noted to the gradient, and forgets it.
+  virtual void run_deferred(Deferred& d) = 0;
+  // Before a launch that computed a weight runs backward, that weight's gradient must be complete.
+  void run_deferred_of(const Launch& l);
+  // Is it of a parameter, and nothing else that was noted of the same?
+  bool is_only(const Deferred& d) const;
+
   // Must a parameter's gradient be collected in the gradient arena in any case?
   virtual bool always_apart() const = 0;
   virtual void zero_gradients(int64_t place, size_t floats) = 0;
@@ -153,6 +175,8 @@ class Executor {
   Graph& graph_;
   Plan& plan_;
   bool full_ = false, direct_ = true;
+  std::vector<Deferred> deferred_;  // the first n_deferred_; others are kept for their memory
+  uint32_t n_deferred_ = 0;
   struct RowGradient {
     Storage* storage;
     uint32_t row;
@@ -161,6 +185,7 @@ class Executor {
   std::vector<RowGradient> rows_;  // for deliver()
 
  private:
+  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
   void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
                       int64_t to);
 };

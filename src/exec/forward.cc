@@ -160,10 +160,8 @@ void CpuExecutor::run_lookup(const Launch& l) {
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
+    check_rows(storage, ids);
     for (uint32_t j = 0; j < ids.n; ++j) {
-      if (ids.data[j] >= storage.rows)
-        throw ValueError(
-            text("lookup(): expected index < ", storage.rows, ", got ", ids.data[j], " in ", storage.name));
       float* y = base + it.out + j * row;
       const float* x = table + ids.data[j] * row;
       if (factor == 1.f) std::memcpy(y, x, row * 4);

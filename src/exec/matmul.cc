@@ -245,39 +245,6 @@ void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
 
 // ---------------------------------------------------------------- weight gradients
 
-CpuExecutor::Deferred& CpuExecutor::deferred_for(const Operand& o, int64_t m, int64_t k) {
-  const NodeId node = o.base >= 0 ? kNone : o.node;
-  for (uint32_t i = 0; i < n_deferred_; ++i) {
-    Deferred& d = deferred_[i];
-    if (d.node == node && d.place == o.base && d.m == m && d.k == k) return d;
-  }
-  if (n_deferred_ == deferred_.size()) deferred_.emplace_back();
-  Deferred& d = deferred_[n_deferred_++];
-  d.node = node;
-  d.place = o.base;
-  d.m = m;
-  d.k = k;
-  d.dy.clear();
-  d.x.clear();
-  return d;
-}
-
-// Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
-void CpuExecutor::defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x) {
-  Deferred& d = deferred_for(o, m, k);
-  const auto append = [n = dy.count](std::vector<int64_t>& to, const Columns& c) {
-    const size_t begin = to.size();
-    to.resize(begin + n);
-    int64_t* at = to.data() + begin;
-    if (c.index)
-      for (int64_t j = 0; j < n; ++j) at[j] = c.base + c.index[j];
-    else
-      for (int64_t j = 0; j < n; ++j) at[j] = c.base + j * c.stride;
-  };
-  append(d.dy, dy);
-  if (k > 0) append(d.x, x);
-}
-
 // Work that one thread does: some rows or columns of a gradient.
 void CpuExecutor::run_part(const Deferred& d, float* target, Range part) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
@@ -311,9 +278,7 @@ void CpuExecutor::run_all_deferred() {
   int64_t work = 0;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
-    bool alone = d.node != kNone && !d.dy.empty();
-    for (uint32_t j = 0; j < n_deferred_; ++j) alone = alone && (j == i || deferred_[j].node != d.node);
-    if (!alone) {
+    if (d.dy.empty() || !is_only(d)) {
       run_deferred(d);
       continue;
     }
@@ -340,14 +305,6 @@ void CpuExecutor::run_parts(int64_t n, int64_t work) {
       run_part(deferred_[part.deferred], part.target, part.range);
     }
   });
-}
-
-// Before a launch that computed a weight runs backward, that weight's gradient must be complete.
-void CpuExecutor::run_deferred_of(const Launch& l) {
-  for (uint32_t i = 0; i < n_deferred_; ++i) {
-    Deferred& d = deferred_[i];
-    if (d.place >= l.out && d.place < l.out + l.total) run_deferred(d);
-  }
 }
 
 }  // namespace dyc

@@ -185,9 +185,9 @@ uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
   return sites_.refined(s.cls, arg_sites, n);
 }
 
-void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n, uint32_t first_round) {
+void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
   for (uint32_t i = 0; i < n; ++i) sites_.edge(nodes_[args[i]].site, node.site);
-  join_bucket(node, signatures_.brief(node.sig).size, args, n, first_round);
+  join_bucket(node, signatures_.brief(node.sig).size, args, n);
 }
 
 // All edges between the sites are known.

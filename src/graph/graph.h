@@ -285,7 +285,7 @@ class Graph {
   std::string largest_nodes() const;
 
  private:
-  void bucket_node(Node& n, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
+  void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);

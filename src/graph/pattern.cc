@@ -290,7 +290,7 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   bool fresh = true;
   if (placeable_) {
     const uint32_t p = placement(g, inputs, &fresh);
-    if (!fresh) return record_placed(g, p);
+    if (!fresh) return record_known(g, placement_variants_[p], placed_.data() + p * steps_.size());
   }
   const uint32_t v = variant(g, inputs, &fresh);
   if (fresh) {
@@ -298,31 +298,36 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
     for (const Step& s : steps_) *next++ = record_step(g, s);
     learn(g, v);
   } else {
-    record_variant(g, v);
+    record_known(g, v, nullptr);
   }
   if (placeable_) learn_placement(g, v);
 }
 
-void Pattern::record_variant(Graph& g, uint32_t variant) {
+// `placed`: of each step, or null where that is not known.
+void Pattern::record_known(Graph& g, uint32_t variant, const Graph::Placed* placed) {
   NodeId* next = nodes_.data() + n_inputs();
   const Graph::Known* known = known_.data() + variant * steps_.size();
-  for (const Step& s : steps_) {
-    const Graph::Known& k = *known++;
+  for (size_t i = 0; i < steps_.size(); ++i, ++next) {
+    const Step& s = steps_[i];
+    const Graph::Known& k = known[i];
     if (s.kind == Step::parameter || k.sig == kNone) {
-      *next++ = record_step(g, s);
+      *next = record_step(g, s);
       continue;
     }
     if (s.kind == Step::view) {
-      *next++ = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
+      *next = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
+      if (placed && placed[i].used) g.note_read(*next);
       continue;
     }
     if (s.kind == Step::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
     const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
-    *next++ = g.record_known(k, nodes_.data(), words_.data() + s.args, s.n_args, ids);
+    const uint32_t* args = words_.data() + s.args;
+    *next = placed ? g.record_placed(k, placed[i], nodes_.data(), args, s.n_args, ids)
+                   : g.record_known(k, nodes_.data(), args, s.n_args, ids);
   }
+  if (!placed) return;
+  for (const uint32_t i : read_inputs_) g.note_read(nodes_[i]);
 }
-
-// ---------------------------------------------------------------- in known buckets
 
 // The nodes were just recorded, nothing but the pattern reads them.
 void Pattern::learn_placement(const Graph& g, uint32_t variant) {
@@ -334,29 +339,6 @@ void Pattern::learn_placement(const Graph& g, uint32_t variant) {
         steps_[i].kind == Step::parameter || steps_[i].kind == Step::draw || steps_[i].kind == Step::constant;
     if (!leaf && known_[variant * steps_.size() + i].sig == kNone) placeable_ = false;
   }
-}
-
-void Pattern::record_placed(Graph& g, uint32_t placement) {
-  NodeId* next = nodes_.data() + n_inputs();
-  const size_t n = steps_.size();
-  const Graph::Known* known = known_.data() + placement_variants_[placement] * n;
-  const Graph::Placed* placed = placed_.data() + placement * n;
-  for (const Step& s : steps_) {
-    const Graph::Known& k = *known++;
-    const Graph::Placed& p = *placed++;
-    if (k.sig == kNone || s.kind == Step::parameter) {
-      *next++ = record_step(g, s);
-    } else if (s.kind == Step::view) {
-      const NodeId id = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
-      if (p.used) g.note_read(id);
-      *next++ = id;
-    } else {
-      if (s.kind == Step::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
-      const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
-      *next++ = g.record_placed(k, p, nodes_.data(), words_.data() + s.args, s.n_args, ids);
-    }
-  }
-  for (const uint32_t i : read_inputs_) g.note_read(nodes_[i]);
 }
 
 }  // namespace dyc

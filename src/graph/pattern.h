@@ -69,10 +69,9 @@ class Pattern {
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const Step& step);
   void learn(const Graph& g, uint32_t variant);
-  void record_variant(Graph& g, uint32_t variant);
+  void record_known(Graph& g, uint32_t variant, const Graph::Placed* placed);
   uint32_t placement(Graph& g, const NodeId* inputs, bool* fresh);
   void learn_placement(const Graph& g, uint32_t variant);
-  void record_placed(Graph& g, uint32_t placement);
 
   std::vector<Step> steps_;
   std::vector<uint32_t> words_;
