@@ -23,7 +23,8 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 def built(folder: Path, *options: str) -> Program:
     program = folder / "cases"
     sources = [HERE / "emulation_cases.cc", CUDA / "emulation.cc", CUDA / "emulation_grid.cc"]
-    command = [*COMPILER.split(), "-std=c++20", "-O1", "-g1", f"-I{CUDA.parent}", *options,
+    command = [*COMPILER.split(), "-std=c++20", "-O1", "-g1", "-fstack-clash-protection",
+               f"-I{CUDA.parent}", *options,
                *map(str, sources), "-o", str(program)]  # fmt: skip
     subprocess.run(command, check=True, timeout=300)
 
