@@ -138,9 +138,13 @@ Planner::Span Planner::span(const Launch& l, uint32_t k) const {
   const Operand& o = plan.operands[l.operands + k];
   const int64_t size = graph_.sig_number(l.sig).x[k]->size();
   if (o.kind == Operand::indexed) {
-    const auto [low, high] =
-        std::minmax_element(plan.index.begin() + o.index, plan.index.begin() + o.index + l.count);
-    return {*low, *high + size};
+    const int64_t* const at = plan.index.data() + o.index;
+    int64_t low = at[0], high = at[0];
+    for (uint32_t i = 1; i < l.count; ++i) {  // without branches that depend on the places
+      low = std::min(low, at[i]);
+      high = std::max(high, at[i]);
+    }
+    return {low, high + size};
   }
   const bool run = o.kind == Operand::contiguous || o.kind == Operand::strided;
   const int64_t last = o.base + (run ? int64_t{l.count - 1} * o.stride : 0);

@@ -77,14 +77,23 @@ class ListScheduler {
     ready_.resize(classes);
     frontier_.assign(classes, 0);
     for (uint32_t b = 0; b < n_; ++b) members_[cls_[b]].push_back(b);
-    successors_.resize(n_);
     waiting_.resize(n_);
     for (uint32_t b = 0; b < n_; ++b) {
       waiting_[b] = g_.pred_begin[b + 1] - g_.pred_begin[b];
-      for (uint32_t p = g_.pred_begin[b]; p < g_.pred_begin[b + 1]; ++p)
-        successors_[g_.preds[p]].push_back(b);
       if (!waiting_[b]) ready_[cls_[b]].push_back(b);
     }
+    list_successors();
+  }
+
+  // Of bucket b: successors_[next_[b]] .. successors_[next_[b + 1] - 1].
+  void list_successors() {
+    next_.assign(n_ + 2, 0);
+    for (uint32_t p : g_.preds) ++next_[p + 2];
+    for (uint32_t b = 2; b <= n_; ++b) next_[b] += next_[b - 1];
+    successors_.resize(g_.preds.size());
+    for (uint32_t b = 0; b < n_; ++b)
+      for (uint32_t p = g_.pred_begin[b]; p < g_.pred_begin[b + 1]; ++p)
+        successors_[next_[g_.preds[p] + 1]++] = b;
   }
 
   void count_same_class_ancestors() {
@@ -128,8 +137,10 @@ class ListScheduler {
   uint32_t first(uint32_t c) const { return *std::min_element(ready_[c].begin(), ready_[c].end()); }
 
   void retire(uint32_t b) {
-    for (uint32_t s : successors_[b])
+    for (uint32_t i = next_[b]; i < next_[b + 1]; ++i) {
+      const uint32_t s = successors_[i];
       if (--waiting_[s] == 0) ready_[cls_[s]].push_back(s);
+    }
     const auto& same = members_[cls_[b]];
     for (auto it = std::upper_bound(same.begin(), same.end(), b); it != same.end(); ++it)
       if (is_ancestor(b, *it) && --ahead_[*it] == 0) ++frontier_[cls_[b]];
@@ -137,8 +148,8 @@ class ListScheduler {
 
   const BucketGraph& g_;
   const uint32_t n_, words_;
-  std::vector<uint32_t> cls_, waiting_, ahead_, frontier_;
-  std::vector<std::vector<uint32_t>> members_, ready_, successors_;
+  std::vector<uint32_t> cls_, waiting_, ahead_, frontier_, successors_, next_;
+  std::vector<std::vector<uint32_t>> members_, ready_;
   std::vector<uint64_t> ancestors_;
 };
 
