@@ -197,7 +197,7 @@ static void nn_pack(const float* w, int64_t ld, int64_t rows, int64_t k, float* 
 }
 
 static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
-                    ConstCols start, Cols y) {
+                    ConstCols start, Cols y, Copy w_copy) {
   const NnArgs args{k, w, ld, x, start, y};
   const int64_t width = cols.end - cols.begin;
   if (width <= 0 || rows.end <= rows.begin) return;
@@ -210,7 +210,8 @@ static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t l
     return;
   }
   const int64_t pass_rows = nn_pass_rows(k);
-  if (!nn_packs(rows.end - rows.begin, width, k, ld)) {
+  const bool by_rule = w_copy == Copy::by_rule;
+  if (by_rule ? !nn_packs(rows.end - rows.begin, width, k, ld) : w_copy == Copy::never) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
       nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
     }
