@@ -12,13 +12,14 @@ constexpr int64_t kParallelFlops = 400000;           // multiply-adds worth hand
 constexpr int64_t kManyWeights = 128 * 1024;         // more do not stay in the second-level cache
 constexpr int64_t kFewColumns = 24;                  // threads share rows of products with fewer
 constexpr int64_t kColumns = 12, kWideColumns = 32;  // worth reading a product's weights, many of them
-constexpr int64_t kMostColumns = 64;                 // of products that go through a block at once
+constexpr int64_t kMostColumns = 128;                // of products that go through a block at once
+constexpr int64_t kBackTile = 8192;            // floats that go through pieces of a block at once, backward
 constexpr int64_t kLargeInstance = 4 * kTile;  // floats of an instance: better shared by the threads itself
 
 // Chunk of n instances with so much to do, at least so many of them.
 size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
   const int64_t chunks = flops / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain);
-  const int64_t most = std::clamp<int64_t>(chunks, 1, std::clamp<int64_t>(n / least, 1, 64));
+  const int64_t most = std::clamp<int64_t>(chunks, 1, std::clamp<int64_t>(n / least, 1, most_chunks()));
   return static_cast<size_t>((n + most - 1) / most);
 }
 
@@ -47,7 +48,8 @@ void CpuExecutor::start_block(const Launch& head) {
 
 // Threads share the rows of products with few columns, not instances.
 bool CpuExecutor::BlockWork::apart() const {
-  return columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns);
+  return thread_pool().threads() > 1 &&
+         (columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns));
 }
 
 void CpuExecutor::forward_block(uint32_t first) {
@@ -178,7 +180,7 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
   const int64_t largest = largest_of(head, begin, end);
   const Choosing chosen(Choice::back_pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
   if (chosen.way == Way::rule ? largest > kLargeInstance : chosen.way == Way::apart) return one_by_one();
-  const int64_t step = (tile_of(chosen.way, kTile) + largest - 1) / largest;
+  const int64_t step = (tile_of(chosen.way, kBackTile) + largest - 1) / largest;
   parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
     for (int64_t a = from; a < static_cast<int64_t>(to); a += step)
       for (uint32_t p = end; p-- > begin;)
@@ -218,7 +220,8 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     for (const Product& p : in.products) rows += p.m;
     if (rows == 0) continue;
     const Cols dx{grads() + in.x.base, in.x.stride, in.x.index};
-    const int64_t work = rows * in.k * in.x.count, parts = std::clamp<int64_t>(work / kParallelFlops, 1, 64);
+    const int64_t work = rows * in.k * in.x.count,
+                  parts = std::clamp<int64_t>(work / kParallelFlops, 1, most_chunks());
     const int64_t grain = ((in.k + parts - 1) / parts + 15) / 16 * 16;
     const Choosing chosen(Choice::back_product, [&](WorkKey& key) {
       key.add_extent(rows);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -18,10 +18,10 @@ namespace {
 
 constexpr const char* kChoiceNames[kChoices] = {"block",      "pieces",  "chain",        "back_pieces",
                                                 "back_chain", "product", "back_product", "weight_gradient"};
-constexpr const char* kWayNames[kWays] = {"rule",      "apart",    "alone",    "tile_16",   "tile_32",
-                                          "tile_128",  "tile_256", "tile_512", "tile_1024", "tile_4096",
-                                          "tile_8192", "copy",     "direct"};
-constexpr int kTiles[kWays] = {0, 0, 0, 16, 32, 128, 256, 512, 1024, 4096, 8192, 0, 0};
+constexpr const char* kWayNames[kWays] = {"rule",      "apart",     "alone",    "tile_16",   "tile_32",
+                                          "tile_64",   "tile_256",  "tile_512", "tile_1024", "tile_2048",
+                                          "tile_4096", "tile_8192", "copy",     "direct"};
+constexpr int kTiles[kWays] = {0, 0, 0, 16, 32, 64, 256, 512, 1024, 2048, 4096, 8192, 0, 0};
 
 constexpr size_t kMostRounds = 600;  // that are kept of one piece of work
 constexpr size_t kFirstRounds = 1;   // that do not count: memory is touched for the first time
@@ -100,6 +100,14 @@ bool key_of(const ChosenWay& line, WorkKey* key, Way* way) {
 
 // ---------------------------------------------------------------- numbers
 
+// Nanoseconds: of this thread where it works alone, so that others on the same computer do not count.
+int64_t work_clock() {
+  if (thread_pool().threads() > 1) return trace_clock();
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return int64_t{t.tv_sec} * 1000000000 + t.tv_nsec;
+}
+
 double median(std::vector<float> v) {
   if (v.empty()) return 0;
   std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
@@ -128,8 +136,9 @@ const char* name_of(Way w) { return kWayNames[static_cast<int>(w)]; }
 
 const std::vector<Way>& ways_of(Choice c) {
   using enum Way;
-  static const std::vector<Way> columns{rule, apart, tile_16, tile_32, tile_128, tile_256};
+  static const std::vector<Way> columns{rule, apart, tile_16, tile_32, tile_64, tile_256};
   static const std::vector<Way> floats{rule, apart, tile_512, tile_1024, tile_4096, tile_8192};
+  static const std::vector<Way> back_floats{rule, apart, tile_1024, tile_2048, tile_4096};
   static const std::vector<Way> copies{rule, copy, direct, alone}, threads{rule, alone};
   switch (c) {
     case Choice::block:
@@ -137,6 +146,8 @@ const std::vector<Way>& ways_of(Choice c) {
     case Choice::product:
     case Choice::weight_gradient:
       return copies;
+    case Choice::back_pieces:
+      return back_floats;
     case Choice::back_product:
       return threads;
     default:
@@ -243,11 +254,11 @@ void Choosing::begin(const WorkKey& key) {
   }
   in_hand = measures_ = true;
   members_ = key.members;
-  start_ = trace_clock();
+  start_ = work_clock();
 }
 
 void Choosing::end() {
-  const int64_t stop = trace_clock();
+  const int64_t stop = work_clock();
   in_hand = false;
   State& s = state();
   const std::lock_guard lock(s.mutex);

@@ -36,10 +36,11 @@ enum class Way : uint8_t {
   alone,  // by one thread, in one go
   tile_16,
   tile_32,
-  tile_128,
+  tile_64,
   tile_256,  // columns of products that go through a block at once
   tile_512,
   tile_1024,
+  tile_2048,
   tile_4096,
   tile_8192,  // floats that go through a block or chain at once
   copy,

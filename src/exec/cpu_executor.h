@@ -14,6 +14,13 @@ namespace dyc {
 constexpr size_t kTile = 2048;        // floats of a fused chain that go through all its launches at once
 constexpr size_t kFlatGrain = 16384;  // floats of element-wise work worth handing to a thread
 
+// The most chunks that a product or block is cut into: each reads all weights again. Results do not depend on
+// them.
+inline int64_t most_chunks() {
+  const int64_t threads = thread_pool().threads();
+  return threads == 1 ? 1 : std::min<int64_t>(4 * threads, 64);
+}
+
 class CpuExecutor final : public Executor {
  public:
   CpuExecutor(Graph& graph, Plan& plan) : Executor(graph, plan), kernels_(kernels()) {}

@@ -9,10 +9,11 @@ namespace dyc {
 
 namespace {
 
-constexpr int64_t kParallelFlops = 400000;    // multiply-adds worth handing to a thread
-constexpr int64_t kPart = 64;                 // rows or columns of a weight gradient that threads share
-constexpr size_t kWideCols = 32;              // columns worth reading many weights for
-constexpr int64_t kRowBlock = 64;             // rows of a product that threads share
+constexpr int64_t kParallelFlops = 400000;  // multiply-adds worth handing to a thread
+constexpr int64_t kPart = 64;               // rows or columns of a weight gradient that threads share
+constexpr int64_t kMostParts = 64;  // chunks of them: each keeps its part of the gradient in the cache
+constexpr size_t kWideCols = 32;    // columns worth reading many weights for
+constexpr int64_t kRowBlock = 64;   // rows of a product that threads share
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
 void add(float* to, const float* from, size_t n) {
@@ -27,9 +28,10 @@ size_t grain_for(Way way, int64_t n, size_t otherwise) {
   return way == Way::alone ? static_cast<size_t>(n) : otherwise;
 }
 
-// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`.
-size_t grain_of(int64_t n, int64_t flops, int64_t unit) {
-  const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, 64));
+// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`, at
+// most `most` of them.
+size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
+  const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, most));
   const int64_t grain = (n + chunks - 1) / chunks;
   return static_cast<size_t>((grain + unit - 1) / unit * unit);
 }
@@ -104,13 +106,13 @@ void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
   const Copy w_copy = copy_of(chosen.way);
   if (n == 1 && jobs->n >= 32) {
     const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
-    const size_t grain = std::max(least, grain_of(jobs->n, work, 16));
+    const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
     parallel_for(jobs->n, grain_for(chosen.way, jobs->n, grain), [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)}, w_copy);
     });
     return;
   }
-  parallel_for(blocks, grain_for(chosen.way, blocks, grain_of(blocks, work, 1)),
+  parallel_for(blocks, grain_for(chosen.way, blocks, grain_of(blocks, work, 1, most_chunks())),
                [&](size_t begin, size_t end) {
                  const Job* j = jobs;
                  int64_t before = 0;  // blocks of the products before j
@@ -137,9 +139,10 @@ void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& d
     key.add_extent(k);
     key.set_size(n);
   });
-  parallel_for(k, grain_for(chosen.way, k, grain_of(k, flops, 16)), [&](size_t begin, size_t end) {
-    kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
-  });
+  parallel_for(k, grain_for(chosen.way, k, grain_of(k, flops, 16, most_chunks())),
+               [&](size_t begin, size_t end) {
+                 kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
+               });
 }
 
 void CpuExecutor::run_matmul(const Launch& l) {
@@ -302,7 +305,7 @@ void CpuExecutor::run_deferred(Deferred& d) {
     const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
     const Copy dy_copy = copy_of(chosen.way);
     parallel_for(
-        length, grain_for(chosen.way, length, grain_of(length, d.work(), kPart)),
+        length, grain_for(chosen.way, length, grain_of(length, d.work(), kPart, kMostParts)),
         [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}, dy_copy); });
   }
   d.dy.clear();
@@ -336,7 +339,7 @@ void CpuExecutor::run_parts(int64_t n, int64_t work) {
   const bool one = parts_.back().deferred == parts_.front().deferred;
   Trace::Scope scope(trace, Span::kernel, one ? d.name() : "dy x', of several weights");
   if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  parallel_for(parts_.size(), grain_of(n, work, 1), [&](size_t begin, size_t end) {
+  parallel_for(parts_.size(), grain_of(n, work, 1, kMostParts), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
       Part part = parts_[i];
       while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;

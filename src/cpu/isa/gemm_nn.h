@@ -14,10 +14,11 @@ inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
 
 // W is copied to panels if it is large and read many times, or if short runs of rows are slow: all over the
 // memory, or in columns that lie so that the runs all fall into the same few cache lines.
+inline constexpr bool kLongRuns = kPanelRows >= 64;  // a whole panel's rows of a column: 4 cache lines
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
   const int64_t size = rows * k;
   if (!kManyRegisters && (size > 512 * 1024 || (ld % 1024 == 0 && cols >= 24))) return true;
-  return size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
+  return !kLongRuns && size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;

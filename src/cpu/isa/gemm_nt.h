@@ -8,8 +8,11 @@ inline constexpr int64_t kNtBlock = 128;
 // Up to so many columns, dW is streamed; it is all that takes time.
 inline constexpr int kNtStreamCols = 8;
 
-// Copying the operands pays from a few columns on, unless they are small enough to stay in the cache.
+// Copying dy pays from a few columns on, unless the operands are small enough to stay in the cache, or a
+// panel of it is read a few times only: once per tile of ks.
+inline constexpr int64_t kNtPackKs = 96;
 DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
+  if (kManyRegisters && ks < kNtPackKs) return false;
   return n > kNtBlock || (n >= 16 && rows + ks > 256);
 }
 
