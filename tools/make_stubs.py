@@ -168,6 +168,26 @@ RESULTS.update(
         }
     )
 )
+# Ways to run launches.
+PARAMETERS.update(
+    by_name(
+        {
+            "Sequence[tuple[str, Sequence[str], Sequence[int], int, str]]": "lines",
+            "int": "threads",
+            "bool": "_measure_choices.on",
+        }
+    )
+)
+RESULTS.update(
+    by_name(
+        {
+            "int": "_install_choices _ways_taken",
+            "None": "_measure_choices",
+            "list[dict[str, Any]]": "_measured_choices",
+            "dict[str, list[str]]": "_ways",
+        }
+    )
+)
 OPERATORS = {
     **{f"__{side}{name}__": "(self, other: Any, /) -> Expression"
        for name in ("add", "sub", "mul", "truediv") for side in ("", "r")},

@@ -268,6 +268,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
+  dyc::py::add_choices(m);
   dyc::py::add_trace(m);
   dyc::py::add_plan_view(m);
   dyc::py::add_files(m);

@@ -6,12 +6,20 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
+#include "exec/choices.h"
 #include "exec/executor.h"
 
 namespace dyc {
 
 constexpr size_t kTile = 2048;        // floats of a fused chain that go through all its launches at once
 constexpr size_t kFlatGrain = 16384;  // floats of element-wise work worth handing to a thread
+
+// The most chunks that a product or block is cut into: each reads all weights again. Results do not depend on
+// them.
+inline int64_t most_chunks() {
+  const int64_t threads = thread_pool().threads();
+  return threads == 1 ? 1 : std::min<int64_t>(4 * threads, 64);
+}
 
 class CpuExecutor final : public Executor {
  public:
@@ -52,6 +60,9 @@ class CpuExecutor final : public Executor {
   std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   void run(const Launch& l);
+  void run_chain(uint32_t first, uint32_t last);
+  void describe_chain(WorkKey& key, uint32_t first, uint32_t last) const;
+  void describe_block(WorkKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
   void dispatch(const Launch& l);
   void run_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_members_range(const Launch& l, uint32_t begin, uint32_t end);
@@ -98,7 +109,7 @@ class CpuExecutor final : public Executor {
     Cols y;
   };
   Job job(const Launch& l);
-  void run_job(const Job& j, Range rows, Range cols) const;
+  void run_job(const Job& j, Range rows, Range cols, Copy w_copy) const;
   void run_jobs(const Job* jobs, size_t n);
   std::vector<int64_t>& room();
 
@@ -107,8 +118,16 @@ class CpuExecutor final : public Executor {
   // ---- blocks
   void forward_block(uint32_t first);
   void start_block(const Launch& head);
+  int64_t largest_of(const Launch& head, uint32_t begin, uint32_t end) const;
   int64_t floats_of(const Launch& head, uint32_t begin, uint32_t end) const;
-  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t work, int64_t least);
+  struct BlockWork {  // of its products
+    int64_t work = 0, weights = 0, columns = INT64_MAX;
+    bool apart() const;  // run the pieces one after the other?
+  };
+  void run_apart(const Launch& head);
+  void run_through(const Launch& head, const BlockWork& all, int64_t columns);
+  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t least);
+  void run_tiles(const Launch& head, Range range, size_t grain, int64_t step);
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
   void back_products(const Launch& head, uint32_t begin, uint32_t end);
   void add_bias_columns(const Launch& l, const Columns& dy);
@@ -127,8 +146,10 @@ class CpuExecutor final : public Executor {
     uint32_t deferred;
     float* target;
     Range range;
+    Copy dy_copy;
   };
-  void run_part(const Deferred& d, float* target, Range part) const;
+  void run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const;
+  static void describe(WorkKey& key, const Deferred& d);
   void run_deferred(Deferred& d) override;
   void run_all_deferred();
   void run_parts(int64_t n, int64_t work);

@@ -21,13 +21,33 @@ uint32_t CpuExecutor::forward(uint32_t i) {
     counters.nodes += plan_.launches[i + k].count;
     counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
   }
-  const size_t total = static_cast<size_t>(l.total);
-  parallel_for(total, kFlatGrain / (l.chain + 1), [&](size_t begin, size_t end) {
-    for (size_t at = begin; at < end; at += kTile)
-      for (uint32_t k = 0; k <= l.chain; ++k)
-        run_tile(plan_.launches[i + k], at, at + kTile < end ? at + kTile : end);
-  });
+  run_chain(i, i + l.chain);
   return i + 1 + l.chain;
+}
+
+// A fused chain: element-wise launches [first, last].
+void CpuExecutor::run_chain(uint32_t first, uint32_t last) {
+  const size_t total = static_cast<size_t>(plan_.launches[first].total);
+  const Choosing chosen(Choice::chain, [&](WorkKey& key) { describe_chain(key, first, last); });
+  if (chosen.way == Way::apart) {
+    for (uint32_t k = first; k <= last; ++k)
+      parallel_for(total, kFlatGrain,
+                   [&](size_t begin, size_t end) { run_tile(plan_.launches[k], begin, end); });
+    return;
+  }
+  const size_t tile = static_cast<size_t>(tile_of(chosen.way, kTile));
+  parallel_for(total, kFlatGrain / (last - first + 1), [&](size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += tile)
+      for (uint32_t k = first; k <= last; ++k)
+        run_tile(plan_.launches[k], at, at + tile < end ? at + tile : end);
+  });
+}
+
+void CpuExecutor::describe_chain(WorkKey& key, uint32_t first, uint32_t last) const {
+  for (uint32_t k = first; k <= last; ++k) key.add_op(plan_.launches[k].op);
+  const Launch& l = plan_.launches[first];
+  key.add_extent(l.total / l.count);
+  key.set_size(l.count);
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.

@@ -9,19 +9,29 @@ namespace dyc {
 
 namespace {
 
-constexpr int64_t kParallelFlops = 400000;    // multiply-adds worth handing to a thread
-constexpr int64_t kPart = 64;                 // rows or columns of a weight gradient that threads share
-constexpr size_t kWideCols = 32;              // columns worth reading many weights for
-constexpr int64_t kRowBlock = 64;             // rows of a product that threads share
+constexpr int64_t kParallelFlops = 400000;  // multiply-adds worth handing to a thread
+constexpr int64_t kPart = 64;               // rows or columns of a weight gradient that threads share
+constexpr int64_t kMostParts = 64;  // chunks of them: each keeps its part of the gradient in the cache
+constexpr size_t kWideCols = 32;    // columns worth reading many weights for
+constexpr int64_t kRowBlock = 64;   // rows of a product that threads share
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
 void add(float* to, const float* from, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
-// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`.
-size_t grain_of(int64_t n, int64_t flops, int64_t unit) {
-  const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, 64));
+Copy copy_of(Way way) {
+  return way == Way::copy ? Copy::always : way == Way::direct ? Copy::never : Copy::by_rule;
+}
+
+size_t grain_for(Way way, int64_t n, size_t otherwise) {
+  return way == Way::alone ? static_cast<size_t>(n) : otherwise;
+}
+
+// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`, at
+// most `most` of them.
+size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
+  const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, most));
   const int64_t grain = (n + chunks - 1) / chunks;
   return static_cast<size_t>((grain + unit - 1) / unit * unit);
 }
@@ -63,10 +73,10 @@ CpuExecutor::Job CpuExecutor::job(const Launch& l) {
   return j;
 }
 
-void CpuExecutor::run_job(const Job& j, Range rows, Range cols) const {
+void CpuExecutor::run_job(const Job& j, Range rows, Range cols, Copy w_copy) const {
   ConstCols start = j.start;
   for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
-    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y);
+    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y, w_copy);
     start = {j.y.base, j.y.stride, nullptr};
   }
 }
@@ -86,24 +96,35 @@ void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
+  const Choosing chosen(Choice::product, [&](WorkKey& key) {
+    for (size_t i = 0; i < n; ++i) {
+      key.add_extent(jobs[i].m);
+      key.add_extent(jobs[i].work / std::max<int64_t>(jobs[i].m * jobs[i].n, 1));
+    }
+    key.set_size(jobs->n);
+  });
+  const Copy w_copy = copy_of(chosen.way);
   if (n == 1 && jobs->n >= 32) {
     const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
-    parallel_for(jobs->n, std::max(least, grain_of(jobs->n, work, 16)), [&](size_t begin, size_t end) {
-      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
+    const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
+    parallel_for(jobs->n, grain_for(chosen.way, jobs->n, grain), [&](size_t begin, size_t end) {
+      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)}, w_copy);
     });
     return;
   }
-  parallel_for(blocks, grain_of(blocks, work, 1), [&](size_t begin, size_t end) {
-    const Job* j = jobs;
-    int64_t before = 0;  // blocks of the products before j
-    for (int64_t at = begin; at < static_cast<int64_t>(end);) {
-      int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
-      while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
-      const int64_t stop = std::min<int64_t>(end, before + mine);
-      run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)}, {0, j->n});
-      at = stop;
-    }
-  });
+  parallel_for(blocks, grain_for(chosen.way, blocks, grain_of(blocks, work, 1, most_chunks())),
+               [&](size_t begin, size_t end) {
+                 const Job* j = jobs;
+                 int64_t before = 0;  // blocks of the products before j
+                 for (int64_t at = begin; at < static_cast<int64_t>(end);) {
+                   int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
+                   while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
+                   const int64_t stop = std::min<int64_t>(end, before + mine);
+                   run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)},
+                           {0, j->n}, w_copy);
+                   at = stop;
+                 }
+               });
 }
 
 void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
@@ -113,9 +134,15 @@ void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& d
   Trace::Scope scope(trace, Span::kernel, "W' dy");
   scope.product(k, n, m);
   // Columns of dx may repeat, so threads share rows of dx, never columns.
-  parallel_for(k, grain_of(k, flops, 16), [&](size_t begin, size_t end) {
-    kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
+  const Choosing chosen(Choice::back_product, [&](WorkKey& key) {
+    key.add_extent(m);
+    key.add_extent(k);
+    key.set_size(n);
   });
+  parallel_for(k, grain_for(chosen.way, k, grain_of(k, flops, 16, most_chunks())),
+               [&](size_t begin, size_t end) {
+                 kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
+               });
 }
 
 void CpuExecutor::run_matmul(const Launch& l) {
@@ -163,7 +190,8 @@ void CpuExecutor::run_matmul_member(const Launch& l, uint32_t i) {
       float* y = base + it.out + e * item_size;
       kernels_.gemm->nn({0, m}, {0, cols}, kk, w + (wd.bd > 1 ? e * wd.batch_size() : 0), m,
                         {x + (xd.bd > 1 ? e * xd.batch_size() : 0), kk, nullptr},
-                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr});
+                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr},
+                        Copy::by_rule);
     }
   }
 }
@@ -238,7 +266,8 @@ void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
       if (wanted(l, k + 1))
         kernels_.gemm->tn({0, kk}, {0, cols}, m, w + we, m, dye, {gradient_of(k + 1) + xe, kk, nullptr});
       if (wanted(l, k))
-        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m);
+        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m,
+                          Copy::by_rule);
     }
   }
 }
@@ -246,15 +275,21 @@ void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
 // ---------------------------------------------------------------- weight gradients
 
 // Work that one thread does: some rows or columns of a gradient.
-void CpuExecutor::run_part(const Deferred& d, float* target, Range part) const {
+void CpuExecutor::run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
   if (d.k == 0) {
     for (int64_t at : d.dy) add(target + part.begin, grads() + at + part.begin, part.end - part.begin);
     return;
   }
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
-  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m);
-  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m);
+  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m, dy_copy);
+  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m, dy_copy);
+}
+
+void CpuExecutor::describe(WorkKey& key, const Deferred& d) {
+  key.add_extent(d.m);
+  key.add_extent(d.k);
+  key.set_size(static_cast<int64_t>(d.dy.size()));
 }
 
 void CpuExecutor::run_deferred(Deferred& d) {
@@ -266,8 +301,13 @@ void CpuExecutor::run_deferred(Deferred& d) {
   const int64_t length = d.by_rows() ? d.m : d.k;
   Trace::Scope scope(trace, Span::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  parallel_for(length, grain_of(length, d.work(), kPart),
-               [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}); });
+  {
+    const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
+    const Copy dy_copy = copy_of(chosen.way);
+    parallel_for(
+        length, grain_for(chosen.way, length, grain_of(length, d.work(), kPart, kMostParts)),
+        [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}, dy_copy); });
+  }
   d.dy.clear();
   d.x.clear();
 }
@@ -278,14 +318,15 @@ void CpuExecutor::run_all_deferred() {
   int64_t work = 0;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
-    if (d.dy.empty() || !is_only(d)) {
+    if (d.dy.empty() || !is_only(d) || measuring_choices()) {
       run_deferred(d);
       continue;
     }
     float* target = parameter_target(d.node);
     const int64_t length = d.by_rows() ? d.m : d.k;
+    const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
     for (int64_t at = 0; at < length; at += kPart)
-      parts_.push_back({i, target, {at, std::min(at + kPart, length)}});
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, copy_of(chosen.way)});
     work += d.work();
   }
   const int64_t n = static_cast<int64_t>(parts_.size());
@@ -298,11 +339,11 @@ void CpuExecutor::run_parts(int64_t n, int64_t work) {
   const bool one = parts_.back().deferred == parts_.front().deferred;
   Trace::Scope scope(trace, Span::kernel, one ? d.name() : "dy x', of several weights");
   if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  parallel_for(parts_.size(), grain_of(n, work, 1), [&](size_t begin, size_t end) {
+  parallel_for(parts_.size(), grain_of(n, work, 1, kMostParts), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
       Part part = parts_[i];
       while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
-      run_part(deferred_[part.deferred], part.target, part.range);
+      run_part(deferred_[part.deferred], part.target, part.range, part.dy_copy);
     }
   });
 }

@@ -138,7 +138,7 @@ def change(*path: Any, to: Any) -> Callable[[Any], Any]:
 BAD: dict[str, tuple[Callable[[Any], Any], str]] = {
     "other format": (change("format", to="x"), "foreign"),
     "no format": (change("format", to=KeyError), "foreign"),
-    "version": (change("version", to=2), "foreign"),
+    "version": (change("version", to=1), "foreign"),
     "version true": (change("version", to=True), "foreign"),
     "a list": (lambda c: [c], "foreign"),
     "a number": (lambda c: 3, "foreign"),

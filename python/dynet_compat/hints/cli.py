@@ -32,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--profile",
         metavar="ARGS",
-        help="also run the script with these arguments, and keep what it launched",
+        help="also run the script with these arguments, keep what it launched, and which ways to run that "
+        "were the fastest on this computer",
     )
     return result
 
@@ -57,6 +58,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
             found = profile.run(chosen.script, profile_arguments, list(hints.sources))
             hints = profile.with_profile(hints, found)
+            explanation += profile.explanation(found)
         emit.write(hints, output)
     except LoadError as error:
         return fail(str(error))
@@ -149,6 +151,7 @@ def summary(hints: emit.Hints, output: str, seconds: float) -> str:
     ]
     if hints.profile is not None:
         parts.append(f"profile of {count(hints.profile.graphs, 'graph')}")
+        parts.append(count(len(hints.profile.ways), "faster way"))
     return f"{output}: {', '.join(parts)}; {seconds:.2f} s"
 
 

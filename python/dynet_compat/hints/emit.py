@@ -20,7 +20,7 @@ from .._atomic import replacing
 from .load import MAX_BYTES
 
 FORMAT = "dynet_compat hints"
-VERSION = 1
+VERSION = 2
 MAX_FILE = 64 << 20
 MAX_ITEMS = 500_000
 MAX_TEXT = 1000
@@ -218,13 +218,33 @@ class LaunchCount:
 
 
 @dataclass(frozen=True)
+class Way:
+    """A way to run some work that was faster than the rule; the engine checks that it knows all of it.
+
+    choice, ops, extents: which work. size: of 2**size to 2**(size+1)-1 members, or columns of a product.
+    percent: time of the rule in percent of this way's. rounds: how often both were measured.
+    """
+
+    choice: str
+    ops: tuple[str, ...]
+    extents: tuple[int, ...]
+    size: int
+    way: str
+    percent: int
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Profile:
-    """What a run with --profile counted."""
+    """What a run with --profile counted, and what it measured with these instructions and threads."""
 
     arguments: str
     graphs: int
     nodes: int
     launches: tuple[LaunchCount, ...]
+    isa: str
+    threads: int
+    ways: tuple[Way, ...]
 
 
 @dataclass(frozen=True)

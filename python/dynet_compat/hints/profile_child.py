@@ -1,7 +1,8 @@
 """The process that `compile --profile` starts: runs a script with every op hooked.
 
 Which nodes of the graph a call has made is told by the size of the graph before and after it. When the graph
-is renewed, and at the end, the launches of the graph are counted by the places of their nodes.
+is renewed, and at the end, the launches of the graph are counted by the places of their nodes. Meanwhile the
+engine measures the ways that it has to run them.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Counter:
                 function = cls.__dict__.get(name)
                 if kind in (hooks.OP, hooks.RENEW) and callable(function):
                     hooks.patch(cls, name, self._hook(function, kind == hooks.RENEW))
+        self.core._measure_choices(True)
         atexit.register(self.finish)
 
     @staticmethod
@@ -125,7 +127,17 @@ class Counter:
         self.collect()
         rows = [[*key, count] for key, count in sorted(self.counts.items())]
         with open(self.report, "w", encoding="utf-8") as file:
-            json.dump({"graphs": self.graphs, "nodes": self.nodes, "launches": rows}, file)
+            json.dump(
+                {
+                    "graphs": self.graphs,
+                    "nodes": self.nodes,
+                    "launches": rows,
+                    "isa": self.core.isa(),
+                    "threads": self.core.threads(),
+                    "ways": self.core._measured_choices(),
+                },
+                file,
+            )
 
 
 def _column(code: types.CodeType, offset: int) -> int:

@@ -149,6 +149,20 @@ def load(path: str) -> None:
         wanted[source] = {site.place.qualname for site in hints.sites if site.place.file == name}
         digests[source] = digest
     activate(Active(path, wanted, digests, _loops(hints, root)))
+    use_ways(hints.profile)
+
+
+def use_ways(profile: Optional[emit.Profile]) -> None:
+    """Run launches in the ways that a profile found the fastest on such a computer, or by the rules."""
+    if profile is None or not profile.ways:
+        return
+    if profile.isa != _core.isa():
+        _log.info("hints: the profile is of %s, this is %s: its ways are not used", profile.isa, _core.isa())
+        return
+    lines = [(way.choice, way.ops, way.extents, way.size, way.way) for way in profile.ways]
+    odd = _core._install_choices(lines, min(profile.threads, 1 << 30))
+    if odd:
+        _log.warning("hints: %d of %d ways to run launches are not known and not used", odd, len(lines))
 
 
 def _loops(hints: emit.Hints, root: str) -> dict[str, list[Map]]:
@@ -175,6 +189,7 @@ def deactivate() -> None:
     global _active
     _active = None
     _core._on_renew(None)
+    _core._install_choices([], 1)
 
 
 def active() -> Optional[Active]:

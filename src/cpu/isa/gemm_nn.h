@@ -14,10 +14,11 @@ inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
 
 // W is copied to panels if it is large and read many times, or if short runs of rows are slow: all over the
 // memory, or in columns that lie so that the runs all fall into the same few cache lines.
+inline constexpr bool kLongRuns = kPanelRows >= 64;  // a whole panel's rows of a column: 4 cache lines
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
   const int64_t size = rows * k;
   if (!kManyRegisters && (size > 512 * 1024 || (ld % 1024 == 0 && cols >= 24))) return true;
-  return size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
+  return !kLongRuns && size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;
@@ -197,7 +198,7 @@ static void nn_pack(const float* w, int64_t ld, int64_t rows, int64_t k, float* 
 }
 
 static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
-                    ConstCols start, Cols y) {
+                    ConstCols start, Cols y, Copy w_copy) {
   const NnArgs args{k, w, ld, x, start, y};
   const int64_t width = cols.end - cols.begin;
   if (width <= 0 || rows.end <= rows.begin) return;
@@ -210,7 +211,8 @@ static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t l
     return;
   }
   const int64_t pass_rows = nn_pass_rows(k);
-  if (!nn_packs(rows.end - rows.begin, width, k, ld)) {
+  const bool by_rule = w_copy == Copy::by_rule;
+  if (by_rule ? !nn_packs(rows.end - rows.begin, width, k, ld) : w_copy == Copy::never) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
       nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
     }

@@ -8,8 +8,11 @@ inline constexpr int64_t kNtBlock = 128;
 // Up to so many columns, dW is streamed; it is all that takes time.
 inline constexpr int kNtStreamCols = 8;
 
-// Copying the operands pays from a few columns on, unless they are small enough to stay in the cache.
+// Copying dy pays from a few columns on, unless the operands are small enough to stay in the cache, or a
+// panel of it is read a few times only: once per tile of ks.
+inline constexpr int64_t kNtPackKs = 96;
 DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
+  if (kManyRegisters && ks < kNtPackKs) return false;
   return n > kNtBlock || (n >= 16 && rows + ks > 256);
 }
 
@@ -130,10 +133,11 @@ template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
   }
 }
 
-static void nt_direct(const NtArgs& a, int64_t n) {
+static void nt_direct(const NtArgs& a, Range js) {
+  const int64_t n = js.end - js.begin;
   const float* dys[kNtBlock];
   const float* xs[kNtBlock];
-  for (int64_t j = 0; j < n; j++) dys[j] = col(a.dy, j), xs[j] = col(a.x, j);
+  for (int64_t j = 0; j < n; j++) dys[j] = col(a.dy, js.begin + j), xs[j] = col(a.x, js.begin + j);
   for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
     for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
       const Direct source{dys, xs, r, k};
@@ -169,18 +173,22 @@ static void nt_packed(const NtArgs& a, Range js) {
   }
 }
 
-static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld) {
+static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld,
+                    Copy dy_copy) {
   const NtArgs args{rows, ks, dy, x, dw, ld};
   if (rows.begin >= rows.end || ks.begin >= ks.end || n <= 0) return;
   if (n <= kNtStreamCols) {
     with_constant<kNtStreamCols>(n, [&](auto count) { nt_stream<decltype(count)::value>(args); });
     return;
   }
-  if (!nt_packs(rows.end - rows.begin, ks.end - ks.begin, n)) {
-    nt_direct(args, n);
-    return;
+  const bool by_rule = dy_copy == Copy::by_rule;
+  const bool packs =
+      by_rule ? nt_packs(rows.end - rows.begin, ks.end - ks.begin, n) : dy_copy == Copy::always;
+  for (int64_t j = 0; j < n; j += kNtBlock) {
+    const Range block{j, min_of(n, j + kNtBlock)};
+    if (packs) nt_packed(args, block);
+    else nt_direct(args, block);
   }
-  for (int64_t j = 0; j < n; j += kNtBlock) nt_packed(args, {j, min_of(n, j + kNtBlock)});
 }
 
 }  // namespace dyc::DYC_ISA

@@ -1,0 +1,146 @@
+// Work that the CPU executor may do in more than one way, with the same bits: which way is taken.
+//
+// Without a table every piece of work runs as the rules in the executor say. A table, which a profile has
+// measured and a hints file brings (batching.md 3.6), names other ways for work of some kind and size. It
+// only ever changes how fast a launch runs: a product's sums, and what adds to one gradient, keep their order
+// in every way, so a wrong or hostile table costs time and nothing else.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/table.h"
+
+namespace dyc {
+
+// Work that can be done in several ways.
+enum class Choice : uint8_t {
+  block,            // forward, a block with products: how many columns go through all of it at once
+  pieces,           // forward, a block without: how many floats do
+  chain,            // forward, element-wise launches: the same
+  back_pieces,      // backward, launches of a block between its products
+  back_chain,       // backward, element-wise launches
+  product,          // W x: W copied or not, shared by threads or not
+  back_product,     // W' dy: shared by threads or not
+  weight_gradient,  // dy x': dy copied or not, shared by threads or not
+  count,
+};
+inline constexpr int kChoices = static_cast<int>(Choice::count);
+
+// Ways to do it. A way that a choice does not have is never taken.
+enum class Way : uint8_t {
+  rule,   // as without a table
+  apart,  // launch by launch
+  alone,  // by one thread, in one go
+  tile_16,
+  tile_32,
+  tile_64,
+  tile_256,  // columns of products that go through a block at once
+  tile_512,
+  tile_1024,
+  tile_2048,
+  tile_4096,
+  tile_8192,  // floats that go through a block or chain at once
+  copy,
+  direct,  // operands of a product that are read many times: copied first, or read where they lie
+  count,
+};
+inline constexpr int kWays = static_cast<int>(Way::count);
+
+const char* name_of(Choice c);
+const char* name_of(Way w);
+// The ways that a choice has, the rule first.
+const std::vector<Way>& ways_of(Choice c);
+// Columns or floats of a tile; `otherwise` for ways that are no tiles.
+int64_t tile_of(Way w, int64_t otherwise);
+
+// What tells one piece of work from another: the ops of its launches, some extents, and the size: members (of
+// products: columns), by powers of two.
+struct WorkKey {
+  static constexpr int kMostOps = 24, kMostExtents = 24;
+  Choice choice = Choice::block;
+  uint8_t n_ops = 0, n_extents = 0, size = 0;
+  OpId ops[kMostOps];
+  uint32_t extents[kMostExtents];
+  int64_t members = 0;  // exactly
+
+  void add_op(OpId op) {
+    if (n_ops < kMostOps) ops[n_ops++] = op;
+  }
+  void add_extent(int64_t extent) {
+    if (n_extents < kMostExtents)
+      extents[n_extents++] = extent > 0x7fffffff ? 0x7fffffffu : static_cast<uint32_t>(extent);
+  }
+  void set_size(int64_t n);
+  uint64_t hash() const;
+};
+
+// One line of a table.
+struct ChosenWay {
+  std::string choice;
+  std::vector<std::string> ops;
+  std::vector<int64_t> extents;
+  int64_t size = 0;
+  std::string way;
+};
+
+// Takes these ways from now on, in loops that so many threads share; returns how many lines were not
+// understood and are left out. An empty table: all as the rules say.
+size_t install_choices(const std::vector<ChosenWay>& lines, int threads);
+
+// What was measured of one way, compared with the rule.
+struct MeasuredWay {
+  ChosenWay work;
+  uint64_t runs = 0;    // of the work, in any way
+  uint64_t rounds = 0;  // of all ways, each once
+  double seconds = 0;   // of the rule, per run: the median
+  double ratio = 0;     // time of the rule / of this way: the median over the rounds
+  double low = 0;       // the smallest of the medians over each third of the rounds
+};
+
+// Runs work in all of its ways by turns and times it, in the order of the program; a table is not used
+// meanwhile. Off: measuring ends.
+void measure_choices(bool on);
+// How often a table's way was taken that is not the rule.
+uint64_t choices_taken();
+// All work met so far, and what was measured of it.
+std::vector<MeasuredWay> measured_choices();
+
+// Bit c: choice c has a table, or is measured. Read by every thread that computes.
+inline std::atomic<uint32_t> choices_on{0};
+
+// Decides how one piece of work is done, and times it if that is measured. `describe(key)` tells of the work.
+class Choosing {
+ public:
+  template <class F>
+  Choosing(Choice choice, F&& describe) {
+    if (choices_on.load(std::memory_order_acquire) >> static_cast<int>(choice) & 1) [[unlikely]] {
+      WorkKey key;
+      key.choice = choice;
+      describe(key);
+      begin(key);
+    }
+  }
+  ~Choosing() {
+    if (measures_) [[unlikely]]
+      end();
+  }
+  Choosing(const Choosing&) = delete;
+  Choosing& operator=(const Choosing&) = delete;
+
+  Way way = Way::rule;
+
+ private:
+  void begin(const WorkKey& key);
+  void end();
+  bool measures_ = false;
+  uint64_t hash_ = 0;
+  int64_t members_ = 0, start_ = 0;
+};
+
+// Is work being measured? What usually runs together then runs piece by piece.
+bool measuring_choices();
+
+}  // namespace dyc

@@ -1,0 +1,394 @@
+"""Ways to run launches: results do not depend on them bit for bit; a profile finds them, hints bring them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from ops.case import Case
+from ops.cases import CASES
+from support import runner
+from support.programs import PATTERNS, Program, run
+from support.subject import IS_REFERENCE
+
+if IS_REFERENCE:
+    pytest.skip("our own engine", allow_module_level=True)
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from dynet_compat import _core  # noqa: E402
+from dynet_compat.hints import emit, profile, runtime  # noqa: E402
+from sources import EXAMPLES  # noqa: E402
+
+TURNS = 8  # more than the ways of any choice: work within other work is met in some of them only
+Line = tuple[str, Sequence[str], Sequence[int], int, str]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def by_the_rules() -> Iterator[None]:
+    yield
+    _core._measure_choices(False)
+    _core._install_choices([], 1)
+
+
+def same(got: Any, want: Any, what: str) -> None:
+    """The same bits everywhere in two nests of arrays."""
+    if isinstance(want, np.ndarray):
+        if got.tobytes() == want.tobytes():
+            return
+        at = tuple(np.argwhere(~((got == want) | (np.isnan(got) & np.isnan(want))))[0])
+        raise AssertionError(f"{what}: element {at} is {got[at]!r}, by the rules {want[at]!r}")
+    if isinstance(want, dict):
+        assert got.keys() == want.keys(), f"{what}: other keys"
+        for key in want:
+            same(got[key], want[key], f"{what}, {key}")
+    elif isinstance(want, (list, tuple)):
+        assert len(got) == len(want), f"{what}: {len(got)} parts, by the rules {len(want)}"
+        for number, (a, b) in enumerate(zip(got, want)):
+            same(a, b, f"{what}, part {number}")
+    else:
+        assert got == want, f"{what}: {got!r}, by the rules {want!r}"
+
+
+def measured() -> list[Line]:
+    """Every way of all work that was measured."""
+    rows = _core._measured_choices()
+    return [(r["choice"], r["ops"], r["extents"], r["size"], r["way"]) for r in rows]
+
+
+def compare(program: Callable[[], Any], table: Sequence[Line], what: str, used: bool = True) -> None:
+    """Run a program by the rules and with a table.
+
+    Now and then the planner forgets the order it has learned, and sums of the next graph differ in their last
+    bits: what differs once is looked at again. A way with other bits differs each time.
+    """
+    for attempt in range(4):
+        _core._install_choices([], 1)
+        want = program()
+        assert _core._install_choices(table, _core.threads()) == 0, f"{what}: {table}"
+        before = _core._ways_taken()
+        got = program()
+        assert not (table and used) or _core._ways_taken() > before, f"{what}: the table {table} is not used"
+        try:
+            return same(got, want, f"{what}, with the table {table}")
+        except AssertionError:
+            if attempt == 3:
+                raise
+
+
+def in_all_ways(program: Callable[[], Any], what: str) -> set[str]:
+    """Run a program with tables that together have all ways of all work; returns what was chosen."""
+    _core._measure_choices(True)
+    for _ in range(TURNS):
+        program()
+    _core._measure_choices(False)
+    lines = measured()
+    ways: dict[str, list[Line]] = {}
+    for line in lines:
+        ways.setdefault(repr(line[:4]), []).append(line)
+    for number in range(max(map(len, ways.values()), default=0)):
+        compare(program, [of_work[number % len(of_work)] for of_work in ways.values()], what)
+    _core._install_choices([], 1)
+    return {f"{line[0]} {line[4]}" for line in lines}
+
+
+BY_OP: dict[str, list[Case]] = {}
+for _case in CASES:
+    BY_OP.setdefault(_case.op, []).append(_case)
+
+
+@pytest.mark.parametrize("op", sorted(BY_OP))
+def test_cases(dy: Any, op: str) -> None:
+    """All cases of an op in one graph: values, gradients, draws."""
+    cases = BY_OP[op]
+    grads = all(case.diff for case in cases)
+    in_all_ways(lambda: runner.evaluate_together(dy, [(c, 2) for c in cases], True, grads), op)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_programs(dy: Any, seed: int) -> None:
+    program = Program(seed, 20 + 3 * seed, PATTERNS[seed % len(PATTERNS)], seed % 2 == 1)
+    in_all_ways(lambda: run(dy, program, True), f"program {seed}")
+
+
+def cells(dy: Any, n: int, size: int, steps: int) -> Callable[[], Any]:
+    """LSTM cells of two directions, their outputs through a layer, dropout: all that runs in several ways."""
+    pc = dy.ParameterCollection()
+    forth, back = (dy.VanillaLSTMBuilder(1, size, size, pc) for _ in range(2))
+    W, b = pc.add_parameters((23, 2 * size)), pc.add_parameters(23)
+    E = pc.add_lookup_parameters((50, size))
+    every = [p for p in (*pc.parameters_list(), *pc.lookup_parameters_list())]
+
+    def program() -> Any:
+        dy.renew_cg()
+        dy.reset_random_seed(4)
+        losses = []
+        for i in range(n):
+            xs = [E[(i * 7 + t) % 50] for t in range(steps - i % 2)]
+            hs = forth.initial_state().transduce(xs)
+            gs = back.initial_state().transduce(xs[::-1])[::-1]
+            for h, g in zip(hs, gs):
+                x = dy.dropout(dy.tanh(dy.concatenate([h, g])), 0.3)
+                losses.append(dy.pickneglogsoftmax(dy.affine_transform([b, W, dy.rectify(x)]), i % 23))
+        loss = dy.esum(losses)
+        loss.backward()
+        gradients = [np.array(p.grad_as_array()) for p in every]
+        value = np.array([loss.scalar_value()])
+        for p in every:
+            p.scale_gradient(0)
+        return value, gradients
+
+    return program
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("n, size, steps", [(3, 5, 4), (40, 16, 4), (70, 64, 3), (9, 256, 2), (40, 200, 2)])
+def test_cells(dy: Any, n: int, size: int, steps: int, threads: int) -> None:
+    kept = _core.threads()
+    _core.set_threads(threads)
+    try:
+        in_all_ways(cells(dy, n, size, steps), f"{n} cells of {size} with {threads} threads")
+    finally:
+        _core.set_threads(kept)
+
+
+def test_all_ways_ran(dy: Any) -> None:
+    """The programs of this file have met every way of every choice."""
+    seen = in_all_ways(cells(dy, 40, 16, 4), "cells")
+
+    def chain() -> Any:
+        dy.renew_cg()
+        xs = [dy.inputTensor(np.linspace(-1, 1 + i, 300)) for i in range(20)]
+        ys = [dy.tanh(dy.exp(dy.sin(x))) for x in xs[:1]] + [dy.logistic(dy.square(x)) for x in xs]
+        loss = dy.sum_elems(dy.esum(ys))
+        loss.backward(full=True)
+        return np.array([loss.scalar_value()]), [np.array(x.gradient()) for x in xs]
+
+    seen |= in_all_ways(chain, "a chain")
+    every = {f"{choice} {way}" for choice, ways in _core._ways().items() for way in ways[1:]}
+    assert not every - seen, f"ways that no program here has taken: {sorted(every - seen)}"
+
+
+# ---------------------------------------------------------------- tables that mean no good
+
+
+def product(pc: Any) -> Callable[[], Any]:
+    import dynet_compat as dy
+
+    W, xs = pc.add_parameters((20, 20)), [[float(i)] * 20 for i in range(40)]  # one product, in no block
+
+    def program() -> Any:
+        dy.renew_cg()
+        ys = [W * dy.inputVector(x) for x in xs]
+        dy.esum(ys).forward()
+        return [y.npvalue() for y in ys]
+
+    return program
+
+
+HOSTILE: list[tuple[Any, ...]] = [
+    ("no such choice", [], [20, 20], 5, "copy"),
+    ("product", [], [20, 20], 5, "no such way"),
+    ("product", [], [20, 20], 5, "apart"),  # a way of blocks
+    ("product", [], [20, 20], 5, "rule"),
+    ("product", ["no such op"], [20, 20], 5, "copy"),
+    ("product", [], [-1, 20], 5, "copy"),
+    ("product", [], [1 << 62, 20], 5, "copy"),
+    ("product", [], [20] * 1000, 5, "copy"),
+    ("block", ["tanh"] * 1000, [], 5, "apart"),
+    ("product", [], [20, 20], -1, "copy"),
+    ("product", [], [20, 20], 1 << 40, "copy"),
+    ("", [], [], 0, ""),
+]
+
+
+def test_hostile_lines(dy: Any) -> None:
+    program = product(dy.ParameterCollection())
+    want = program()
+    for line in HOSTILE:
+        assert _core._install_choices([line], 1) == 1, f"{line} was taken"
+        same(program(), want, str(line))
+    assert _core._install_choices(HOSTILE, 1) == len(HOSTILE)
+
+
+def test_random_lines(dy: Any) -> None:
+    """Tables of known words at random places change nothing."""
+    program = cells(dy, 12, 8, 3)
+    rng = random.Random(5)
+    ways = _core._ways()
+    _core._measure_choices(True)
+    for _ in range(TURNS):
+        program()
+    _core._measure_choices(False)
+    known = measured()
+    for _ in range(60):
+        lines = []
+        for choice, ops, extents, size, _way in rng.choices(known, k=20):
+            size = max(0, size + rng.choice([0, 0, 0, 1, -1]))
+            extents = [max(0, e + rng.choice([0, 0, 0, 0, 1, -1])) for e in extents]
+            lines.append((choice, ops, extents, size, rng.choice(ways[choice][1:])))
+        compare(program, lines, "cells", used=False)
+
+
+def test_other_threads(dy: Any) -> None:
+    """A table for so many threads is not looked into with others."""
+    program = cells(dy, 12, 8, 3)
+    in_all_ways(program, "cells")
+    _core._measure_choices(True)
+    for _ in range(TURNS):
+        program()
+    _core._measure_choices(False)
+    _core._install_choices(measured(), _core.threads() + 1)
+    before = _core._ways_taken()
+    program()
+    assert _core._ways_taken() == before
+
+
+# ---------------------------------------------------------------- from the profile to the next run
+
+
+def row(way: str, ratio: float, low: float, rounds: int = 50, **more: Any) -> dict[str, Any]:
+    common = {"choice": "chain", "ops": ["tanh", "exp"], "extents": [64], "size": 4, "runs": 1000}
+    return {**common, "seconds": 1e-5, "way": way, "ratio": ratio, "low": low, "rounds": rounds, **more}
+
+
+def test_only_what_is_clear_is_kept() -> None:
+    assert profile.faster([row("apart", 1.5, 1.01)]) == ()  # not in each third of the run
+    assert profile.faster([row("apart", 1.5, 1.4, rounds=3)]) == ()  # too few
+    assert profile.faster([]) == ()
+    rows = [row("apart", 1.2, 1.1), row("tile_512", 1.3, 1.2), row("tile_1024", 1.4, 0.9)]
+    (way,) = profile.faster(rows)
+    assert way == emit.Way("chain", ("tanh", "exp"), (64,), 4, "tile_512", 130, 50)
+    rare = row("apart", 1.5, 1.4, runs=20, size=5)
+    often = row("apart", 1.0, 1.0, runs=10**6, size=6)
+    assert profile.faster([rare, often]) == ()  # not worth a look before every launch
+    assert [w.size for w in profile.faster([rare, *rows])] == [4, 5]  # the most useful first
+
+
+def test_explanation() -> None:
+    ways = profile.faster([row("tile_512", 1.3, 1.2), row("copy", 2, 2, choice="product", ops=[], size=9)])
+    counts = tuple(emit.LaunchCount("a.py", line, 0, "tanh", 4, 9) for line in (7, 9))
+    found = emit.Profile("", 1, 1, counts, "avx2", 2, ways)
+    assert profile.explanation(found) == [
+        "ways to run launches that were faster than the rules (avx2, 2 threads):",
+        "  product 64, 512 to 1023 columns: copy, 2.00 times as fast (50 rounds)",
+        "  a.py:7, a.py:9: chain tanh,exp 64, 16 to 31 members: tile_512, 1.30 times as fast (50 rounds)",
+    ]
+    assert "none" in profile.explanation(emit.Profile("", 1, 1, (), "avx2", 1, ()))[1]
+
+
+def command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(
+        p for p in (str(Path(_core.__file__).parents[1]), os.environ.get("PYTHONPATH")) if p
+    )
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600,
+        env={**os.environ, "PYTHONPATH": path, "DYNET_COMPAT_THREADS": "1", **environment},
+    )  # fmt: skip
+
+
+def with_ways(path: Path, ways: list[dict[str, Any]], **more: Any) -> None:
+    """Puts ways into the profile of a hints file."""
+    contents = json.loads(path.read_text())
+    contents["profile"].update(ways=ways, isa=_core.isa(), threads=1, **more)
+    rest = {k: v for k, v in contents.items() if k not in ("format", "version")}
+    head = json.dumps({"format": contents["format"], "version": contents["version"]})[:-1]
+    path.write_text(head + ", " + json.dumps(rest)[1:])
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An example that was profiled."""
+    folder = tmp_path_factory.mktemp("profiled")
+    for name in ("rnnlm.py", "common.py", "data.py"):
+        (folder / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"), encoding="utf-8")
+    arguments = "--hidden 16 --batch 32 --steps 40 --limit 500 --quiet"
+    compiled = ("-m", "dynet_compat", "compile", "rnnlm.py", "--explain", "--profile", arguments)
+    done = command(*compiled, folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "ways to run launches that were faster than the rules" in done.stdout
+    return folder
+
+
+ARGUMENTS = "--hidden 16 --batch 32 --steps 12 --limit 500 --quiet --dynet-seed 3 --losses"
+RUN = ["-m", "dynet_compat", "run", "rnnlm.py", *ARGUMENTS.split()]
+
+
+def losses(folder: Path, name: str, hints: str) -> tuple[list[float], str]:
+    done = command(*RUN, name, folder=folder, DYNET_COMPAT_HINTS=hints)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / name).read_text())["losses"], done.stderr
+
+
+def test_a_profile_of_an_example(profiled: Path) -> None:
+    hints = emit.read(str(profiled / "rnnlm.dyhints"))
+    assert hints.profile is not None
+    assert hints.profile.isa == _core.isa() and hints.profile.threads == 1
+    lines = [(w.choice, w.ops, w.extents, w.size, w.way) for w in hints.profile.ways]
+    assert _core._install_choices(lines, 1) == 0, "the profile has ways that the engine does not know"
+    assert all(w.percent > 100 and w.rounds >= profile.LEAST_ROUNDS for w in hints.profile.ways)
+    assert losses(profiled, "with.json", "rnnlm.dyhints")[0] == losses(profiled, "without.json", "off")[0]
+
+
+def test_unknown_ways_are_one_line(profiled: Path, tmp_path: Path) -> None:
+    path = profiled / "odd.dyhints"
+    path.write_text((profiled / "rnnlm.dyhints").read_text())
+    way = {
+        "choice": "product",
+        "ops": ["gone"],
+        "extents": [1],
+        "size": 1,
+        "way": "copy",
+        "percent": 110,
+        "rounds": 9,
+    }
+    with_ways(path, [way, {**way, "ops": [], "way": "gone"}, {**way, "ops": []}])
+    want, _ = losses(profiled, "without.json", "off")
+    got, text = losses(profiled, "odd.json", "odd.dyhints")
+    assert got == want and text.count("2 of 3 ways to run launches are not known") == 1, text
+    with_ways(path, [{**way, "size": "much"}])
+    got, text = losses(profiled, "odd.json", "odd.dyhints")
+    assert got == want and text.count("hints not used") == 1, text
+
+
+def test_a_stale_file_brings_no_ways(profiled: Path) -> None:
+    path, script = profiled / "stale.dyhints", profiled / "rnnlm.py"
+    text = script.read_text()
+    path.write_text((profiled / "rnnlm.dyhints").read_text())
+    script.write_text(text + "# changed\n")
+    try:
+        with pytest.raises(emit.HintsError, match="stale"):
+            emit.read(str(path))
+        assert "hints not used: stale" in losses(profiled, "stale.json", "stale.dyhints")[1]
+    finally:
+        script.write_text(text)
+
+
+def ways_in_use(found: emit.Profile, program: Callable[[], Any]) -> bool:
+    runtime.use_ways(found)
+    before = _core._ways_taken()
+    program()
+    return bool(_core._ways_taken() > before)
+
+
+def test_ways_are_for_one_kind_of_processor(dy: Any, caplog: pytest.LogCaptureFixture) -> None:
+    program = product(dy.ParameterCollection())
+    ways = (emit.Way("product", (), (20, 20), 5, "alone", 120, 9),)
+    here = emit.Profile("", 1, 1, (), _core.isa(), _core.threads(), ways)
+    elsewhere = emit.Profile("", 1, 1, (), "z80", _core.threads(), ways)
+    with caplog.at_level(logging.INFO, "dynet_compat"):
+        assert not ways_in_use(elsewhere, program)
+    assert "the profile is of z80" in caplog.text
+    assert ways_in_use(here, program)
+    runtime.deactivate()
+    before = _core._ways_taken()
+    program()
+    assert _core._ways_taken() == before, "hints that are no longer in use still choose"
