@@ -252,6 +252,20 @@ OPERATIONS = [
     Difference("conv2d, maxpooling2d: stride or window of 0", "crash", "ValueError"),
     Difference("filter1d_narrow, filter {r, w, 1}", "loses part of the gradient", "right gradient"),
     Difference("kmh_ngram(x, 0)", "wrong result", "ValueError"),
+    Difference(
+        "NaN in max_dim, min_dim, emax, bmax, maxpooling2d, pairwise_rank_loss",
+        "may be lost: another number",
+        "NaN",
+        "dy.max_dim(dy.inputVector([float('nan'), 1])).value()",
+        "nan",
+    ),
+    Difference(
+        "infinity in logsumexp, log_softmax, softsign, binary_log_loss, and in gradients",
+        "NaN in places",
+        "the limit where there is one",
+        "dy.logsumexp([dy.scalarInput(float('-inf'))] * 2).value()",
+        "-inf",
+    ),
     Difference("kmax_pooling with NaN", "zeros or garbage", "NaN counts as -inf"),
     Difference(
         "vanilla_lstm_gates with weight noise",

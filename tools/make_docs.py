@@ -61,8 +61,9 @@ class Entry(NamedTuple):
 
 
 def public_names() -> list[str]:
-    """What `from dynet_compat import *` gives, and the names of the package with a meaning of their own."""
-    return sorted(set(package.__all__) | {"__version__", "__compat_version__", "__gitversion__"})
+    """What scripts use, and the names of the package with a meaning of their own."""
+    names = {*package.__all__, *package._NOT_DYNETS}
+    return sorted(names | {"__version__", "__compat_version__", "__gitversion__"})
 
 
 def is_ours(item: Any) -> bool:
@@ -193,7 +194,7 @@ def entry_text(entry: Entry) -> str:
         return "\n".join([*out, f"Another name of [`{item.__name__}`]({item.__name__}).\n"])
     out += [block("python", signature(name, item)), documentation(item.__doc__ or "")]
     if inspect.isclass(item):
-        bases = [b.__name__ for b in item.__mro__[1:] if b.__name__ in package.__all__]
+        bases = [b.__name__ for b in item.__mro__[1:] if b.__name__ in public_names()]
         if bases:
             out.append("Inherits from " + ", ".join(f"[`{b}`]({b})" for b in bases) + ".\n")
         out += [member_text(name, *member) for member in members(item)]

@@ -73,11 +73,18 @@ if not config.script_follows():
 # Pickles name DyNet's classes by the module they came from there.
 sys.modules.setdefault("_dynet", sys.modules[__name__])
 
-# `from dynet_compat import *` gives what `from dynet import *` gives, and no module of this package; nor
-# `profile`, since a script may have its own.
+# `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets: no
+# module of this package, and nothing else that a script may have its own of.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution cuda debug devices fibers functions graph "
     "hierarchical_softmax holders info interop io legacy migrate shims softmax_builders tensor tree_builders "
     "viz batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
-__all__ = [name for name in globals() if not name.startswith("_") and name not in _OURS]  # noqa: PLE0605
+_NOT_DYNETS = set(
+    "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer "
+    "HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
+    "BidirectionalTreeLSTMBuilder".split()
+)
+__all__ = [  # noqa: PLE0605
+    name for name in globals() if not name.startswith("_") and name not in _OURS | _NOT_DYNETS
+]

@@ -187,6 +187,7 @@ class _State:
 
     initialised = False  # by import, or on request
     requested = False  # on request: any further request is ignored
+    by_dynet = False  # by a script's `import dynet`: as in DyNet, `set` comes too late
     weight_decay = 0.0  # of new collections
     profiling = 0
     at_exit = False  # the timing is printed when the program ends
@@ -336,8 +337,14 @@ def initialise_at_import() -> None:
     _State.initialised = False
 
 
+def initialise_as_dynet() -> None:
+    """What a script's `import dynet` does: afterwards `set` is ignored."""
+    initialise()
+    _State.by_dynet = True
+
+
 def initialise() -> None:
-    """What `import dynet` does, once: take `dynet_config` if it was used, else the command line."""
+    """Once: take `dynet_config` if it was used, else the command line."""
     if _State.initialised:
         return
     arguments = sys.argv[1:] if hasattr(sys, "argv") else []
@@ -366,7 +373,8 @@ def set(  # noqa: A001 - DyNet's name
     """Set the configuration, instead of the command line.
 
     A second call replaces everything: arguments that are not repeated are defaults again. After the import
-    of `dynet_compat` the first call applies at once; DyNet ignores calls after its import.
+    of `dynet_compat` the first call applies at once; DyNet ignores calls after its import, and so does this
+    package where it is imported as `dynet`.
 
     Args:
         mem: MB to reserve, checked and otherwise ignored: memory grows as it is needed.
@@ -390,7 +398,7 @@ def set(  # noqa: A001 - DyNet's name
         "gpu_mask": list(gpu_mask or []),
     }
     setattr(builtins, _CONFIG_KEY, conf)
-    if _State.initialised:
+    if _State.initialised and not _State.by_dynet:
         _request(Settings.from_mapping(conf))
 
 

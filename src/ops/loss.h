@@ -58,7 +58,7 @@ struct PickNegLogSoftmax {
   }
 };
 
-// Sum over j != v of max(0, m - x[v] + x[j]) along a run of len elements at distance `step`.
+// Sum over j != v of max(0, m - x[v] + x[j]) along a run of len elements at distance `step`. A NaN shows.
 template <class I>
 DYC_INLINE float hinge_run(const float* x, size_t len, size_t step, size_t v, float margin) {
   const float base = margin - x[v * step];
@@ -66,14 +66,14 @@ DYC_INLINE float hinge_run(const float* x, size_t len, size_t step, size_t v, fl
     float s = 0;
     for (size_t k = 0; k < len; ++k) {
       const float t = base + x[k * step];
-      if (k != v && t > 0) s += t;
+      if (k != v && !(t <= 0)) s += t;
     }
     return s;
   }
   const auto before = [&](size_t from, size_t n) DYC_LAMBDA {
     return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
       const auto t = base + c.get(x + from + i);
-      return select(t > 0.f, t, typename I::V{});
+      return select(t <= 0.f, typename I::V{}, t);
     });
   };
   return before(0, v) + before(v + 1, len - v - 1);

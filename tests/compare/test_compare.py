@@ -232,6 +232,20 @@ def test_sabotaged_start_and_end(command: Any, monkeypatch: pytest.MonkeyPatch) 
     assert done.status == 1 and done.result["first"]["step"] == 4
 
 
+def test_hints_are_off(command: Any, tmp_path: Path) -> None:
+    """Templates record without the calls that are compared."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, dynet as dy\n"
+        "p = dy.Model().add_parameters(2)\n"
+        "dy.squared_norm(p).backward()\n"
+        "print('hints', os.environ.get('DYNET_COMPAT_HINTS'))\n"
+        "assert os.environ.get('DYNET_COMPAT_HINTS') == 'off'\n"
+    )
+    outcome = command(script, *SELF)
+    assert outcome.status == 0, outcome
+
+
 def test_rtol(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage of 1% is within a tolerance of 5%; the numbers still tell."""
     monkeypatch.setenv("SABOTAGE", "value")

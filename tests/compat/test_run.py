@@ -108,6 +108,40 @@ def test_script_of_this_package(tmp_path: Path) -> None:
     assert done.stdout == again.stdout and done.stderr == again.stderr != ""
 
 
+def test_no_submodules(tmp_path: Path) -> None:
+    """Else they would be loaded a second time, and the process would end badly."""
+    done = run(
+        tmp_path,
+        "import dynet as dy\n"
+        "for name in ('dynet.config', 'dynet.graph', '_dynet.legacy'):\n"
+        "    try:\n"
+        "        __import__(name)\n"
+        "    except ModuleNotFoundError as e:\n"
+        "        print(e)\n"
+        "print(dy.ones(1).value())\n",
+    )
+    lines = [f"No module named '{n}'; 'dynet' is not a package" for n in ("dynet.config", "dynet.graph")]
+    lines += ["No module named '_dynet.legacy'; '_dynet' is not a package", "1.0", ""]
+    assert done.stdout == "\n".join(lines)
+
+
+def test_configuration_after_the_import(tmp_path: Path) -> None:
+    """As in DyNet it comes too late, where the script imports `dynet`."""
+    script = "import dynet as dy, dynet_config\n%sprint(dy.Model().add_parameters(3).as_array().tolist())\n"
+    late = run(tmp_path, script % "dynet_config.set(random_seed=77)\n", "--dynet-seed", "2")
+    assert late.stdout == run(tmp_path, script % "", "--dynet-seed", "2").stdout != ""
+    assert late.stderr.count("random seed") == 1
+
+
+def test_star_import(tmp_path: Path) -> None:
+    """What DyNet does not have is not bound over what the script has of its own."""
+    (tmp_path / "mine.py").write_text("class TreeLSTMBuilder: pass\n", encoding="utf-8")
+    script = "from mine import TreeLSTMBuilder\nfrom dynet import *\n"
+    script += "import dynet\nprint(TreeLSTMBuilder.__module__)\n"
+    script += "print('batch_map' in globals(), callable(dynet.batch_map))\n"
+    assert run(tmp_path, script).stdout == "mine\nFalse True\n"
+
+
 def test_install(tmp_path: Path) -> None:
     """In a notebook: no script, and modules of these names that are there already give way."""
     text = (

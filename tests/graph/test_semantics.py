@@ -501,3 +501,17 @@ def test_zero_before_renew_is_legal(dy: Any) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_hinge_shows_nan(dy: Any, at: int) -> None:
+    """A model that diverged has no loss of 0, wherever the NaN is."""
+    x = np.array([1.0, 2.0, 3.0])
+    x[at] = np.nan
+    dy.renew_cg()
+    for v in range(3):
+        assert np.isnan(dy.hinge(dy.inputTensor(x), v).value()), (x, v)
+        both = dy.inputTensor(np.stack([x, x], axis=1))
+        assert np.isnan(dy.hinge_dim(both, [v, v], d=0).npvalue()).all(), (x, v)
+        across = dy.inputTensor(np.stack([x, x], axis=0))
+        assert np.isnan(dy.hinge_dim(across, [v, v], d=1).npvalue()).all(), (x, v)

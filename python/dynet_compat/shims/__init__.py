@@ -23,7 +23,13 @@ class _Finder:
     def find_spec(
         name: str, path: Optional[Sequence[str]] = None, target: Optional[types.ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        """As `importlib.abc.MetaPathFinder` says."""
+        """As `importlib.abc.MetaPathFinder` says.
+
+        Modules in DyNet's are not found: they would be those of this package a second time.
+        """
+        package = name.partition(".")[0]
+        if package != name and package in NAMES:
+            raise ModuleNotFoundError(f"No module named {name!r}; {package!r} is not a package", name=name)
         if name not in NAMES:
             return None
         return PathFinder.find_spec(name, [MODULES], target)
@@ -57,7 +63,7 @@ def dynet() -> types.ModuleType:
 
     if config.viz_is_asked_for():
         return import_module("dynet_compat.viz")
-    config.initialise()
+    config.initialise_as_dynet()
     package = native()
     vars(package)["_CONF"] = conf = config.get()
     if conf is not None:
