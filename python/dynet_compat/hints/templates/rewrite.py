@@ -257,9 +257,8 @@ class _Shape:
         number = {slot: i for i, slot in enumerate(slots)}
         values = tuple(_result(v, number) for v in self.values)
         result = values[0] if self.alone else (straight.TUPLE, values)
-        attributes = tuple((number[base], name) for base, name in self.block.attributes)
         ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
-        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), attributes, ints, result
+        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), ints, result
 
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
         targets = straight.target_names(node)
@@ -362,7 +361,7 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
 def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
-    uses = (s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
+    uses = (s.called, s.method, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
     return (s.kind, base, s.key, at, s.length, *uses)
 
 

@@ -22,7 +22,7 @@ _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNStat
 WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _MOST_DEPTH = 8  # of functions of the script that call one another
 _MOST_SLOTS = 200
-_USES = ("called", "expression", "state", "appended", "indices", "others", "codes")  # fields of Slot
+_USES = ("called", "method", "expression", "state", "appended", "indices", "others", "codes")  # fields of Slot
 
 
 class NotStraight(Exception):
@@ -43,6 +43,7 @@ class Slot:
     at: Optional[Slot] = None  # ITEM_AT
     length: int = 0  # COUNT
     called: bool = False
+    method: bool = False  # called as a method of `base`
     expression: bool = False
     state: bool = False
     appended: bool = False
@@ -158,7 +159,6 @@ class Block:
         self.known: dict[tuple[Any, ...], Slot] = {}
         self.env: dict[str, Value] = {}
         self.ints: set[int] = set()
-        self.attributes: list[tuple[Slot, str]] = []
         self.appends: list[tuple[ast.stmt, ast.expr, Value]] = []
         self.statements: list[ast.stmt] = []
         self.returned: Optional[Value] = None
@@ -183,17 +183,17 @@ class Block:
     def _state(self) -> tuple[Any, ...]:
         uses = [(s, {name: getattr(s, name) for name in _USES}) for s in self.slots]
         lists = [(v, list(v.items)) for v in _sequences(self.env.values())]
-        counts = (len(self.attributes), len(self.appends), self.ops)
+        counts = (len(self.appends), self.ops)
         return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
 
     def _restore(self, state: tuple[Any, ...]) -> None:
-        uses, lists, self.env, self.known, self.ints, (attributes, appends, self.ops) = state
+        uses, lists, self.env, self.known, self.ints, (appends, self.ops) = state
         self.slots = [slot for slot, _ in uses]
         for slot, values in uses:
             vars(slot).update(values)
         for sequence, items in lists:
             sequence.items = items
-        del self.attributes[attributes:], self.appends[appends:]
+        del self.appends[appends:]
         self.depth = 0
 
     # ---- slots
@@ -213,20 +213,7 @@ class Block:
     def _attribute(self, base: Slot, name: str) -> Slot:
         if name.startswith("__") and not name.endswith("__"):
             raise NotStraight("a private name")
-        if base.kind == ARGUMENT and self._is_module(base.code):
-            code = ast.Attribute(base.code, name, ast.Load())  # type: ignore[arg-type]
-            slot = self._slot((base, name), lambda: Slot(ARGUMENT, code=code))
-            if (base, name) not in self.attributes:
-                self.attributes.append((base, name))
-            return slot
         return self._slot((base, name), lambda: Slot(ATTRIBUTE, base=base, key=name))
-
-    def _is_module(self, code: Optional[ast.expr]) -> bool:
-        """Attributes of modules are read by the script, those of other objects by the template, which looks
-        first whether that would run code."""
-        if code is None or _root(code) in self.scope.local | set(self.env) | set(self.targets):
-            return False
-        return isinstance(self.scope.module.look_up(code), type(ast))
 
     def _item(self, base: Slot, key: Value) -> Slot:
         if isinstance(key, Slot):
@@ -420,6 +407,7 @@ class Block:
         if not isinstance(slot, Slot) or slot.kind not in (ARGUMENT, ATTRIBUTE):
             raise NotStraight("a function that is not a name")
         slot.called = True
+        slot.method = callee.bound
         slot.codes = callee.codes
         arguments = [self._value(a) for a in e.args]
         named = {str(k.arg): self._value(k.value) for k in e.keywords}
