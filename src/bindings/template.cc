@@ -236,23 +236,26 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-PyObject* map(PyObject* self, PyObject* args) {
-  PyObject *over, *run, *reads;
-  if (!PyArg_ParseTuple(args, "OOO", &over, &run, &reads)) return nullptr;
-  return guarded([&] { return core_of(self)->map(over, run, reads); });
+PyObject* map(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 3) return PyErr_Format(PyExc_TypeError, "map(): expected 3 arguments, got %zd", n);
+  return guarded([&] { return core_of(self)->map(args[0], args[1], args[2]); });
 }
 
-PyObject* map_zip(PyObject* self, PyObject* args) {
-  PyObject *over, *run, *reads, *zip;
-  if (!PyArg_ParseTuple(args, "O!OOO", &PyTuple_Type, &over, &run, &reads, &zip)) return nullptr;
-  return guarded([&] { return core_of(self)->map_zip(over, run, reads, zip); });
+PyObject* map_zip(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 4 || !PyTuple_Check(args[0]))
+    return PyErr_Format(PyExc_TypeError, "map_zip(): expected a tuple and 3 other arguments, got %zd", n);
+  return guarded([&] { return core_of(self)->map_zip(args[0], args[1], args[2], args[3]); });
+}
+
+PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
 }
 
 PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
-    {"map", map, METH_VARARGS, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
-    {"map_zip", map_zip, METH_VARARGS,
+    {"map", fast(map), METH_FASTCALL, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
+    {"map_zip", fast(map_zip), METH_FASTCALL,
      "map_zip(iterables, run, reads, zip)\n\nThe list of run(item) for all items of zip(*iterables)."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};

@@ -102,13 +102,22 @@ class Module:
         self.recording = recording  # is the object a function that does nothing but record?
         self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
+        self.bases: dict[str, list[str]] = {}
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+                self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
 
     def codes_of(self, node: ast.FunctionDef) -> list[Any]:
         return self.codes.setdefault(node, [])
+
+    def method(self, cls: Optional[str], name: str, depth: int = 0) -> Optional[ast.FunctionDef]:
+        """The method of a class, or of one that it is made of, as far as the source tells."""
+        if cls not in self.methods or depth > _MOST_DEPTH:
+            return None
+        found = (self.method(base, name, depth + 1) for base in self.bases[cls])
+        return self.methods[cls].get(name) or next(filter(None, found), None)
 
     def look_up(self, code: ast.expr) -> Any:
         """The object that a dotted global name means now; None where that is not known."""
@@ -459,7 +468,7 @@ class Block:
         if isinstance(f, ast.Name) and (f.id in scope.local or f.id in self.env):
             raise NotStraight("a call of a local name")
         if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and self._is_self(f.value.id):
-            node = scope.module.methods.get(str(scope.cls), {}).get(f.attr)
+            node = scope.module.method(scope.cls, f.attr)
             if node is None:
                 raise NotStraight("a call of something that is no method of the class")
             return Callee(node, scope.module.codes_of(node), f.value)
