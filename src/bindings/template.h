@@ -135,7 +135,7 @@ class Template {
   bool read_kept(const TemplateSlot& slot, PyObject* base, PyObject* dict, PyObject** value, bool* kept);
   bool read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool read_item(const TemplateSlot& slot, PyObject* base, PyObject** value);
-  bool is_appended(PyObject* list) const;
+  bool lists_are_apart();
   PyObject* replay(Program& p);
   bool matches(Program& p, const Graph& graph);
   void watch(Program* against);

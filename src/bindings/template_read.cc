@@ -89,7 +89,6 @@ bool Template::read_parts(Parts* parts) {
 bool Template::read_item(const TemplateSlot& slot, PyObject* base, PyObject** value) {
   PyObject* key = slot.kind == TemplateSlot::item ? slot.key.get() : values_[slot.key_slot];
   if (PyTuple_CheckExact(base) || PyList_CheckExact(base)) {
-    if (is_appended(base)) return false;
     if (!key || !PyLong_CheckExact(key)) return false;
     Py_ssize_t i = PyLong_AsSsize_t(key);
     if (i < 0) i += Py_SIZE(base);
@@ -103,11 +102,6 @@ bool Template::read_item(const TemplateSlot& slot, PyObject* base, PyObject** va
   return true;  // something else with an index: an op
 }
 
-// What is appended to a list shows in its length and items.
-bool Template::is_appended(PyObject* list) const {
-  return std::find(reads_.appended.begin(), reads_.appended.end(), list) != reads_.appended.end();
-}
-
 // ---------------------------------------------------------------- all of a block
 
 bool Template::read_one(uint32_t at) {
@@ -117,18 +111,29 @@ bool Template::read_one(uint32_t at) {
   if (!base) return true;
   if (slot.kind == TemplateSlot::item_at) return read_item(slot, base, &values_[at]);
   const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);  // a count
-  return sequence && !is_appended(base) && Py_SIZE(base) == slot.n;
+  return sequence && Py_SIZE(base) == slot.n;
 }
 
 bool Template::evaluate(PyObject* const* args) {
   std::copy(args, args + n_args_, values_.begin());
-  reads_.appended.clear();
+  const bool read = std::all_of(plan_.begin(), plan_.end(), [&](const Read& r) {
+    return r.parts ? read_parts(&parts_[r.at]) : read_one(r.at);
+  });
+  return read && lists_are_apart();
+}
+
+// What is appended to a list shows in its length and items, which the block must not read.
+bool Template::lists_are_apart() {
+  std::vector<PyObject*>& appended = reads_.appended;
+  appended.clear();
   for (const uint32_t i : appended_) {
-    if (!PyList_CheckExact(values_[i])) return false;
-    reads_.appended.push_back(values_[i]);
+    if (!values_[i] || !PyList_CheckExact(values_[i])) return false;
+    appended.push_back(values_[i]);
   }
-  return std::all_of(plan_.begin(), plan_.end(),
-                     [&](const Read& r) { return r.parts ? read_parts(&parts_[r.at]) : read_one(r.at); });
+  return appended.empty() || std::none_of(slots_.begin(), slots_.end(), [&](const TemplateSlot& s) {
+    const bool part = s.kind != TemplateSlot::argument && s.kind != TemplateSlot::attribute;
+    return part && std::find(appended.begin(), appended.end(), values_[s.base]) != appended.end();
+  });
 }
 
 // Which slots are read one by one, and which together.

@@ -1,4 +1,4 @@
-"""Blocks that go on into the arms of branches and begin with calls taken apart, and what they read of objects:
+"""Blocks that go on in the arms of branches and begin with calls taken apart, and what they read of objects:
 what is recorded is what the script would have recorded, in its order."""
 
 from __future__ import annotations
@@ -329,3 +329,95 @@ def f(state, x):
         p.agree(use)
     for s in p.statistics.values():
         assert not s["off"] and s["reviews"] > 2, s
+
+
+def test_append_to_a_list_under_other_names(pair: Callable) -> None:
+    p = pair("""
+class Net:
+    def __init__(self):
+        self.outs, self.__private = [], []
+        self.other = self
+    def f(self, x, shared):
+        y = dy.tanh(x)
+        self.outs.append(y)
+        self.other.outs.append(y + x)
+        shared.append(dy.exp(y))
+        return y
+    def alias(self, x):
+        outs = self.outs
+        y = dy.tanh(x)
+        outs.append(y + x)
+        return y
+    def local(self, x, given):
+        here = given
+        y = dy.tanh(x)
+        here.append(y + x)
+        return y
+    def read(self, x):
+        y = dy.tanh(x)
+        self.outs.append(y + x)
+        z = dy.esum(self.outs) + self.outs[-1]
+        return z
+    def private(self, x):
+        y = dy.tanh(x)
+        self.__private.append(y + x)
+        return self.__scale(y) + x
+    def __scale(self, y):
+        return dy.exp(y) + dy.tanh(y)
+class More(Net):
+    def both(self, x):
+        y = self.f(x, self.outs)
+        z = self._Net__scale(y)
+        return z + y
+    def __scale(self, y):
+        return y
+""")
+
+    def use(m: Any) -> list:
+        results: list = []
+        for kind in (m.Net, m.More):
+            net, shared = kind(), []
+            for i in range(5):
+                results += [net.f(vector(i), shared), net.alias(vector(i)), net.local(vector(i), shared)]
+                results += [net.f(vector(i), net.outs), net.read(vector(i)), net.private(vector(i))]
+                if kind is m.More:
+                    results.append(net.both(vector(i)))
+            results += [*net.outs, *shared, *net._Net__private]
+            assert all(results)
+        return results
+
+    for _ in range(3):
+        p.agree(use)
+    hits = {s["name"].split(":")[0]: s["hits"] for s in p.statistics.values()}
+    assert all(hits[f"Net.{name}"] > 5 for name in ("f", "alias", "local", "private")), hits
+
+
+def test_list_that_is_replaced_while_a_value_is_made(pair: Callable) -> None:
+    p = pair("""
+class Net:
+    def __init__(self):
+        self.outs = []
+    def f(self, x):
+        y = dy.tanh(x)
+        self.outs.append(make(y))
+        return y + x
+def make(x):
+    return dy.exp(x) + x
+""")
+
+    def use(m: Any) -> list:
+        net = m.Net()
+        results = [net.f(vector(i)) for i in range(4)] + net.outs
+        before, make = net.outs, m.make
+
+        def other(x: Any) -> Any:
+            net.outs = []
+            return make(x)
+
+        m.make = other
+        results += [net.f(vector(i)) for i in range(4)] + net.outs + before
+        m.make = make
+        return results
+
+    for _ in range(3):
+        p.agree(use)

@@ -23,6 +23,7 @@ class Model:
         self.layers = [self.W, self.U]
         self.rnn = dy.VanillaLSTMBuilder(1, 3, 3, pc)
         self.h = None
+        self.outs = []
         self.count = 0
         self.k = 0.5
     def slow(self, x):
@@ -57,6 +58,8 @@ CHANGES = [
     "self.W, self.U = self.U, self.W",
     "n = (n * 2 + 1) % 9",
     "m = n",
+    "xs, self.outs = self.outs[-3:], xs",
+    "self.outs = [dy.tanh(x) for x in self.outs[-2:]]",
     "self.k += 0.25",
     "self.two, self.k = lambda x, y, f=self.two: f(y, x), 1.5",
     "vars(self).pop('two', None)",
@@ -155,7 +158,7 @@ class Writer:
         elif kind < 0.52:
             self.add(depth, f"{r.choice(self.vectors)} += {self.vector()}")
         elif kind < 0.60:
-            self.add(depth, f"xs.append({self.vector()})")
+            self.add(depth, f"{r.choice(['xs', 'xs', 'self.outs'])}.append({self.vector()})")
         elif kind < 0.65:
             both = f"({self.vector()}, {self.vector()})"
             self.add(depth, f"x, h = {r.choice(['self.two(x, h)', '(h, x)', 'pair', both])}")
@@ -192,6 +195,7 @@ def use(model: object, dy: object, seed: int) -> list:
     """Call the methods in an order that the seed gives, in the graph as it is; what they return."""
     rng = random.Random(seed)
     out = []
+    model.outs = []  # type: ignore[attr-defined]
     functions = [getattr(model, f) for f in dir(model) if f[0] == "f" and f[1:].isdigit()]
     start = model.rnn.initial_state()  # type: ignore[attr-defined]
     x = dy.inputVector([0.1, -0.2, 0.3])  # type: ignore[attr-defined]
@@ -205,4 +209,4 @@ def use(model: object, dy: object, seed: int) -> list:
         out.extend(xs)
         first = result[0] if isinstance(result, (list, tuple)) else result
         x, h = (first, x) if rng.random() < 0.5 else (dy.inputVector([rng.random()] * 3), x)  # type: ignore[attr-defined]
-    return out
+    return out + list(model.outs)  # type: ignore[attr-defined]

@@ -311,8 +311,9 @@ class _Shape:
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
+                body.append(_set(".append", call.func))
                 body.append(_set(appended[s], call.args[0]))
-                body.append(ast.Expr(ast.Call(call.func, [_load(appended[s])], [])))
+                body.append(ast.Expr(ast.Call(_load(".append"), [_load(appended[s])], [])))
             elif not isinstance(s, ast.Return):
                 body.append(s)
         handed: list[ast.expr] = [_load(n) for n in self.names + self.appended]

@@ -103,9 +103,11 @@ class Module:
         self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
         self.bases: dict[str, list[str]] = {}
+        self.written_in: dict[ast.FunctionDef, str] = {}
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+                self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
                 self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
 
@@ -139,9 +141,16 @@ class Scope:
     cls: Optional[str]  # name of the class it is a method of
     local: set[str]
     nested: bool = False  # in another function, whose names it may see
+    written_in: Optional[str] = None  # name of the class around it
     aliases: dict[str, Optional[ast.expr]] = field(
         default_factory=dict
     )  # names that the script does not have
+
+    def private(self, name: str) -> str:
+        """The attribute that a private name means in the class that the function is written in."""
+        if self.written_in is None or not self.written_in.strip("_"):
+            raise NotStraight("a private name")
+        return f"_{self.written_in.lstrip('_')}{name}"
 
     def new_name(self, stands_for: Optional[ast.expr] = None) -> str:
         """A local name for a value, `stands_for`: a function that the script calls so."""
@@ -166,7 +175,7 @@ class Scope:
                 names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
             elif isinstance(n, (ast.Global, ast.Nonlocal)):
                 names.update(n.names)
-        return cls(module, node, owner, names, nested)
+        return cls(module, node, owner, names, nested, module.written_in.get(node))
 
 
 # ---------------------------------------------------------------- the analysis
@@ -230,11 +239,13 @@ class Block:
         return slot
 
     def name(self, name: str) -> Slot:
+        if self.depth and _is_private(name):
+            raise NotStraight("a private name")
         return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
 
     def _attribute(self, base: Slot, name: str) -> Slot:
-        if name.startswith("__") and not name.endswith("__"):
-            raise NotStraight("a private name")
+        if _is_private(name):
+            name = self.scope.private(name)
         return self._slot((base, name), lambda: Slot(ATTRIBUTE, base=base, key=name))
 
     def _item(self, base: Slot, key: Value) -> Slot:
@@ -294,11 +305,16 @@ class Block:
         value = self.value(call.args[0])
         if isinstance(target, Sequence) and target.kind == LIST:
             target.items.append(value)
-        elif isinstance(target, Slot) and target.kind == ARGUMENT and not self.depth and not self.targets:
+        elif isinstance(target, Slot) and not self.targets and self._may_append(call.func.value):
             target.appended = True
             self.appends.append((s, call.func.value, value))
         else:
             raise NotStraight("append to something else than a list")
+
+    def _may_append(self, to: ast.expr) -> bool:
+        """Does the expression mean the same when the block has run?"""
+        root = _root(to)
+        return root is not None and root not in self.env and not self.depth
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
@@ -410,8 +426,10 @@ class Block:
     # ---- calls
 
     def _call(self, e: ast.Call) -> Value:
-        if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
+        if any(isinstance(a, ast.Starred) for a in e.args):
             raise NotStraight("starred arguments")
+        if any(k.arg is None or _is_private(k.arg) for k in e.keywords):
+            raise NotStraight("starred arguments, or private names")
         if isinstance(e.func, ast.Attribute) and e.func.attr in _OF_STATES and not e.keywords:
             state = self._state_of(e.func.value)
             if state is not None:
@@ -552,6 +570,11 @@ def _bind(
         constant(default.value)
         env[name] = Constant(default.value)
     return env
+
+
+def _is_private(name: str) -> bool:
+    """Does it mean another name inside a class?"""
+    return name.startswith("__") and not name.endswith("__")
 
 
 def _root(e: ast.expr) -> Optional[str]:
