@@ -8,15 +8,19 @@ namespace dyc::py {
 
 namespace {
 
-// What a class says of an attribute: where it lies, if it is no plain value of the object's own.
-enum class Found { nothing, value, function, member, code };
+// What a class says of an attribute: nothing; a value; a function, which is a method; something whose reading
+// runs code; or what must be asked anew each time: where members lie, and objects of classes that the script
+// may yet change so that reading them runs code.
+enum class Found { nothing, value, function, code, changing };
 
 Found in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
   *found = _PyType_Lookup(type, name);
   if (!*found) return Found::nothing;
   if (PyFunction_Check(*found)) return Found::function;
-  if (Py_TYPE(*found) == &PyMemberDescr_Type) return Found::member;
-  return Py_TYPE(*found)->tp_descr_get ? Found::code : Found::value;
+  PyTypeObject* kind = Py_TYPE(*found);
+  if (kind == &PyMemberDescr_Type) return Found::changing;
+  if (kind->tp_descr_get) return Found::code;
+  return PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? Found::changing : Found::value;
 }
 
 }  // namespace
@@ -31,12 +35,12 @@ bool Template::read_kept(const TemplateSlot& slot, PyObject* base, PyObject* dic
   const bool module = PyModule_CheckExact(base);
   const Found kind = module ? Found::nothing : in_class(Py_TYPE(base), slot.key.get(), &found);
   if (kind == Found::code) return false;
-  if (kind != Found::member) {
+  if (kind != Found::changing) {
     *value = PyDict_GetItemWithError(dict, slot.key.get());
     if (*value) return !slot.method || PyMethod_Check(*value);  // else it is called without the object
     if (kind == Found::nothing) return false;
     *value = found;
-    if (kind == Found::value || slot.method) return true;
+    if (kind == Found::value || slot.method) return !slot.method || kind == Found::function;
   }
   *kept = false;
   return read_attribute(slot, base, value);
@@ -131,9 +135,9 @@ bool Template::lists_are_apart() {
     appended.push_back(values_[i]);
   }
   return appended.empty() || std::none_of(slots_.begin(), slots_.end(), [&](const TemplateSlot& s) {
-    const bool part = s.kind != TemplateSlot::argument && s.kind != TemplateSlot::attribute;
-    return part && std::find(appended.begin(), appended.end(), values_[s.base]) != appended.end();
-  });
+           const bool part = s.kind != TemplateSlot::argument && s.kind != TemplateSlot::attribute;
+           return part && std::find(appended.begin(), appended.end(), values_[s.base]) != appended.end();
+         });
 }
 
 // Which slots are read one by one, and which together.

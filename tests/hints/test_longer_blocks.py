@@ -171,6 +171,13 @@ ATTRIBUTES: dict[str, Callable[[Any], object]] = {
     "method of another": lambda o: setattr(o, "g", type(o)().g),
     "its own method": lambda o: setattr(o, "g", o.g),
     "a new class": lambda o: setattr(o, "__class__", type("New", type(o).__mro__[1:2], {"W": 1})),
+    "a getter of a part": lambda o: setattr(
+        type(o.part), "__get__", lambda part, o, kind: types.SimpleNamespace(k=7.0)
+    ),
+    "a setter of a part": lambda o: (
+        setattr(type(vars(type(o))["hidden"]), "__get__", lambda part, o, kind: 9.0),
+        setattr(type(vars(type(o))["hidden"]), "__set__", lambda part, o, value: None),
+    ),
     "nothing": lambda o: setattr(o, "new", 1),
 }
 
@@ -189,10 +196,15 @@ def make():
         {slots}
         def g(self, x):
             return dy.tanh(x) + self.b
+    class Part:
+        k = 0.5
     class Model(Base):
         scale = 2.0
+        part = Part()
+        hidden = type("Hidden", (), {{}})()
         def __init__(self):
             self.W, self.U, self.b = W, U, b
+            self.hidden = 4.0
     return Model
 class Block:
     def g(self, x):
@@ -200,7 +212,7 @@ class Block:
     def f(self, x):
         return [self.W * self.g(x), self.U * x * self.scale]
 def block(o, x):
-    return [dy.tanh(o.W * x), o.U * x * o.scale + o.b]
+    return [dy.tanh(o.W * x), o.U * x * o.scale + o.b * o.part.k * o.hidden]
 """)
 
     def use(m: Any) -> list:
