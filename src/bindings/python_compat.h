@@ -58,4 +58,21 @@ inline uint64_t dict_stamp(PyObject* dict) {
 }
 #endif
 
+// The dict with the attributes of an object, which it may have to make; null where there is none. From Python
+// 3.12 on attributes can change without their dict being told.
+inline PyObject* attribute_dict([[maybe_unused]] PyObject* object) {
+#if PY_VERSION_HEX < 0x030C0000
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict ? *dict : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+// A number that a class has for as long as neither it nor a class it is made of changes, and no other class
+// ever has; 0: there is none yet.
+inline uint32_t class_stamp(PyTypeObject* type) {
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
 }  // namespace dyc::py

@@ -20,84 +20,24 @@ namespace {
 
 constexpr uint64_t kReview = 1024;
 
-// ---------------------------------------------------------------- calls
-
-// Does reading the attribute run no code of the script?
-bool is_plain_attribute(PyObject* owner, PyObject* name) {
-  PyTypeObject* type = Py_TYPE(owner);
-  if (type->tp_getattro != PyObject_GenericGetAttr) return false;
-  PyObject* found = _PyType_Lookup(type, name);
-  return !found || !Py_TYPE(found)->tp_descr_get || PyFunction_Check(found) ||
-         Py_TYPE(found) == &PyMemberDescr_Type;
-}
-
 }  // namespace
 
-bool Template::evaluate(const TemplateSlot& slot, PyObject** value) {
-  PyObject* base = values_[slot.base];
-  *value = nullptr;
-  if (!base) return true;
-  const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);
-  // What is appended to a list shows in its length and items.
-  if (std::find(reads_.appended.begin(), reads_.appended.end(), base) != reads_.appended.end()) return false;
-  if (slot.kind == TemplateSlot::count) return sequence && Py_SIZE(base) == slot.n;
-  if (slot.kind == TemplateSlot::attribute) {
-    if (!is_plain_attribute(base, slot.key.get())) return false;
-    *value = PyObject_GetAttr(base, slot.key.get());
-    attribute_values_.push_back(Owned::steal(*value));
-    return *value != nullptr;
-  }
-  PyObject* key = slot.kind == TemplateSlot::item ? slot.key.get() : values_[slot.key_slot];
-  if (sequence) {
-    if (!key || !PyLong_CheckExact(key)) return false;
-    Py_ssize_t i = PyLong_AsSsize_t(key);
-    if (i < 0) i += Py_SIZE(base);
-    if (i < 0 || i >= Py_SIZE(base)) return false;
-    *value = PySequence_Fast_ITEMS(base)[i];
-  } else if (PyDict_CheckExact(base)) {
-    if (!key || !(PyLong_CheckExact(key) || PyUnicode_CheckExact(key))) return false;
-    *value = PyDict_GetItemWithError(base, key);
-    return *value != nullptr;
-  }
-  return true;  // something else with an index: an op
-}
-
-bool Template::evaluate(PyObject* const* args) {
-  std::copy(args, args + n_args_, values_.begin());
-  reads_.appended.clear();
-  for (uint32_t i = 0; i < n_args_; ++i)
-    if (slots_[i].appended) {
-      if (!PyList_CheckExact(values_[i])) return false;
-      reads_.appended.push_back(values_[i]);
-    }
-  for (uint32_t i = n_args_; i < slots_.size(); ++i) {
-    const TemplateSlot& slot = slots_[i];
-    if (slot.of != kNone) {
-      Items& items = items_[slot.of];
-      if (items.first == i) {
-        PyObject* base = values_[items.base];
-        const uint64_t stamp = base && PyDict_CheckExact(base) ? dict_stamp(base) : 0;
-        items.unchanged = stamp && stamp == items.stamp;
-        items.stamp = stamp;
-      }
-      if (items.unchanged) continue;
-    }
-    if (evaluate(slot, &values_[i])) continue;
-    for (Items& items : items_) items.stamp = 0;  // not all of them were read
-    return false;
-  }
-  return true;
-}
+// ---------------------------------------------------------------- calls
 
 bool Template::matches(Program& p, const Graph& graph) {
   reads_.clear();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const uint32_t of = slots_[i].of;
-    if (of != kNone && p.held[of] && p.held[of] == items_[of].stamp && p.guards[i].lasts()) continue;
-    if (!p.guards[i].holds(values_[i], values_.data(), graph, &reads_)) return false;
+  const auto hold = [&](const std::vector<uint32_t>& slots) {
+    return std::all_of(slots.begin(), slots.end(), [&](uint32_t i) {
+      return p.guards[i].holds(values_[i], values_.data(), graph, &reads_);
+    });
+  };
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Stamp& now = parts_[i].stamp;
+    if (now.lasts() && now == p.held[i]) continue;
+    if (!hold(p.lasting[i])) return false;
+    p.held[i] = now;
   }
-  for (size_t i = 0; i < items_.size(); ++i) p.held[i] = items_[i].stamp;
-  return p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
+  return hold(p.always) && p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
 }
 
 PyObject* Template::replay(Program& p) {
@@ -205,49 +145,38 @@ TemplateResult read_result(PyObject* spec) {
 void Template::read_slots(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     TemplateSlot s;
-    int kind, called, expression, state, appended;
+    int kind, called, method, expression, state, appended;
     PyObject *key, *codes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInppppIIO!", &kind, &s.base, &key, &s.key_slot, &s.n,
-                          &called, &expression, &state, &appended, &s.indices, &s.others, &PyList_Type,
-                          &codes))
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!", &kind, &s.base, &key, &s.key_slot,
+                          &s.n, &called, &method, &expression, &state, &appended, &s.indices, &s.others,
+                          &PyList_Type, &codes))
       throw PythonError();
     s.kind = static_cast<TemplateSlot::Kind>(kind);
     s.key = Owned(key);
     s.called = called;
+    s.method = method;
     s.expression = expression;
     s.state = state;
     s.appended = appended;
     s.codes = Owned(codes);
-    if (s.kind == TemplateSlot::item) {
-      const auto same = [&s](const Items& items) { return items.base == s.base; };
-      auto at = std::find_if(items_.begin(), items_.end(), same);
-      if (at == items_.end()) at = items_.insert(at, {s.base, static_cast<uint32_t>(slots_.size())});
-      s.of = static_cast<uint32_t>(at - items_.begin());
-    }
     slots_.push_back(std::move(s));
   }
 }
 
 Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) {
   const char* name;
-  PyObject *slots, *attributes, *ints, *result;
-  if (!PyArg_ParseTuple(spec, "sIIO!O!O!O!", &name, &n_args_, &parts_, &PyTuple_Type, &slots, &PyTuple_Type,
-                        &attributes, &PyTuple_Type, &ints, &PyTuple_Type, &result))
+  PyObject *slots, *ints, *result;
+  if (!PyArg_ParseTuple(spec, "sIIO!O!O!", &name, &n_args_, &targets_, &PyTuple_Type, &slots, &PyTuple_Type,
+                        &ints, &PyTuple_Type, &result))
     throw PythonError();
   name_ = name;
   read_slots(slots);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(attributes); ++i) {
-    Attribute a;
-    PyObject* attribute;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(attributes, i), "IO", &a.base, &attribute)) throw PythonError();
-    a.name = Owned(attribute);
-    attributes_.push_back(std::move(a));
-  }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ints); ++i)
     ints_.push_back(PyLong_AsLong(PyTuple_GET_ITEM(ints, i)));
   if (PyErr_Occurred()) throw PythonError();
   result_ = read_result(result);
   values_.resize(slots_.size());
+  plan_reads();
 }
 
 PyObject* Template::statistics() const {
@@ -307,23 +236,26 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-PyObject* map(PyObject* self, PyObject* args) {
-  PyObject *over, *run, *reads;
-  if (!PyArg_ParseTuple(args, "OOO", &over, &run, &reads)) return nullptr;
-  return guarded([&] { return core_of(self)->map(over, run, reads); });
+PyObject* map(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 3) return PyErr_Format(PyExc_TypeError, "map(): expected 3 arguments, got %zd", n);
+  return guarded([&] { return core_of(self)->map(args[0], args[1], args[2]); });
 }
 
-PyObject* map_zip(PyObject* self, PyObject* args) {
-  PyObject *over, *run, *reads, *zip;
-  if (!PyArg_ParseTuple(args, "O!OOO", &PyTuple_Type, &over, &run, &reads, &zip)) return nullptr;
-  return guarded([&] { return core_of(self)->map_zip(over, run, reads, zip); });
+PyObject* map_zip(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 4 || !PyTuple_Check(args[0]))
+    return PyErr_Format(PyExc_TypeError, "map_zip(): expected a tuple and 3 other arguments, got %zd", n);
+  return guarded([&] { return core_of(self)->map_zip(args[0], args[1], args[2], args[3]); });
+}
+
+PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
 }
 
 PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
-    {"map", map, METH_VARARGS, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
-    {"map_zip", map_zip, METH_VARARGS,
+    {"map", fast(map), METH_FASTCALL, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
+    {"map_zip", fast(map_zip), METH_FASTCALL,
      "map_zip(iterables, run, reads, zip)\n\nThe list of run(item) for all items of zip(*iterables)."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};

@@ -18,9 +18,10 @@ struct TemplateSlot {
   Owned key;              // item: int or str; attribute: name
   uint32_t key_slot = 0;  // item_at
   Py_ssize_t n = 0;       // count: the length that the base must have; no value
-  uint32_t of = kNone;    // item: in Template::items_
+  uint32_t of = kNone;    // item, attribute: in Template::parts_
   // How the block uses it.
   bool called = false;      // as a function, which must be one that does nothing but record
+  bool method = false;      // called as a method of the value in slot `base`
   bool expression = false;  // it must be an Expression
   bool state = false;       // it must be an RNNState
   bool appended = false;    // as a list to append to
@@ -57,6 +58,14 @@ class Template {
  private:
   class Elements;
 
+  // What tells whether parts of a value may have changed: the value, and stamps of its dict and class.
+  struct Stamp {
+    PyObject* base = nullptr;
+    uint64_t dict = 0;
+    uint32_t type = 0;
+    bool lasts() const { return dict != 0 && type != 0; }
+    bool operator==(const Stamp&) const = default;
+  };
   // One way in which the block was seen to run.
   struct Made {  // a result, or part of it
     TemplateResult::Kind kind;
@@ -71,8 +80,10 @@ class Template {
     bool operator==(const Step&) const = default;
   };
   struct Program {
-    std::vector<Guard> guards;   // beside slots_
-    std::vector<uint64_t> held;  // beside items_: stamp of the dict for whose items the guards held last
+    std::vector<Guard> guards;                   // beside slots_
+    std::vector<uint32_t> always;                // slots whose guards are asked at every call
+    std::vector<std::vector<uint32_t>> lasting;  // beside parts_: those that are asked when the parts change
+    std::vector<Stamp> held;                     // beside parts_: as of the last time these held
     std::unique_ptr<Pattern> pattern;
     std::vector<Step> steps;
     Made result;
@@ -105,15 +116,33 @@ class Template {
     Template* me;
   };
 
+  struct Parts {  // items or attributes of one value, read when it has changed
+    uint32_t base;
+    bool attributes;
+    std::vector<uint32_t> slots;
+    Stamp stamp;  // as of the last call
+  };
+  struct Read {
+    bool parts;
+    uint32_t at;  // in parts_, or slots_
+  };
   void read_slots(PyObject* spec);
+  void plan_reads();
   bool evaluate(PyObject* const* args);
-  bool evaluate(const TemplateSlot& slot, PyObject** value);
+  bool read_one(uint32_t at);
+  bool read_parts(Parts* parts);
+  static PyObject* dict_of(const Parts& parts, PyObject* base);
+  bool read_kept(const TemplateSlot& slot, PyObject* base, PyObject* dict, PyObject** value, bool* kept);
+  bool read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value);
+  bool read_item(const TemplateSlot& slot, PyObject* base, PyObject** value);
+  bool lists_are_apart();
   PyObject* replay(Program& p);
   bool matches(Program& p, const Graph& graph);
   void watch(Program* against);
   static bool same_result(const Made& a, const Made& b);
   // Null, with a reason, where the run cannot be learned from.
   std::unique_ptr<Program> take(PyObject* results, const char** reason) const;
+  const char* fits_use(uint32_t slot, const Guard& guard) const;
   const char* make_guards(Program* p, std::vector<Pattern::Hole>* holes) const;
   const char* make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
                          std::vector<Pattern::Hole>* holes) const;
@@ -121,34 +150,25 @@ class Template {
   Index index_uses(uint32_t slot, uint32_t* uses) const;
   bool used_as_value(uint32_t slot) const;
   bool may_call(const TemplateSlot& slot, PyObject* function) const;
-  bool attributes_are_plain() const;
   bool make_steps(Program* p) const;
   bool make_result(const TemplateResult& spec, PyObject* object, const Program& p, Made* made) const;
   bool make_state(PyObject* object, const Program& p, Made* made) const;
   PyObject* build(const Made& made, const Program& p) const;
   void keep(std::unique_ptr<Program> p);
-  static void confirm(Program* p, const Program& again);
-  static void fix_indices(Program* p);
+  void confirm(Program* p, const Program& again) const;
+  void fix_indices(Program* p) const;
+  void sort_guards(Program* p) const;
   static std::string difference(const Program& a, const Program& b);
   void give_up(const std::string& reason);
 
   std::string name_;
   uint32_t n_args_ = 0;
-  uint32_t parts_ = 0;  // map(): names in the target, 0: one name that is the item itself
+  uint32_t targets_ = 0;  // map(): names in the target, 0: one name that is the item itself
   std::vector<TemplateSlot> slots_;
-  struct Attribute {  // of an argument, read by the caller
-    uint32_t base;
-    Owned name;
-  };
-  std::vector<Attribute> attributes_;
-  // Items of one value. Those of a dict are read, and their guards asked, when it has changed.
-  struct Items {
-    uint32_t base, first;  // slots: the value, the first item
-    uint64_t stamp = 0;    // of the dict as of the last call; 0: none, or not a dict
-    bool unchanged = false;
-  };
-  std::vector<Items> items_;
-  std::vector<long> ints_;  // constants of the block
+  std::vector<Parts> parts_;
+  std::vector<Read> plan_;          // the order in which values are read
+  std::vector<uint32_t> appended_;  // slots of lists that are appended to
+  std::vector<long> ints_;          // constants of the block
   TemplateResult result_;
   Owned functions_;
 

@@ -66,7 +66,9 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   nodes.clear();
   if (!s->b->core->reads(e, s->step, &nodes) || nodes.size() != equals.size()) return false;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i] >= e.graph.size() || nodes[i] != nodes[equals[i]]) return false;
+    // The first that is equal to it, as in first_equals().
+    const auto first = std::find(nodes.begin(), nodes.end(), nodes[i]) - nodes.begin();
+    if (nodes[i] >= e.graph.size() || static_cast<size_t>(first) != equals[i]) return false;
     if (equals[i] != i) continue;
     reads->inputs.push_back(nodes[i]);
     reads->objects.push_back(nullptr);

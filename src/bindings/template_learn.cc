@@ -64,7 +64,7 @@ void Template::done(PyObject* results) {
   watch_.values.clear();
 }
 
-void Template::confirm(Program* p, const Program& again) {
+void Template::confirm(Program* p, const Program& again) const {
   p->varied.resize(p->holes.size());
   for (size_t i = 0; i < p->holes.size(); ++i) p->varied[i] |= p->holes[i] != again.holes[i];
   if (++p->compared >= kSameIndex) fix_indices(p);
@@ -72,8 +72,7 @@ void Template::confirm(Program* p, const Program& again) {
 }
 
 // Indices that were always the same: runs with another value are another way of running.
-void Template::fix_indices(Program* p) {
-  p->held.assign(p->held.size(), 0);  // guards that say more from now on
+void Template::fix_indices(Program* p) const {
   size_t hole = 0;
   for (Guard& g : p->guards) {
     if (g.kind != Guard::hole) continue;
@@ -86,6 +85,19 @@ void Template::fix_indices(Program* p) {
     p->pattern->fix(static_cast<uint32_t>(hole), p->holes[hole]);
     p->holes.erase(p->holes.begin() + static_cast<ptrdiff_t>(hole));
     p->varied.erase(p->varied.begin() + static_cast<ptrdiff_t>(hole));
+  }
+  sort_guards(p);
+}
+
+// Those of parts that say nothing of the run itself need to be asked only when the parts have changed.
+void Template::sort_guards(Program* p) const {
+  p->held.assign(parts_.size(), {});
+  p->lasting.assign(parts_.size(), {});
+  p->always.clear();
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (p->guards[i].kind == Guard::none) continue;
+    const bool lasting = slots_[i].of != kNone && p->guards[i].lasts();
+    (lasting ? p->lasting[slots_[i].of] : p->always).push_back(i);
   }
 }
 
@@ -121,15 +133,6 @@ bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {
   const int known = PySet_Contains(functions_.get(), function);
   if (known < 0) PyErr_Clear();
   return known == 1;
-}
-
-// Reading an attribute must run no code of the script. Those of modules are read by the caller; the others
-// were looked at before they were read.
-bool Template::attributes_are_plain() const {
-  return std::all_of(attributes_.begin(), attributes_.end(), [&](const Attribute& a) {
-    PyObject* owner = watch_.values[a.base].get();
-    return PyModule_Check(owner) && PyDict_Contains(PyModule_GetDict(owner), a.name.get()) == 1;
-  });
 }
 
 // Is the slot's value itself read, or only its parts? An op with an index reads both.
@@ -180,7 +183,6 @@ Template::Index Template::index_uses(uint32_t slot, uint32_t* uses) const {
 
 const char* Template::make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
                                  std::vector<Pattern::Hole>* holes) const {
-  const TemplateSlot& s = slots_[slot];
   PyObject* value = watch_.values[slot].get();
   uint32_t uses = 0;
   const bool read = value && used_as_value(slot);
@@ -196,31 +198,38 @@ const char* Template::make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
     *guard = Guard::of(value, watch_.values, budget);
     if (guard->kind == Guard::none) return "a value that can change unnoticed";
   }
-  const bool bound = guard->kind == Guard::method;
-  const bool of_base = s.kind == TemplateSlot::attribute && guard->slot == s.base;
-  if (s.called && (bound ? !of_base : s.kind == TemplateSlot::attribute)) return "a method of another object";
+  return fits_use(slot, *guard);
+}
+
+// Is the value what the block takes it for?
+const char* Template::fits_use(uint32_t slot, const Guard& guard) const {
+  const TemplateSlot& s = slots_[slot];
+  PyObject* value = watch_.values[slot].get();
+  const bool bound = guard.kind == Guard::method;
+  // Of a method that was found in the class the value is the function.
+  const bool of_class = s.kind == TemplateSlot::attribute && value && PyFunction_Check(value);
+  const bool of_base = bound ? guard.slot == s.base : of_class;
+  if (s.called && (s.method ? !of_base : bound)) return "a method of another object";
   if (s.called && !(value && may_call(s, value))) return "a function that does not only record";
-  if (s.state && guard->kind != Guard::state) return "a method of something that is no RNNState";
-  if (s.expression && guard->kind != Guard::expression) return "+= of something that is no Expression";
+  if (s.state && guard.kind != Guard::state) return "a method of something that is no RNNState";
+  if (s.expression && guard.kind != Guard::expression) return "+= of something that is no Expression";
   if (s.appended && !(value && PyList_CheckExact(value))) return "append() of something that is no list";
   return nullptr;
 }
 
 const char* Template::make_guards(Program* p, std::vector<Pattern::Hole>* holes) const {
-  p->held.assign(items_.size(), 0);
   uint32_t budget = kMostParts;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     p->guards.emplace_back();
     if (const char* reason = make_guard(i, &p->guards.back(), &budget, holes)) return reason;
   }
+  sort_guards(p);
   return nullptr;
 }
 
 std::unique_ptr<Template::Program> Template::take(PyObject* results, const char** reason) const {
   auto p = std::make_unique<Program>();
   std::vector<Pattern::Hole> holes;
-  *reason = "an attribute whose reading runs code";
-  if (!attributes_are_plain()) return nullptr;
   *reason = make_guards(p.get(), &holes);
   if (*reason) return nullptr;
   Reads reads;

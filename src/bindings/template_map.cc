@@ -49,7 +49,7 @@ class Template::Elements {
   PyObject* list() { return list_.release(); }
 
  private:
-  size_t n_rest() const { return template_.n_args_ - std::max<size_t>(1, template_.parts_); }
+  size_t n_rest() const { return template_.n_args_ - std::max<size_t>(1, template_.targets_); }
   Template& template_;
   PyObject *run_, *reads_;
   bool stale_ = false;
@@ -68,12 +68,12 @@ PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads) {
     if (!item) break;
     if (first || !quiet || out.stale()) out.read();
     PyObject* e = nullptr;
-    if (parts_ == 0) {
+    if (targets_ == 0) {
       out.parts()[0] = item.get();
       e = out.recorded();
     } else if ((PyTuple_CheckExact(item.get()) || PyList_CheckExact(item.get())) &&
-               Py_SIZE(item.get()) == static_cast<Py_ssize_t>(parts_)) {
-      std::copy_n(PySequence_Fast_ITEMS(item.get()), parts_, out.parts());
+               Py_SIZE(item.get()) == static_cast<Py_ssize_t>(targets_)) {
+      std::copy_n(PySequence_Fast_ITEMS(item.get()), targets_, out.parts());
       e = out.recorded();
     }
     out.add(e ? e : out.ran(item.get()));
@@ -84,7 +84,7 @@ PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads) {
 
 PyObject* Template::map_zip(PyObject* iterables, PyObject* run, PyObject* reads, PyObject* zip) {
   const Py_ssize_t n = PyTuple_GET_SIZE(iterables);
-  bool quiet = n > 0 && static_cast<size_t>(n) == parts_ && zip == reinterpret_cast<PyObject*>(&PyZip_Type);
+  bool quiet = n > 0 && static_cast<size_t>(n) == targets_ && zip == reinterpret_cast<PyObject*>(&PyZip_Type);
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* each = PyTuple_GET_ITEM(iterables, i);
     quiet = quiet && (PyList_CheckExact(each) || PyTuple_CheckExact(each));

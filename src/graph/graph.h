@@ -185,6 +185,8 @@ class Graph {
   const Sig& sig(NodeId id) const { return signatures_[nodes_[id].sig]; }
   const Sig& sig_number(uint32_t s) const { return signatures_[s]; }
   const Dim& dim(NodeId id) const { return *sig(id).y; }
+  // Equal for equal extents, as long as tables() is the same.
+  uint32_t dim_number(NodeId id) const { return signatures_.brief(nodes_[id].sig).dim; }
   const NodeId* args(NodeId id) const { return arg_pool_.data() + nodes_[id].args; }
   const NodeId* arg_pool() const { return arg_pool_.data(); }
   Ids ids(NodeId id) const;

@@ -187,9 +187,16 @@ std::string Pattern::difference(const Pattern& other) const {
 
 // ---------------------------------------------------------------- recording
 
-bool Pattern::fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) const {
+bool Pattern::fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) {
+  const bool numbered = numbers_of_ == g.tables();
   for (uint32_t i = 0; i < n_inputs(); ++i)
-    if (!(g.dim(inputs[i]) == input_dims_[i])) return false;
+    if (numbered ? g.dim_number(inputs[i]) != dim_numbers_[i] : !(g.dim(inputs[i]) == input_dims_[i]))
+      return false;
+  if (!numbered) {
+    numbers_of_ = g.tables();
+    dim_numbers_.clear();
+    for (uint32_t i = 0; i < n_inputs(); ++i) dim_numbers_.push_back(g.dim_number(inputs[i]));
+  }
   for (const Filled& f : filled_)
     if (holes[f.hole] >= f.limit) return false;
   return true;
@@ -220,13 +227,20 @@ uint32_t Pattern::placement(Graph& g, const NodeId* inputs, bool* fresh) {
     placement_variants_.clear();
     placed_.clear();
   }
-  key_.assign(1, g.share_equal_values);
+  // A bucket has one site, and few nodes are the same for every instance: few words, as this is what a short
+  // pattern costs most.
+  key_.resize(1 + 3 * n_inputs());
+  uint32_t* k = key_.data();
+  *k++ = g.share_equal_values;
   for (uint32_t i = 0; i < n_inputs(); ++i) {
     const uint32_t bucket = g.pending_bucket(inputs[i]);
     const Node& n = g.node(inputs[i]);
-    key_.insert(key_.end(), {n.sig, n.site, n.inv * 2 + (n.flags & Node::needs), bucket});
+    const bool pending = bucket != kNone;
+    *k++ = n.sig << 3 | uint32_t{n.inv != 0} << 2 | uint32_t{pending} << 1 | (n.flags & Node::needs);
+    *k++ = pending ? bucket : n.site;
+    if (n.inv) *k++ = n.inv;
   }
-  return placements_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
+  return placements_.intern(key_.data(), static_cast<uint32_t>(k - key_.data()), fresh);
 }
 
 std::shared_ptr<Storage> Pattern::storage(const Step& step) const {

@@ -30,7 +30,7 @@ class Pattern {
   void fix(uint32_t hole, uint32_t value);
 
   // Would the calls the pattern stands for record the same ops on these inputs and indices?
-  bool fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) const;
+  bool fits(const Graph& g, const NodeId* inputs, const uint32_t* holes);
   // Records the pattern; nodes() are what became of its nodes. Inputs and holes fit.
   void record(Graph& g, const NodeId* inputs, const uint32_t* holes);
   // Inputs, then a node for each step.
@@ -77,6 +77,8 @@ class Pattern {
   std::vector<uint32_t> words_;
   std::vector<Filled> filled_;
   std::vector<Dim> input_dims_;
+  std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
+  uint32_t numbers_of_ = 0;
   std::vector<uint32_t> read_inputs_;  // that ops read, not through views
   // Of parameters, which a pattern does not keep alive: who uses it has them.
   struct Kept {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dynet_compat.hints.templates import exchange
 from support import straight_programs
-from support.modules import flat, load, recorded_nodes
+from support.modules import flat, load, recorded_nodes, recorded_ops
 
 _numbers = itertools.count()
 
@@ -27,7 +27,7 @@ def outcome(model: Any, seed: int) -> tuple:
     except Exception as e:  # noqa: BLE001 - must be the same on both sides
         error = f"{type(e).__name__}: {e}"
     expressions = [r for r in results if isinstance(r, dy.Expression)]
-    nodes = recorded_nodes()
+    nodes = recorded_nodes(), recorded_ops()
     values, gradients = [], []
     try:
         values = [e.npvalue() for e in expressions]

@@ -29,6 +29,13 @@ def flat(value: Any) -> list:
     return [value]
 
 
+def recorded_ops() -> list:
+    """The ops in the order in which they were recorded. Parameters and constants are left out: they are
+    recorded when they are first used."""
+    nodes = map(dy._core._graph_node, range(dy._core.cg_size()))
+    return [(name, sizes, batch) for name, args, sizes, batch, _ in nodes if args]
+
+
 def recorded_nodes() -> Counter:
     """How many nodes there are of each op, number of arguments and extents."""
     nodes = map(dy._core._graph_node, range(dy._core.cg_size()))

@@ -23,7 +23,26 @@ class Model:
         self.layers = [self.W, self.U]
         self.rnn = dy.VanillaLSTMBuilder(1, 3, 3, pc)
         self.h = None
+        self.outs = []
         self.count = 0
+        self.k = 0.5
+    def slow(self, x):
+        # Does more than to record: the numbers of its calls tell their order.
+        self.count += 1
+        if self.count % 2:
+            return dy.tanh(x) * (1.0 / self.count)
+        return x
+    def swap(self, x):
+        self.W, self.U = self.U, self.W
+        self.gates["o"] = self.W
+        return x + x
+    def down(self, x, depth, seen):
+        if depth == 0:
+            y = self.W * x
+        else:
+            y = self.two(self.down(x, depth - 1, seen), self.slow(x))[1]
+        seen.append(dy.tanh(self.U * y))
+        return y
     def helper(self, x, name="i"):
         return dy.logistic(self.gates[name] * x + self.b)
     def two(self, x, y):
@@ -39,6 +58,11 @@ CHANGES = [
     "self.W, self.U = self.U, self.W",
     "n = (n * 2 + 1) % 9",
     "m = n",
+    "xs, self.outs = self.outs[-3:], xs",
+    "self.outs = [dy.tanh(x) for x in self.outs[-2:]]",
+    "self.k += 0.25",
+    "self.two, self.k = lambda x, y, f=self.two: f(y, x), 1.5",
+    "vars(self).pop('two', None)",
 ]
 
 
@@ -104,6 +128,12 @@ class Writer:
                 f"dy.noise({a}, 0.1)",
                 f"-{a}",
                 f"dy.max_dim(dy.reshape({a}, (3, 1)), 1)",
+                f"({a} * self.k)",
+                f"self.slow({a})",
+                f"self.swap({a})",
+                f"dy.cmult({a}, self.slow({b}))",
+                f"self.two(self.slow({a}), self.swap({b}))[0]",
+                f"self.down({a}, {n} % 3, [])",
             ]
         )
 
@@ -128,7 +158,7 @@ class Writer:
         elif kind < 0.52:
             self.add(depth, f"{r.choice(self.vectors)} += {self.vector()}")
         elif kind < 0.60:
-            self.add(depth, f"xs.append({self.vector()})")
+            self.add(depth, f"{r.choice(['xs', 'xs', 'self.outs'])}.append({self.vector()})")
         elif kind < 0.65:
             both = f"({self.vector()}, {self.vector()})"
             self.add(depth, f"x, h = {r.choice(['self.two(x, h)', '(h, x)', 'pair', both])}")
@@ -139,6 +169,9 @@ class Writer:
             test = r.choice(["n % 2", "m > 4", "len(xs) > 3", "dy.sum_elems(x).scalar_value() > 0"])
             self.add(depth, f"if {test}:")
             self.block(depth + 1, r.randint(1, 2))
+            if r.random() < 0.5:
+                self.add(depth, "elif n > 6:" if r.random() < 0.3 else "else:")
+                self.block(depth + 1, r.randint(1, 2))
         elif kind < 0.85:
             self.add(depth, f"xs = [{self.vector(1)} for x in xs]")
         elif kind < 0.88:
@@ -162,6 +195,7 @@ def use(model: object, dy: object, seed: int) -> list:
     """Call the methods in an order that the seed gives, in the graph as it is; what they return."""
     rng = random.Random(seed)
     out = []
+    model.outs = []  # type: ignore[attr-defined]
     functions = [getattr(model, f) for f in dir(model) if f[0] == "f" and f[1:].isdigit()]
     start = model.rnn.initial_state()  # type: ignore[attr-defined]
     x = dy.inputVector([0.1, -0.2, 0.3])  # type: ignore[attr-defined]
@@ -175,4 +209,4 @@ def use(model: object, dy: object, seed: int) -> list:
         out.extend(xs)
         first = result[0] if isinstance(result, (list, tuple)) else result
         x, h = (first, x) if rng.random() < 0.5 else (dy.inputVector([rng.random()] * 3), x)  # type: ignore[attr-defined]
-    return out
+    return out + list(model.outs)  # type: ignore[attr-defined]

@@ -15,11 +15,10 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
-from . import straight
+from . import elements, longer, straight
 from .maps import Maps, Replace
 from .straight import Block, Constant, Module, Recorded, Scope, Sequence, Slot, Value
 
-_LEAST_OPS = 2  # of a block that is worth a call
 _ERRORS = "\0errors"  # stands for the class of errors, in the code
 
 Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, from the outside in
@@ -100,6 +99,8 @@ class Rewriter:
         if not may_change(node):
             return
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
+        for _, _, statements in _suites(node):
+            longer.into_arms(scope, statements)
         for parent, name, statements in _suites(node):
             self.suites.append((parent, name, list(self._suite(qualname, scope, statements))))
         for comprehension in _own_comprehensions(node):
@@ -107,14 +108,14 @@ class Rewriter:
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """[element for target in iterable] becomes one call."""
-        block = straight.element(scope, node)
+        block = elements.element(scope, node)
         if block is None or not block.ops:
             return
         shape = _Shape(scope, block)
         shape.alone = True
         if not shape.possible:
             return
-        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", straight.target_names(node)))
+        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", elements.target_names(node)))
         self.found.append(Found(qualname, block, node.lineno))
         self.calls.append((node, shape.comprehension(placeholder, node)))
 
@@ -129,16 +130,26 @@ class Rewriter:
             yield statements[0]
             at = 1
         while at < len(statements):
-            block = Block(scope)
-            end = at
-            while end < len(statements) and block.take(statements[end]):
-                end += 1
-            if block.ops >= _LEAST_OPS:
+            before, block = self._block(scope, statements[at:])
+            if block.ops >= straight.LEAST_OPS:
+                yield from before
                 yield from self._replaced(qualname, scope, block)
-                at = end
+                at += len(block.statements)
             else:  # what follows may still begin a block
                 yield statements[at]
                 at += 1
+
+    def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[ast.stmt], Block]:
+        """The block that the statements begin with, and what of the first one is evaluated before it."""
+        block = Block(scope)
+        apart = longer.Apart(scope)
+        first = statements[0] if block.take(statements[0]) else apart.statement(statements[0])
+        if not block.statements and (first is None or not block.take(first)):
+            return [], block
+        for s in statements[1:]:
+            if not block.take(s):
+                break
+        return apart.before, block
 
     def _replaced(self, qualname: str, scope: Scope, block: Block) -> Iterable[ast.stmt]:
         shape = _Shape(scope, block)
@@ -245,7 +256,7 @@ class _Shape:
             self.values.append(block.returned)
         # One that is new each time goes without a tuple around it.
         self.alone = len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
-        lists = [id(v) for v in straight._sequences(self.values) if v.kind == straight.LIST]
+        lists = [id(v) for v in straight.sequences(self.values) if v.kind == straight.LIST]
         self.possible = len(lists) == len(set(lists))  # a list under two names is one list
 
     def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple[Any, ...]:
@@ -257,12 +268,11 @@ class _Shape:
         number = {slot: i for i, slot in enumerate(slots)}
         values = tuple(_result(v, number) for v in self.values)
         result = values[0] if self.alone else (straight.TUPLE, values)
-        attributes = tuple((number[base], name) for base, name in self.block.attributes)
         ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
-        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), attributes, ints, result
+        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), ints, result
 
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
-        targets = straight.target_names(node)
+        targets = elements.target_names(node)
         reads = [
             code
             for code in straight.written(self.block.slots)
@@ -271,7 +281,7 @@ class _Shape:
         generator = node.generators[0]
         item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
         run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
-        zipped = straight.zipped(generator.iter) and not self.block.whole_item
+        zipped = elements.zipped(generator.iter) and not self.block.whole_item
         over = ast.Tuple(generator.iter.args, ast.Load()) if zipped else generator.iter  # type: ignore[attr-defined]
         arguments: list[ast.expr] = [
             over,
@@ -301,8 +311,9 @@ class _Shape:
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
+                body.append(_set(".append", call.func))
                 body.append(_set(appended[s], call.args[0]))
-                body.append(ast.Expr(ast.Call(call.func, [_load(appended[s])], [])))
+                body.append(ast.Expr(ast.Call(_load(".append"), [_load(appended[s])], [])))
             elif not isinstance(s, ast.Return):
                 body.append(s)
         handed: list[ast.expr] = [_load(n) for n in self.names + self.appended]
@@ -362,7 +373,7 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
 def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
-    uses = (s.called, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
+    uses = (s.called, s.method, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
     return (s.kind, base, s.key, at, s.length, *uses)
 
 

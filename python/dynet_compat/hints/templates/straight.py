@@ -19,10 +19,13 @@ ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
 SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
+OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
 WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+LEAST_OPS = 2  # of a block that is worth a call
 _MOST_DEPTH = 8  # of functions of the script that call one another
 _MOST_SLOTS = 200
-_USES = ("called", "expression", "state", "appended", "indices", "others", "codes")  # fields of Slot
+# Fields of Slot.
+_USES = ("called", "method", "expression", "state", "appended", "indices", "others", "codes", "base")
 
 
 class NotStraight(Exception):
@@ -43,6 +46,7 @@ class Slot:
     at: Optional[Slot] = None  # ITEM_AT
     length: int = 0  # COUNT
     called: bool = False
+    method: bool = False  # called as a method of `base`
     expression: bool = False
     state: bool = False
     appended: bool = False
@@ -86,7 +90,7 @@ class Callee:
 
     node: ast.FunctionDef
     codes: list[Any]  # filled with its code objects when the module has been compiled anew
-    bound: bool  # the first parameter is the object
+    owner: Optional[ast.expr]  # the object whose method it is
 
 
 class Module:
@@ -98,13 +102,24 @@ class Module:
         self.recording = recording  # is the object a function that does nothing but record?
         self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
+        self.bases: dict[str, list[str]] = {}
+        self.written_in: dict[ast.FunctionDef, str] = {}
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+                self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
+                self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
 
     def codes_of(self, node: ast.FunctionDef) -> list[Any]:
         return self.codes.setdefault(node, [])
+
+    def method(self, cls: Optional[str], name: str, depth: int = 0) -> Optional[ast.FunctionDef]:
+        """The method of a class, or of one that it is made of, as far as the source tells."""
+        if cls not in self.methods or depth > _MOST_DEPTH:
+            return None
+        found = (self.method(base, name, depth + 1) for base in self.bases[cls])
+        return self.methods[cls].get(name) or next(filter(None, found), None)
 
     def look_up(self, code: ast.expr) -> Any:
         """The object that a dotted global name means now; None where that is not known."""
@@ -126,6 +141,23 @@ class Scope:
     cls: Optional[str]  # name of the class it is a method of
     local: set[str]
     nested: bool = False  # in another function, whose names it may see
+    written_in: Optional[str] = None  # name of the class around it
+    aliases: dict[str, Optional[ast.expr]] = field(
+        default_factory=dict
+    )  # names that the script does not have
+
+    def private(self, name: str) -> str:
+        """The attribute that a private name means in the class that the function is written in."""
+        if self.written_in is None or not self.written_in.strip("_"):
+            raise NotStraight("a private name")
+        return f"_{self.written_in.lstrip('_')}{name}"
+
+    def new_name(self, stands_for: Optional[ast.expr] = None) -> str:
+        """A local name for a value, `stands_for`: a function that the script calls so."""
+        name = f".value{len(self.aliases)}"
+        self.aliases[name] = stands_for
+        self.local.add(name)
+        return name
 
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
@@ -143,7 +175,7 @@ class Scope:
                 names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
             elif isinstance(n, (ast.Global, ast.Nonlocal)):
                 names.update(n.names)
-        return cls(module, node, owner, names, nested)
+        return cls(module, node, owner, names, nested, module.written_in.get(node))
 
 
 # ---------------------------------------------------------------- the analysis
@@ -158,7 +190,6 @@ class Block:
         self.known: dict[tuple[Any, ...], Slot] = {}
         self.env: dict[str, Value] = {}
         self.ints: set[int] = set()
-        self.attributes: list[tuple[Slot, str]] = []
         self.appends: list[tuple[ast.stmt, ast.expr, Value]] = []
         self.statements: list[ast.stmt] = []
         self.returned: Optional[Value] = None
@@ -182,18 +213,18 @@ class Block:
 
     def _state(self) -> tuple[Any, ...]:
         uses = [(s, {name: getattr(s, name) for name in _USES}) for s in self.slots]
-        lists = [(v, list(v.items)) for v in _sequences(self.env.values())]
-        counts = (len(self.attributes), len(self.appends), self.ops)
+        lists = [(v, list(v.items)) for v in sequences(self.env.values())]
+        counts = (len(self.appends), self.ops)
         return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
 
     def _restore(self, state: tuple[Any, ...]) -> None:
-        uses, lists, self.env, self.known, self.ints, (attributes, appends, self.ops) = state
+        uses, lists, self.env, self.known, self.ints, (appends, self.ops) = state
         self.slots = [slot for slot, _ in uses]
         for slot, values in uses:
             vars(slot).update(values)
         for sequence, items in lists:
             sequence.items = items
-        del self.attributes[attributes:], self.appends[appends:]
+        del self.appends[appends:]
         self.depth = 0
 
     # ---- slots
@@ -207,26 +238,15 @@ class Block:
             self.slots.append(slot)
         return slot
 
-    def _name(self, name: str) -> Slot:
+    def name(self, name: str) -> Slot:
+        if self.depth and _is_private(name):
+            raise NotStraight("a private name")
         return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
 
     def _attribute(self, base: Slot, name: str) -> Slot:
-        if name.startswith("__") and not name.endswith("__"):
-            raise NotStraight("a private name")
-        if base.kind == ARGUMENT and self._is_module(base.code):
-            code = ast.Attribute(base.code, name, ast.Load())  # type: ignore[arg-type]
-            slot = self._slot((base, name), lambda: Slot(ARGUMENT, code=code))
-            if (base, name) not in self.attributes:
-                self.attributes.append((base, name))
-            return slot
+        if _is_private(name):
+            name = self.scope.private(name)
         return self._slot((base, name), lambda: Slot(ATTRIBUTE, base=base, key=name))
-
-    def _is_module(self, code: Optional[ast.expr]) -> bool:
-        """Attributes of modules are read by the script, those of other objects by the template, which looks
-        first whether that would run code."""
-        if code is None or _root(code) in self.scope.local | set(self.env) | set(self.targets):
-            return False
-        return isinstance(self.scope.module.look_up(code), type(ast))
 
     def _item(self, base: Slot, key: Value) -> Slot:
         if isinstance(key, Slot):
@@ -245,15 +265,15 @@ class Block:
         if self.returned is not None:
             raise NotStraight("it is never reached")
         if isinstance(s, ast.Assign):
-            value = self._value(s.value)
+            value = self.value(s.value)
             for target in s.targets:
                 self._assign(target, value)
         elif isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
-            self._assign(s.target, self._value(s.value))
+            self._assign(s.target, self.value(s.value))
         elif isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
             self._assign(s.target, self._in_place(s))
         elif isinstance(s, ast.Return) and s.value is not None:
-            self.returned = self._value(s.value)
+            self.returned = self.value(s.value)
         elif isinstance(s, ast.Expr):
             self._expression_statement(s)
         elif not isinstance(s, ast.Pass):
@@ -261,14 +281,14 @@ class Block:
 
     def _in_place(self, s: ast.AugAssign) -> Value:
         """x += y makes a new expression, but changes a list."""
-        x = self._value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
+        x = self.value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
         if isinstance(s.value, ast.Constant):
             raise NotStraight("a counter")
         if isinstance(x, Slot):
             x.expression = True
         elif not isinstance(x, Recorded):
             raise NotStraight("+= on something else than an expression")
-        return self._operation(s.op, x, self._value(s.value))
+        return self._operation(s.op, x, self.value(s.value))
 
     def _expression_statement(self, s: ast.Expr) -> None:
         call = s.value
@@ -277,19 +297,24 @@ class Block:
         if not (
             isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append"
         ):
-            self._value(call)
+            self.value(call)
             return
         if len(call.args) != 1 or call.keywords:
             raise NotStraight("append with other arguments than one")
-        target = self._value(call.func.value)
-        value = self._value(call.args[0])
+        target = self.value(call.func.value)
+        value = self.value(call.args[0])
         if isinstance(target, Sequence) and target.kind == LIST:
             target.items.append(value)
-        elif isinstance(target, Slot) and target.kind == ARGUMENT and not self.depth and not self.targets:
+        elif isinstance(target, Slot) and not self.targets and self._may_append(call.func.value):
             target.appended = True
             self.appends.append((s, call.func.value, value))
         else:
             raise NotStraight("append to something else than a list")
+
+    def _may_append(self, to: ast.expr) -> bool:
+        """Does the expression mean the same when the block has run?"""
+        root = _root(to)
+        return root is not None and root not in self.env and not self.depth
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
@@ -315,7 +340,7 @@ class Block:
 
     # ---- expressions
 
-    def _value(self, e: ast.expr) -> Value:
+    def value(self, e: ast.expr) -> Value:
         if isinstance(e, ast.Constant):
             if e.value is not None and not isinstance(e.value, (bool, int, float, str)):
                 raise NotStraight("a constant of another kind")
@@ -323,24 +348,24 @@ class Block:
         if isinstance(e, ast.Name):
             return self._read(e.id)
         if isinstance(e, (ast.Tuple, ast.List)):
-            return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self._value(x) for x in e.elts])
+            return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self.value(x) for x in e.elts])
         if isinstance(e, ast.Attribute):
-            base = self._value(e.value)
+            base = self.value(e.value)
             if not isinstance(base, Slot):
                 raise NotStraight("an attribute of a result")
             return self._attribute(base, e.attr)
         if isinstance(e, ast.Subscript):
             return self._subscript(e)
         if isinstance(e, ast.BinOp):
-            return self._operation(e.op, self._value(e.left), self._value(e.right))
+            return self._operation(e.op, self.value(e.left), self.value(e.right))
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
-            return self._negative(self._value(e.operand))
+            return self._negative(self.value(e.operand))
         if isinstance(e, ast.Call):
             return self._call(e)
         raise NotStraight(type(e).__name__)
 
     def _read(self, name: str) -> Value:
-        return self.env[name] if name in self.env else self._name(name)
+        return self.env[name] if name in self.env else self.name(name)
 
     def _negative(self, x: Value) -> Value:
         if isinstance(x, Constant) and type(x.value) in (int, float):
@@ -351,7 +376,7 @@ class Block:
         return Recorded()
 
     def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
-        if not isinstance(op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        if not isinstance(op, OPERATORS):
             raise NotStraight("an operator that expressions do not have")
         if not (isinstance(x, (Slot, Recorded)) or isinstance(y, (Slot, Recorded))):
             raise NotStraight("arithmetic on constants")
@@ -372,18 +397,18 @@ class Block:
                 self._use(item, index=False)
 
     def _subscript(self, e: ast.Subscript) -> Value:
-        base = self._value(e.value)
+        base = self.value(e.value)
         where = e.slice
         if isinstance(where, ast.Slice):
             for bound in (where.lower, where.upper, where.step):
                 if bound is not None:
-                    self._use(self._value(bound), index=False)
+                    self._use(self.value(bound), index=False)
             if not isinstance(base, (Slot, Recorded)):
                 raise NotStraight("a part of a list")
             self._use(base, index=False)
             self.ops += 1
             return Recorded()
-        key = self._value(where)
+        key = self.value(where)
         if isinstance(base, Sequence):
             at = key.value if isinstance(key, Constant) else None
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
@@ -401,30 +426,36 @@ class Block:
     # ---- calls
 
     def _call(self, e: ast.Call) -> Value:
-        if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
+        if any(isinstance(a, ast.Starred) for a in e.args):
             raise NotStraight("starred arguments")
+        if any(k.arg is None or _is_private(k.arg) for k in e.keywords):
+            raise NotStraight("starred arguments, or private names")
         if isinstance(e.func, ast.Attribute) and e.func.attr in _OF_STATES and not e.keywords:
             state = self._state_of(e.func.value)
             if state is not None:
                 return self._state_method(state, e)
-        callee = self._callee(e.func)
+        callee = self.callee(e.func)
         if callee is None:
-            function = self._value(e.func)
+            function = self.value(e.func)
             assert isinstance(function, Slot)
             function.called = True
             for a in [*e.args, *(k.value for k in e.keywords)]:
-                self._use(self._value(a), index=True)
+                self._use(self.value(a), index=True)
             self.ops += 1
             return Recorded()
-        slot = self._value(e.func)
+        slot = self.value(e.func)
         if not isinstance(slot, Slot) or slot.kind not in (ARGUMENT, ATTRIBUTE):
             raise NotStraight("a function that is not a name")
+        owner = self.value(callee.owner) if callee.owner else None
         slot.called = True
         slot.codes = callee.codes
-        arguments = [self._value(a) for a in e.args]
-        named = {str(k.arg): self._value(k.value) for k in e.keywords}
-        if callee.bound:
-            arguments.insert(0, self._value(e.func.value))  # type: ignore[attr-defined]
+        if isinstance(owner, Slot):
+            slot.method = True
+            slot.base = owner
+        arguments = [self.value(a) for a in e.args]
+        named = {str(k.arg): self.value(k.value) for k in e.keywords}
+        if owner:
+            arguments.insert(0, owner)
         return self._inline(callee.node, arguments, named)
 
     def _state_of(self, e: ast.expr) -> Optional[Value]:
@@ -433,7 +464,7 @@ class Block:
             return None
         if isinstance(self.scope.module.look_up(e), type(ast)) and e.id not in self.scope.local:  # type: ignore[attr-defined]
             return None
-        return self._value(e)
+        return self.value(e)
 
     def _state_method(self, state: Value, e: ast.Call) -> Value:
         if isinstance(state, Slot):
@@ -443,20 +474,22 @@ class Block:
         if len(e.args) != _OF_STATES[e.func.attr]:  # type: ignore[attr-defined]
             raise NotStraight("a method with other arguments")
         for a in e.args:
-            self._use(self._value(a), index=False)
+            self._use(self.value(a), index=False)
         self.ops += len(e.args)
         return Recorded()
 
-    def _callee(self, f: ast.expr) -> Optional[Callee]:
+    def callee(self, f: ast.expr) -> Optional[Callee]:
         """The function of the script that is called; None: one that records ops."""
         scope = self.scope
+        if isinstance(f, ast.Name):
+            f = scope.aliases.get(f.id) or f
         if isinstance(f, ast.Name) and (f.id in scope.local or f.id in self.env):
             raise NotStraight("a call of a local name")
         if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and self._is_self(f.value.id):
-            node = scope.module.methods.get(str(scope.cls), {}).get(f.attr)
+            node = scope.module.method(scope.cls, f.attr)
             if node is None:
                 raise NotStraight("a call of something that is no method of the class")
-            return Callee(node, scope.module.codes_of(node), bound=True)
+            return Callee(node, scope.module.codes_of(node), f.value)
         root = f
         while isinstance(root, ast.Attribute):
             root = root.value
@@ -467,7 +500,7 @@ class Block:
             return None
         if isinstance(f, ast.Name) and f.id in scope.module.functions:
             node = scope.module.functions[f.id]
-            return Callee(node, scope.module.codes_of(node), bound=False)
+            return Callee(node, scope.module.codes_of(node), None)
         raise NotStraight("a call of a function that does not record")
 
     def _is_self(self, name: str) -> bool:
@@ -504,52 +537,11 @@ class Block:
             self.depth -= 1
 
 
-def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:
-    """The block that the element of a comprehension is; None if it is none."""
-    names = target_names(node)
-    if not names or len(set(names)) < len(names):
-        return None
-    block = Block(scope)
-    block.whole_item = isinstance(node.generators[0].target, ast.Name)
-    if block.own in names:
-        block.own = None
-    block.targets = names
-    for name in names:
-        block._name(name)
-    try:
-        block.returned = block._value(node.elt)
-    except NotStraight:
-        return None
-    return block
-
-
-def target_names(node: ast.ListComp) -> list[str]:
-    """The names that one loop without conditions binds, if that is all it does; else none."""
-    first = node.generators[0]
-    if len(node.generators) > 1 or first.ifs or first.is_async:
-        return []
-    target = first.target
-    if isinstance(target, ast.Name):
-        return [target.id]
-    if isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(t, ast.Name) for t in target.elts):
-        return [t.id for t in target.elts if isinstance(t, ast.Name)]
-    return []
-
-
-def zipped(iterable: ast.expr) -> bool:
-    """Is it a plain call of zip(), whatever that is?"""
-    if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name) or iterable.keywords:
-        return False
-    if any(isinstance(a, ast.Starred) for a in iterable.args) or not iterable.args:
-        return False
-    return iterable.func.id == "zip"
-
-
-def _sequences(values: Iterable[Value]) -> Iterator[Sequence]:
+def sequences(values: Iterable[Value]) -> Iterator[Sequence]:
     for v in values:
         if isinstance(v, Sequence):
             yield v
-            yield from _sequences(v.items)
+            yield from sequences(v.items)
 
 
 def _bind(
@@ -578,6 +570,11 @@ def _bind(
         constant(default.value)
         env[name] = Constant(default.value)
     return env
+
+
+def _is_private(name: str) -> bool:
+    """Does it mean another name inside a class?"""
+    return name.startswith("__") and not name.endswith("__")
 
 
 def _root(e: ast.expr) -> Optional[str]:

@@ -1,0 +1,165 @@
+// How what a block reads is read before it runs: without running any code of the script.
+#include <algorithm>
+
+#include "bindings/python_compat.h"
+#include "bindings/template.h"
+
+namespace dyc::py {
+
+namespace {
+
+// What a class says of an attribute: nothing; a value; a function, which is a method; something whose reading
+// runs code; or what must be asked anew each time: where members lie, and objects of classes that the script
+// may yet change so that reading them runs code.
+enum class Found { nothing, value, function, code, changing };
+
+Found in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
+  *found = _PyType_Lookup(type, name);
+  if (!*found) return Found::nothing;
+  if (PyFunction_Check(*found)) return Found::function;
+  PyTypeObject* kind = Py_TYPE(*found);
+  if (kind == &PyMemberDescr_Type) return Found::changing;
+  if (kind->tp_descr_get) return Found::code;
+  return PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? Found::changing : Found::value;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- parts of a value
+
+// An attribute in the dict of a module or object, or of its class, as long as neither changes. Of a method
+// the value is the function, which the block calls with the object.
+bool Template::read_kept(const TemplateSlot& slot, PyObject* base, PyObject* dict, PyObject** value,
+                         bool* kept) {
+  PyObject* found = nullptr;
+  const bool module = PyModule_CheckExact(base);
+  const Found kind = module ? Found::nothing : in_class(Py_TYPE(base), slot.key.get(), &found);
+  if (kind == Found::code) return false;
+  if (kind != Found::changing) {
+    *value = PyDict_GetItemWithError(dict, slot.key.get());
+    if (*value) return !slot.method || PyMethod_Check(*value);  // else it is called without the object
+    if (kind == Found::nothing) return false;
+    *value = found;
+    if (kind == Found::value || slot.method) return !slot.method || kind == Found::function;
+  }
+  *kept = false;
+  return read_attribute(slot, base, value);
+}
+
+// The attribute as Python reads it; it is kept until the call ends.
+bool Template::read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value) {
+  PyObject* found;
+  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return false;
+  if (in_class(Py_TYPE(base), slot.key.get(), &found) == Found::code) return false;
+  *value = PyObject_GetAttr(base, slot.key.get());
+  attribute_values_.push_back(Owned::steal(*value));
+  if (!*value || !slot.method) return *value != nullptr;
+  if (!PyMethod_Check(*value)) return false;
+  if (PyMethod_GET_SELF(*value) == base && PyMethod_GET_FUNCTION(*value) == found) *value = found;
+  return true;
+}
+
+// The dict whose changes show in the parts, if there is one: an object is asked for its own when it is met
+// again, because that makes it have one.
+PyObject* Template::dict_of(const Parts& parts, PyObject* base) {
+  if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
+  if (PyModule_CheckExact(base)) return PyModule_GetDict(base);
+  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr || base != parts.stamp.base) return nullptr;
+  return attribute_dict(base);
+}
+
+bool Template::read_parts(Parts* parts) {
+  PyObject* base = values_[parts->base];
+  PyObject* dict = base ? dict_of(*parts, base) : nullptr;
+  const auto type = [&] { return parts->attributes ? class_stamp(Py_TYPE(base)) : 1; };
+  const Stamp now = dict ? Stamp{base, dict_stamp(dict), type()} : Stamp{};
+  if (now.lasts() && now == parts->stamp) return true;
+  bool kept = true;
+  parts->stamp = {base};  // until all are read
+  for (const uint32_t i : parts->slots) {
+    PyObject** value = &values_[i];
+    *value = nullptr;
+    if (!base) continue;
+    const bool read = !parts->attributes ? read_item(slots_[i], base, value)
+                      : dict             ? read_kept(slots_[i], base, dict, value, &kept)
+                                         : read_attribute(slots_[i], base, value);
+    if (!read) return false;
+  }
+  // Looking attributes up may give the class its number.
+  if (kept && dict) parts->stamp = {base, now.dict, type()};
+  return true;
+}
+
+bool Template::read_item(const TemplateSlot& slot, PyObject* base, PyObject** value) {
+  PyObject* key = slot.kind == TemplateSlot::item ? slot.key.get() : values_[slot.key_slot];
+  if (PyTuple_CheckExact(base) || PyList_CheckExact(base)) {
+    if (!key || !PyLong_CheckExact(key)) return false;
+    Py_ssize_t i = PyLong_AsSsize_t(key);
+    if (i < 0) i += Py_SIZE(base);
+    if (i < 0 || i >= Py_SIZE(base)) return false;
+    *value = PySequence_Fast_ITEMS(base)[i];
+  } else if (PyDict_CheckExact(base)) {
+    if (!key || !(PyLong_CheckExact(key) || PyUnicode_CheckExact(key))) return false;
+    *value = PyDict_GetItemWithError(base, key);
+    return *value != nullptr;
+  }
+  return true;  // something else with an index: an op
+}
+
+// ---------------------------------------------------------------- all of a block
+
+bool Template::read_one(uint32_t at) {
+  const TemplateSlot& slot = slots_[at];
+  PyObject* base = values_[slot.base];
+  values_[at] = nullptr;
+  if (!base) return true;
+  if (slot.kind == TemplateSlot::item_at) return read_item(slot, base, &values_[at]);
+  const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);  // a count
+  return sequence && Py_SIZE(base) == slot.n;
+}
+
+bool Template::evaluate(PyObject* const* args) {
+  std::copy(args, args + n_args_, values_.begin());
+  const bool read = std::all_of(plan_.begin(), plan_.end(), [&](const Read& r) {
+    return r.parts ? read_parts(&parts_[r.at]) : read_one(r.at);
+  });
+  return read && lists_are_apart();
+}
+
+// What is appended to a list shows in its length and items, which the block must not read.
+bool Template::lists_are_apart() {
+  std::vector<PyObject*>& appended = reads_.appended;
+  appended.clear();
+  for (const uint32_t i : appended_) {
+    if (!values_[i] || !PyList_CheckExact(values_[i])) return false;
+    appended.push_back(values_[i]);
+  }
+  return appended.empty() || std::none_of(slots_.begin(), slots_.end(), [&](const TemplateSlot& s) {
+           const bool part = s.kind != TemplateSlot::argument && s.kind != TemplateSlot::attribute;
+           return part && std::find(appended.begin(), appended.end(), values_[s.base]) != appended.end();
+         });
+}
+
+// Which slots are read one by one, and which together.
+void Template::plan_reads() {
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    TemplateSlot& s = slots_[i];
+    if (s.appended) appended_.push_back(i);
+    if (s.kind == TemplateSlot::argument) continue;
+    if (s.kind != TemplateSlot::item && s.kind != TemplateSlot::attribute) {
+      plan_.push_back({false, i});
+      continue;
+    }
+    const bool attributes = s.kind == TemplateSlot::attribute;
+    auto at = std::find_if(parts_.begin(), parts_.end(),
+                           [&](const Parts& p) { return p.base == s.base && p.attributes == attributes; });
+    if (at == parts_.end()) {
+      plan_.push_back({true, static_cast<uint32_t>(parts_.size())});
+      at = parts_.insert(at, {s.base, attributes, {}, {}});
+    }
+    s.of = static_cast<uint32_t>(at - parts_.begin());
+    at->slots.push_back(i);
+  }
+}
+
+}  // namespace dyc::py
