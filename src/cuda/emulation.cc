@@ -136,6 +136,8 @@ class Emulation : public Backend {
     if (error) std::rethrow_exception(error);
   }
 
+  bool lost() const override { return lost_; }
+
   void prepare(std::span<const KernelName> names) override {
     for (const KernelName& name : names) kernel(name);
   }

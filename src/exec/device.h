@@ -11,6 +11,10 @@ namespace dyc {
 // RuntimeError where there is no such device or where a graph has been made for another one.
 void use_device(const std::string& name);
 const std::string& device_name();
+class CudaDevice;
+CudaDevice* cuda_device();  // null on the CPU
+// All parameters whose newest values the device has come to the host.
+void bring_parameters();
 // What the device has done so far; null on the CPU.
 const cuda::Backend::Counters* device_counters();
 void reset_device_counters();

@@ -1,0 +1,497 @@
+"""Parameters and trainers on the emulated GPU: the same training as on the host, without the copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.subject import IS_REFERENCE
+
+TESTS = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
+
+LIMIT = 1800 if "LD_PRELOAD" in os.environ else 600  # `make sanitize` is slow
+
+START = """
+import json, sys
+import numpy as np
+import dynet_compat as dy
+
+def model(seed=3):
+    dy.reset_random_seed(seed)
+    m = dy.ParameterCollection()
+    return m, m.add_parameters((5, 4)), m.add_parameters(5), m.add_lookup_parameters((9, 4))
+
+def loss_of(W, b, E, step, whole=False, rows=7):
+    losses = []
+    for i in range(6):
+        x = E[(i * step) % rows]
+        for k in range(i % 3 + 1):
+            x = dy.tanh(x + E[(i + k) % rows])
+        losses.append(dy.pickneglogsoftmax(W * x + b, (i + step) % 5))
+    if whole:
+        losses.append(dy.sum_elems(dy.square(E)))
+    return dy.esum(losses)
+
+def train(W, b, E, trainer, first, end, whole=False):
+    told = []
+    for step in range(first, end):
+        dy.renew_cg()
+        loss = loss_of(W, b, E, step, whole)
+        told.append(loss.value())
+        loss.backward()
+        trainer.update()
+    return told
+
+def arrays(*parameters):
+    return [[float(v) for v in p.as_array().ravel()] for p in parameters]
+
+def tell(*what):
+    print(json.dumps(what))
+"""
+
+TRAINERS = {
+    "SimpleSGDTrainer": "dy.SimpleSGDTrainer(m, 0.3)",
+    "CyclicalSGDTrainer": "dy.CyclicalSGDTrainer(m, 0.1, 0.5, 3)",
+    "MomentumSGDTrainer": "dy.MomentumSGDTrainer(m, 0.1)",
+    "AdagradTrainer": "dy.AdagradTrainer(m)",
+    "AdadeltaTrainer": "dy.AdadeltaTrainer(m)",
+    "RMSPropTrainer": "dy.RMSPropTrainer(m, 0.01)",
+    "AdamTrainer": "dy.AdamTrainer(m, 0.01)",
+    "AmsgradTrainer": "dy.AmsgradTrainer(m, 0.01)",
+    "EGTrainer": "dy.EGTrainer(m)",
+}
+EXACT = {"SimpleSGDTrainer", "CyclicalSGDTrainer", "MomentumSGDTrainer", "EGTrainer"}  # the same roundings
+
+
+def run(text: str, settings: str = "", device: str = "emulation", **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DYNET_COMPAT_DEVICE": device, "DYNET_COMPAT_EMULATION": settings, **more}
+    return subprocess.run([sys.executable, "-c", START + text], env=environment, capture_output=True, text=True,
+                          timeout=LIMIT, cwd=TESTS.parent)  # fmt: skip
+
+
+def told(text: str, settings: str = "", **more: str) -> Any:
+    """What the program tells last."""
+    done = run(text, settings, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def on_host(text: str, settings: str = "") -> Any:
+    """The same program, where the host makes all updates."""
+    return told("dy._core._update_on_device(False)\n" + text, settings)
+
+
+def flat(values: Any) -> list[float]:
+    if not isinstance(values, list):
+        return [float(values)]
+    return [number for value in values for number in flat(value)]
+
+
+def same(there: Any, here: Any, exact: bool, what: str) -> None:
+    if exact:
+        assert there == here, what
+    else:
+        assert flat(there) == pytest.approx(flat(here), rel=2e-6, abs=2e-6), what
+
+
+# One process for all trainers: most of the time goes into starting it.
+EVERY_TRAINER = """
+results = {}
+for name, make in %r.items():
+    for setting in ("sparse", "dense", "whole", "clipped", "decay", "frozen"):
+        m, W, b, E = model()
+        if name == "EGTrainer":
+            for p in (W, b):
+                p.set_value(np.abs(p.as_array()) + 0.1)
+            E.init_from_array(np.abs(E.as_array()) + 0.1)
+        if setting == "decay":
+            m.set_weight_decay_lambda(0.2)
+        trainer = eval(make)
+        trainer.set_clip_threshold(0.05 if setting == "clipped" else 0)
+        trainer.set_sparse_updates(setting != "dense")
+        b.set_updated(setting != "frozen")
+        losses = train(W, b, E, trainer, 0, 8, setting == "whole")
+        results[name + " " + setting] = [losses, arrays(W, b, E), trainer.learning_rate]
+tell(results)
+""" % (TRAINERS,)
+
+
+def test_every_trainer_trains_as_on_the_host() -> None:
+    there, here = told(EVERY_TRAINER)[0], on_host(EVERY_TRAINER)[0]
+    assert len(there) == 6 * len(TRAINERS)
+    for case in there:
+        name, setting = case.split()
+        same(there[case], here[case], name in EXACT and setting != "clipped", case)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_threads_may_run_in_either_order(order: str) -> None:
+    text = "m, W, b, E = model()\nt = dy.AdamTrainer(m)\ntell(train(W, b, E, t, 0, 6), arrays(W, b, E))"
+    same(told(text, f"order={order}"), on_host(text), False, order)
+
+
+COPIES = """
+m, W, b, E = model()
+big = m.add_parameters((40, 40))
+trainer = dy.AdamTrainer(m)
+trainer.set_clip_threshold(%s)
+def step(i):
+    dy.renew_cg()
+    loss = loss_of(W, b, E, i) + dy.squared_norm(big * dy.inputVector([0.1] * 40))
+    value = loss.value()
+    loss.backward()
+    trainer.update()
+for i in range(4):
+    step(i)
+counts = []
+for i in range(4, 8):
+    dy._core.reset_timing()
+    step(i)
+    t = dy._core.timing()
+    counts.append([t["device_downloads"], t["device_downloaded_bytes"], t["device_uploaded_bytes"]])
+W.as_array()
+tell(counts)
+"""
+
+
+@pytest.mark.parametrize("clip", [0, 5])
+def test_a_step_brings_down_the_loss_alone(clip: int) -> None:
+    """And, for the decision whether to clip, the norm of the gradients, a double."""
+    counts = told(COPIES % clip)[0]
+    assert [c[:2] for c in counts] == [[2, 12] if clip else [1, 4]] * 4
+    up = [c[2] for c in counts]
+    assert max(up) < 40_000, f"{up} bytes went up: launch records are some 10 kB, parameters 7 kB more each"
+
+
+def test_uploads_do_not_grow_with_the_parameters() -> None:
+    small, large = (told(COPIES.replace("40", str(n)) % 5)[0][-1][2] for n in (40, 80))
+    assert large - small < 2000, "a step uploads parameters, of which one is 19 kB larger now"
+
+
+HOST_READS = """
+m, W, b, E = model()
+trainer = %s
+seen = []
+for step in range(6):
+    dy.renew_cg()
+    loss = loss_of(W, b, E, step)
+    loss.backward()
+    if step %% 2:
+        seen.append(arrays(W, E))
+        seen.append(W.grad_as_array().ravel().tolist())
+        seen.append(E.grad_as_array().ravel().tolist())
+        seen.append(E.rows_grad_as_array([0, 3, 8]).ravel().tolist())
+        seen.append(W.gradient().ravel().tolist())
+    if step == 2:
+        W.scale_gradient(0.5); E.scale_gradient(0.25)
+    if step == 3:
+        loss_of(W, b, E, step, rows=9).backward()   # one more, with new rows
+    trainer.update()
+    if step == 3:
+        W.scale(0.5); b.clip_inplace(-0.1, 0.1); E.init_row(2, [1, 2, 3, 4])
+    if step == 4:
+        b.set_value(np.arange(5) / 5)
+        seen.append(b.as_array().tolist())
+    seen.append([loss.value(), W.value().ravel().tolist(), dy.sum_elems(W).value()])
+    seen.append(loss.value(recalculate=True))
+    seen.append([W.value().ravel().tolist(), E[1].value(), b.value()])
+tell(seen, arrays(W, b, E))
+"""
+
+
+@pytest.mark.parametrize("trainer", ["MomentumSGDTrainer", "AdamTrainer"])
+def test_reads_and_writes_of_the_host_between_steps(trainer: str) -> None:
+    """A graph keeps seeing the values of its moment; after recalculate=True those of now."""
+    text = HOST_READS % f"dy.{trainer}(m)"
+    same(told(text), on_host(text), False, trainer)
+
+
+def test_weight_decay_is_reset() -> None:
+    text = """
+m, W, b, E = model()
+m.set_weight_decay_lambda(0.3)
+trainer = dy.MomentumSGDTrainer(m)
+trainer.set_clip_threshold(0)
+losses = train(W, b, E, trainer, 0, 9)
+dy.renew_cg()
+tell(losses, arrays(W, b, E), W.value().ravel().tolist(), E[3].value(), dy.sum_elems(W).value())
+"""
+    assert told(text) == on_host(text)
+
+
+SAVES = """
+import tempfile, os
+m, W, b, E = model()
+trainer = dy.AdamTrainer(m)
+trainer.exponential_moving_average(0.9)
+losses = train(W, b, E, trainer, 0, 3)
+folder = tempfile.mkdtemp()
+dy.renew_cg()
+loss_of(W, b, E, 3).backward()
+m.save(folder + "/model")        # with gradients
+trainer.save(folder + "/trainer")
+saved = open(folder + "/model").read()
+trainer.update()
+losses += train(W, b, E, trainer, 4, 6)
+after = arrays(W, b, E)
+m2, W2, b2, E2 = model(5)
+trainer2 = dy.AdamTrainer(m2)
+m2.populate(folder + "/model")
+trainer2.populate(folder + "/trainer")
+dy.renew_cg()
+first = arrays(W2, b2, E2)
+loss_of(W2, b2, E2, 3).backward()
+trainer2.update()
+train(W2, b2, E2, trainer2, 4, 6)
+trainer.swap_params_to_moving_average()
+averaged = arrays(W, b, E)
+trainer.swap_params_to_weights()
+m.populate(folder + "/model")
+again = arrays(W, b, E)
+tell(losses, "FULL_GRAD" in saved, after, first, arrays(W2, b2, E2), averaged, again == first, arrays(W, b, E) == first)
+"""
+
+
+def test_saving_and_loading_in_the_midst() -> None:
+    same(told(SAVES), on_host(SAVES), False, "saves")
+
+
+def test_the_norm_that_is_no_number() -> None:
+    text = """
+m, W, b, E = model()
+trainer = dy.AdamTrainer(m)
+train(W, b, E, trainer, 0, 2)
+before = arrays(W, b, E)
+dy.renew_cg()
+(loss_of(W, b, E, 0) * float("nan")).backward()
+try:
+    trainer.update()
+except RuntimeError as e:
+    print(e)
+    print("nan" in str(e) and "/_0" in str(e) or "parameter /" in str(e))
+tell(arrays(W, b, E) == before)
+"""
+    done = run(text)
+    assert done.stdout.splitlines()[-1] == "[true]", done.stdout + done.stderr
+    assert "the norm of the gradients is" in done.stdout and "first in parameter /" in done.stdout
+
+
+def test_clips_are_counted() -> None:
+    text = """
+m, W, b, E = model()
+trainer = dy.SimpleSGDTrainer(m)
+trainer.set_clip_threshold(0.5)
+train(W, b, E, trainer, 0, 3)
+trainer.set_clip_threshold(1e6)
+train(W, b, E, trainer, 3, 5)
+trainer.status()
+"""
+    done = run(text)
+    assert "clips=3 updates=5" in done.stderr, done.stdout + done.stderr
+
+
+def test_restart_and_a_second_trainer() -> None:
+    text = """
+m, W, b, E = model()
+first, second = dy.MomentumSGDTrainer(m), dy.AdamTrainer(m)
+losses = train(W, b, E, first, 0, 3) + train(W, b, E, second, 3, 6)
+first.restart(0.05)
+losses += train(W, b, E, first, 6, 9)
+late = m.add_parameters(3, init=0.5)
+for step in range(3):
+    dy.renew_cg()
+    (loss_of(W, b, E, step) + dy.squared_norm(late)).backward()
+    first.update()
+tell(losses, arrays(W, b, E, late))
+"""
+    same(told(text), on_host(text), False, "restart")
+
+
+def test_trainers_and_models_come_and_go() -> None:
+    """Their memory is given back: 60 models of 40 kB and their state fit into 6 MB."""
+    text = """
+for k in range(60):
+    m = dy.ParameterCollection()
+    p = m.add_parameters((100, 100))
+    t = dy.AdamTrainer(m)
+    for _ in range(2):
+        dy.renew_cg()
+        dy.squared_norm(p).backward()
+        t.update()
+    last = p.as_array().sum()
+for k in range(200):
+    q = dy.ParameterCollection().add_parameters(2)
+    dy.renew_cg()
+    dy.squared_norm(q).value()
+tell(bool(np.isfinite(last)))
+"""
+    assert told(text, "memory=30000000") == [True]
+
+
+NO_ROOM = """
+m, W, b, E = model()
+big = m.add_parameters((300, 300))
+trainer = dy.AdamTrainer(m)
+losses = []
+for step in range(6):
+    dy.renew_cg()
+    loss = loss_of(W, b, E, step) + dy.squared_norm(big * dy.inputVector([0.1] * 300))
+    losses.append(loss.value())
+    loss.backward()
+    trainer.update()
+tell(losses, arrays(W, b, E), float(np.abs(big.as_array()).sum()))
+"""
+
+
+@pytest.mark.parametrize("memory", [2_000_000, 2_400_000, 2_800_000, 3_200_000, 3_600_000])
+def test_where_the_device_has_no_room_the_host_goes_on(memory: int) -> None:
+    """A parameter of 360 kB, its second version, gradient and state, in little memory."""
+    same(told(NO_ROOM, f"memory={memory}"), on_host(NO_ROOM), False, str(memory))
+
+
+LOST = """
+import tempfile
+m, W, b, E = model()
+trainer = dy.MomentumSGDTrainer(m)
+history, told_of = [arrays(W, b, E)], []
+updates = 0
+try:
+    for step in range(60):
+        dy.renew_cg()
+        loss = loss_of(W, b, E, step)
+        loss.value()
+        loss.backward()
+        trainer.update()
+        updates += 1
+        if %s:
+            history.append(arrays(W, b, E))
+except RuntimeError as e:
+    print(e)
+    message = str(e)
+again = ""
+try:
+    dy.renew_cg()
+    loss_of(W, b, E, 0).value()
+except RuntimeError as e:
+    again = str(e)
+now = arrays(W, b, E)
+path = tempfile.mkdtemp() + "/model"
+m.save(path)
+m2, W2, b2, E2 = model(4)
+m2.populate(path)
+tell(message, again, updates, now, arrays(W2, b2, E2) == now, len(history), history[-1])
+"""
+
+
+def trained(updates: int) -> Any:
+    text = f"m, W, b, E = model()\nt = dy.MomentumSGDTrainer(m)\ntrain(W, b, E, t, 0, {updates})\n"
+    return told(text + "tell(arrays(W, b, E))")[0]
+
+
+@pytest.mark.parametrize("fail", [1, 5, 40, 41, 42, 43, 44, 45, 46, 47, 48, 60])
+def test_a_lost_device(fail: int) -> None:
+    """All parameters are those after one update, of which the message tells, and can be saved."""
+    message, again, updates, now, saved, _, _ = told(LOST % "False", f"fail={fail}", DYNET_COMPAT_KEEP="3")
+    assert "the device was lost" in message and "the device was lost" in again and saved
+    kept = 0
+    if "as they were" not in message:
+        words = message.split("the values after update ")[1].split()
+        kept = int(words[0])
+        assert words[1] == "of" and int(words[2]) in (updates, updates + 1) and updates - kept <= 3
+    assert now == trained(kept), message
+
+
+@pytest.mark.parametrize("fail", [40, 44, 47])
+def test_a_lost_device_where_the_host_has_read_all(fail: int) -> None:
+    message, _, updates, now, saved, count, last = told(LOST % "True", f"fail={fail}")
+    assert "as they were" in message and saved and updates == count - 1
+    assert now == last
+
+
+def test_a_forked_process_has_the_parameters() -> None:
+    text = """
+import os
+m, W, b, E = model()
+trainer = dy.AdamTrainer(m)
+train(W, b, E, trainer, 0, 3)
+child = os.fork()
+if child == 0:
+    tell(arrays(W, b, E))
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+before = dy._core.timing()["device_downloads"]
+mine = arrays(W, b, E)
+tell(mine, dy._core.timing()["device_downloads"] - before)
+"""
+    done = run(text)
+    assert done.returncode == 0, done.stderr
+    child, parent = (json.loads(line) for line in done.stdout.splitlines())
+    assert child[0] == parent[0] and parent[1] == 0
+
+
+def test_shared_parameters_stay_on_the_host() -> None:
+    text = """
+dy._core.share_parameters(True)
+m, W, b, E = model()
+tell(train(W, b, E, dy.AdamTrainer(m), 0, 4), arrays(W, b, E))
+"""
+    assert told(text) == on_host(text)
+
+
+THREADS = """
+import threading
+m, W, b, E = model()
+trainer = dy.SimpleSGDTrainer(m, 0.05)
+lock = threading.Lock()
+errors = []
+def work(number):
+    try:
+        for step in range(6):
+            dy.renew_cg()
+            loss = dy.esum([loss_of(W, b, E, step + number + k) for k in range(30)])
+            loss.value()
+            with lock:
+                loss.backward()
+                trainer.update()
+            if step % 2:
+                W.as_array()
+                E.row_as_array(number)
+    except BaseException as e:
+        errors.append(repr(e))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+for t in threads: t.start()
+for t in threads: t.join()
+ok = all(np.isfinite(a).all() for a in (W.as_array(), b.as_array(), E.as_array()))
+tell(errors, bool(ok), len(W.grad_as_array().nonzero()[0]))
+"""
+
+
+def test_threads() -> None:
+    errors, finite, gradients = told(THREADS)
+    assert (errors, finite, gradients) == ([], True, 0)
+
+
+def test_threads_that_add_up_one_gradient() -> None:
+    """Each has a graph; what they add to the parameters' gradients is the sum, in whatever order."""
+    text = """
+import threading
+m, W, b, E = model()
+def work(number):
+    for step in range(3):
+        dy.renew_cg()
+        dy.esum([loss_of(W, b, E, step + number + k) for k in range(12)]).backward()
+threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+for t in threads: t.start()
+for t in threads: t.join()
+tell(*[p.grad_as_array().ravel().tolist() for p in (W, b, E)])
+"""
+    one_by_one = text.replace("t.start()", "t.start(), t.join()").replace("t.join()\ntell", "pass\ntell")
+    assert flat(told(text)) == pytest.approx(flat(told(one_by_one)), rel=1e-4, abs=1e-4)
