@@ -65,8 +65,8 @@ class Storage;
 class Elsewhere {
  public:
   virtual ~Elsewhere() = default;
-  // Somebody is about to read the current values, or (not `contents`) to write all of them. Afterwards they are
-  // here, if contents are wanted.
+  // Somebody is about to read the current values, or (not `contents`) to write all of them. Afterwards they
+  // are here, if contents are wanted.
   virtual void bring_values(Storage& storage, bool contents) = 0;
   // The gradient is here afterwards.
   virtual void bring_grad(Storage& storage) = 0;
@@ -142,13 +142,13 @@ class Storage {
   // The same for a writer that can store instead of add: if `fresh` comes back true, nothing was
   // accumulated yet, the contents are arbitrary and the caller writes every element.
   float* grad_for_store(bool& fresh);
-  float* grad_row(uint32_t row);  // lookups: that row's gradient, zeroed on first use
+  float* grad_row(uint32_t row);   // lookups: that row's gradient, zeroed on first use
   const float* raw_grad() const {  // last contents, also after clear_grad()
     bring_grad();
     return grad_.data();
   }
-  void clear_grad();  // forgets; contents stay readable in raw_grad()
-  std::vector<float> copy_grad() const;                   // zeros where nothing was accumulated
+  void clear_grad();                     // forgets; contents stay readable in raw_grad()
+  std::vector<float> copy_grad() const;  // zeros where nothing was accumulated
   bool row_has_grad(uint32_t row) const { return dense_grad_ || (!row_state_.empty() && row_state_[row]); }
   // True if backward accumulated something: a gradient that only came from a file does not count.
   bool grad_to_save() const { return has_grad_ && !grad_from_file_; }
@@ -208,7 +208,7 @@ class Storage {
   bool shared_;
   size_t current_ = 0;
   std::vector<Version> versions_;  // all buffers in existence
-  Elsewhere* home_ = nullptr;       // has, or had, values or the gradient
+  Elsewhere* home_ = nullptr;      // has, or had, values or the gradient
   FloatBuffer grad_;
   bool has_grad_ = false, dense_grad_ = false;
   bool grad_from_file_ = false;  // what there is was restored, and nothing added since

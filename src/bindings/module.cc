@@ -181,11 +181,11 @@ void choose_device(const std::string& name) {
   use_device(name);
   static bool watched = false;
   if (watched || name == "cpu") return;
-  pybind11::module_::import("os").attr("register_at_fork")(
-      pybind11::arg("before") = pybind11::cpp_function([] {
-        wait_for_gradients();
-        bring_parameters();
-      }));
+  pybind11::module_::import("os").attr("register_at_fork")(pybind11::arg("before") =
+                                                               pybind11::cpp_function([] {
+                                                                 wait_for_gradients();
+                                                                 bring_parameters();
+                                                               }));
   watched = true;
 }
 

@@ -34,7 +34,8 @@ void CudaExecutor::divide_delivery(Delivery& there, Delivery& here) {
   // A table's gradient by rows that now becomes one of all rows is the host's to convert.
   std::vector<const Storage*> host_only;
   const auto stays = [&](const Storage& s) {
-    return !s.grad_may_leave() || std::find(host_only.begin(), host_only.end(), &s) != host_only.end();
+    return device_.parameters().on_host() || !s.grad_may_leave() ||
+           std::find(host_only.begin(), host_only.end(), &s) != host_only.end();
   };
   for (const ParameterUse& use : graph_.parameters()) {
     if (!delivers(use)) continue;

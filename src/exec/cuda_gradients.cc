@@ -67,7 +67,8 @@ void CudaExecutor::add_diverted() {
 
 // Pieces of two allocations, but of one address space.
 int64_t CudaExecutor::offset_of(const float* gradient) const {
-  return static_cast<int64_t>(reinterpret_cast<uint64_t>(gradient) - reinterpret_cast<uint64_t>(gradients())) /
+  return static_cast<int64_t>(reinterpret_cast<uint64_t>(gradient) -
+                              reinterpret_cast<uint64_t>(gradients())) /
          static_cast<int64_t>(sizeof(float));
 }
 

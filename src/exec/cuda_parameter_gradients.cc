@@ -96,7 +96,8 @@ std::vector<CudaParameters::RowRoom> CudaParameters::room_for_rows(const Storage
     fresh.push_back(row);
   }
   DeviceMemory& memory = grad_memory(r);
-  memory.reserve((touched.size() + fresh.size()) * width * sizeof(float), floats_of_rows(storage) * sizeof(float));
+  memory.reserve((touched.size() + fresh.size()) * width * sizeof(float),
+                 floats_of_rows(storage) * sizeof(float));
   for (const uint32_t row : rows)
     room.push_back({memory.at<float>() + r.slots[row] * width, r.slots[row] >= touched.size()});
   return room;

@@ -30,11 +30,12 @@ CudaParameters::Copy& CudaParameters::free_copy(Resident& r, size_t bytes, const
   for (Copy& c : r.copies)
     if (c.turn != turn_ && !c.only && &c != but) copy = &c;
   if (!copy) {
+    auto memory = std::make_unique<DeviceMemory>(device_.backend(), "parameters");
+    memory->reserve(bytes, 0);
     copy = &r.copies.emplace_back();
-    copy->memory = std::make_unique<DeviceMemory>(device_.backend(), "parameters");
+    copy->memory = std::move(memory);
   }
   copy->stamp = copy->turn = 0;
-  copy->memory->reserve(bytes, 0);
   return *copy;
 }
 
@@ -86,6 +87,17 @@ void CudaParameters::forget() {
   std::erase_if(all_, [](const auto& entry) { return entry.second.storage.expired(); });
   std::erase_if(away_, [this](uint32_t uid) { return !all_.contains(uid); });
   expected_ = 2 * all_.size() + 64;
+}
+
+// The host has all of it.
+void CudaParameters::stay_on_host() {
+  on_host_ = true;
+  for (auto& [uid, r] : all_) {
+    r.copies.remove_if([this](const Copy& c) { return !c.only && c.turn != turn_; });
+    const StoragePtr storage = r.storage.lock();
+    if (!storage || storage->grad_place() == Storage::GradPlace::host) r.grad.reset();
+  }
+  forget();
 }
 
 std::shared_ptr<DeviceMemory> CudaParameters::lend(size_t bytes) {

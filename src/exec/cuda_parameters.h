@@ -1,5 +1,5 @@
-// Parameters on a CUDA device: copies of the host's values, values that the device made itself, gradients, and
-// what the host falls back on should the device be lost.
+// Parameters on a CUDA device: copies of the host's values, values that the device made itself, gradients,
+// and what the host falls back on should the device be lost.
 //
 // Storages say what the host has (base/storage.h), stamps of values which copy has them. A copy whose values
 // nobody else has is not written over while some graph, or the model, still stands for them.
@@ -47,6 +47,9 @@ class CudaParameters final : public Elsewhere {
   void forget();
   // Kept as long as somebody else has it, too.
   std::shared_ptr<DeviceMemory> lend(size_t bytes);
+  // The device has no room: from now on the host adds up gradients and makes updates.
+  void stay_on_host();
+  bool on_host() const { return on_host_; }
   // For launches that have to do with parameters; empty between calls.
   CudaBatch& batch() { return batch_; }
   DeviceMemory& sums() { return sums_; }  // of squares
@@ -81,8 +84,8 @@ class CudaParameters final : public Elsewhere {
   void commit(const Change& change);
 
   // ---- should the device be lost
-  // A trainer is about to change these: what the host falls back on becomes new if the host has all values, or
-  // if that is due.
+  // A trainer is about to change these: what the host falls back on becomes new if the host has all values,
+  // or if that is due.
   void keep(const std::vector<StoragePtr>& changing);
   void updated() { ++updates_; }
   // To be said once it is: what becomes of parameters.
@@ -117,9 +120,10 @@ class CudaParameters final : public Elsewhere {
   uint64_t turn_ = 1;
   std::vector<std::shared_ptr<DeviceMemory>> lent_;
 
-  uint64_t updates_ = 0, kept_at_ = 0;       // on this device: all, and those that `kept` has
-  std::unordered_set<uint32_t> away_;        // uids that have been, since the host last had them
-  std::atomic<bool> told_ = false;           // that the device is lost
+  bool on_host_ = false;
+  uint64_t updates_ = 0, kept_at_ = 0;  // on this device: all, and those that `kept` has
+  std::unordered_set<uint32_t> away_;   // uids that have been, since the host last had them
+  std::atomic<bool> told_ = false;      // that the device is lost
   bool put_back_ = false;
 };
 

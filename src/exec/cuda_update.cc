@@ -235,8 +235,15 @@ bool DeviceUpdate::possible() { return cuda_device(); }
 // Exponentiated gradients are for the host, which looks at all values before each update.
 std::unique_ptr<DeviceUpdate> DeviceUpdate::begin(UpdateRule rule, int arrays) {
   CudaDevice* const device = cuda_device();
-  if (!device || !wanted || rule == UpdateRule::kExponentiated) return nullptr;
+  if (!device || !wanted || device->parameters().on_host() || rule == UpdateRule::kExponentiated)
+    return nullptr;
   return std::make_unique<CudaUpdate>(*device, rule, arrays);
+}
+
+void leave_updates_to_host() {
+  CudaDevice& device = *cuda_device();
+  const auto lock = device.lock();
+  device.parameters().stay_on_host();
 }
 
 void bring_state(UpdateState& state, int arrays, size_t n) {
@@ -246,8 +253,8 @@ void bring_state(UpdateState& state, int arrays, size_t n) {
   try {
     for (int i = 0; i < arrays; ++i)
       device.backend().download(
-          state.array[i],
-          state.there->address() + static_cast<uint64_t>(i) * stride_of(n) * sizeof(float), n * sizeof(float));
+          state.array[i], state.there->address() + static_cast<uint64_t>(i) * stride_of(n) * sizeof(float),
+          n * sizeof(float));
   } catch (...) {
     device.rethrow();
   }

@@ -176,8 +176,9 @@ void Trainer::refuse_norm(double norm) const {
   for (const auto* list : {&collection_->parameters(), &collection_->lookups()})
     for (const auto& p : *list)
       if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
-  throw RuntimeError(text(name(), ".update(): the norm of the gradients is ", norm, ", first in parameter ",
-                          where, "; wanted a finite number. Nothing was updated."));
+  throw RuntimeError(text(name(), ".update(): the norm of the gradients is ", norm,
+                          where.empty() ? "" : ", first in parameter ", where,
+                          "; wanted a finite number. Nothing was updated."));
 }
 
 // -------------------------------------------------------------------------------------------- jobs

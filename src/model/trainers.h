@@ -95,6 +95,7 @@ class Trainer {
   // Values, gradients and state that a device has come to the host.
   void bring_all();
   void bring_states();
+  void leave_to_host();
   std::vector<StoragePtr> storages() const;  // all, parameters first
 
   void update_on_host(float scale);
@@ -120,7 +121,6 @@ class Trainer {
   float clip_threshold_ = 5.f;
   float epoch_decay_ = 0.f, epochs_ = 0.f;
   bool sparse_updates_ = true;
-  bool on_device_ = true;  // until the device could not
   uint64_t updates_ = 0, status_updates_ = 0, status_clips_ = 0;
   std::vector<State> parameter_states_, lookup_states_;
   std::unique_ptr<MovingAverage> average_;

@@ -32,8 +32,9 @@ void Trainer::bring_all() {
 bool Trainer::update_on_device(float scale) {
   if (!DeviceUpdate::possible()) return false;
   double norm = 0.;
+  bool full = false;
   try {
-    const auto device = on_device_ ? DeviceUpdate::begin(rule_, kernels_.states) : nullptr;
+    const auto device = DeviceUpdate::begin(rule_, kernels_.states);
     std::vector<StoragePtr> changing = storages();
     std::erase_if(changing, [](const StoragePtr& p) { return !p->updated; });
     if (device && device->start(changing)) {
@@ -44,13 +45,20 @@ bool Trainer::update_on_device(float scale) {
       }
     }
   } catch (const MemoryError&) {
-    on_device_ = false;  // nor will there be room later
+    full = true;
     norm = 0.;
   }
   bring_all();
+  if (full) leave_to_host();
   UpdateFactors factors;
   if (norm != 0.) clip(factors, norm);  // throws, with the parameter's name
   return false;
+}
+
+void Trainer::leave_to_host() {
+  for (auto* states : {&parameter_states_, &lookup_states_})
+    for (State& state : *states) state.there.reset();
+  leave_updates_to_host();
 }
 
 void Trainer::run_on(DeviceUpdate& device, float scale, double norm) {

@@ -400,7 +400,7 @@ def test_a_lost_device(fail: int) -> None:
     """All parameters are those after one update, of which the message tells, and can be saved."""
     message, again, updates, now, saved, _, _ = told(LOST % "False", f"fail={fail}", DYNET_COMPAT_KEEP="3")
     assert "the device was lost" in message and "the device was lost" in again and saved
-    kept = 0
+    kept = updates
     if "as they were" not in message:
         words = message.split("the values after update ")[1].split()
         kept = int(words[0])
