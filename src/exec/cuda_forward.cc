@@ -289,6 +289,7 @@ const float* CudaExecutor::scaled(const std::shared_ptr<Storage>& storage, const
                                   const float* raw) {
   const auto [copy, made] = device_.parameters().scaled(storage, use.stamp, use.factor);
   if (!made) return copy;
+  waits_ = true;  // the launch in hand
   scaled_.push_back(storage->uid);
   const int64_t size = static_cast<int64_t>(storage->size());
   const cuda::Table table{raw, use.factor, size};

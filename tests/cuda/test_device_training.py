@@ -263,6 +263,30 @@ def test_saving_and_loading_in_the_midst() -> None:
     same(told(SAVES), on_host(SAVES), False, "saves")
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_restored_gradients_of_rows(sparse: bool) -> None:
+    """They wait for backward() to touch the row, or for an update of the whole table."""
+    text = """
+import tempfile
+m, W, b, E = model()
+trainer = dy.MomentumSGDTrainer(m)
+trainer.set_clip_threshold(0)
+trainer.set_sparse_updates(%s)
+loss_of(W, b, E, 1, rows=7).backward()
+path = tempfile.mkdtemp() + "/model"
+m.save(path)
+m.populate(path)
+trainer.update()
+m.populate(path)
+dy.renew_cg()
+loss_of(W, b, E, 1, rows=4).backward()
+seen = E.grad_as_array().ravel().tolist()
+trainer.update()
+tell(seen, train(W, b, E, trainer, 0, 3), arrays(W, b, E))
+"""
+    assert told(text % sparse) == on_host(text % sparse)
+
+
 def test_the_norm_that_is_no_number() -> None:
     text = """
 m, W, b, E = model()
