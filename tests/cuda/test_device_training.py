@@ -70,7 +70,9 @@ TRAINERS = {
 EXACT = {"SimpleSGDTrainer", "CyclicalSGDTrainer", "MomentumSGDTrainer", "EGTrainer"}  # the same roundings
 
 
-def run(text: str, settings: str = "", device: str = "emulation", **more: str) -> subprocess.CompletedProcess[str]:
+def run(
+    text: str, settings: str = "", device: str = "emulation", **more: str
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DYNET_COMPAT_DEVICE": device, "DYNET_COMPAT_EMULATION": settings, **more}
     return subprocess.run([sys.executable, "-c", START + text], env=environment, capture_output=True, text=True,
                           timeout=LIMIT, cwd=TESTS.parent)  # fmt: skip
@@ -224,6 +226,29 @@ dy.renew_cg()
 tell(losses, arrays(W, b, E), W.value().ravel().tolist(), E[3].value(), dy.sum_elems(W).value())
 """
     assert told(text) == on_host(text)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_products_see_decayed_parameters(order: str) -> None:
+    """The device multiplies the values it made by the factor of weight decay."""
+    text = """
+m = dy.ParameterCollection()
+m.set_weight_decay_lambda(0.1)
+W, V = m.add_parameters((16, 15)), m.add_parameters((10, 16))
+x = np.linspace(-1, 1, 15)
+trainer = dy.SimpleSGDTrainer(m, 0.01)
+for step in range(4):
+    dy.renew_cg()
+    y = dy.tanh(V * dy.tanh(W * dy.inputVector(x)))
+    found = y.npvalue()
+    w, v = (p.as_array() * 0.9 ** step for p in (W, V))
+    wanted = np.tanh(v @ np.tanh(w @ x))
+    assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4), (step, np.abs(found - wanted).max())
+    dy.squared_norm(y).backward()
+    trainer.update()
+tell(True)
+"""
+    assert told(text, f"order={order}") == [True]
 
 
 SAVES = """
