@@ -1,4 +1,4 @@
-"""Random programs of training steps, reads and writes: updates on the device give what those of the host give."""
+"""Random programs of training steps, reads and writes: the device updates as the host does."""
 
 from __future__ import annotations
 
@@ -184,9 +184,9 @@ class Script:
             self.see(p.grad_as_array())
         return self.seen
 
-ACTIONS = ("step new_graph more backward update read read_row read_grad read_rows_grad read_in_graph recalculate "
-           "view drop_view checkpoint set_value scale scale_gradient clip init_row zero freeze sparse restart add "
-           "save load save_trainer").split()
+ACTIONS = ("step new_graph more backward update read read_row read_grad read_rows_grad read_in_graph "
+           "recalculate view drop_view checkpoint set_value scale scale_gradient clip init_row zero freeze "
+           "sparse restart add save load save_trainer").split()
 WEIGHTS = [12, 4, 2, 6, 6] + [1] * (len(ACTIONS) - 5)
 
 first, count = int(sys.argv[1]), int(sys.argv[2])
@@ -207,8 +207,10 @@ print(json.dumps(wrong))
 @pytest.mark.parametrize("first", [0, 20, 40])
 def test_random_programs(first: int) -> None:
     environment = {**os.environ, "DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_KEEP": "3"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(first), "20"], env=environment, capture_output=True,
-                          text=True, timeout=900, cwd=TESTS.parent)  # fmt: skip
+    command = [sys.executable, "-c", PROGRAM, str(first), "20"]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=900, cwd=TESTS.parent
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     wrong = json.loads(done.stdout)
     assert not wrong, "seed, the last actions, what the device and what the host saw: " + str(wrong[0])
