@@ -48,50 +48,63 @@ void CudaExecutor::divide_delivery(Delivery& there, Delivery& here) {
 
 // Storages are told when nothing can fail any more. What is done leaves the list.
 void CudaExecutor::deliver_there(Delivery& delivery) {
-  CudaParameters& parameters = device_.parameters();
+  const auto is_table = [](const ParameterUse* use) { return use->storage->is_lookup(); };
+  const bool tables = std::any_of(delivery.uses.begin(), delivery.uses.end(), is_table);
+  const auto finish = [&] {
+    submit();
+    for (const ParameterUse* use : delivery.uses) use->storage->grad_left(device_.parameters());
+    delivery.uses.clear();
+  };
+  launch_whole(delivery);
+  if (tables) finish();  // where rows go depends on it
+  const std::vector<RowsOf> rows = rows_by_table(delivery);
+  launch_rows(rows);
+  finish();
+  for (const RowsOf& r : rows) r.table->rows_left(device_.parameters(), r.rows);
+}
+
+void CudaExecutor::launch_whole(const Delivery& delivery) {
   SegmentList list;
   for (const ParameterUse* use : delivery.uses) {
     bool fresh = false;
-    const float* const to = parameters.room_for_grad(graph_.shared_storage(use->storage->uid), fresh);
+    const float* const to =
+        device_.parameters().room_for_grad(graph_.shared_storage(use->storage->uid), fresh);
     list.begin(offset_of(to), static_cast<int64_t>(use->storage->size()));
     list.fresh.push_back(fresh);
     list.sources.push_back(use->gradient);
   }
   launch_segments(list);
-  submit();
-  for (const ParameterUse* use : delivery.uses) use->storage->grad_left(parameters);
-  delivery.uses.clear();
-  deliver_rows(delivery);
+}
+
+std::vector<CudaExecutor::RowsOf> CudaExecutor::rows_by_table(const Delivery& delivery) const {
+  std::vector<RowsOf> tables;
+  std::unordered_map<const Storage*, size_t> number;
+  for (const RowGradient& r : delivery.rows) {
+    const auto [found, fresh] = number.emplace(r.storage, tables.size());
+    if (fresh) tables.push_back({r.storage, {}, {}});
+    tables[found->second].rows.push_back(r.row);
+    tables[found->second].from.push_back(r.from);
+  }
+  return tables;
 }
 
 // Each row once, with all that is added to it in order.
-void CudaExecutor::deliver_rows(const Delivery& delivery) {
-  CudaParameters& parameters = device_.parameters();
-  std::vector<std::pair<Storage*, std::vector<uint32_t>>> tables;
-  std::unordered_map<Storage*, size_t> number;
-  for (const RowGradient& r : delivery.rows) {
-    const auto [found, fresh] = number.emplace(r.storage, tables.size());
-    if (fresh) tables.push_back({r.storage, {}});
-    tables[found->second].second.push_back(r.row);
-  }
-  std::vector<size_t> next(tables.size(), 0);
-  std::vector<std::vector<CudaParameters::RowRoom>> rooms;
-  for (const auto& [storage, rows] : tables)
-    rooms.push_back(parameters.room_for_rows(graph_.shared_storage(storage->uid), rows));
-  std::unordered_map<const float*, size_t> segment;
+void CudaExecutor::launch_rows(const std::vector<RowsOf>& tables) {
   struct Sum {
     CudaParameters::RowRoom room;
     int64_t size;
     std::vector<int64_t> sources;
   };
   std::vector<Sum> sums;
-  for (const RowGradient& r : delivery.rows) {
-    const size_t table = number[r.storage];
-    const CudaParameters::RowRoom room = rooms[table][next[table]++];
-    if (r.from < 0 && !room.fresh) continue;
-    const auto [found, fresh] = segment.emplace(room.at, sums.size());
-    if (fresh) sums.push_back({room, static_cast<int64_t>(r.storage->row_size()), {}});
-    if (r.from >= 0) sums[found->second].sources.push_back(r.from);
+  std::unordered_map<const float*, size_t> number;
+  for (const RowsOf& t : tables) {
+    const auto rooms = device_.parameters().room_for_rows(graph_.shared_storage(t.table->uid), t.rows);
+    for (size_t i = 0; i < rooms.size(); ++i) {
+      if (t.from[i] < 0 && !rooms[i].fresh) continue;
+      const auto [found, first] = number.emplace(rooms[i].at, sums.size());
+      if (first) sums.push_back({rooms[i], static_cast<int64_t>(t.table->row_size()), {}});
+      if (t.from[i] >= 0) sums[found->second].sources.push_back(t.from[i]);
+    }
   }
   SegmentList list;
   for (const Sum& sum : sums) {
@@ -100,8 +113,6 @@ void CudaExecutor::deliver_rows(const Delivery& delivery) {
     list.sources.insert(list.sources.end(), sum.sources.begin(), sum.sources.end());
   }
   launch_segments(list);
-  submit();
-  for (auto& [storage, rows] : tables) storage->rows_left(parameters, rows);
 }
 
 // By the host: what was found comes down, and what is there where the device has it.

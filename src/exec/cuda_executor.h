@@ -166,7 +166,14 @@ class CudaExecutor final : public Executor {
   };
   void divide_delivery(Delivery& there, Delivery& here);
   void deliver_there(Delivery& delivery);
-  void deliver_rows(const Delivery& delivery);
+  void launch_whole(const Delivery& delivery);
+  struct RowsOf {
+    Storage* table;
+    std::vector<uint32_t> rows;
+    std::vector<int64_t> from;
+  };
+  std::vector<RowsOf> rows_by_table(const Delivery& delivery) const;
+  void launch_rows(const std::vector<RowsOf>& tables);
   void deliver_here(const Delivery& delivery);
   int64_t offset_of(const float* gradient) const;  // from gradients(): an address of another allocation
 
