@@ -83,10 +83,11 @@ bool CudaParameters::download(const Storage& storage, uint64_t stamp, float* to)
 
 void CudaParameters::forget() {
   std::erase_if(lent_, [](const auto& memory) { return memory.use_count() == 1; });
-  if (all_.size() < expected_) return;
+  constexpr size_t kFew = 256;  // are looked through each time, more than that once they have doubled
+  if (all_.size() >= kFew && all_.size() < expected_) return;
   std::erase_if(all_, [](const auto& entry) { return entry.second.storage.expired(); });
   std::erase_if(away_, [this](uint32_t uid) { return !all_.contains(uid); });
-  expected_ = 2 * all_.size() + 64;
+  expected_ = 2 * all_.size();
 }
 
 // The host has all of it.

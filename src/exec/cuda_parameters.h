@@ -116,7 +116,7 @@ class CudaParameters final : public Elsewhere {
   CudaBatch batch_;
   DeviceMemory sums_;
   std::unordered_map<uint32_t, Resident> all_;  // by uid
-  size_t expected_ = 64;
+  size_t expected_ = 0;
   uint64_t turn_ = 1;
   std::vector<std::shared_ptr<DeviceMemory>> lent_;
 
