@@ -131,18 +131,15 @@ void CudaParameters::commit(const Change& change) {
 // ---------------------------------------------------------------- what the host wants
 
 void CudaParameters::bring_values(Storage& storage, bool contents) {
-  if (!told_ && !(contents && storage.away())) return;
+  if (!told_ && !storage.away()) return;
   const auto lock = device_.lock();
   if (told_) put_back();
-  if (!contents || !storage.away()) {
-    away_.erase(storage.uid);
-    return;
-  }
   try {
-    fetch_values(storage);
+    if (contents && storage.away()) fetch_values(storage);
   } catch (...) {
     device_.rethrow();
   }
+  away_.erase(storage.uid);
 }
 
 void CudaParameters::fetch_values(Storage& storage) {

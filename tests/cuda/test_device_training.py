@@ -469,6 +469,27 @@ def test_a_lost_device_where_the_host_has_read_all(fail: int) -> None:
     assert now == last
 
 
+def test_a_lost_device_after_the_host_wrote_all() -> None:
+    text = """
+import tempfile
+m, W, b, E = model()
+path = tempfile.mkdtemp() + "/model"
+m.save(path)
+first = arrays(W, b, E)
+train(W, b, E, dy.SimpleSGDTrainer(m), 0, 3)
+m.populate(path)
+try:
+    for step in range(100):
+        dy.renew_cg()
+        loss_of(W, b, E, step).value()
+except RuntimeError as e:
+    message = str(e)
+tell(message, arrays(W, b, E) == first)
+"""
+    message, kept = told(text, "fail=60")
+    assert "as they were" in message and kept
+
+
 def test_a_forked_process_has_the_parameters() -> None:
     text = """
 import os
