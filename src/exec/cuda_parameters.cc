@@ -7,6 +7,14 @@
 
 namespace dyc {
 
+namespace {
+
+[[noreturn]] void fail_missing(const Storage& storage) {
+  throw RuntimeError(text("internal error: the device does not have the values of ", storage.name));
+}
+
+}  // namespace
+
 CudaParameters::CudaParameters(CudaDevice& device)
     : device_(device), batch_(device, false), sums_(device.backend(), "sums of squares") {}
 
@@ -113,6 +121,7 @@ std::shared_ptr<DeviceMemory> CudaParameters::lend(size_t bytes) {
 CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
   Resident& r = resident(storage);
   for (Copy& c : r.copies) c.only = c.only && storage->lacks(c.stamp);
+  if (storage->away() && !find(r, storage->stamp(), 1.f)) fail_missing(*storage);
   values(storage, storage->buffer(), storage->stamp());
   Copy* const from = find(r, storage->stamp(), 1.f);
   Copy* to = from;
@@ -143,8 +152,7 @@ void CudaParameters::bring_values(Storage& storage, bool contents) {
 }
 
 void CudaParameters::fetch_values(Storage& storage) {
-  if (!download(storage, storage.stamp(), storage.arrival()))
-    throw RuntimeError(text("internal error: the device has lost values of ", storage.name));
+  if (!download(storage, storage.stamp(), storage.arrival())) fail_missing(storage);
   storage.arrived();
   away_.erase(storage.uid);
   for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.stamp != storage.stamp();
