@@ -181,11 +181,14 @@ void choose_device(const std::string& name) {
   use_device(name);
   static bool watched = false;
   if (watched || name == "cpu") return;
-  pybind11::module_::import("os").attr("register_at_fork")(pybind11::arg("before") =
-                                                               pybind11::cpp_function([] {
-                                                                 wait_for_gradients();
-                                                                 bring_parameters();
-                                                               }));
+  const auto before = pybind11::cpp_function([] {
+    wait_for_gradients();
+    before_fork();
+  });
+  const auto after = pybind11::cpp_function(&after_fork);
+  pybind11::module_::import("os").attr("register_at_fork")(pybind11::arg("before") = before,
+                                                           pybind11::arg("after_in_parent") = after,
+                                                           pybind11::arg("after_in_child") = after);
   watched = true;
 }
 

@@ -173,7 +173,6 @@ void CudaParameters::bring_grad(Storage& storage) {
 }
 
 void CudaParameters::bring_all() {
-  const auto lock = device_.lock();
   if (told_) return put_back();
   for (auto& [uid, r] : all_) {
     const StoragePtr storage = r.storage.lock();

@@ -26,10 +26,11 @@ class CudaParameters final : public Elsewhere {
   // ---- Elsewhere, under the interpreter lock; these lock the device
   void bring_values(Storage& storage, bool contents) override;
   void bring_grad(Storage& storage) override;
-  // All that the host lacks comes, before a process is forked.
-  void bring_all();
 
   // ---- all that follows: by whoever has locked the device
+
+  // All that the host lacks comes. Under the interpreter lock.
+  void bring_all();
 
   // Values on the device until launches_submitted(). `host` has them, unless they are away.
   const float* values(const StoragePtr& storage, const float* host, uint64_t stamp);

@@ -52,8 +52,18 @@ const std::string& device_name() { return chosen(); }
 
 CudaDevice* cuda_device() { return device; }
 
-void bring_parameters() {
-  if (device) device->parameters().bring_all();
+namespace {
+std::unique_lock<std::mutex> forking;
+}
+
+void before_fork() {
+  if (!device) return;
+  forking = device->lock();
+  device->parameters().bring_all();
+}
+
+void after_fork() {
+  if (forking.owns_lock()) forking.unlock();
 }
 
 const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }

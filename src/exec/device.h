@@ -13,8 +13,10 @@ void use_device(const std::string& name);
 const std::string& device_name();
 class CudaDevice;
 CudaDevice* cuda_device();  // null on the CPU
-// All parameters whose newest values the device has come to the host.
-void bring_parameters();
+// Around a fork: what the device has of parameters comes to the host, as the child cannot ask for it, and no
+// thread is in the midst of something on the device.
+void before_fork();
+void after_fork();
 // What the device has done so far; null on the CPU.
 const cuda::Backend::Counters* device_counters();
 void reset_device_counters();
