@@ -84,6 +84,10 @@ Storage::~Storage() = default;
 
 // ------------------------------------------------------------------------------------------ values
 
+void Storage::bring_values(bool contents) const {
+  home_->bring_values(*const_cast<Storage*>(this), contents);
+}
+
 // Its values are what the other instances compute with, sooner or later.
 void Storage::check_writable() const {
   if (inside_instance) [[unlikely]]
@@ -91,17 +95,20 @@ void Storage::check_writable() const {
                            "make and change parameters before or after it");
 }
 
+// One that is neither current nor pinned, made if there is none.
+size_t Storage::spare_version() {
+  for (size_t i = versions_.size(); i-- > 0;)
+    if (i != current_ && versions_[i].pins == 0) return i;
+  FloatBuffer buffer(size(), false);
+  versions_.emplace_back();
+  versions_.back().buffer = std::move(buffer);
+  return versions_.size() - 1;
+}
+
 // After this the current buffer is not pinned. keep: it holds the values it had before.
 void Storage::make_writable(bool keep) {
   if (versions_[current_].pins == 0 || shared_) return;
-  size_t spare = versions_.size();
-  for (size_t i = 0; i < versions_.size(); ++i)
-    if (i != current_ && versions_[i].pins == 0) spare = i;
-  if (spare == versions_.size()) {
-    FloatBuffer buffer(size(), false);
-    versions_.emplace_back();
-    versions_.back().buffer = std::move(buffer);
-  }
+  const size_t spare = spare_version();
   Version& target = versions_[spare];
   Version& old = versions_[current_];
   if (keep && target.all_stale) {
@@ -117,6 +124,8 @@ void Storage::make_writable(bool keep) {
   old.stale_rows.clear();
   target.all_stale = false;
   target.stale_rows.clear();
+  target.stamp = next_stamp();
+  target.away = false;
   current_ = spare;
 }
 
@@ -136,14 +145,17 @@ void Storage::mark_others_stale(const std::vector<uint32_t>* changed) {
 
 float* Storage::begin_write(bool keep) {
   check_writable();
+  if (home_) bring_values(keep);
   make_writable(keep);
   if (versions_.size() > 1) mark_others_stale(nullptr);
   versions_[current_].stamp = next_stamp();
+  versions_[current_].away = false;
   return versions_[current_].buffer.data();
 }
 
 float* Storage::begin_write_rows(const std::vector<uint32_t>& changed) {
   check_writable();
+  if (home_) bring_values(true);
   make_writable(true);
   if (versions_.size() > 1) mark_others_stale(&changed);
   versions_[current_].stamp = next_stamp();
@@ -179,13 +191,47 @@ void Storage::unpin(const float* buffer) {
   if (current_ > found) --current_;
 }
 
+// ------------------------------------------------------------------------- values that a device has
+
+bool Storage::lacks(uint64_t stamp) const {
+  for (size_t i = 0; i < versions_.size(); ++i)
+    if (versions_[i].stamp == stamp) return versions_[i].away && (i == current_ || versions_[i].pins > 0);
+  return false;
+}
+
+void Storage::prepare_leave() {
+  check_writable();
+  if (pinned()) spare_version();
+}
+
+uint64_t Storage::leave(Elsewhere& device) {
+  make_writable(false);
+  if (versions_.size() > 1) mark_others_stale(nullptr);
+  home_ = &device;
+  versions_[current_].away = true;
+  return versions_[current_].stamp = next_stamp();
+}
+
+void Storage::replace_lost(const float* values) {
+  make_writable(false);
+  if (versions_.size() > 1) mark_others_stale(nullptr);
+  versions_[current_].away = false;
+  versions_[current_].stamp = next_stamp();
+  std::memcpy(versions_[current_].buffer.data(), values, size() * sizeof(float));
+}
+
 // ---------------------------------------------------------------------------------------- gradient
+
+void Storage::bring_grad() const {
+  if (grad_place_ == GradPlace::device) home_->bring_grad(*const_cast<Storage*>(this));
+}
 
 void Storage::allocate_grad() {
   if (!grad_.allocated()) grad_ = FloatBuffer(size(), true);
 }
 
 float* Storage::grad() {
+  grad_written();
   grad_from_file_ = false;
   if (dense_grad_) return grad_.data();
   allocate_grad();
@@ -210,12 +256,14 @@ float* Storage::grad_for_store(bool& fresh) {
 
 float* Storage::grad_row(uint32_t row) {
   if (row >= rows) throw IndexError(text("gradient of ", name, ": row ", row, " of ", rows, " rows"));
+  grad_written();
   allocate_grad();
   if (row_state_.empty()) row_state_.assign(rows, kUntouched);
   float* target = grad_.data() + row * row_size_;
   if (dense_grad_ || row_state_[row] == kTouched) return target;
   touched_.push_back(row);
   if (row_state_[row] == kUntouched) std::memset(target, 0, row_size_ * sizeof(float));
+  else --waiting_;
   row_state_[row] = kTouched;
   has_grad_ = true;
   return target;
@@ -223,12 +271,46 @@ float* Storage::grad_row(uint32_t row) {
 
 void Storage::clear_grad() {
   for (uint32_t row : touched_) row_state_[row] = kUntouched;
-  if (dense_grad_) row_state_.clear();
+  if (dense_grad_) {
+    row_state_.clear();
+    waiting_ = 0;
+  }
   touched_.clear();
   has_grad_ = dense_grad_ = grad_from_file_ = false;
+  grad_place_ = GradPlace::host;
+}
+
+void Storage::grad_left(Elsewhere& device) {
+  home_ = &device;
+  grad_place_ = GradPlace::device;
+  has_grad_ = dense_grad_ = true;
+  grad_from_file_ = false;
+}
+
+void Storage::rows_left(Elsewhere& device, const std::vector<uint32_t>& changed) {
+  if (row_state_.empty()) row_state_.assign(rows, kUntouched);
+  for (const uint32_t row : changed) {
+    if (dense_grad_ || row_state_[row] == kTouched) continue;
+    touched_.push_back(row);
+    row_state_[row] = kTouched;
+  }
+  home_ = &device;
+  grad_place_ = GradPlace::device;
+  has_grad_ = true;
+}
+
+void Storage::grad_copied(Elsewhere& device) {
+  home_ = &device;
+  grad_place_ = GradPlace::both;
+}
+
+float* Storage::grad_arrival() {
+  allocate_grad();
+  return grad_.data();
 }
 
 std::vector<float> Storage::copy_grad() const {
+  bring_grad();
   std::vector<float> copy(size(), 0.f);
   if (dense_grad_) std::copy(grad_.data(), grad_.data() + size(), copy.begin());
   if (!dense_grad_ && !row_state_.empty()) {
@@ -243,12 +325,15 @@ std::vector<float> Storage::copy_grad() const {
 
 void Storage::reserve_restore(bool grad) {
   check_writable();
+  if (home_) bring_values(true);
+  grad_written();
   if (grad) allocate_grad();
   if (grad && is_lookup() && row_state_.empty()) row_state_.assign(rows, kUntouched);
   make_writable(true);
 }
 
 void Storage::restore(const float* source, const float* grad) {
+  grad_written();
   if (grad) reserve_restore(true);
   set_values(source);
   if (!is_lookup() || dense_grad_) {
@@ -264,6 +349,7 @@ void Storage::restore(const float* source, const float* grad) {
     const auto is_zero = [](float g) { return g == 0.f; };
     if (row_state_[row] != kTouched) {
       const bool empty = !grad || std::all_of(grad + at, grad + at + row_size_, is_zero);
+      waiting_ += (empty ? 0 : 1) - (row_state_[row] == kWaiting ? 1 : 0);
       row_state_[row] = empty ? kUntouched : kWaiting;
       if (empty) continue;
     }
@@ -293,6 +379,7 @@ void Storage::scale_values(float factor) {
 }
 
 void Storage::scale_grad(float factor) {
+  grad_written();
   const auto scale = [factor](float* g, size_t n) {
     for (size_t i = 0; i < n; ++i) g[i] *= factor;
   };

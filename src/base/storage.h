@@ -12,6 +12,9 @@
 //
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have
 // one buffer, written in place: a graph then may see what other processes write meanwhile.
+//
+// A device that trains has newer values and gradients than the host (Elsewhere). Whoever reads them here gets
+// them brought first; the buffers of values that are away have no meaning until then.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -55,6 +58,20 @@ class FloatBuffer {
 // Whether values of Storages made from now on are in memory shared with forked processes.
 void share_new_storages(bool on);
 
+class Storage;
+
+// A device that has newer values or gradients of Storages than the host. A call may let go of the interpreter
+// lock for a while before it does anything, and throws where the device cannot be read.
+class Elsewhere {
+ public:
+  virtual ~Elsewhere() = default;
+  // Somebody is about to read the current values, or (not `contents`) to write all of them. Afterwards they
+  // are here, if contents are wanted.
+  virtual void bring_values(Storage& storage, bool contents) = 0;
+  // The gradient is here afterwards.
+  virtual void bring_grad(Storage& storage) = 0;
+};
+
 class Storage {
  public:
   // rows == 0: Parameters with values of `dim`; rows == N: LookupParameters, N rows of `dim` each.
@@ -76,7 +93,13 @@ class Storage {
   size_t size() const { return is_lookup() ? row_size_ * rows : row_size_; }
 
   // ---- values (raw: the factor of weight decay is not applied)
-  const float* values() const { return versions_[current_].buffer.data(); }
+  const float* values() const {
+    if (home_) [[unlikely]]
+      bring_values(true);
+    return buffer();
+  }
+  // Where values() are once they are here.
+  const float* buffer() const { return versions_[current_].buffer.data(); }
   // Tells these values apart from all that this or another Storage has or had; 0: it is not known what other
   // processes write.
   uint64_t stamp() const { return shared_ ? 0 : versions_[current_].stamp; }
@@ -89,10 +112,27 @@ class Storage {
   // pinned table is limited to the rows that differ, so a sparse update does not cost a whole table.
   float* begin_write_rows(const std::vector<uint32_t>& changed);
 
-  // A pinned buffer does not change until unpin(). Pins are counted.
+  // A pinned buffer does not change until unpin(), but that values which were away come into it. Pins are
+  // counted.
   const float* pin();
   void pin_again(const float* buffer);  // one that is pinned
   void unpin(const float* buffer);
+
+  // ---- values that a device has
+  bool away() const { return versions_[current_].away; }
+  bool pinned() const { return versions_[current_].pins > 0; }
+  // Values with this stamp are pinned or current, and the host lacks them.
+  bool lacks(uint64_t stamp) const;
+  bool may_leave() const { return !shared_; }
+  // After this leave() does not throw.
+  void prepare_leave();
+  // The device is about to have new values: returns their stamp. Where the old ones are pinned it must keep
+  // them.
+  uint64_t leave(Elsewhere& device);
+  float* arrival() { return versions_[current_].buffer.data(); }  // for values that come back,
+  void arrived() { versions_[current_].away = false; }            // and are there now
+  // The device is gone: these values take the place of those it had.
+  void replace_lost(const float* values);
 
   // ---- gradient: accumulated by backward, cleared (lazily) by trainers
   bool has_grad() const { return has_grad_; }
@@ -102,10 +142,13 @@ class Storage {
   // The same for a writer that can store instead of add: if `fresh` comes back true, nothing was
   // accumulated yet, the contents are arbitrary and the caller writes every element.
   float* grad_for_store(bool& fresh);
-  float* grad_row(uint32_t row);                          // lookups: that row's gradient, zeroed on first use
-  const float* raw_grad() const { return grad_.data(); }  // last contents, also after clear_grad()
-  void clear_grad();                                      // forgets; contents stay readable in raw_grad()
-  std::vector<float> copy_grad() const;                   // zeros where nothing was accumulated
+  float* grad_row(uint32_t row);   // lookups: that row's gradient, zeroed on first use
+  const float* raw_grad() const {  // last contents, also after clear_grad()
+    bring_grad();
+    return grad_.data();
+  }
+  void clear_grad();                     // forgets; contents stay readable in raw_grad()
+  std::vector<float> copy_grad() const;  // zeros where nothing was accumulated
   bool row_has_grad(uint32_t row) const { return dense_grad_ || (!row_state_.empty() && row_state_[row]); }
   // True if backward accumulated something: a gradient that only came from a file does not count.
   bool grad_to_save() const { return has_grad_ && !grad_from_file_; }
@@ -114,6 +157,22 @@ class Storage {
   // anything.
   void restore(const float* values, const float* grad);
   void reserve_restore(bool grad);  // afterwards restore() does not throw
+
+  // ---- a gradient that a device adds up. Which rows were touched is known here all the time.
+  enum class GradPlace { host, device, both };
+  GradPlace grad_place() const { return grad_place_; }
+  // Not while rows wait (restore()), nor with values that other processes write.
+  bool grad_may_leave() const { return !shared_ && waiting_ == 0; }
+  // The device has added to the whole gradient, or to these rows: to all that is there, which was on the
+  // device.
+  void grad_left(Elsewhere& device);
+  void rows_left(Elsewhere& device, const std::vector<uint32_t>& rows);
+  // The device has a copy of what is here.
+  void grad_copied(Elsewhere& device);
+  float* grad_arrival();  // for a gradient that comes back: of all, or its rows in their places,
+  void grad_arrived() {   // which are there now
+    if (grad_place_ == GradPlace::device) grad_place_ = GradPlace::both;
+  }
 
   // ---- what Parameters and LookupParameters offer to scripts
   void set_values(const float* source);  // size() values
@@ -127,12 +186,20 @@ class Storage {
     FloatBuffer buffer;
     int pins = 0;
     uint64_t stamp = 0;
+    bool away = false;  // the contents are not those of `stamp`, which a device has
     // Rows in which this buffer differs from the current one; unused when all_stale.
     bool all_stale = true;
     std::vector<uint32_t> stale_rows;
   };
 
+  void bring_values(bool contents) const;
+  void bring_grad() const;
+  void grad_written() {
+    bring_grad();
+    grad_place_ = GradPlace::host;
+  }
   void check_writable() const;
+  size_t spare_version();
   void make_writable(bool keep);
   void mark_others_stale(const std::vector<uint32_t>* changed);
   void allocate_grad();
@@ -141,12 +208,15 @@ class Storage {
   bool shared_;
   size_t current_ = 0;
   std::vector<Version> versions_;  // all buffers in existence
+  Elsewhere* home_ = nullptr;      // has, or had, values or the gradient
   FloatBuffer grad_;
   bool has_grad_ = false, dense_grad_ = false;
   bool grad_from_file_ = false;  // what there is was restored, and nothing added since
+  GradPlace grad_place_ = GradPlace::host;
   std::vector<uint32_t> touched_;
   enum : uint8_t { kUntouched, kTouched, kWaiting };  // waiting: restored, not in touched_
   std::vector<uint8_t> row_state_;
+  uint32_t waiting_ = 0;  // rows that wait
 };
 
 }  // namespace dyc

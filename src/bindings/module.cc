@@ -15,6 +15,7 @@
 #include "bindings/trace.h"
 #include "cpu/kernel_table.h"
 #include "exec/device.h"
+#include "exec/device_update.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -175,6 +176,22 @@ pybind11::list plan_table() {
   return rows;
 }
 
+// A forked process cannot ask the device for parameters.
+void choose_device(const std::string& name) {
+  use_device(name);
+  static bool watched = false;
+  if (watched || name == "cpu") return;
+  const auto before = pybind11::cpp_function([] {
+    wait_for_gradients();
+    before_fork();
+  });
+  const auto after = pybind11::cpp_function(&after_fork);
+  pybind11::module_::import("os").attr("register_at_fork")(pybind11::arg("before") = before,
+                                                           pybind11::arg("after_in_parent") = after,
+                                                           pybind11::arg("after_in_child") = after);
+  watched = true;
+}
+
 void reset_timing() {
   engine().timing = {};
   engine().executor.counters = {};
@@ -230,10 +247,13 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("share_parameters", [](bool on) { share_new_storages(on); });
   m.def("set_threads", [](int n) { set_threads(n); });
   m.def("threads", [] { return thread_pool().threads(); });
-  m.def("_use_device", &use_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
+  m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
   m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
   m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
   m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
+  m.def(
+      "_update_on_device", [](bool on) { DeviceUpdate::wanted = on; }, "on"_a,
+      "On a device: trainers change parameters there.");
   m.def("_device_name", [] { return device_name(); });
   m.def("isa", [] { return kernels().isa; });
 }

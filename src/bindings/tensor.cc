@@ -162,6 +162,7 @@ pb::array parameter_values(const pb::object& p) {
     for (size_t i = 0; i < s->size(); ++i) own.mutable_data()[i] = from[i] * s->decay->factor;
     return own;
   }
+  s->values();  // are here
   auto pin = std::make_unique<Pin>(Pin{s, nullptr});
   pin->buffer = s->pin();
   const float* buffer = pin->buffer;

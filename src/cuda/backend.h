@@ -51,6 +51,8 @@ class Backend {
   virtual void clear(Address to, size_t bytes) = 0;
   virtual void download(void* to, Address from, size_t bytes) = 0;  // waits
   virtual void wait() = 0;  // throws RuntimeError for what a launch did wrong
+  // Nothing can be done with the device any more, nor read from it.
+  virtual bool lost() const = 0;
 
   // ---- kernels. Those of one call are compiled together, unless they are known or cached.
   virtual void prepare(std::span<const KernelName> names) = 0;

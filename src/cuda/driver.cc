@@ -56,8 +56,8 @@ void Calls::fail(Result result, const char* what) const {
   is_lost_ = true;
   throw RuntimeError(
       text(device_, " is lost to this process: ", lost_,
-           "; values and gradients on it are gone. Parameters on the host are as they were: save the "
-           "model and start the program anew, on the CPU with DYNET_COMPAT_DEVICE=cpu"));
+           "; what was computed on it is gone: save the model and start the program anew, on the CPU with "
+           "DYNET_COMPAT_DEVICE=cpu"));
 }
 
 namespace {
@@ -235,6 +235,8 @@ class Driver final : public Backend {
     calls_.check(calls_.cuda.stream_wait(stream_), "running kernels");
     stopwatch_.read();
   }
+
+  bool lost() const override { return calls_.lost(); }
 
   void prepare(std::span<const KernelName> names) override {
     std::map<std::string, std::vector<std::string>> missing;

@@ -68,11 +68,12 @@ emulation::Kernels all_kernels() {
   return all;
 }
 
+// Never destroyed: daemon threads compute while the process ends.
 const Table& table() {
-  static const Table made = [] {
+  static const Table& made = *[] {
     const emulation::Kernels all = all_kernels();
-    Table t;
-    for (const emulation::Kernel& k : all) t.emplace(key_of(k.file, k.expression), k.run);
+    auto* const t = new Table;
+    for (const emulation::Kernel& k : all) t->emplace(key_of(k.file, k.expression), k.run);
     return t;
   }();
   return made;
@@ -135,6 +136,8 @@ class Emulation : public Backend {
     if (!lost_) error_ = nullptr;
     if (error) std::rethrow_exception(error);
   }
+
+  bool lost() const override { return lost_; }
 
   void prepare(std::span<const KernelName> names) override {
     for (const KernelName& name : names) kernel(name);

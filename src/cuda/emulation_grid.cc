@@ -220,8 +220,10 @@ class Runner {
   uint64_t pauses_ = 0;
 };
 
-Runner* runner = nullptr;                    // of the launch that runs
-std::vector<std::unique_ptr<Fiber>> fibers;  // kept from launch to launch; none with a thread between them
+Runner* runner = nullptr;  // of the launch that runs
+// Kept from launch to launch, with no thread on them in between. Never destroyed: daemon threads compute
+// while the process ends.
+auto& fibers = *new std::vector<std::unique_ptr<Fiber>>;
 #if defined(__SANITIZE_ADDRESS__)
 const void* scheduler_bottom = nullptr;
 size_t scheduler_size = 0;

@@ -38,14 +38,15 @@ struct Products {
 };
 
 // Sums of pieces of memory in a fixed order: to[targets[s] + e] += sum over k of from[sources[k] + e], for
-// starts[s] <= k < starts[s + 1] and e < length(s).
+// starts[s] <= k < starts[s + 1] and e < length(s). Where a target is fresh it has no contents yet.
 struct Segments {
   float* to;
   const float* from;
   const int64_t* targets;
   const int64_t* sources;
   const uint32_t* starts;
-  const int64_t* ends;  // lengths of all segments up to and with this one
+  const int64_t* ends;   // lengths of all segments up to and with this one
+  const uint8_t* fresh;  // null: none is
   uint32_t count;
 };
 

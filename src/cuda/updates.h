@@ -11,6 +11,7 @@ struct UpdateWork {
   const uint32_t* rows;  // null: all elements
   int64_t width;         // elements of a row, or all of them
   float decay;           // factor of weight decay
+  bool dense_rows;       // slice.grad has these rows alone, one behind the other
 };
 
 struct Updates {

@@ -14,7 +14,11 @@ enum Task : uint32_t {
   kAddMany,
   kLookupForward,
   kGather,
-  kTasks
+  kLastWalking = kGather,  // the others are launched by themselves
+  kSumSquares,
+  kTotalSquares,
+  kUpdate,  // + 2 * UpdateRule, + 1 with a gradient
+  kTasks = kUpdate + 16
 };
 
 struct Step {

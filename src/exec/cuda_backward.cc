@@ -186,7 +186,7 @@ void CudaExecutor::back_structured(const Launch& l) {
   }
 }
 
-// What arrives at rows is added to the table's gradient by the host.
+// What arrives at rows is added to the table's gradient by deliver().
 void CudaExecutor::back_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   if (!first.attrs[1]) return;  // update=False
@@ -196,7 +196,6 @@ void CudaExecutor::back_lookup(const Launch& l) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
     for (uint32_t j = 0; j < ids.n; ++j) rows_.push_back({&storage, ids.data[j], it.out + j * row});
-    lookups_.push_back({it.out, it.out + ids.n * row});
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "exec/cuda_parameters.h"
+
 namespace dyc {
 
 namespace {
@@ -119,7 +121,7 @@ bool CudaBatch::may_walk(const Step& step) const {
 void CudaBatch::find_walks() {
   constexpr size_t kLeast = 3;  // steps
   walks_.clear();
-  if (!walking || one_by_one) return;
+  if (!joins_ || !walking || one_by_one) return;
   for (size_t i = 0; i < steps_.size();) {
     size_t end = i;
     while (end < steps_.size() && may_walk(steps_[end])) ++end;
@@ -173,7 +175,7 @@ CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint
 // Work that is under way may still use the memory: it is given back, or used again, in the order of the
 // stream.
 void CudaBatch::discard() {
-  device_.launches_submitted();
+  device_.parameters().launches_submitted();
   steps_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;

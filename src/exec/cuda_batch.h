@@ -36,8 +36,12 @@ class DevicePool {
 
 class CudaBatch {
  public:
-  explicit CudaBatch(CudaDevice& device)
-      : device_(device), scratch_(device.backend(), "scratch"), room_(device.backend(), "scratch") {}
+  // `joins`: many small launches may become one.
+  explicit CudaBatch(CudaDevice& device, bool joins = true)
+      : device_(device),
+        joins_(joins),
+        scratch_(device.backend(), "scratch"),
+        room_(device.backend(), "scratch") {}
 
   // ---- memory that goes up with the launches. Addresses are those on the device.
   // Room for n elements, to be filled by the caller.
@@ -113,6 +117,7 @@ class CudaBatch {
   bool may_walk(const Step& step) const;
 
   CudaDevice& device_;
+  const bool joins_;
   std::vector<Chunk> chunks_;
   std::vector<Step> steps_;
   struct Run {  // steps that become one walk

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "exec/cuda_parameters.h"
 
 namespace dyc {
 
@@ -54,8 +55,16 @@ cuda::KernelName name_of(uint32_t task) {
       return {"memory", "add_many"};
     case cuda::kLookupForward:
       return {"lookup", "lookup_forward"};
-    default:
+    case cuda::kGather:
       return {"memory", "gather"};
+    case cuda::kSumSquares:
+      return {"updates", "squares"};
+    case cuda::kTotalSquares:
+      return {"updates", "total"};
+    default: {
+      const uint32_t rule = task - kOps * cuda::kWays - cuda::kUpdate;
+      return {"updates", text("update<", rule / 2, rule % 2 ? ", true>" : ", false>")};
+    }
   }
 }
 
@@ -89,10 +98,13 @@ void DeviceMemory::reserve(size_t bytes, size_t kept) {
 CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)
     : backend_(std::move(backend)),
       threads_(std::min(kThreads, backend_->limits().threads)),
-      most_blocks_(backend_->limits().processors * kBlocksPerProcessor) {}
+      most_blocks_(backend_->limits().processors * kBlocksPerProcessor),
+      parameters_(std::make_unique<CudaParameters>(*this)) {}
+
+CudaDevice::~CudaDevice() = default;
 
 bool CudaDevice::walks(uint32_t task) {
-  if (task >= kOps * cuda::kWays) return true;
+  if (task >= kOps * cuda::kWays) return task - kOps * cuda::kWays <= cuda::kLastWalking;
   return op_row(static_cast<OpId>(task / cuda::kWays)).meta->form != Form::structured;
 }
 
@@ -148,40 +160,13 @@ void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
   wishes_.clear();
 }
 
-// Launches that wait to be submitted read what was asked for since the last ones were: that is not written
-// over.
-const float* CudaDevice::parameter(const std::shared_ptr<Storage>& storage, const float* values,
-                                   uint64_t stamp, float factor) {
-  Copies& copies = copies_[storage->uid];
-  copies.storage = storage;
-  Copy* copy = nullptr;
-  for (Copy& c : copies.list) {
-    const bool busy = c.turn == turn_;
-    if (c.stamp == stamp && c.factor == factor && (stamp || busy)) {
-      c.turn = turn_;
-      return c.memory->at<float>();
-    }
-    if (!busy) copy = &c;
+void CudaDevice::rethrow() {
+  try {
+    throw;
+  } catch (const RuntimeError& e) {
+    if (!backend_->lost()) throw;
+    throw RuntimeError(text(e.what(), ". ", parameters_->loss()));
   }
-  if (!copy) {
-    copy = &copies.list.emplace_back();
-    copy->memory = std::make_unique<DeviceMemory>(*backend_, "parameters");
-  }
-  const size_t bytes = storage->size() * sizeof(float);
-  copy->stamp = 0;
-  copy->turn = 0;
-  copy->memory->reserve(bytes, 0);
-  backend_->upload(copy->memory->address(), values, bytes);
-  copy->stamp = stamp;
-  copy->factor = factor;
-  copy->turn = turn_;
-  return copy->memory->at<float>();
-}
-
-void CudaDevice::forget_parameters() {
-  if (copies_.size() < copies_expected_) return;
-  std::erase_if(copies_, [](const auto& entry) { return entry.second.storage.expired(); });
-  copies_expected_ = 2 * copies_.size() + 64;
 }
 
 }  // namespace dyc

@@ -2,10 +2,8 @@
 #pragma once
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
-#include "base/storage.h"
 #include "cuda/backend.h"
 #include "cuda/walk.h"
 #include "ops/table.h"
@@ -37,9 +35,12 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
+class CudaParameters;
+
 class CudaDevice {
  public:
   explicit CudaDevice(std::unique_ptr<cuda::Backend> backend);
+  ~CudaDevice();
 
   cuda::Backend& backend() { return *backend_; }
   bool emulated() const { return backend_->limits().architecture == 0; }
@@ -67,13 +68,9 @@ class CudaDevice {
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
 
-  // ---- parameters
-  // Values of a Storage, on the device until launches_submitted(). `stamp` and `factor` tell what they are.
-  const float* parameter(const std::shared_ptr<Storage>& storage, const float* values, uint64_t stamp,
-                         float factor);
-  void launches_submitted() { ++turn_; }
-  // Copies of parameters that exist no more are given back.
-  void forget_parameters();
+  CudaParameters& parameters() { return *parameters_; }
+  // In a catch block: throws again, and says what becomes of parameters if the device is lost.
+  [[noreturn]] void rethrow();
 
  private:
   struct WalkKernel {
@@ -84,25 +81,13 @@ class CudaDevice {
     std::vector<uint32_t> tasks;
     uint32_t asked = 0;
   };
-  struct Copy {
-    std::unique_ptr<DeviceMemory> memory;
-    uint64_t stamp = 0;
-    float factor = 1.f;
-    uint64_t turn = 0;  // it was last asked for in
-  };
-  struct Copies {
-    std::weak_ptr<Storage> storage;
-    std::vector<Copy> list;
-  };
   std::mutex mutex_;
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
   std::vector<cuda::Backend::Kernel> kernels_;  // by task
   std::vector<WalkKernel> walks_;
   std::vector<Wish> wishes_;
-  std::unordered_map<uint32_t, Copies> copies_;  // by uid
-  size_t copies_expected_ = 64;
-  uint64_t turn_ = 1;
+  const std::unique_ptr<CudaParameters> parameters_;
 };
 
 }  // namespace dyc

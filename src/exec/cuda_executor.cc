@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "exec/cuda_parameters.h"
+
 namespace dyc {
 
 namespace {
@@ -40,7 +42,7 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
     submit();
   } catch (...) {
     forget();
-    throw;
+    device_.rethrow();
   }
   fetched_.resize(end);
   std::fill(fetched_.begin() + next, fetched_.end(), 0);
@@ -49,6 +51,7 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
 
 void CudaExecutor::submit() {
   batch_.submit();
+  scaled_.clear();
   forget();
 }
 
@@ -61,6 +64,8 @@ void CudaExecutor::submit_watched() {
 
 void CudaExecutor::forget() {
   batch_.discard();
+  for (const uint32_t uid : scaled_) device_.parameters().drop_scaled(uid);
+  scaled_.clear();
   for (const uint32_t s : shapes_known_) shapes_[s] = nullptr;
   shapes_known_.clear();
   index_from_ = index_at_ = nullptr;
@@ -125,8 +130,20 @@ void CudaExecutor::fetch_values(uint32_t launch, int64_t place, size_t floats) {
                                values_memory_.address() + static_cast<uint64_t>(place) * 4, floats * 4);
   } catch (...) {
     fetched_[launch] = 0;
-    throw;
+    device_.rethrow();
   }
+}
+
+const float* CudaExecutor::parameter_values(ParameterUse& use) {
+  return graph_.parameter_values(use, [&](float* to) {
+    const auto lock = device_.lock();
+    try {
+      if (use.away && device_.parameters().download(*use.storage, use.stamp, to)) return;
+    } catch (...) {
+      device_.rethrow();
+    }
+    std::copy_n(use.pinned, use.storage->size(), to);
+  });
 }
 
 void CudaExecutor::cut_back(uint32_t launches) {
@@ -139,14 +156,18 @@ void CudaExecutor::cut_back(uint32_t launches) {
   if (!leaves_.empty()) leaves_.back().end = std::min(leaves_.back().end, top);
   if (launches > 0) return;
   const auto lock = device_.lock();
-  device_.forget_parameters();
+  device_.parameters().forget();
 }
 
 // ---------------------------------------------------------------- gradients
 
 void CudaExecutor::fetch_gradients(int64_t place, size_t floats) {
   const auto lock = device_.lock();
-  download_gradients({{place, place + static_cast<int64_t>(floats)}});
+  try {
+    download_gradients({{place, place + static_cast<int64_t>(floats)}});
+  } catch (...) {
+    device_.rethrow();
+  }
 }
 
 void CudaExecutor::download_gradients(std::vector<Floats> spans) {
@@ -162,35 +183,41 @@ void CudaExecutor::download_gradients(std::vector<Floats> spans) {
 
 void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                             const std::vector<uint32_t>& live_members) {
-  const auto lock = device_.lock();
+  {
+    const auto lock = device_.lock();
+    try {
+      run_backward(root, live, live_members);
+    } catch (...) {
+      forget();
+      device_.rethrow();
+    }
+  }
+  forget_unreached();
+  if (direct_) deliver();
+}
+
+void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
+                                const std::vector<uint32_t>& live_members) {
   const size_t bytes = static_cast<size_t>(graph_.values_arena.top()) * 4;
   skip_slots();
   gradients_memory_.reserve(bytes, 0);
   device_.backend().clear(gradients_memory_.address(), bytes);
-  lookups_.clear();
   reached_.assign(graph_.parameters().size(), 0);
-  try {
-    seed(root);
-    for (uint32_t i = static_cast<uint32_t>(plan_.launches.size()); i-- > 0;) {
-      if (!live_members[i]) continue;
-      const Watch watch(*this, i, i + 1, true, live_members[i]);
-      back_live(plan_.launches[i], live, live_members[i]);
-      submit_watched();
-    }
-    const int64_t start = trace_clock();
-    {
-      const Trace::Scope weights(trace, Span::weights, "weight gradients");
-      run_all_deferred();
-      submit_watched();
-    }
-    if (profiling) charge_weights(1e-9 * static_cast<double>(trace_clock() - start));
-    submit();
-    download_gradients(wanted_by_host());
-  } catch (...) {
-    forget();
-    throw;
+  seed(root);
+  for (uint32_t i = static_cast<uint32_t>(plan_.launches.size()); i-- > 0;) {
+    if (!live_members[i]) continue;
+    const Watch watch(*this, i, i + 1, true, live_members[i]);
+    back_live(plan_.launches[i], live, live_members[i]);
+    submit_watched();
   }
-  if (direct_) deliver();
+  const int64_t start = trace_clock();
+  {
+    const Trace::Scope weights(trace, Span::weights, "weight gradients");
+    run_all_deferred();
+    submit_watched();
+  }
+  if (profiling) charge_weights(1e-9 * static_cast<double>(trace_clock() - start));
+  submit();
 }
 
 void CudaExecutor::seed(NodeId root) {
@@ -205,21 +232,19 @@ void CudaExecutor::seed(NodeId root) {
   device_.backend().upload(gradients_memory_.address() + static_cast<uint64_t>(at) * 4, &one, sizeof one);
 }
 
-// Gradients of parameters, which have no other place. Nothing was added to others than the reached ones.
-std::vector<CudaExecutor::Floats> CudaExecutor::wanted_by_host() {
-  std::vector<Floats> parts = lookups_;
+// Nothing was added to the gradients of other parameters than the reached ones.
+void CudaExecutor::forget_unreached() {
   for (ParameterUse& use : graph_.parameters()) {
-    if (use.gradient < 0) continue;
     const bool reached = reached_[&use - graph_.parameters().data()] || graph_.place(use.node) >= 0;
     if (!reached) use.gradient = -1;
-    else parts.push_back({use.gradient, use.gradient + static_cast<int64_t>(use.storage->size())});
   }
-  return parts;
 }
 
 const float* CudaExecutor::parameter_gradient(NodeId id) {
   const ParameterUse& use = graph_.parameter_use(id);
-  return use.gradient >= 0 ? grads() + use.gradient : nullptr;
+  if (use.gradient < 0) return nullptr;
+  fetch_gradients(use.gradient, use.storage->size());
+  return grads() + use.gradient;
 }
 
 }  // namespace dyc

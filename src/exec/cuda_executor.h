@@ -21,7 +21,9 @@ class CudaExecutor final : public Executor {
   void forward(uint32_t& next, uint32_t end) override;
   void backward(NodeId root, const std::vector<uint8_t>& live,
                 const std::vector<uint32_t>& live_members) override;
+  void deliver() override;
   const float* parameter_gradient(NodeId id) override;
+  const float* parameter_values(ParameterUse& use) override;
   void fetch_values(uint32_t launch, int64_t place, size_t floats) override;
   void fetch_gradients(int64_t place, size_t floats) override;
   void cut_back(uint32_t launches) override;
@@ -58,7 +60,8 @@ class CudaExecutor final : public Executor {
   void skip_slots();
   void upload(Floats part);
   void seed(NodeId root);
-  std::vector<Floats> wanted_by_host();
+  void run_backward(NodeId root, const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members);
+  void forget_unreached();
   void download_gradients(std::vector<Floats> parts);
   void submit();
   void forget();
@@ -83,6 +86,7 @@ class CudaExecutor final : public Executor {
   bool reads(const Launch& l, Floats part) const;
   const float* weight(const Operand& o);
   const float* parameter(ParameterUse& use);
+  const float* scaled(const std::shared_ptr<Storage>& storage, const ParameterUse& use, const float* raw);
   void run(const Launch& l, bool chained);
   void decide_wait(const Launch& l, bool chained);
   void gather_lists(const Launch& l, const float** lists, uint32_t n);
@@ -148,10 +152,30 @@ class CudaExecutor final : public Executor {
   struct SegmentList {
     std::vector<int64_t> targets, sources, ends;
     std::vector<uint32_t> starts;
+    std::vector<uint8_t> fresh;  // empty: none is
     void begin(int64_t to, int64_t size);
   };
   void add_cluster(const std::vector<Piece>& pieces, std::vector<uint32_t>& cluster, SegmentList& list);
   void launch_segments(SegmentList& list);
+
+  // ---- cuda_deliver.cc: gradients of parameters
+  struct Delivery {  // of parameters, and of rows
+    std::vector<const ParameterUse*> uses;
+    std::vector<RowGradient> rows;
+    bool empty() const { return uses.empty() && rows.empty(); }
+  };
+  void divide_delivery(Delivery& there, Delivery& here);
+  void deliver_there(Delivery& delivery);
+  void launch_whole(const Delivery& delivery);
+  struct RowsOf {
+    Storage* table;
+    std::vector<uint32_t> rows;
+    std::vector<int64_t> from;
+  };
+  std::vector<RowsOf> rows_by_table(const Delivery& delivery) const;
+  void launch_rows(const std::vector<RowsOf>& tables);
+  void deliver_here(const Delivery& delivery);
+  int64_t offset_of(const float* gradient) const;  // from gradients(): an address of another allocation
 
   CudaDevice& device_;
   DeviceMemory values_memory_, gradients_memory_;
@@ -178,7 +202,7 @@ class CudaExecutor final : public Executor {
 
   // ---- of the backward pass in hand
   std::vector<uint8_t> reached_;  // per parameter of the graph: something is added to its gradient
-  std::vector<Floats> lookups_;   // gradients of rows
+  std::vector<uint32_t> scaled_;  // parameters whose scaled copies are yet to be computed, by uid
 };
 
 }  // namespace dyc

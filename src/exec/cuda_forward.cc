@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exec/cuda_executor.h"
+#include "exec/cuda_parameters.h"
 
 namespace dyc {
 
@@ -277,8 +278,30 @@ const float* CudaExecutor::weight(const Operand& o) {
 }
 
 const float* CudaExecutor::parameter(ParameterUse& use) {
-  const float* const host = graph_.parameter_values(use);
-  return device_.parameter(graph_.shared_storage(use.storage->uid), host, use.stamp, use.factor);
+  graph_.pin_parameter(use);
+  const std::shared_ptr<Storage>& storage = graph_.shared_storage(use.storage->uid);
+  const float* const raw = device_.parameters().values(storage, use.pinned, use.stamp);
+  return use.factor == 1.f ? raw : scaled(storage, use, raw);
+}
+
+// By weight decay: the lookup of one row that is the whole parameter.
+const float* CudaExecutor::scaled(const std::shared_ptr<Storage>& storage, const ParameterUse& use,
+                                  const float* raw) {
+  const auto [copy, made] = device_.parameters().scaled(storage, use.stamp, use.factor);
+  if (!made) return copy;
+  waits_ = true;  // the launch in hand
+  scaled_.push_back(storage->uid);
+  const int64_t size = static_cast<int64_t>(storage->size());
+  const cuda::Table table{raw, use.factor, size};
+  const uint32_t first = 0;
+  Record r;
+  r.count = 1;
+  r.y = copy;
+  r.results = {1, size, nullptr, size, size};
+  r.ids = batch_.put(&first, 1);
+  r.more = batch_.put(&table, 1);
+  batch_.launch(CudaDevice::task(cuda::kLookupForward), r, size);
+  return copy;
 }
 
 // ---------------------------------------------------------------- launches
@@ -356,7 +379,7 @@ void CudaExecutor::run_lookup(const Launch& l) {
   const Graph::Values v = graph_.values_of(storage);
   Record r = record(l, false);
   cuda::Table table{};
-  table.rows = device_.parameter(graph_.shared_storage(storage.uid), v.raw, v.stamp, 1.f);
+  table.rows = device_.parameters().values(graph_.shared_storage(storage.uid), v.raw, v.stamp);
   table.factor = v.factor;
   table.row_size = static_cast<int64_t>(storage.row_size());
   r.more = batch_.put(&table, 1);

@@ -51,11 +51,7 @@ bool CudaExecutor::divert(std::vector<Target>& targets, bool all) {
   std::sort(shared.begin(), shared.end());
   int64_t floats = 0;
   for (const uint32_t t : shared) floats += targets[t].size;
-  const float* const scratch = batch_.zeros(static_cast<size_t>(floats));
-  // Pieces of two allocations, but of one address space.
-  int64_t at =
-      static_cast<int64_t>(reinterpret_cast<uint64_t>(scratch) - reinterpret_cast<uint64_t>(gradients())) /
-      static_cast<int64_t>(sizeof(float));
+  int64_t at = offset_of(batch_.zeros(static_cast<size_t>(floats)));
   for (const uint32_t t : shared) {
     diverted_.push_back({targets[t].at, at, targets[t].size});
     targets[t].at = at;
@@ -67,6 +63,13 @@ bool CudaExecutor::divert(std::vector<Target>& targets, bool all) {
 void CudaExecutor::add_diverted() {
   add_pieces(diverted_);
   diverted_.clear();
+}
+
+// Pieces of two allocations, but of one address space.
+int64_t CudaExecutor::offset_of(const float* gradient) const {
+  return static_cast<int64_t>(reinterpret_cast<uint64_t>(gradient) -
+                              reinterpret_cast<uint64_t>(gradients())) /
+         static_cast<int64_t>(sizeof(float));
 }
 
 void CudaExecutor::SegmentList::begin(int64_t to, int64_t size) {
@@ -124,6 +127,7 @@ void CudaExecutor::launch_segments(SegmentList& list) {
   s.sources = batch_.put(list.sources);
   s.starts = batch_.put(list.starts);
   s.ends = batch_.put(list.ends);
+  s.fresh = list.fresh.empty() ? nullptr : batch_.put(list.fresh);
   s.count = static_cast<uint32_t>(list.targets.size());
   cuda::Record r;
   r.count = s.count;

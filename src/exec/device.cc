@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "exec/cpu_executor.h"
 #include "exec/cuda_executor.h"
+#include "exec/cuda_parameters.h"
 
 namespace dyc {
 
@@ -39,6 +40,8 @@ void use_device(const std::string& name) {
   const char* const walk = std::getenv("DYNET_COMPAT_WALK");
   if (walk && std::string(walk) == "0") join_launches(false);
   else if (walk) CudaDevice::walk_after = static_cast<uint32_t>(std::max(0, std::atoi(walk)));
+  const char* const keep = std::getenv("DYNET_COMPAT_KEEP");
+  if (keep) CudaParameters::keep_every = static_cast<uint64_t>(std::max(1, std::atoi(keep)));
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
   delete device;
   device = opened;
@@ -46,6 +49,22 @@ void use_device(const std::string& name) {
 }
 
 const std::string& device_name() { return chosen(); }
+
+CudaDevice* cuda_device() { return device; }
+
+namespace {
+std::unique_lock<std::mutex> forking;
+}
+
+void before_fork() {
+  if (!device) return;
+  forking = device->lock();
+  device->parameters().bring_all();
+}
+
+void after_fork() {
+  if (forking.owns_lock()) forking.unlock();
+}
 
 const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
 

@@ -11,6 +11,12 @@ namespace dyc {
 // RuntimeError where there is no such device or where a graph has been made for another one.
 void use_device(const std::string& name);
 const std::string& device_name();
+class CudaDevice;
+CudaDevice* cuda_device();  // null on the CPU
+// Around a fork: what the device has of parameters comes to the host, as the child cannot ask for it, and no
+// thread is in the midst of something on the device.
+void before_fork();
+void after_fork();
 // What the device has done so far; null on the CPU.
 const cuda::Backend::Counters* device_counters();
 void reset_device_counters();

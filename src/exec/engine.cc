@@ -44,7 +44,7 @@ void Engine::renew(const Options& o) {
 const float* Engine::value(NodeId id) {
   const NodeId owner = need(id);
   if (graph.is_parameter(owner))
-    return graph.parameter_use(owner).values + (owner == id ? 0 : graph.node(id).aux);
+    return executor.parameter_values(graph.parameter_use(owner)) + (owner == id ? 0 : graph.node(id).aux);
   const uint32_t launch = planner.launch_of(owner);
   if (launch != kNone) executor.fetch_values(launch, graph.place(id), graph.sig(id).size);
   return graph.values_arena.base() + graph.place(id);
@@ -55,7 +55,7 @@ NodeId Engine::need(NodeId id) {
   const NodeId owner = graph.owner(id);
   if (stale_) draw_until(id);
   if (graph.is_parameter(owner)) {
-    graph.parameter_values(graph.parameter_use(owner));  // those of now
+    graph.pin_parameter(graph.parameter_use(owner));  // those of now
     return owner;
   }
   if (graph.place(id) < 0) demand({&id, 1}, false);

@@ -264,20 +264,24 @@ void Executor::touch_rows(NodeId id) {
 }
 
 void Executor::deliver() {
-  for (const ParameterUse& use : graph_.parameters()) {
-    if (use.gradient < 0 || !(graph_.node(use.node).flags & Node::needs)) continue;
-    Storage& storage = *use.storage;
-    float* to = storage.grad();
-    const float* from = grads() + use.gradient;
-    for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
-  }
-  for (const RowGradient& r : rows_) {
-    float* to = r.storage->grad_row(r.row);
-    if (r.from < 0) continue;
-    const float* from = grads() + r.from;
-    for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
-  }
+  for (const ParameterUse& use : graph_.parameters())
+    if (delivers(use)) add_to_storage(use);
+  for (const RowGradient& row : rows_) add_to_storage(row);
   rows_.clear();
+}
+
+void Executor::add_to_storage(const ParameterUse& use) const {
+  Storage& storage = *use.storage;
+  float* to = storage.grad();
+  const float* from = grads() + use.gradient;
+  for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
+}
+
+void Executor::add_to_storage(const RowGradient& r) const {
+  float* to = r.storage->grad_row(r.row);
+  if (r.from < 0) return;
+  const float* from = grads() + r.from;
+  for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
 }
 
 }  // namespace dyc

@@ -44,11 +44,13 @@ class Executor {
   // gradient 1.
   virtual void backward(NodeId root, const std::vector<uint8_t>& live,
                         const std::vector<uint32_t>& live_members) = 0;
-  void deliver();
+  virtual void deliver();
   // The gradient of a parameter node: in the gradient arena, or in its storage; null if nothing was added.
   virtual const float* parameter_gradient(NodeId id) = 0;
 
   // ---- the host's arenas
+  // The values of a parameter that the graph sees.
+  virtual const float* parameter_values(ParameterUse& use) { return graph_.parameter_values(use); }
   // After this the host's value arena has the result of a launch at `place` (gradient arena: the gradient).
   virtual void fetch_values(uint32_t /*launch*/, int64_t /*place*/, size_t /*floats*/) {}
   virtual void fetch_gradients(int64_t /*place*/, size_t /*floats*/) {}
@@ -183,6 +185,12 @@ class Executor {
     int64_t from;  // place; < 0: the row is only marked
   };
   std::vector<RowGradient> rows_;  // for deliver()
+  // Of what deliver() adds: one parameter's gradient, if there is any for it, and one row's.
+  bool delivers(const ParameterUse& use) const {
+    return use.gradient >= 0 && graph_.node(use.node).flags & Node::needs;
+  }
+  void add_to_storage(const ParameterUse& use) const;
+  void add_to_storage(const RowGradient& row) const;
 
  private:
   Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);

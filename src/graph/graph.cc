@@ -451,26 +451,27 @@ uint32_t* Graph::mutable_ids(NodeId id) {
 
 // ---------------------------------------------------------------- parameters
 
-const float* Graph::parameter_values(ParameterUse& use) {
-  if (use.values) return use.values;
-  const auto [raw, factor, stamp] = values_of(*use.storage);
-  const float* values = raw;
-  if (factor != 1.f) {
-    const size_t n = use.storage->size();
-    float* copy = values_arena.base() + values_arena.allocate(n, 16);
-    for (size_t i = 0; i < n; ++i) copy[i] = raw[i] * factor;
-    values = copy;
-  }
-  use.factor = factor;
-  use.stamp = stamp;
+void Graph::pin_parameter(ParameterUse& use) {
+  if (use.pinned) return;
+  const Values v = values_of(*use.storage);
+  use.factor = v.factor;
+  use.stamp = v.stamp;
+  use.away = v.away;
   use.borrowed = holding_;
-  use.pinned = holding_ ? raw : use.storage->pin();
-  return use.values = values;
+  use.pinned = holding_ ? v.raw : use.storage->pin();
+}
+
+float* Graph::parameter_copy(const ParameterUse& use) {
+  return values_arena.base() + values_arena.allocate(use.storage->size(), 16);
+}
+
+const float* Graph::parameter_values(ParameterUse& use) {
+  return parameter_values(use, [&use](float* to) { std::copy_n(use.pinned, use.storage->size(), to); });
 }
 
 Graph::Values Graph::values_of(const Storage& storage) const {
   if (holding_) return held_[slots_[storage.uid].storage];
-  return {storage.values(), storage.decay ? storage.decay->factor : 1.f, storage.stamp()};
+  return {storage.buffer(), storage.decay ? storage.decay->factor : 1.f, storage.stamp(), storage.away()};
 }
 
 void Graph::hold_storages() {
@@ -591,10 +592,8 @@ void Graph::revert(const Mark& m) {
   for (ParameterUse& p : parameters_) {
     const float* end = values_arena.base() + m.values;
     const bool own = p.values == p.pinned;
-    if (!own && p.values && p.values >= end && p.values < values_arena.base() + values_arena.capacity()) {
-      p.storage->unpin(p.pinned);
-      p.pinned = p.values = nullptr;
-    }
+    if (!own && p.values && p.values >= end && p.values < values_arena.base() + values_arena.capacity())
+      p.values = nullptr;
     if (p.slot >= m.values) p.slot = -1;
     if (p.gradient >= m.values) p.gradient = -1;
     if (places_[p.node] >= m.values) places_[p.node] = kParameter;

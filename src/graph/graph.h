@@ -86,9 +86,11 @@ struct ParameterUse {
       -1;               // where the last backward put its gradient: that slot, its place, or -1: the storage
   bool direct = false;  // the last backward added to the storage's gradient
   bool borrowed = false;          // `pinned` is held by hold_storages() and has no pin of its own yet
-  const float* values = nullptr;  // what the graph reads: `pinned`, or a copy scaled by weight decay
+  const float* values = nullptr;  // what the graph reads, once the host wants it: `pinned` or a copy of it,
+                                  // scaled by weight decay
   float factor = 1.f;             // of weight decay
   uint64_t stamp = 0;             // of what is pinned (Storage::stamp)
+  bool away = false;              // a device had it when it was pinned, and the host did not
 };
 
 class Graph {
@@ -217,6 +219,19 @@ class Graph {
   std::vector<ParameterUse>& parameters() { return parameters_; }
   ParameterUse& parameter_use(NodeId node) { return parameters_[nodes_[node].aux]; }
   std::vector<NodeId>& draws() { return draws_; }
+  // From now on the graph sees the parameter's values of this moment.
+  void pin_parameter(ParameterUse& use);
+  // Those values. They are on the host, or `fetch` brings them: fetch(to).
+  template <class F>
+  const float* parameter_values(ParameterUse& use, F fetch) {
+    if (use.values) return use.values;
+    pin_parameter(use);
+    if (!use.away && use.factor == 1.f) return use.values = use.pinned;
+    float* const copy = parameter_copy(use);
+    fetch(copy);
+    for (size_t i = 0; i < use.storage->size(); ++i) copy[i] *= use.factor;
+    return use.values = copy;
+  }
   const float* parameter_values(ParameterUse& use);
   void unpin_parameters();  // the next use reads current values
   Storage& storage(uint32_t uid) { return *storages_[slots_[uid].storage]; }
@@ -226,6 +241,7 @@ class Graph {
     const float* raw;
     float factor;
     uint64_t stamp;  // Storage::stamp
+    bool away;       // Storage::away
   };
   Values values_of(const Storage& storage) const;
   // Between the two, the graph can be evaluated without the interpreter lock: it reads parameters as they
@@ -300,6 +316,7 @@ class Graph {
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
   void adopt(const std::shared_ptr<Storage>& storage);
+  float* parameter_copy(const ParameterUse& use);
 
   Signatures signatures_;
   Sites sites_;

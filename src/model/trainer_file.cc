@@ -112,7 +112,7 @@ struct ReadState {
 
 // Has the trainer's private parts.
 struct TrainerFile {
-  static std::string written(const Trainer& t);
+  static std::string written(Trainer& t);
   static void read(Trainer& t, Lines& in);
 
  private:
@@ -140,12 +140,13 @@ void TrainerFile::put_states(std::string& out, const Trainer& t, bool lookups) {
   }
 }
 
-std::string TrainerFile::written(const Trainer& t) {
+std::string TrainerFile::written(Trainer& t) {
   if (t.average_ && t.average_->swapped())
     throw RuntimeError(
         "Trainer.save(): the parameters have the values of the moving average; wanted "
         "swap_params_to_weights() "
         "before");
+  t.bring_states();
   std::string out = text(kHeader, t.name(), "\nlearning_rate ");
   put(out, t.learning_rate_);
   out += "\nclip_threshold ";
@@ -194,6 +195,7 @@ void TrainerFile::take(Trainer& t, std::vector<ReadState>& read, bool lookups) {
   for (size_t i = 0; i < read.size(); ++i) {
     if (t.kernels_.states > 0) {
       states[i].touched = !read[i].arrays.empty();
+      states[i].away = false;
       std::memset(states[i].buffer.data(), 0, states[i].buffer.size() * sizeof(float));
     }
     for (size_t k = 0; k < read[i].arrays.size(); ++k)
@@ -223,10 +225,7 @@ void TrainerFile::read(Trainer& t, Lines& in) {
   in.expect("#End#");
   if (!in.at_end()) in.refuse("nothing after #End#", "more lines");
   // Nothing can fail from here on but memory.
-  if (t.kernels_.states > 0) {
-    t.allocate_states(t.collection_->parameters(), t.parameter_states_);
-    t.allocate_states(t.collection_->lookups(), t.lookup_states_);
-  }
+  t.allocate_states();
   t.learning_rate_ = rate;
   t.set_clip_threshold(clip);
   t.sparse_updates_ = sparse;
@@ -239,7 +238,7 @@ void TrainerFile::read(Trainer& t, Lines& in) {
   take(t, lookups, true);
 }
 
-void save_trainer(const Trainer& trainer, const std::string& path) {
+void save_trainer(Trainer& trainer, const std::string& path) {
   const std::string content = TrainerFile::written(trainer), part = path + ".part";
   std::ofstream out(part, std::ios::binary | std::ios::trunc);
   out << content;

@@ -16,7 +16,7 @@
 namespace dyc {
 
 // Written under another name first, so that a crash leaves the old file. RuntimeError: cannot be written.
-void save_trainer(const Trainer& trainer, const std::string& path);
+void save_trainer(Trainer& trainer, const std::string& path);
 
 // RuntimeError: cannot be read, is not such a file, or is of another trainer or other parameters; it names
 // line, expected and found, and the trainer is as before.

@@ -50,7 +50,10 @@ inline UpdateSlice part(const UpdateSlice& slice, int states, size_t begin, size
 }  // namespace
 
 Trainer::Trainer(std::shared_ptr<Collection> collection, UpdateRule rule, float learning_rate)
-    : learning_rate_(learning_rate), collection_(std::move(collection)), kernels_(update_kernels(rule)) {
+    : learning_rate_(learning_rate),
+      collection_(std::move(collection)),
+      rule_(rule),
+      kernels_(update_kernels(rule)) {
   if (!collection_) throw ValueError("Trainer(): got no ParameterCollection");
 }
 
@@ -62,12 +65,26 @@ void Trainer::update(float scale) {
                             ".update(): the parameters have the values of the moving average; wanted "
                             "swap_params_to_weights() before. Nothing was updated."));
   check_values();
+  allocate_states();
+  if (!update_on_device(scale)) update_on_host(scale);
+  ++updates_;
+  ++status_updates_;
+  collection_->decay_weights();
+  after_update();
+  if (average_) average_->add(*collection_, updates_);
+}
+
+bool Trainer::clip(UpdateFactors& factors, double norm) const {
+  norm *= std::abs(factors.clip);
+  if (!std::isfinite(norm)) refuse_norm(norm);
+  if (clip_threshold_ <= 0.f || !(norm > clip_threshold_)) return false;
+  factors.clip = static_cast<float>(factors.clip * (clip_threshold_ / norm));
+  return true;
+}
+
+void Trainer::update_on_host(float scale) {
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();
-  if (kernels_.states > 0) {
-    allocate_states(parameters, parameter_states_);
-    allocate_states(lookups, lookup_states_);
-  }
   const bool whole_tables = !sparse_updates_ && kernels_.idle;
   size_t elements = 0;
   for (const auto& p : parameters) elements += p->size();
@@ -75,14 +92,7 @@ void Trainer::update(float scale) {
   shared_ = elements >= kParallel;
   UpdateFactors factors;
   factors.clip = scale;
-  if (clip_threshold_ > 0.f) {
-    const double norm = std::abs(scale) * gradient_norm();
-    if (!std::isfinite(norm)) refuse_norm(norm);
-    if (norm > clip_threshold_) {
-      ++status_clips_;
-      factors.clip = static_cast<float>(scale * (clip_threshold_ / norm));
-    }
-  }
+  if (clip_threshold_ > 0.f && clip(factors, gradient_norm())) ++status_clips_;
   set_factors(factors, collection_->decay_factor(), static_cast<double>(updates_ + 1));
   try {
     update_all(factors);
@@ -91,11 +101,6 @@ void Trainer::update(float scale) {
     throw;
   }
   if (shared_) run_updates(factors);
-  ++updates_;
-  ++status_updates_;
-  collection_->decay_weights();
-  after_update();
-  if (average_) average_->add(*collection_, updates_);
 }
 
 // Relative to the present rate, so that a rate the program has set goes on from there.
@@ -116,6 +121,12 @@ void Trainer::update_all(const UpdateFactors& factors) {
     if (parameters[i]->updated) update_dense(*parameters[i], state_of(parameter_states_, i), factors);
   for (size_t i = 0; i < lookups.size(); ++i)
     if (lookups[i]->updated) update_lookup(*lookups[i], state_of(lookup_states_, i), factors);
+}
+
+void Trainer::allocate_states() {
+  if (kernels_.states == 0) return;
+  allocate_states(collection_->parameters(), parameter_states_);
+  allocate_states(collection_->lookups(), lookup_states_);
 }
 
 void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states) {
@@ -165,8 +176,9 @@ void Trainer::refuse_norm(double norm) const {
   for (const auto* list : {&collection_->parameters(), &collection_->lookups()})
     for (const auto& p : *list)
       if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
-  throw RuntimeError(text(name(), ".update(): Magnitude of gradient is bad: ", norm, ", first in parameter ",
-                          where, "; wanted a finite number. Nothing was updated."));  // begins as in DyNet
+  throw RuntimeError(text(name(), ".update(): Magnitude of gradient is bad: ", norm,  // begins as in DyNet
+                          where.empty() ? "" : ", first in parameter ", where,
+                          "; wanted a finite number. Nothing was updated."));
 }
 
 // -------------------------------------------------------------------------------------------- jobs
@@ -289,6 +301,7 @@ void Trainer::restart() {
   for (auto* states : {&parameter_states_, &lookup_states_}) {
     for (State& state : *states) {
       if (!state.touched) continue;
+      state.away = false;
       std::memset(state.buffer.data(), 0, state.buffer.size() * sizeof(float));
       state.touched = false;
     }

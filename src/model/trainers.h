@@ -6,6 +6,7 @@
 
 #include "base/storage.h"
 #include "cpu/update_kernels.h"
+#include "exec/device_update.h"
 #include "model/collection.h"
 #include "model/moving_average.h"
 
@@ -16,6 +17,9 @@ namespace dyc {
 // gradients by threshold / G; (3) every Parameters that is not frozen, with gradient 0 if it has none;
 // (4) of every lookup the rows with a gradient, or all rows when sparse updates are off or the table
 // was used as a whole; each gradient is cleared after its use; (5) counters; (6) weight decay.
+//
+// Where graphs are computed on a device, updates are made there as well: values, gradients and state stay
+// there until the host asks for them. Where the device cannot (no memory left, for one) the host goes on.
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -66,11 +70,7 @@ class Trainer {
 
  private:
   friend struct TrainerFile;  // trainer_file.cc: reads and writes all state
-  struct State {
-    FloatBuffer buffer;
-    float* array[3] = {};  // each as long as the parameter
-    bool touched = false;  // false: all zero, as without any gradient so far
-  };
+  using State = UpdateState;
 
   // A parameter to pass over: its elements, or those of the rows listed.
   struct Job {
@@ -86,7 +86,21 @@ class Trainer {
     size_t begin, end;
   };
 
+  void allocate_states();
   void allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states);
+  // ---- trainers_device.cc
+  bool update_on_device(float scale);
+  void run_on(DeviceUpdate& device, float scale, double norm);
+  void add_to(DeviceUpdate& device);
+  // Values, gradients and state that a device has come to the host.
+  void bring_all();
+  void bring_states();
+  void leave_to_host();
+  std::vector<StoragePtr> storages() const;  // all, parameters first
+
+  void update_on_host(float scale);
+  // Whether gradients are scaled down. Throws RuntimeError where their norm is not finite.
+  bool clip(UpdateFactors& factors, double norm) const;
   double gradient_norm();
   [[noreturn]] void refuse_norm(double norm) const;
   void update_all(const UpdateFactors& factors);
@@ -102,6 +116,7 @@ class Trainer {
   void run_updates(const UpdateFactors& factors);
 
   std::shared_ptr<Collection> collection_;
+  const UpdateRule rule_;
   UpdateKernels kernels_;
   float clip_threshold_ = 5.f;
   float epoch_decay_ = 0.f, epochs_ = 0.f;

@@ -31,6 +31,7 @@ pc = dy.ParameterCollection()
 W = pc.parameters_from_numpy(np.arange(6, dtype=np.float32).reshape(2, 3))
 E = pc.lookup_parameters_from_numpy(np.arange(12, dtype=np.float32).reshape(4, 3))
 trainer = dy.SimpleSGDTrainer(pc, 0.1)
+trainer.set_clip_threshold(0)  # no launch finds the norm of the gradients
 def step(count=1):
     dy.renew_cg()
     loss = dy.sum_elems(dy.esum([dy.tanh(W * E[i % 4]) for i in range(count)]))
@@ -101,6 +102,30 @@ def test_a_lost_context_leaves_the_parameters(machine: dict[str, str], tmp_path:
     done = program(text, machine, tmp_path, FAKE_CUDA_FAIL=call)
     assert done.stdout.splitlines() == ["True True", "True True", "[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]"], (
         done.stderr
+    )
+    W, E = saved(tmp_path)
+    assert W.tolist() == np.arange(6.0).reshape(2, 3).tolist()
+    assert E.tolist() == np.arange(12.0).reshape(4, 3).tolist()
+
+
+def test_a_context_lost_in_training(machine: dict[str, str], tmp_path: Path) -> None:
+    """Trainers changed the parameters on the device: the model goes back to what the host last had of it."""
+    text = (
+        "updates, told = 0, []\n"
+        "try:\n"
+        "    for _ in range(50):\n"
+        "        step()\n"
+        "        trainer.update()\n"
+        "        updates += 1\n"
+        "except RuntimeError as error:\n"
+        "    told = str(error)\n"
+        "print('GPU:0 (Fake 0) is lost' in told, 'save the model' in told, 'after update 0 of' in told)\n"
+        "pc.save('model')\n"
+        "print(3 <= updates < 50, W.as_array().tolist())\n"
+    )
+    done = program(text, machine, tmp_path, FAKE_CUDA_FAIL="cuLaunchKernel 60 700")
+    assert done.stdout.splitlines() == ["True True True", "True [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]"], (
+        done.stdout + done.stderr
     )
     W, E = saved(tmp_path)
     assert W.tolist() == np.arange(6.0).reshape(2, 3).tolist()

@@ -18,6 +18,8 @@ DYC_INLINE uint32_t segment_of(const Segments& s, int64_t i) {
   return low;
 }
 
+DYC_INLINE bool is_fresh(const Segments& s, uint32_t segment) { return s.fresh && s.fresh[segment]; }
+
 // Few pieces each: a thread adds up an element.
 __device__ inline void run_add_few(const Record& r, const Worker& w) {
   const Segments& s = *static_cast<const Segments*>(r.more);
@@ -25,7 +27,7 @@ __device__ inline void run_add_few(const Record& r, const Worker& w) {
     const uint32_t segment = segment_of(s, i);
     const int64_t e = i - (segment ? s.ends[segment - 1] : 0);
     float* const to = s.to + s.targets[segment] + e;
-    float sum = *to;
+    float sum = is_fresh(s, segment) ? 0.f : *to;
     for (uint32_t k = s.starts[segment]; k < s.starts[segment + 1]; ++k) sum += s.from[s.sources[k] + e];
     *to = sum;
   }
@@ -41,7 +43,9 @@ __device__ inline void run_add_many(const Record& r, const Worker& w) {
     for (uint32_t k = s.starts[segment] + w.lane(); k < s.starts[segment + 1]; k += kWarp)
       sum += s.from[s.sources[k] + e];
     sum = warp_sum(sum);
-    if (w.lane() == 0) s.to[s.targets[segment] + e] += sum;
+    if (w.lane() > 0) continue;
+    float* const to = s.to + s.targets[segment] + e;
+    *to = is_fresh(s, segment) ? sum : *to + sum;
   }
 }
 

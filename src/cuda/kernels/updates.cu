@@ -42,6 +42,10 @@ DYC_INLINE int64_t place_of(const UpdateWork& work, int64_t i) {
   return work.rows ? work.rows[i / work.width] * work.width + i % work.width : i;
 }
 
+DYC_INLINE int64_t place_of_grad(const UpdateWork& work, int64_t i) {
+  return work.dense_rows ? i : place_of(work, i);
+}
+
 // active: with a gradient; else it is 0.
 template <uint32_t number, bool active>
 __device__ void run_update(const Record& r, const Worker& w) {
@@ -54,7 +58,7 @@ __device__ void run_update(const Record& r, const Worker& w) {
     const int64_t i = place_of(work, e.at);
     float s[rules::kMostStates];
     for (int j = 0; j < Rule::kStates; ++j) s[j] = work.slice.state[j][i];
-    const float g = active ? work.slice.grad[i] * factors.clip : 0.f;
+    const float g = active ? work.slice.grad[place_of_grad(work, e.at)] * factors.clip : 0.f;
     const float x = Rule::apply(work.slice.old[i], g, s, factors);
     for (int j = 0; j < Rule::kStates; ++j) work.slice.state[j][i] = s[j];
     work.slice.out[i] = x;
@@ -102,7 +106,7 @@ __device__ inline void run_squares(const Record& r, const Worker& w) {
     const int64_t end = begin + kSquares < size ? begin + kSquares : size;
     float a = 0.f;
     for (int64_t i = begin + w.lane(); i < end; i += kWarp) {
-      const float g = work.slice.grad[place_of(work, i)];
+      const float g = work.slice.grad[place_of_grad(work, i)];
       a = vfma(g, g, a);
     }
     const float in_float = warp_sum(a);
@@ -110,7 +114,7 @@ __device__ inline void run_squares(const Record& r, const Worker& w) {
     if (!(in_float > 1e-28f && in_float < 1e37f)) {
       double b = 0.;
       for (int64_t i = begin + w.lane(); i < end; i += kWarp) {
-        const double g = static_cast<double>(work.slice.grad[place_of(work, i)]);
+        const double g = static_cast<double>(work.slice.grad[place_of_grad(work, i)]);
         b += g * g;
       }
       sum = warp_sum(b);

@@ -34,7 +34,7 @@ template <uint32_t task>
 __device__ void run_task(const Record& r, const Worker& w) {
   if constexpr (task >= dyc::kOps * kWays) {
     constexpr uint32_t other = task - dyc::kOps * kWays;
-    static_assert(other < kTasks);
+    static_assert(other <= kLastWalking);
     if constexpr (other == kProductWx) run_product<true, false>(r);
     else if constexpr (other == kProductWdy) run_product<false, false>(r);
     else if constexpr (other == kProductDyx) run_product<true, true>(r);
