@@ -31,7 +31,8 @@ void Template::watch(Program* against) {
   watch_.reverts = e.graph.reverts();
   watch_.begin = e.graph.size();
   watch_.against = against;
-  watch_.values.clear();
+  const std::vector<Owned> before =
+      std::exchange(watch_.values, {});  // dropping one may run code of the script
   for (PyObject* v : values_) watch_.values.emplace_back(v);
   watch_.builders.clear();
   for (uint32_t i = 0; i < slots_.size(); ++i) {
@@ -61,7 +62,8 @@ void Template::done(PyObject* results) {
   } else {
     confirm(watch_.against, *p);
   }
-  watch_.values.clear();
+  const std::vector<Owned> before =
+      std::exchange(watch_.values, {});  // dropped last, as that may come back here
 }
 
 void Template::confirm(Program* p, const Program& again) const {
@@ -116,9 +118,9 @@ void Template::give_up(const std::string& reason) {
   off_ = true;
   watch_.on = false;
   watch_.against = nullptr;
-  watch_.values.clear();
   reason_ = reason;
-  programs_.clear();
+  const std::vector<Owned> before = std::exchange(watch_.values, {});  // dropped last: may come back here
+  const auto programs = std::exchange(programs_, {});
 }
 
 bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {

@@ -228,8 +228,12 @@ class Graph {
     pin_parameter(use);
     if (!use.away && use.factor == 1.f) return use.values = use.pinned;
     float* const copy = parameter_copy(use);
-    fetch(copy);
-    for (size_t i = 0; i < use.storage->size(); ++i) copy[i] *= use.factor;
+    const float* from = use.pinned;
+    if (use.away) {
+      fetch(copy);
+      from = copy;
+    }
+    for (size_t i = 0; i < use.storage->size(); ++i) copy[i] = from[i] * use.factor;
     return use.values = copy;
   }
   const float* parameter_values(ParameterUse& use);

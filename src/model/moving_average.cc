@@ -32,8 +32,9 @@ MovingAverage::MovingAverage(Kind kind, float beta, uint32_t every)
 void MovingAverage::add(const Collection& collection, uint64_t updates) {
   if (updates % every_ != 0) return;
   const auto add_all = [this](const std::vector<StoragePtr>& storages, std::vector<Mean>& means) {
-    means.resize(std::max(means.size(), storages.size()));
-    for (size_t i = 0; i < storages.size(); ++i) {
+    const size_t n_storages = storages.size();  // more may come while values are read
+    means.resize(std::max(means.size(), n_storages));
+    for (size_t i = 0; i < n_storages; ++i) {
       const Storage& s = *storages[i];
       Mean& m = means[i];
       m.values.resize(s.size());

@@ -113,13 +113,15 @@ void Trainer::update_epoch(float epochs) {
 void Trainer::update_all(const UpdateFactors& factors) {
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();
-  const auto state_of = [this](std::vector<State>& states, size_t i) {
+  const auto state_of = [this](std::deque<State>& states, size_t i) {
     return kernels_.states > 0 ? &states[i] : nullptr;
   };
   n_jobs_ = 0;
-  for (size_t i = 0; i < parameters.size(); ++i)
+  allocate_states();  // another thread may have added parameters while this one waited for the device
+  const size_t n_parameters = parameters.size(), n_lookups = lookups.size();
+  for (size_t i = 0; i < n_parameters; ++i)
     if (parameters[i]->updated) update_dense(*parameters[i], state_of(parameter_states_, i), factors);
-  for (size_t i = 0; i < lookups.size(); ++i)
+  for (size_t i = 0; i < n_lookups; ++i)
     if (lookups[i]->updated) update_lookup(*lookups[i], state_of(lookup_states_, i), factors);
 }
 
@@ -129,7 +131,7 @@ void Trainer::allocate_states() {
   allocate_states(collection_->lookups(), lookup_states_);
 }
 
-void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states) {
+void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::deque<State>& states) {
   while (states.size() < storages.size()) {
     // Large buffers all start at the same offset in a page, and a pass over six of them in step would crowd
     // into few sets of the cache: the states get offsets of their own.
@@ -173,9 +175,8 @@ double Trainer::gradient_norm() {
 
 void Trainer::refuse_norm(double norm) const {
   std::string where;
-  for (const auto* list : {&collection_->parameters(), &collection_->lookups()})
-    for (const auto& p : *list)
-      if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
+  for (const StoragePtr& p : storages())
+    if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
   throw RuntimeError(text(name(), ".update(): Magnitude of gradient is bad: ", norm,  // begins as in DyNet
                           where.empty() ? "" : ", first in parameter ", where,
                           "; wanted a finite number. Nothing was updated."));
@@ -425,14 +426,13 @@ void EgTrainer::set_factors(UpdateFactors& factors, float, double) const {
 }
 
 void EgTrainer::check_values() const {
-  for (const auto* list : {&collection()->parameters(), &collection()->lookups()})
-    for (const auto& p : *list) {
-      const float* x = p->values();
-      const auto bad = std::find_if(x, x + p->size(), [](float v) { return !(v > 0.f && std::isfinite(v)); });
-      if (!p->updated || bad == x + p->size()) continue;
-      throw ValueError(text("EGTrainer.update(): parameter ", p->name, " has the value ", *bad,
-                            "; wanted positive ones, such as init=1/n. Nothing was updated."));
-    }
+  for (const StoragePtr& p : storages()) {
+    const float* x = p->values();
+    const auto bad = std::find_if(x, x + p->size(), [](float v) { return !(v > 0.f && std::isfinite(v)); });
+    if (!p->updated || bad == x + p->size()) continue;
+    throw ValueError(text("EGTrainer.update(): parameter ", p->name, " has the value ", *bad,
+                          "; wanted positive ones, such as init=1/n. Nothing was updated."));
+  }
 }
 
 void EgTrainer::finish(float* values, size_t n, float decay) const {

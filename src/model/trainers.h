@@ -1,5 +1,6 @@
 // Trainers: from gradients to new values, for all parameters of a collection.
 #pragma once
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +66,8 @@ class Trainer {
   virtual uint64_t cycle() const { return 0; }
   virtual void set_cycle(uint64_t) {}
 
+  std::vector<StoragePtr> storages() const;  // all, parameters first
+
   float learning_rate_;
   bool finishes_ = false;  // finish() does something
 
@@ -87,7 +90,7 @@ class Trainer {
   };
 
   void allocate_states();
-  void allocate_states(const std::vector<StoragePtr>& storages, std::vector<State>& states);
+  void allocate_states(const std::vector<StoragePtr>& storages, std::deque<State>& states);
   // ---- trainers_device.cc
   bool update_on_device(float scale);
   void run_on(DeviceUpdate& device, float scale, double norm);
@@ -96,7 +99,6 @@ class Trainer {
   void bring_all();
   void bring_states();
   void leave_to_host();
-  std::vector<StoragePtr> storages() const;  // all, parameters first
 
   void update_on_host(float scale);
   // Whether gradients are scaled down. Throws RuntimeError where their norm is not finite.
@@ -122,7 +124,8 @@ class Trainer {
   float epoch_decay_ = 0.f, epochs_ = 0.f;
   bool sparse_updates_ = true;
   uint64_t updates_ = 0, status_updates_ = 0, status_clips_ = 0;
-  std::vector<State> parameter_states_, lookup_states_;
+  // (Reading a parameter may let other threads run, which add more: references stay.)
+  std::deque<State> parameter_states_, lookup_states_;
   std::unique_ptr<MovingAverage> average_;
 
   // A pass large enough to be shared among threads: its jobs and how they are cut.

@@ -13,7 +13,7 @@ std::vector<StoragePtr> Trainer::storages() const {
 }
 
 void Trainer::bring_states() {
-  const auto bring = [this](std::vector<State>& states, const std::vector<StoragePtr>& of) {
+  const auto bring = [this](std::deque<State>& states, const std::vector<StoragePtr>& of) {
     for (size_t i = 0; i < states.size(); ++i) bring_state(states[i], kernels_.states, of[i]->size());
   };
   bring(parameter_states_, collection_->parameters());
@@ -78,7 +78,7 @@ void Trainer::add_to(DeviceUpdate& device) {
     const bool active = p->has_grad();
     if (active || (kernels_.idle && state->touched)) device.add(p, state, active ? What::all : What::idle);
   };
-  const auto state_of = [this](std::vector<State>& states, size_t i) {
+  const auto state_of = [this](std::deque<State>& states, size_t i) {
     return kernels_.states > 0 ? &states[i] : nullptr;
   };
   const auto& parameters = collection_->parameters();

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
-from .straight import Block, NotStraight, Scope
+from .scopes import NotStraight, Scope
+from .straight import Block
 
 
 def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:

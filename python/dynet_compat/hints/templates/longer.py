@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from . import straight
-from .straight import Block, NotStraight, Scope
+from .scopes import NotStraight, Scope
+from .straight import Block
 
 _MOST_MOVED = 6  # statements put into the arms of a branch
 _MOST_ARMS = 4
@@ -146,7 +147,7 @@ class Apart:
 
     def _named(self, e: ast.expr, called: bool = False) -> ast.expr:
         """A name for its value, which is evaluated now."""
-        if isinstance(e, ast.Constant) or (isinstance(e, ast.Name) and e.id in self.scope.local):
+        if isinstance(e, ast.Constant) or (isinstance(e, ast.Name) and self.scope.is_bound(e.id)):
             return e
         name = self.scope.new_name(e if called else None)
         target = ast.Name(name, ast.Store())

@@ -15,9 +15,10 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
-from . import elements, longer, straight
+from . import elements, longer, scopes, straight
 from .maps import Maps, Replace
-from .straight import Block, Constant, Module, Recorded, Scope, Sequence, Slot, Value
+from .scopes import Module, Scope
+from .straight import Block, Constant, Recorded, Sequence, Slot, Value
 
 _ERRORS = "\0errors"  # stands for the class of errors, in the code
 
@@ -188,10 +189,10 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional
 
 def _suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
     """The lists of statements of a function, those inside loops and branches too."""
-    for n in [node, *straight.own_nodes(node)]:
+    for n in [node, *scopes.own_nodes(node)]:
         for name in ("body", "orelse", "finalbody"):
             statements = getattr(n, name, None)
-            own = n is node or not isinstance(n, straight.WITH_NAMES_OF_THEIR_OWN)
+            own = n is node or not isinstance(n, scopes.WITH_NAMES_OF_THEIR_OWN)
             if own and isinstance(statements, list) and statements and isinstance(statements[0], ast.stmt):
                 yield n, name, statements
 
@@ -201,7 +202,7 @@ def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
 
     def inside(n: ast.AST) -> Iterator[ast.ListComp]:
         for child in ast.iter_child_nodes(n):
-            if isinstance(child, straight.WITH_NAMES_OF_THEIR_OWN):
+            if isinstance(child, scopes.WITH_NAMES_OF_THEIR_OWN):
                 continue
             if isinstance(child, ast.ListComp):
                 yield child
@@ -226,7 +227,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def may_change(node: ast.FunctionDef) -> bool:
-    return not (node.decorator_list or straight.is_generator(node) or _looks_at_names(node))
+    return not (node.decorator_list or scopes.is_generator(node) or _looks_at_names(node))
 
 
 def _looks_at_names(node: ast.FunctionDef) -> bool:
@@ -311,9 +312,12 @@ class _Shape:
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
-                body.append(_set(".append", call.func))
+                append = call.func
+                if not isinstance(append.value, ast.Name):  # read before what is appended
+                    body.append(_set(".append", append))
+                    append = _load(".append")
                 body.append(_set(appended[s], call.args[0]))
-                body.append(ast.Expr(ast.Call(_load(".append"), [_load(appended[s])], [])))
+                body.append(ast.Expr(ast.Call(append, [_load(appended[s])], [])))
             elif not isinstance(s, ast.Return):
                 body.append(s)
         handed: list[ast.expr] = [_load(n) for n in self.names + self.appended]

@@ -10,26 +10,21 @@ statement does anything else, the block ends before it.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
+
+from .scopes import MOST_DEPTH, NotStraight, Scope, is_generator
 
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
 SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
-WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 LEAST_OPS = 2  # of a block that is worth a call
-_MOST_DEPTH = 8  # of functions of the script that call one another
 _MOST_SLOTS = 200
 # Fields of Slot.
 _USES = ("called", "method", "expression", "state", "appended", "indices", "others", "codes", "base")
-
-
-class NotStraight(Exception):
-    """The statement does something that a block may not do; the text says what."""
 
 
 # ---------------------------------------------------------------- values
@@ -93,91 +88,6 @@ class Callee:
     owner: Optional[ast.expr]  # the object whose method it is
 
 
-class Module:
-    """A module of the script: what its names mean, as far as blocks may rely on it."""
-
-    def __init__(self, tree: ast.Module, names: dict[str, Any], recording: Callable[[Any], bool]) -> None:
-        self.tree = tree
-        self.names = names  # the module's own dict
-        self.recording = recording  # is the object a function that does nothing but record?
-        self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-        self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
-        self.bases: dict[str, list[str]] = {}
-        self.written_in: dict[ast.FunctionDef, str] = {}
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
-                self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
-                self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
-        self.codes: dict[ast.FunctionDef, list[Any]] = {}
-
-    def codes_of(self, node: ast.FunctionDef) -> list[Any]:
-        return self.codes.setdefault(node, [])
-
-    def method(self, cls: Optional[str], name: str, depth: int = 0) -> Optional[ast.FunctionDef]:
-        """The method of a class, or of one that it is made of, as far as the source tells."""
-        if cls not in self.methods or depth > _MOST_DEPTH:
-            return None
-        found = (self.method(base, name, depth + 1) for base in self.bases[cls])
-        return self.methods[cls].get(name) or next(filter(None, found), None)
-
-    def look_up(self, code: ast.expr) -> Any:
-        """The object that a dotted global name means now; None where that is not known."""
-        if isinstance(code, ast.Name):
-            return self.names.get(code.id, getattr(builtins, code.id, None))
-        if isinstance(code, ast.Attribute):
-            owner = self.look_up(code.value)
-            if type(owner) is type(ast):  # attributes of modules only
-                return vars(owner).get(code.attr) or getattr(owner, code.attr, None)
-        return None
-
-
-@dataclass
-class Scope:
-    """The function that a block is in."""
-
-    module: Module
-    node: ast.FunctionDef
-    cls: Optional[str]  # name of the class it is a method of
-    local: set[str]
-    nested: bool = False  # in another function, whose names it may see
-    written_in: Optional[str] = None  # name of the class around it
-    aliases: dict[str, Optional[ast.expr]] = field(
-        default_factory=dict
-    )  # names that the script does not have
-
-    def private(self, name: str) -> str:
-        """The attribute that a private name means in the class that the function is written in."""
-        if self.written_in is None or not self.written_in.strip("_"):
-            raise NotStraight("a private name")
-        return f"_{self.written_in.lstrip('_')}{name}"
-
-    def new_name(self, stands_for: Optional[ast.expr] = None) -> str:
-        """A local name for a value, `stands_for`: a function that the script calls so."""
-        name = f".value{len(self.aliases)}"
-        self.aliases[name] = stands_for
-        self.local.add(name)
-        return name
-
-    @classmethod
-    def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
-        a = node.args
-        names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
-        names |= {p.arg for p in (a.vararg, a.kwarg) if p}
-        for n in ast.walk(node):
-            if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load):
-                names.add(n.id)
-            elif isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node:
-                names.add(n.name)
-            elif isinstance(n, ast.ExceptHandler) and n.name:
-                names.add(n.name)
-            elif isinstance(n, (ast.Import, ast.ImportFrom)):
-                names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
-            elif isinstance(n, (ast.Global, ast.Nonlocal)):
-                names.update(n.names)
-        return cls(module, node, owner, names, nested, module.written_in.get(node))
-
-
 # ---------------------------------------------------------------- the analysis
 
 
@@ -195,6 +105,7 @@ class Block:
         self.returned: Optional[Value] = None
         self.ops = 0
         self.depth = 0
+        self.around: set[str] = set()  # local names of the functions that the present one is called in
         self.targets: list[str] = []  # of a comprehension
         self.whole_item = False  # of a comprehension: its target is one name
         parameters = scope.node.args.args
@@ -226,6 +137,7 @@ class Block:
             sequence.items = items
         del self.appends[appends:]
         self.depth = 0
+        self.around = set()
 
     # ---- slots
 
@@ -243,10 +155,11 @@ class Block:
             raise NotStraight("a private name")
         return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
 
-    def _attribute(self, base: Slot, name: str) -> Slot:
+    def _attribute(self, base: Slot, name: str, *use: str) -> Slot:
+        """One for each use: a method that is called is not the one that is a value."""
         if _is_private(name):
             name = self.scope.private(name)
-        return self._slot((base, name), lambda: Slot(ATTRIBUTE, base=base, key=name))
+        return self._slot((base, name, *use), lambda: Slot(ATTRIBUTE, base=base, key=name))
 
     def _item(self, base: Slot, key: Value) -> Slot:
         if isinstance(key, Slot):
@@ -443,10 +356,13 @@ class Block:
                 self._use(self.value(a), index=True)
             self.ops += 1
             return Recorded()
-        slot = self.value(e.func)
+        owner = self.value(callee.owner) if callee.owner else None
+        if isinstance(owner, Slot) and isinstance(e.func, ast.Attribute):
+            slot: Value = self._attribute(owner, e.func.attr, "called")
+        else:
+            slot = self.value(e.func)
         if not isinstance(slot, Slot) or slot.kind not in (ARGUMENT, ATTRIBUTE):
             raise NotStraight("a function that is not a name")
-        owner = self.value(callee.owner) if callee.owner else None
         slot.called = True
         slot.codes = callee.codes
         if isinstance(owner, Slot):
@@ -512,7 +428,7 @@ class Block:
         return name == self.own and not self.depth
 
     def _inline(self, node: ast.FunctionDef, arguments: list[Value], named: dict[str, Value]) -> Value:
-        if self.depth == _MOST_DEPTH:
+        if self.depth == MOST_DEPTH:
             raise NotStraight("functions that call one another too deeply")
         module, outer, env = self.scope.module, self.scope, self.env
         if outer.nested:
@@ -521,7 +437,10 @@ class Block:
             raise NotStraight("a function that is decorated, or a generator")
         inner = Scope.of(module, node, outer.cls)
         read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - inner.local
-        if read & (outer.local | set(self.env)):
+        around = self.around
+        self.around = around | outer.local | set(env)
+        if read & self.around:  # names are read where the block is
+            self.around = around
             raise NotStraight("a global name that is a local one here")
         self.scope, self.env = inner, _bind(node, arguments, named, self._constant)
         self.depth += 1
@@ -533,7 +452,7 @@ class Block:
                 raise NotStraight("a function that returns nothing")
             return result
         finally:
-            self.scope, self.env, self.returned = outer, env, None
+            self.scope, self.env, self.returned, self.around = outer, env, None, around
             self.depth -= 1
 
 
@@ -582,16 +501,3 @@ def _root(e: ast.expr) -> Optional[str]:
     while isinstance(e, ast.Attribute):
         e = e.value
     return e.id if isinstance(e, ast.Name) else None
-
-
-def is_generator(node: ast.AST) -> bool:
-    """Does the function itself, not one inside it, yield or wait?"""
-    return any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in own_nodes(node))
-
-
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function without those of the functions and classes inside it."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, WITH_NAMES_OF_THEIR_OWN):
-            yield from own_nodes(child)

@@ -1,0 +1,123 @@
+"""What names mean where a block is: the module of the script, and the function around the block."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+MOST_DEPTH = 8  # of functions of the script that call one another
+
+
+class NotStraight(Exception):
+    """The statement does something that a block may not do; the text says what."""
+
+
+class Module:
+    """A module of the script: what its names mean, as far as blocks may rely on it."""
+
+    def __init__(self, tree: ast.Module, names: dict[str, Any], recording: Callable[[Any], bool]) -> None:
+        self.tree = tree
+        self.names = names  # the module's own dict
+        self.recording = recording  # is the object a function that does nothing but record?
+        self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
+        self.bases: dict[str, list[str]] = {}
+        self.written_in: dict[ast.FunctionDef, str] = {}
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+                self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
+                self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
+        self.codes: dict[ast.FunctionDef, list[Any]] = {}
+
+    def codes_of(self, node: ast.FunctionDef) -> list[Any]:
+        return self.codes.setdefault(node, [])
+
+    def method(self, cls: Optional[str], name: str, depth: int = 0) -> Optional[ast.FunctionDef]:
+        """The method of a class, or of one that it is made of, as far as the source tells."""
+        if cls not in self.methods or depth > MOST_DEPTH:
+            return None
+        found = (self.method(base, name, depth + 1) for base in self.bases[cls])
+        return self.methods[cls].get(name) or next(filter(None, found), None)
+
+    def look_up(self, code: ast.expr) -> Any:
+        """The object that a dotted global name means now; None where that is not known."""
+        if isinstance(code, ast.Name):
+            return self.names.get(code.id, getattr(builtins, code.id, None))
+        if isinstance(code, ast.Attribute):
+            owner = self.look_up(code.value)
+            if type(owner) is type(ast):  # attributes of modules only
+                return vars(owner).get(code.attr) or getattr(owner, code.attr, None)
+        return None
+
+
+@dataclass
+class Scope:
+    """The function that a block is in."""
+
+    module: Module
+    node: ast.FunctionDef
+    cls: Optional[str]  # name of the class it is a method of
+    local: set[str]
+    nested: bool = False  # in another function, whose names it may see
+    written_in: Optional[str] = None  # name of the class around it
+    aliases: dict[str, Optional[ast.expr]] = field(
+        default_factory=dict
+    )  # names that the script does not have
+
+    def private(self, name: str) -> str:
+        """The attribute that a private name means in the class that the function is written in."""
+        if self.written_in is None or not self.written_in.strip("_"):
+            raise NotStraight("a private name")
+        return f"_{self.written_in.lstrip('_')}{name}"
+
+    def new_name(self, stands_for: Optional[ast.expr] = None) -> str:
+        """A local name for a value, `stands_for`: a function that the script calls so."""
+        name = f".value{len(self.aliases)}"
+        self.aliases[name] = stands_for
+        self.local.add(name)
+        return name
+
+    def is_bound(self, name: str) -> bool:
+        """Does the local name have a value from the beginning to the end?"""
+        if name.startswith("."):
+            return True
+        deleted = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del) for n in ast.walk(self.node))
+        return not deleted and any(p.arg == name for p in self.node.args.args)
+
+    @classmethod
+    def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
+        a = node.args
+        names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
+        names |= {p.arg for p in (a.vararg, a.kwarg) if p}
+        for n in ast.walk(node):
+            if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load):
+                names.add(n.id)
+            elif isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and n is not node:
+                names.add(n.name)
+            elif type(n).__name__ in ("MatchAs", "MatchStar", "MatchMapping"):  # from Python 3.10 on
+                names |= {getattr(n, key) for key in ("name", "rest") if getattr(n, key, None)}
+            elif isinstance(n, ast.ExceptHandler) and n.name:
+                names.add(n.name)
+            elif isinstance(n, (ast.Import, ast.ImportFrom)):
+                names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
+            elif isinstance(n, (ast.Global, ast.Nonlocal)):
+                names.update(n.names)
+        return cls(module, node, owner, names, nested, module.written_in.get(node))
+
+
+def is_generator(node: ast.AST) -> bool:
+    """Does the function itself, not one inside it, yield or wait?"""
+    return any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in own_nodes(node))
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function without those of the functions and classes inside it."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, WITH_NAMES_OF_THEIR_OWN):
+            yield from own_nodes(child)
