@@ -76,6 +76,18 @@ def main():
         results.append(decide(words)[1])
     return results
 """,
+    "expressions, by a template that is not always there": """
+def main():
+    dy.renew_cg()
+    results = []
+    for i, words in enumerate(data):
+        h, taken = decide(words)
+        k = 1.0 if i < 20 else 2.0
+        a = dy.tanh(W * h) * k
+        results.append(dy.cmult(a, a) + k)
+    print(len(results))
+    return [int(r.npvalue()[0] * 1000) for r in results]
+""",
     "sums": """
 def main():
     right, total = 0, 0.0

@@ -1,0 +1,147 @@
+"""What names and attributes mean inside functions that a block calls, and code of the script that runs while
+a template lets go of its values."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Callable
+
+import dynet_compat as dy
+import pytest
+from test_templates import Pair
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Callable[[str], Pair]:
+    return lambda source: Pair(tmp_path, source)
+
+
+def vector(i: float) -> Any:
+    return dy.inputVector([i, 1.0, -i])
+
+
+def test_method_as_a_value(pair: Callable) -> None:
+    """Beside a call of it: what is handed out is the method, not the function."""
+    p = pair("""
+class Block:
+    def g(self, x):
+        return dy.tanh(x) + x
+    def f(self, x):
+        y = self.g(x) + x
+        h = self.g
+        return y, h
+block = Block()
+""")
+    for i in range(8):
+        for module in (p.plain, p.other):
+            dy.renew_cg()
+            y, h = module.block.f(vector(i))
+            assert h == module.block.g, f"call {i}: got {h}"
+            assert h(y).dim() == y.dim()
+
+
+GLOBALS = """
+k = 2.0
+def h(x):
+    return dy.tanh(x) * k
+def g(x):
+    return h(x) + x
+"""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def f(x, k):\n    y = g(x) + x\n    return y\n",
+        "def f(x, n):\n    y = x\n    for k in range(3):\n        y = g(y) + x\n    return y\n",
+        "def f(x, n):\n    return dy.esum([g(x) + k for k in [x, x]])\n",
+    ],
+    ids=["parameter", "loop", "comprehension"],
+)
+def test_global_that_is_a_local_name_further_out(pair: Callable, function: str) -> None:
+    """The function called by the one that is called reads the global."""
+    p = pair(GLOBALS + function)
+    for value in (2.0, 2.0, 2.0, 2.0, 5.0, 7.0):
+        p.plain.k = p.other.k = value
+        p.agree(lambda m: [m.f(vector(1.0), 3.0)])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="match is of Python 3.10")
+@pytest.mark.parametrize("case", ["[k, z]", "[z, *k]", "{'z': z, **k}", "[z, _] as k"])
+def test_name_bound_by_match(pair: Callable, case: str) -> None:
+    p = pair(
+        GLOBALS
+        + f"""
+def f(x, what):
+    match what:
+        case {case}:
+            pass
+    y = g(x) + x
+    return y
+"""
+    )
+    for value in (2.0, 2.0, 2.0, 2.0, 5.0, 7.0):
+        p.plain.k = p.other.k = value
+        p.agree(lambda m: [m.f(vector(1.0), {"z": 1} if "{" in case else [1, 2])])
+
+
+def test_unbound_name_before_a_call(pair: Callable) -> None:
+    """Arguments before the one that is taken apart are evaluated before it."""
+    p = pair("""
+LOG = []
+def note(x):
+    LOG.append(1)
+    return x
+def g(a, b):
+    return dy.tanh(a) + b
+def f(x, bind):
+    if bind:
+        unset = dy.exp(x)
+    y = g(unset, note(x)) + x
+    return y
+""")
+    for bind in (True, True, True, True, False, True, False):
+        logs = []
+        for module in (p.plain, p.other):
+            dy.renew_cg()
+            module.LOG.clear()
+            try:
+                module.f(vector(1.0), bind)
+            except UnboundLocalError:
+                assert not bind
+            logs.append(list(module.LOG))
+        assert logs[0] == logs[1], f"bind {bind}: {logs}"
+
+
+def test_values_whose_end_runs_the_block(tmp_path: Path) -> None:
+    """The last reference to an object may be the template's."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            import dynet_compat as dy
+            made = []
+            class Thing:
+                def __init__(self, v, deep):
+                    self.v, self.deep, self.k = v, deep, float(len(made))
+                    made.append(1)
+                def __del__(self):
+                    if self.deep:
+                        for _ in range(3):
+                            f(Thing(self.v, self.deep - 1), Thing(self.v, 0), self.v)
+            def f(x, u, w):
+                x = dy.tanh(x.v) * x.k + u.v * u.k + w; u = w
+                return x
+            for i in range(8):
+                dy.renew_cg()
+                v = dy.inputVector([1.0, 2.0])
+                print(i, f(Thing(v, 2), Thing(v, 3), v).value())
+        """)
+    )
+    compile_it = [sys.executable, "-m", "dynet_compat", "compile", str(script)]
+    subprocess.run(compile_it, check=True, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert len(done.stdout.splitlines()) == 8
