@@ -185,10 +185,11 @@ void choose_device(const std::string& name) {
     wait_for_gradients();
     before_fork();
   });
-  const auto after = pybind11::cpp_function(&after_fork);
+  const auto in_parent = pybind11::cpp_function([] { after_fork(false); });
+  const auto in_child = pybind11::cpp_function([] { after_fork(true); });
   pybind11::module_::import("os").attr("register_at_fork")(pybind11::arg("before") = before,
-                                                           pybind11::arg("after_in_parent") = after,
-                                                           pybind11::arg("after_in_child") = after);
+                                                           pybind11::arg("after_in_parent") = in_parent,
+                                                           pybind11::arg("after_in_child") = in_child);
   watched = true;
 }
 

@@ -70,9 +70,18 @@ cuda::KernelName name_of(uint32_t task) {
 
 }  // namespace
 
+void DeviceMutex::lock() {
+  if (owner_ == std::this_thread::get_id())
+    throw RuntimeError(
+        "this thread is in the midst of a computation on the device: a signal handler, __del__ or the like, "
+        "which runs while kernels are compiled, cannot use parameters or graphs");
+  take(mutex_);
+  owner_ = std::this_thread::get_id();
+}
+
 void DeviceMemory::reserve(size_t bytes, size_t kept) {
   if (bytes <= bytes_) return;
-  const size_t wish = std::max({bytes, 2 * bytes_, size_t{1} << 16});
+  const size_t wish = std::max({bytes, 2 * bytes_, least_});
   if (kept == 0 && address_) {
     backend_.release(address_);
     address_ = bytes_ = 0;

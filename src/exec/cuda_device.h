@@ -1,7 +1,9 @@
 // The CUDA device of the process: what the executors of all threads share.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "cuda/backend.h"
@@ -13,8 +15,9 @@ namespace dyc {
 // Memory of the device that grows, and is given back when this goes.
 class DeviceMemory {
  public:
-  // `name`: what messages call it.
-  DeviceMemory(cuda::Backend& backend, const char* name) : backend_(backend), name_(name) {}
+  // `name`: what messages call it. `least`: bytes of the first piece; 0 where there is one per parameter.
+  DeviceMemory(cuda::Backend& backend, const char* name, size_t least = size_t{1} << 16)
+      : backend_(backend), name_(name), least_(least) {}
   ~DeviceMemory() { backend_.release(address_); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -31,9 +34,28 @@ class DeviceMemory {
  private:
   cuda::Backend& backend_;
   const char* name_;
+  const size_t least_;
   cuda::Backend::Address address_ = 0;
   size_t bytes_ = 0;
 };
+
+// A mutex that knows its owner. While kernels compile in Python, a signal handler or __del__ may want what
+// its own thread has locked.
+class DeviceMutex {
+ public:
+  void lock();  // throws RuntimeError if this thread has it
+  void unlock() {
+    owner_ = std::thread::id();
+    mutex_.unlock();
+  }
+  static inline void (*take)(std::mutex&) = [](std::mutex& m) { m.lock(); };
+
+ private:
+  std::mutex mutex_;
+  std::atomic<std::thread::id> owner_;
+};
+
+using DeviceLock = std::unique_lock<DeviceMutex>;
 
 class CudaParameters;
 
@@ -44,12 +66,8 @@ class CudaDevice {
 
   cuda::Backend& backend() { return *backend_; }
   bool emulated() const { return backend_->limits().architecture == 0; }
-  // Held by whoever uses the rest.
-  std::unique_lock<std::mutex> lock() {
-    take(mutex_);
-    return std::unique_lock(mutex_, std::adopt_lock);
-  }
-  static inline void (*take)(std::mutex&) = [](std::mutex& m) { m.lock(); };
+  // Held by whoever uses the rest. Throws RuntimeError if this thread has it.
+  DeviceLock lock() { return DeviceLock(mutex_); }
 
   // ---- kernels, by task (cuda/walk.h)
   static uint32_t task(OpId op, cuda::Way way) { return op * cuda::kWays + way; }
@@ -81,7 +99,7 @@ class CudaDevice {
     std::vector<uint32_t> tasks;
     uint32_t asked = 0;
   };
-  std::mutex mutex_;
+  DeviceMutex mutex_;
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
   std::vector<cuda::Backend::Kernel> kernels_;  // by task

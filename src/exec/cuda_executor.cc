@@ -147,6 +147,8 @@ const float* CudaExecutor::parameter_values(ParameterUse& use) {
 }
 
 void CudaExecutor::cut_back(uint32_t launches) {
+  DeviceLock lock;  // first, as it may throw
+  if (launches == 0) lock = device_.lock();
   known_ = std::min(known_, launches);
   run_ = std::min(run_, launches);
   if (fetched_.size() > launches) fetched_.resize(launches);
@@ -154,9 +156,7 @@ void CudaExecutor::cut_back(uint32_t launches) {
   mirrored_ = std::min(mirrored_, top);
   while (!leaves_.empty() && leaves_.back().begin >= top) leaves_.pop_back();
   if (!leaves_.empty()) leaves_.back().end = std::min(leaves_.back().end, top);
-  if (launches > 0) return;
-  const auto lock = device_.lock();
-  device_.parameters().forget();
+  if (launches == 0) device_.parameters().forget();
 }
 
 // ---------------------------------------------------------------- gradients

@@ -13,12 +13,15 @@ size_t floats_of_rows(const Storage& s) { return s.touched_rows().size() * s.row
 }  // namespace
 
 DeviceMemory& CudaParameters::grad_memory(Resident& r) {
-  if (!r.grad) r.grad = std::make_unique<DeviceMemory>(device_.backend(), "gradients of parameters");
+  if (!r.grad) r.grad = std::make_unique<DeviceMemory>(device_.backend(), "gradients of parameters", 0);
   return *r.grad;
 }
 
 const float* CudaParameters::grad(const StoragePtr& storage) {
-  if (storage->grad_place() == Storage::GradPlace::host) send_grad(*storage, resident(storage));
+  Resident& r = resident(storage);
+  const Storage::GradPlace place = storage->grad_place();
+  if (place == Storage::GradPlace::host || (place == Storage::GradPlace::both && !r.grad))
+    send_grad(*storage, r);
   return grad_memory(resident(storage)).at<float>();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -38,7 +39,7 @@ CudaParameters::Copy& CudaParameters::free_copy(Resident& r, size_t bytes, const
   for (Copy& c : r.copies)
     if (c.turn != turn_ && !c.only && &c != but) copy = &c;
   if (!copy) {
-    auto memory = std::make_unique<DeviceMemory>(device_.backend(), "parameters");
+    auto memory = std::make_unique<DeviceMemory>(device_.backend(), "parameters", 0);
     memory->reserve(bytes, 0);
     copy = &r.copies.emplace_back();
     copy->memory = std::move(memory);
@@ -94,26 +95,33 @@ void CudaParameters::forget() {
   constexpr size_t kFew = 256;  // are looked through each time, more than that once they have doubled
   if (all_.size() >= kFew && all_.size() < expected_) return;
   std::erase_if(all_, [](const auto& entry) { return entry.second.storage.expired(); });
-  std::erase_if(away_, [this](uint32_t uid) { return !all_.contains(uid); });
   expected_ = 2 * all_.size();
 }
 
-// The host has all of it.
+// The host has all that the trainer which found no room works on; what others have away stays until asked
+// for.
 void CudaParameters::stay_on_host() {
   on_host_ = true;
   for (auto& [uid, r] : all_) {
     r.copies.remove_if([this](const Copy& c) { return !c.only && c.turn != turn_; });
     const StoragePtr storage = r.storage.lock();
-    if (!storage || storage->grad_place() == Storage::GradPlace::host) r.grad.reset();
+    if (!storage || storage->grad_place() != Storage::GradPlace::device) r.grad.reset();
   }
   forget();
 }
 
 std::shared_ptr<DeviceMemory> CudaParameters::lend(size_t bytes) {
-  auto memory = std::make_shared<DeviceMemory>(device_.backend(), "state of trainers");
+  auto memory = std::make_shared<DeviceMemory>(device_.backend(), "state of trainers", 0);
   memory->reserve(bytes, 0);
   lent_.push_back(memory);
   return memory;
+}
+
+void CudaParameters::download_lent(const std::shared_ptr<DeviceMemory>& lent, size_t first, size_t n,
+                                   float* to) {
+  const auto found = at_fork_.find(lent.get());
+  if (found != at_fork_.end()) std::copy_n(found->second.data() + first, n, to);
+  else device_.backend().download(to, lent->address() + first * sizeof(float), n * sizeof(float));
 }
 
 // ---------------------------------------------------------------- new values
@@ -134,7 +142,7 @@ void CudaParameters::commit(const Change& change) {
   change.to->stamp = change.storage->leave(*this);
   change.to->factor = 1.f;
   change.to->only = true;
-  away_.insert(change.storage->uid);
+  all_.find(change.storage->uid)->second.away = true;
 }
 
 // ---------------------------------------------------------------- what the host wants
@@ -148,13 +156,18 @@ void CudaParameters::bring_values(Storage& storage, bool contents) {
   } catch (...) {
     device_.rethrow();
   }
-  away_.erase(storage.uid);
+  has_come(storage.uid);
+}
+
+void CudaParameters::has_come(uint32_t uid) {
+  const auto found = all_.find(uid);
+  if (found != all_.end()) found->second.away = false;
 }
 
 void CudaParameters::fetch_values(Storage& storage) {
   if (!download(storage, storage.stamp(), storage.arrival())) fail_missing(storage);
   storage.arrived();
-  away_.erase(storage.uid);
+  has_come(storage.uid);
   for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.stamp != storage.stamp();
 }
 
@@ -182,13 +195,31 @@ void CudaParameters::bring_all() {
   }
 }
 
+void CudaParameters::before_fork() {
+  bring_all();
+  if (told_ || !at_fork_.empty()) return;  // a forked process has copies
+  for (const auto& memory : lent_) {
+    if (memory.use_count() == 1) continue;
+    std::vector<float>& copy = at_fork_[memory.get()];
+    copy.resize(memory->bytes() / sizeof(float));
+    device_.backend().download(copy.data(), memory->address(), copy.size() * sizeof(float));
+  }
+}
+
+void CudaParameters::after_fork(bool child) {
+  if (child) on_host_ = true;
+  else at_fork_.clear();
+}
+
 // ---------------------------------------------------------------- should the device be lost
 
 void CudaParameters::keep(const std::vector<StoragePtr>& changing) {
   if (told_) return;  // that is what the host has now
   std::vector<StoragePtr> known = changing;
+  std::unordered_set<uint32_t> uids;
+  for (const StoragePtr& s : changing) uids.insert(s->uid);
   for (auto& [uid, r] : all_)
-    if (r.kept.allocated())
+    if (r.kept.allocated() && !uids.contains(uid))
       if (StoragePtr storage = r.storage.lock()) known.push_back(std::move(storage));
   bool here = true, due = updates_ - kept_at_ >= keep_every;
   for (const StoragePtr& s : known) {
@@ -211,30 +242,29 @@ void CudaParameters::keep(const std::vector<StoragePtr>& changing) {
 
 std::string CudaParameters::loss() {
   told_ = true;
-  const bool back = std::any_of(away_.begin(), away_.end(), [this](uint32_t uid) {
-    const auto found = all_.find(uid);
-    return found != all_.end() && !found->second.storage.expired();
+  const bool back = std::any_of(all_.begin(), all_.end(), [](const auto& entry) {
+    return entry.second.away && !entry.second.storage.expired();
   });
   if (!back && !put_back_) return "Parameters on the host are as they were.";
   return text("Parameters on the host have the values after update ", kept_at_, " of ", updates_,
               " that trainers made on the device; gradients and the state of trainers are lost.");
 }
 
-// All go back together: values of different updates do not belong together.
+// All go back together: values of different updates do not belong together. Should the host have no room, the
+// next call begins again.
 void CudaParameters::put_back() {
   if (put_back_) return;
-  bool lost = false;
   for (auto& [uid, r] : all_)
-    if (const StoragePtr storage = r.storage.lock()) lost = lost || storage->away();
-  put_back_ = lost;
-  if (!lost) return;
+    if (const StoragePtr storage = r.storage.lock()) putting_back_ = putting_back_ || storage->away();
+  if (!putting_back_) return;
   for (auto& [uid, r] : all_) {
     const StoragePtr storage = r.storage.lock();
     if (!storage || !r.kept.allocated()) continue;
     storage->replace_lost(r.kept.data());
     if (storage->decay) storage->decay->factor = r.kept_factor;
   }
-  away_.clear();
+  for (auto& [uid, r] : all_) r.away = false;
+  put_back_ = true;
 }
 
 }  // namespace dyc

@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/storage.h"
@@ -23,14 +22,16 @@ class CudaParameters final : public Elsewhere {
  public:
   explicit CudaParameters(CudaDevice& device);
 
-  // ---- Elsewhere, under the interpreter lock; these lock the device
+  // ---- Elsewhere: by whoever may read or write the storage; these lock the device
   void bring_values(Storage& storage, bool contents) override;
   void bring_grad(Storage& storage) override;
 
   // ---- all that follows: by whoever has locked the device
 
-  // All that the host lacks comes. Under the interpreter lock.
-  void bring_all();
+  // All that the host lacks comes, and what the child would ask the device for. Under the interpreter lock.
+  void before_fork();
+  // In a child the host makes all updates.
+  void after_fork(bool child);
 
   // Values on the device until launches_submitted(). `host` has them, unless they are away.
   const float* values(const StoragePtr& storage, const float* host, uint64_t stamp);
@@ -48,6 +49,8 @@ class CudaParameters final : public Elsewhere {
   void forget();
   // Kept as long as somebody else has it, too.
   std::shared_ptr<DeviceMemory> lend(size_t bytes);
+  // `n` floats of it from the `first` on; in a forked process, as they were at the fork.
+  void download_lent(const std::shared_ptr<DeviceMemory>& lent, size_t first, size_t n, float* to);
   // The device has no room: from now on the host adds up gradients and makes updates.
   void stay_on_host();
   bool on_host() const { return on_host_; }
@@ -101,6 +104,7 @@ class CudaParameters final : public Elsewhere {
     std::vector<uint32_t> slots;  // of touched rows in `grad`; others have any number
     FloatBuffer kept;             // values after update kept_at_
     float kept_factor = 1.f;      // of weight decay
+    bool away = false;            // values have been, since the host last had them
   };
 
   Resident& resident(const StoragePtr& storage);
@@ -111,6 +115,8 @@ class CudaParameters final : public Elsewhere {
   void send_grad(Storage& storage, Resident& r);
   void fetch_values(Storage& storage);
   void fetch_grad(Storage& storage);
+  void bring_all();
+  void has_come(uint32_t uid);
   void put_back();
 
   CudaDevice& device_;
@@ -120,12 +126,12 @@ class CudaParameters final : public Elsewhere {
   size_t expected_ = 0;
   uint64_t turn_ = 1;
   std::vector<std::shared_ptr<DeviceMemory>> lent_;
+  std::unordered_map<const DeviceMemory*, std::vector<float>> at_fork_;  // what they had
 
   bool on_host_ = false;
   uint64_t updates_ = 0, kept_at_ = 0;  // on this device: all, and those that `kept` has
-  std::unordered_set<uint32_t> away_;   // uids that have been, since the host last had them
   std::atomic<bool> told_ = false;      // that the device is lost
-  bool put_back_ = false;
+  bool putting_back_ = false, put_back_ = false;
 };
 
 }  // namespace dyc

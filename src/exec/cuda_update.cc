@@ -46,7 +46,7 @@ class CudaUpdate final : public DeviceUpdate {
   void launch(const UpdateFactors& factors, bool active);
 
   CudaDevice& device_;
-  const std::unique_lock<std::mutex> lock_;
+  const DeviceLock lock_;
   CudaParameters& parameters_;
   CudaBatch& batch_;
   const UpdateRule rule_;
@@ -247,18 +247,20 @@ void leave_updates_to_host() {
 }
 
 void bring_state(UpdateState& state, int arrays, size_t n) {
-  if (!state.away) return;
+  if (!state.there) return;
   CudaDevice& device = *cuda_device();
   const auto lock = device.lock();
-  try {
-    for (int i = 0; i < arrays; ++i)
-      device.backend().download(
-          state.array[i], state.there->address() + static_cast<uint64_t>(i) * stride_of(n) * sizeof(float),
-          n * sizeof(float));
-  } catch (...) {
-    device.rethrow();
+  if (state.away) {
+    try {
+      for (int i = 0; i < arrays; ++i)
+        device.parameters().download_lent(state.there, static_cast<size_t>(i) * stride_of(n), n,
+                                          state.array[i]);
+    } catch (...) {
+      device.rethrow();
+    }
+    state.away = false;
   }
-  state.away = false;
+  if (device.parameters().on_host()) state.there.reset();
 }
 
 }  // namespace dyc

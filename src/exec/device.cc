@@ -53,17 +53,23 @@ const std::string& device_name() { return chosen(); }
 CudaDevice* cuda_device() { return device; }
 
 namespace {
-std::unique_lock<std::mutex> forking;
+DeviceLock forking;
 }
 
 void before_fork() {
   if (!device) return;
   forking = device->lock();
-  device->parameters().bring_all();
+  try {
+    device->parameters().before_fork();
+  } catch (...) {
+    device->rethrow();  // the child is to know that the device is lost
+  }
 }
 
-void after_fork() {
-  if (forking.owns_lock()) forking.unlock();
+void after_fork(bool child) {
+  if (!forking.owns_lock()) return;
+  device->parameters().after_fork(child);
+  forking.unlock();
 }
 
 const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
@@ -80,7 +86,7 @@ void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CudaBatch::one_by_
 
 void join_launches(bool on) { CudaBatch::walking = on; }
 
-void set_device_lock(void (*lock)(std::mutex& mutex)) { CudaDevice::take = lock; }
+void set_device_lock(void (*lock)(std::mutex& mutex)) { DeviceMutex::take = lock; }
 
 std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan) {
   used = true;

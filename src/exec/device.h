@@ -16,7 +16,7 @@ CudaDevice* cuda_device();  // null on the CPU
 // Around a fork: what the device has of parameters comes to the host, as the child cannot ask for it, and no
 // thread is in the midst of something on the device.
 void before_fork();
-void after_fork();
+void after_fork(bool child);
 // What the device has done so far; null on the CPU.
 const cuda::Backend::Counters* device_counters();
 void reset_device_counters();

@@ -250,7 +250,8 @@ tell(arrays(W, b, E) == before)
 """
     done = run(text)
     assert done.stdout.splitlines()[-1] == "[true]", done.stdout + done.stderr
-    assert "the norm of the gradients is" in done.stdout and "first in parameter /" in done.stdout
+    assert "AdamTrainer.update(): Magnitude of gradient is bad: nan" in done.stdout
+    assert "first in parameter /" in done.stdout
 
 
 def test_clips_are_counted() -> None:

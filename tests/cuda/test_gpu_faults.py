@@ -182,6 +182,68 @@ def test_a_forked_process_is_told(machine: dict[str, str], tmp_path: Path) -> No
     assert done.stdout == "True\nthrough\n", done.stderr
 
 
+def test_what_runs_while_kernels_are_compiled(machine: dict[str, str], tmp_path: Path) -> None:
+    """A signal handler, say, that wants what its own thread works on: an error, and no endless wait."""
+    text = (
+        "step()\n"
+        "trainer.update()\n"
+        "from dynet_compat import cuda\n"
+        "compile = cuda.for_engine\n"
+        "def interrupted(*what):\n"
+        "    try:\n"
+        "        W.as_array()\n"
+        "    except RuntimeError as error:\n"
+        "        print('in the midst' in str(error), flush=True)\n"
+        "    return compile(*what)\n"
+        "cuda.for_engine = interrupted\n"
+        "dy.renew_cg()\n"
+        "dy.cosh(W * E[1]).value()\n"
+        "W.as_array()\n"
+        "print('through')\n"
+    )
+    done = program(text, machine, tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["through"] and "True" in done.stdout, done.stdout + done.stderr
+    assert "False" not in done.stdout
+
+
+def test_a_forked_process_saves_and_updates(machine: dict[str, str], tmp_path: Path) -> None:
+    text = (
+        "trainer = dy.AdamTrainer(pc)\n"
+        "trainer.set_clip_threshold(0)\n"
+        "step()\n"
+        "trainer.update()\n"
+        "step()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    trainer.save('state')\n"
+        "    trainer.update()\n"
+        "    print(W.as_array().shape, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "step()\n"
+        "trainer.update()\n"
+        "print('through')\n"
+    )
+    done = program(text, machine, tmp_path)
+    assert done.stdout == "(2, 3)\nthrough\n", done.stdout + done.stderr
+
+
+def test_a_fork_that_finds_the_device_lost(machine: dict[str, str], tmp_path: Path) -> None:
+    """The child knows it, too, and reads what the host falls back on: the values before the update."""
+    text = (
+        "step()\n"
+        "trainer.update()\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    os.waitpid(child, 0)\n"
+        "print(W.as_array().tolist(), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    done = program(text, machine, tmp_path, FAKE_CUDA_FAIL="cuMemcpyDtoHAsync_v2 2 700")
+    assert done.stdout.splitlines() == ["[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]"] * 2, done.stdout + done.stderr
+    assert "Parameters on the host have the values after update 0 of 1" in done.stderr
+
+
 def test_the_program_says_which_gpu(machine: dict[str, str], tmp_path: Path) -> None:
     text = "print(dy.get_device_info('GPU:0').id, dy.to_device(dy.scalarInput(1), 'GPU:0').dim())"
     env = {k: v for k, v in machine.items() if k != "DYNET_COMPAT_DEVICE"}
