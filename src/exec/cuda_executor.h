@@ -27,6 +27,7 @@ class CudaExecutor final : public Executor {
   void fetch_values(uint32_t launch, int64_t place, size_t floats) override;
   void fetch_gradients(int64_t place, size_t floats) override;
   void cut_back(uint32_t launches) override;
+  void refuse_reentry() override { device_.lock(); }  // and gives it back
 
   // For benchmarks: as DyNet does it. A launch for each operand that is not contiguous copies it, and what is
   // added to its gradient is added up in another; gradients of weights do not wait; no launch does more than

@@ -21,6 +21,7 @@ double now() {
 Engine::Engine() : executor_(make_executor(graph, planner.plan)), executor(*executor_) {}
 
 void Engine::renew(const Options& o) {
+  executor.refuse_reentry();
   options = o;
   attentive_ = options.immediate || trace_;
   const bool forgotten = graph.renew();
@@ -371,6 +372,7 @@ void Engine::checkpoint() {
 
 void Engine::revert() {
   if (checkpoints_.empty()) return;
+  executor.refuse_reentry();
   const Checkpoint c = checkpoints_.back();
   checkpoints_.pop_back();
   planner.plan.revert(c.plan);

@@ -56,6 +56,8 @@ class Executor {
   virtual void fetch_gradients(int64_t /*place*/, size_t /*floats*/) {}
   // The plan has no launches beyond so many any more; 0: the graph is a new one.
   virtual void cut_back(uint32_t /*launches*/) {}
+  // Throws RuntimeError in code of the script that this thread runs in the middle of a computation.
+  virtual void refuse_reentry() {}
 
   Counters counters;
 
