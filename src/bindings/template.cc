@@ -52,6 +52,7 @@ PyObject* Template::replay(Program& p) {
     for (const uint32_t place : s.places) nodes.push_back(p.pattern->nodes()[place]);
     new_steps_.push_back(state_in(values_[s.slot])->b->core->add_step(e, nodes));
   }
+  built_.assign(p.n_made, nullptr);
   return build(p.result, p);
 }
 
@@ -92,34 +93,38 @@ PyObject* Template::attempt(PyObject* const* args, size_t n) {
   return result;
 }
 
-PyObject* Template::build(const Made& made, const Program& p) const {
+// One object under several names is one object here too.
+PyObject* Template::build(const Made& made, const Program& p) {
   switch (made.kind) {
     case TemplateResult::slot:
       return Owned(values_[made.at]).release();
     case TemplateResult::constant:
       return Owned(made.object.get()).release();
-    case TemplateResult::recorded: {
-      PyObject* input = made.at < p.pattern->n_inputs() ? reads_.objects[made.at] : nullptr;
-      return input ? Owned(input).release() : make_expression(p.pattern->nodes()[made.at], made.type);
-    }
-    case TemplateResult::state: {
-      const Owned prev = Owned::steal(build(made.parts[0], p));
-      return next_state(state_in(prev.get()), new_steps_[made.at]);
-    }
-    case TemplateResult::tuple:
-    case TemplateResult::list:
+    case TemplateResult::input:
+      return Owned(reads_.objects[made.at]).release();
+    default:
       break;
+  }
+  if (PyObject* known = built_[made.number]) return Owned(known).release();
+  return built_[made.number] = build_anew(made, p);
+}
+
+PyObject* Template::build_anew(const Made& made, const Program& p) {
+  if (made.kind == TemplateResult::recorded) return make_expression(p.pattern->nodes()[made.at], made.type);
+  if (made.kind == TemplateResult::state) {
+    const Owned prev = Owned::steal(build(made.parts[0], p));
+    return next_state(state_in(prev.get()), new_steps_[made.at]);
   }
   const auto n = static_cast<Py_ssize_t>(made.parts.size());
   const bool tuple = made.kind == TemplateResult::tuple;
-  PyObject* all = tuple ? PyTuple_New(n) : PyList_New(n);
+  Owned all = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
   if (!all) throw PythonError();
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* part = build(made.parts[static_cast<size_t>(i)], p);
-    if (tuple) PyTuple_SET_ITEM(all, i, part);
-    else PyList_SET_ITEM(all, i, part);
+    if (tuple) PyTuple_SET_ITEM(all.get(), i, part);
+    else PyList_SET_ITEM(all.get(), i, part);
   }
-  return all;
+  return all.release();
 }
 
 // ---------------------------------------------------------------- made in Python

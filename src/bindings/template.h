@@ -32,7 +32,7 @@ struct TemplateSlot {
 
 // What the block leaves behind: parallel to the object that is handed over when the block has run.
 struct TemplateResult {
-  enum Kind : uint8_t { slot, constant, recorded, tuple, list, state };
+  enum Kind : uint8_t { slot, constant, recorded, tuple, list, state, input };
   Kind kind = recorded;
   uint32_t at = 0;  // of a slot
   Owned object;     // constant
@@ -69,7 +69,10 @@ class Template {
   // One way in which the block was seen to run.
   struct Made {  // a result, or part of it
     TemplateResult::Kind kind;
-    uint32_t at = 0;  // recorded: in the pattern's nodes; slot; state: in `steps`, after the one in parts[0]
+    // recorded: in the pattern's nodes; input: among its inputs; slot; state: in `steps`, after the one in
+    // parts[0]
+    uint32_t at = 0;
+    uint32_t number = kNone;  // of an object that the run made, the same wherever that one is
     PyTypeObject* type = nullptr;
     Owned object;
     std::vector<Made> parts;
@@ -87,6 +90,7 @@ class Template {
     std::unique_ptr<Pattern> pattern;
     std::vector<Step> steps;
     Made result;
+    uint32_t n_made = 0;  // objects in it that are made anew
     uint64_t hits = 0;
     // Indices when it was learned, and whether a run with another one was compared: until then the index
     // might go elsewhere than it seems.
@@ -151,9 +155,17 @@ class Template {
   bool used_as_value(uint32_t slot) const;
   bool may_call(const TemplateSlot& slot, PyObject* function) const;
   bool make_steps(Program* p) const;
-  bool make_result(const TemplateResult& spec, PyObject* object, const Program& p, Made* made) const;
-  bool make_state(PyObject* object, const Program& p, Made* made) const;
-  PyObject* build(const Made& made, const Program& p) const;
+  struct Objects {  // of a run that is learned from
+    std::vector<PyObject*> inputs;
+    std::vector<PyObject*> made;  // by the number of each
+    uint32_t number(PyObject* object);
+  };
+  bool make_result(const TemplateResult& spec, PyObject* object, const Program& p, Objects* objects,
+                   Made* made) const;
+  bool make_expression_result(PyObject* object, const Program& p, Objects* objects, Made* made) const;
+  bool make_state(PyObject* object, const Program& p, Objects* objects, Made* made) const;
+  PyObject* build(const Made& made, const Program& p);
+  PyObject* build_anew(const Made& made, const Program& p);
   void keep(std::unique_ptr<Program> p);
   void confirm(Program* p, const Program& again) const;
   void fix_indices(Program* p) const;
@@ -177,6 +189,7 @@ class Template {
   Reads reads_;
   std::vector<PyObject*> values_;
   std::vector<RnnBuilder::Step> new_steps_;  // what became of a program's steps
+  std::vector<PyObject*> built_;             // results so far by their numbers; borrowed
   std::vector<Owned> attribute_values_;      // owned, while values_ are in use
   uint64_t hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
   bool off_ = false, busy_ = false;

@@ -249,7 +249,10 @@ std::unique_ptr<Template::Program> Template::take(PyObject* results, const char*
   p->holes = reads.holes;
   if (!p->pattern || !make_steps(p.get())) return nullptr;
   *reason = "a result of another kind";
-  return make_result(result_, results, *p, &p->result) ? std::move(p) : nullptr;
+  Objects objects{reads.objects, {}};
+  if (!make_result(result_, results, *p, &objects, &p->result)) return nullptr;
+  p->n_made = static_cast<uint32_t>(objects.made.size());
+  return p;
 }
 
 // The steps that builders made while the block ran.
@@ -267,8 +270,14 @@ bool Template::make_steps(Program* p) const {
   return true;
 }
 
+uint32_t Template::Objects::number(PyObject* object) {
+  const auto at = std::find(made.begin(), made.end(), object) - made.begin();
+  if (static_cast<size_t>(at) == made.size()) made.push_back(object);
+  return static_cast<uint32_t>(at);
+}
+
 // A state made by the block: after one that it read, or made.
-bool Template::make_state(PyObject* object, const Program& p, Made* made) const {
+bool Template::make_state(PyObject* object, const Program& p, Objects* objects, Made* made) const {
   const PyRnnState* s = state_in(object);
   for (uint32_t i = 0; i < slots_.size(); ++i)
     if (watch_.values[i].get() == object && p.guards[i].kind == Guard::state) {
@@ -286,14 +295,31 @@ bool Template::make_state(PyObject* object, const Program& p, Made* made) const 
     }
     if (s->step < before || !s->prev) return false;
     made->kind = TemplateResult::state;
+    made->number = objects->number(object);
     made->at = first + static_cast<uint32_t>(s->step - before);
     made->parts.emplace_back();
-    return make_state(reinterpret_cast<PyObject*>(s->prev), p, &made->parts[0]);
+    return make_state(reinterpret_cast<PyObject*>(s->prev), p, objects, &made->parts[0]);
   }
   return false;
 }
 
-bool Template::make_result(const TemplateResult& spec, PyObject* object, const Program& p, Made* made) const {
+// An expression that is one of the inputs, or a new one: also of an input's node.
+bool Template::make_expression_result(PyObject* object, const Program& p, Objects* objects,
+                                      Made* made) const {
+  const PyTypeObject* type = Py_TYPE(object);
+  if (type != &ExpressionType && type->tp_base != &ExpressionType) return false;
+  if (takes_index(object) && is_table(object)) return false;
+  if (PyObject_TypeCheck(object, &ParametersType)) return false;
+  made->at = p.pattern->place_of(reinterpret_cast<PyExpression*>(object)->id);
+  made->type = Py_TYPE(object);
+  if (made->at < objects->inputs.size() && objects->inputs[made->at] == object)
+    made->kind = TemplateResult::input;
+  else made->number = objects->number(object);
+  return made->at != kNone;
+}
+
+bool Template::make_result(const TemplateResult& spec, PyObject* object, const Program& p, Objects* objects,
+                           Made* made) const {
   made->kind = spec.kind;
   made->at = spec.at;
   made->object = spec.object;
@@ -303,31 +329,27 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
   if ((spec.kind == TemplateResult::slot && !op) || spec.kind == TemplateResult::constant) return true;
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
   if ((op || spec.kind == TemplateResult::recorded) && !sequence) {
-    const PyTypeObject* type = Py_TYPE(object);
-    if (type == &RnnStateType) return make_state(object, p, made);
-    if (type != &ExpressionType && type->tp_base != &ExpressionType) return false;
-    if (takes_index(object) && is_table(object)) return false;
-    if (PyObject_TypeCheck(object, &ParametersType)) return false;
-    made->at = p.pattern->place_of(reinterpret_cast<PyExpression*>(object)->id);
-    made->type = Py_TYPE(object);
-    return made->at != kNone;
+    if (Py_TYPE(object) == &RnnStateType) return make_state(object, p, objects, made);
+    return make_expression_result(object, p, objects, made);
   }
   // A list that an op on lists made may be known under other names.
   const bool unknown_list = spec.kind == TemplateResult::recorded && PyList_CheckExact(object);
   if (!sequence || op || unknown_list) return false;
   made->kind = PyTuple_CheckExact(object) ? TemplateResult::tuple : TemplateResult::list;
+  made->number = objects->number(object);
   const size_t n = static_cast<size_t>(Py_SIZE(object));
   if (spec.kind != TemplateResult::recorded && n != spec.parts.size()) return false;
   for (size_t i = 0; i < n; ++i) {
     made->parts.emplace_back();
     const TemplateResult& part = spec.kind == TemplateResult::recorded ? spec : spec.parts[i];
-    if (!make_result(part, PySequence_Fast_ITEMS(object)[i], p, &made->parts.back())) return false;
+    if (!make_result(part, PySequence_Fast_ITEMS(object)[i], p, objects, &made->parts.back())) return false;
   }
   return true;
 }
 
 bool Template::same_result(const Made& a, const Made& b) {
-  return a.kind == b.kind && a.at == b.at && a.type == b.type && a.parts.size() == b.parts.size() &&
+  return a.kind == b.kind && a.at == b.at && a.number == b.number && a.type == b.type &&
+         a.parts.size() == b.parts.size() &&
          std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), same_result);
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dynet_compat.hints.templates import exchange
 from support import straight_programs
-from support.modules import flat, load, recorded_nodes, recorded_ops
+from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 
 _numbers = itertools.count()
 
@@ -22,8 +22,10 @@ def outcome(model: Any, seed: int) -> tuple:
     dy.reset_random_seed(seed + 1)
     error = None
     results: list = []
+    whole: list = []
     try:
-        results = flat(straight_programs.use(model, dy, seed))
+        whole = straight_programs.use(model, dy, seed)
+        results = flat(whole)
     except Exception as e:  # noqa: BLE001 - must be the same on both sides
         error = f"{type(e).__name__}: {e}"
     expressions = [r for r in results if isinstance(r, dy.Expression)]
@@ -40,7 +42,7 @@ def outcome(model: Any, seed: int) -> tuple:
         error = f"{error} {type(e).__name__}: {e}"
     others = [r for r in results if not isinstance(r, dy.Expression)]
     others = [r if isinstance(r, (int, type(None))) else type(r) for r in others]
-    return nodes, error, values, gradients, others
+    return nodes, error, values, gradients, (others, identities(whole))
 
 
 def check(folder: Path, seed: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import numpy as np
 import pytest
+from support.modules import flat
 from test_templates import MODEL, Pair
 
 
@@ -374,3 +375,106 @@ def block(d, x):
 
     for _ in range(3):
         p.agree(use)
+
+
+SAME_OBJECTS = {
+    "twice in a tuple": ("h, h", "h, h"),
+    "under two names": ("y = h", "(h, y)"),
+    "nested": ("pair = (h, [h, e])", "(pair, e, pair, h)"),
+    "appended and returned": ("seen.append(h)", "h"),
+    "appended twice": ("seen.append(h)\n    seen.append(h)", "(e, h)"),
+    "an input": ("y = x", "(y, h, x)"),
+    "an input appended": ("seen.append(x)", "(h, x)"),
+    "in a set": ("y, z = h, e", "(y, e, h, z)"),
+    "equal but apart": ("g = dy.tanh(x) + x", "(h, g, h)"),
+    "a slice of all": ("y = x[0:3]", "(x, y, h, y)"),
+    "by an op that does nothing": ("y = dy.reshape(x, (3,))\n    z = dy.dropout(x, 0.0)", "(x, y, z, y)"),
+    "sum of one": ("y = dy.esum([x])\n    z = dy.concatenate([h])", "(x, y, z, h)"),
+}
+
+
+@pytest.mark.parametrize("statement, result", SAME_OBJECTS.values(), ids=SAME_OBJECTS)
+def test_same_object_twice(pair: Callable, statement: str, result: str) -> None:
+    """One expression under two names, or in two places, is one object, and an input is itself."""
+    p = pair(f"""
+def f(seen, x):
+    h = dy.tanh(x) + x
+    e = dy.exp(h)
+    {statement}
+    return {result}
+def g(seen, x):
+    h = dy.tanh(x) + x
+    e = dy.exp(h)
+    {statement}
+    for _ in range(1):
+        pass
+    return {result}
+""")
+
+    def use(m: Any) -> list:
+        out: list = []
+        for i in range(8):
+            for f in (m.f, m.g):
+                x, seen = vector(i), [vector(-i)]
+                result = f(seen, x)
+                parts = flat([result])
+                found = {part: n for n, part in enumerate(parts)}
+                out += [x, seen, result, len(found), [found[part] for part in parts]]
+                out += [[part in seen for part in parts], [parts.index(part) for part in parts]]
+                out += [part is x for part in parts]
+        return out
+
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 20, p.statistics
+
+
+def test_same_state_twice(pair: Callable) -> None:
+    p = pair("""
+pc = dy.ParameterCollection()
+builder = dy.LSTMBuilder(1, 3, 3, pc)
+def f(seen, s, x):
+    y = dy.tanh(x)
+    t = s.add_input(y)
+    seen.append(t)
+    u = t.add_input(x)
+    o, again, before = u.output(), u.output(), s.output()
+    return s, t, t, u, (u, o), o, again, before
+""")
+
+    def use(m: Any) -> list:
+        out: list = []
+        s, seen = m.builder.initial_state().add_input(vector(1)), []
+        for i in range(8):
+            s0, t, t1, u, *rest = m.f(seen, s, vector(i))
+            assert s0 is s and t is t1 is seen[-1] and u.prev() is t and t.prev() is s
+            out += [[s0, t, t1, u, *rest], seen[-1]]
+            s = u
+        return out
+
+    for module in (p.plain, p.other):
+        for q in module.pc.parameters_list():
+            q.set_value(np.linspace(-1, 1, np.prod(q.shape())).reshape(q.shape()))
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 10, p.statistics
+
+
+@pytest.mark.parametrize("same_first", [True, False])
+def test_review_sees_other_objects(same_first: bool) -> None:
+    """A block that returned one object twice and then two of one node, or the other way, is left alone."""
+    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [])
+    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [])
+    recorded = (2, None)
+    spec = ("here", 2, 0, (state_slot, input_slot), (), (3, (recorded, recorded)))
+    template = dy._core._Template(spec, set())
+    builder = dy.SimpleRNNBuilder(1, 3, 3, dy.ParameterCollection())
+    dy.renew_cg()
+    for run in range(2):
+        start, x = builder.initial_state(), vector(run)
+        assert template(start, x) is None, f"run {run} is watched"
+        state = start.add_input(x)
+        out = state.output()
+        template.done((out, out if (run == 0) == same_first else state.output()))
+        off = template.statistics()["off"]
+        assert ("other results" in off) == (run == 1), f"run {run}: {template.statistics()}"

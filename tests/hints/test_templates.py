@@ -16,7 +16,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from dynet_compat.hints.templates import exchange, rewrite, straight
-from support.modules import flat, load, recorded_nodes
+from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 
 _numbers = itertools.count()
 
@@ -40,10 +40,14 @@ class Pair:
         return sum(s["hits"] for s in self.statistics.values())
 
     def agree(self, use: Callable[[ModuleType], list]) -> None:
-        """`use` records with the module's functions; the same values, nodes, gradients and draws follow."""
+        """`use` records with the module's functions; the same values, objects, nodes, gradients and
+        draws follow."""
         left, right = outcome(use, self.plain), outcome(use, self.other)
         assert left["nodes"] == right["nodes"]
+        assert left["ops"] == right["ops"], "other ops, or in another order"
         assert re.sub(r"\d+", "#", str(left["error"])) == re.sub(r"\d+", "#", str(right["error"]))
+        assert left["others"] == right["others"], "other results that are no expressions"
+        assert left["identities"] == right["identities"], "other results are the same object"
         for a, b in zip(left["values"], right["values"]):
             np.testing.assert_array_equal(a, b)
         assert len(left["values"]) == len(right["values"])
@@ -61,20 +65,33 @@ def outcome(use: Callable[[ModuleType], Any], module: ModuleType) -> dict[str, A
     except Exception as e:  # noqa: BLE001 - any error must be the same on both sides
         error = f"{type(e).__name__}: {e}"
     expressions = [r for r in flat(results) if isinstance(r, dy.Expression)]
-    nodes = recorded_nodes()
-    values: list = []
+    others = [compared(r) for r in flat(results) if not isinstance(r, dy.Expression)]
+    same = {
+        "nodes": recorded_nodes(),
+        "ops": recorded_ops(),
+        "others": others,
+        "identities": identities(results),
+    }
     try:
-        values += [e.npvalue() for e in expressions]
+        values = [e.npvalue() for e in expressions]
     except Exception as e:  # noqa: BLE001
-        return {"nodes": nodes, "values": [], "gradients": [], "error": f"{type(e).__name__}: {e}"}
-    values += [np.array(r, dtype=object) for r in flat(results) if not isinstance(r, dy.Expression)]
+        return {**same, "values": [], "gradients": [], "error": f"{type(e).__name__}: {e}"}
     gradients = []
     if expressions:
         loss = dy.sum_batches(dy.esum([dy.squared_norm(e) for e in expressions]))
         loss.value()
         loss.backward(full=True)
         gradients = [e.gradient() for e in expressions]
-    return {"nodes": nodes, "values": values, "gradients": gradients, "error": error}
+    return {**same, "values": values, "gradients": gradients, "error": error}
+
+
+def compared(result: Any) -> Any:
+    """A result that is no expression as something that is equal on both sides."""
+    if isinstance(result, np.ndarray):
+        return "array", result.tolist()
+    # Objects of the two modules' own classes, and states, are never equal.
+    by_identity = type(result).__eq__ is object.__eq__
+    return type(result).__name__, None if by_identity and result is not None else result
 
 
 @pytest.fixture

@@ -29,6 +29,24 @@ def flat(value: Any) -> list:
     return [value]
 
 
+def identities(results: list) -> list[int]:
+    """For each object among the results, lists and tuples too, the place of the first that is the same one.
+    Numbers and the like have no identity to rely on."""
+    places: dict[int, int] = {}
+    out = []
+
+    def walk(value: Any) -> None:
+        if value is None or value == () or isinstance(value, (bool, int, float, str, bytes)):
+            return
+        out.append(places.setdefault(id(value), len(places)))
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                walk(item)
+
+    walk(results)
+    return out
+
+
 def recorded_ops() -> list:
     """The ops in the order in which they were recorded. Parameters and constants are left out: they are
     recorded when they are first used."""
