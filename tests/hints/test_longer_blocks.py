@@ -4,22 +4,11 @@ what is recorded is what the script would have recorded, in its order."""
 from __future__ import annotations
 
 import types
-from pathlib import Path
 from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
-from test_templates import MODEL, Pair
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Callable[[str], Pair]:
-    return lambda source: Pair(tmp_path, source)
-
-
-def vector(i: float) -> Any:
-    return dy.inputVector([i, 1.0, -i])
-
+from test_templates import MODEL, vector
 
 TREE = (
     MODEL

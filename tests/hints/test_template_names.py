@@ -7,20 +7,11 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 import dynet_compat as dy
 import pytest
-from test_templates import Pair
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Callable[[str], Pair]:
-    return lambda source: Pair(tmp_path, source)
-
-
-def vector(i: float) -> Any:
-    return dy.inputVector([i, 1.0, -i])
+from test_templates import vector
 
 
 def test_method_as_a_value(pair: Callable) -> None:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import types
-from pathlib import Path
 from typing import Any, Callable
 
 import dynet_compat as dy
 import numpy as np
 import pytest
 from support.modules import flat
-from test_templates import MODEL, Pair
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Callable[[str], Pair]:
-    return lambda source: Pair(tmp_path, source)
-
-
-def vector(i: float) -> Any:
-    return dy.inputVector([i, 1.0, -i])
+from test_templates import MODEL, vector
 
 
 def test_name_assigned_after_append(pair: Callable) -> None:

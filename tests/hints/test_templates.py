@@ -21,6 +21,10 @@ from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 _numbers = itertools.count()
 
 
+def vector(i: float) -> Any:
+    return dy.inputVector([i, 1.0, -i])
+
+
 class Pair:
     """A module as it was written, and the same with its blocks recorded by one call."""
 

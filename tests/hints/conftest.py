@@ -1,0 +1,16 @@
+"""What the tests of templates share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Callable[[str], Any]:
+    """A script as it is, and with templates: see `test_templates.Pair`."""
+    from test_templates import Pair
+
+    return lambda source: Pair(tmp_path, source)
