@@ -107,20 +107,7 @@ void CpuExecutor::back(const Launch& l) {
 void CpuExecutor::backward_chain(uint32_t first, uint32_t last) {
   for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
   ++counters.launches;
-  const size_t total = static_cast<size_t>(plan_.launches[first].total);
-  const Choosing chosen(Choice::back_chain, [&](WorkKey& key) { describe_chain(key, first, last); });
-  if (chosen.way == Way::apart) {
-    for (uint32_t i = last + 1; i-- > first;)
-      parallel_for(total, kFlatGrain,
-                   [&](size_t begin, size_t end) { back_tile(plan_.launches[i], begin, end); });
-    return;
-  }
-  const size_t tile = static_cast<size_t>(tile_of(chosen.way, kTile));
-  parallel_for(total, kFlatGrain / (last - first + 1), [&](size_t begin, size_t end) {
-    for (size_t at = begin; at < end; at += tile)
-      for (uint32_t i = last + 1; i-- > first;)
-        back_tile(plan_.launches[i], at, at + tile < end ? at + tile : end);
-  });
+  run_chain(Choice::back_chain, first, last);
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.

@@ -60,7 +60,7 @@ class CpuExecutor final : public Executor {
   std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   void run(const Launch& l);
-  void run_chain(uint32_t first, uint32_t last);
+  void run_chain(Choice choice, uint32_t first, uint32_t last);
   void describe_chain(WorkKey& key, uint32_t first, uint32_t last) const;
   void describe_block(WorkKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
   void dispatch(const Launch& l);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/thread_pool.h"
@@ -21,25 +22,29 @@ uint32_t CpuExecutor::forward(uint32_t i) {
     counters.nodes += plan_.launches[i + k].count;
     counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
   }
-  run_chain(i, i + l.chain);
+  run_chain(Choice::chain, i, i + l.chain);
   return i + 1 + l.chain;
 }
 
-// A fused chain: element-wise launches [first, last].
-void CpuExecutor::run_chain(uint32_t first, uint32_t last) {
+// A fused chain: element-wise launches [first, last], backward the last first.
+void CpuExecutor::run_chain(Choice choice, uint32_t first, uint32_t last) {
+  const bool backward = choice == Choice::back_chain;
+  const uint32_t n = last - first + 1;
+  const auto run = [&](uint32_t k, size_t begin, size_t end) {
+    if (backward) back_tile(plan_.launches[last - k], begin, end);
+    else run_tile(plan_.launches[first + k], begin, end);
+  };
   const size_t total = static_cast<size_t>(plan_.launches[first].total);
-  const Choosing chosen(Choice::chain, [&](WorkKey& key) { describe_chain(key, first, last); });
+  const Choosing chosen(choice, [&](WorkKey& key) { describe_chain(key, first, last); });
   if (chosen.way == Way::apart) {
-    for (uint32_t k = first; k <= last; ++k)
-      parallel_for(total, kFlatGrain,
-                   [&](size_t begin, size_t end) { run_tile(plan_.launches[k], begin, end); });
+    for (uint32_t k = 0; k < n; ++k)
+      parallel_for(total, kFlatGrain, [&](size_t begin, size_t end) { run(k, begin, end); });
     return;
   }
   const size_t tile = static_cast<size_t>(tile_of(chosen.way, kTile));
-  parallel_for(total, kFlatGrain / (last - first + 1), [&](size_t begin, size_t end) {
+  parallel_for(total, kFlatGrain / n, [&](size_t begin, size_t end) {
     for (size_t at = begin; at < end; at += tile)
-      for (uint32_t k = first; k <= last; ++k)
-        run_tile(plan_.launches[k], at, at + tile < end ? at + tile : end);
+      for (uint32_t k = 0; k < n; ++k) run(k, at, std::min(at + tile, end));
   });
 }
 
