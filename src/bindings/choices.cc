@@ -55,8 +55,7 @@ void add_choices(pb::module_& m) {
   using namespace pb::literals;
   m.def("_install_choices", &install, "lines"_a, "threads"_a,
         "Takes these ways (choice, ops, extents, size, way) from now on, with so many threads; returns how "
-        "many "
-        "lines were not understood.");
+        "many lines were not understood.");
   m.def("_measure_choices", &measure_choices, "on"_a, "Times all ways of all work by turns.");
   m.def("_measured_choices", &measured, "What _measure_choices() has found: ways compared with the rule.");
   m.def("_ways_taken", &choices_taken, "How often a way was taken that is not the rule.");

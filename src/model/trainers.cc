@@ -113,9 +113,6 @@ void Trainer::update_epoch(float epochs) {
 void Trainer::update_all(const UpdateFactors& factors) {
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();
-  const auto state_of = [this](std::deque<State>& states, size_t i) {
-    return kernels_.states > 0 ? &states[i] : nullptr;
-  };
   n_jobs_ = 0;
   allocate_states();  // another thread may have added parameters while this one waited for the device
   const size_t n_parameters = parameters.size(), n_lookups = lookups.size();
@@ -146,11 +143,10 @@ void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::dequ
 }
 
 double Trainer::gradient_norm() {
-  const auto lists = {&collection_->parameters(), &collection_->lookups()};
+  const std::vector<StoragePtr> all = storages();
   double sum = 0.0;
   if (!shared_) {
-    for (const auto* list : lists)
-      for (const auto& p : *list) sum += squared_grad_norm(*p);
+    for (const StoragePtr& p : all) sum += squared_grad_norm(*p);
     return std::sqrt(sum);
   }
   const auto squares = [](const Job& job, size_t begin, size_t end) {
@@ -158,9 +154,8 @@ double Trainer::gradient_norm() {
     return squares_of_rows(job.slice.grad, job.width, job.rows->data() + begin, end - begin);
   };
   n_jobs_ = 0;
-  for (const auto* list : lists)
-    for (const auto& p : *list)
-      if (p->has_grad()) add_job(*p, p->dense_grad() ? nullptr : &p->touched_rows());
+  for (const StoragePtr& p : all)
+    if (p->has_grad()) add_job(*p, p->dense_grad() ? nullptr : &p->touched_rows());
   cut_jobs();
   sums_.resize(pieces_.size());
   parallel_for(pieces_.size(), 1, [&](size_t first, size_t last) {

@@ -91,6 +91,8 @@ class Trainer {
 
   void allocate_states();
   void allocate_states(const std::vector<StoragePtr>& storages, std::deque<State>& states);
+  // Null for rules without any.
+  State* state_of(std::deque<State>& states, size_t i) { return kernels_.states > 0 ? &states[i] : nullptr; }
   // ---- trainers_device.cc
   bool update_on_device(float scale);
   void run_on(DeviceUpdate& device, float scale, double norm);

@@ -78,9 +78,6 @@ void Trainer::add_to(DeviceUpdate& device) {
     const bool active = p->has_grad();
     if (active || (kernels_.idle && state->touched)) device.add(p, state, active ? What::all : What::idle);
   };
-  const auto state_of = [this](std::deque<State>& states, size_t i) {
-    return kernels_.states > 0 ? &states[i] : nullptr;
-  };
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();
   allocate_states();  // another thread may have added parameters while this one waited for the device

@@ -160,7 +160,7 @@ def use_ways(profile: Optional[emit.Profile]) -> None:
         _log.info("hints: the profile is of %s, this is %s: its ways are not used", profile.isa, _core.isa())
         return
     lines = [(way.choice, way.ops, way.extents, way.size, way.way) for way in profile.ways]
-    odd = _core._install_choices(lines, min(profile.threads, 1 << 30))
+    odd = _core._install_choices(lines, profile.threads)
     if odd:
         _log.warning("hints: %d of %d ways to run launches are not known and not used", odd, len(lines))
 
