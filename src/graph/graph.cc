@@ -125,49 +125,6 @@ void Graph::set_ids(Node* n, const Ids& ids) {
   }
 }
 
-inline Node Graph::known_node(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
-                              const Ids& ids) {
-  Node node{};
-  node.sig = known.sig;
-  node.site = known.site;
-  node.flags = known.needs;
-  const size_t first = arg_pool_.size();
-  node.args = static_cast<uint32_t>(first);
-  node.n_args = n;
-  arg_pool_.resize(first + n);
-  uint32_t* args = arg_pool_.data() + first;
-  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
-  set_ids(&node, ids);
-  return node;
-}
-
-inline NodeId Graph::append_known(const Node& n, uint32_t size) {
-  recorded_floats_ += size;
-  ++unplaced_;
-  nodes_.push_back(n);
-  places_.push_back(kPending);
-  return static_cast<NodeId>(nodes_.size() - 1);
-}
-
-NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
-                           const Ids& ids) {
-  Node node = known_node(known, nodes, places, n, ids);
-  join_bucket(node, known.size, arg_pool_.data() + node.args, n);
-  ++unread_;
-  return append_known(node, known.size);
-}
-
-NodeId Graph::record_placed(const Known& known, const Placed& placed, const NodeId* nodes,
-                            const uint32_t* places, uint32_t n, const Ids& ids) {
-  Node node = known_node(known, nodes, places, n, ids);
-  node.bucket = placed.bucket;
-  node.round = placed.round;
-  buckets_[placed.bucket].tally.add(known.sig, known.size);
-  if (placed.used) node.flags |= Node::used;
-  else ++unread_;
-  return append_known(node, known.size);
-}
-
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
   Sig& s = signatures_.at(sig);
   if (s.owns_weight || n == 0) {

@@ -54,6 +54,7 @@ struct Tally {
     floats += size;
   }
   void add(const Tally& t) {
+    if (count == 0) sig = t.sig;
     mixed = mixed || t.mixed || sig != t.sig;
     count += t.count;
     floats += t.floats;
@@ -126,14 +127,24 @@ class Graph {
   // Its arguments are nodes[places[i]].
   NodeId record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
                       const Ids& ids);
-  // Where such a node came to lie: where every one does whose arguments lie in the same buckets, in the same
-  // epoch. `used`: by what is recorded along with it.
-  struct Placed {
-    uint32_t bucket, round;
-    bool used;
+  // Such nodes one after the other, whose buckets are known, too: all nodes whose arguments lie in the same
+  // buckets come to lie in the same, in one epoch. nodes[to[i]] becomes the number of the i-th.
+  struct Run {
+    const Node*
+        nodes;  // `args` of each: where its own begin among those of the run; indices are not filled in
+    const uint32_t* to;
+    uint32_t n;
+    const uint32_t* args;  // places in `nodes`
+    uint32_t n_args;
   };
-  NodeId record_placed(const Known& known, const Placed& placed, const NodeId* nodes, const uint32_t* places,
-                       uint32_t n, const Ids& ids);
+  void record_run(const Run& run, NodeId* nodes);
+  // What runs come to, by bucket, and how many of their nodes no other of them reads.
+  struct BucketTally {
+    uint32_t bucket;
+    Tally tally;
+  };
+  void count_run(const BucketTally* tallies, uint32_t n, uint32_t unread);
+  void fill_ids(NodeId id, const Ids& ids) { set_ids(&nodes_[id], ids); }
   // Told of what such nodes read, when they all are recorded.
   void note_read(NodeId id) {
     if (!(nodes_[id].flags & (Node::leaf | Node::used)) && places_[id] == kPending) mark_used(id);
@@ -314,9 +325,6 @@ class Graph {
   void mark_used(NodeId id);
   NodeId append(const Node& n, int64_t place);
   void set_ids(Node* n, const Ids& ids);
-  Node known_node(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
-                  const Ids& ids);
-  NodeId append_known(const Node& n, uint32_t size);
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
   void adopt(const std::shared_ptr<Storage>& storage);

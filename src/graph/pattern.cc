@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace dyc {
 
@@ -27,18 +28,45 @@ std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector
     if (!p->add(g, id)) return nullptr;
   if (!p->fill_holes(holes)) return nullptr;
   p->nodes_.resize(p->taken_.size());
-  p->find_read_inputs();
+  p->find_reads();
+  p->plan_runs();
   return p;
 }
 
-void Pattern::find_read_inputs() {
-  for (uint32_t i = 0; i < n_inputs(); ++i) {
+void Pattern::find_reads() {
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    if (i >= n_inputs() && steps_[i - n_inputs()].kind != Step::view) continue;
     const auto reads = [&](const Step& s) {
       const auto args = words_.begin() + s.args;
       return s.kind == Step::op && std::find(args, args + s.n_args, i) != args + s.n_args;
     };
-    if (std::any_of(steps_.begin(), steps_.end(), reads)) read_inputs_.push_back(i);
+    if (std::any_of(steps_.begin(), steps_.end(), reads)) read_.push_back(i);
   }
+}
+
+void Pattern::plan_runs() {
+  Run run{0, 0, 0, 0, kNone};
+  const auto end = [&](uint32_t then) {
+    run.then = then;
+    if (run.n || then != kNone) runs_.push_back(run);
+    run = {static_cast<uint32_t>(ops_.size()), 0, static_cast<uint32_t>(run_args_.size()), 0, kNone};
+  };
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
+    const Step& s = steps_[i];
+    if (s.kind == Step::parameter) {
+      parameters_.push_back(i);
+    } else if (s.kind == Step::op || s.kind == Step::lookup) {
+      if (s.kind == Step::lookup) lookups_.push_back(i);
+      if (s.n_ids || s.list) with_ids_.push_back(i);
+      ops_.push_back(n_inputs() + i);
+      run_args_.insert(run_args_.end(), words_.begin() + s.args, words_.begin() + s.args + s.n_args);
+      ++run.n;
+      run.n_args += s.n_args;
+    } else {
+      end(i);
+    }
+  }
+  end(kNone);
 }
 
 void Pattern::add_step(NodeId id, Step step) {
@@ -220,12 +248,13 @@ uint32_t Pattern::variant(const Graph& g, const NodeId* inputs, bool* fresh) {
 }
 
 // The same with the buckets of the inputs.
-uint32_t Pattern::placement(Graph& g, const NodeId* inputs, bool* fresh) {
+uint32_t Pattern::placement(Graph& g, const NodeId* inputs) {
   if (tables_ != g.tables() || epoch_ != g.epoch()) {
     epoch_ = g.epoch();
     placements_.clear();
-    placement_variants_.clear();
     placed_.clear();
+    placed_nodes_.clear();
+    tallies_.clear();
   }
   // A bucket has one site, and few nodes are the same for every instance: few words, as this is what a short
   // pattern costs most.
@@ -240,7 +269,7 @@ uint32_t Pattern::placement(Graph& g, const NodeId* inputs, bool* fresh) {
     *k++ = pending ? bucket : n.site;
     if (n.inv) *k++ = n.inv;
   }
-  return placements_.intern(key_.data(), static_cast<uint32_t>(k - key_.data()), fresh);
+  return placements_.intern(key_.data(), static_cast<uint32_t>(k - key_.data()));
 }
 
 std::shared_ptr<Storage> Pattern::storage(const Step& step) const {
@@ -251,10 +280,9 @@ std::shared_ptr<Storage> Pattern::storage(const Step& step) const {
 
 NodeId Pattern::record_step(Graph& g, const Step& s) {
   const uint32_t* attrs = words_.data() + s.attrs;
-  const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
   switch (s.kind) {
     case Step::lookup:
-      return g.lookup(storage(s), ids, attrs[1]);
+      return g.lookup(storage(s), ids_of(s), attrs[1]);
     case Step::parameter: {
       const NodeId known = g.known_parameter(storages_[s.storage].uid, attrs[0]);
       return known != kNone ? known : g.parameter(storage(s), attrs[0]);
@@ -283,7 +311,7 @@ NodeId Pattern::record_step(Graph& g, const Step& s) {
     args = many.data();
   }
   for (uint32_t i = 0; i < s.n_args; ++i) args[i] = nodes_[words_[s.args + i]];
-  return g.record(s.row, args, s.n_args, attrs, s.n_attrs, ids);
+  return g.record(s.row, args, s.n_args, attrs, s.n_attrs, ids_of(s));
 }
 
 void Pattern::learn(const Graph& g, uint32_t variant) {
@@ -302,9 +330,14 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   bool fresh = true;
+  uint32_t p = kNone;
   if (placeable_) {
-    const uint32_t p = placement(g, inputs, &fresh);
-    if (!fresh) return record_known(g, placement_variants_[p], placed_.data() + p * steps_.size());
+    p = placement(g, inputs);
+    if (p < placed_.size() && placed_[p].variant != kNone) {
+      if (find_parameters(g)) record_placed(g, placed_[p], placed_nodes_.data() + p * ops_.size());
+      else record_known(g, placed_[p].variant);
+      return;
+    }
   }
   const uint32_t v = variant(g, inputs, &fresh);
   if (fresh) {
@@ -312,13 +345,12 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
     for (const Step& s : steps_) *next++ = record_step(g, s);
     learn(g, v);
   } else {
-    record_known(g, v, nullptr);
+    record_known(g, v);
   }
-  if (placeable_) learn_placement(g, v);
+  if (p != kNone) learn_placement(g, p, v);
 }
 
-// `placed`: of each step, or null where that is not known.
-void Pattern::record_known(Graph& g, uint32_t variant, const Graph::Placed* placed) {
+void Pattern::record_known(Graph& g, uint32_t variant) {
   NodeId* next = nodes_.data() + n_inputs();
   const Graph::Known* known = known_.data() + variant * steps_.size();
   for (size_t i = 0; i < steps_.size(); ++i, ++next) {
@@ -326,33 +358,78 @@ void Pattern::record_known(Graph& g, uint32_t variant, const Graph::Placed* plac
     const Graph::Known& k = known[i];
     if (s.kind == Step::parameter || k.sig == kNone) {
       *next = record_step(g, s);
-      continue;
-    }
-    if (s.kind == Step::view) {
+    } else if (s.kind == Step::view) {
       *next = g.view_known(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
-      if (placed && placed[i].used) g.note_read(*next);
-      continue;
+    } else {
+      if (s.kind == Step::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
+      *next = g.record_known(k, nodes_.data(), words_.data() + s.args, s.n_args, ids_of(s));
     }
-    if (s.kind == Step::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
-    const Graph::Ids ids{words_.data() + s.ids, s.n_ids, s.list};
-    const uint32_t* args = words_.data() + s.args;
-    *next = placed ? g.record_placed(k, placed[i], nodes_.data(), args, s.n_args, ids)
-                   : g.record_known(k, nodes_.data(), args, s.n_args, ids);
   }
-  if (!placed) return;
-  for (const uint32_t i : read_inputs_) g.note_read(nodes_[i]);
+}
+
+// Nodes of the parameters in the graph; false where one is not in it yet.
+bool Pattern::find_parameters(const Graph& g) {
+  for (const uint32_t i : parameters_) {
+    const NodeId known = g.known_parameter(storages_[steps_[i].storage].uid, words_[steps_[i].attrs]);
+    if (known == kNone) return false;
+    nodes_[n_inputs() + i] = known;
+  }
+  return true;
+}
+
+void Pattern::record_placed(Graph& g, const Placement& placement, const Node* nodes) {
+  const Graph::Known* known = known_.data() + placement.variant * steps_.size();
+  for (const uint32_t i : lookups_)
+    if (!g.uses_storage(storages_[steps_[i].storage].uid)) g.use_storage(storage(steps_[i]));
+  for (const Run& r : runs_) {
+    g.record_run({nodes + r.first, ops_.data() + r.first, r.n, run_args_.data() + r.args, r.n_args},
+                 nodes_.data());
+    if (r.then == kNone) continue;
+    const Step& s = steps_[r.then];
+    const bool view = s.kind == Step::view;
+    nodes_[n_inputs() + r.then] =
+        view ? g.view_known(known[r.then].sig, nodes_[words_[s.args]], words_[s.attrs], 0)
+             : record_step(g, s);
+  }
+  for (const uint32_t i : with_ids_) g.fill_ids(nodes_[n_inputs() + i], ids_of(steps_[i]));
+  g.count_run(tallies_.data() + placement.tallies, placement.n_tallies, placement.unread);
+  for (const uint32_t place : read_) g.note_read(nodes_[place]);
 }
 
 // The nodes were just recorded, nothing but the pattern reads them.
-void Pattern::learn_placement(const Graph& g, uint32_t variant) {
-  placement_variants_.push_back(variant);
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    const Node& n = g.node(nodes_[n_inputs() + i]);
-    placed_.push_back({n.bucket, n.round, (n.flags & Node::used) != 0});
-    const bool leaf =
-        steps_[i].kind == Step::parameter || steps_[i].kind == Step::draw || steps_[i].kind == Step::constant;
-    if (!leaf && known_[variant * steps_.size() + i].sig == kNone) placeable_ = false;
+void Pattern::learn_placement(const Graph& g, uint32_t placement, uint32_t variant) {
+  Placement p{variant, static_cast<uint32_t>(tallies_.size()), 0, 0};
+  placed_nodes_.resize(size_t{placement} * ops_.size());
+  for (const Run& r : runs_) {
+    uint32_t args = 0;
+    for (uint32_t i = r.first; i < r.first + r.n; ++i) {
+      Node n = g.node(nodes_[ops_[i]]);
+      n.flags &= Node::needs | Node::used;
+      n.aux = 0;
+      n.args = std::exchange(args, args + n.n_args);
+      placed_nodes_.push_back(n);
+      p.unread += !(n.flags & Node::used);
+      add_tally(&p, n, known_[variant * steps_.size() + ops_[i] - n_inputs()].size);
+    }
   }
+  placed_.resize(placement, Placement{kNone, 0, 0, 0});
+  placed_.push_back(p);
+  const Graph::Known* known = known_.data() + variant * steps_.size();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step::Kind kind = steps_[i].kind;
+    const bool leaf = kind == Step::parameter || kind == Step::draw || kind == Step::constant;
+    if (!leaf && known[i].sig == kNone) placeable_ = false;
+  }
+}
+
+void Pattern::add_tally(Placement* p, const Node& n, uint32_t size) {
+  const auto first = tallies_.begin() + p->tallies;
+  auto at = std::find_if(first, tallies_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
+  if (at == tallies_.end()) {
+    at = tallies_.insert(at, {n.bucket, {}});
+    ++p->n_tallies;
+  }
+  at->tally.add(n.sig, size);
 }
 
 }  // namespace dyc

@@ -63,15 +63,18 @@ class Pattern {
   void add_parameter(Graph& g, NodeId id);
   void add_constant(Graph& g, NodeId id);
   void add_step(NodeId id, Step step);
-  void find_read_inputs();
+  void find_reads();
+  void plan_runs();
   void add_ids(const Graph& g, NodeId id, Step* step);
   bool fill_holes(const std::vector<Hole>& holes);
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const Step& step);
   void learn(const Graph& g, uint32_t variant);
-  void record_known(Graph& g, uint32_t variant, const Graph::Placed* placed);
-  uint32_t placement(Graph& g, const NodeId* inputs, bool* fresh);
-  void learn_placement(const Graph& g, uint32_t variant);
+  void record_known(Graph& g, uint32_t variant);
+  uint32_t placement(Graph& g, const NodeId* inputs);
+  void learn_placement(const Graph& g, uint32_t placement, uint32_t variant);
+  bool find_parameters(const Graph& g);
+  Graph::Ids ids_of(const Step& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
   std::vector<Step> steps_;
   std::vector<uint32_t> words_;
@@ -79,7 +82,7 @@ class Pattern {
   std::vector<Dim> input_dims_;
   std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
   uint32_t numbers_of_ = 0;
-  std::vector<uint32_t> read_inputs_;  // that ops read, not through views
+  std::vector<uint32_t> read_;  // places of inputs and views that ops read, not through other views
   // Of parameters, which a pattern does not keep alive: who uses it has them.
   struct Kept {
     uint32_t uid;
@@ -100,8 +103,27 @@ class Pattern {
   uint32_t epoch_ = 0;
   bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
   InternTable placements_;
-  std::vector<uint32_t> placement_variants_;
-  std::vector<Graph::Placed> placed_;  // of each placement: of each step
+  struct Placement {
+    uint32_t variant;
+    uint32_t tallies, n_tallies;  // into tallies_
+    uint32_t unread;
+  };
+  void add_tally(Placement* p, const Node& n, uint32_t size);
+  void record_placed(Graph& g, const Placement& placement, const Node* nodes);
+  std::vector<Placement> placed_;   // by their numbers
+  std::vector<Node> placed_nodes_;  // of each placement: those of ops_
+  std::vector<Graph::BucketTally> tallies_;
+
+  // Ops and lookups, which are recorded in runs, and what is recorded on its own between two runs.
+  struct Run {
+    uint32_t first, n;      // among ops_
+    uint32_t args, n_args;  // into run_args_
+    uint32_t then;          // a step, or kNone
+  };
+  std::vector<Run> runs_;
+  std::vector<uint32_t> ops_;  // places of their nodes
+  std::vector<uint32_t> run_args_;
+  std::vector<uint32_t> parameters_, lookups_, with_ids_;  // steps
 };
 
 }  // namespace dyc
