@@ -48,11 +48,11 @@ PyObject* Template::replay(Program& p) {
   new_steps_.clear();
   std::vector<NodeId>& nodes = reads_.nodes;
   for (const Step& s : p.steps) {
-    nodes.clear();
-    for (const uint32_t place : s.places) nodes.push_back(p.pattern->nodes()[place]);
+    nodes.resize(s.places.size());
+    for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = p.pattern->nodes()[s.places[i]];
     new_steps_.push_back(state_in(values_[s.slot])->b->core->add_step(e, nodes));
   }
-  built_.assign(p.n_made, nullptr);
+  if (p.n_shared) built_.assign(p.n_shared, nullptr);
   return build(p.result, p);
 }
 
@@ -105,6 +105,7 @@ PyObject* Template::build(const Made& made, const Program& p) {
     default:
       break;
   }
+  if (made.number == kNone) return build_anew(made, p);
   if (PyObject* known = built_[made.number]) return Owned(known).release();
   return built_[made.number] = build_anew(made, p);
 }

@@ -72,7 +72,7 @@ class Template {
     // recorded: in the pattern's nodes; input: among its inputs; slot; state: in `steps`, after the one in
     // parts[0]
     uint32_t at = 0;
-    uint32_t number = kNone;  // of an object that the run made, the same wherever that one is
+    uint32_t number = kNone;  // of an object that the run made, if it is in more than one place
     PyTypeObject* type = nullptr;
     Owned object;
     std::vector<Made> parts;
@@ -90,7 +90,7 @@ class Template {
     std::unique_ptr<Pattern> pattern;
     std::vector<Step> steps;
     Made result;
-    uint32_t n_made = 0;  // objects in it that are made anew
+    uint32_t n_shared = 0;  // objects in it that have numbers
     uint64_t hits = 0;
     // Indices when it was learned, and whether a run with another one was compared: until then the index
     // might go elsewhere than it seems.
@@ -143,6 +143,7 @@ class Template {
   PyObject* replay(Program& p);
   bool matches(Program& p, const Graph& graph);
   void watch(Program* against);
+  static void number_shared(const std::vector<uint32_t>& numbers, Made* made);
   static bool same_result(const Made& a, const Made& b);
   // Null, with a reason, where the run cannot be learned from.
   std::unique_ptr<Program> take(PyObject* results, const char** reason) const;
@@ -157,7 +158,8 @@ class Template {
   bool make_steps(Program* p) const;
   struct Objects {  // of a run that is learned from
     std::vector<PyObject*> inputs;
-    std::vector<PyObject*> made;  // by the number of each
+    std::vector<PyObject*> made;   // by the number of each
+    std::vector<uint32_t> places;  // beside them: in how many places each is
     uint32_t number(PyObject* object);
   };
   bool make_result(const TemplateResult& spec, PyObject* object, const Program& p, Objects* objects,
@@ -178,9 +180,10 @@ class Template {
   uint32_t targets_ = 0;  // map(): names in the target, 0: one name that is the item itself
   std::vector<TemplateSlot> slots_;
   std::vector<Parts> parts_;
-  std::vector<Read> plan_;          // the order in which values are read
-  std::vector<uint32_t> appended_;  // slots of lists that are appended to
-  std::vector<long> ints_;          // constants of the block
+  std::vector<Read> plan_;            // the order in which values are read
+  std::vector<uint32_t> appended_;    // slots of lists that are appended to
+  std::vector<uint32_t> with_parts_;  // slots whose items or lengths are read
+  std::vector<long> ints_;            // constants of the block
   TemplateResult result_;
   Owned functions_;
 

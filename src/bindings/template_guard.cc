@@ -66,9 +66,9 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   nodes.clear();
   if (!s->b->core->reads(e, s->step, &nodes) || nodes.size() != equals.size()) return false;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    // The first that is equal to it, as in first_equals().
-    const auto first = std::find(nodes.begin(), nodes.end(), nodes[i]) - nodes.begin();
-    if (nodes[i] >= e.graph.size() || static_cast<size_t>(first) != equals[i]) return false;
+    size_t first = 0;  // that is equal to it, as in first_equals(): there are few
+    while (nodes[first] != nodes[i]) ++first;
+    if (nodes[i] >= e.graph.size() || first != equals[i]) return false;
     if (equals[i] != i) continue;
     reads->inputs.push_back(nodes[i]);
     reads->objects.push_back(nullptr);

@@ -249,10 +249,17 @@ std::unique_ptr<Template::Program> Template::take(PyObject* results, const char*
   p->holes = reads.holes;
   if (!p->pattern || !make_steps(p.get())) return nullptr;
   *reason = "a result of another kind";
-  Objects objects{reads.objects, {}};
+  Objects objects{reads.objects, {}, {}};
   if (!make_result(result_, results, *p, &objects, &p->result)) return nullptr;
-  p->n_made = static_cast<uint32_t>(objects.made.size());
+  for (uint32_t& places : objects.places) places = places > 1 ? p->n_shared++ : kNone;
+  number_shared(objects.places, &p->result);
   return p;
+}
+
+// Objects that are in one place only need no number.
+void Template::number_shared(const std::vector<uint32_t>& numbers, Made* made) {
+  if (made->number != kNone) made->number = numbers[made->number];
+  for (Made& part : made->parts) number_shared(numbers, &part);
 }
 
 // The steps that builders made while the block ran.
@@ -272,7 +279,11 @@ bool Template::make_steps(Program* p) const {
 
 uint32_t Template::Objects::number(PyObject* object) {
   const auto at = std::find(made.begin(), made.end(), object) - made.begin();
-  if (static_cast<size_t>(at) == made.size()) made.push_back(object);
+  if (static_cast<size_t>(at) == made.size()) {
+    made.push_back(object);
+    places.push_back(0);
+  }
+  ++places[static_cast<size_t>(at)];
   return static_cast<uint32_t>(at);
 }
 

@@ -134,9 +134,8 @@ bool Template::lists_are_apart() {
     if (!values_[i] || !PyList_CheckExact(values_[i])) return false;
     appended.push_back(values_[i]);
   }
-  return appended.empty() || std::none_of(slots_.begin(), slots_.end(), [&](const TemplateSlot& s) {
-           const bool part = s.kind != TemplateSlot::argument && s.kind != TemplateSlot::attribute;
-           return part && std::find(appended.begin(), appended.end(), values_[s.base]) != appended.end();
+  return appended.empty() || std::none_of(with_parts_.begin(), with_parts_.end(), [&](uint32_t i) {
+           return std::find(appended.begin(), appended.end(), values_[i]) != appended.end();
          });
 }
 
@@ -146,6 +145,9 @@ void Template::plan_reads() {
     TemplateSlot& s = slots_[i];
     if (s.appended) appended_.push_back(i);
     if (s.kind == TemplateSlot::argument) continue;
+    const bool part = s.kind != TemplateSlot::attribute;
+    if (part && std::find(with_parts_.begin(), with_parts_.end(), s.base) == with_parts_.end())
+      with_parts_.push_back(s.base);
     if (s.kind != TemplateSlot::item && s.kind != TemplateSlot::attribute) {
       plan_.push_back({false, i});
       continue;

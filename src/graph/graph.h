@@ -127,8 +127,9 @@ class Graph {
   // Its arguments are nodes[places[i]].
   NodeId record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
                       const Ids& ids);
-  // Such nodes one after the other, whose buckets are known, too: all nodes whose arguments lie in the same
-  // buckets come to lie in the same, in one epoch. nodes[to[i]] becomes the number of the i-th.
+  // Such nodes, and views of them, one after the other, whose buckets are known, too: all nodes whose
+  // arguments lie in the same buckets come to lie in the same, in one epoch. nodes[to[i]] becomes the number
+  // of the i-th.
   struct Run {
     const Node*
         nodes;  // `args` of each: where its own begin among those of the run; indices are not filled in
@@ -138,12 +139,17 @@ class Graph {
     uint32_t n_args;
   };
   void record_run(const Run& run, NodeId* nodes);
-  // What runs come to, by bucket, and how many of their nodes no other of them reads.
+  // What runs come to: by bucket, and in all.
   struct BucketTally {
     uint32_t bucket;
     Tally tally;
   };
-  void count_run(const BucketTally* tallies, uint32_t n, uint32_t unread);
+  struct RunSums {
+    uint32_t nodes = 0;   // but for views
+    uint32_t unread = 0;  // that no other of them reads
+    uint64_t floats = 0;
+  };
+  void count_run(const BucketTally* tallies, uint32_t n, const RunSums& sums);
   void fill_ids(NodeId id, const Ids& ids) { set_ids(&nodes_[id], ids); }
   // Told of what such nodes read, when they all are recorded.
   void note_read(NodeId id) {

@@ -37,14 +37,11 @@ void Graph::record_run(const Run& run, NodeId* nodes) {
   for (uint32_t i = 0; i < run.n_args; ++i) args[i] = nodes[run.args[i]];
 }
 
-void Graph::count_run(const BucketTally* tallies, uint32_t n, uint32_t unread) {
-  for (uint32_t i = 0; i < n; ++i) {
-    const Tally& added = tallies[i].tally;
-    buckets_[tallies[i].bucket].tally.add(added);
-    recorded_floats_ += static_cast<uint64_t>(added.floats);
-    unplaced_ += added.count;
-  }
-  unread_ += unread;
+void Graph::count_run(const BucketTally* tallies, uint32_t n, const RunSums& sums) {
+  for (uint32_t i = 0; i < n; ++i) buckets_[tallies[i].bucket].tally.add(tallies[i].tally);
+  recorded_floats_ += sums.floats;
+  unplaced_ += sums.nodes;
+  unread_ += sums.unread;
 }
 
 }  // namespace dyc

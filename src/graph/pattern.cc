@@ -34,14 +34,22 @@ std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector
 }
 
 void Pattern::find_reads() {
-  for (uint32_t i = 0; i < nodes_.size(); ++i) {
-    if (i >= n_inputs() && steps_[i - n_inputs()].kind != Step::view) continue;
+  for (uint32_t i = 0; i < n_inputs() + steps_.size(); ++i) {
+    const bool apart = i < n_inputs() || (steps_[i - n_inputs()].kind == Step::view && !in_run(i));
     const auto reads = [&](const Step& s) {
       const auto args = words_.begin() + s.args;
       return s.kind == Step::op && std::find(args, args + s.n_args, i) != args + s.n_args;
     };
-    if (std::any_of(steps_.begin(), steps_.end(), reads)) read_.push_back(i);
+    if (apart && std::any_of(steps_.begin(), steps_.end(), reads)) read_.push_back(i);
   }
+}
+
+// Is the place one of an op or a lookup of the pattern, or of a view of one?
+bool Pattern::in_run(uint32_t place) const {
+  if (place < n_inputs()) return false;
+  const Step& s = steps_[place - n_inputs()];
+  if (s.kind == Step::view) return in_run(words_[s.args]);
+  return s.kind == Step::op || s.kind == Step::lookup;
 }
 
 void Pattern::plan_runs() {
@@ -54,8 +62,8 @@ void Pattern::plan_runs() {
   for (uint32_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     if (s.kind == Step::parameter) {
-      parameters_.push_back(i);
-    } else if (s.kind == Step::op || s.kind == Step::lookup) {
+      parameters_.push_back({n_inputs() + i, storages_[s.storage].uid, words_[s.attrs]});
+    } else if (in_run(n_inputs() + i)) {
       if (s.kind == Step::lookup) lookups_.push_back(i);
       if (s.n_ids || s.list) with_ids_.push_back(i);
       ops_.push_back(n_inputs() + i);
@@ -369,12 +377,9 @@ void Pattern::record_known(Graph& g, uint32_t variant) {
 
 // Nodes of the parameters in the graph; false where one is not in it yet.
 bool Pattern::find_parameters(const Graph& g) {
-  for (const uint32_t i : parameters_) {
-    const NodeId known = g.known_parameter(storages_[steps_[i].storage].uid, words_[steps_[i].attrs]);
-    if (known == kNone) return false;
-    nodes_[n_inputs() + i] = known;
-  }
-  return true;
+  return std::all_of(parameters_.begin(), parameters_.end(), [&](const Parameter& p) {
+    return (nodes_[p.place] = g.known_parameter(p.uid, p.role)) != kNone;
+  });
 }
 
 void Pattern::record_placed(Graph& g, const Placement& placement, const Node* nodes) {
@@ -392,27 +397,27 @@ void Pattern::record_placed(Graph& g, const Placement& placement, const Node* no
              : record_step(g, s);
   }
   for (const uint32_t i : with_ids_) g.fill_ids(nodes_[n_inputs() + i], ids_of(steps_[i]));
-  g.count_run(tallies_.data() + placement.tallies, placement.n_tallies, placement.unread);
+  g.count_run(tallies_.data() + placement.tallies, placement.n_tallies, placement.sums);
   for (const uint32_t place : read_) g.note_read(nodes_[place]);
 }
 
 // The nodes were just recorded, nothing but the pattern reads them.
 void Pattern::learn_placement(const Graph& g, uint32_t placement, uint32_t variant) {
-  Placement p{variant, static_cast<uint32_t>(tallies_.size()), 0, 0};
+  Placement p{variant, static_cast<uint32_t>(tallies_.size()), 0, {}};
   placed_nodes_.resize(size_t{placement} * ops_.size());
   for (const Run& r : runs_) {
     uint32_t args = 0;
     for (uint32_t i = r.first; i < r.first + r.n; ++i) {
+      const uint32_t step = ops_[i] - n_inputs();
       Node n = g.node(nodes_[ops_[i]]);
-      n.flags &= Node::needs | Node::used;
-      n.aux = 0;
-      n.args = std::exchange(args, args + n.n_args);
+      n.flags &= Node::needs | Node::used | Node::alias;
+      if (steps_[step].kind != Step::view) n.aux = 0;
+      n.args = std::exchange(args, args + steps_[step].n_args);
       placed_nodes_.push_back(n);
-      p.unread += !(n.flags & Node::used);
-      add_tally(&p, n, known_[variant * steps_.size() + ops_[i] - n_inputs()].size);
+      add_to_sums(&p, n, known_[variant * steps_.size() + step].size);
     }
   }
-  placed_.resize(placement, Placement{kNone, 0, 0, 0});
+  placed_.resize(placement, Placement{kNone, 0, 0, {}});
   placed_.push_back(p);
   const Graph::Known* known = known_.data() + variant * steps_.size();
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -422,7 +427,11 @@ void Pattern::learn_placement(const Graph& g, uint32_t placement, uint32_t varia
   }
 }
 
-void Pattern::add_tally(Placement* p, const Node& n, uint32_t size) {
+void Pattern::add_to_sums(Placement* p, const Node& n, uint32_t size) {
+  p->sums.floats += size;
+  if (n.flags & Node::alias) return;
+  ++p->sums.nodes;
+  p->sums.unread += !(n.flags & Node::used);
   const auto first = tallies_.begin() + p->tallies;
   auto at = std::find_if(first, tallies_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
   if (at == tallies_.end()) {

@@ -65,6 +65,7 @@ class Pattern {
   void add_step(NodeId id, Step step);
   void find_reads();
   void plan_runs();
+  bool in_run(uint32_t place) const;
   void add_ids(const Graph& g, NodeId id, Step* step);
   bool fill_holes(const std::vector<Hole>& holes);
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
@@ -82,7 +83,8 @@ class Pattern {
   std::vector<Dim> input_dims_;
   std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
   uint32_t numbers_of_ = 0;
-  std::vector<uint32_t> read_;  // places of inputs and views that ops read, not through other views
+  std::vector<uint32_t>
+      read_;  // places of inputs and views of what is in no run, that ops read, not through other views
   // Of parameters, which a pattern does not keep alive: who uses it has them.
   struct Kept {
     uint32_t uid;
@@ -106,15 +108,16 @@ class Pattern {
   struct Placement {
     uint32_t variant;
     uint32_t tallies, n_tallies;  // into tallies_
-    uint32_t unread;
+    Graph::RunSums sums;
   };
-  void add_tally(Placement* p, const Node& n, uint32_t size);
+  void add_to_sums(Placement* p, const Node& n, uint32_t size);
   void record_placed(Graph& g, const Placement& placement, const Node* nodes);
   std::vector<Placement> placed_;   // by their numbers
   std::vector<Node> placed_nodes_;  // of each placement: those of ops_
   std::vector<Graph::BucketTally> tallies_;
 
-  // Ops and lookups, which are recorded in runs, and what is recorded on its own between two runs.
+  // Ops, lookups and views of them, which are recorded in runs, and what is recorded on its own between two
+  // runs.
   struct Run {
     uint32_t first, n;      // among ops_
     uint32_t args, n_args;  // into run_args_
@@ -123,7 +126,11 @@ class Pattern {
   std::vector<Run> runs_;
   std::vector<uint32_t> ops_;  // places of their nodes
   std::vector<uint32_t> run_args_;
-  std::vector<uint32_t> parameters_, lookups_, with_ids_;  // steps
+  struct Parameter {
+    uint32_t place, uid, role;
+  };
+  std::vector<Parameter> parameters_;
+  std::vector<uint32_t> lookups_, with_ids_;  // steps
 };
 
 }  // namespace dyc
