@@ -69,10 +69,37 @@ inline PyObject* attribute_dict([[maybe_unused]] PyObject* object) {
 #endif
 }
 
+#if PY_VERSION_HEX < 0x030B0000
+// How often the numbers of classes began anew: when the cache of attributes is cleared, or when they run out.
+// All classes lose theirs then, and so does this one, in which nobody else looks anything up. 0: not known.
+inline uint32_t class_numberings() {
+  static PyObject* const kept =
+      PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "_");
+  static PyObject* const name = PyUnicode_InternFromString("_");
+  static uint32_t number = 0, times = 0;
+  if (!kept || !name) {
+    PyErr_Clear();
+    return 0;
+  }
+  auto* type = reinterpret_cast<PyTypeObject*>(kept);
+  const auto numbered = [&] { return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG); };
+  if (numbered() && type->tp_version_tag == number && times) return times;
+  _PyType_Lookup(type, name);
+  if (!numbered() || times == 0xffffffffu) return 0;
+  number = type->tp_version_tag;
+  return ++times;
+}
+#else
+// They only grow; classes that come when they have run out have none.
+inline uint32_t class_numberings() { return 1; }
+#endif
+
 // A number that a class has for as long as neither it nor a class it is made of changes, and no other class
 // ever has; 0: there is none yet.
-inline uint32_t class_stamp(PyTypeObject* type) {
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+inline uint64_t class_stamp(PyTypeObject* type) {
+  const uint32_t times = class_numberings();
+  if (!times || !PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) || !type->tp_version_tag) return 0;
+  return uint64_t{times} << 32 | type->tp_version_tag;
 }
 
 }  // namespace dyc::py

@@ -152,10 +152,10 @@ void Template::read_slots(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     TemplateSlot s;
     int kind, called, method, expression, state, appended;
-    PyObject *key, *codes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!", &kind, &s.base, &key, &s.key_slot,
+    PyObject *key, *codes, *defaults;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!O", &kind, &s.base, &key, &s.key_slot,
                           &s.n, &called, &method, &expression, &state, &appended, &s.indices, &s.others,
-                          &PyList_Type, &codes))
+                          &PyList_Type, &codes, &defaults))
       throw PythonError();
     s.kind = static_cast<TemplateSlot::Kind>(kind);
     s.key = Owned(key);
@@ -165,6 +165,7 @@ void Template::read_slots(PyObject* spec) {
     s.state = state;
     s.appended = appended;
     s.codes = Owned(codes);
+    if (PyTuple_Check(defaults)) s.defaults = Owned(defaults);
     slots_.push_back(std::move(s));
   }
 }

@@ -28,6 +28,7 @@ struct TemplateSlot {
   uint32_t indices = 0;     // times it stands where an index may be
   uint32_t others = 0;      // times it stands elsewhere
   Owned codes;              // called: or a function with one of the code objects in this list
+  Owned defaults;           // called: and these defaults: (positional, by name), `...` for any
 };
 
 // What the block leaves behind: parallel to the object that is handed over when the block has run.
@@ -61,8 +62,7 @@ class Template {
   // What tells whether parts of a value may have changed: the value, and stamps of its dict and class.
   struct Stamp {
     PyObject* base = nullptr;
-    uint64_t dict = 0;
-    uint32_t type = 0;
+    uint64_t dict = 0, type = 0;
     bool lasts() const { return dict != 0 && type != 0; }
     bool operator==(const Stamp&) const = default;
   };
@@ -155,6 +155,7 @@ class Template {
   Index index_uses(uint32_t slot, uint32_t* uses) const;
   bool used_as_value(uint32_t slot) const;
   bool may_call(const TemplateSlot& slot, PyObject* function) const;
+  static bool has_defaults(PyObject* function, PyObject* defaults);
   bool make_steps(Program* p) const;
   struct Objects {  // of a run that is learned from
     std::vector<PyObject*> inputs;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "bindings/builders.h"
+#include "bindings/python_compat.h"
 #include "graph/pattern.h"
 
 namespace dyc::py {
@@ -39,6 +40,11 @@ bool index_of(PyObject* value, uint32_t* index) {
 }
 
 }  // namespace
+
+bool is_constant(PyObject* value, PyObject* constant) {
+  return value == constant || (Py_TYPE(value) == Py_TYPE(constant) && value != Py_None &&
+                               !PyBool_Check(value) && equal_values(value, constant));
+}
 
 // ---------------------------------------------------------------- states
 
@@ -80,11 +86,16 @@ void Guard::note_function() {
   if (!object || !PyFunction_Check(object.get())) return;
   code = Owned(PyFunction_GET_CODE(object.get()));
   defaults = Owned(PyFunction_GET_DEFAULTS(object.get()));
+  by_name = Owned(PyFunction_GET_KW_DEFAULTS(object.get()));
+  by_name_stamp = by_name ? dict_stamp(by_name.get()) : 0;
 }
 
 bool Guard::holds_function(PyObject* function) const {
   if (!code) return true;
-  return PyFunction_GET_CODE(function) == code.get() && PyFunction_GET_DEFAULTS(function) == defaults.get();
+  if (PyFunction_GET_CODE(function) != code.get() || PyFunction_GET_DEFAULTS(function) != defaults.get() ||
+      PyFunction_GET_KW_DEFAULTS(function) != by_name.get())
+    return false;
+  return !by_name || (by_name_stamp && dict_stamp(by_name.get()) == by_name_stamp);
 }
 
 bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const {

@@ -46,6 +46,9 @@ struct Reads {
   }
 };
 
+// Is the value this constant of the script: None, a bool, number or text? Runs no code of the script.
+bool is_constant(PyObject* value, PyObject* constant);
+
 struct Guard {
   static Guard of_state(PyObject* value);
 
@@ -62,7 +65,8 @@ struct Guard {
   };
   Kind kind = none;
   Owned object;
-  Owned code, defaults;  // same, method: of a function of the script
+  Owned code, defaults, by_name;  // same, method: of a function of the script
+  uint64_t by_name_stamp = 0;     // of that dict: defaults of arguments that go by name only
   uint32_t slot = 0;
   std::vector<Guard> parts;
   // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the first

@@ -123,13 +123,32 @@ void Template::give_up(const std::string& reason) {
   const auto programs = std::exchange(programs_, {});
 }
 
+// What the block does with defaults was told from how they are written.
+bool Template::has_defaults(PyObject* function, PyObject* defaults) {
+  const auto fits = [](PyObject* value, PyObject* written) {
+    return value && (written == Py_Ellipsis || is_constant(value, written));
+  };
+  PyObject* by_place = PyFunction_GET_DEFAULTS(function);
+  PyObject* written = PyTuple_GET_ITEM(defaults, 0);
+  if ((by_place ? PyTuple_GET_SIZE(by_place) : 0) != PyTuple_GET_SIZE(written)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(written); ++i)
+    if (!fits(PyTuple_GET_ITEM(by_place, i), PyTuple_GET_ITEM(written, i))) return false;
+  PyObject* by_name = PyFunction_GET_KW_DEFAULTS(function);
+  PyObject *name, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(PyTuple_GET_ITEM(defaults, 1), &at, &name, &value))
+    if (!by_name || !fits(PyDict_GetItemWithError(by_name, name), value)) return false;
+  return true;
+}
+
 bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {
   PyObject* plain = PyMethod_Check(function) ? PyMethod_GET_FUNCTION(function) : function;
   // The values a function of the script reads are looked up in the module whose function runs now.
   if (PyFunction_Check(plain) && slot.codes && PyFunction_GET_GLOBALS(plain) == PyEval_GetGlobals()) {
     PyObject* codes = slot.codes.get();
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(codes); ++i)
-      if (PyList_GET_ITEM(codes, i) == PyFunction_GET_CODE(plain)) return true;
+      if (PyList_GET_ITEM(codes, i) == PyFunction_GET_CODE(plain))
+        return !slot.defaults || has_defaults(plain, slot.defaults.get());
   }
   if (plain != function || !(PyFunction_Check(plain) || PyCFunction_Check(plain))) return false;
   const int known = PySet_Contains(functions_.get(), function);
@@ -337,7 +356,9 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
   // A part of something that has no parts is what an op made of it.
   const bool op = spec.kind == TemplateResult::slot && !watch_.values[spec.at];
   if (op) made->kind = TemplateResult::recorded;
-  if ((spec.kind == TemplateResult::slot && !op) || spec.kind == TemplateResult::constant) return true;
+  // Defaults of functions may be others than they are written.
+  if (spec.kind == TemplateResult::constant) return is_constant(object, spec.object.get());
+  if (spec.kind == TemplateResult::slot && !op) return true;
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
   if ((op || spec.kind == TemplateResult::recorded) && !sequence) {
     if (Py_TYPE(object) == &RnnStateType) return make_state(object, p, objects, made);

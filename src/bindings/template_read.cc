@@ -71,7 +71,7 @@ PyObject* Template::dict_of(const Parts& parts, PyObject* base) {
 bool Template::read_parts(Parts* parts) {
   PyObject* base = values_[parts->base];
   PyObject* dict = base ? dict_of(*parts, base) : nullptr;
-  const auto type = [&] { return parts->attributes ? class_stamp(Py_TYPE(base)) : 1; };
+  const auto type = [&] { return parts->attributes ? class_stamp(Py_TYPE(base)) : uint64_t{1}; };
   const Stamp now = dict ? Stamp{base, dict_stamp(dict), type()} : Stamp{};
   if (now.lasts() && now == parts->stamp) return true;
   bool kept = true;

@@ -101,6 +101,28 @@ def main():
     print(right)
     return float(total)
 """,
+    "counters among ops": """
+def main():
+    count, steps, loss, weight = 0, 0.5, 0, 0.25
+    found = []
+    dy.renew_cg()
+    for words in data:
+        n = len(words)
+        x = 0.1 * n
+        h, taken = decide(words)
+        h = dy.tanh(W * h)
+        count += n
+        a = dy.cmult(h, h) + h
+        steps += x
+        found.append(a)
+        loss += dy.sum_elems(a)
+        weight = weight + n
+    print(count, repr(steps), repr(weight), len(found))
+    loss = loss * (1.0 / count)
+    loss.backward()
+    print("%.4g" % W.grad_as_array().sum())
+    return [loss.value()] + [int(a.npvalue()[0] * 1000) for a in found]
+""",
     "several lists, in their order": """
 def main():
     out, longer = [], []

@@ -41,7 +41,7 @@ def outcome(model: Any, seed: int) -> tuple:
     except Exception as e:  # noqa: BLE001
         error = f"{error} {type(e).__name__}: {e}"
     others = [r for r in results if not isinstance(r, dy.Expression)]
-    others = [r if isinstance(r, (int, type(None))) else type(r) for r in others]
+    others = [r if isinstance(r, (int, float, type(None))) else type(r) for r in others]
     return nodes, error, values, gradients, (others, identities(whole))
 
 

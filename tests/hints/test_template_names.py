@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
@@ -136,3 +136,88 @@ def test_values_whose_end_runs_the_block(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert len(done.stdout.splitlines()) == 8
+
+
+DEFAULTS = """
+import numpy as np
+pc = dy.ParameterCollection()
+W, U, V = (pc.parameters_from_numpy(np.eye(3) * i) for i in (2, 3, 5))
+gates = {"i": W, "o": U}
+E = pc.lookup_parameters_from_numpy(np.arange(27.0).reshape(9, 3))
+def g(x, name="i", k=2.0, row=4):
+    y = dy.tanh(gates[name] * x) * k + E[row]
+    return y + x, k, name
+def h(x, *, name="i", k=2.0, row=4):
+    y = dy.tanh(gates[name] * x) * k + E[row]
+    return y + x, k, name
+def h2(x, /, *, name="i", k=2.0, row=4):
+    y = dy.tanh(gates[name] * x) * k + E[row]
+    return y + x, k, name
+class C:
+    def m(self, x, *, name="i", k=2.0, row=4):
+        y = dy.tanh(gates[name] * x) * k + E[row]
+        return y + x, k, name
+c = C()
+"""
+CALLS = {
+    "by place": ("g", "(x)"),
+    "one given": ("g", "(x, 'o')"),
+    "by name": ("h", "(x)"),
+    "by name, given": ("h", "(x, name='o', row=n)"),
+    "only by place": ("h2", "(x, k=0.5)"),
+    "method": ("c.m", "(x)"),
+}
+
+
+def set_defaults(f: Any, name: str, k: Any, row: int) -> None:
+    f = getattr(f, "__func__", f)
+    if f.__kwdefaults__ is None:
+        f.__defaults__ = (name, k, row)
+    else:
+        f.__kwdefaults__.update(name=name, k=k, row=row)
+
+
+@pytest.mark.parametrize("function, call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("before", [False, True], ids=["learned before", "changed before"])
+@pytest.mark.parametrize("result", ["y, z", "y, z, k, name"])
+def test_defaults_that_change(pair: Callable, function: str, call: str, before: bool, result: str) -> None:
+    """What a default is when the function is called counts, not what is written."""
+    owner = "    def f(self, x, n):" if "." in function else "def f(x, n):"
+    body = call if "." not in function else call.replace("c.", "self.")
+    name = function.replace("c.", "self.")
+    indent = "        " if "." in function else "    "
+    lines = [
+        owner,
+        f"{indent}y, k, name = {name}{body}",
+        f"{indent}z = dy.exp(y) + x",
+        f"{indent}return {result}",
+    ]
+    if "." in function:
+        text = DEFAULTS.replace("c = C()\n", "\n".join(lines) + "\nc = C()\nf = c.f\n")
+    else:
+        text = DEFAULTS + "\n".join(lines) + "\n"
+    p = pair(text)
+
+    def use(m: Any) -> list:
+        return [part for i in range(4) for part in m.f(vector(0.1 * i), i)]
+
+    def change(*values: Any) -> None:
+        for m in (p.plain, p.other):
+            set_defaults(m.c.m if "." in function else getattr(m, function), *values)
+
+    if not before:
+        for _ in range(2):
+            p.agree(use)
+        assert p.hits > 0, p.statistics
+    for values in (("o", 5.0, 4), ("o", 5, 4), ("i", True, 3), ("i", 2.0, 4), ("o", -0.0, 0), ("o", 0.0, 0)):
+        change(*values)
+        for _ in range(3):
+            p.agree(use)
+        for m in (p.plain, p.other):
+            m.gates["o"] = m.V if m.gates["o"] is m.U else m.U
+        p.agree(use)
+    change("i", 2.0, 4)
+    before_hits = p.hits
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > before_hits, p.statistics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any, Callable
 
@@ -453,8 +454,8 @@ def f(seen, s, x):
 @pytest.mark.parametrize("same_first", [True, False])
 def test_review_sees_other_objects(same_first: bool) -> None:
     """A block that returned one object twice and then two of one node, or the other way, is left alone."""
-    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [])
-    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [])
+    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None)
+    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None)
     recorded = (2, None)
     spec = ("here", 2, 0, (state_slot, input_slot), (), (3, (recorded, recorded)))
     template = dy._core._Template(spec, set())
@@ -468,3 +469,74 @@ def test_review_sees_other_objects(same_first: bool) -> None:
         template.done((out, out if (run == 0) == same_first else state.output()))
         off = template.statistics()["off"]
         assert ("other results" in off) == (run == 1), f"run {run}: {template.statistics()}"
+
+
+def test_counters(pair: Callable) -> None:
+    """Numbers that are counted between ops stop no block from being learned, whatever they become."""
+    p = pair("""
+def f(xs, n, one, first=0):
+    count, steps, loss = 0, 0.5, 0
+    other = first
+    outs = []
+    for x in xs:
+        y = dy.tanh(x) + x
+        count += n
+        z = dy.cmult(y, y) + y
+        steps += one
+        other += one
+        outs.append(z)
+        loss += dy.sum_elems(z)
+    return outs, loss, count, steps, other
+def g(x, y):
+    h, k = 0, 0
+    a = dy.tanh(x) + x
+    h += a
+    k += y
+    return h, k, dy.exp(a) + k
+def swap(x, n):
+    c = 0
+    y = dy.tanh(x) + x
+    c += n
+    c = [c]
+    c += [n]
+    return y, c
+""")
+
+    def use(m: Any) -> list:
+        out: list = []
+        for i in range(8):
+            xs = [vector(i), vector(-i)]
+            out += [m.f(xs, i, 0.1 * i), m.f(xs, 0.1, i, 2), m.f(xs, [i] * 0 or i, vector(1), vector(2))]
+            out += [m.g(vector(i), vector(2)), m.g(vector(i), 3), m.swap(vector(i), i)]
+        return out
+
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 60, p.statistics
+
+
+def test_class_that_changes_while_numbers_of_classes_begin_anew(pair: Callable) -> None:
+    """Before Python 3.11 a class that changed may get the number back that it had."""
+    p = pair(
+        MODEL
+        + """
+class Other:
+    def f(self, x):
+        y = self.W * x
+        return dy.tanh(y) + x
+o = Other()
+"""
+    )
+    for module in (p.plain, p.other):
+        module.m = module.Model()
+        module.Other.W = module.m.W
+    for turn in range(12):
+        for module in (p.plain, p.other):
+            getattr(sys, "_clear_type_cache", lambda: None)()
+            module.Other.W = (module.m.W, module.m.U)[turn % 2]
+            for _ in range(turn // 4):
+                type("Odd", (), {}).W = 1
+        p.agree(lambda m: [m.o.f(vector(i)) for i in range(4)])
+        if turn == 0:
+            p.agree(lambda m: [m.o.f(vector(i)) for i in range(4)])
+    assert p.hits > 20, p.statistics

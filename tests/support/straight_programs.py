@@ -63,6 +63,10 @@ CHANGES = [
     "self.k += 0.25",
     "self.two, self.k = lambda x, y, f=self.two: f(y, x), 1.5",
     "vars(self).pop('two', None)",
+    "c += n",
+    "c += m",
+    "t += self.k",
+    "t = t + n",
 ]
 
 
@@ -82,9 +86,11 @@ class Writer:
     def text(self) -> str:
         self.block(1, self.rng.randint(2, 7))
         a, b = self.vector(), self.vector()
-        result = self.rng.choice([a, f"({a}, {b})", f"[{a}, n, None]"])
+        result = self.rng.choice([a, f"({a}, {b})", f"[{a}, n, None, c, t]"])
         self.lines.append(f"        return {result}")
-        return "\n".join([f"    def {self.name}(self, x, h, n, m, xs, pair, s):", *self.lines, ""])
+        return "\n".join(
+            [f"    def {self.name}(self, x, h, n, m, xs, pair, s):", "        c, t = 0, 0.5", *self.lines, ""]
+        )
 
     def new(self) -> str:
         self.fresh += 1

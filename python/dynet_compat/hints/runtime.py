@@ -154,6 +154,7 @@ def load(path: str) -> None:
 
 def use_ways(profile: Optional[emit.Profile]) -> None:
     """Run launches in the ways that a profile found the fastest on such a computer, or by the rules."""
+    _core._install_choices([], 1)  # those of hints that were in use before
     if profile is None or not profile.ways:
         return
     if profile.isa != _core.isa():

@@ -63,6 +63,42 @@ def _records(scope: Scope, arm: Sequence[ast.stmt]) -> bool:
     return (block.take(arm[-1]) and block.ops > 0) or Apart(scope).statement(arm[-1]) is not None
 
 
+# ---------------------------------------------------------------- sums
+
+
+def sums_apart(scope: Scope, statements: list[ast.stmt]) -> None:
+    """What is added to a sum over instances can be part of a block: it gets a name, and is added after it."""
+    for at in range(len(statements) - 1, -1, -1):
+        s = statements[at]
+        place, part = _added(s, scope.sums)
+        value = getattr(place, part, None)
+        if value is None or not _value_records(scope, value):
+            continue
+        name = scope.new_name()
+        setattr(place, part, ast.copy_location(ast.Name(name, ast.Load()), value))
+        before = ast.Assign([ast.Name(name, ast.Store())], value)
+        statements.insert(at, ast.copy_location(before, s))
+
+
+def _added(s: ast.stmt, sums: frozenset[str]) -> tuple[Any, str]:
+    """Where the value stands in `x += value` and `x = x + value`."""
+    if isinstance(s, ast.AugAssign):
+        return (s if isinstance(s.target, ast.Name) and s.target.id in sums else None), "value"
+    value, target = getattr(s, "value", None), getattr(s, "targets", [None])[0]
+    if isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and isinstance(target, ast.Name):
+        return (value if value.left.id == target.id and target.id in sums else None), "right"
+    return None, ""
+
+
+def _value_records(scope: Scope, value: ast.expr) -> bool:
+    block = Block(scope)
+    try:
+        block.value(value)
+    except NotStraight:
+        return False
+    return block.ops > 0
+
+
 # ---------------------------------------------------------------- calls taken apart
 
 

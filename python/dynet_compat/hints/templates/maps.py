@@ -50,6 +50,11 @@ class Maps:
         }
         self.constants: dict[str, Any] = {}
 
+    def sums(self, qualname: str) -> frozenset[str]:
+        """Names that the loops of a function add to."""
+        found = (r for place, (r, _) in self.wanted.items() if place in self.possible)
+        return frozenset(name for r in found if r.qualname == qualname for name in r.sums)
+
     def of(self, node: Loop) -> Optional[tuple[MapRewrite, Any]]:
         """The record of a loop that can be written anew."""
         place = (node.lineno, node.col_offset)

@@ -100,7 +100,9 @@ class Rewriter:
         if not may_change(node):
             return
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
+        scope.sums = self.maps.sums(qualname)
         for _, _, statements in _suites(node):
+            longer.sums_apart(scope, statements)
             longer.into_arms(scope, statements)
         for parent, name, statements in _suites(node):
             self.suites.append((parent, name, list(self._suite(qualname, scope, statements))))
@@ -377,7 +379,7 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
 def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
-    uses = (s.called, s.method, s.expression, s.state, s.appended, s.indices, s.others, s.codes)
+    uses = (s.called, s.method, s.expression, s.state, s.appended, s.indices, s.others, s.codes, s.defaults)
     return (s.kind, base, s.key, at, s.length, *uses)
 
 

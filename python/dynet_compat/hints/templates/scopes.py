@@ -65,6 +65,7 @@ class Scope:
     local: set[str]
     nested: bool = False  # in another function, whose names it may see
     written_in: Optional[str] = None  # name of the class around it
+    sums: frozenset[str] = frozenset()  # names that loops over instances add to, one instance after the other
     aliases: dict[str, Optional[ast.expr]] = field(
         default_factory=dict
     )  # names that the script does not have
@@ -89,6 +90,13 @@ class Scope:
         deleted = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del) for n in ast.walk(self.node))
         return not deleted and any(p.arg == name for p in self.node.args.args)
 
+    def is_counter(self, name: str) -> bool:
+        """Is the local name never bound but to numbers, and by `+=` and the like?"""
+        found = [_bound_values(n, name) for n in own_nodes(self.node)]
+        parameters = [p.arg for p in ast.walk(self.node.args) if isinstance(p, ast.arg)]
+        values = [value for values in found for value in values]
+        return name not in parameters and bool(values) and all(map(_is_number, values))
+
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
         a = node.args
@@ -108,6 +116,38 @@ class Scope:
             elif isinstance(n, (ast.Global, ast.Nonlocal)):
                 names.update(n.names)
         return cls(module, node, owner, names, nested, module.written_in.get(node))
+
+
+def _bound_values(node: ast.AST, name: str) -> list[Optional[ast.expr]]:
+    """What a statement binds a name to, None where that is not written there; not what it adds in place."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [value for target in targets for value in _parts_for(target, node.value, name)]
+    if isinstance(node, ast.Name) or isinstance(node, ast.AugAssign):
+        return []
+    direct = [getattr(node, "target", None), getattr(node, "optional_vars", None)]
+    hidden = any(
+        isinstance(n, ast.Name) and n.id == name for d in direct if d is not None for n in ast.walk(d)
+    )
+    named = name in (getattr(node, "name", None), getattr(node, "rest", None))  # def, except ... as, match
+    imported = isinstance(node, ast.alias) and name == (node.asname or node.name).split(".")[0]
+    return [None] if hidden or named or imported else []
+
+
+def _parts_for(target: ast.expr, value: Optional[ast.expr], name: str) -> Iterator[Optional[ast.expr]]:
+    if isinstance(target, ast.Name):
+        if target.id == name:
+            yield value
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        both = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+        for i, t in enumerate(target.elts):
+            yield from _parts_for(t, value.elts[i] if both else None, name)  # type: ignore[union-attr]
+    elif isinstance(target, ast.Starred):
+        yield from _parts_for(target.value, None, name)
+
+
+def _is_number(e: Optional[ast.expr]) -> bool:
+    return isinstance(e, ast.Constant) and type(e.value) in (int, float)
 
 
 def is_generator(node: ast.AST) -> bool:

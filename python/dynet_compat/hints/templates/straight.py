@@ -24,7 +24,20 @@ OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
 LEAST_OPS = 2  # of a block that is worth a call
 _MOST_SLOTS = 200
 # Fields of Slot.
-_USES = ("called", "method", "expression", "state", "appended", "indices", "others", "codes", "base")
+_USES = (
+    "called",
+    "method",
+    "expression",
+    "state",
+    "appended",
+    "indices",
+    "others",
+    "codes",
+    "defaults",
+    "base",
+)
+# Of a function: of its positional arguments, and by name; `...` for what is no constant.
+Defaults = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 # ---------------------------------------------------------------- values
@@ -48,6 +61,7 @@ class Slot:
     indices: int = 0
     others: int = 0
     codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
+    defaults: Optional[Defaults] = None  # called: that these functions have
 
 
 def written(slots: Iterable[Slot]) -> list[ast.expr]:
@@ -197,11 +211,14 @@ class Block:
         x = self.value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
         if isinstance(s.value, ast.Constant):
             raise NotStraight("a counter")
+        y = self.value(s.value)
         if isinstance(x, Slot):
+            if isinstance(y, Slot) and self.scope.is_counter(s.target.id):  # type: ignore[union-attr]
+                raise NotStraight("a counter")
             x.expression = True
         elif not isinstance(x, Recorded):
             raise NotStraight("+= on something else than an expression")
-        return self._operation(s.op, x, self.value(s.value))
+        return self._operation(s.op, x, y)
 
     def _expression_statement(self, s: ast.Expr) -> None:
         call = s.value
@@ -231,6 +248,8 @@ class Block:
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
+            if target.id in self.scope.sums:
+                raise NotStraight("a sum over instances, which each hands over to be added")
             if any(_root(appended) == target.id for _, appended, _ in self.appends):
                 raise NotStraight("a name that is assigned after append()")
             self.env[target.id] = value
@@ -365,6 +384,7 @@ class Block:
             raise NotStraight("a function that is not a name")
         slot.called = True
         slot.codes = callee.codes
+        slot.defaults = _defaults(callee.node)
         if isinstance(owner, Slot):
             slot.method = True
             slot.base = owner
@@ -468,27 +488,40 @@ def _bind(
 ) -> dict[str, Value]:
     """The parameters of a function as it is called."""
     a = node.args
-    if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs:
-        raise NotStraight("a function with parameters of other kinds")
-    names = [p.arg for p in a.args]
-    defaults = dict(zip(reversed(names), reversed(a.defaults)))
-    if len(arguments) > len(names):
+    if a.vararg or a.kwarg:
+        raise NotStraight("a function that takes any number of arguments")
+    positional = [p.arg for p in [*a.posonlyargs, *a.args]]
+    by_name = [p.arg for p in [*a.args, *a.kwonlyargs]]
+    names = [*positional, *(p.arg for p in a.kwonlyargs)]
+    defaults: dict[str, Optional[ast.expr]] = dict(zip(reversed(positional), reversed(a.defaults)))
+    defaults.update(zip((p.arg for p in a.kwonlyargs), a.kw_defaults))
+    if len(arguments) > len(positional):
         raise NotStraight("too many arguments")
-    env = dict(zip(names, arguments))
+    env = dict(zip(positional, arguments))
     for name, value in named.items():
-        if name in env or name not in names:
+        if name in env or name not in by_name:
             raise NotStraight("an argument that does not fit")
         env[name] = value
     for name in names:
         if name in env:
             continue
-        default = defaults.get(name)
-        kinds = (bool, int, float, str, type(None))
-        if not isinstance(default, ast.Constant) or not isinstance(default.value, kinds):
+        default = _constant(defaults.get(name))
+        if default is ...:
             raise NotStraight("a default that is no constant")
-        constant(default.value)
-        env[name] = Constant(default.value)
+        constant(default)
+        env[name] = Constant(default)
     return env
+
+
+def _defaults(node: ast.FunctionDef) -> Defaults:
+    """The defaults that a function has as it is written."""
+    by_name = {p.arg: d for p, d in zip(node.args.kwonlyargs, node.args.kw_defaults) if d is not None}
+    return tuple(map(_constant, node.args.defaults)), {name: _constant(d) for name, d in by_name.items()}
+
+
+def _constant(e: Optional[ast.expr]) -> Any:
+    kinds = (bool, int, float, str, type(None))
+    return e.value if isinstance(e, ast.Constant) and isinstance(e.value, kinds) else ...
 
 
 def _is_private(name: str) -> bool:
