@@ -146,9 +146,10 @@ bool Template::may_call(const TemplateSlot& slot, PyObject* function) const {
   // The values a function of the script reads are looked up in the module whose function runs now.
   if (PyFunction_Check(plain) && slot.codes && PyFunction_GET_GLOBALS(plain) == PyEval_GetGlobals()) {
     PyObject* codes = slot.codes.get();
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(codes); ++i)
-      if (PyList_GET_ITEM(codes, i) == PyFunction_GET_CODE(plain))
-        return !slot.defaults || has_defaults(plain, slot.defaults.get());
+    // Functions that were not written anew have code that is only equal.
+    const int known = PySequence_Contains(codes, PyFunction_GET_CODE(plain));
+    if (known < 0) PyErr_Clear();
+    if (known == 1) return !slot.defaults || has_defaults(plain, slot.defaults.get());
   }
   if (plain != function || !(PyFunction_Check(plain) || PyCFunction_Check(plain))) return false;
   const int known = PySet_Contains(functions_.get(), function);

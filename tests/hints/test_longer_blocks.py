@@ -423,3 +423,21 @@ def make(x):
 
     for _ in range(3):
         p.agree(use)
+
+
+@pytest.mark.parametrize(
+    "body", ["return dy.tanh(x)", "return x", "y = -x\n    return y", "'''Text.'''\n    return x, x"]
+)
+def test_helpers_of_hardly_any_ops(pair: Callable, body: str) -> None:
+    """A helper that is too short to be a block of its own is part of those that call it."""
+    p = pair(f"""
+def helper(x):
+    {body}
+def f(x):
+    y = dy.exp(x) + x
+    z = helper(y)
+    return z, y
+""")
+    for _ in range(3):
+        p.agree(lambda m: [m.f(vector(i)) for i in range(4)])
+    assert p.hits > 5, p.statistics

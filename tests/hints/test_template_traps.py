@@ -540,3 +540,86 @@ o = Other()
         if turn == 0:
             p.agree(lambda m: [m.o.f(vector(i)) for i in range(4)])
     assert p.hits > 20, p.statistics
+
+
+SAME_LISTS = {
+    "two names": ("b = a", "a, b"),
+    "in a tuple twice": ("b = (a, a)", "a, b"),
+    "nested": ("b = [a, [a], (a, h)]\n    c = b[1]\n    c.append(a)", "b, a, c"),
+    "changed under the other name": ("b = a\n    b.append(e)\n    a.append(h)", "a, b"),
+    "appended and kept": ("seen.append(a)\n    a.append(e)", "a"),
+    "appended twice": ("seen.append(a)\n    seen.append((a, h))", "h"),
+    "equal but apart": ("b = [h, x]\n    c = a", "a, b, c"),
+    "by a function": ("b, c = both(a, h)", "a, b, c"),
+    "in an op": ("b = a\n    e = e + dy.esum(b)\n    b.append(e)", "a, b"),
+    "in itself": ("a.append(a)\n    b = h", "len(a), b"),
+    "in itself, deeper": ("b = [a]\n    a.append((h, b))", "len(a), len(b), h"),
+    "empty": ("a = []\n    b = a", "a, b"),
+}
+
+
+@pytest.mark.parametrize("statement, result", SAME_LISTS.values(), ids=SAME_LISTS)
+def test_same_list_twice(pair: Callable, statement: str, result: str) -> None:
+    """A list that a block makes is one list, however many names it has."""
+    p = pair(f"""
+def both(a, h):
+    c = [h]
+    return a, (c, c)
+def f(seen, x):
+    h = dy.tanh(x) + x
+    e = dy.exp(h)
+    a = [h, x]
+    {statement}
+    return {result}
+def g(seen, x):
+    h = dy.tanh(x) + x
+    e = dy.exp(h)
+    a = [h, x]
+    {statement}
+    for _ in range(1):
+        pass
+    return {result}
+""")
+
+    def use(m: Any) -> list:
+        out: list = []
+        for i in range(8):
+            for f in (m.f, m.g):
+                x, seen = vector(i), [vector(-i)]
+                out += [x, seen, f(seen, x)]
+        return out
+
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 20, p.statistics
+
+
+def test_list_changed_after_the_block(pair: Callable) -> None:
+    """Each run of a block makes a list of its own, under all its names."""
+    p = pair("""
+def f(x):
+    a = b = [dy.tanh(x), dy.exp(x)]
+    both = (a, b)
+    return both
+def g(x, n):
+    a = b = [dy.tanh(x), dy.exp(x)]
+    for i in range(n):
+        a.append(i)
+        b = b if i else [7]
+        y = a[0] + a[1]
+        b.append(y)
+    return a, b
+""")
+
+    def use(m: Any) -> list:
+        out: list = []
+        for i in range(8):
+            a, b = m.f(vector(i))
+            a.append(i)
+            b.insert(0, None)
+            out += [a, b, m.g(vector(i), i % 3)]
+        return out
+
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 10, p.statistics

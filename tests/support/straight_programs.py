@@ -12,6 +12,10 @@ SCALE = 0.5
 def free(x, k=3):
     y = dy.tanh(x)
     return y * SCALE + dy.cmult(x, y)
+def one(x):
+    return dy.rectify(x)
+def swapped(a, b, *, k=2.0, flip=True):
+    return b, dy.cmult(a, one(b)) * k
 class Model:
     def __init__(self):
         pc = self.pc = dy.ParameterCollection()
@@ -63,6 +67,9 @@ CHANGES = [
     "self.k += 0.25",
     "self.two, self.k = lambda x, y, f=self.two: f(y, x), 1.5",
     "vars(self).pop('two', None)",
+    "swapped.__kwdefaults__['k'] = 0.5 * n",
+    "swapped.__kwdefaults__.update(k=2.0)",
+    "free.__defaults__ = (n,)",
     "c += n",
     "c += m",
     "t += self.k",
@@ -86,11 +93,10 @@ class Writer:
     def text(self) -> str:
         self.block(1, self.rng.randint(2, 7))
         a, b = self.vector(), self.vector()
-        result = self.rng.choice([a, f"({a}, {b})", f"[{a}, n, None, c, t]"])
+        result = self.rng.choice([a, f"({a}, {b})", f"[{a}, n, None, c, t, kept]"])
         self.lines.append(f"        return {result}")
-        return "\n".join(
-            [f"    def {self.name}(self, x, h, n, m, xs, pair, s):", "        c, t = 0, 0.5", *self.lines, ""]
-        )
+        head = [f"    def {self.name}(self, x, h, n, m, xs, pair, s):", "        c, t, kept = 0, 0.5, []"]
+        return "\n".join([*head, *self.lines, ""])
 
     def new(self) -> str:
         self.fresh += 1
@@ -118,6 +124,8 @@ class Writer:
                 f"self.helper({a})",
                 f"self.helper({a}, 'o')",
                 f"free({a})",
+                f"one({a})",
+                f"swapped({a}, {b}{r.choice(['', ', k=SCALE', ', k=self.k'])})[{r.choice('01')}]",
                 f"self.two({a}, {b})[{r.choice('01')}]",
                 f"({a} * {r.choice(['2.0', '0.5', 'SCALE'])})",
                 f"dy.dropout({a}, 0.5)",
@@ -142,6 +150,15 @@ class Writer:
                 f"self.down({a}, {n} % 3, [])",
             ]
         )
+
+    def alias(self, depth: int) -> None:
+        """A list under two names, perhaps one that is known outside."""
+        r, a, b = self.rng, self.new(), self.new()
+        self.add(depth, f"{a} = {b} = [{self.vector(1)}, {self.vector(1)}]")
+        self.add(depth, f"{r.choice([a, b])}.append({self.vector(1)})")
+        self.add(depth, f"{r.choice(['xs', 'self.outs'])}.append({r.choice([a, b])}[{r.choice('01')}])")
+        self.add(depth, f"kept.append(({a}, {b}, {r.choice(['x', 'xs', 'h', a])}))")
+        self.add(depth, f"{r.choice([a, b])}.append({self.vector(1)})")
 
     def number(self) -> str:
         return self.rng.choice([*self.ints, "5", "2"])
@@ -184,6 +201,8 @@ class Writer:
             self.add(depth, f"xs = [{self.vector(1)} for x, n in zip(xs, [3, 4, n])] + [h]")
         elif kind < 0.92:
             self.add(depth, f"s = s.add_input({self.vector()})")
+        elif kind < 0.93 and depth == 1:
+            self.alias(depth)
         elif kind < 0.96:
             self.add(depth, r.choice(CHANGES))
         else:

@@ -116,8 +116,6 @@ class Rewriter:
             return
         shape = _Shape(scope, block)
         shape.alone = True
-        if not shape.possible:
-            return
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", elements.target_names(node)))
         self.found.append(Found(qualname, block, node.lineno))
         self.calls.append((node, shape.comprehension(placeholder, node)))
@@ -156,8 +154,6 @@ class Rewriter:
 
     def _replaced(self, qualname: str, scope: Scope, block: Block) -> Iterable[ast.stmt]:
         shape = _Shape(scope, block)
-        if not shape.possible:
-            return block.statements
         line = block.statements[0].lineno
         placeholder = self._template(shape.spec(f"{qualname}:{line}"))
         self.found.append(Found(qualname, block, line))
@@ -259,8 +255,6 @@ class _Shape:
             self.values.append(block.returned)
         # One that is new each time goes without a tuple around it.
         self.alone = len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
-        lists = [id(v) for v in straight.sequences(self.values) if v.kind == straight.LIST]
-        self.possible = len(lists) == len(set(lists))  # a list under two names is one list
 
     def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple[Any, ...]:
         """`targets`: of a comprehension, whose items' parts are the first arguments."""

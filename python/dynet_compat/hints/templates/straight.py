@@ -234,6 +234,8 @@ class Block:
         target = self.value(call.func.value)
         value = self.value(call.args[0])
         if isinstance(target, Sequence) and target.kind == LIST:
+            if any(v is target for v in sequences([value])):
+                raise NotStraight("a list that contains itself")
             target.items.append(value)
         elif isinstance(target, Slot) and not self.targets and self._may_append(call.func.value):
             target.appended = True
