@@ -8,8 +8,11 @@ namespace dyc {
 
 void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* places) {
   places->clear();
-  for (const NodeId id : nodes)
-    places->push_back(static_cast<uint32_t>(std::find(nodes.begin(), nodes.end(), id) - nodes.begin()));
+  for (const NodeId id : nodes) {
+    uint32_t first = 0;  // there are few
+    while (nodes[first] != id) ++first;
+    places->push_back(first);
+  }
 }
 
 // ---------------------------------------------------------------- taking
@@ -342,7 +345,7 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   if (placeable_) {
     p = placement(g, inputs);
     if (p < placed_.size() && placed_[p].variant != kNone) {
-      if (find_parameters(g)) record_placed(g, placed_[p], placed_nodes_.data() + p * ops_.size());
+      if (find_parameters(g)) record_placed(g, placed_[p], placed_nodes_.data() + placed_[p].nodes);
       else record_known(g, placed_[p].variant);
       return;
     }
@@ -355,7 +358,9 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   } else {
     record_known(g, v);
   }
-  if (p != kNone) learn_placement(g, p, v);
+  if (p == kNone) return;
+  placed_.resize(std::max<size_t>(placed_.size(), p + 1), Placement{});
+  learn_placement(g, p, v);
 }
 
 void Pattern::record_known(Graph& g, uint32_t variant) {
@@ -403,8 +408,8 @@ void Pattern::record_placed(Graph& g, const Placement& placement, const Node* no
 
 // The nodes were just recorded, nothing but the pattern reads them.
 void Pattern::learn_placement(const Graph& g, uint32_t placement, uint32_t variant) {
-  Placement p{variant, static_cast<uint32_t>(tallies_.size()), 0, {}};
-  placed_nodes_.resize(size_t{placement} * ops_.size());
+  Placement& p = placed_[placement];
+  p = {variant, static_cast<uint32_t>(placed_nodes_.size()), static_cast<uint32_t>(tallies_.size()), 0, {}};
   for (const Run& r : runs_) {
     uint32_t args = 0;
     for (uint32_t i = r.first; i < r.first + r.n; ++i) {
@@ -417,8 +422,6 @@ void Pattern::learn_placement(const Graph& g, uint32_t placement, uint32_t varia
       add_to_sums(&p, n, known_[variant * steps_.size() + step].size);
     }
   }
-  placed_.resize(placement, Placement{kNone, 0, 0, {}});
-  placed_.push_back(p);
   const Graph::Known* known = known_.data() + variant * steps_.size();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step::Kind kind = steps_[i].kind;
@@ -433,12 +436,11 @@ void Pattern::add_to_sums(Placement* p, const Node& n, uint32_t size) {
   ++p->sums.nodes;
   p->sums.unread += !(n.flags & Node::used);
   const auto first = tallies_.begin() + p->tallies;
-  auto at = std::find_if(first, tallies_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
-  if (at == tallies_.end()) {
-    at = tallies_.insert(at, {n.bucket, {}});
-    ++p->n_tallies;
-  }
-  at->tally.add(n.sig, size);
+  const auto at = std::find_if(first, tallies_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
+  if (at != tallies_.end()) return at->tally.add(n.sig, size);
+  tallies_.push_back({n.bucket, {}});
+  tallies_.back().tally.add(n.sig, size);
+  ++p->n_tallies;
 }
 
 }  // namespace dyc

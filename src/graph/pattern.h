@@ -106,8 +106,9 @@ class Pattern {
   bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
   InternTable placements_;
   struct Placement {
-    uint32_t variant;
-    uint32_t tallies, n_tallies;  // into tallies_
+    uint32_t variant = kNone;  // kNone: not learned
+    uint32_t nodes = 0;        // into placed_nodes_
+    uint32_t tallies = 0, n_tallies = 0;
     Graph::RunSums sums;
   };
   void add_to_sums(Placement* p, const Node& n, uint32_t size);
