@@ -151,11 +151,11 @@ TemplateResult read_result(PyObject* spec) {
 void Template::read_slots(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     TemplateSlot s;
-    int kind, called, method, expression, state, appended;
+    int kind, called, method, expression, state, appended, own;
     PyObject *key, *codes, *defaults;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!O", &kind, &s.base, &key, &s.key_slot,
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!Op", &kind, &s.base, &key, &s.key_slot,
                           &s.n, &called, &method, &expression, &state, &appended, &s.indices, &s.others,
-                          &PyList_Type, &codes, &defaults))
+                          &PyList_Type, &codes, &defaults, &own))
       throw PythonError();
     s.kind = static_cast<TemplateSlot::Kind>(kind);
     s.key = Owned(key);
@@ -164,6 +164,7 @@ void Template::read_slots(PyObject* spec) {
     s.expression = expression;
     s.state = state;
     s.appended = appended;
+    s.own = own;
     s.codes = Owned(codes);
     if (PyTuple_Check(defaults)) s.defaults = Owned(defaults);
     slots_.push_back(std::move(s));

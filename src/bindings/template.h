@@ -28,6 +28,7 @@ struct TemplateSlot {
   uint32_t indices = 0;     // times it stands where an index may be
   uint32_t others = 0;      // times it stands elsewhere
   Owned codes;              // called: or a function with one of the code objects in this list
+  bool own = false;         // called: made anew each time, with this code
   Owned defaults;           // called: and these defaults: (positional, by name), `...` for any
 };
 

@@ -90,6 +90,17 @@ void Guard::note_function() {
   by_name_stamp = by_name ? dict_stamp(by_name.get()) : 0;
 }
 
+// The function is not kept, nor what it holds of graphs that were.
+Guard Guard::of_function(PyObject* function) {
+  Guard g;
+  if (!PyFunction_Check(function) || PyFunction_GET_KW_DEFAULTS(function)) return g;
+  g.kind = Guard::function;
+  g.object = Owned(function);
+  g.note_function();
+  g.object = Owned();
+  return g;
+}
+
 bool Guard::holds_function(PyObject* function) const {
   if (!code) return true;
   if (PyFunction_GET_CODE(function) != code.get() || PyFunction_GET_DEFAULTS(function) != defaults.get() ||
@@ -104,6 +115,8 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
   switch (kind) {
     case same:
       return value == object.get() && holds_function(value);
+    case function:
+      return PyFunction_Check(value) && holds_function(value);
     case parameters:
       return is_expression(value) && is_parameters(value) &&
              (*reinterpret_cast<PyParameters*>(value)->storage)->uid == slot;

@@ -56,6 +56,7 @@ struct Guard {
     none,        // not read, or only for its parts
     same,        // this object
     parameters,  // Parameters or LookupParameters whose storage has number `slot`: models are not kept alive
+    function,    // of the script, with this code and these defaults
     equal,       // a number or text of this type and value
     hole,        // an index
     expression,  // of this graph
@@ -75,6 +76,7 @@ struct Guard {
   bool start = false;
   std::vector<uint32_t> equals;
 
+  static Guard of_function(PyObject* function);
   void note_function();
   bool holds_function(PyObject* function) const;
   bool holds_state(PyObject* value, Reads* reads) const;

@@ -217,7 +217,7 @@ const char* Template::make_guard(uint32_t slot, Guard* guard, uint32_t* budget,
     guard->kind = Guard::hole;
     holes->push_back({static_cast<uint32_t>(PyLong_AsLong(value)), uses});
   } else if (read) {
-    *guard = Guard::of(value, watch_.values, budget);
+    *guard = slots_[slot].own ? Guard::of_function(value) : Guard::of(value, watch_.values, budget);
     if (guard->kind == Guard::none) return "a value that can change unnoticed";
   }
   return fits_use(slot, *guard);

@@ -3,9 +3,11 @@ a template lets go of its values."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 from typing import Any, Callable
 
@@ -221,3 +223,267 @@ def test_defaults_that_change(pair: Callable, function: str, call: str, before: 
     for _ in range(3):
         p.agree(use)
     assert p.hits > before_hits, p.statistics
+
+
+CLOSURES = """
+import numpy as np
+pc = dy.ParameterCollection()
+W, U, V = (pc.parameters_from_numpy(np.eye(3) * i) for i in (2, 3, 5))
+k = 2.0
+def act(x):
+    return dy.tanh(x) * k
+class Model:
+    def __init__(self):
+        self.W, self.U = W, U
+    def act(self, x):
+        return dy.rectify(self.U * x)
+"""
+
+# A function inside the function that calls it; `x` is an expression, `n` the number of the run.
+HELPERS = {
+    "global only": """
+def f(x, n):
+    def h(y):
+        return dy.tanh(W * y) + k
+    a = dy.exp(x)
+    b = h(a)
+    return a, b, h(b)
+""",
+    "a name of the function around": """
+def f(x, n):
+    M = W if n % 3 else U
+    s = 0.5 * n
+    def h(y, t=2.0):
+        return dy.tanh(M * y) * s * t
+    a = dy.exp(x)
+    b = h(a) + h(x, 3.0)
+    return a, b, h
+""",
+    "rebound between the calls": """
+def f(x, n):
+    M = W
+    def h(y):
+        z = M * y
+        return dy.tanh(z)
+    a = h(x)
+    M = U if n % 2 else V
+    b = h(a) + x
+    M = dy.const_parameter(W)
+    c = h(b) + h(x)
+    return a, b, c, M
+""",
+    "rebound inside the block": """
+def f(x, n):
+    y = x
+    def h(z):
+        return dy.cmult(y, z)
+    y = dy.tanh(x)
+    a = h(y)
+    y = dy.exp(a)
+    b = h(x)
+    return a, b, y
+""",
+    "in a loop": """
+def f(x, n):
+    outs = []
+    for i in range(1 + n % 3):
+        def h(y):
+            return dy.tanh(y) * float(1) + x
+        x = h(x) + dy.exp(x)
+        outs.append(h(x))
+    return outs, x
+""",
+    "of a comprehension": """
+def f(x, n):
+    w = dy.exp(x)
+    def h(y):
+        return dy.tanh(W * y) + w
+    return [h(a) + b for a, b in zip([x, w], [w, x])], [h(y) for y in [x, w]]
+""",
+    "with the target's name": """
+def f(x, n):
+    def h(y):
+        return dy.tanh(W * y) + x
+    return [h(x) + x for x in [dy.exp(x), x]]
+""",
+    "with the name of a global": """
+def f(x, n):
+    def h(y):
+        return act(y) + k
+    a = dy.exp(x) + k
+    return [h(a) + a for k in (1.0, 3.0)], h(a)
+""",
+    "that hides a global": """
+def f(x, n):
+    k = 0.25 * n
+    def h(y):
+        return act(y) + k
+    a = dy.exp(x) + k
+    return a, h(a)
+""",
+    "two of one name": """
+def f(x, n):
+    def h(y):
+        return dy.tanh(y) + x
+    a = h(x) + x
+    if n % 2:
+        def h(y):
+            return dy.exp(y) + x
+    return a, h(a) + x
+""",
+    "assigned": """
+def f(x, n, keep=[]):
+    def h(y):
+        return dy.tanh(y) * float(len(keep)) + x
+    keep.append(h)
+    h = keep[n // 2]
+    return h(x) + x, h(h(x))
+""",
+    "of another run": """
+def f(x, n, keep=[]):
+    s = 0.5 * n
+    def h(y):
+        return dy.tanh(y) * s + x * s
+    keep.append(h)
+    g = keep[n // 2]
+    a = dy.exp(x)
+    return h(a) + a, g(a) + a if n > 2 else None
+""",
+    "that calls another": """
+def f(x, n):
+    def g(y):
+        return dy.tanh(y) + x
+    def h(y):
+        return g(y) + dy.exp(y)
+    a = dy.exp(x)
+    return h(a) + a, g(a) + a
+""",
+    "that calls itself": """
+def f(x, n):
+    def h(y, d):
+        z = dy.tanh(y) + x
+        return h(z, d - 1) if d else z
+    a = dy.exp(x) + x
+    return h(a, n % 3) + a
+""",
+    "defaults that are made": """
+def f(x, n):
+    def h(y, t=x, *, u=0.5 * n):
+        return dy.tanh(y) * u + t
+    a = dy.exp(x) + x
+    return h(a) + a
+""",
+    "arguments by name": """
+def f(x, n):
+    def h(y, t=2.0, *, u=None, v=3.0):
+        return dy.tanh(y) * t + x * v, u
+    a = dy.exp(x) + x
+    return h(a, v=0.5 * n) + h(a, t=4.0, u=n)
+""",
+    "other code": """
+def f(x, n):
+    def h(y):
+        return dy.tanh(y) + x
+    def g(y):
+        return dy.exp(y) + x
+    if n % 3 == 2:
+        h.__code__ = g.__code__
+    elif n % 3 == 1:
+        h.__defaults__ = (x,)
+    a = dy.exp(x) + x
+    return (h(a) if n % 2 else h(x)) + a, h(a) + x
+""",
+    "not there yet": """
+def f(x, n):
+    a = dy.exp(x) + x
+    if n > 2:
+        b = h(a) + x
+    def h(y):
+        return dy.tanh(y) + x
+    return a, h(a) + x
+""",
+    "unbound name": """
+def f(x, n):
+    if n != 5:
+        s = dy.exp(x)
+    def h(y):
+        return dy.tanh(y) + s
+    a = dy.exp(x) + x
+    return a, h(a) + x
+""",
+    "of a method": """
+class Net(Model):
+    def f(self, x, n):
+        if n % 3 == 2:
+            self.W = U if self.W is W else W
+        def h(y):
+            z = self.W * y
+            return dy.tanh(z) + self.U * y
+        def call(y):
+            return self.act(y) + y
+        a = dy.exp(x)
+        return h(a) + h(x), call(a) + a
+def f(x, n, net=Net()):
+    return net.f(x, n)
+""",
+    "decorated": """
+def twice(g):
+    return lambda y: g(g(y))
+def f(x, n):
+    @twice
+    def h(y):
+        return dy.tanh(y) + x
+    a = dy.exp(x) + x
+    return h(a) + x
+""",
+    "generator": """
+def f(x, n):
+    def h(y):
+        yield dy.tanh(y) + x
+    a = dy.exp(x) + x
+    return next(h(a)) + x, list(h(a))
+""",
+}
+NOT_FOLLOWED = {"that calls itself", "assigned", "two of one name", "decorated", "generator", "not there yet"}
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_functions_inside_the_function(pair: Callable, name: str) -> None:
+    """What they take from around them is what it is when they are called."""
+    p = pair(CLOSURES + HELPERS[name])
+
+    def use(m: Any) -> list:
+        return [m.f(vector(0.1 * i), i) for i in range(7)]
+
+    for _ in range(3):
+        p.agree(use)
+    for module in (p.plain, p.other):
+        module.k = 7.0
+        module.W = module.V
+    p.agree(use)
+    followed = [s for s in p.statistics.values() if s["hits"] > 3]
+    assert name in NOT_FOLLOWED or followed, p.statistics
+
+
+def test_graphs_are_not_kept_by_functions_inside(pair: Callable) -> None:
+    """A template keeps the code of a function, not the function with all that it holds."""
+    p = pair("""
+class Big:
+    def __init__(self, x):
+        self.x = x
+def f(x, big):
+    def h(y):
+        return dy.tanh(y) + big.x
+    a = dy.exp(x)
+    return h(a) + h(x)
+""")
+    dy.renew_cg()
+    kept = []
+    for i in range(6):
+        big = p.other.Big(vector(i))
+        kept.append(weakref.ref(big))
+        p.other.f(vector(i), big)
+    del big
+    gc.collect()
+    assert p.hits > 2, p.statistics
+    assert [r() for r in kept] == [None] * 6

@@ -454,8 +454,8 @@ def f(seen, s, x):
 @pytest.mark.parametrize("same_first", [True, False])
 def test_review_sees_other_objects(same_first: bool) -> None:
     """A block that returned one object twice and then two of one node, or the other way, is left alone."""
-    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None)
-    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None)
+    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None, False)
+    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False)
     recorded = (2, None)
     spec = ("here", 2, 0, (state_slot, input_slot), (), (3, (recorded, recorded)))
     template = dy._core._Template(spec, set())

@@ -89,6 +89,7 @@ class Writer:
         self.lists = ["xs"]
         self.states = ["s"]
         self.fresh = 0
+        self.inner = rng.random() < 0.4  # is there a function inside the function?
 
     def text(self) -> str:
         self.block(1, self.rng.randint(2, 7))
@@ -96,6 +97,10 @@ class Writer:
         result = self.rng.choice([a, f"({a}, {b})", f"[{a}, n, None, c, t, kept]"])
         self.lines.append(f"        return {result}")
         head = [f"    def {self.name}(self, x, h, n, m, xs, pair, s):", "        c, t, kept = 0, 0.5, []"]
+        if self.inner:
+            s = self.rng.choice(["y", "x", "self.b"])
+            head += ["        def inner(y, t=2.0):", f"            z = self.U * y + {s}"]
+            head += ["            h0 = dy.tanh(z) * t", "            return dy.cmult(h, h0) + x"]
         return "\n".join([*head, *self.lines, ""])
 
     def new(self) -> str:
@@ -109,8 +114,11 @@ class Writer:
             return v
         a, b = self.vector(depth + 1), self.vector(depth + 1)
         n = self.number()
+        inner = [f"inner({a})", f"inner({a}, self.k)", f"inner({a}, t=0.5) + {b}"] if self.inner else []
         return r.choice(
             [
+                *inner,
+                *inner,
                 f"dy.tanh({a})",
                 f"dy.logistic({a})",
                 f"({a} + {b})",

@@ -373,7 +373,18 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
 def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
-    uses = (s.called, s.method, s.expression, s.state, s.appended, s.indices, s.others, s.codes, s.defaults)
+    uses = (
+        s.called,
+        s.method,
+        s.expression,
+        s.state,
+        s.appended,
+        s.indices,
+        s.others,
+        s.codes,
+        s.defaults,
+        s.own,
+    )
     return (s.kind, base, s.key, at, s.length, *uses)
 
 

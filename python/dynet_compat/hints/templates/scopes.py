@@ -97,6 +97,20 @@ class Scope:
         values = [value for values in found for value in values]
         return name not in parameters and bool(values) and all(map(_is_number, values))
 
+    def own_function(self, name: str) -> Optional[ast.FunctionDef]:
+        """The function that a local name means: defined here, and the name is never bound otherwise."""
+        if self.nested or name not in self.local:
+            return None
+        nodes = list(own_nodes(self.node))
+        found = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name]
+        stored = any(
+            isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
+            for n in ast.walk(self.node)
+        )
+        parameter = any(p.arg == name for p in ast.walk(self.node.args) if isinstance(p, ast.arg))
+        bound = sum(len(_bound_values(n, name)) for n in nodes)
+        return found[0] if len(found) == bound == 1 and not stored and not parameter else None
+
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
         a = node.args

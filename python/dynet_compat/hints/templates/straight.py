@@ -62,6 +62,7 @@ class Slot:
     others: int = 0
     codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
     defaults: Optional[Defaults] = None  # called: that these functions have
+    own: bool = False  # called: made by the function that the block is in, anew each time
 
 
 def written(slots: Iterable[Slot]) -> list[ast.expr]:
@@ -99,7 +100,8 @@ class Callee:
 
     node: ast.FunctionDef
     codes: list[Any]  # filled with its code objects when the module has been compiled anew
-    owner: Optional[ast.expr]  # the object whose method it is
+    owner: Optional[ast.expr] = None  # the object whose method it is
+    own: bool = False  # defined in the function that the block is in
 
 
 # ---------------------------------------------------------------- the analysis
@@ -121,6 +123,8 @@ class Block:
         self.depth = 0
         self.around: set[str] = set()  # local names of the functions that the present one is called in
         self.targets: list[str] = []  # of a comprehension
+        self.free: set[str] = set()  # names that a function inside the block's own takes from there
+        self.outer: dict[str, Value] = {}  # what these are in the block
         self.whole_item = False  # of a comprehension: its target is one name
         parameters = scope.node.args.args
         self.own = parameters[0].arg if scope.cls and parameters else None
@@ -299,6 +303,8 @@ class Block:
         raise NotStraight(type(e).__name__)
 
     def _read(self, name: str) -> Value:
+        if name not in self.env and name in self.free and name in self.outer:
+            return self.outer[name]
         return self.env[name] if name in self.env else self.name(name)
 
     def _negative(self, x: Value) -> Value:
@@ -387,6 +393,7 @@ class Block:
         slot.called = True
         slot.codes = callee.codes
         slot.defaults = _defaults(callee.node)
+        slot.own = callee.own
         if isinstance(owner, Slot):
             slot.method = True
             slot.base = owner
@@ -394,7 +401,7 @@ class Block:
         named = {str(k.arg): self.value(k.value) for k in e.keywords}
         if owner:
             arguments.insert(0, owner)
-        return self._inline(callee.node, arguments, named)
+        return self._inline(callee, arguments, named)
 
     def _state_of(self, e: ast.expr) -> Optional[Value]:
         """The value whose method is called, if it can be the state of a sequence."""
@@ -421,8 +428,11 @@ class Block:
         scope = self.scope
         if isinstance(f, ast.Name):
             f = scope.aliases.get(f.id) or f
-        if isinstance(f, ast.Name) and (f.id in scope.local or f.id in self.env):
-            raise NotStraight("a call of a local name")
+        if isinstance(f, ast.Name) and (f.id in scope.local or f.id in self.env or f.id in self.free):
+            own = None if self.depth or f.id in self.env else scope.own_function(f.id)
+            if own is None:
+                raise NotStraight("a call of a local name")
+            return Callee(own, scope.module.codes_of(own), own=True)
         if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and self._is_self(f.value.id):
             node = scope.module.method(scope.cls, f.attr)
             if node is None:
@@ -431,14 +441,14 @@ class Block:
         root = f
         while isinstance(root, ast.Attribute):
             root = root.value
-        if not isinstance(root, ast.Name) or root.id in scope.local or root.id in self.env:
+        if not isinstance(root, ast.Name) or root.id in scope.local | self.free or root.id in self.env:
             raise NotStraight("a call of something computed")
         function = scope.module.look_up(f)
         if function is not None and scope.module.recording(function):
             return None
         if isinstance(f, ast.Name) and f.id in scope.module.functions:
             node = scope.module.functions[f.id]
-            return Callee(node, scope.module.codes_of(node), None)
+            return Callee(node, scope.module.codes_of(node))
         raise NotStraight("a call of a function that does not record")
 
     def _is_self(self, name: str) -> bool:
@@ -449,21 +459,21 @@ class Block:
             return self.env[name] is self.known.get(("name", self.own))
         return name == self.own and not self.depth
 
-    def _inline(self, node: ast.FunctionDef, arguments: list[Value], named: dict[str, Value]) -> Value:
+    def _inline(self, callee: Callee, arguments: list[Value], named: dict[str, Value]) -> Value:
+        node = callee.node
         if self.depth == MOST_DEPTH:
             raise NotStraight("functions that call one another too deeply")
-        module, outer, env = self.scope.module, self.scope, self.env
-        if outer.nested:
+        if self.scope.nested:
             raise NotStraight("a function that is called from inside another one")
         if node.decorator_list or is_generator(node):
             raise NotStraight("a function that is decorated, or a generator")
-        inner = Scope.of(module, node, outer.cls)
-        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - inner.local
-        around = self.around
-        self.around = around | outer.local | set(env)
-        if read & self.around:  # names are read where the block is
-            self.around = around
-            raise NotStraight("a global name that is a local one here")
+        if callee.own and (... in _defaults(node)[0] or any(node.args.kw_defaults)):
+            raise NotStraight("defaults that are others each time")
+        before = self.scope, self.env, self.around, self.free, self.outer
+        inner = Scope.of(self.scope.module, node, self.scope.cls)
+        free = self._free_names(callee, inner)
+        self.around = self.around | self.scope.local | set(self.env)
+        self.free, self.outer = free, self.env
         self.scope, self.env = inner, _bind(node, arguments, named, self._constant)
         self.depth += 1
         try:
@@ -474,8 +484,19 @@ class Block:
                 raise NotStraight("a function that returns nothing")
             return result
         finally:
-            self.scope, self.env, self.returned, self.around = outer, env, None, around
+            self.scope, self.env, self.around, self.free, self.outer = before
+            self.returned = None
             self.depth -= 1
+
+    def _free_names(self, callee: Callee, inner: Scope) -> set[str]:
+        """The names that a function takes from the one around it. All are read where the block is."""
+        read = {n.id for n in ast.walk(callee.node) if isinstance(n, ast.Name)} - inner.local
+        here = self.around | self.scope.local | set(self.env)
+        if callee.own and not read & set(self.targets):
+            return read & here
+        if read & here:
+            raise NotStraight("a global name that is a local one here")
+        return set()
 
 
 def sequences(values: Iterable[Value]) -> Iterator[Sequence]:
