@@ -151,11 +151,11 @@ TemplateResult read_result(PyObject* spec) {
 void Template::read_slots(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     TemplateSlot s;
-    int kind, called, method, expression, state, appended, own;
+    int kind, called, method, expression, state, appended, own, late;
     PyObject *key, *codes, *defaults;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!Op", &kind, &s.base, &key, &s.key_slot,
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!Opp", &kind, &s.base, &key, &s.key_slot,
                           &s.n, &called, &method, &expression, &state, &appended, &s.indices, &s.others,
-                          &PyList_Type, &codes, &defaults, &own))
+                          &PyList_Type, &codes, &defaults, &own, &late))
       throw PythonError();
     s.kind = static_cast<TemplateSlot::Kind>(kind);
     s.key = Owned(key);
@@ -165,6 +165,7 @@ void Template::read_slots(PyObject* spec) {
     s.state = state;
     s.appended = appended;
     s.own = own;
+    s.late = late;
     s.codes = Owned(codes);
     if (PyTuple_Check(defaults)) s.defaults = Owned(defaults);
     slots_.push_back(std::move(s));

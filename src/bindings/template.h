@@ -25,6 +25,7 @@ struct TemplateSlot {
   bool expression = false;  // it must be an Expression
   bool state = false;       // it must be an RNNState
   bool appended = false;    // as a list to append to
+  bool late = false;        // it is read after something was appended to a list
   uint32_t indices = 0;     // times it stands where an index may be
   uint32_t others = 0;      // times it stands elsewhere
   Owned codes;              // called: or a function with one of the code objects in this list
@@ -184,7 +185,7 @@ class Template {
   std::vector<Parts> parts_;
   std::vector<Read> plan_;            // the order in which values are read
   std::vector<uint32_t> appended_;    // slots of lists that are appended to
-  std::vector<uint32_t> with_parts_;  // slots whose items or lengths are read
+  std::vector<uint32_t> with_parts_;  // slots whose items or lengths are read late
   std::vector<long> ints_;            // constants of the block
   TemplateResult result_;
   Owned functions_;

@@ -126,7 +126,7 @@ bool Template::evaluate(PyObject* const* args) {
   return read && lists_are_apart();
 }
 
-// What is appended to a list shows in its length and items, which the block must not read.
+// What is appended to a list shows in its length and items, which the block must not read after that.
 bool Template::lists_are_apart() {
   std::vector<PyObject*>& appended = reads_.appended;
   appended.clear();
@@ -145,7 +145,7 @@ void Template::plan_reads() {
     TemplateSlot& s = slots_[i];
     if (s.appended) appended_.push_back(i);
     if (s.kind == TemplateSlot::argument) continue;
-    const bool part = s.kind != TemplateSlot::attribute;
+    const bool part = s.late && s.kind != TemplateSlot::attribute;
     if (part && std::find(with_parts_.begin(), with_parts_.end(), s.base) == with_parts_.end())
       with_parts_.push_back(s.base);
     if (s.kind != TemplateSlot::item && s.kind != TemplateSlot::attribute) {

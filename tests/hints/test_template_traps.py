@@ -454,8 +454,8 @@ def f(seen, s, x):
 @pytest.mark.parametrize("same_first", [True, False])
 def test_review_sees_other_objects(same_first: bool) -> None:
     """A block that returned one object twice and then two of one node, or the other way, is left alone."""
-    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None, False)
-    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False)
+    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None, False, False)
+    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False, False)
     recorded = (2, None)
     spec = ("here", 2, 0, (state_slot, input_slot), (), (3, (recorded, recorded)))
     template = dy._core._Template(spec, set())
@@ -623,3 +623,61 @@ def g(x, n):
     for _ in range(3):
         p.agree(use)
     assert p.hits > 10, p.statistics
+
+
+LISTS_READ = {
+    "before": ("s.append(dy.tanh(s[-1]) + x)", "x"),
+    "result": ("s.append(dy.tanh(s[-1]) + x)", "s[0]"),
+    "before, into itself": ("s.append((s[-1] + x, dy.exp(s[0])))", "len(s)"),
+    "after": ("s.append(dy.tanh(x) + x)\n    y = s[-1] + x", "y"),
+    "before and after": ("y = s[-1] + x\n    s.append(dy.tanh(y))\n    z = s[-1] + y", "y, z"),
+    "through another name": ("s.append(dy.tanh(x) + x)\n    y = t[-1] + x", "y"),
+    "an item that was read before": ("a = s[-1]\n    s.append(dy.tanh(a) + x)\n    y = a + x", "y, a"),
+    "a list in the list": ("a = n[0]\n    n[0].append(dy.tanh(x) + x)\n    y = a[-1] + x", "y"),
+    "the list's list": ("a = n[0]\n    a.append(dy.tanh(a[-1]) + x)\n    n.append(a)", "x"),
+    "as a whole, before": ("s.append(dy.esum(s) + x)", "s[-1]"),
+    "as a whole, after": ("s.append(dy.tanh(x) + x)\n    y = dy.esum(s) + x", "y"),
+    "taken apart after": ("q.append(dy.tanh(x) + x)\n    a, b = q[0], q[1]\n    y = a + b", "y"),
+    "counted before": ("a, b = q\n    q.append(dy.tanh(a) + b)", "a"),
+    "counted after": ("y = dy.tanh(x) + x\n    q.append(y)\n    a, b = q", "a, b"),
+    "twice": ("s.append(dy.tanh(s[-1]) + x)\n    s.append(dy.exp(s[-1]))", "s"),
+    "two lists": ("y = t[-1] + s[0]\n    s.append(y)\n    q.append(dy.exp(x) + y)", "y"),
+    "two lists, after": ("s.append(dy.tanh(t[-1]) + x)\n    q.append(dy.exp(x) + s[-2])", "q[-1]"),
+}
+LISTS_LEARNED = {
+    "before",
+    "before, into itself",
+    "an item that was read before",
+    "counted before",
+    "two lists",
+}
+
+
+@pytest.mark.parametrize("name", LISTS_READ)
+@pytest.mark.parametrize("same", [False, True], ids=["other lists", "one list"])
+def test_lists_that_are_read_and_appended_to(pair: Callable, name: str, same: bool) -> None:
+    """What is read of a list before something is appended to it is as it was; after that it is not."""
+    statements, result = LISTS_READ[name]
+    p = pair(f"""
+def f(s, t, q, n, x):
+    {statements}
+    return {result}
+""")
+
+    def use(m: Any) -> list:
+        out: list = []
+        for i in range(8):
+            x = vector(0.1 * i)
+            s = [dy.exp(x), dy.tanh(x)]
+            t, q = (s, s) if same else ([dy.sqrt(vector(2.0))], [vector(0.1), vector(0.2)])
+            n = [s, t]
+            try:
+                out.append(m.f(s, t, q, n, x))
+            except Exception as e:  # noqa: BLE001 - must be the same on both sides
+                out.append(type(e).__name__)
+            out += [s, t, q, len(n)]
+        return out
+
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 10 or same or name not in LISTS_LEARNED, p.statistics

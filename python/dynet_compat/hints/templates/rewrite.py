@@ -384,6 +384,7 @@ def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
         s.codes,
         s.defaults,
         s.own,
+        s.late,
     )
     return (s.kind, base, s.key, at, s.length, *uses)
 

@@ -58,6 +58,7 @@ class Slot:
     expression: bool = False
     state: bool = False
     appended: bool = False
+    late: bool = False  # read after something was appended to a list
     indices: int = 0
     others: int = 0
     codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
@@ -166,6 +167,7 @@ class Block:
                 raise NotStraight("it reads too much")
             slot = self.known[key] = make()
             self.slots.append(slot)
+        slot.late = slot.late or bool(self.appends)
         return slot
 
     def name(self, name: str) -> Slot:
