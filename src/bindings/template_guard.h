@@ -38,7 +38,7 @@ struct Reads {
   std::vector<PyObject*> objects;  // the inputs' own, borrowed; null: there is none
   std::vector<uint32_t> holes;
   std::vector<NodeId> nodes;        // room for those of one state
-  std::vector<PyObject*> appended;  // lists that the block appends to, which it must not read; kept
+  std::vector<PyObject*> appended;  // lists that the block appends to, which no op may read; kept
   void clear() {
     inputs.clear();
     objects.clear();

@@ -10,7 +10,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from support.modules import flat
-from test_templates import MODEL, vector
+from test_templates import MODEL, outcome, vector
 
 
 def test_name_assigned_after_append(pair: Callable) -> None:
@@ -681,3 +681,38 @@ def f(s, t, q, n, x):
     for _ in range(3):
         p.agree(use)
     assert p.hits > 10 or same or name not in LISTS_LEARNED, p.statistics
+
+
+def test_parameters_that_a_revert_took_back(pair: Callable) -> None:
+    """A block whose place among the launches is known, in a graph that has its parameters no longer."""
+    p = pair(
+        MODEL
+        + """
+m = Model()
+def f(x):
+    y = dy.tanh(m.W * x)
+    z = dy.reshape(y, (3,)) + y[0:3]
+    return dy.dropout(z + m.U * y, 0.5) + dy.zeros(3), y
+"""
+    )
+
+    def use(module: Any) -> list:
+        out: list = []
+        x = vector(0.5)
+        for turn in range(4):
+            dy.cg_checkpoint()
+            for _ in range(turn + 2):
+                module.f(x)
+            dy.cg_revert()
+            if turn % 2:
+                out += [module.f(x), module.f(dy.exp(x))]
+        return out
+
+    for turn in range(4):
+        left, right = outcome(use, p.plain), outcome(use, p.other)
+        for key in ("nodes", "ops", "others", "identities", "error"):
+            assert left[key] == right[key], f"graph {turn}: other {key}"
+        np.testing.assert_array_equal(left["values"], right["values"])
+        # After a revert gradients may be added up in another order, with templates and without.
+        np.testing.assert_allclose(left["gradients"], right["gradients"], rtol=1e-5)
+    assert p.hits > 20, p.statistics
