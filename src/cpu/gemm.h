@@ -55,6 +55,9 @@ struct GemmKernels {
   // [0,k).
   void (*nt)(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld, Copy dy_copy);
 
+  // Gradient of a bias. db += sum_j dy_j, column after column.  dy_j {m} -> db {m}; rows in [0,m).
+  void (*sum)(Range rows, int64_t n, ConstCols dy, float* db);
+
   int lanes;  // floats in a vector: ranges of rows split best at multiples of 4 * lanes
 };
 

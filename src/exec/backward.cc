@@ -247,9 +247,7 @@ void CpuExecutor::back_lookup(const Launch& l) {
         rows_.push_back({&storage, ids.data[j], at});
         continue;
       }
-      float* to = storage.grad_row(ids.data[j]);
-      const float* from = grads() + at;
-      for (size_t e = 0; e < row; ++e) to[e] += from[e];
+      add(storage.grad_row(ids.data[j]), grads() + at, row);
     }
   }
 }

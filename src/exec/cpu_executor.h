@@ -131,6 +131,9 @@ class CpuExecutor final : public Executor {
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
   void back_products(const Launch& head, uint32_t begin, uint32_t end);
   void add_bias_columns(const Launch& l, const Columns& dy);
+  void add(float* to, const float* from, size_t n) const {
+    kernels_.gemm->sum({0, static_cast<int64_t>(n)}, 1, {from, 0, nullptr}, to);
+  }
   struct Input {  // of products, and what is added to its gradient
     Operand operand;
     int64_t k;

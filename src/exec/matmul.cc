@@ -16,10 +16,6 @@ constexpr size_t kWideCols = 32;    // columns worth reading many weights for
 constexpr int64_t kRowBlock = 64;   // rows of a product that threads share
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
-void add(float* to, const float* from, size_t n) {
-  for (size_t i = 0; i < n; ++i) to[i] += from[i];
-}
-
 Copy copy_of(Way way) {
   return way == Way::copy ? Copy::always : way == Way::direct ? Copy::never : Copy::by_rule;
 }
@@ -277,11 +273,8 @@ void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
 // Work that one thread does: some rows or columns of a gradient.
 void CpuExecutor::run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
-  if (d.k == 0) {
-    for (int64_t at : d.dy) add(target + part.begin, grads() + at + part.begin, part.end - part.begin);
-    return;
-  }
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
+  if (d.k == 0) return kernels_.gemm->sum(part, n, dy, target);
   if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m, dy_copy);
   else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m, dy_copy);
 }

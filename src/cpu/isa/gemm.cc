@@ -1,4 +1,5 @@
 // The GEMM kernels of one instruction set.
+#include "cpu/isa/column_sum.h"
 #include "cpu/isa/gemm_nn.h"
 #include "cpu/isa/gemm_nt.h"
 #include "cpu/isa/gemm_tn.h"
@@ -9,8 +10,8 @@
 namespace dyc {
 
 const GemmKernels& DYC_JOIN(gemm_kernels_, DYC_ISA)() {
-  static constexpr GemmKernels kernels{DYC_ISA::gemm_nn, DYC_ISA::gemm_tn, DYC_ISA::gemm_tn_sum,
-                                       DYC_ISA::gemm_nt, DYC_ISA::kLanes};
+  static constexpr GemmKernels kernels{DYC_ISA::gemm_nn, DYC_ISA::gemm_tn,    DYC_ISA::gemm_tn_sum,
+                                       DYC_ISA::gemm_nt, DYC_ISA::column_sum, DYC_ISA::kLanes};
   return kernels;
 }
 
