@@ -26,8 +26,14 @@ std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std:
                                  int architecture, int driver) {
   using Part = std::pair<std::string, std::vector<std::pair<std::string, std::string>>>;
   const pybind11::gil_scoped_acquire lock;
-  const pybind11::object parts = pybind11::module_::import("dynet_compat.cuda")
-                                     .attr("for_engine")(file, expressions, architecture, driver);
+  pybind11::object parts;
+  try {
+    parts = pybind11::module_::import("dynet_compat.cuda")
+                .attr("for_engine")(file, expressions, architecture, driver);
+  } catch (const pybind11::error_already_set& e) {  // the engine may go on without these kernels
+    if (e.matches(PyExc_RuntimeError)) throw RuntimeError(pybind11::str(e.value()));
+    throw;
+  }
   std::vector<cuda::Cubin> cubins;
   for (Part& part : parts.cast<std::vector<Part>>())
     cubins.push_back({std::move(part.first), std::move(part.second)});

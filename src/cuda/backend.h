@@ -25,6 +25,7 @@ struct Limits {
   uint32_t threads = 1024;    // most per block
   uint32_t shared_bytes = 0;  // most per block
   size_t memory = 0;          // bytes
+  bool together = true;       // can run all blocks of a grid at the same time
 };
 
 struct Grid {

@@ -21,11 +21,12 @@ constexpr size_t kMargin = 64;              // bytes behind an allocation that n
 constexpr unsigned char kUntouched = 0xa5;  // in the margin
 constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
 
-// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20".
+// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,together=1".
 struct Settings {
   size_t memory = size_t{64} << 30;
   Order order = Order::forward;
-  int64_t fail = -1;  // the launch (from 1) that loses the device
+  int64_t fail = -1;      // the launch (from 1) that loses the device
+  int64_t together = -1;  // launches of blocks that run at the same time are refused from this one on
   Settings() {
     const char* const given = std::getenv("DYNET_COMPAT_EMULATION");
     for (std::string rest = given ? given : ""; !rest.empty();) {
@@ -41,12 +42,13 @@ struct Settings {
     const std::string key = word.substr(0, sign), value = sign < word.size() ? word.substr(sign + 1) : "";
     if (key == "memory") memory = std::strtoull(value.c_str(), nullptr, 10);
     else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
+    else if (key == "together") together = std::strtoll(value.c_str(), nullptr, 10);
     else if (key == "order" && (value == "forward" || value == "backward"))
       order = value == "forward" ? Order::forward : Order::backward;
     else
       throw ValueError(
-          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward or "
-               "fail=LAUNCH, got ",
+          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH or "
+               "together=LAUNCH, got ",
                word));
   }
 };
@@ -163,6 +165,10 @@ class Emulation : public Backend {
       throw RuntimeError(text(name, ": cannot be launched with ", grid.blocks, " blocks of ", grid.threads,
                               " threads and ", grid.shared_bytes, " bytes of shared memory",
                               grid.together ? ", all at once" : ""));
+    if (grid.together && ++together_ == settings_.together) {
+      --together_;  // from now on
+      throw RuntimeError(text(name, ": launches of blocks that run at the same time are refused"));
+    }
     if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose(name);
     if (error_) return;  // nothing runs after a launch that failed, until wait()
     try {
@@ -212,6 +218,7 @@ class Emulation : public Backend {
   size_t in_use_ = 0;
   std::exception_ptr error_;  // of the first launch that failed
   bool lost_ = false;
+  int64_t together_ = 0;  // launches of blocks that run at the same time
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "exec/cuda_parameters.h"
 
 namespace dyc {
@@ -78,34 +79,66 @@ void CudaBatch::submit() {
 void CudaBatch::run() {
   cuda::Backend& backend = device_.backend();
   find_walks();
-  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_wanted(w.tasks); });
-  std::vector<uint32_t> tasks;
-  std::vector<std::vector<uint32_t>> together;
-  size_t at = 0;
-  for (const Run& w : walks_) {
-    for (; at < w.begin; ++at)
-      if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
-    if (device_.emulated()) tasks.insert(tasks.end(), w.tasks.begin(), w.tasks.end());
-    together.push_back(w.tasks);
-    at = w.end;
-  }
-  for (; at < steps_.size(); ++at)
-    if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
-  device_.prepare(tasks, together);
+  prepare();
   join_walks();
   for (const Chunk& c : chunks_)
     if (c.used) backend.upload(c.memory->address(), c.host.get(), c.used);
   scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) { backend.clear(to, bytes); });
-  for (const Step& s : steps_) {
-    if (s.task == kCopy) {
-      backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
-                   reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
-      continue;
-    }
-    cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
-    void* args[] = {&record};
-    const bool walks = s.task == kWalk;
-    backend.launch(walks ? s.kernel : device_.kernel(s.task), {s.blocks, device_.threads(), 0, walks}, args);
+  for (const Step& s : steps_) run_step(s);
+}
+
+// Compiles what is missing; forgets walks that are not worth it, or for which that fails.
+void CudaBatch::prepare() {
+  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_wanted(w.tasks); });
+  std::vector<std::vector<uint32_t>> together;
+  for (const Run& w : walks_) together.push_back(w.tasks);
+  device_.prepare_walks(together);
+  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_kernel(w.tasks); });
+  std::vector<uint32_t> tasks;
+  size_t at = 0;
+  const auto add_until = [&](size_t end) {
+    for (; at < end; ++at)
+      if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
+  };
+  for (const Run& w : walks_) {
+    add_until(w.begin);
+    if (device_.emulated()) add_until(w.end);
+    at = w.end;
+  }
+  add_until(steps_.size());
+  device_.prepare(tasks);
+}
+
+void CudaBatch::run_step(const Step& s) {
+  cuda::Backend& backend = device_.backend();
+  if (s.task == kCopy)
+    return backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
+                        reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
+  if (s.task == kWalk) return run_walk(s);
+  cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
+  void* args[] = {&record};
+  backend.launch(device_.kernel(s.task), {s.blocks, device_.threads()}, args);
+}
+
+void CudaBatch::run_walk(const Step& s) {
+  const Run& w = walks_[s.run];
+  if (launch_walk(s, w)) return;
+  device_.prepare(w.tasks);
+  for (size_t i = w.begin; i < w.end; ++i) run_step(apart_[i]);
+}
+
+// False where it was refused: then it has done nothing.
+bool CudaBatch::launch_walk(const Step& s, const Run& w) {
+  if (!device_.walk_kernel(w.tasks)) return false;  // since this flush began
+  cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
+  void* args[] = {&record};
+  try {
+    device_.backend().launch(w.kernel, {s.blocks, device_.threads(), 0, true}, args);
+    return true;
+  } catch (const Error& e) {
+    if (device_.backend().lost()) throw;
+    device_.refuse_walk(w.tasks, e.what());
+    return false;
   }
 }
 
@@ -126,7 +159,7 @@ void CudaBatch::find_walks() {
     size_t end = i;
     while (end < steps_.size() && may_walk(steps_[end])) ++end;
     if (end - i >= kLeast) {
-      Run run{i, end, {}};
+      Run run{i, end, nullptr, {}};
       for (size_t k = i; k < end; ++k) run.tasks.push_back(steps_[k].task);
       std::sort(run.tasks.begin(), run.tasks.end());
       run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
@@ -141,35 +174,37 @@ void CudaBatch::join_walks() {
   if (walks_.empty()) return;
   std::vector<Step> joined;
   size_t at = 0;
-  for (const Run& w : walks_) {
-    joined.insert(joined.end(), steps_.begin() + at, steps_.begin() + w.begin);
-    joined.push_back(walk(w.begin, w.end, w.tasks));
-    at = w.end;
+  for (size_t i = 0; i < walks_.size(); ++i) {
+    joined.insert(joined.end(), steps_.begin() + at, steps_.begin() + walks_[i].begin);
+    joined.push_back(walk(i));
+    at = walks_[i].end;
   }
   joined.insert(joined.end(), steps_.begin() + at, steps_.end());
+  apart_.swap(steps_);
   steps_.swap(joined);
 }
 
-CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint32_t>& tasks) {
-  cuda::Backend& backend = device_.backend();
-  const auto steps = room<cuda::Step>(end - begin);
+CudaBatch::Step CudaBatch::walk(size_t number) {
+  Run& w = walks_[number];
+  const size_t n = w.end - w.begin;
+  const auto steps = room<cuda::Step>(n);
   uint32_t blocks = 1;
-  for (size_t i = begin; i < end; ++i) {
-    const Step& s = steps_[i];
-    const uint64_t body = device_.emulated() ? backend.body(device_.kernel(s.task)) : 0;
-    steps[i - begin] = {s.task, s.waits && i > begin, static_cast<const cuda::Record*>(s.record), body};
+  for (size_t i = 0; i < n; ++i) {
+    const Step& s = steps_[w.begin + i];
+    const uint64_t body = device_.emulated() ? device_.backend().body(device_.kernel(s.task)) : 0;
+    steps[i] = {s.task, s.waits && i > 0, static_cast<const cuda::Record*>(s.record), body};
     blocks = std::max(blocks, s.blocks);
   }
   cuda::Walk all{};
   all.steps = steps.device;
-  all.count = static_cast<uint32_t>(end - begin);
+  all.count = static_cast<uint32_t>(n);
   all.arrived = reinterpret_cast<uint32_t*>(zeros(1));
   cuda::Record r;
   r.count = all.count;
   r.more = put(&all, 1);
-  const cuda::Backend::Kernel kernel = device_.walk_kernel(tasks);
-  const uint32_t fit = backend.resident_blocks(kernel, device_.threads(), 0);
-  return {kWalk, std::clamp<uint32_t>(blocks, 1, std::max(fit, 1u)), true, put(&r, 1), nullptr, 0, kernel};
+  const CudaDevice::WalkKernel& made = *device_.walk_kernel(w.tasks);
+  w.kernel = made.kernel;
+  return {kWalk, std::min(blocks, made.blocks), true, put(&r, 1), nullptr, 0, number};
 }
 
 // Work that is under way may still use the memory: it is given back, or used again, in the order of the
@@ -177,6 +212,8 @@ CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint
 void CudaBatch::discard() {
   device_.parameters().launches_submitted();
   steps_.clear();
+  apart_.clear();
+  walks_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

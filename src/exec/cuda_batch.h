@@ -99,31 +99,36 @@ class CudaBatch {
     size_t size = 0, used = 0;
   };
   struct Step {
-    uint32_t task;  // kCopy: a copy; kWalk: many steps in one launch
+    uint32_t task;  // kCopy: a copy; kWalk: a walk, many steps in one launch
     uint32_t blocks;
     bool waits;
     const void* record;  // copies: to
     const void* from;
     size_t bytes;
-    cuda::Backend::Kernel kernel = nullptr;  // walks
+    size_t run = 0;  // walks: in walks_
   };
   static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu;
+  struct Run {          // steps that become one walk
+    size_t begin, end;  // in steps_, later in apart_
+    cuda::Backend::Kernel kernel = nullptr;
+    std::vector<uint32_t> tasks;
+  };
 
   Place take(size_t bytes);
   void run();
+  void prepare();
+  void run_step(const Step& step);
+  void run_walk(const Step& step);
+  bool launch_walk(const Step& step, const Run& walk);
+  bool may_walk(const Step& step) const;
   void find_walks();
   void join_walks();
-  Step walk(size_t begin, size_t end, const std::vector<uint32_t>& tasks);
-  bool may_walk(const Step& step) const;
+  Step walk(size_t number);
 
   CudaDevice& device_;
   const bool joins_;
   std::vector<Chunk> chunks_;
-  std::vector<Step> steps_;
-  struct Run {  // steps that become one walk
-    size_t begin, end;
-    std::vector<uint32_t> tasks;
-  };
+  std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
   std::vector<Run> walks_;
   DevicePool scratch_, room_;
 };

@@ -28,7 +28,7 @@ struct Fault {
 struct State {
   std::recursive_mutex mutex;
   bool started = false;
-  int devices = 1, version = 12080, major = 9, minor = 0;
+  int devices = 1, version = 12080, major = 9, minor = 0, together = 1;
   size_t memory = size_t{1} << 30, used = 0, most = 0;
   int lost = 0;
   std::map<std::string, Fault> faults;
@@ -59,7 +59,8 @@ int enter(const char* name, bool needs_context = true) {
   if (fault != state.faults.end() && --fault->second.countdown == 0) {
     const int code = fault->second.code;
     state.faults.erase(fault);
-    if (code >= 700) state.lost = code;
+    const bool refused = code == 701 || code == 720 || code == 801;
+    if (code >= 700 && !refused) state.lost = code;
     return code;
   }
   if (needs_context && !state.current) return 201;
@@ -103,6 +104,7 @@ API void fake_set(const char* what, long long value) {
   if (name == "memory") state.memory = static_cast<size_t>(value);
   if (name == "devices") state.devices = static_cast<int>(value);
   if (name == "architecture") state.major = static_cast<int>(value / 10), state.minor = static_cast<int>(value % 10);
+  if (name == "together") state.together = static_cast<int>(value);
   if (name == "version") state.version = static_cast<int>(value);
 }
 API long long fake_used() { return static_cast<long long>(state.used); }
@@ -158,9 +160,10 @@ API int cuDeviceTotalMem_v2(size_t* bytes, int) {
 API int cuDeviceGetAttribute(int* value, int attribute, int) {
   ENTER_FREE("cuDeviceGetAttribute")
   static const std::map<int, int> known = {{1, 1024}, {8, 48 << 10}, {13, 1000000}, {16, 4},
-                                           {36, 1000000}, {37, 256}, {95, 1}, {97, 200 << 10}};
+                                           {36, 1000000}, {37, 256}, {97, 200 << 10}};
   const auto it = known.find(attribute);
-  *value = attribute == 75 ? state.major : attribute == 76 ? state.minor : it == known.end() ? 0 : it->second;
+  *value = attribute == 75 ? state.major : attribute == 76 ? state.minor : attribute == 95 ? state.together
+           : it == known.end() ? 0 : it->second;
   return 0;
 }
 API int cuDevicePrimaryCtxRetain(void** context, int device) {
