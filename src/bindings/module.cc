@@ -143,6 +143,7 @@ pybind11::dict timing() {
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
   if (const cuda::Backend::Counters* c = device_counters()) {
     d["device_launches"] = c->launches;
+    d["device_replays"] = c->replays;
     d["device_uploads"] = c->uploads;
     d["device_downloads"] = c->downloads;
     d["device_copies"] = c->copies;
@@ -252,6 +253,8 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
   m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
   m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
+  m.def("_replay", &replay_launches, "on"_a,
+        "On a device: launches that come again as they were as a graph.");
   m.def(
       "_update_on_device", [](bool on) { DeviceUpdate::wanted = on; }, "on"_a,
       "On a device: trainers change parameters there.");

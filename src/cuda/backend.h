@@ -32,6 +32,7 @@ struct Grid {
   uint32_t blocks = 1, threads = 1;
   uint32_t shared_bytes = 0;  // dynamic shared memory
   bool together = false;      // all blocks run at the same time, so that they may wait for each other
+  bool operator==(const Grid&) const = default;
 };
 
 class Backend {
@@ -65,9 +66,23 @@ class Backend {
   // args: addresses of the arguments, as the kernel's parameters are.
   virtual void launch(Kernel kernel, const Grid& grid, void** args) = 0;
 
+  // ---- many at once
+  struct Operation {
+    enum Kind : uint32_t { launching, copying, clearing } kind;
+    Kernel kernel;  // launching: with `to`, an address, as its only argument
+    Grid grid;
+    Address to, from;
+    size_t bytes;
+    bool operator==(const Operation&) const = default;
+  };
+  // Runs them in this order, as one, where the same list has come often enough before. False: nothing has
+  // been done, and each is to be run by itself.
+  virtual bool replay(std::span<const Operation>) { return false; }
+
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
+    uint64_t replays = 0;                         // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
   };
   Counters counters;

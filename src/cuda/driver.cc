@@ -188,13 +188,15 @@ class Driver final : public Backend {
         calls_(device_.calls),
         pool_(calls_),
         staging_(calls_),
-        stopwatch_(calls_) {
+        stopwatch_(calls_),
+        graphs_(calls_, [this](const Operation& o) { issue(o); }) {
     const auto lock = enter();
     calls_.check(calls_.cuda.stream_create(&stream_, kStreamApart), "making a stream");
   }
   ~Driver() override {
     if (is_forked || calls_.cuda.set_current(device_.context)) return;  // nothing can be given back
     calls_.cuda.stream_wait(stream_);
+    graphs_.clear();
     calls_.cuda.stream_destroy(stream_);
   }
 
@@ -266,13 +268,19 @@ class Driver final : public Backend {
     const auto lock = enter();
     LoadedKernel& k = allowed(kernel, grid.shared_bytes);
     stopwatch_.start(stream_, &counters.launch_seconds);
-    const Result r = grid.together ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads,
-                                                                 1, 1, grid.shared_bytes, stream_, args)
-                                   : calls_.cuda.launch(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
-                                                        grid.shared_bytes, stream_, args, nullptr);
-    calls_.check(r, k.name.c_str());
+    issue(k, grid, args);
     stopwatch_.stop(stream_);
     ++counters.launches;
+  }
+  bool replay(std::span<const Operation> list) override {
+    const auto lock = enter();
+    if (stopwatch_.on) return false;               // each is to be timed
+    if (trims_ != pool_.trims()) graphs_.clear();  // they may copy from or to memory that is gone
+    trims_ = pool_.trims();
+    if (!graphs_.launch(list, stream_)) return false;
+    for (const Operation& o : list) ++(o.kind == Operation::launching ? counters.launches : counters.copies);
+    ++counters.replays;
+    return true;
   }
   void measure(bool on) override {
     wait();
@@ -294,6 +302,21 @@ class Driver final : public Backend {
     stopwatch_.stop(stream_);
     ++count;
   }
+  void issue(LoadedKernel& k, const Grid& grid, void** args) {
+    const Result r = grid.together ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads,
+                                                                 1, 1, grid.shared_bytes, stream_, args)
+                                   : calls_.cuda.launch(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
+                                                        grid.shared_bytes, stream_, args, nullptr);
+    calls_.check(r, k.name.c_str());
+  }
+  void issue(const Operation& o) {
+    Address argument = o.to;
+    void* args[] = {&argument};
+    if (o.kind == Operation::launching) issue(allowed(o.kernel, o.grid.shared_bytes), o.grid, args);
+    else if (o.kind == Operation::copying)
+      calls_.check(calls_.cuda.copy_across(o.to, o.from, o.bytes, stream_), "copying on the device");
+    else calls_.check(calls_.cuda.fill(o.to, 0, o.bytes, stream_), "clearing memory");
+  }
   LoadedKernel& allowed(Kernel kernel, uint32_t shared_bytes) {
     LoadedKernel& k = *static_cast<LoadedKernel*>(const_cast<void*>(kernel));
     if (shared_bytes > k.shared_allowed) {
@@ -311,6 +334,8 @@ class Driver final : public Backend {
   Pool pool_;
   Staging staging_;
   Stopwatch stopwatch_;
+  uint64_t trims_ = 0;
+  Graphs graphs_;
 };
 
 }  // namespace

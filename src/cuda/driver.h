@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/libcuda.h"
+#include "cuda/replay.h"
 
 namespace dyc::cuda {
 
@@ -59,6 +60,8 @@ class Pool {
   ~Pool();
   Address allocate(size_t bytes);
   void release(Address memory) noexcept;
+  // Changes when memory goes back to the driver.
+  uint64_t trims() const { return trims_; }
 
  private:
   struct Block {
@@ -71,6 +74,7 @@ class Pool {
   const Calls& calls_;
   std::vector<Block> used_, kept_;
   size_t used_bytes_ = 0, kept_bytes_ = 0;
+  uint64_t trims_ = 0;
 };
 
 // Pinned host memory that copies go through, in pieces, so that neither side waits for the other.
@@ -97,6 +101,27 @@ class Staging {
   Piece up_[kPieces], down_[2];
   int up_at_ = 0;
   size_t filled_ = 0;  // bytes of up_[up_at_]
+};
+
+// Lists of operations, captured from the stream and launched whole. What goes wrong with that goes wrong
+// once: then every list is left to run one by one.
+class Graphs {
+ public:
+  // issue: puts an operation on the stream.
+  Graphs(const Calls& calls, std::function<void(const Backend::Operation&)> issue);
+  // False: nothing has been done.
+  bool launch(Replays::List list, Stream stream);
+  void clear() { replays_.clear(); }
+
+ private:
+  Replays::Graph capture(Replays::List list);
+  Replays::Graph give_up(Result result, const char* what);
+
+  const Calls& calls_;
+  const std::function<void(const Backend::Operation&)> issue_;
+  bool usable_;
+  Stream stream_ = nullptr;
+  Replays replays_;
 };
 
 }  // namespace dyc::cuda

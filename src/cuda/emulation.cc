@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cuda/backend.h"
 #include "cuda/emulation_grid.h"
+#include "cuda/replay.h"
 
 namespace dyc::cuda {
 
@@ -179,6 +180,23 @@ class Emulation : public Backend {
     }
   }
 
+  // As a driver does: what runs is the list that was kept.
+  bool replay(std::span<const Operation> list) override {
+    check_device();
+    for (const Operation& o : list)
+      if (o.grid.together && settings_.together > 0) return false;  // launch() may refuse it
+    const auto* const kept = static_cast<std::vector<Operation>*>(replays_.find(list));
+    if (!kept) return false;
+    for (Operation o : *kept) {
+      void* args[] = {&o.to};
+      if (o.kind == Operation::launching) launch(o.kernel, o.grid, args);
+      else if (o.kind == Operation::copying) copy(o.to, o.from, o.bytes);
+      else clear(o.to, o.bytes);
+    }
+    ++counters.replays;
+    return true;
+  }
+
  private:
   // With the address sanitizer nothing lies behind an allocation: it then reports the very access.
   static constexpr size_t margin() {
@@ -219,6 +237,8 @@ class Emulation : public Backend {
   std::exception_ptr error_;  // of the first launch that failed
   bool lost_ = false;
   int64_t together_ = 0;  // launches of blocks that run at the same time
+  Replays replays_{[](Replays::List list) { return new std::vector<Operation>(list.begin(), list.end()); },
+                   [](Replays::Graph graph) { delete static_cast<std::vector<Operation>*>(graph); }};
 };
 
 }  // namespace

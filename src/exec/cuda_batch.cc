@@ -83,6 +83,7 @@ void CudaBatch::run() {
   join_walks();
   for (const Chunk& c : chunks_)
     if (c.used) backend.upload(c.memory->address(), c.host.get(), c.used);
+  if (replay()) return;
   scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) { backend.clear(to, bytes); });
   for (const Step& s : steps_) run_step(s);
 }
@@ -140,6 +141,38 @@ bool CudaBatch::launch_walk(const Step& s, const Run& w) {
     device_.refuse_walk(w.tasks, e.what());
     return false;
   }
+}
+
+// ---------------------------------------------------------------- graphs
+
+// What is still many launches after walks, because they are large or their walk is not compiled, may come
+// again just so: the same computation writes its records to the same memory. What went up is no part of it.
+bool CudaBatch::replay() {
+  // A graph takes the host as long as three or four launches; a few more for finding it. Of a very long list
+  // the device is not done before the host, and graphs take memory for each launch.
+  constexpr size_t kLeast = 8, kMost = 2048;
+  if (!joins_ || !replaying || one_by_one || steps_.size() < kLeast || steps_.size() > kMost) return false;
+  using Operation = cuda::Backend::Operation;
+  operations_.clear();
+  scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) {
+    operations_.push_back({Operation::clearing, nullptr, {}, to, 0, bytes});
+  });
+  for (const Step& s : steps_) operations_.push_back(operation(s));
+  return device_.backend().replay(operations_);
+}
+
+cuda::Backend::Operation CudaBatch::operation(const Step& s) const {
+  using Operation = cuda::Backend::Operation;
+  const auto to = reinterpret_cast<cuda::Backend::Address>(s.record);
+  if (s.task == kCopy)
+    return {Operation::copying, nullptr, {}, to, reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes};
+  const bool walks = s.task == kWalk;
+  return {Operation::launching,
+          walks ? walks_[s.run].kernel : device_.kernel(s.task),
+          {s.blocks, device_.threads(), 0, walks},
+          to,
+          0,
+          0};
 }
 
 // ---------------------------------------------------------------- walks

@@ -81,6 +81,8 @@ class CudaBatch {
 
   // Whether many small launches become one (cuda/walk.h).
   static inline bool walking = true;
+  // Whether launches that come again as they were become a graph of the driver.
+  static inline bool replaying = true;
   static inline bool one_by_one = false;  // never
 
   bool empty() const { return steps_.empty(); }
@@ -120,6 +122,8 @@ class CudaBatch {
   void run_step(const Step& step);
   void run_walk(const Step& step);
   bool launch_walk(const Step& step, const Run& walk);
+  bool replay();
+  cuda::Backend::Operation operation(const Step& step) const;
   bool may_walk(const Step& step) const;
   void find_walks();
   void join_walks();
@@ -130,6 +134,7 @@ class CudaBatch {
   std::vector<Chunk> chunks_;
   std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
   std::vector<Run> walks_;
+  std::vector<cuda::Backend::Operation> operations_;
   DevicePool scratch_, room_;
 };
 

@@ -40,6 +40,8 @@ void use_device(const std::string& name) {
   const char* const walk = std::getenv("DYNET_COMPAT_WALK");
   if (walk && std::string(walk) == "0") join_launches(false);
   else if (walk) CudaDevice::walk_after = static_cast<uint32_t>(std::max(0, std::atoi(walk)));
+  const char* const graphs = std::getenv("DYNET_COMPAT_GRAPHS");
+  if (graphs && std::string(graphs) == "0") replay_launches(false);
   const char* const keep = std::getenv("DYNET_COMPAT_KEEP");
   if (keep) CudaParameters::keep_every = static_cast<uint64_t>(std::max(1, std::atoi(keep)));
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
@@ -85,6 +87,8 @@ void measure_device(bool on) {
 void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CudaBatch::one_by_one = on; }
 
 void join_launches(bool on) { CudaBatch::walking = on; }
+
+void replay_launches(bool on) { CudaBatch::replaying = on; }
 
 void set_device_lock(void (*lock)(std::mutex& mutex)) { DeviceMutex::take = lock; }
 

@@ -87,7 +87,7 @@ API double shim_seconds(int copies) {
 }
 API uint64_t shim_counter(int which) {
   const auto& c = backend->counters;
-  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes};
+  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes, c.replays};
   return all[which];
 }
 API int shim_prepare(const char* file, const char* const* expressions, int count) {
@@ -102,6 +102,26 @@ API int shim_launch(const char* file, const char* expression, uint32_t blocks, u
   return guarded([&] {
     const auto kernel = backend->kernel({file, expression});
     backend->launch(kernel, {blocks, threads, shared, together != 0}, args);
+  });
+}
+// An operation is five numbers: kind (0 fill_record, 1 copy, 2 clear), to, from, bytes, blocks. done: 1 if replayed.
+API int shim_replay(const uint64_t* numbers, int count, int* done) {
+  return guarded([&] {
+    using Operation = cuda::Backend::Operation;
+    std::vector<Operation> list;
+    for (const uint64_t* n = numbers; n < numbers + 5 * count; n += 5) {
+      const auto kind = static_cast<Operation::Kind>(n[0]);
+      const auto kernel = kind == Operation::launching ? backend->kernel({"file", "fill_record"}) : nullptr;
+      list.push_back({kind, kernel, {static_cast<uint32_t>(n[4]), 32}, n[1], n[2], n[3]});
+    }
+    *done = backend->replay(list);
+    for (Operation o : list) {
+      if (*done) return;
+      void* args[] = {&o.to};
+      if (o.kind == Operation::launching) backend->launch(o.kernel, o.grid, args);
+      else if (o.kind == Operation::copying) backend->copy(o.to, o.from, o.bytes);
+      else backend->clear(o.to, o.bytes);
+    }
   });
 }
 API int shim_resident(const char* file, const char* expression, uint32_t threads, uint32_t shared, uint32_t* blocks) {
