@@ -1111,6 +1111,9 @@ def _install_choices(
     """Takes these ways (choice, ops, extents, size, way) from now on, with so many threads; returns how
     many lines were not understood."""
     ...
+def _keep_weights(on: Expression) -> Expression:
+    """On a device: launches as one keep weights in shared memory."""
+    ...
 def _kernel_sources() -> dict[str, str]:
     """Text of the kernels and of the headers they include, by name."""
     ...

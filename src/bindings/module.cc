@@ -144,6 +144,7 @@ pybind11::dict timing() {
   if (const cuda::Backend::Counters* c = device_counters()) {
     d["device_launches"] = c->launches;
     d["device_replays"] = c->replays;
+    d["device_residents"] = c->residents;
     d["device_uploads"] = c->uploads;
     d["device_downloads"] = c->downloads;
     d["device_copies"] = c->copies;
@@ -253,6 +254,8 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
   m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
   m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
+  m.def("_keep_weights", &keep_weights, "on"_a,
+        "On a device: launches as one keep weights in shared memory.");
   m.def("_replay", &replay_launches, "on"_a,
         "On a device: launches that come again as they were as a graph.");
   m.def(

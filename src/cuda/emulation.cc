@@ -22,9 +22,10 @@ constexpr size_t kMargin = 64;              // bytes behind an allocation that n
 constexpr unsigned char kUntouched = 0xa5;  // in the margin
 constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
 
-// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,together=1".
+// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,together=1,shared=40000".
 struct Settings {
   size_t memory = size_t{64} << 30;
+  uint32_t shared = 96 << 10;  // bytes of a block
   Order order = Order::forward;
   int64_t fail = -1;      // the launch (from 1) that loses the device
   int64_t together = -1;  // launches of blocks that run at the same time are refused from this one on
@@ -42,14 +43,15 @@ struct Settings {
     const size_t sign = word.find('=');
     const std::string key = word.substr(0, sign), value = sign < word.size() ? word.substr(sign + 1) : "";
     if (key == "memory") memory = std::strtoull(value.c_str(), nullptr, 10);
+    else if (key == "shared") shared = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
     else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
     else if (key == "together") together = std::strtoll(value.c_str(), nullptr, 10);
     else if (key == "order" && (value == "forward" || value == "backward"))
       order = value == "forward" ? Order::forward : Order::backward;
     else
       throw ValueError(
-          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH or "
-               "together=LAUNCH, got ",
+          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH, "
+               "together=LAUNCH or shared=BYTES, got ",
                word));
   }
 };
@@ -89,7 +91,7 @@ class Emulation : public Backend {
     limits_.architecture = 0;
     limits_.processors = 2;
     limits_.threads = 64;
-    limits_.shared_bytes = 48 << 10;
+    limits_.shared_bytes = settings_.shared;
     limits_.memory = settings_.memory;
   }
   ~Emulation() override {

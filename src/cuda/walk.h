@@ -14,7 +14,9 @@ enum Task : uint32_t {
   kAddMany,
   kLookupForward,
   kGather,
-  kLastWalking = kGather,  // the others are launched by themselves
+  kResidentWx,  // these two in walks only
+  kResidentWdy,
+  kLastWalking = kResidentWdy,  // the others are launched by themselves
   kSumSquares,
   kTotalSquares,
   kUpdate,  // + 2 * UpdateRule, + 1 with a gradient

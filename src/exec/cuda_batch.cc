@@ -103,7 +103,7 @@ void CudaBatch::prepare() {
   };
   for (const Run& w : walks_) {
     add_until(w.begin);
-    if (device_.emulated()) add_until(w.end);
+    if (device_.emulated()) tasks.insert(tasks.end(), w.tasks.begin(), w.tasks.end());
     at = w.end;
   }
   add_until(steps_.size());
@@ -124,7 +124,9 @@ void CudaBatch::run_step(const Step& s) {
 void CudaBatch::run_walk(const Step& s) {
   const Run& w = walks_[s.run];
   if (launch_walk(s, w)) return;
-  device_.prepare(w.tasks);
+  std::vector<uint32_t> tasks;
+  for (size_t i = w.begin; i < w.end; ++i) tasks.push_back(apart_[i].task);
+  device_.prepare(tasks);
   for (size_t i = w.begin; i < w.end; ++i) run_step(apart_[i]);
 }
 
@@ -134,7 +136,7 @@ bool CudaBatch::launch_walk(const Step& s, const Run& w) {
   cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
   void* args[] = {&record};
   try {
-    device_.backend().launch(w.kernel, {s.blocks, device_.threads(), 0, true}, args);
+    device_.backend().launch(w.kernel, {s.blocks, device_.threads(), w.shared_bytes, true}, args);
     return true;
   } catch (const Error& e) {
     if (device_.backend().lost()) throw;
@@ -169,7 +171,7 @@ cuda::Backend::Operation CudaBatch::operation(const Step& s) const {
   const bool walks = s.task == kWalk;
   return {Operation::launching,
           walks ? walks_[s.run].kernel : device_.kernel(s.task),
-          {s.blocks, device_.threads(), 0, walks},
+          {s.blocks, device_.threads(), walks ? walks_[s.run].shared_bytes : 0, walks},
           to,
           0,
           0};
@@ -191,15 +193,25 @@ void CudaBatch::find_walks() {
   for (size_t i = 0; i < steps_.size();) {
     size_t end = i;
     while (end < steps_.size() && may_walk(steps_[end])) ++end;
-    if (end - i >= kLeast) {
-      Run run{i, end, nullptr, {}};
-      for (size_t k = i; k < end; ++k) run.tasks.push_back(steps_[k].task);
-      std::sort(run.tasks.begin(), run.tasks.end());
-      run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
-      walks_.push_back(std::move(run));
-    }
+    if (end - i >= kLeast) walks_.push_back(run_of(i, end));
     i = std::max(end, i + 1);
   }
+}
+
+CudaBatch::Run CudaBatch::run_of(size_t begin, size_t end) const {
+  Run run{begin, end};
+  for (size_t k = begin; k < end; ++k) run.tasks.push_back(steps_[k].task);
+  if (residing) {
+    const auto before = [](const WeightProduct& p, size_t step) { return p.step < step; };
+    const auto first = std::lower_bound(products_.begin(), products_.end(), begin, before);
+    run.products = {first, std::lower_bound(first, products_.end(), end, before)};
+    run.weights = Residency(run.products);
+    if (run.weights.wanted(true)) run.tasks.push_back(CudaDevice::task(cuda::kResidentWx));
+    if (run.weights.wanted(false)) run.tasks.push_back(CudaDevice::task(cuda::kResidentWdy));
+  }
+  std::sort(run.tasks.begin(), run.tasks.end());
+  run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
+  return run;
 }
 
 // Puts one launch in place of the steps of each walk.
@@ -219,25 +231,62 @@ void CudaBatch::join_walks() {
 
 CudaBatch::Step CudaBatch::walk(size_t number) {
   Run& w = walks_[number];
-  const size_t n = w.end - w.begin;
-  const auto steps = room<cuda::Step>(n);
+  const CudaDevice::WalkKernel& made = *device_.walk_kernel(w.tasks);
+  w.kernel = made.kernel;
   uint32_t blocks = 1;
-  for (size_t i = 0; i < n; ++i) {
-    const Step& s = steps_[w.begin + i];
-    const uint64_t body = device_.emulated() ? device_.backend().body(device_.kernel(s.task)) : 0;
-    steps[i] = {s.task, s.waits && i > 0, static_cast<const cuda::Record*>(s.record), body};
-    blocks = std::max(blocks, s.blocks);
-  }
+  for (size_t i = w.begin; i < w.end; ++i) blocks = std::max(blocks, steps_[i].blocks);
+  blocks = reside(w, made, std::min(blocks, made.blocks));
+  const auto steps = room<cuda::Step>(w.end - w.begin);
+  for (size_t i = w.begin; i < w.end; ++i) steps[i - w.begin] = walk_step(w, i);
   cuda::Walk all{};
   all.steps = steps.device;
-  all.count = static_cast<uint32_t>(n);
+  all.count = static_cast<uint32_t>(steps.n);
   all.arrived = reinterpret_cast<uint32_t*>(zeros(1));
   cuda::Record r;
   r.count = all.count;
   r.more = put(&all, 1);
-  const CudaDevice::WalkKernel& made = *device_.walk_kernel(w.tasks);
-  w.kernel = made.kernel;
-  return {kWalk, std::min(blocks, made.blocks), true, put(&r, 1), nullptr, 0, number};
+  return {kWalk, blocks, true, put(&r, 1), nullptr, 0, number};
+}
+
+// How many blocks the walk has, and what each keeps of the weights: all that is used often if that fits into
+// some number of blocks, else on every multiprocessor what fits.
+uint32_t CudaBatch::reside(Run& w, const CudaDevice::WalkKernel& made, uint32_t blocks) {
+  constexpr size_t kOthers = 48 << 10;  // bytes of shared memory that the tasks of walks have
+  const cuda::Limits& limits = device_.backend().limits();
+  if (!w.weights.wanted() || limits.shared_bytes <= kOthers) return blocks;
+  const size_t most = limits.shared_bytes - kOthers;
+  const auto keep = [&](uint32_t n, size_t bytes) {
+    bytes = w.weights.choose(n, bytes);
+    if (bytes == 0 || bytes > most || !device_.fits(made, n, bytes)) return false;
+    w.shared_bytes = static_cast<uint32_t>(bytes);
+    blocks = n;
+    return true;
+  };
+  const uint32_t enough = std::min(std::max(blocks, w.weights.blocks()), made.blocks);
+  if (!keep(enough, SIZE_MAX) && !keep(made.blocks, SIZE_MAX) && !keep(limits.processors, most))
+    w.weights = Residency();
+  return blocks;
+}
+
+cuda::Step CudaBatch::walk_step(Run& w, size_t number) {
+  const Step& s = steps_[number];
+  cuda::Step step{s.task, s.waits && number > w.begin, static_cast<const cuda::Record*>(s.record), 0};
+  const auto product = std::lower_bound(w.products.begin(), w.products.end(), number,
+                                        [](const WeightProduct& p, size_t n) { return p.step < n; });
+  if (w.shared_bytes && product != w.products.end() && product->step == number) {
+    const std::vector<cuda::ResidentTerm> terms = w.weights.terms(*product);
+    if (!terms.empty()) {
+      const cuda::Resident all{product->product, put(terms), static_cast<uint32_t>(terms.size())};
+      cuda::Record r;
+      r.count = 1;
+      r.more = put(&all, 1);
+      step.task = CudaDevice::task(product->forward ? cuda::kResidentWx : cuda::kResidentWdy);
+      step.record = put(&r, 1);
+      ++device_.backend().counters.residents;
+    }
+  }
+  if (device_.emulated()) step.kernel = device_.backend().body(device_.kernel(step.task));
+  return step;
 }
 
 // Work that is under way may still use the memory: it is given back, or used again, in the order of the
@@ -247,6 +296,7 @@ void CudaBatch::discard() {
   steps_.clear();
   apart_.clear();
   walks_.clear();
+  products_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

@@ -3,10 +3,12 @@
 #pragma once
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cuda/record.h"
 #include "exec/cuda_device.h"
+#include "exec/cuda_resident.h"
 
 namespace dyc {
 
@@ -78,9 +80,16 @@ class CudaBatch {
   void launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits = true);
   void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
   void copy(float* to, const float* from, size_t floats);
+  size_t steps() const { return steps_.size(); }
+  // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
+  void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms) {
+    products_.push_back({steps_.size() - 1, forward, product, terms});
+  }
 
   // Whether many small launches become one (cuda/walk.h).
   static inline bool walking = true;
+  // Whether blocks of walks keep weights in shared memory.
+  static inline bool residing = true;
   // Whether launches that come again as they were become a graph of the driver.
   static inline bool replaying = true;
   static inline bool one_by_one = false;  // never
@@ -112,8 +121,11 @@ class CudaBatch {
   static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu;
   struct Run {          // steps that become one walk
     size_t begin, end;  // in steps_, later in apart_
+    std::vector<uint32_t> tasks = {};
+    Residency weights = {};
+    std::span<const WeightProduct> products = {};
     cuda::Backend::Kernel kernel = nullptr;
-    std::vector<uint32_t> tasks;
+    uint32_t shared_bytes = 0;
   };
 
   Place take(size_t bytes);
@@ -126,7 +138,10 @@ class CudaBatch {
   cuda::Backend::Operation operation(const Step& step) const;
   bool may_walk(const Step& step) const;
   void find_walks();
+  Run run_of(size_t begin, size_t end) const;
   void join_walks();
+  uint32_t reside(Run& walk, const CudaDevice::WalkKernel& made, uint32_t blocks);
+  cuda::Step walk_step(Run& walk, size_t number);
   Step walk(size_t number);
 
   CudaDevice& device_;
@@ -134,6 +149,7 @@ class CudaBatch {
   std::vector<Chunk> chunks_;
   std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
   std::vector<Run> walks_;
+  std::vector<WeightProduct> products_;  // of steps_, before walks
   std::vector<cuda::Backend::Operation> operations_;
   DevicePool scratch_, room_;
 };

@@ -64,6 +64,10 @@ cuda::KernelName name_of(uint32_t task) {
       return {"lookup", "lookup_forward"};
     case cuda::kGather:
       return {"memory", "gather"};
+    case cuda::kResidentWx:
+      return {"resident", "resident_product<true>"};
+    case cuda::kResidentWdy:
+      return {"resident", "resident_product<false>"};
     case cuda::kSumSquares:
       return {"updates", "squares"};
     case cuda::kTotalSquares:
@@ -190,6 +194,15 @@ void CudaDevice::compile_walk(const std::vector<uint32_t>& tasks) {
   const uint32_t blocks = backend_->resident_blocks(kernel, threads_, 0);
   if (blocks == 0) throw RuntimeError("no block of it fits on the device");
   walks_.push_back({tasks, kernel, blocks});
+}
+
+bool CudaDevice::fits(const WalkKernel& walk, uint32_t blocks, size_t shared_bytes) {
+  try {
+    return backend_->resident_blocks(walk.kernel, threads_, static_cast<uint32_t>(shared_bytes)) >= blocks;
+  } catch (const Error&) {  // less shared memory than the device told of
+    if (backend_->lost()) throw;
+    return false;
+  }
 }
 
 void CudaDevice::refuse_walk(const std::vector<uint32_t>& tasks, const std::string& why) {

@@ -88,6 +88,8 @@ class CudaDevice {
   // Compiles one kernel for those of `walks` that have none. Where that fails they are refused.
   void prepare_walks(const std::vector<std::vector<uint32_t>>& walks);
   const WalkKernel* walk_kernel(const std::vector<uint32_t>& tasks) const;  // null: there is none
+  // Do so many blocks with so much dynamic shared memory fit on the device at the same time?
+  bool fits(const WalkKernel& walk, uint32_t blocks, size_t shared_bytes);
   // Is there a kernel for such a walk, or is one worth making? A compiler takes seconds for it, so the same
   // tasks must have been asked for often enough.
   bool walk_wanted(const std::vector<uint32_t>& tasks);

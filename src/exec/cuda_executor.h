@@ -112,7 +112,8 @@ class CudaExecutor final : public Executor {
   void add_member_products(const Launch& l, uint32_t i, ProductList& list);
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
-  void back_columns(const float* w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
+  void launch_product(ProductList& list, cuda::Task kind, bool of_parameters);
+  void back_columns(const Operand& w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
                     const Columns& x);
   struct Sum {  // adds a term to an m x n gradient
     Target target;

@@ -93,7 +93,18 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
     list.add({weight(o[k]), nullptr, m}, operand_matrix(columns(l, o[k + 1], k + 1, room_x_), inner), inner);
     counters.operand_bytes += 4 * (n + m) * inner;
   }
-  launch_products(list, cuda::kProductWx);
+  bool parameters = true;
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) parameters = parameters && o[k].base < 0;
+  launch_product(list, cuda::kProductWx, parameters);
+}
+
+// One product, of parameters or of weights that were computed.
+void CudaExecutor::launch_product(ProductList& list, cuda::Task kind, bool of_parameters) {
+  const cuda::Product product = list.products[0];
+  const size_t before = batch_.steps();
+  launch_products(list, kind);
+  if (of_parameters && batch_.steps() == before + 1)
+    batch_.weights_stay(kind == cuda::kProductWx, product, list.terms);
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -159,13 +170,13 @@ void CudaExecutor::back_matmul_columns(const Launch& l) {
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
-    if (wanted(l, k + 1)) back_columns(weight(o[k]), m, inner, dym, x);
+    if (wanted(l, k + 1)) back_columns(o[k], m, inner, dym, x);
     if (wanted(l, k)) defer(o[k], m, inner, dy, x);
   }
 }
 
 // dx += W' dy, where columns of dx may repeat.
-void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const Matrix<const float>& dy,
+void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, const Matrix<const float>& dy,
                                 const Columns& x) {
   ProductList list;
   Columns dx = x;
@@ -181,8 +192,8 @@ void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const 
     }
   }
   list.begin(inner, x.count, matrix<float>(dx, gradients()), Product::add);
-  list.add({w, nullptr, m}, dy, m);
-  launch_products(list, cuda::kProductWdy);
+  list.add({weight(w), nullptr, m}, dy, m);
+  launch_product(list, cuda::kProductWdy, w.base < 0);
   if (diverted) add_diverted();
 }
 

@@ -90,6 +90,8 @@ void join_launches(bool on) { CudaBatch::walking = on; }
 
 void replay_launches(bool on) { CudaBatch::replaying = on; }
 
+void keep_weights(bool on) { CudaBatch::residing = on; }
+
 void set_device_lock(void (*lock)(std::mutex& mutex)) { DeviceMutex::take = lock; }
 
 std::unique_ptr<Executor> make_executor(Graph& graph, Plan& plan) {

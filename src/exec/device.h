@@ -29,6 +29,8 @@ void join_launches(bool on);
 // Whether launches that come again as they were become a graph of the driver; on unless DYNET_COMPAT_GRAPHS
 // is 0.
 void replay_launches(bool on);
+// Whether many small launches as one keep weights in shared memory.
+void keep_weights(bool on);
 // How a thread locks the device, which waits for the interpreter now and then: `lock` must not keep that from
 // other threads meanwhile.
 void set_device_lock(void (*lock)(std::mutex& mutex));

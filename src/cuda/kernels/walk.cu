@@ -12,6 +12,7 @@
 #include "cuda/kernels/matmul.cu"
 #include "cuda/kernels/members.cu"
 #include "cuda/kernels/memory.cu"
+#include "cuda/kernels/resident.cu"
 #endif
 
 namespace dyc::cuda {
@@ -38,6 +39,8 @@ __device__ void run_task(const Record& r, const Worker& w) {
     if constexpr (other == kProductWx) run_product<true, false>(r);
     else if constexpr (other == kProductWdy) run_product<false, false>(r);
     else if constexpr (other == kProductDyx) run_product<true, true>(r);
+    else if constexpr (other == kResidentWx) run_resident_product<true>(r);
+    else if constexpr (other == kResidentWdy) run_resident_product<false>(r);
     else if constexpr (other == kAddFew) run_add_few(r, w);
     else if constexpr (other == kAddMany) run_add_many(r, w);
     else if constexpr (other == kLookupForward) run_lookup_forward(r, w);

@@ -1,0 +1,81 @@
+#include "exec/cuda_resident.h"
+
+#include <algorithm>
+
+namespace dyc {
+
+namespace {
+
+// Fewer steps would not make up for loading the weights into shared memory apart from using them.
+constexpr uint32_t kLeastUses = 3;
+// Each block reads all columns. With kBlockRows rows to a block that is n / 16 of the size of the weights;
+// tiles of 32 x 32 read the weights, and n / 32 of their size. What counts more is that a warp can ask for
+// all it reads at once, as long as it is little.
+constexpr int64_t kMostColumns = 16;
+constexpr uint32_t kBlockRows = 16;  // two for each warp
+
+}  // namespace
+
+Residency::Residency(std::span<const WeightProduct> products) {
+  for (const WeightProduct& p : products) {
+    if (p.product.n > kMostColumns) continue;
+    for (const cuda::Term& t : p.terms) {
+      Weight* w = find(p, t);
+      if (w) ++w->uses;
+      else weights_.push_back({t.a.base, p.forward, p.product.m, t.inner, 1, 0, false, false});
+    }
+  }
+  std::erase_if(weights_, [](const Weight& w) { return w.uses < kLeastUses; });
+  std::stable_sort(weights_.begin(), weights_.end(),
+                   [](const Weight& a, const Weight& b) { return a.uses > b.uses; });
+}
+
+Residency::Weight* Residency::find(const WeightProduct& p, const cuda::Term& term) {
+  for (Weight& w : weights_)
+    if (w.base == term.a.base && w.forward == p.forward && w.rows == p.product.m && w.inner == term.inner)
+      return &w;
+  return nullptr;
+}
+
+bool Residency::wanted(bool forward) const {
+  return std::any_of(weights_.begin(), weights_.end(), [&](const Weight& w) { return w.forward == forward; });
+}
+
+uint32_t Residency::blocks() const {
+  int64_t rows = 1;
+  for (const Weight& w : weights_) rows = std::max(rows, w.rows);
+  return static_cast<uint32_t>((rows + kBlockRows - 1) / kBlockRows);
+}
+
+size_t Residency::Weight::bytes(uint32_t blocks) const {
+  return sizeof(float) *
+         static_cast<size_t>(cuda::resident_rows(rows, blocks) * cuda::resident_stride(inner));
+}
+
+size_t Residency::choose(uint32_t blocks, size_t most) {
+  size_t used = 0;
+  for (Weight& w : weights_) {
+    w.place = static_cast<uint32_t>(used / sizeof(float));
+    w.kept = used + w.bytes(blocks) <= most;
+    if (w.kept) used += w.bytes(blocks);
+  }
+  return used;
+}
+
+std::vector<cuda::ResidentTerm> Residency::terms(const WeightProduct& product) {
+  std::vector<cuda::ResidentTerm> all;
+  if (product.product.n > kMostColumns) return all;
+  for (const cuda::Term& t : product.terms) {
+    Weight* const w = find(product, t);
+    if (!w || !w->kept) return {};
+    all.push_back({t, w->place, false});
+  }
+  for (cuda::ResidentTerm& t : all) {
+    Weight& w = *find(product, t.term);
+    t.first = !w.read;
+    w.read = true;
+  }
+  return all;
+}
+
+}  // namespace dyc

@@ -1,0 +1,48 @@
+// Which weights the blocks of a walk keep in shared memory (cuda/resident.h).
+#pragma once
+#include <span>
+#include <vector>
+
+#include "cuda/resident.h"
+
+namespace dyc {
+
+// A step that is one product, of weights that nothing in these launches changes.
+struct WeightProduct {
+  size_t step;
+  bool forward;  // W x, else W' dy
+  cuda::Product product;
+  std::vector<cuda::Term> terms;  // a: weights
+};
+
+class Residency {
+ public:
+  Residency() = default;
+  // Of the products of one walk.
+  explicit Residency(std::span<const WeightProduct> products);
+
+  bool wanted() const { return !weights_.empty(); }
+  bool wanted(bool forward) const;
+  // So many blocks would be enough.
+  uint32_t blocks() const;
+  // Chooses what each of `blocks` blocks keeps in at most so many bytes; returns the bytes. Called once.
+  size_t choose(uint32_t blocks, size_t most);
+  // The product's terms as the device is told of them, in the order of steps; empty: it is made as before.
+  std::vector<cuda::ResidentTerm> terms(const WeightProduct& product);
+
+ private:
+  struct Weight {
+    const float* base;
+    bool forward;
+    int64_t rows, inner;  // of the factor that it is
+    uint32_t uses;
+    uint32_t place;
+    bool kept, read;
+    size_t bytes(uint32_t blocks) const;
+  };
+  Weight* find(const WeightProduct& p, const cuda::Term& term);
+
+  std::vector<Weight> weights_;  // those used often, most often first
+};
+
+}  // namespace dyc
