@@ -8,11 +8,10 @@ namespace {
 
 // Fewer steps would not make up for loading the weights into shared memory apart from using them.
 constexpr uint32_t kLeastUses = 3;
-// Each block reads all columns. With kBlockRows rows to a block that is n / 16 of the size of the weights;
-// tiles of 32 x 32 read the weights, and n / 32 of their size. What counts more is that a warp can ask for
-// all it reads at once, as long as it is little.
+// Each block reads all columns, which is soon more than what is saved of the weights. What counts more is
+// that a warp can ask for all it reads at once, as long as that is little.
 constexpr int64_t kMostColumns = 16;
-constexpr uint32_t kBlockRows = 16;  // two for each warp
+constexpr int64_t kBlockElements = 64;  // of a result: 2 x 4 for each of 8 warps
 
 }  // namespace
 
@@ -21,8 +20,9 @@ Residency::Residency(std::span<const WeightProduct> products) {
     if (p.product.n > kMostColumns) continue;
     for (const cuda::Term& t : p.terms) {
       Weight* w = find(p, t);
-      if (w) ++w->uses;
-      else weights_.push_back({t.a.base, p.forward, p.product.m, t.inner, 1, 0, false, false});
+      if (!w) w = &weights_.emplace_back(Weight{t.a.base, p.forward, p.product.m, t.inner});
+      w->columns = std::max(w->columns, p.product.n);
+      ++w->uses;
     }
   }
   std::erase_if(weights_, [](const Weight& w) { return w.uses < kLeastUses; });
@@ -42,9 +42,9 @@ bool Residency::wanted(bool forward) const {
 }
 
 uint32_t Residency::blocks() const {
-  int64_t rows = 1;
-  for (const Weight& w : weights_) rows = std::max(rows, w.rows);
-  return static_cast<uint32_t>((rows + kBlockRows - 1) / kBlockRows);
+  int64_t elements = 1;
+  for (const Weight& w : weights_) elements = std::max(elements, w.rows * ((w.columns + 3) / 4 * 4));
+  return static_cast<uint32_t>((elements + kBlockElements - 1) / kBlockElements);
 }
 
 size_t Residency::Weight::bytes(uint32_t blocks) const {

@@ -35,9 +35,10 @@ class Residency {
     const float* base;
     bool forward;
     int64_t rows, inner;  // of the factor that it is
-    uint32_t uses;
-    uint32_t place;
-    bool kept, read;
+    int64_t columns = 0;  // most of a product
+    uint32_t uses = 0;
+    uint32_t place = 0;
+    bool kept = false, read = false;
     size_t bytes(uint32_t blocks) const;
   };
   Weight* find(const WeightProduct& p, const cuda::Term& term);
