@@ -145,6 +145,7 @@ pybind11::dict timing() {
     d["device_launches"] = c->launches;
     d["device_replays"] = c->replays;
     d["device_residents"] = c->residents;
+    d["device_unit_steps"] = c->unit_steps;
     d["device_uploads"] = c->uploads;
     d["device_downloads"] = c->downloads;
     d["device_copies"] = c->copies;

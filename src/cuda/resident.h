@@ -5,7 +5,7 @@
 
 namespace dyc::cuda {
 
-// Rows of the result that a block makes, the same in each step: it keeps these rows of the weights.
+// Of m rows, most that a block makes, the same in each step: it keeps these rows of the weights.
 constexpr int64_t resident_rows(int64_t m, uint32_t blocks) { return (m + blocks - 1) / blocks; }
 // Floats from row to row in shared memory; odd, so that rows begin in different banks.
 constexpr int64_t resident_stride(int64_t inner) { return inner | 1; }
@@ -20,6 +20,7 @@ struct Resident {
   Product product;  // but its terms
   const ResidentTerm* terms;
   uint32_t count;  // terms
+  int64_t unit;    // rows i, unit + i, 2 unit + i... are of one block; divides m
 };
 
 }  // namespace dyc::cuda

@@ -198,20 +198,35 @@ void CudaBatch::find_walks() {
   }
 }
 
-CudaBatch::Run CudaBatch::run_of(size_t begin, size_t end) const {
+CudaBatch::Run CudaBatch::run_of(size_t begin, size_t end) {
   Run run{begin, end};
   for (size_t k = begin; k < end; ++k) run.tasks.push_back(steps_[k].task);
-  if (residing) {
-    const auto before = [](const WeightProduct& p, size_t step) { return p.step < step; };
-    const auto first = std::lower_bound(products_.begin(), products_.end(), begin, before);
-    run.products = {first, std::lower_bound(first, products_.end(), end, before)};
-    run.weights = Residency(run.products);
-    if (run.weights.wanted(true)) run.tasks.push_back(CudaDevice::task(cuda::kResidentWx));
-    if (run.weights.wanted(false)) run.tasks.push_back(CudaDevice::task(cuda::kResidentWdy));
-  }
+  if (residing) find_weights(run);
   std::sort(run.tasks.begin(), run.tasks.end());
   run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
   return run;
+}
+
+namespace {
+
+// Those of steps [begin, end).
+template <class T>
+std::span<T> part(std::vector<T>& all, size_t begin, size_t end) {
+  const auto before = [](const T& one, size_t step) { return one.step < step; };
+  const auto first = std::lower_bound(all.begin(), all.end(), begin, before);
+  return {first, std::lower_bound(first, all.end(), end, before)};
+}
+
+}  // namespace
+
+void CudaBatch::find_weights(Run& w) {
+  w.products = part(products_, w.begin, w.end);
+  w.units = part(units_, w.begin, w.end);
+  w.unit_runs =
+      find_unit_runs(w.products, w.units, w.begin, [this](size_t step) { return steps_[step].waits; });
+  w.weights = Residency(w.products);
+  if (w.weights.wanted(true)) w.tasks.push_back(CudaDevice::task(cuda::kResidentWx));
+  if (w.weights.wanted(false)) w.tasks.push_back(CudaDevice::task(cuda::kResidentWdy));
 }
 
 // Puts one launch in place of the steps of each walk.
@@ -236,11 +251,10 @@ CudaBatch::Step CudaBatch::walk(size_t number) {
   uint32_t blocks = 1;
   for (size_t i = w.begin; i < w.end; ++i) blocks = std::max(blocks, steps_[i].blocks);
   blocks = reside(w, made, std::min(blocks, made.blocks));
-  const auto steps = room<cuda::Step>(w.end - w.begin);
-  for (size_t i = w.begin; i < w.end; ++i) steps[i - w.begin] = walk_step(w, i);
+  const std::vector<cuda::Step> steps = walk_steps(w);
   cuda::Walk all{};
-  all.steps = steps.device;
-  all.count = static_cast<uint32_t>(steps.n);
+  all.steps = put(steps);
+  all.count = static_cast<uint32_t>(steps.size());
   all.arrived = reinterpret_cast<uint32_t*>(zeros(1));
   cuda::Record r;
   r.count = all.count;
@@ -268,25 +282,48 @@ uint32_t CudaBatch::reside(Run& w, const CudaDevice::WalkKernel& made, uint32_t 
   return blocks;
 }
 
-cuda::Step CudaBatch::walk_step(Run& w, size_t number) {
-  const Step& s = steps_[number];
-  cuda::Step step{s.task, s.waits && number > w.begin, static_cast<const cuda::Record*>(s.record), 0};
-  const auto product = std::lower_bound(w.products.begin(), w.products.end(), number,
-                                        [](const WeightProduct& p, size_t n) { return p.step < n; });
-  if (w.shared_bytes && product != w.products.end() && product->step == number) {
-    const std::vector<cuda::ResidentTerm> terms = w.weights.terms(*product);
-    if (!terms.empty()) {
-      const cuda::Resident all{product->product, put(terms), static_cast<uint32_t>(terms.size())};
-      cuda::Record r;
-      r.count = 1;
-      r.more = put(&all, 1);
-      step.task = CudaDevice::task(product->forward ? cuda::kResidentWx : cuda::kResidentWdy);
-      step.record = put(&r, 1);
-      ++device_.backend().counters.residents;
-    }
+std::vector<cuda::Step> CudaBatch::walk_steps(Run& w) {
+  std::vector<cuda::Step> steps;
+  std::vector<uint8_t> kept;
+  for (size_t i = w.begin; i < w.end; ++i) {
+    const Step& s = steps_[i];
+    steps.push_back({s.task, s.waits && i > w.begin, static_cast<const cuda::Record*>(s.record), 0});
+    kept.push_back(use_weights(w, steps.back(), i));
   }
-  if (device_.emulated()) step.kernel = device_.backend().body(device_.kernel(step.task));
-  return step;
+  for (const UnitRun& u : w.unit_runs) {
+    const auto at = [&](size_t step) { return static_cast<std::ptrdiff_t>(step - w.begin); };
+    if (std::find(kept.begin() + at(u.products), kept.begin() + at(u.steps), 0) != kept.begin() + at(u.steps))
+      continue;
+    for (const UnitStep& one : part(units_, u.steps, u.end)) {
+      cuda::Record r = one.record;
+      r.unit = one.unit;
+      cuda::Step& step = steps[one.step - w.begin];
+      step.record = put(&r, 1);
+      step.waits = false;
+      ++device_.backend().counters.unit_steps;
+    }
+    if (u.end < w.end) steps[u.end - w.begin].waits = true;  // may have relied on waits that are gone
+  }
+  if (device_.emulated())
+    for (cuda::Step& step : steps) step.kernel = device_.backend().body(device_.kernel(step.task));
+  return steps;
+}
+
+// Where the step is a product of weights that the blocks keep. False: it is not.
+bool CudaBatch::use_weights(Run& w, cuda::Step& step, size_t number) {
+  const auto here = part(products_, number, number + 1);
+  if (!w.shared_bytes || here.empty()) return false;
+  const WeightProduct& product = here[0];
+  const std::vector<cuda::ResidentTerm> terms = w.weights.terms(product);
+  if (terms.empty()) return false;
+  const cuda::Resident all{product.product, put(terms), static_cast<uint32_t>(terms.size()), product.unit};
+  cuda::Record r;
+  r.count = 1;
+  r.more = put(&all, 1);
+  step.task = CudaDevice::task(product.forward ? cuda::kResidentWx : cuda::kResidentWdy);
+  step.record = put(&r, 1);
+  ++device_.backend().counters.residents;
+  return true;
 }
 
 // Work that is under way may still use the memory: it is given back, or used again, in the order of the
@@ -297,6 +334,7 @@ void CudaBatch::discard() {
   apart_.clear();
   walks_.clear();
   products_.clear();
+  units_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

@@ -83,7 +83,12 @@ class CudaBatch {
   size_t steps() const { return steps_.size(); }
   // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
   void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms) {
-    products_.push_back({steps_.size() - 1, forward, product, terms});
+    products_.push_back({steps_.size() - 1, forward, product, terms, product.m});
+  }
+  // The last launch, which has this record, computes units of its results from the same units of operands.
+  void by_units(int64_t unit, const float* results, int64_t floats, std::vector<UnitStep::Read> reads,
+                const cuda::Record& record) {
+    units_.push_back({steps_.size() - 1, unit, results, results + floats, std::move(reads), record});
   }
 
   // Whether many small launches become one (cuda/walk.h).
@@ -123,7 +128,9 @@ class CudaBatch {
     size_t begin, end;  // in steps_, later in apart_
     std::vector<uint32_t> tasks = {};
     Residency weights = {};
-    std::span<const WeightProduct> products = {};
+    std::span<WeightProduct> products = {};
+    std::span<const UnitStep> units = {};
+    std::vector<UnitRun> unit_runs = {};
     cuda::Backend::Kernel kernel = nullptr;
     uint32_t shared_bytes = 0;
   };
@@ -138,10 +145,12 @@ class CudaBatch {
   cuda::Backend::Operation operation(const Step& step) const;
   bool may_walk(const Step& step) const;
   void find_walks();
-  Run run_of(size_t begin, size_t end) const;
+  Run run_of(size_t begin, size_t end);
+  void find_weights(Run& walk);
   void join_walks();
   uint32_t reside(Run& walk, const CudaDevice::WalkKernel& made, uint32_t blocks);
-  cuda::Step walk_step(Run& walk, size_t number);
+  std::vector<cuda::Step> walk_steps(Run& walk);
+  bool use_weights(Run& walk, cuda::Step& step, size_t number);
   Step walk(size_t number);
 
   CudaDevice& device_;
@@ -150,6 +159,7 @@ class CudaBatch {
   std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
   std::vector<Run> walks_;
   std::vector<WeightProduct> products_;  // of steps_, before walks
+  std::vector<UnitStep> units_;          // likewise
   std::vector<cuda::Backend::Operation> operations_;
   DevicePool scratch_, room_;
 };

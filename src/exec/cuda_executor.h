@@ -92,6 +92,7 @@ class CudaExecutor final : public Executor {
   void decide_wait(const Launch& l, bool chained);
   void gather_lists(const Launch& l, const float** lists, uint32_t n);
   void run_rows(const Launch& l);
+  void note_units(const Launch& l, const cuda::Record& r);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 

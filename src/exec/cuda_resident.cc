@@ -20,7 +20,7 @@ Residency::Residency(std::span<const WeightProduct> products) {
     if (p.product.n > kMostColumns) continue;
     for (const cuda::Term& t : p.terms) {
       Weight* w = find(p, t);
-      if (!w) w = &weights_.emplace_back(Weight{t.a.base, p.forward, p.product.m, t.inner});
+      if (!w) w = &weights_.emplace_back(Weight{t.a.base, p.forward, p.product.m, t.inner, p.unit});
       w->columns = std::max(w->columns, p.product.n);
       ++w->uses;
     }
@@ -32,7 +32,8 @@ Residency::Residency(std::span<const WeightProduct> products) {
 
 Residency::Weight* Residency::find(const WeightProduct& p, const cuda::Term& term) {
   for (Weight& w : weights_)
-    if (w.base == term.a.base && w.forward == p.forward && w.rows == p.product.m && w.inner == term.inner)
+    if (w.base == term.a.base && w.forward == p.forward && w.rows == p.product.m && w.inner == term.inner &&
+        w.unit == p.unit)
       return &w;
   return nullptr;
 }
@@ -49,7 +50,7 @@ uint32_t Residency::blocks() const {
 
 size_t Residency::Weight::bytes(uint32_t blocks) const {
   return sizeof(float) *
-         static_cast<size_t>(cuda::resident_rows(rows, blocks) * cuda::resident_stride(inner));
+         static_cast<size_t>(rows / unit * cuda::resident_rows(unit, blocks) * cuda::resident_stride(inner));
 }
 
 size_t Residency::choose(uint32_t blocks, size_t most) {
@@ -76,6 +77,60 @@ std::vector<cuda::ResidentTerm> Residency::terms(const WeightProduct& product) {
     w.read = true;
   }
   return all;
+}
+
+// ---------------------------------------------------------------- steps that need not wait
+
+namespace {
+
+struct Written {
+  const float *begin, *end;
+};
+
+// Are the product's columns one behind the other, of whole units?
+bool has_units(const cuda::Product& p, int64_t unit) {
+  return !p.c.index && p.c.stride == p.m && p.m % unit == 0 && p.n <= kMostColumns;
+}
+
+// Does the step read of `written` its own units alone?
+bool reads_own(const UnitStep& s, const std::vector<Written>& written) {
+  for (const UnitStep::Read& r : s.reads)
+    for (const Written& w : written)
+      if (r.begin < w.end && w.begin < r.end && (!r.even || (r.begin - w.begin) % s.unit != 0)) return false;
+  return true;
+}
+
+}  // namespace
+
+std::vector<UnitRun> find_unit_runs(std::span<WeightProduct> products, std::span<const UnitStep> units,
+                                    size_t begin, const std::function<bool(size_t)>& waits) {
+  std::vector<UnitRun> runs;
+  auto next = units.begin();
+  for (size_t p = 0; p < products.size();) {
+    const size_t first = p, step = products[p].step;
+    size_t after = step + 1;  // the first step behind the products
+    for (++p; p < products.size() && products[p].step == after && !waits(after); ++p) ++after;
+    if (step != begin && !waits(step)) continue;  // what was there before may not be there yet
+    next = std::find_if(next, units.end(), [&](const UnitStep& u) { return u.step >= after; });
+    if (next == units.end()) break;
+    const int64_t unit = next->unit;
+    std::vector<Written> written;
+    bool whole = true;
+    for (size_t i = first; i < p; ++i) {
+      const cuda::Product& made = products[i].product;
+      whole = whole && has_units(made, unit);
+      written.push_back({made.c.base, made.c.base + made.m * made.n});
+    }
+    size_t end = after;
+    for (; whole && next != units.end() && next->step == end && next->unit == unit; ++next, ++end) {
+      if (!reads_own(*next, written)) break;
+      written.push_back({next->begin, next->end});
+    }
+    if (end == after) continue;
+    for (size_t i = first; i < p; ++i) products[i].unit = unit;
+    runs.push_back({step, after, end});
+  }
+  return runs;
 }
 
 }  // namespace dyc

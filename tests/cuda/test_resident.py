@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import re
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import fake_gpu, nvrtc
 from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
+
+Products = Sequence[tuple[int, int, int, int]]
+Steps = Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int]]]]
 
 NETWORK = """
 import numpy as np
@@ -183,6 +189,160 @@ a, b = train(True), train(False)
 assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], rtol=1e-2)
 """
     run(text)
+
+
+# ---------------------------------------------------------------- steps that do not wait for other blocks
+
+COMPARED = """
+def compared(model, build, shape):
+    # Products with kept weights, and steps that do not wait, of what `build` returns with and without.
+    told = []
+    for keep in (True, False):
+        dy._core._keep_weights(keep)
+        dy._core.reset_timing()
+        dy.renew_cg()
+        made = build()
+        dy.squared_norm(dy.esum(made[-1])).backward()
+        gradients = [p.grad_as_array().copy() for p in model.parameters_list()]
+        for p in model.parameters_list():
+            p.scale_gradient(0)
+        timing = dy._core.timing()
+        counts = timing["device_residents"], timing["device_unit_steps"]
+        told.append(([x.npvalue() for one in made for x in one], gradients, counts))
+    (values, gradients, counts), (wanted, slopes, none) = told
+    assert none == (0, 0)
+    for found, right in zip(values + gradients, wanted + slopes):  # some nearly cancel
+        assert np.allclose(found, right, rtol=2e-4, atol=2e-4 * np.abs(right).max() + 1e-9), shape
+    return np.array(counts)
+"""
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN", "CoupledLSTM", "CompactVanillaLSTM"])
+def test_cells(builder: str, order: str) -> None:
+    """What follows products in a cell is computed by the blocks that made them."""
+    text = f"""
+counts = np.zeros(2)
+for _ in range(12):
+    i, h, n = (int(rng.choice(some)) for some in ([1, 8, 20], [1, 3, 8, 9, 16, 17, 24, 33], [1, 2, 3, 5]))
+    pc = dy.ParameterCollection()
+    cell, xs = dy.{builder}Builder(1, i, h, pc), rng.randn(n, 5, i)
+    def build():
+        ends = [cell.initial_state().transduce([dy.inputVector(x) for x in xs[j, j % 2:]]) for j in range(n)]
+        return [*ends, [end[-1] for end in ends]]
+    counts += compared(pc, build, (i, h, n))
+print(*counts)
+"""
+    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
+    assert residents > 12 and unit_steps > 12, (residents, unit_steps)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_recurrences(seed: int, order: str) -> None:
+    """Steps that read units of others, of another size, of results before the last product, or of all."""
+    text = f"""
+rng.seed({seed})
+counts = np.zeros(2)
+for _ in range(40):
+    h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3]))
+    pc = dy.ParameterCollection()
+    def made(*shape):
+        return pc.parameters_from_numpy((rng.randn(*shape) * 0.6 / np.sqrt(shape[-1])).astype(np.float32))
+    square, wide, b, start = [made(h, h) for _ in range(2)], made(2 * h, h), made(h), rng.randn(n, h)
+    program = rng.randint(0, 1 << 30, 24)
+    def one(x):
+        xs = [x, dy.tanh(x)]
+        for word in program:
+            recent, any_one = xs[-1 - word % 2], xs[-1 - word // 2 % min(len(xs), 5)]
+            kind = word // 64 % 9
+            if kind < 3:
+                xs.append(square[kind % 2] * recent if kind else dy.affine_transform([b, square[0], recent]))
+            elif kind == 3:
+                y = wide * recent
+                xs.append(dy.cmult(y[:h], dy.logistic(y[h:])))
+            elif kind == 4:
+                y = wide * recent
+                xs.append(y[1:h + 1] + y[:h])  # rows of other units
+            elif kind == 5:
+                xs.append(dy.tanh(recent))
+            elif kind == 6:
+                xs.append(recent - 0.5 * any_one)
+            elif kind == 7:
+                xs.append(dy.cmult(recent, dy.sum_elems(any_one)))  # one element for all
+            else:
+                xs.append(dy.concatenate([recent[1:], any_one[:1]]))
+        return xs[2:]
+    def build():
+        all = [one(dy.inputVector(x)) for x in start]
+        return [*all, [xs[-1] for xs in all]]
+    counts += compared(pc, build, (h, n, list(program)))
+print(*counts)
+"""
+    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
+    assert residents > 100 and unit_steps > 20, (residents, unit_steps)
+
+
+@pytest.fixture(scope="module")
+def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[tuple[int, int, int]]]:
+    """find_unit_runs(), of products (step, rows, columns, address), steps (step, unit, begin, end, reads)."""
+    sources = [Path(__file__).parent / "unit_runs.cc", fake_gpu.SRC / "exec" / "cuda_resident.cc"]
+    library = ctypes.CDLL(str(fake_gpu.build(tmp_path_factory.mktemp("units") / "unit_runs.so", sources)))
+
+    def find(
+        products: Products, steps: Steps, waits: Sequence[int], begin: int = 0
+    ) -> list[tuple[int, int, int]]:
+        words = [len(products), *(word for p in products for word in p), len(steps)]
+        for *fixed, reads in steps:
+            words += [*fixed, len(reads), *(word for read in reads for word in read)]
+        words += [begin, len(waits), *waits]
+        found = (ctypes.c_int64 * 64)()
+        count = library.find_unit_runs((ctypes.c_int64 * len(words))(*words), found)
+        return [(found[3 * i], found[3 * i + 1], found[3 * i + 2]) for i in range(count)]
+
+    return find
+
+
+P, Q = (0, 8, 3, 100), (1, 8, 3, 200)  # steps 0 and 1 make 24 floats each
+OLD = (10, 34, 1)
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+@pytest.mark.parametrize(
+    ("products", "steps", "waits", "expected"),
+    [
+        ([P], [(1, 8, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
+        ([P], [(1, 4, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
+        ([P], [(1, 8, 300, 324, [(100, 124, 1), OLD])], [0, 1], [(0, 1, 2)]),
+        ([P], [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(300, 324, 1)])], [0, 1, 0], [(0, 1, 3)]),
+        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1), (200, 224, 1)])], [0, 0, 1], [(0, 2, 3)]),
+        ([P], [(1, 3, 300, 324, [(100, 124, 1)])], [0, 1], []),  # unlike units
+        ([P], [(1, 8, 300, 324, [(101, 125, 1)])], [0, 1], []),  # other units
+        ([P], [(1, 8, 300, 324, [(100, 124, 0)])], [0, 1], []),  # of some members other units
+        ([P], [(1, 8, 300, 308, [(90, 110, 1)])], [0, 1], []),
+        ([P], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], []),  # another step between them
+        ([(0, 8, 17, 100)], [(1, 8, 300, 436, [(100, 236, 1)])], [0, 1], []),  # too many columns
+        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),  # P was awaited
+        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 0, 1], []),  # what P reads may be new
+        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),
+        (
+            [P, (2, 8, 3, 400)],
+            [(1, 8, 300, 324, [(100, 124, 1)]), (3, 8, 500, 524, [(400, 424, 1)])],
+            [0, 1, 1, 1],
+            [(0, 1, 2), (2, 3, 4)],
+        ),
+        (
+            [P],
+            [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(301, 325, 1)])],
+            [0, 1, 1],
+            [(0, 1, 2)],
+        ),
+    ],
+)
+def test_which_steps_need_not_wait(
+    unit_runs: Callable[..., Any], products: Any, steps: Any, waits: list[int], expected: Any
+) -> None:
+    assert unit_runs(products, steps, waits) == expected
 
 
 # ---------------------------------------------------------------- for a GPU

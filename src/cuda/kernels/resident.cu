@@ -2,12 +2,14 @@
 // of the weights in shared memory and reads nothing but the columns. resident_product<true> is for W x,
 // resident_product<false> for W' dy.
 //
+// Rows are counted within the block: of each group of `unit` rows those that are its own (cuda/units.h).
 // A warp makes a few rows of a few columns; its lanes share the inner index. How an element is summed does
 // not depend on grid or block.
 #include "cuda/prelude.h"
 
 #include "cuda/record.h"
 #include "cuda/resident.h"
+#include "cuda/units.h"
 #include "cuda/worker.h"
 
 namespace dyc::cuda {
@@ -19,14 +21,20 @@ DYC_INLINE F* resident_column(const Matrix<F>& m, int64_t j) {
   return m.base + (m.index ? m.index[j] : j * m.stride);
 }
 
-// Rows i0, i0 + 1... of A, where neighbouring threads read neighbours in memory. AInner: columns of A are
+// Where a row of the block is in the whole result.
+DYC_INLINE int64_t row_of(const OwnUnits& own, int64_t unit, int i) {
+  return i / own.count * unit + own.first + i % own.count;
+}
+
+// The block's rows of A, where neighbouring threads read neighbours in memory. AInner: columns of A are
 // counted by the inner index, else by the rows.
 template <bool AInner>
-DYC_INLINE void keep_rows(float* to, const Term& term, int64_t i0, int rows) {
+DYC_INLINE void keep_rows(float* to, const Term& term, const OwnUnits& own, int64_t unit, int rows) {
   const int inner = static_cast<int>(term.inner), stride = static_cast<int>(resident_stride(inner));
   for (int e = static_cast<int>(threadIdx.x); e < rows * inner; e += static_cast<int>(blockDim.x)) {
     const int i = AInner ? e % rows : e / inner, k = AInner ? e / rows : e % inner;
-    to[i * stride + k] = AInner ? resident_column(term.a, k)[i0 + i] : resident_column(term.a, i0 + i)[k];
+    const int64_t row = row_of(own, unit, i);
+    to[i * stride + k] = AInner ? resident_column(term.a, k)[row] : resident_column(term.a, row)[k];
   }
 }
 
@@ -60,13 +68,13 @@ __device__ void run_resident_product(const Record& r) {
   float* const memory = dynamic_shared<float>();
   const Resident& all = *static_cast<const Resident*>(r.more);
   const Product& p = all.product;
-  const int64_t most = resident_rows(p.m, gridDim.x), i0 = blockIdx.x * most;
-  const int rows = static_cast<int>(p.m - i0 < most ? p.m - i0 : most);
-  if (rows <= 0) return;  // the whole block
+  const OwnUnits own(all.unit);
+  const int rows = static_cast<int>(own.count * (p.m / all.unit));
+  if (rows == 0) return;  // the whole block
   bool fresh = false;
   for (uint32_t t = 0; t < all.count; ++t) {
     if (!all.terms[t].first) continue;
-    keep_rows<AInner>(memory + all.terms[t].place, all.terms[t].term, i0, rows);
+    keep_rows<AInner>(memory + all.terms[t].place, all.terms[t].term, own, all.unit, rows);
     fresh = true;
   }
   if (fresh) __syncthreads();
@@ -83,7 +91,8 @@ __device__ void run_resident_product(const Record& r) {
       for (int u = 0; u < kWarpRows; ++u) {
         const float element = warp_sum(sum[v][u]);
         const bool mine = lane() == static_cast<uint32_t>(v * kWarpRows + u);
-        if (mine && i + u < rows && j + v < p.n) write_resident(p, i0 + i + u, j + v, element);
+        if (mine && i + u < rows && j + v < p.n)
+          write_resident(p, row_of(own, all.unit, i + u), j + v, element);
       }
   }
 }
