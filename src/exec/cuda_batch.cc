@@ -201,7 +201,7 @@ void CudaBatch::find_walks() {
 CudaBatch::Run CudaBatch::run_of(size_t begin, size_t end) {
   Run run{begin, end};
   for (size_t k = begin; k < end; ++k) run.tasks.push_back(steps_[k].task);
-  if (residing) find_weights(run);
+  if (keeps_weights()) find_weights(run);
   std::sort(run.tasks.begin(), run.tasks.end());
   run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
   return run;

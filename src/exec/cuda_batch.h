@@ -81,6 +81,8 @@ class CudaBatch {
   void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
   void copy(float* to, const float* from, size_t floats);
   size_t steps() const { return steps_.size(); }
+  // Whether the two calls below may be of use.
+  bool keeps_weights() const { return joins_ && walking && residing && !one_by_one; }
   // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
   void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms) {
     products_.push_back({steps_.size() - 1, forward, product, terms, product.m});

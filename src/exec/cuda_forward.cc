@@ -376,7 +376,7 @@ void CudaExecutor::note_units(const Launch& l, const Record& r) {
   constexpr uint32_t kMost = 64;  // members: walks with kept weights have few
   const Sig& sig = graph_.sig_number(l.sig);
   const bool elements = l.op != op_id<LstmCell>;
-  if (!l.uniform || (elements && !l.flat) || l.count > kMost) return;
+  if (!batch_.keeps_weights() || !l.uniform || (elements && !l.flat) || l.count > kMost) return;
   const int64_t unit = elements ? sig.y->rows() : sig.x[1]->rows();
   std::vector<UnitStep::Read> reads;
   for (uint32_t k = 0; k < l.n_operands; ++k) {

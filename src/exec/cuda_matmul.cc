@@ -103,7 +103,7 @@ void CudaExecutor::launch_product(ProductList& list, cuda::Task kind, bool of_pa
   const cuda::Product product = list.products[0];
   const size_t before = batch_.steps();
   launch_products(list, kind);
-  if (of_parameters && batch_.steps() == before + 1)
+  if (of_parameters && batch_.keeps_weights() && batch_.steps() == before + 1)
     batch_.weights_stay(kind == cuda::kProductWx, product, list.terms);
 }
 
