@@ -274,6 +274,9 @@ class Driver final : public Backend {
     stopwatch_.stop(stream_);
     ++counters.launches;
   }
+  bool has_gemm() override { return false; }
+  std::string gemm_library() const override { return ""; }
+  void gemm(const Gemm&) override {}
   void measure(bool on) override {
     wait();
     stopwatch_.on = on;

@@ -65,6 +65,11 @@ void CudaBatch::copy(float* to, const float* from, size_t floats) {
   steps_.push_back({kCopy, 0, true, to, from, floats * sizeof(float)});
 }
 
+void CudaBatch::gemm(const cuda::Gemm& product) {
+  steps_.push_back({kGemm, static_cast<uint32_t>(gemms_.size()), true, nullptr, nullptr, 0});
+  gemms_.push_back(product);
+}
+
 void CudaBatch::submit() {
   try {
     run();
@@ -84,13 +89,13 @@ void CudaBatch::run() {
   size_t at = 0;
   for (const Run& w : walks_) {
     for (; at < w.begin; ++at)
-      if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
+      if (has_kernel(steps_[at])) tasks.push_back(steps_[at].task);
     if (device_.emulated()) tasks.insert(tasks.end(), w.tasks.begin(), w.tasks.end());
     together.push_back(w.tasks);
     at = w.end;
   }
   for (; at < steps_.size(); ++at)
-    if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
+    if (has_kernel(steps_[at])) tasks.push_back(steps_[at].task);
   device_.prepare(tasks, together);
   join_walks();
   for (const Chunk& c : chunks_)
@@ -100,6 +105,10 @@ void CudaBatch::run() {
     if (s.task == kCopy) {
       backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
                    reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
+      continue;
+    }
+    if (s.task == kGemm) {
+      backend.gemm(gemms_[s.blocks]);
       continue;
     }
     cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
@@ -114,7 +123,7 @@ void CudaBatch::run() {
 // A small launch takes less time than the gap before it.
 bool CudaBatch::may_walk(const Step& step) const {
   constexpr uint32_t kBlocksPerProcessor = 2;
-  return step.task < kWalk && CudaDevice::walks(step.task) &&
+  return has_kernel(step) && CudaDevice::walks(step.task) &&
          step.blocks <= kBlocksPerProcessor * device_.backend().limits().processors;
 }
 
@@ -177,6 +186,7 @@ CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint
 void CudaBatch::discard() {
   device_.parameters().launches_submitted();
   steps_.clear();
+  gemms_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

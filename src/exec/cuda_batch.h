@@ -78,6 +78,7 @@ class CudaBatch {
   void launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits = true);
   void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
   void copy(float* to, const float* from, size_t floats);
+  void gemm(const cuda::Gemm& product);  // by the library
 
   // Whether many small launches become one (cuda/walk.h).
   static inline bool walking = true;
@@ -99,15 +100,16 @@ class CudaBatch {
     size_t size = 0, used = 0;
   };
   struct Step {
-    uint32_t task;  // kCopy: a copy; kWalk: many steps in one launch
-    uint32_t blocks;
+    uint32_t task;    // kCopy: a copy; kGemm: a call of the library; kWalk: many steps in one launch
+    uint32_t blocks;  // kGemm: which of gemms_
     bool waits;
     const void* record;  // copies: to
     const void* from;
     size_t bytes;
     cuda::Backend::Kernel kernel = nullptr;  // walks
   };
-  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu;
+  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu, kGemm = 0xfffffffdu;
+  static bool has_kernel(const Step& step) { return step.task < kGemm; }
 
   Place take(size_t bytes);
   void run();
@@ -120,6 +122,7 @@ class CudaBatch {
   const bool joins_;
   std::vector<Chunk> chunks_;
   std::vector<Step> steps_;
+  std::vector<cuda::Gemm> gemms_;
   struct Run {  // steps that become one walk
     size_t begin, end;
     std::vector<uint32_t> tasks;

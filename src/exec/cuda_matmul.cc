@@ -7,50 +7,8 @@ namespace dyc {
 
 using cuda::Matrix;
 using cuda::Product;
+using cuda::ProductKind;
 using cuda::Term;
-
-// ---------------------------------------------------------------- lists of products
-
-void CudaExecutor::ProductList::begin(int64_t m, int64_t n, const Matrix<float>& c, Product::Begin how) {
-  products.push_back({c, {}, how, static_cast<uint32_t>(terms.size()), 0, 0, m, n});
-}
-
-void CudaExecutor::ProductList::add(const Matrix<const float>& a, const Matrix<const float>& b,
-                                    int64_t inner) {
-  terms.push_back({a, b, inner});
-  ++products.back().terms;
-}
-
-// Products of a list must not add to the same memory.
-void CudaExecutor::launch_products(ProductList& list, cuda::Task kind) {
-  const auto tiles_along = [](int64_t n) { return (n + cuda::kTile - 1) / cuda::kTile; };
-  uint32_t tiles = 0;
-  for (Product& p : list.products) {
-    p.tile = tiles;
-    tiles += static_cast<uint32_t>(tiles_along(p.m) * tiles_along(p.n));
-  }
-  if (tiles == 0) return;
-  cuda::Products all{};
-  all.products = batch_.put(list.products);
-  all.terms = batch_.put(list.terms);
-  all.count = static_cast<uint32_t>(list.products.size());
-  all.tiles = tiles;
-  cuda::Record r;
-  r.count = all.count;
-  r.more = batch_.put(&all, 1);
-  batch_.launch_blocks(CudaDevice::task(kind), r, std::min(tiles, device_.most_blocks()), waits_);
-}
-
-// The same where some may: each for itself.
-void CudaExecutor::launch_in_order(const ProductList& list, cuda::Task kind) {
-  for (Product p : list.products) {
-    ProductList one;
-    one.terms.assign(list.terms.begin() + p.first, list.terms.begin() + p.first + p.terms);
-    p.first = 0;
-    one.products.push_back(p);
-    launch_products(one, kind);
-  }
-}
 
 template <class F>
 Matrix<F> CudaExecutor::matrix(const Columns& c, F* base) {
@@ -61,13 +19,7 @@ Matrix<F> CudaExecutor::matrix(const Columns& c, F* base) {
 Matrix<const float> CudaExecutor::operand_matrix(const Columns& c, int64_t rows) {
   const Matrix<const float> m = matrix<const float>(c, values());
   if (!like_dynet || (!c.index && (c.stride == 0 || c.stride == rows))) return m;
-  cuda::Extents own{};
-  own.count = static_cast<uint32_t>(c.count);
-  own.size = own.largest = rows;
-  own.total = rows * c.count;
-  const ValuePlace from{m.base, m.index, m.stride, m.index ? ValuePlace::indexed : ValuePlace::strided,
-                        false};
-  return {gather(from, own, own).base, nullptr, rows};
+  return gathered_columns(m, rows, c.count);
 }
 
 // ---------------------------------------------------------------- forward
@@ -76,7 +28,7 @@ void CudaExecutor::run_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
   ProductList list;
   for (uint32_t i = 0; i < l.count; ++i) add_member_products(l, i, list);
-  launch_products(list, cuda::kProductWx);
+  launch_products(list, ProductKind::wx);
 }
 
 void CudaExecutor::run_matmul_columns(const Launch& l) {
@@ -93,7 +45,7 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
     list.add({weight(o[k]), nullptr, m}, operand_matrix(columns(l, o[k + 1], k + 1, room_x_), inner), inner);
     counters.operand_bytes += 4 * (n + m) * inner;
   }
-  launch_products(list, cuda::kProductWx);
+  launch_products(list, ProductKind::wx);
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -182,7 +134,7 @@ void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const 
   }
   list.begin(inner, x.count, matrix<float>(dx, gradients()), Product::add);
   list.add({w, nullptr, m}, dy, m);
-  launch_products(list, cuda::kProductWdy);
+  launch_products(list, ProductKind::wdy);
   if (diverted) add_diverted();
 }
 
@@ -193,8 +145,8 @@ void CudaExecutor::back_matmul_members(const Launch& l) {
   std::vector<Piece> of_b;
   for (uint32_t i = 0; i < l.count; ++i) collect_member(l, i, of_w, of_x, of_b);
   add_pieces(of_b);
-  launch_sums(of_x, cuda::kProductWdy);
-  launch_sums(of_w, cuda::kProductDyx);
+  launch_sums(of_x, ProductKind::wdy);
+  launch_sums(of_w, ProductKind::dyx);
 }
 
 void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
@@ -232,7 +184,7 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
   }
 }
 
-void CudaExecutor::launch_sums(std::vector<Sum>& sums, cuda::Task kind) {
+void CudaExecutor::launch_sums(std::vector<Sum>& sums, ProductKind kind) {
   if (sums.empty()) return;
   std::vector<Target> targets;
   for (const Sum& s : sums) targets.push_back(s.target);
@@ -277,7 +229,7 @@ void CudaExecutor::run_together(const std::vector<Deferred*>& deferred) {
     d->dy.clear();
     d->x.clear();
   }
-  launch_products(list, cuda::kProductDyx);
+  launch_products(list, ProductKind::dyx);
   launch_segments(biases);
 }
 
