@@ -117,6 +117,7 @@ class CudaExecutor final : public Executor {
   // ---- cuda_matmul.cc
   template <class F>
   cuda::Matrix<F> matrix(const Columns& c, F* base);
+  cuda::Matrix<const float> matrix_of(const std::vector<int64_t>& places, const float* base);
   cuda::Matrix<const float> operand_matrix(const Columns& c, int64_t rows);
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);

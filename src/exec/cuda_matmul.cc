@@ -15,6 +15,14 @@ Matrix<F> CudaExecutor::matrix(const Columns& c, F* base) {
   return {base + c.base, c.index ? batch_.put(c.index, static_cast<size_t>(c.count)) : nullptr, c.stride};
 }
 
+// The columns at these places; without an index where they are evenly spaced.
+Matrix<const float> CudaExecutor::matrix_of(const std::vector<int64_t>& places, const float* base) {
+  const int64_t step = places.size() > 1 ? places[1] - places[0] : 0;
+  for (size_t j = 1; j < places.size(); ++j)
+    if (places[j] - places[j - 1] != step) return {base, batch_.put(places), 0};
+  return {base + places[0], nullptr, step};
+}
+
 // Of values.
 Matrix<const float> CudaExecutor::operand_matrix(const Columns& c, int64_t rows) {
   const Matrix<const float> m = matrix<const float>(c, values());
@@ -224,7 +232,7 @@ void CudaExecutor::run_together(const std::vector<Deferred*>& deferred) {
       biases.sources.insert(biases.sources.end(), d->dy.begin(), d->dy.end());
     } else {
       list.begin(d->m, d->k, {gradients() + to, nullptr, d->m}, Product::add);
-      list.add({gradients(), batch_.put(d->dy), 0}, {values(), batch_.put(d->x), 0}, n);
+      list.add(matrix_of(d->dy, gradients()), matrix_of(d->x, values()), n);
     }
     d->dy.clear();
     d->x.clear();
