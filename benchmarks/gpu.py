@@ -7,8 +7,10 @@ Sides: this package (`ours`); its kernels in DyNet's way (`dynet`: agenda batchi
 one per gathered operand, no fusion, one instance after the other where values are read), which stands in
 for DyNet, whose CUDA code builds no more; PyTorch where it is installed, eager (`torch`) and with the
 models' cells through torch.compile (`compiled`). All sides have the same parameters and data, and must
-agree on the losses. Products are counted by the way they are made: few columns, middling, large, cuBLAS. A row is one configuration: medians of minibatches that differ from each other, from
-the first recorded node to the loss on the host (training: to updated parameters).
+agree on the losses. A row is one configuration: medians of minibatches that differ from each other, from
+the first recorded node to the loss on the host (training: to updated parameters). `products` counts matrix
+products by the way they are made: by the kernels for few columns, for middling and for large products, and by
+cuBLAS.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_products(gpu: fake_gpu.Driver, turn_a: bool, turn_b: bool, add: bool, f
 
 
 def test_the_library_is_set_up_once(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
-    """Our stream, then our workspace, which the stream takes away; no TF32. The fake refuses anything else."""
+    """Our stream, then our workspace, which the stream takes away; no TF32. The fake refuses others."""
     assert gpu.gemm_library() == ""
     assert gpu.has_gemm() and gpu.has_gemm()
     log = [line for line in fake.log() if line.startswith("cublas")]
@@ -273,8 +273,8 @@ def program(text: str, fake: Path, cache: Path, **settings: str) -> Any:
     environment = {**os.environ, "DYNET_COMPAT_DEVICE": "gpu", "DYNET_COMPAT_LIBCUDA": str(fake),
                    "DYNET_COMPAT_CUBLAS": str(fake), "DYNET_COMPAT_CACHE": str(cache),
                    "FAKE_CUDA": "version=13000", **settings}  # fmt: skip
-    return subprocess.run([sys.executable, "-c", PROGRAM + text], env=environment, capture_output=True, text=True,
-                          timeout=300, check=False)  # fmt: skip
+    command = [sys.executable, "-c", PROGRAM + text]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +300,7 @@ print(*told(), list(numbers), dy._core._gemm_library().split()[0])
 
 @needs_nvrtc
 @pytest.mark.parametrize("setting", ["0", "/nowhere/libcublas.so.13"])
-def test_without_the_library_our_kernels_make_them(built: tuple[Path, Path], cache: Path, setting: str) -> None:
+def test_our_kernels_do_without_the_library(built: tuple[Path, Path], cache: Path, setting: str) -> None:
     """And nobody is told, unless they ask."""
     text = "step()\nprint(*told(), dy._core.timing()['large_products'], dy._core._gemm_library())"
     done = program(text, built[0], cache, DYNET_COMPAT_CUBLAS=setting)

@@ -26,7 +26,8 @@ def cublas_paths(driver: int = 0) -> list[str]:
     if chosen and chosen != "1":
         return [chosen]
     found = sorted(map(str, find("libcublas")), key=_major, reverse=True)
-    return [path for path in [*found, *bare_names("libcublas")] if not driver or _major(path) <= driver // 1000]
+    paths = [*found, *bare_names("libcublas")]
+    return [path for path in paths if not driver or _major(path) <= driver // 1000]
 
 
 def describe(driver: int = 0) -> str:

@@ -18,6 +18,7 @@ MISSING = (
     "NVRTC, which compiles the GPU's kernels, is not installed: "
     'pip install "dynet-compat[cuda13]" (drivers from 580 on) or "dynet-compat[cuda12]" (from 525 on)'
 )
+_NAMES = tuple(bare_names("libnvrtc"))
 
 
 class CompileError(RuntimeError):
@@ -133,7 +134,7 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
     Raises:
         RuntimeError: there is none, or none for this driver.
     """
-    found = [one for one in map(_load, [*map(str, libraries()), *bare_names("libnvrtc")]) if one is not None]
+    found = [one for one in map(_load, [*map(str, libraries()), *_NAMES]) if one is not None]
     if not found:
         raise RuntimeError(MISSING)
     fitting = [one for one in found if not driver or one.version[0] <= driver // 1000]
