@@ -106,7 +106,7 @@ __device__ void run_product(const Record& r, float* memory) {
 }
 
 template <bool AInner, bool BInner>
-__global__ void __launch_bounds__(kBlock, 2) product(const Record* record) {
+__global__ void __launch_bounds__(kBlock, 3) product(const Record* record) {
   DYC_SHARED(float, memory, kProductFloats);
   run_product<AInner, BInner>(*record, memory);
 }
