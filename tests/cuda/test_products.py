@@ -88,7 +88,7 @@ def test_nothing_else_is_read_or_written(sanitized: Program, kernel: str, kind: 
     assert sanitized(kernel, kind, 3, 25) == ""
 
 
-# Of a block of 256 threads, so that others fit beside it on a multiprocessor: 64 K registers, and 100 KB of shared
+# Of a block of 256 threads, so that others fit on a multiprocessor: it has 64 K registers, and 100 KB of shared
 # memory on the smallest. No sums in memory of a thread.
 REGISTERS, MOST_SHARED, MOST_LOCAL = 65536 // 256, 26 << 10, 16
 EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
