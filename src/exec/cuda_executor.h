@@ -112,7 +112,7 @@ class CudaExecutor final : public Executor {
   void gather_columns(float* to, const cuda::Matrix<const float>& m, int64_t rows, int64_t columns);
   cuda::Matrix<const float> gathered_columns(const cuda::Matrix<const float>& m, int64_t rows,
                                              int64_t columns);
-  void library_product(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
+  bool library_product(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
 
   // ---- cuda_matmul.cc
   template <class F>

@@ -124,7 +124,6 @@ void CudaExecutor::gather_to(float* to, const ValuePlace& from, const Extents& r
   r.x = batch_.put(&from, 1);
   r.y = to;
   batch_.launch(CudaDevice::task(cuda::kGather), r, own.total);
-  counters.gathered_bytes += 4 * static_cast<uint64_t>(own.total);
 }
 
 // The same in memory of its own.
@@ -132,6 +131,7 @@ CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Exte
                                               const Extents& own) {
   float* const to = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
   gather_to(to, from, results, own);
+  counters.gathered_bytes += 4 * static_cast<uint64_t>(own.total);
   if (own.starts) return {to, own.starts, 0, ValuePlace::indexed, false};
   return {to, nullptr, own.size, ValuePlace::contiguous, false};
 }

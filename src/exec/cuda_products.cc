@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
 #include "exec/cuda_executor.h"
 
 namespace dyc {
@@ -86,6 +87,9 @@ void CudaExecutor::launch_products(ProductList& list, ProductKind kind) {
     device.library = false;
     ways = product_ways(kind, facts, device);
   }
+  for (size_t i = 0; i < ways.size(); ++i)
+    if (ways[i] == ProductWay::library && !library_product(list.products[i], list.terms.data(), kind))
+      ways[i] = ProductWay::large;
   const Term* const terms = batch_.put(list.terms);
   bool waits = waits_;
   for (const ProductWay way : {ProductWay::few, ProductWay::middle, ProductWay::large}) {
@@ -101,8 +105,6 @@ void CudaExecutor::launch_products(ProductList& list, ProductKind kind) {
     launch_tiles(products, terms, way, kind, rows, waits);
     waits = false;  // what it reads was there before the first
   }
-  for (size_t i = 0; i < ways.size(); ++i)
-    if (ways[i] == ProductWay::library) library_product(list.products[i], list.terms.data(), kind);
 }
 
 void CudaExecutor::launch_tiles(std::vector<Product>& products, const Term* terms, ProductWay way,
@@ -150,30 +152,40 @@ void CudaExecutor::gather_columns(float* to, const Matrix<const float>& m, int64
             own);
 }
 
+// The same in memory of its own.
 Matrix<const float> CudaExecutor::gathered_columns(const Matrix<const float>& m, int64_t rows,
                                                    int64_t columns) {
-  float* const to =
-      static_cast<float*>(batch_.uninitialised(static_cast<size_t>(rows * columns) * sizeof(float)));
+  const size_t bytes = static_cast<size_t>(rows * columns) * sizeof(float);
+  float* const to = static_cast<float*>(batch_.uninitialised(bytes));
   gather_columns(to, m, rows, columns);
+  counters.gathered_bytes += bytes;
   return {to, nullptr, rows};
 }
 
-void CudaExecutor::library_product(const Product& p, const Term* terms, ProductKind kind) {
+// False where the device has no room for copies of operands: nothing that counts has been launched then.
+bool CudaExecutor::library_product(const Product& p, const Term* terms, ProductKind kind) {
   const auto factor = [&](const Matrix<const float>& m, const FactorShape& s) -> cuda::Gemm::Factor {
-    const Matrix<const float> plain =
-        is_plain(m, s.rows, s.columns) ? m : gathered_columns(m, s.rows, s.columns);
-    return {reinterpret_cast<uint64_t>(plain.base), stride_of(plain.stride, s.rows), s.turned};
+    const bool plain = is_plain(m, s.rows, s.columns);
+    const Matrix<const float> lying = plain ? m : gathered_columns(m, s.rows, s.columns);
+    return {reinterpret_cast<uint64_t>(lying.base), stride_of(lying.stride, s.rows), s.turned};
   };
-  if (p.begin == Product::begin_at) gather_columns(p.c.base, p.start, p.m, p.n);
+  std::vector<cuda::Gemm> calls;
   bool add = p.begin != Product::zero;
-  for (const Term* t = terms + p.first; t < terms + p.first + p.terms; ++t) {
-    const cuda::Gemm::Factor a = factor(t->a, shape_of_a(kind, p, *t)),
-                             b = factor(t->b, shape_of_b(kind, p, *t));
-    batch_.gemm(
-        {a, b, reinterpret_cast<uint64_t>(p.c.base), stride_of(p.c.stride, p.m), p.m, p.n, t->inner, add});
-    add = true;
-    ++device_.backend().counters.products[static_cast<size_t>(ProductWay::library)];
+  try {
+    for (const Term* t = terms + p.first; t < terms + p.first + p.terms; ++t) {
+      const cuda::Gemm::Factor a = factor(t->a, shape_of_a(kind, p, *t)),
+                               b = factor(t->b, shape_of_b(kind, p, *t));
+      const auto c = reinterpret_cast<uint64_t>(p.c.base);
+      calls.push_back({a, b, c, stride_of(p.c.stride, p.m), p.m, p.n, t->inner, add});
+      add = true;
+    }
+  } catch (const MemoryError&) {
+    return false;
   }
+  if (p.begin == Product::begin_at) gather_columns(p.c.base, p.start, p.m, p.n);
+  for (const cuda::Gemm& call : calls) batch_.gemm(call);
+  device_.backend().counters.products[static_cast<size_t>(ProductWay::library)] += calls.size();
+  return true;
 }
 
 }  // namespace dyc
