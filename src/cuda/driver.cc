@@ -289,7 +289,10 @@ class Driver final : public Backend {
     if (gemm_library_.empty()) find_gemm();
     return cublas_ != nullptr;
   }
-  std::string gemm_library() const override { return gemm_library_; }
+  std::string gemm_library() const override {
+    const std::lock_guard lock(mutex_);
+    return gemm_library_;
+  }
   void gemm(const Gemm& product) override {
     const auto lock = enter();
     stopwatch_.start(stream_, &counters.launch_seconds);
@@ -341,12 +344,13 @@ class Driver final : public Backend {
         reasons += text(reasons.empty() ? "" : "; ", e.what());
       }
     }
+    const std::lock_guard lock(mutex_);
     gemm_library_ = text("none: ", reasons.empty() ? "no libcublas was found" : reasons);
   }
 
   Device& device_;
   const Calls& calls_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Stream stream_ = nullptr;
   Pool pool_;
   std::unique_ptr<Cublas> cublas_;
