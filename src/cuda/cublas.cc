@@ -29,13 +29,6 @@ std::string words(Status status) {
   }
 }
 
-// libcublas asks for libcublasLt by its bare name: it finds the one beside it if that is loaded already.
-void open_companion(const std::string& path) {
-  const size_t slash = path.rfind('/'), stem = path.rfind("libcublas.so");
-  if (slash == std::string::npos || stem != slash + 1) return;
-  dlopen((path.substr(0, stem) + "libcublasLt" + path.substr(stem + 9)).c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
 }  // namespace
 
 Cublas::Cublas(const std::string& path, const Calls& calls, Pool& pool, Stream stream, int architecture)
@@ -56,7 +49,6 @@ Cublas::Cublas(const std::string& path, const Calls& calls, Pool& pool, Stream s
 
 // What is used is not unloaded: the library keeps state of the process.
 void Cublas::load(const std::string& path) {
-  open_companion(path);
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* const reason = dlerror();
