@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cuda/product_ways.h"
+
 namespace dyc::cuda {
 
 // A kernel: file of kernels/ without ".cu", and the expression that names it there, inside dyc::cuda:
@@ -33,6 +35,21 @@ struct Grid {
   uint32_t shared_bytes = 0;  // dynamic shared memory
   bool together = false;      // all blocks run at the same time, so that they may wait for each other
   bool operator==(const Grid&) const = default;
+};
+
+// C = A B, or C += A B, in float32. Columns lie `stride` floats apart; turned: the factor is the transpose of
+// what lies there.
+struct Gemm {
+  struct Factor {
+    uint64_t at;  // address of device memory
+    int64_t stride;
+    bool turned;
+  };
+  Factor a, b;
+  uint64_t c;
+  int64_t c_stride;
+  int64_t m, n, inner;
+  bool add;
 };
 
 class Backend {
@@ -79,6 +96,11 @@ class Backend {
   // been done, and each is to be run by itself.
   virtual bool replay(std::span<const Operation>) { return false; }
 
+  // ---- large products by NVIDIA's library, if it is there: looked for at the first question
+  virtual bool has_gemm() = 0;
+  virtual void gemm(const Gemm& product) = 0;
+  virtual std::string gemm_library() const = 0;  // which it is, or why there is none; "": nobody has asked
+
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
@@ -86,6 +108,7 @@ class Backend {
     uint64_t unit_steps = 0;                      // steps of walks that read what their block had made
     uint64_t replays = 0;                         // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
+    uint64_t products[kProductWays] = {};         // launches, steps of walks and calls of the library
   };
   Counters counters;
   // Whether to time what the device does; costs a little for each launch. A backend may not be able to.

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "cuda/cublas.h"
 
 namespace dyc::cuda {
 
@@ -16,6 +17,11 @@ namespace {
 
 Compiler& compiler() {
   static Compiler one;
+  return one;
+}
+
+LibraryFinder& library_finder() {
+  static LibraryFinder one;
   return one;
 }
 
@@ -29,6 +35,7 @@ void watch_forks() {
 }  // namespace
 
 void set_compiler(Compiler one) { compiler() = std::move(one); }
+void set_library_finder(LibraryFinder one) { library_finder() = std::move(one); }
 
 // ---- Calls
 
@@ -194,9 +201,13 @@ class Driver final : public Backend {
     calls_.check(calls_.cuda.stream_create(&stream_, kStreamApart), "making a stream");
   }
   ~Driver() override {
-    if (is_forked || calls_.cuda.set_current(device_.context)) return;  // nothing can be given back
+    if (is_forked || calls_.cuda.set_current(device_.context)) {  // nothing can be given back
+      (void)cublas_.release();
+      return;
+    }
     calls_.cuda.stream_wait(stream_);
     graphs_.clear();
+    cublas_.reset();
     calls_.cuda.stream_destroy(stream_);
   }
 
@@ -282,6 +293,21 @@ class Driver final : public Backend {
     ++counters.replays;
     return true;
   }
+  bool has_gemm() override {
+    if (gemm_library_.empty()) find_gemm();
+    return cublas_ != nullptr;
+  }
+  std::string gemm_library() const override {
+    const std::lock_guard lock(mutex_);
+    return gemm_library_;
+  }
+  void gemm(const Gemm& product) override {
+    const auto lock = enter();
+    stopwatch_.start(stream_, &counters.launch_seconds);
+    cublas_->gemm(product);
+    stopwatch_.stop(stream_);
+    ++counters.launches;
+  }
   void measure(bool on) override {
     wait();
     stopwatch_.on = on;
@@ -327,11 +353,31 @@ class Driver final : public Backend {
     return k;
   }
 
+  // The first library that can be used. No lock is held while Python looks for them, as for kernels.
+  void find_gemm() {
+    std::string reasons;
+    for (const std::string& path :
+         library_finder() ? library_finder()(calls_.cuda.version) : std::vector<std::string>()) {
+      const auto lock = enter();
+      try {
+        cublas_ = std::make_unique<Cublas>(path, calls_, pool_, stream_, device_.facts.architecture);
+        gemm_library_ = cublas_->name();
+        return;
+      } catch (const Error& e) {
+        reasons += text(reasons.empty() ? "" : "; ", e.what());
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    gemm_library_ = text("none: ", reasons.empty() ? "no libcublas was found" : reasons);
+  }
+
   Device& device_;
   const Calls& calls_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Stream stream_ = nullptr;
   Pool pool_;
+  std::unique_ptr<Cublas> cublas_;
+  std::string gemm_library_;
   Staging staging_;
   Stopwatch stopwatch_;
   uint64_t trims_ = 0;

@@ -25,6 +25,11 @@ using Compiler = std::function<std::vector<Cubin>(
     const std::string& file, const std::vector<std::string>& expressions, int architecture, int driver)>;
 void set_compiler(Compiler compiler);
 
+// Paths of cuBLAS libraries to try, in this order, for a driver. Python has it, too, and it is called
+// likewise.
+using LibraryFinder = std::function<std::vector<std::string>(int driver)>;
+void set_library_finder(LibraryFinder finder);
+
 // Calls of one device's driver: errors become exceptions, and a lost context stays lost.
 class Calls {
  public:

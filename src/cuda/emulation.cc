@@ -90,7 +90,7 @@ class Emulation : public Backend {
     limits_.name = "emulation";
     limits_.architecture = 0;
     limits_.processors = 2;
-    limits_.threads = 64;
+    limits_.threads = emulation::kBlockThreads;
     limits_.shared_bytes = settings_.shared;
     limits_.memory = settings_.memory;
   }
@@ -198,8 +198,34 @@ class Emulation : public Backend {
     ++counters.replays;
     return true;
   }
+  bool has_gemm() override { return true; }
+  std::string gemm_library() const override { return "emulation"; }
+  void gemm(const Gemm& g) override {
+    check_device();
+    if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose("gemm");
+    if (error_) return;
+    const float *const a = factor(g.a, g.m, g.inner), *const b = factor(g.b, g.inner, g.n);
+    float* const c = static_cast<float*>(
+        at(g.c, static_cast<size_t>((g.n - 1) * g.c_stride + g.m) * sizeof(float), "write a product to"));
+    for (int64_t j = 0; j < g.n; ++j)
+      for (int64_t i = 0; i < g.m; ++i) {
+        float sum = 0.f;
+        for (int64_t k = 0; k < g.inner; ++k)
+          sum += a[g.a.turned ? i * g.a.stride + k : k * g.a.stride + i] *
+                 b[g.b.turned ? k * g.b.stride + j : j * g.b.stride + k];
+        float& to = c[j * g.c_stride + i];
+        to = g.add ? to + sum : sum;
+      }
+  }
 
  private:
+  // A factor of a product, all of which must be device memory.
+  const float* factor(const Gemm::Factor& f, int64_t rows, int64_t columns) const {
+    const int64_t high = f.turned ? columns : rows, wide = f.turned ? rows : columns;
+    if (f.stride < high) throw RuntimeError(text("gemm: columns of ", high, " floats, ", f.stride, " apart"));
+    const size_t floats = static_cast<size_t>((wide - 1) * f.stride + high);
+    return static_cast<const float*>(at(f.at, floats * sizeof(float), "read a factor of"));
+  }
   // With the address sanitizer nothing lies behind an allocation: it then reports the very access.
   static constexpr size_t margin() {
 #if defined(__SANITIZE_ADDRESS__)

@@ -7,9 +7,14 @@ namespace dyc::cuda {
 // Bodies of kernels by number: those of rows are op * kWays + way, behind them come others.
 enum Way : uint32_t { kForward, kBackward, kBackwardSecond, kWays };
 enum Task : uint32_t {
-  kProductWx,
+  kProductWx,  // + ProductKind
   kProductWdy,
   kProductDyx,
+  kLargeProductWx,  // likewise
+  kLargeProductWdy,
+  kLargeProductDyx,
+  kFewColumnsWx,  // likewise
+  kFewColumnsWdy,
   kAddFew,
   kAddMany,
   kLookupForward,

@@ -66,6 +66,11 @@ void CudaBatch::copy(float* to, const float* from, size_t floats) {
   steps_.push_back({kCopy, 0, true, to, from, floats * sizeof(float)});
 }
 
+void CudaBatch::gemm(const cuda::Gemm& product) {
+  steps_.push_back({kGemm, static_cast<uint32_t>(gemms_.size()), true, nullptr, nullptr, 0});
+  gemms_.push_back(product);
+}
+
 void CudaBatch::submit() {
   try {
     run();
@@ -99,7 +104,7 @@ void CudaBatch::prepare() {
   size_t at = 0;
   const auto add_until = [&](size_t end) {
     for (; at < end; ++at)
-      if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
+      if (has_kernel(steps_[at])) tasks.push_back(steps_[at].task);
   };
   for (const Run& w : walks_) {
     add_until(w.begin);
@@ -115,6 +120,7 @@ void CudaBatch::run_step(const Step& s) {
   if (s.task == kCopy)
     return backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
                         reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
+  if (s.task == kGemm) return backend.gemm(gemms_[s.blocks]);
   if (s.task == kWalk) return run_walk(s);
   cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
   void* args[] = {&record};
@@ -154,6 +160,7 @@ bool CudaBatch::replay() {
   // the device is not done before the host, and graphs take memory for each launch.
   constexpr size_t kLeast = 8, kMost = 2048;
   if (!joins_ || !replaying || one_by_one || steps_.size() < kLeast || steps_.size() > kMost) return false;
+  if (!gemms_.empty()) return false;  // the library's own launches
   using Operation = cuda::Backend::Operation;
   operations_.clear();
   scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) {
@@ -182,7 +189,7 @@ cuda::Backend::Operation CudaBatch::operation(const Step& s) const {
 // A small launch takes less time than the gap before it.
 bool CudaBatch::may_walk(const Step& step) const {
   constexpr uint32_t kBlocksPerProcessor = 2;
-  return step.task < kWalk && CudaDevice::walks(step.task) &&
+  return has_kernel(step) && CudaDevice::walks(step.task) &&
          step.blocks <= kBlocksPerProcessor * device_.backend().limits().processors;
 }
 
@@ -335,6 +342,7 @@ void CudaBatch::discard() {
   walks_.clear();
   products_.clear();
   units_.clear();
+  gemms_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

@@ -82,7 +82,9 @@ class CudaBatch {
   void copy(float* to, const float* from, size_t floats);
   size_t steps() const { return steps_.size(); }
   // Whether the two calls below may be of use.
-  bool keeps_weights() const { return joins_ && walking && residing && !one_by_one; }
+  bool keeps_weights() const {
+    return joins_ && walking && residing && !one_by_one && cuda::forced_product_way < 0;
+  }
   // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
   void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms) {
     products_.push_back({steps_.size() - 1, forward, product, terms, product.m});
@@ -92,6 +94,7 @@ class CudaBatch {
                 const cuda::Record& record) {
     units_.push_back({steps_.size() - 1, unit, results, results + floats, std::move(reads), record});
   }
+  void gemm(const cuda::Gemm& product);  // by the library
 
   // Whether many small launches become one (cuda/walk.h).
   static inline bool walking = true;
@@ -117,15 +120,16 @@ class CudaBatch {
     size_t size = 0, used = 0;
   };
   struct Step {
-    uint32_t task;  // kCopy: a copy; kWalk: a walk, many steps in one launch
-    uint32_t blocks;
+    uint32_t task;    // kCopy: a copy; kGemm: a call of the library; kWalk: a walk, many steps in one launch
+    uint32_t blocks;  // kGemm: which of gemms_
     bool waits;
     const void* record;  // copies: to
     const void* from;
     size_t bytes;
     size_t run = 0;  // walks: in walks_
   };
-  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu;
+  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu, kGemm = 0xfffffffdu;
+  static bool has_kernel(const Step& step) { return step.task < kGemm; }
   struct Run {          // steps that become one walk
     size_t begin, end;  // in steps_, later in apart_
     std::vector<uint32_t> tasks = {};
@@ -159,6 +163,7 @@ class CudaBatch {
   const bool joins_;
   std::vector<Chunk> chunks_;
   std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
+  std::vector<cuda::Gemm> gemms_;
   std::vector<Run> walks_;
   std::vector<WeightProduct> products_;  // of steps_, before walks
   std::vector<UnitStep> units_;          // likewise

@@ -56,6 +56,16 @@ cuda::KernelName name_of(uint32_t task) {
       return {"matmul", "product<false, false>"};
     case cuda::kProductDyx:
       return {"matmul", "product<true, true>"};
+    case cuda::kLargeProductWx:
+      return {"large_products", "large_product<true, false>"};
+    case cuda::kLargeProductWdy:
+      return {"large_products", "large_product<false, false>"};
+    case cuda::kLargeProductDyx:
+      return {"large_products", "large_product<true, true>"};
+    case cuda::kFewColumnsWx:
+      return {"few_columns", "few_columns<true>"};
+    case cuda::kFewColumnsWdy:
+      return {"few_columns", "few_columns<false>"};
     case cuda::kAddFew:
       return {"memory", "add_few"};
     case cuda::kAddMany:

@@ -114,20 +114,26 @@ void CudaExecutor::describe_lists(const Launch& l, Record& r, bool backward) {
 
 // ---------------------------------------------------------------- copies, as DyNet makes them
 
-// The argument of each member, one behind the other in memory of its own.
-CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Extents& results,
-                                              const Extents& own) {
+// The argument of each member, one behind the other.
+void CudaExecutor::gather_to(float* to, const ValuePlace& from, const Extents& results, const Extents& own) {
   Record r;
   r.count = own.count;
   r.n = 1;
   r.results = results;
   r.own = own;
   r.x = batch_.put(&from, 1);
-  r.y = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
+  r.y = to;
   batch_.launch(CudaDevice::task(cuda::kGather), r, own.total);
+}
+
+// The same in memory of its own.
+CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Extents& results,
+                                              const Extents& own) {
+  float* const to = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
+  gather_to(to, from, results, own);
   counters.gathered_bytes += 4 * static_cast<uint64_t>(own.total);
-  if (own.starts) return {r.y, own.starts, 0, ValuePlace::indexed, false};
-  return {r.y, nullptr, own.size, ValuePlace::contiguous, false};
+  if (own.starts) return {to, own.starts, 0, ValuePlace::indexed, false};
+  return {to, nullptr, own.size, ValuePlace::contiguous, false};
 }
 
 CudaExecutor::ValuePlace CudaExecutor::gathered(const Launch& l, uint32_t k) {

@@ -24,6 +24,10 @@ void reset_device_counters();
 void measure_device(bool on);
 // For benchmarks: launches and copies on the device as DyNet makes them (CudaExecutor::like_dynet).
 void compute_like_dynet(bool on);
+// For tests: products go this way ("few", "middle", "large", "library") wherever they can; "": as suits them.
+void force_products(const std::string& way);
+// The library for large products, or why there is none; "": nothing has asked for it.
+std::string gemm_library();
 // Whether many small launches become one; on unless DYNET_COMPAT_WALK is 0.
 void join_launches(bool on);
 // Whether launches that come again as they were become a graph of the driver; on unless DYNET_COMPAT_GRAPHS

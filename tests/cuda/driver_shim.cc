@@ -14,6 +14,8 @@ std::unique_ptr<cuda::Backend> backend;
 std::string message, asked;
 int compilations = 0;
 std::string compile_error;
+std::vector<std::string> libraries;
+std::string gemm_library;
 
 template <class F>
 int guarded(F f) {
@@ -56,6 +58,7 @@ API void shim_compile_error(const char* text) { compile_error = text; }
 API int shim_open(int device) {
   return guarded([&] {
     cuda::set_compiler(compile);
+    cuda::set_library_finder([](int) { return libraries; });
     backend = cuda::make_driver(device);
   });
 }
@@ -127,6 +130,25 @@ API int shim_replay(const uint64_t* numbers, int count, int* done) {
 API int shim_resident(const char* file, const char* expression, uint32_t threads, uint32_t shared, uint32_t* blocks) {
   return guarded(
       [&] { *blocks = backend->resident_blocks(backend->kernel({file, expression}), threads, shared); });
+}
+API void shim_set_libraries(const char* paths) {
+  libraries.clear();
+  for (std::string rest = paths; !rest.empty();) {
+    libraries.push_back(rest.substr(0, rest.find('\n')));
+    rest.erase(0, libraries.back().size() + 1);
+  }
+}
+API int shim_has_gemm(int* found) {
+  return guarded([&] { *found = backend->has_gemm(); });
+}
+API const char* shim_gemm_library() { return (gemm_library = backend->gemm_library()).c_str(); }
+// m, n, inner, of A and of B: address, stride, turned; of C: address, stride; add.
+API int shim_gemm(const int64_t* n) {
+  return guarded([&] {
+    const auto address = [](int64_t at) { return static_cast<uint64_t>(at); };
+    backend->gemm({{address(n[3]), n[4], n[5] != 0}, {address(n[6]), n[7], n[8] != 0}, address(n[9]), n[10], n[0],
+                   n[1], n[2], n[11] != 0});
+  });
 }
 API int shim_limits(int* architecture, uint32_t* processors, uint32_t* shared, size_t* memory) {
   return guarded([&] {

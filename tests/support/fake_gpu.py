@@ -12,6 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1] / "cuda"
 SRC = HERE.parents[1] / "src"
+Factor = tuple[int, int, bool]
 COMPILER = os.environ.get("CXX", "g++").split()
 
 
@@ -27,15 +28,14 @@ def build(target: Path, sources: Sequence[Path], *defined: str) -> Path:
 
 
 def build_fake(folder: Path, *defined: str) -> Path:
-    """defined: FAKE_WITHOUT_GRAPHS."""
-    return build(folder / "libcuda_fake.so", [HERE / "fake_libcuda.cc"], *defined)
+    """The driver, and cuBLAS in the same file; defined: FAKE_WITHOUT_GRAPHS."""
+    sources = [HERE / "fake_libcuda.cc", HERE / "fake_libcublas.cc"]
+    return build(folder / "libcuda_fake.so", sources, *defined)
 
 
 def build_shim(folder: Path) -> Path:
-    sources = [
-        SRC / "cuda" / name
-        for name in ("driver.cc", "driver_graphs.cc", "driver_memory.cc", "libcuda.cc", "replay.cc")
-    ]
+    names = ("cublas", "driver", "driver_graphs", "driver_memory", "libcuda", "replay")
+    sources = [SRC / "cuda" / f"{name}.cc" for name in names]
     return build(folder / "driver_shim.so", [HERE / "driver_shim.cc", *sources])
 
 
@@ -77,7 +77,7 @@ class Driver:
 
     def __init__(self, shim: Path) -> None:
         self.loaded = ctypes.CDLL(str(shim))
-        for name in ("shim_message", "shim_asked"):
+        for name in ("shim_message", "shim_asked", "shim_gemm_library"):
             getattr(self.loaded, name).restype = ctypes.c_char_p
         self.loaded.shim_seconds.restype = ctypes.c_double
         self.loaded.shim_counter.restype = ctypes.c_uint64
@@ -157,6 +157,23 @@ class Driver:
 
     def replays(self) -> int:
         return int(self.loaded.shim_counter(6))
+
+    def set_libraries(self, *paths: Path) -> None:
+        """What the search for cuBLAS gives."""
+        self.loaded.shim_set_libraries("\n".join(map(str, paths)).encode())
+
+    def has_gemm(self) -> bool:
+        found = ctypes.c_int()
+        self._do("has_gemm", ctypes.byref(found))
+        return bool(found.value)
+
+    def gemm_library(self) -> str:
+        return str(self.loaded.shim_gemm_library().decode())
+
+    def gemm(self, sides: Sequence[int], a: Factor, b: Factor, c: tuple[int, int], add: bool) -> None:
+        """`sides`: m, n, inner; a, b: address, stride, turned; c: address, stride."""
+        numbers = [*sides, *a, *b, *c, add]
+        self._do("gemm", (ctypes.c_int64 * len(numbers))(*map(int, numbers)))
 
     def resident(self, kernel: str, threads: int, shared: int = 0) -> int:
         blocks = ctypes.c_uint32()
