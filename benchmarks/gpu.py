@@ -8,7 +8,9 @@ one per gathered operand, no fusion, one instance after the other where values a
 for DyNet, whose CUDA code builds no more; PyTorch where it is installed, eager (`torch`) and with the
 models' cells through torch.compile (`compiled`). All sides have the same parameters and data, and must
 agree on the losses. A row is one configuration: medians of minibatches that differ from each other, from
-the first recorded node to the loss on the host (training: to updated parameters).
+the first recorded node to the loss on the host (training: to updated parameters). `products` counts matrix
+products by the way they are made: by the kernels for few columns, for middling and for large products, and by
+cuBLAS.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from models.ops import Counter, counting_ops, dynet_ops, initial, torch_ops
 SIDES = ("ours", "dynet", "torch", "compiled")
 PHASES = ("inference", "training")
 MINIBATCHES = 4  # that differ; a run goes through them again and again
+# Of matrix products on the device: by kernels for few columns, middling and large ones, and by cuBLAS.
+WAYS = ("few", "middle", "large", "library")
 RATE = 0.01  # of learning: small, so that sides stay together
 
 
@@ -145,6 +149,7 @@ class DynetSide:
             "launches": told["device_launches"] if on_device else told["launches"],
             "operations": operations if on_device else math.nan,
             "gathered": told["gathered_bytes"],
+            **{f"{way} products": told.get(f"{way}_products", math.nan) for way in WAYS},
             "operands": told["operand_bytes"],
         }
 
@@ -317,7 +322,7 @@ COLUMNS = ("build", "plan", "copy", "kernel")
 HEAD = (
     f"{'model':10}{'size':>6}{'batch':>6} {'phase':10}{'side':>9}{'ms':>10}{'x':>7}"
     + "".join(f"{name:>9}" for name in COLUMNS)
-    + f"{'launches':>10}{'dev.ops':>9}{'gathered':>11}{'of peak':>9}"
+    + f"{'launches':>10}{'products':>17}{'dev.ops':>9}{'gathered':>11}{'of peak':>9}"
 )
 
 
@@ -335,7 +340,9 @@ def line(row: dict[str, Any], ours: dict[str, Any]) -> str:
     return (
         f"{row['model']:10}{row['size']:>6}{row['batch']:>6} {PHASES[row['training']]:10}{row['side']:>9}"
         f"{1e3 * row['latency']:>10.2f}{row['latency'] / ours['latency']:>7.2f}{times}"
-        f"{number(row.get('launches'), '.0f'):>10}{number(row.get('operations'), '.0f'):>9}"
+        f"{number(row.get('launches'), '.0f'):>10}"
+        f"{'/'.join(number(row.get(f'{way} products'), '.0f') for way in WAYS):>17}"
+        f"{number(row.get('operations'), '.0f'):>9}"
         f"{number(share, '.2%'):>11}{number(row['roofline'], '.1%'):>9}"
     )
 

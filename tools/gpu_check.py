@@ -244,6 +244,9 @@ def check_benchmark(device: str, limit: float) -> Step:
     print(done.stdout, flush=True)
     told = [f"{side}: {entry['speedup']:.2f}x, least {entry['least']:.2f}x"
             for side, entry in result["summary"].items() if isinstance(entry, dict)]  # fmt: skip
+    ways = {way: sum(row.get(f"{way} products") or 0 for row in result["rows"] if row["side"] == "ours")
+            for way in ("few", "middle", "large", "library")}  # fmt: skip
+    told.append("products: " + ", ".join(f"{count:.0f} {way}" for way, count in ways.items()))
     return Step("benchmark", done.returncode == 0, "; ".join(told) or last_line(done), result)
 
 
@@ -273,7 +276,7 @@ def usable(device: str) -> tuple[str, str]:
     if not name.startswith("cuda:"):
         return f"{name}, which is no GPU", ""
     listed = facts["devices"][int(name[5:])]
-    return f"{listed}; driver {facts['driver']}; NVRTC {facts['nvrtc']}", ""
+    return f"{listed}; driver {facts['driver']}; NVRTC {facts['nvrtc']}; cuBLAS {facts['cublas']}", ""
 
 
 def run(device: str, names: list[str], scale: float) -> tuple[list[dict[str, Any]], bool]:

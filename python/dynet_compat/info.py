@@ -16,6 +16,7 @@ from . import __compat_version__, __version__, _core, devices
 EXTRAS = {
     "cupy": ("cupy-cuda12x", "cupy-cuda13x"),
     "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "cublas": ("nvidia-cublas", "nvidia-cublas-cu12"),
     "rich": ("rich",),
     "safetensors": ("safetensors",),
     "libcst": ("libcst",),
@@ -57,7 +58,7 @@ def _cpu() -> dict[str, Any]:
 
 def _gpu() -> dict[str, Any]:
     """Devices, driver, compiler and cache of kernels, or what is missing of them."""
-    from .cuda import find_nvrtc
+    from .cuda import cublas, find_nvrtc
     from .cuda.cache import root
 
     found = devices.gpus()
@@ -76,6 +77,7 @@ def _gpu() -> dict[str, Any]:
         ],
         "driver": f"for CUDA {version // 1000}.{version % 1000 // 10}" if version else found["missing"],
         "nvrtc": compiler,
+        "cublas": cublas.describe(version),
         "cache": root() or "none",
     }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -26,12 +28,25 @@ std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std:
                                  int architecture, int driver) {
   using Part = std::pair<std::string, std::vector<std::pair<std::string, std::string>>>;
   const pybind11::gil_scoped_acquire lock;
-  const pybind11::object parts = pybind11::module_::import("dynet_compat.cuda")
-                                     .attr("for_engine")(file, expressions, architecture, driver);
+  pybind11::object parts;
+  try {
+    parts = pybind11::module_::import("dynet_compat.cuda")
+                .attr("for_engine")(file, expressions, architecture, driver);
+  } catch (const pybind11::error_already_set& e) {  // the engine may go on without these kernels
+    if (e.matches(PyExc_RuntimeError)) throw RuntimeError(pybind11::str(e.value()));
+    throw;
+  }
   std::vector<cuda::Cubin> cubins;
   for (Part& part : parts.cast<std::vector<Part>>())
     cubins.push_back({std::move(part.first), std::move(part.second)});
   return cubins;
+}
+
+std::vector<std::string> find_libraries(int driver) {
+  const pybind11::gil_scoped_acquire lock;
+  return pybind11::module_::import("dynet_compat.cuda")
+      .attr("cublas_paths")(driver)
+      .cast<std::vector<std::string>>();
 }
 
 pybind11::dict find_gpus() {
@@ -54,6 +69,26 @@ pybind11::dict find_gpus() {
   return all;
 }
 
+// m, n, inner, plain, gathered
+using Facts = std::vector<std::tuple<int64_t, int64_t, int64_t, bool, int64_t>>;
+
+// How a device with so many multiprocessors, in blocks of so many threads, would make these products: the way
+// of each, and the rows of a tile of those with few columns.
+std::pair<std::vector<std::string>, uint32_t> product_ways(const std::string& kind, const Facts& list,
+                                                           uint32_t processors, uint32_t threads,
+                                                           bool library) {
+  std::vector<cuda::ProductFacts> facts;
+  for (const auto& [m, n, inner, plain, gathered] : list) facts.push_back({m, n, inner, plain, gathered});
+  const cuda::ProductKind which = kind == "wx"    ? cuda::ProductKind::wx
+                                  : kind == "wdy" ? cuda::ProductKind::wdy
+                                                  : cuda::ProductKind::dyx;
+  const cuda::ProductDevice device{processors, threads, library};
+  std::vector<std::string> names;
+  for (const cuda::ProductWay way : cuda::product_ways(which, facts, device))
+    names.emplace_back(cuda::kProductWayNames[static_cast<size_t>(way)]);
+  return {names, few_rows(facts, device)};
+}
+
 }  // namespace
 
 void check_device(const std::string& device, const char* op) {
@@ -68,11 +103,13 @@ void check_device(const std::string& device, const char* op) {
 
 void add_devices(pybind11::module_& m) {
   cuda::set_compiler(compile);
+  cuda::set_library_finder(find_libraries);
   m.def("_device_names", [] { return device_names(); }, "Names that device arguments may have.");
   m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });
   m.def("_check_device",
         [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
   m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
+  m.def("_product_ways", &product_ways, "For tests: the rule of cuda/product_ways.h.");
   m.def(
       "_kernel_sources",
       [] {

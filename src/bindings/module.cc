@@ -143,13 +143,18 @@ pybind11::dict timing() {
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
   if (const cuda::Backend::Counters* c = device_counters()) {
     d["device_launches"] = c->launches;
+    d["device_replays"] = c->replays;
+    d["device_residents"] = c->residents;
+    d["device_unit_steps"] = c->unit_steps;
     d["device_uploads"] = c->uploads;
     d["device_downloads"] = c->downloads;
     d["device_copies"] = c->copies;
     d["device_uploaded_bytes"] = c->uploaded_bytes;
     d["device_downloaded_bytes"] = c->downloaded_bytes;
-    d["launch_seconds"] = c->launch_seconds;
-    d["copy_seconds"] = c->copy_seconds;
+    d["device_launch_seconds"] = c->launch_seconds;
+    d["device_copy_seconds"] = c->copy_seconds;
+    for (int i = 0; i < cuda::kProductWays; ++i)
+      d[(std::string(cuda::kProductWayNames[i]) + "_products").c_str()] = c->products[i];
   }
   return d;
 }
@@ -251,7 +256,14 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
   m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
   m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
+  m.def("_products", &force_products, "way"_a, "On a device: few, middle, large or library, for tests.");
+  m.def("_gemm_library", &gemm_library,
+        "The library for large products on the device, or why there is none.");
   m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
+  m.def("_keep_weights", &keep_weights, "on"_a,
+        "On a device: launches as one keep weights in shared memory.");
+  m.def("_replay", &replay_launches, "on"_a,
+        "On a device: launches that come again as they were as a graph.");
   m.def(
       "_update_on_device", [](bool on) { DeviceUpdate::wanted = on; }, "on"_a,
       "On a device: trainers change parameters there.");

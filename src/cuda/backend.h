@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cuda/product_ways.h"
+
 namespace dyc::cuda {
 
 // A kernel: file of kernels/ without ".cu", and the expression that names it there, inside dyc::cuda:
@@ -25,12 +27,29 @@ struct Limits {
   uint32_t threads = 1024;    // most per block
   uint32_t shared_bytes = 0;  // most per block
   size_t memory = 0;          // bytes
+  bool together = true;       // can run all blocks of a grid at the same time
 };
 
 struct Grid {
   uint32_t blocks = 1, threads = 1;
   uint32_t shared_bytes = 0;  // dynamic shared memory
   bool together = false;      // all blocks run at the same time, so that they may wait for each other
+  bool operator==(const Grid&) const = default;
+};
+
+// C = A B, or C += A B, in float32. Columns lie `stride` floats apart; turned: the factor is the transpose of
+// what lies there.
+struct Gemm {
+  struct Factor {
+    uint64_t at;  // address of device memory
+    int64_t stride;
+    bool turned;
+  };
+  Factor a, b;
+  uint64_t c;
+  int64_t c_stride;
+  int64_t m, n, inner;
+  bool add;
 };
 
 class Backend {
@@ -64,10 +83,32 @@ class Backend {
   // args: addresses of the arguments, as the kernel's parameters are.
   virtual void launch(Kernel kernel, const Grid& grid, void** args) = 0;
 
+  // ---- many at once
+  struct Operation {
+    enum Kind : uint32_t { launching, copying, clearing } kind;
+    Kernel kernel;  // launching: with `to`, an address, as its only argument
+    Grid grid;
+    Address to, from;
+    size_t bytes;
+    bool operator==(const Operation&) const = default;
+  };
+  // Runs them in this order, as one, where the same list has come often enough before. False: nothing has
+  // been done, and each is to be run by itself.
+  virtual bool replay(std::span<const Operation>) { return false; }
+
+  // ---- large products by NVIDIA's library, if it is there: looked for at the first question
+  virtual bool has_gemm() = 0;
+  virtual void gemm(const Gemm& product) = 0;
+  virtual std::string gemm_library() const = 0;  // which it is, or why there is none; "": nobody has asked
+
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
+    uint64_t residents = 0;                       // products whose weights were in shared memory
+    uint64_t unit_steps = 0;                      // steps of walks that read what their block had made
+    uint64_t replays = 0;                         // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
+    uint64_t products[kProductWays] = {};         // launches, steps of walks and calls of the library
   };
   Counters counters;
   // Whether to time what the device does; costs a little for each launch. A backend may not be able to.

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "cuda/cublas.h"
 
 namespace dyc::cuda {
 
@@ -16,6 +17,11 @@ namespace {
 
 Compiler& compiler() {
   static Compiler one;
+  return one;
+}
+
+LibraryFinder& library_finder() {
+  static LibraryFinder one;
   return one;
 }
 
@@ -29,6 +35,7 @@ void watch_forks() {
 }  // namespace
 
 void set_compiler(Compiler one) { compiler() = std::move(one); }
+void set_library_finder(LibraryFinder one) { library_finder() = std::move(one); }
 
 // ---- Calls
 
@@ -188,13 +195,19 @@ class Driver final : public Backend {
         calls_(device_.calls),
         pool_(calls_),
         staging_(calls_),
-        stopwatch_(calls_) {
+        stopwatch_(calls_),
+        graphs_(calls_, [this](const Operation& o) { issue(o); }) {
     const auto lock = enter();
     calls_.check(calls_.cuda.stream_create(&stream_, kStreamApart), "making a stream");
   }
   ~Driver() override {
-    if (is_forked || calls_.cuda.set_current(device_.context)) return;  // nothing can be given back
+    if (is_forked || calls_.cuda.set_current(device_.context)) {  // nothing can be given back
+      (void)cublas_.release();
+      return;
+    }
     calls_.cuda.stream_wait(stream_);
+    graphs_.clear();
+    cublas_.reset();
     calls_.cuda.stream_destroy(stream_);
   }
 
@@ -266,11 +279,32 @@ class Driver final : public Backend {
     const auto lock = enter();
     LoadedKernel& k = allowed(kernel, grid.shared_bytes);
     stopwatch_.start(stream_, &counters.launch_seconds);
-    const Result r = grid.together ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads,
-                                                                 1, 1, grid.shared_bytes, stream_, args)
-                                   : calls_.cuda.launch(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
-                                                        grid.shared_bytes, stream_, args, nullptr);
-    calls_.check(r, k.name.c_str());
+    issue(k, grid, args);
+    stopwatch_.stop(stream_);
+    ++counters.launches;
+  }
+  bool replay(std::span<const Operation> list) override {
+    const auto lock = enter();
+    if (stopwatch_.on) return false;               // each is to be timed
+    if (trims_ != pool_.trims()) graphs_.clear();  // they may copy from or to memory that is gone
+    trims_ = pool_.trims();
+    if (!graphs_.launch(list, stream_)) return false;
+    for (const Operation& o : list) ++(o.kind == Operation::launching ? counters.launches : counters.copies);
+    ++counters.replays;
+    return true;
+  }
+  bool has_gemm() override {
+    if (gemm_library_.empty()) find_gemm();
+    return cublas_ != nullptr;
+  }
+  std::string gemm_library() const override {
+    const std::lock_guard lock(mutex_);
+    return gemm_library_;
+  }
+  void gemm(const Gemm& product) override {
+    const auto lock = enter();
+    stopwatch_.start(stream_, &counters.launch_seconds);
+    cublas_->gemm(product);
     stopwatch_.stop(stream_);
     ++counters.launches;
   }
@@ -294,6 +328,21 @@ class Driver final : public Backend {
     stopwatch_.stop(stream_);
     ++count;
   }
+  void issue(LoadedKernel& k, const Grid& grid, void** args) {
+    const Result r = grid.together ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads,
+                                                                 1, 1, grid.shared_bytes, stream_, args)
+                                   : calls_.cuda.launch(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
+                                                        grid.shared_bytes, stream_, args, nullptr);
+    calls_.check(r, k.name.c_str());
+  }
+  void issue(const Operation& o) {
+    Address argument = o.to;
+    void* args[] = {&argument};
+    if (o.kind == Operation::launching) issue(allowed(o.kernel, o.grid.shared_bytes), o.grid, args);
+    else if (o.kind == Operation::copying)
+      calls_.check(calls_.cuda.copy_across(o.to, o.from, o.bytes, stream_), "copying on the device");
+    else calls_.check(calls_.cuda.fill(o.to, 0, o.bytes, stream_), "clearing memory");
+  }
   LoadedKernel& allowed(Kernel kernel, uint32_t shared_bytes) {
     LoadedKernel& k = *static_cast<LoadedKernel*>(const_cast<void*>(kernel));
     if (shared_bytes > k.shared_allowed) {
@@ -304,13 +353,35 @@ class Driver final : public Backend {
     return k;
   }
 
+  // The first library that can be used. No lock is held while Python looks for them, as for kernels.
+  void find_gemm() {
+    std::string reasons;
+    for (const std::string& path :
+         library_finder() ? library_finder()(calls_.cuda.version) : std::vector<std::string>()) {
+      const auto lock = enter();
+      try {
+        cublas_ = std::make_unique<Cublas>(path, calls_, pool_, stream_, device_.facts.architecture);
+        gemm_library_ = cublas_->name();
+        return;
+      } catch (const Error& e) {
+        reasons += text(reasons.empty() ? "" : "; ", e.what());
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    gemm_library_ = text("none: ", reasons.empty() ? "no libcublas was found" : reasons);
+  }
+
   Device& device_;
   const Calls& calls_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Stream stream_ = nullptr;
   Pool pool_;
+  std::unique_ptr<Cublas> cublas_;
+  std::string gemm_library_;
   Staging staging_;
   Stopwatch stopwatch_;
+  uint64_t trims_ = 0;
+  Graphs graphs_;
 };
 
 }  // namespace

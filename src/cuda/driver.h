@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/libcuda.h"
+#include "cuda/replay.h"
 
 namespace dyc::cuda {
 
@@ -23,6 +24,11 @@ struct Cubin {
 using Compiler = std::function<std::vector<Cubin>(
     const std::string& file, const std::vector<std::string>& expressions, int architecture, int driver)>;
 void set_compiler(Compiler compiler);
+
+// Paths of cuBLAS libraries to try, in this order, for a driver. Python has it, too, and it is called
+// likewise.
+using LibraryFinder = std::function<std::vector<std::string>(int driver)>;
+void set_library_finder(LibraryFinder finder);
 
 // Calls of one device's driver: errors become exceptions, and a lost context stays lost.
 class Calls {
@@ -59,6 +65,8 @@ class Pool {
   ~Pool();
   Address allocate(size_t bytes);
   void release(Address memory) noexcept;
+  // Changes when memory goes back to the driver.
+  uint64_t trims() const { return trims_; }
 
  private:
   struct Block {
@@ -71,6 +79,7 @@ class Pool {
   const Calls& calls_;
   std::vector<Block> used_, kept_;
   size_t used_bytes_ = 0, kept_bytes_ = 0;
+  uint64_t trims_ = 0;
 };
 
 // Pinned host memory that copies go through, in pieces, so that neither side waits for the other.
@@ -97,6 +106,27 @@ class Staging {
   Piece up_[kPieces], down_[2];
   int up_at_ = 0;
   size_t filled_ = 0;  // bytes of up_[up_at_]
+};
+
+// Lists of operations, captured from the stream and launched whole. What goes wrong with that goes wrong
+// once: then every list is left to run one by one.
+class Graphs {
+ public:
+  // issue: puts an operation on the stream.
+  Graphs(const Calls& calls, std::function<void(const Backend::Operation&)> issue);
+  // False: nothing has been done.
+  bool launch(Replays::List list, Stream stream);
+  void clear() { replays_.clear(); }
+
+ private:
+  Replays::Graph capture(Replays::List list);
+  Replays::Graph give_up(Result result, const char* what);
+
+  const Calls& calls_;
+  const std::function<void(const Backend::Operation&)> issue_;
+  bool usable_;
+  Stream stream_ = nullptr;
+  Replays replays_;
 };
 
 }  // namespace dyc::cuda

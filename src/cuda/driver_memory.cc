@@ -69,6 +69,7 @@ void Pool::release(Address memory) noexcept {
 
 void Pool::trim() noexcept {
   for (const Block& block : kept_) calls_.cuda.free(block.memory);
+  trims_ += !kept_.empty();
   kept_.clear();
   kept_bytes_ = 0;
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cuda/backend.h"
 #include "cuda/emulation_grid.h"
+#include "cuda/replay.h"
 
 namespace dyc::cuda {
 
@@ -21,11 +22,13 @@ constexpr size_t kMargin = 64;              // bytes behind an allocation that n
 constexpr unsigned char kUntouched = 0xa5;  // in the margin
 constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
 
-// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20".
+// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,together=1,shared=40000".
 struct Settings {
   size_t memory = size_t{64} << 30;
+  uint32_t shared = 96 << 10;  // bytes of a block
   Order order = Order::forward;
-  int64_t fail = -1;  // the launch (from 1) that loses the device
+  int64_t fail = -1;      // the launch (from 1) that loses the device
+  int64_t together = -1;  // launches of blocks that run at the same time are refused from this one on
   Settings() {
     const char* const given = std::getenv("DYNET_COMPAT_EMULATION");
     for (std::string rest = given ? given : ""; !rest.empty();) {
@@ -40,13 +43,15 @@ struct Settings {
     const size_t sign = word.find('=');
     const std::string key = word.substr(0, sign), value = sign < word.size() ? word.substr(sign + 1) : "";
     if (key == "memory") memory = std::strtoull(value.c_str(), nullptr, 10);
+    else if (key == "shared") shared = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
     else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
+    else if (key == "together") together = std::strtoll(value.c_str(), nullptr, 10);
     else if (key == "order" && (value == "forward" || value == "backward"))
       order = value == "forward" ? Order::forward : Order::backward;
     else
       throw ValueError(
-          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward or "
-               "fail=LAUNCH, got ",
+          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH, "
+               "together=LAUNCH or shared=BYTES, got ",
                word));
   }
 };
@@ -85,8 +90,8 @@ class Emulation : public Backend {
     limits_.name = "emulation";
     limits_.architecture = 0;
     limits_.processors = 2;
-    limits_.threads = 64;
-    limits_.shared_bytes = 48 << 10;
+    limits_.threads = emulation::kBlockThreads;
+    limits_.shared_bytes = settings_.shared;
     limits_.memory = settings_.memory;
   }
   ~Emulation() override {
@@ -163,6 +168,10 @@ class Emulation : public Backend {
       throw RuntimeError(text(name, ": cannot be launched with ", grid.blocks, " blocks of ", grid.threads,
                               " threads and ", grid.shared_bytes, " bytes of shared memory",
                               grid.together ? ", all at once" : ""));
+    if (grid.together && ++together_ == settings_.together) {
+      --together_;  // from now on
+      throw RuntimeError(text(name, ": launches of blocks that run at the same time are refused"));
+    }
     if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose(name);
     if (error_) return;  // nothing runs after a launch that failed, until wait()
     try {
@@ -173,7 +182,50 @@ class Emulation : public Backend {
     }
   }
 
+  // As a driver does: what runs is the list that was kept.
+  bool replay(std::span<const Operation> list) override {
+    check_device();
+    for (const Operation& o : list)
+      if (o.grid.together && settings_.together > 0) return false;  // launch() may refuse it
+    const auto* const kept = static_cast<std::vector<Operation>*>(replays_.find(list));
+    if (!kept) return false;
+    for (Operation o : *kept) {
+      void* args[] = {&o.to};
+      if (o.kind == Operation::launching) launch(o.kernel, o.grid, args);
+      else if (o.kind == Operation::copying) copy(o.to, o.from, o.bytes);
+      else clear(o.to, o.bytes);
+    }
+    ++counters.replays;
+    return true;
+  }
+  bool has_gemm() override { return true; }
+  std::string gemm_library() const override { return "emulation"; }
+  void gemm(const Gemm& g) override {
+    check_device();
+    if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose("gemm");
+    if (error_) return;
+    const float *const a = factor(g.a, g.m, g.inner), *const b = factor(g.b, g.inner, g.n);
+    float* const c = static_cast<float*>(
+        at(g.c, static_cast<size_t>((g.n - 1) * g.c_stride + g.m) * sizeof(float), "write a product to"));
+    for (int64_t j = 0; j < g.n; ++j)
+      for (int64_t i = 0; i < g.m; ++i) {
+        float sum = 0.f;
+        for (int64_t k = 0; k < g.inner; ++k)
+          sum += a[g.a.turned ? i * g.a.stride + k : k * g.a.stride + i] *
+                 b[g.b.turned ? k * g.b.stride + j : j * g.b.stride + k];
+        float& to = c[j * g.c_stride + i];
+        to = g.add ? to + sum : sum;
+      }
+  }
+
  private:
+  // A factor of a product, all of which must be device memory.
+  const float* factor(const Gemm::Factor& f, int64_t rows, int64_t columns) const {
+    const int64_t high = f.turned ? columns : rows, wide = f.turned ? rows : columns;
+    if (f.stride < high) throw RuntimeError(text("gemm: columns of ", high, " floats, ", f.stride, " apart"));
+    const size_t floats = static_cast<size_t>((wide - 1) * f.stride + high);
+    return static_cast<const float*>(at(f.at, floats * sizeof(float), "read a factor of"));
+  }
   // With the address sanitizer nothing lies behind an allocation: it then reports the very access.
   static constexpr size_t margin() {
 #if defined(__SANITIZE_ADDRESS__)
@@ -212,6 +264,9 @@ class Emulation : public Backend {
   size_t in_use_ = 0;
   std::exception_ptr error_;  // of the first launch that failed
   bool lost_ = false;
+  int64_t together_ = 0;  // launches of blocks that run at the same time
+  Replays replays_{[](Replays::List list) { return new std::vector<Operation>(list.begin(), list.end()); },
+                   [](Replays::Graph graph) { delete static_cast<std::vector<Operation>*>(graph); }};
 };
 
 }  // namespace

@@ -17,7 +17,12 @@ struct Index3 {
 // ---- of the thread that runs. One launch at a time runs in a process.
 extern Index3 thread_index, block_index, block_extent, grid_extent;
 
-constexpr uint32_t kWarpThreads = 8;  // fewer than a GPU's: several warps in small blocks
+// Fewer than a GPU's: several warps in small blocks. Tests of kernels also take a GPU's.
+#ifndef DYC_EMULATED_WARP
+#define DYC_EMULATED_WARP 8
+#define DYC_EMULATED_BLOCK 64
+#endif
+constexpr uint32_t kWarpThreads = DYC_EMULATED_WARP, kBlockThreads = DYC_EMULATED_BLOCK;
 
 // Returns when all threads of the block (of its warp) have called it.
 void wait_for_block();

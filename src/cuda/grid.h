@@ -2,7 +2,8 @@
 // emulation_grid.h has its own for the same names.
 //
 // Kernels declare shared memory by DYC_SHARED only, loops that wait for other threads call relax(), shuffles
-// name all threads of a warp, and blocks that use them have whole warps.
+// name all threads of a warp, and blocks that use them have whole warps. kBlock: threads of the blocks that
+// the executor launches.
 #pragma once
 #include "ops/member.h"
 
@@ -10,8 +11,9 @@ namespace dyc::cuda {
 
 #ifdef DYC_EMULATION
 
-constexpr uint32_t kWarp = emulation::kWarpThreads;
-// T name[n], shared by the block, uninitialised.
+constexpr uint32_t kWarp = emulation::kWarpThreads, kBlock = emulation::kBlockThreads;
+#define DYC_UNROLL(n) static_assert((n) > 0);
+// T name[n], shared by the block, uninitialised, aligned to 16 bytes.
 #define DYC_SHARED(T, name, n)      \
   static const char name##_key = 0; \
   T* const name = static_cast<T*>(emulation::shared_memory(&name##_key, sizeof(T) * (n)))
@@ -22,8 +24,11 @@ DYC_INLINE T* dynamic_shared() {
 
 #else
 
-constexpr uint32_t kWarp = 32;
-#define DYC_SHARED(T, name, n) __shared__ T name[n]
+constexpr uint32_t kWarp = 32, kBlock = 256;
+// The loop that follows does n rounds at once.
+#define DYC_UNROLL_TEXT(n) #n
+#define DYC_UNROLL(n) _Pragma(DYC_UNROLL_TEXT(unroll n))
+#define DYC_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 template <class T>
 DYC_INLINE T* dynamic_shared() {
   extern __shared__ float4 dyc_dynamic_shared[];  // aligned to 16 bytes

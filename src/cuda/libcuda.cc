@@ -25,6 +25,19 @@ void* open_library() {
   return library;
 }
 
+void find_graphs(void* library, Libcuda& cuda) {
+  bool all = true;
+#define DYC_FIND(member, symbol, ...)                                              \
+  cuda.member = reinterpret_cast<Result (*)(__VA_ARGS__)>(dlsym(library, symbol)); \
+  all = all && cuda.member;
+  DYC_LIBCUDA_GRAPHS(DYC_FIND)
+#undef DYC_FIND
+  if (all) return;
+#define DYC_FORGET(member, symbol, ...) cuda.member = nullptr;
+  DYC_LIBCUDA_GRAPHS(DYC_FORGET)
+#undef DYC_FORGET
+}
+
 Libcuda load() {
   void* library = open_library();
   Libcuda cuda;
@@ -38,6 +51,7 @@ Libcuda load() {
 #define DYC_FIND(member, symbol, ...) cuda.member = reinterpret_cast<Result (*)(__VA_ARGS__)>(find(symbol));
   DYC_LIBCUDA(DYC_FIND)
 #undef DYC_FIND
+  find_graphs(library, cuda);
   if (const Result r = cuda.init(0))
     throw RuntimeError(text("no GPU can be used: ", describe(cuda, r), kInstead));
   if (const Result r = cuda.driver_version(&cuda.version))
@@ -152,6 +166,7 @@ Found::Device device_facts(const Libcuda& cuda, int number) {
   found.processors = static_cast<uint32_t>(get(kProcessors));
   found.threads = static_cast<uint32_t>(get(kThreadsPerBlock));
   found.shared_bytes = static_cast<uint32_t>(std::max(get(kSharedPerBlock), get(kSharedPerBlockOptIn)));
+  found.together = get(kTogether) != 0;
   found.bandwidth = 2e3 * get(kMemoryClockRate) * get(kBusWidth) / 8;  // kHz, two transfers per clock, bits
   found.flops = 2e3 * get(kClockRate) * found.processors * lanes(found.architecture);
   return found;

@@ -18,7 +18,9 @@ using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
-using Address = uint64_t;  // CUdeviceptr
+using Graph = struct GraphTag*;          // CUgraph
+using MadeGraph = struct MadeGraphTag*;  // CUgraphExec
+using Address = uint64_t;                // CUdeviceptr
 
 enum : Result {
   kOutOfMemory = 2,
@@ -59,6 +61,7 @@ enum Attribute : int {
 
 constexpr unsigned kEventTimed = 0, kEventUntimed = 2;
 constexpr unsigned kStreamApart = 1;                 // no waiting for the default stream
+constexpr int kCaptureThisThread = 1;                // other threads may do what they like
 constexpr int kFunctionSharedBytes = 8;              // most dynamic shared memory
 constexpr uint32_t kSharedWithoutAsking = 48 << 10;  // dynamic shared memory that needs no attribute
 
@@ -104,10 +107,21 @@ constexpr uint32_t kSharedWithoutAsking = 48 << 10;  // dynamic shared memory th
   X(error_name, "cuGetErrorName", Result result, const char** text)                                         \
   X(error_text, "cuGetErrorString", Result result, const char** text)
 
+// Those that a driver may lack: then all of them are null.
+#define DYC_LIBCUDA_GRAPHS(X)                                                                          \
+  X(capture_begin, "cuStreamBeginCapture_v2", Stream stream, int mode)                                 \
+  X(capture_end, "cuStreamEndCapture", Stream stream, Graph* graph)                                    \
+  X(graph_make, "cuGraphInstantiateWithFlags", MadeGraph* made, Graph graph, unsigned long long flags) \
+  X(graph_launch, "cuGraphLaunch", MadeGraph made, Stream stream)                                      \
+  X(graph_destroy_made, "cuGraphExecDestroy", MadeGraph made)                                          \
+  X(graph_destroy, "cuGraphDestroy", Graph graph)
+
 struct Libcuda {
 #define DYC_MEMBER(member, symbol, ...) Result (*member)(__VA_ARGS__) = nullptr;
   DYC_LIBCUDA(DYC_MEMBER)
+  DYC_LIBCUDA_GRAPHS(DYC_MEMBER)
 #undef DYC_MEMBER
+  bool graphs() const { return capture_begin; }
   int version = 0;  // of CUDA, as the driver tells it: 12040 for 12.4
 };
 

@@ -1,4 +1,4 @@
-// What the records of kernels/matmul.cu and kernels/memory.cu say in Record::more.
+// What the records of the kernels for products, and of kernels/memory.cu, say in Record::more.
 #pragma once
 #include <cstdint>
 
@@ -29,13 +29,22 @@ struct Product {
   int64_t m, n;
 };
 
-constexpr int kTile = 32;  // elements along each side of a tile of a product
-
 struct Products {
   const Product* products;
   const Term* terms;
   uint32_t count, tiles;
+  uint32_t rows;  // of a tile, in kernels/few_columns.cu
 };
+
+// ---- tiles of C that a block makes, in elements
+constexpr int kTile = 32;  // along each side, in kernels/matmul.cu
+// In kernels/few_columns.cu: all columns, which are few, and some rows, a power of two.
+constexpr int kFewColumns = 8, kLeastFewRows = 8, kMostFewRows = 64;
+// In kernels/large_products.cu: threads are a square, and each has 8 x 4 elements.
+constexpr int kLargeDepth = 16;  // of the inner index, in shared memory at once
+constexpr int large_side(uint32_t threads) { return threads == 256 ? 16 : 8; }
+constexpr int large_rows(uint32_t threads) { return 8 * large_side(threads); }
+constexpr int large_columns(uint32_t threads) { return 4 * large_side(threads); }
 
 // Sums of pieces of memory in a fixed order: to[targets[s] + e] += sum over k of from[sources[k] + e], for
 // starts[s] <= k < starts[s + 1] and e < length(s). Where a target is fresh it has no contents yet.

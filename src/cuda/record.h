@@ -53,6 +53,9 @@ struct Record {
   bool each_own = false;
   Extents own{};  // backward: elements of the argument
 
+  // In walks: each block computes its units alone (cuda/units.h). 0: a thread what its number says.
+  int64_t unit = 0;
+
   const void* more = nullptr;  // what only the kernels of one file know: products, segments, tables
 };
 

@@ -7,14 +7,21 @@ namespace dyc::cuda {
 // Bodies of kernels by number: those of rows are op * kWays + way, behind them come others.
 enum Way : uint32_t { kForward, kBackward, kBackwardSecond, kWays };
 enum Task : uint32_t {
-  kProductWx,
+  kProductWx,  // + ProductKind
   kProductWdy,
   kProductDyx,
+  kLargeProductWx,  // likewise
+  kLargeProductWdy,
+  kLargeProductDyx,
+  kFewColumnsWx,  // likewise
+  kFewColumnsWdy,
   kAddFew,
   kAddMany,
   kLookupForward,
   kGather,
-  kLastWalking = kGather,  // the others are launched by themselves
+  kResidentWx,  // these two in walks only
+  kResidentWdy,
+  kLastWalking = kResidentWdy,  // the others are launched by themselves
   kSumSquares,
   kTotalSquares,
   kUpdate,  // + 2 * UpdateRule, + 1 with a gradient

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "exec/cuda_parameters.h"
 
 namespace dyc {
@@ -65,6 +66,11 @@ void CudaBatch::copy(float* to, const float* from, size_t floats) {
   steps_.push_back({kCopy, 0, true, to, from, floats * sizeof(float)});
 }
 
+void CudaBatch::gemm(const cuda::Gemm& product) {
+  steps_.push_back({kGemm, static_cast<uint32_t>(gemms_.size()), true, nullptr, nullptr, 0});
+  gemms_.push_back(product);
+}
+
 void CudaBatch::submit() {
   try {
     run();
@@ -78,35 +84,104 @@ void CudaBatch::submit() {
 void CudaBatch::run() {
   cuda::Backend& backend = device_.backend();
   find_walks();
-  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_wanted(w.tasks); });
-  std::vector<uint32_t> tasks;
-  std::vector<std::vector<uint32_t>> together;
-  size_t at = 0;
-  for (const Run& w : walks_) {
-    for (; at < w.begin; ++at)
-      if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
-    if (device_.emulated()) tasks.insert(tasks.end(), w.tasks.begin(), w.tasks.end());
-    together.push_back(w.tasks);
-    at = w.end;
-  }
-  for (; at < steps_.size(); ++at)
-    if (steps_[at].task != kCopy) tasks.push_back(steps_[at].task);
-  device_.prepare(tasks, together);
+  prepare();
   join_walks();
   for (const Chunk& c : chunks_)
     if (c.used) backend.upload(c.memory->address(), c.host.get(), c.used);
+  if (replay()) return;
   scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) { backend.clear(to, bytes); });
-  for (const Step& s : steps_) {
-    if (s.task == kCopy) {
-      backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
-                   reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
-      continue;
-    }
-    cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
-    void* args[] = {&record};
-    const bool walks = s.task == kWalk;
-    backend.launch(walks ? s.kernel : device_.kernel(s.task), {s.blocks, device_.threads(), 0, walks}, args);
+  for (const Step& s : steps_) run_step(s);
+}
+
+// Compiles what is missing; forgets walks that are not worth it, or for which that fails.
+void CudaBatch::prepare() {
+  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_wanted(w.tasks); });
+  std::vector<std::vector<uint32_t>> together;
+  for (const Run& w : walks_) together.push_back(w.tasks);
+  device_.prepare_walks(together);
+  std::erase_if(walks_, [this](const Run& w) { return !device_.walk_kernel(w.tasks); });
+  std::vector<uint32_t> tasks;
+  size_t at = 0;
+  const auto add_until = [&](size_t end) {
+    for (; at < end; ++at)
+      if (has_kernel(steps_[at])) tasks.push_back(steps_[at].task);
+  };
+  for (const Run& w : walks_) {
+    add_until(w.begin);
+    if (device_.emulated()) tasks.insert(tasks.end(), w.tasks.begin(), w.tasks.end());
+    at = w.end;
   }
+  add_until(steps_.size());
+  device_.prepare(tasks);
+}
+
+void CudaBatch::run_step(const Step& s) {
+  cuda::Backend& backend = device_.backend();
+  if (s.task == kCopy)
+    return backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
+                        reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
+  if (s.task == kGemm) return backend.gemm(gemms_[s.blocks]);
+  if (s.task == kWalk) return run_walk(s);
+  cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
+  void* args[] = {&record};
+  backend.launch(device_.kernel(s.task), {s.blocks, device_.threads()}, args);
+}
+
+void CudaBatch::run_walk(const Step& s) {
+  const Run& w = walks_[s.run];
+  if (launch_walk(s, w)) return;
+  std::vector<uint32_t> tasks;
+  for (size_t i = w.begin; i < w.end; ++i) tasks.push_back(apart_[i].task);
+  device_.prepare(tasks);
+  for (size_t i = w.begin; i < w.end; ++i) run_step(apart_[i]);
+}
+
+// False where it was refused: then it has done nothing.
+bool CudaBatch::launch_walk(const Step& s, const Run& w) {
+  if (!device_.walk_kernel(w.tasks)) return false;  // since this flush began
+  cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
+  void* args[] = {&record};
+  try {
+    device_.backend().launch(w.kernel, {s.blocks, device_.threads(), w.shared_bytes, true}, args);
+    return true;
+  } catch (const Error& e) {
+    if (device_.backend().lost()) throw;
+    device_.refuse_walk(w.tasks, e.what());
+    return false;
+  }
+}
+
+// ---------------------------------------------------------------- graphs
+
+// What is still many launches after walks, because they are large or their walk is not compiled, may come
+// again just so: the same computation writes its records to the same memory. What went up is no part of it.
+bool CudaBatch::replay() {
+  // A graph takes the host as long as three or four launches; a few more for finding it. Of a very long list
+  // the device is not done before the host, and graphs take memory for each launch.
+  constexpr size_t kLeast = 8, kMost = 2048;
+  if (!joins_ || !replaying || one_by_one || steps_.size() < kLeast || steps_.size() > kMost) return false;
+  if (!gemms_.empty()) return false;  // the library's own launches
+  using Operation = cuda::Backend::Operation;
+  operations_.clear();
+  scratch_.each_used([&](cuda::Backend::Address to, size_t bytes) {
+    operations_.push_back({Operation::clearing, nullptr, {}, to, 0, bytes});
+  });
+  for (const Step& s : steps_) operations_.push_back(operation(s));
+  return device_.backend().replay(operations_);
+}
+
+cuda::Backend::Operation CudaBatch::operation(const Step& s) const {
+  using Operation = cuda::Backend::Operation;
+  const auto to = reinterpret_cast<cuda::Backend::Address>(s.record);
+  if (s.task == kCopy)
+    return {Operation::copying, nullptr, {}, to, reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes};
+  const bool walks = s.task == kWalk;
+  return {Operation::launching,
+          walks ? walks_[s.run].kernel : device_.kernel(s.task),
+          {s.blocks, device_.threads(), walks ? walks_[s.run].shared_bytes : 0, walks},
+          to,
+          0,
+          0};
 }
 
 // ---------------------------------------------------------------- walks
@@ -114,7 +189,7 @@ void CudaBatch::run() {
 // A small launch takes less time than the gap before it.
 bool CudaBatch::may_walk(const Step& step) const {
   constexpr uint32_t kBlocksPerProcessor = 2;
-  return step.task < kWalk && CudaDevice::walks(step.task) &&
+  return has_kernel(step) && CudaDevice::walks(step.task) &&
          step.blocks <= kBlocksPerProcessor * device_.backend().limits().processors;
 }
 
@@ -125,15 +200,40 @@ void CudaBatch::find_walks() {
   for (size_t i = 0; i < steps_.size();) {
     size_t end = i;
     while (end < steps_.size() && may_walk(steps_[end])) ++end;
-    if (end - i >= kLeast) {
-      Run run{i, end, {}};
-      for (size_t k = i; k < end; ++k) run.tasks.push_back(steps_[k].task);
-      std::sort(run.tasks.begin(), run.tasks.end());
-      run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
-      walks_.push_back(std::move(run));
-    }
+    if (end - i >= kLeast) walks_.push_back(run_of(i, end));
     i = std::max(end, i + 1);
   }
+}
+
+CudaBatch::Run CudaBatch::run_of(size_t begin, size_t end) {
+  Run run{begin, end};
+  for (size_t k = begin; k < end; ++k) run.tasks.push_back(steps_[k].task);
+  if (keeps_weights()) find_weights(run);
+  std::sort(run.tasks.begin(), run.tasks.end());
+  run.tasks.erase(std::unique(run.tasks.begin(), run.tasks.end()), run.tasks.end());
+  return run;
+}
+
+namespace {
+
+// Those of steps [begin, end).
+template <class T>
+std::span<T> part(std::vector<T>& all, size_t begin, size_t end) {
+  const auto before = [](const T& one, size_t step) { return one.step < step; };
+  const auto first = std::lower_bound(all.begin(), all.end(), begin, before);
+  return {first, std::lower_bound(first, all.end(), end, before)};
+}
+
+}  // namespace
+
+void CudaBatch::find_weights(Run& w) {
+  w.products = part(products_, w.begin, w.end);
+  w.units = part(units_, w.begin, w.end);
+  w.unit_runs =
+      find_unit_runs(w.products, w.units, w.begin, [this](size_t step) { return steps_[step].waits; });
+  w.weights = Residency(w.products);
+  if (w.weights.wanted(true)) w.tasks.push_back(CudaDevice::task(cuda::kResidentWx));
+  if (w.weights.wanted(false)) w.tasks.push_back(CudaDevice::task(cuda::kResidentWdy));
 }
 
 // Puts one launch in place of the steps of each walk.
@@ -141,35 +241,96 @@ void CudaBatch::join_walks() {
   if (walks_.empty()) return;
   std::vector<Step> joined;
   size_t at = 0;
-  for (const Run& w : walks_) {
-    joined.insert(joined.end(), steps_.begin() + at, steps_.begin() + w.begin);
-    joined.push_back(walk(w.begin, w.end, w.tasks));
-    at = w.end;
+  for (size_t i = 0; i < walks_.size(); ++i) {
+    joined.insert(joined.end(), steps_.begin() + at, steps_.begin() + walks_[i].begin);
+    joined.push_back(walk(i));
+    at = walks_[i].end;
   }
   joined.insert(joined.end(), steps_.begin() + at, steps_.end());
+  apart_.swap(steps_);
   steps_.swap(joined);
 }
 
-CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint32_t>& tasks) {
-  cuda::Backend& backend = device_.backend();
-  const auto steps = room<cuda::Step>(end - begin);
+CudaBatch::Step CudaBatch::walk(size_t number) {
+  Run& w = walks_[number];
+  const CudaDevice::WalkKernel& made = *device_.walk_kernel(w.tasks);
+  w.kernel = made.kernel;
   uint32_t blocks = 1;
-  for (size_t i = begin; i < end; ++i) {
-    const Step& s = steps_[i];
-    const uint64_t body = device_.emulated() ? backend.body(device_.kernel(s.task)) : 0;
-    steps[i - begin] = {s.task, s.waits && i > begin, static_cast<const cuda::Record*>(s.record), body};
-    blocks = std::max(blocks, s.blocks);
-  }
+  for (size_t i = w.begin; i < w.end; ++i) blocks = std::max(blocks, steps_[i].blocks);
+  blocks = reside(w, made, std::min(blocks, made.blocks));
+  const std::vector<cuda::Step> steps = walk_steps(w);
   cuda::Walk all{};
-  all.steps = steps.device;
-  all.count = static_cast<uint32_t>(end - begin);
+  all.steps = put(steps);
+  all.count = static_cast<uint32_t>(steps.size());
   all.arrived = reinterpret_cast<uint32_t*>(zeros(1));
   cuda::Record r;
   r.count = all.count;
   r.more = put(&all, 1);
-  const cuda::Backend::Kernel kernel = device_.walk_kernel(tasks);
-  const uint32_t fit = backend.resident_blocks(kernel, device_.threads(), 0);
-  return {kWalk, std::clamp<uint32_t>(blocks, 1, std::max(fit, 1u)), true, put(&r, 1), nullptr, 0, kernel};
+  return {kWalk, blocks, true, put(&r, 1), nullptr, 0, number};
+}
+
+// How many blocks the walk has, and what each keeps of the weights: all that is used often if that fits into
+// some number of blocks, else on every multiprocessor what fits.
+uint32_t CudaBatch::reside(Run& w, const CudaDevice::WalkKernel& made, uint32_t blocks) {
+  constexpr size_t kOthers = 48 << 10;  // bytes of shared memory that the tasks of walks have
+  const cuda::Limits& limits = device_.backend().limits();
+  if (!w.weights.wanted() || limits.shared_bytes <= kOthers) return blocks;
+  const size_t most = limits.shared_bytes - kOthers;
+  const auto keep = [&](uint32_t n, size_t bytes) {
+    bytes = w.weights.choose(n, bytes);
+    if (bytes == 0 || bytes > most || !device_.fits(made, n, bytes)) return false;
+    w.shared_bytes = static_cast<uint32_t>(bytes);
+    blocks = n;
+    return true;
+  };
+  const uint32_t enough = std::min(std::max(blocks, w.weights.blocks()), made.blocks);
+  if (!keep(enough, SIZE_MAX) && !keep(made.blocks, SIZE_MAX) && !keep(limits.processors, most))
+    w.weights = Residency();
+  return blocks;
+}
+
+std::vector<cuda::Step> CudaBatch::walk_steps(Run& w) {
+  std::vector<cuda::Step> steps;
+  std::vector<uint8_t> kept;
+  for (size_t i = w.begin; i < w.end; ++i) {
+    const Step& s = steps_[i];
+    steps.push_back({s.task, s.waits && i > w.begin, static_cast<const cuda::Record*>(s.record), 0});
+    kept.push_back(use_weights(w, steps.back(), i));
+  }
+  for (const UnitRun& u : w.unit_runs) {
+    const auto at = [&](size_t step) { return static_cast<std::ptrdiff_t>(step - w.begin); };
+    if (std::find(kept.begin() + at(u.products), kept.begin() + at(u.steps), 0) != kept.begin() + at(u.steps))
+      continue;
+    for (const UnitStep& one : part(units_, u.steps, u.end)) {
+      cuda::Record r = one.record;
+      r.unit = one.unit;
+      cuda::Step& step = steps[one.step - w.begin];
+      step.record = put(&r, 1);
+      step.waits = false;
+      ++device_.backend().counters.unit_steps;
+    }
+    if (u.end < w.end) steps[u.end - w.begin].waits = true;  // may have relied on waits that are gone
+  }
+  if (device_.emulated())
+    for (cuda::Step& step : steps) step.kernel = device_.backend().body(device_.kernel(step.task));
+  return steps;
+}
+
+// Where the step is a product of weights that the blocks keep. False: it is not.
+bool CudaBatch::use_weights(Run& w, cuda::Step& step, size_t number) {
+  const auto here = part(products_, number, number + 1);
+  if (!w.shared_bytes || here.empty()) return false;
+  const WeightProduct& product = here[0];
+  const std::vector<cuda::ResidentTerm> terms = w.weights.terms(product);
+  if (terms.empty()) return false;
+  const cuda::Resident all{product.product, put(terms), static_cast<uint32_t>(terms.size()), product.unit};
+  cuda::Record r;
+  r.count = 1;
+  r.more = put(&all, 1);
+  step.task = CudaDevice::task(product.forward ? cuda::kResidentWx : cuda::kResidentWdy);
+  step.record = put(&r, 1);
+  ++device_.backend().counters.residents;
+  return true;
 }
 
 // Work that is under way may still use the memory: it is given back, or used again, in the order of the
@@ -177,6 +338,11 @@ CudaBatch::Step CudaBatch::walk(size_t begin, size_t end, const std::vector<uint
 void CudaBatch::discard() {
   device_.parameters().launches_submitted();
   steps_.clear();
+  apart_.clear();
+  walks_.clear();
+  products_.clear();
+  units_.clear();
+  gemms_.clear();
   if (chunks_.size() > 1) chunks_.erase(chunks_.begin(), chunks_.end() - 1);
   for (Chunk& c : chunks_) c.used = 0;
   scratch_.reset();

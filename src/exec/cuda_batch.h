@@ -3,10 +3,12 @@
 #pragma once
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cuda/record.h"
 #include "exec/cuda_device.h"
+#include "exec/cuda_resident.h"
 
 namespace dyc {
 
@@ -78,9 +80,28 @@ class CudaBatch {
   void launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits = true);
   void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
   void copy(float* to, const float* from, size_t floats);
+  size_t steps() const { return steps_.size(); }
+  // Whether the two calls below may be of use.
+  bool keeps_weights() const {
+    return joins_ && walking && residing && !one_by_one && cuda::forced_product_way < 0;
+  }
+  // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
+  void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms) {
+    products_.push_back({steps_.size() - 1, forward, product, terms, product.m});
+  }
+  // The last launch, which has this record, computes units of its results from the same units of operands.
+  void by_units(int64_t unit, const float* results, int64_t floats, std::vector<UnitStep::Read> reads,
+                const cuda::Record& record) {
+    units_.push_back({steps_.size() - 1, unit, results, results + floats, std::move(reads), record});
+  }
+  void gemm(const cuda::Gemm& product);  // by the library
 
   // Whether many small launches become one (cuda/walk.h).
   static inline bool walking = true;
+  // Whether blocks of walks keep weights in shared memory.
+  static inline bool residing = true;
+  // Whether launches that come again as they were become a graph of the driver.
+  static inline bool replaying = true;
   static inline bool one_by_one = false;  // never
 
   bool empty() const { return steps_.empty(); }
@@ -99,32 +120,54 @@ class CudaBatch {
     size_t size = 0, used = 0;
   };
   struct Step {
-    uint32_t task;  // kCopy: a copy; kWalk: many steps in one launch
-    uint32_t blocks;
+    uint32_t task;    // kCopy: a copy; kGemm: a call of the library; kWalk: a walk, many steps in one launch
+    uint32_t blocks;  // kGemm: which of gemms_
     bool waits;
     const void* record;  // copies: to
     const void* from;
     size_t bytes;
-    cuda::Backend::Kernel kernel = nullptr;  // walks
+    size_t run = 0;  // walks: in walks_
   };
-  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu;
+  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu, kGemm = 0xfffffffdu;
+  static bool has_kernel(const Step& step) { return step.task < kGemm; }
+  struct Run {          // steps that become one walk
+    size_t begin, end;  // in steps_, later in apart_
+    std::vector<uint32_t> tasks = {};
+    Residency weights = {};
+    std::span<WeightProduct> products = {};
+    std::span<const UnitStep> units = {};
+    std::vector<UnitRun> unit_runs = {};
+    cuda::Backend::Kernel kernel = nullptr;
+    uint32_t shared_bytes = 0;
+  };
 
   Place take(size_t bytes);
   void run();
-  void find_walks();
-  void join_walks();
-  Step walk(size_t begin, size_t end, const std::vector<uint32_t>& tasks);
+  void prepare();
+  void run_step(const Step& step);
+  void run_walk(const Step& step);
+  bool launch_walk(const Step& step, const Run& walk);
+  bool replay();
+  cuda::Backend::Operation operation(const Step& step) const;
   bool may_walk(const Step& step) const;
+  void find_walks();
+  Run run_of(size_t begin, size_t end);
+  void find_weights(Run& walk);
+  void join_walks();
+  uint32_t reside(Run& walk, const CudaDevice::WalkKernel& made, uint32_t blocks);
+  std::vector<cuda::Step> walk_steps(Run& walk);
+  bool use_weights(Run& walk, cuda::Step& step, size_t number);
+  Step walk(size_t number);
 
   CudaDevice& device_;
   const bool joins_;
   std::vector<Chunk> chunks_;
-  std::vector<Step> steps_;
-  struct Run {  // steps that become one walk
-    size_t begin, end;
-    std::vector<uint32_t> tasks;
-  };
+  std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
+  std::vector<cuda::Gemm> gemms_;
   std::vector<Run> walks_;
+  std::vector<WeightProduct> products_;  // of steps_, before walks
+  std::vector<UnitStep> units_;          // likewise
+  std::vector<cuda::Backend::Operation> operations_;
   DevicePool scratch_, room_;
 };
 

@@ -14,7 +14,7 @@ void CudaExecutor::deliver() {
     Delivery there;
     try {
       // First, as a compiler may let go of the interpreter lock.
-      device_.prepare({CudaDevice::task(cuda::kAddFew), CudaDevice::task(cuda::kAddMany)}, {});
+      device_.prepare({CudaDevice::task(cuda::kAddFew), CudaDevice::task(cuda::kAddMany)});
       divide_delivery(there, here);
       deliver_there(there);
     } catch (const MemoryError&) {  // the host has room

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <string>
 
 #include "base/error.h"
@@ -19,6 +20,12 @@ double megabytes(size_t bytes) { return std::round(static_cast<double>(bytes) / 
 constexpr size_t kMostTasks = 96;   // of one walk: more take long to compile
 constexpr uint32_t kWalkAfter = 3;  // launches one by one
 constexpr size_t kMostWishes = 256;
+constexpr size_t kMostRefusals = 3;  // of walks: then there are none in this process
+
+// Of ascending tasks.
+bool contains(const std::vector<uint32_t>& all, const std::vector<uint32_t>& some) {
+  return std::includes(all.begin(), all.end(), some.begin(), some.end());
+}
 
 // The kernel of a row in one of kernels/.
 cuda::KernelName name_of_row(OpId op, uint32_t way) {
@@ -49,6 +56,16 @@ cuda::KernelName name_of(uint32_t task) {
       return {"matmul", "product<false, false>"};
     case cuda::kProductDyx:
       return {"matmul", "product<true, true>"};
+    case cuda::kLargeProductWx:
+      return {"large_products", "large_product<true, false>"};
+    case cuda::kLargeProductWdy:
+      return {"large_products", "large_product<false, false>"};
+    case cuda::kLargeProductDyx:
+      return {"large_products", "large_product<true, true>"};
+    case cuda::kFewColumnsWx:
+      return {"few_columns", "few_columns<true>"};
+    case cuda::kFewColumnsWdy:
+      return {"few_columns", "few_columns<false>"};
     case cuda::kAddFew:
       return {"memory", "add_few"};
     case cuda::kAddMany:
@@ -57,6 +74,10 @@ cuda::KernelName name_of(uint32_t task) {
       return {"lookup", "lookup_forward"};
     case cuda::kGather:
       return {"memory", "gather"};
+    case cuda::kResidentWx:
+      return {"resident", "resident_product<true>"};
+    case cuda::kResidentWdy:
+      return {"resident", "resident_product<false>"};
     case cuda::kSumSquares:
       return {"updates", "squares"};
     case cuda::kTotalSquares:
@@ -117,24 +138,7 @@ bool CudaDevice::walks(uint32_t task) {
   return op_row(static_cast<OpId>(task / cuda::kWays)).meta->form != Form::structured;
 }
 
-cuda::Backend::Kernel CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) const {
-  for (const WalkKernel& w : walks_)
-    if (std::includes(w.tasks.begin(), w.tasks.end(), tasks.begin(), tasks.end())) return w.kernel;
-  return nullptr;
-}
-
-bool CudaDevice::walk_wanted(const std::vector<uint32_t>& tasks) {
-  if (walk_kernel(tasks)) return true;
-  auto wish = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& w) { return w.tasks == tasks; });
-  if (wish == wishes_.end()) {
-    if (wishes_.size() == kMostWishes) wishes_.clear();
-    wish = wishes_.insert(wishes_.end(), {tasks, 0});
-  }
-  return ++wish->asked >= (walk_after ? walk_after : emulated() ? 1 : kWalkAfter);
-}
-
-void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
-                         const std::vector<std::vector<uint32_t>>& walks) {
+void CudaDevice::prepare(const std::vector<uint32_t>& tasks) {
   kernels_.resize(kOps * cuda::kWays + cuda::kTasks, nullptr);
   std::vector<cuda::KernelName> names;
   std::vector<uint32_t> fresh;
@@ -143,30 +147,82 @@ void CudaDevice::prepare(const std::vector<uint32_t>& tasks,
     fresh.push_back(t);
     names.push_back(name_of(t));
   }
-  std::vector<uint32_t> all;  // one kernel for what all these walks, those to come and the last one do
-  for (const auto& walk : walks)
-    if (!walk_kernel(walk)) all.insert(all.end(), walk.begin(), walk.end());
-  if (!all.empty()) {
-    for (const Wish& wish : wishes_)
-      if (all.size() + wish.tasks.size() <= kMostTasks)
-        all.insert(all.end(), wish.tasks.begin(), wish.tasks.end());
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    if (!walks_.empty() && walks_.back().tasks.size() + all.size() <= kMostTasks)
-      all.insert(all.end(), walks_.back().tasks.begin(), walks_.back().tasks.end());
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    std::string list;
-    if (!emulated())
-      for (const uint32_t t : all) list += (list.empty() ? "" : ", ") + std::to_string(t);
-    names.push_back({"walk", "walk<" + list + ">"});
-  }
   if (names.empty()) return;
   backend_->prepare(names);
   for (size_t i = 0; i < fresh.size(); ++i) kernels_[fresh[i]] = backend_->kernel(names[i]);
+}
+
+// ---------------------------------------------------------------- walks
+
+const CudaDevice::WalkKernel* CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) const {
+  for (const WalkKernel& w : walks_)
+    if (contains(w.tasks, tasks)) return &w;
+  return nullptr;
+}
+
+bool CudaDevice::walk_wanted(const std::vector<uint32_t>& tasks) {
+  if (walk_kernel(tasks)) return true;
+  // Which of its tasks was at fault is not known: neither a part of what failed, nor all of it with more.
+  if (refused_.size() >= kMostRefusals || !backend_->limits().together) return false;
+  for (const auto& r : refused_)
+    if (contains(r, tasks) || contains(tasks, r)) return false;
+  auto wish = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& w) { return w.tasks == tasks; });
+  if (wish == wishes_.end()) {
+    if (wishes_.size() == kMostWishes) wishes_.clear();
+    wish = wishes_.insert(wishes_.end(), {tasks, 0});
+  }
+  return ++wish->asked >= (walk_after ? walk_after : emulated() ? 1 : kWalkAfter);
+}
+
+void CudaDevice::prepare_walks(const std::vector<std::vector<uint32_t>>& walks) {
+  std::vector<uint32_t> all;  // one kernel for what all these walks, those to come and the last one do
+  const auto add = [&all](const std::vector<uint32_t>& tasks) {
+    all.insert(all.end(), tasks.begin(), tasks.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+  };
+  for (const auto& walk : walks)
+    if (!walk_kernel(walk)) add(walk);
   if (all.empty()) return;
-  walks_.push_back({all, backend_->kernel(names.back())});
+  for (const Wish& wish : wishes_)
+    if (all.size() + wish.tasks.size() <= kMostTasks) add(wish.tasks);
+  if (!walks_.empty() && walks_.back().tasks.size() + all.size() <= kMostTasks) add(walks_.back().tasks);
   wishes_.clear();
+  try {
+    compile_walk(all);
+  } catch (const Error& e) {
+    if (backend_->lost()) throw;
+    refuse_walk(all, e.what());
+  }
+}
+
+void CudaDevice::compile_walk(const std::vector<uint32_t>& tasks) {
+  std::string list;
+  if (!emulated())
+    for (const uint32_t t : tasks) list += (list.empty() ? "" : ", ") + std::to_string(t);
+  const cuda::Backend::Kernel kernel = backend_->kernel({"walk", "walk<" + list + ">"});
+  const uint32_t blocks = backend_->resident_blocks(kernel, threads_, 0);
+  if (blocks == 0) throw RuntimeError("no block of it fits on the device");
+  walks_.push_back({tasks, kernel, blocks});
+}
+
+bool CudaDevice::fits(const WalkKernel& walk, uint32_t blocks, size_t shared_bytes) {
+  try {
+    return backend_->resident_blocks(walk.kernel, threads_, static_cast<uint32_t>(shared_bytes)) >= blocks;
+  } catch (const Error&) {  // less shared memory than the device told of
+    if (backend_->lost()) throw;
+    return false;
+  }
+}
+
+void CudaDevice::refuse_walk(const std::vector<uint32_t>& tasks, const std::string& why) {
+  refused_.push_back(tasks);
+  for (const WalkKernel& w : walks_)
+    if (contains(w.tasks, tasks)) refused_.back() = w.tasks;
+  std::erase_if(walks_, [&](const WalkKernel& w) { return contains(w.tasks, tasks); });
+  if (refused_.size() == 1)
+    std::cerr << text("[dynet] WARNING: many launches as one do not work here, they run one by one: ", why,
+                      "\n");
 }
 
 void CudaDevice::rethrow() {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -74,14 +75,26 @@ class CudaDevice {
   static uint32_t task(cuda::Task other) { return kOps * cuda::kWays + other; }
   // Can a walk have this task as a step?
   static bool walks(uint32_t task);
-  // Compiles what is not there yet, all at once: these tasks' kernels, and for each of `walks` (ascending
-  // tasks) a kernel that runs them in one launch.
-  void prepare(const std::vector<uint32_t>& tasks, const std::vector<std::vector<uint32_t>>& walks);
+  // Compiles what is not there yet, all at once.
+  void prepare(const std::vector<uint32_t>& tasks);
   cuda::Backend::Kernel kernel(uint32_t task) const { return kernels_[task]; }
-  cuda::Backend::Kernel walk_kernel(const std::vector<uint32_t>& tasks) const;
+
+  // ---- kernels that run many launches as one, by their tasks in ascending order
+  struct WalkKernel {
+    std::vector<uint32_t> tasks;
+    cuda::Backend::Kernel kernel;
+    uint32_t blocks;  // that fit on the device at the same time
+  };
+  // Compiles one kernel for those of `walks` that have none. Where that fails they are refused.
+  void prepare_walks(const std::vector<std::vector<uint32_t>>& walks);
+  const WalkKernel* walk_kernel(const std::vector<uint32_t>& tasks) const;  // null: there is none
+  // Do so many blocks with so much dynamic shared memory fit on the device at the same time?
+  bool fits(const WalkKernel& walk, uint32_t blocks, size_t shared_bytes);
   // Is there a kernel for such a walk, or is one worth making? A compiler takes seconds for it, so the same
   // tasks must have been asked for often enough.
   bool walk_wanted(const std::vector<uint32_t>& tasks);
+  // It cannot be made, or cannot be launched: never again in this process. Says so on stderr, once.
+  void refuse_walk(const std::vector<uint32_t>& tasks, const std::string& why);
   static inline uint32_t walk_after = 0;                 // so often; 0: as suits the device
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
@@ -91,10 +104,7 @@ class CudaDevice {
   [[noreturn]] void rethrow();
 
  private:
-  struct WalkKernel {
-    std::vector<uint32_t> tasks;
-    cuda::Backend::Kernel kernel;
-  };
+  void compile_walk(const std::vector<uint32_t>& tasks);
   struct Wish {  // for a walk that has no kernel yet
     std::vector<uint32_t> tasks;
     uint32_t asked = 0;
@@ -105,6 +115,7 @@ class CudaDevice {
   std::vector<cuda::Backend::Kernel> kernels_;  // by task
   std::vector<WalkKernel> walks_;
   std::vector<Wish> wishes_;
+  std::vector<std::vector<uint32_t>> refused_;  // tasks of walks
   const std::unique_ptr<CudaParameters> parameters_;
 };
 

@@ -33,6 +33,8 @@ class CudaExecutor final : public Executor {
   // added to its gradient is added up in another; gradients of weights do not wait; no launch does more than
   // one thing.
   static inline bool like_dynet = false;
+  // Whether NVIDIA's library may make large products.
+  static inline bool library = true;
 
  private:
   using ValuePlace = cuda::Place<const float>;
@@ -83,6 +85,7 @@ class CudaExecutor final : public Executor {
   cuda::Extents extents(const Launch& l, uint32_t arg);
   ValuePlace place(const Launch& l, const Operand& o, const float* arena);
   ValuePlace gathered(const Launch& l, uint32_t k);
+  void gather_to(float* to, const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
   ValuePlace gather(const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
   bool reads(const Launch& l, Floats part) const;
   const float* weight(const Operand& o);
@@ -92,27 +95,38 @@ class CudaExecutor final : public Executor {
   void decide_wait(const Launch& l, bool chained);
   void gather_lists(const Launch& l, const float** lists, uint32_t n);
   void run_rows(const Launch& l);
+  void note_units(const Launch& l, const cuda::Record& r);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
-  // ---- cuda_matmul.cc
+  // ---- cuda_products.cc
   struct ProductList {
     std::vector<cuda::Product> products;
     std::vector<cuda::Term> terms;
     void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin begin);
     void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner);
   };
-  void launch_products(ProductList& list, cuda::Task kind);
-  void launch_in_order(const ProductList& list, cuda::Task kind);
+  void launch_products(ProductList& list, cuda::ProductKind kind);
+  void launch_tiles(std::vector<cuda::Product>& products, const cuda::Term* terms, cuda::ProductWay way,
+                    cuda::ProductKind kind, uint32_t rows, bool waits);
+  void launch_in_order(const ProductList& list, cuda::ProductKind kind);
+  void gather_columns(float* to, const cuda::Matrix<const float>& m, int64_t rows, int64_t columns);
+  cuda::Matrix<const float> gathered_columns(const cuda::Matrix<const float>& m, int64_t rows,
+                                             int64_t columns);
+  bool library_product(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
+
+  // ---- cuda_matmul.cc
   template <class F>
   cuda::Matrix<F> matrix(const Columns& c, F* base);
+  cuda::Matrix<const float> matrix_of(const std::vector<int64_t>& places, const float* base);
   cuda::Matrix<const float> operand_matrix(const Columns& c, int64_t rows);
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
   void add_member_products(const Launch& l, uint32_t i, ProductList& list);
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
-  void back_columns(const float* w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
+  void launch_product(ProductList& list, cuda::ProductKind kind, bool of_parameters);
+  void back_columns(const Operand& w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
                     const Columns& x);
   struct Sum {  // adds a term to an m x n gradient
     Target target;
@@ -122,7 +136,7 @@ class CudaExecutor final : public Executor {
   void back_matmul_members(const Launch& l);
   void collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
                       std::vector<Piece>& of_b);
-  void launch_sums(std::vector<Sum>& sums, cuda::Task kind);
+  void launch_sums(std::vector<Sum>& sums, cuda::ProductKind kind);
   int64_t weight_target(const Operand& o);
 
   void run_deferred(Deferred& d) override { run_together({&d}); }

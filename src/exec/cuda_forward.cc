@@ -114,20 +114,26 @@ void CudaExecutor::describe_lists(const Launch& l, Record& r, bool backward) {
 
 // ---------------------------------------------------------------- copies, as DyNet makes them
 
-// The argument of each member, one behind the other in memory of its own.
-CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Extents& results,
-                                              const Extents& own) {
+// The argument of each member, one behind the other.
+void CudaExecutor::gather_to(float* to, const ValuePlace& from, const Extents& results, const Extents& own) {
   Record r;
   r.count = own.count;
   r.n = 1;
   r.results = results;
   r.own = own;
   r.x = batch_.put(&from, 1);
-  r.y = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
+  r.y = to;
   batch_.launch(CudaDevice::task(cuda::kGather), r, own.total);
+}
+
+// The same in memory of its own.
+CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Extents& results,
+                                              const Extents& own) {
+  float* const to = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
+  gather_to(to, from, results, own);
   counters.gathered_bytes += 4 * static_cast<uint64_t>(own.total);
-  if (own.starts) return {r.y, own.starts, 0, ValuePlace::indexed, false};
-  return {r.y, nullptr, own.size, ValuePlace::contiguous, false};
+  if (own.starts) return {to, own.starts, 0, ValuePlace::indexed, false};
+  return {to, nullptr, own.size, ValuePlace::contiguous, false};
 }
 
 CudaExecutor::ValuePlace CudaExecutor::gathered(const Launch& l, uint32_t k) {
@@ -367,6 +373,33 @@ void CudaExecutor::run_rows(const Launch& l) {
   const bool elements = l.form == Form::unary || l.form == Form::binary;
   batch_.launch(CudaDevice::task(l.op, cuda::kForward), r, elements ? l.total : int64_t{l.count} * 32,
                 waits_);
+  if (elements || l.op == op_id<LstmCell>) note_units(l, r);
+}
+
+// Element i of a vector, or of a column, from elements i of others; of an LSTM's cell from those of all
+// gates.
+void CudaExecutor::note_units(const Launch& l, const Record& r) {
+  constexpr uint32_t kMost = 64;  // members: walks with kept weights have few
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool elements = l.op != op_id<LstmCell>;
+  if (!batch_.keeps_weights() || !l.uniform || (elements && !l.flat) || l.count > kMost) return;
+  const int64_t unit = elements ? sig.y->rows() : sig.x[1]->rows();
+  std::vector<UnitStep::Read> reads;
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    const Operand& o = plan_.operands[l.operands + k];
+    if (o.kind == Operand::weight && o.base < 0) continue;
+    const int64_t first = argument(l, o, 0), size = static_cast<int64_t>(sig.x[k]->size());
+    int64_t low = first, high = first;
+    bool even = true;
+    for (uint32_t i = 1; i < l.count; ++i) {
+      const int64_t at = argument(l, o, i);
+      low = std::min(low, at);
+      high = std::max(high, at);
+      even = even && (at - first) % unit == 0;
+    }
+    reads.push_back({values() + low, values() + high + size, even});
+  }
+  batch_.by_units(unit, r.y, l.total, std::move(reads), r);
 }
 
 void CudaExecutor::run_lookup(const Launch& l) {

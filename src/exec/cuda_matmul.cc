@@ -7,67 +7,27 @@ namespace dyc {
 
 using cuda::Matrix;
 using cuda::Product;
+using cuda::ProductKind;
 using cuda::Term;
-
-// ---------------------------------------------------------------- lists of products
-
-void CudaExecutor::ProductList::begin(int64_t m, int64_t n, const Matrix<float>& c, Product::Begin how) {
-  products.push_back({c, {}, how, static_cast<uint32_t>(terms.size()), 0, 0, m, n});
-}
-
-void CudaExecutor::ProductList::add(const Matrix<const float>& a, const Matrix<const float>& b,
-                                    int64_t inner) {
-  terms.push_back({a, b, inner});
-  ++products.back().terms;
-}
-
-// Products of a list must not add to the same memory.
-void CudaExecutor::launch_products(ProductList& list, cuda::Task kind) {
-  const auto tiles_along = [](int64_t n) { return (n + cuda::kTile - 1) / cuda::kTile; };
-  uint32_t tiles = 0;
-  for (Product& p : list.products) {
-    p.tile = tiles;
-    tiles += static_cast<uint32_t>(tiles_along(p.m) * tiles_along(p.n));
-  }
-  if (tiles == 0) return;
-  cuda::Products all{};
-  all.products = batch_.put(list.products);
-  all.terms = batch_.put(list.terms);
-  all.count = static_cast<uint32_t>(list.products.size());
-  all.tiles = tiles;
-  cuda::Record r;
-  r.count = all.count;
-  r.more = batch_.put(&all, 1);
-  batch_.launch_blocks(CudaDevice::task(kind), r, std::min(tiles, device_.most_blocks()), waits_);
-}
-
-// The same where some may: each for itself.
-void CudaExecutor::launch_in_order(const ProductList& list, cuda::Task kind) {
-  for (Product p : list.products) {
-    ProductList one;
-    one.terms.assign(list.terms.begin() + p.first, list.terms.begin() + p.first + p.terms);
-    p.first = 0;
-    one.products.push_back(p);
-    launch_products(one, kind);
-  }
-}
 
 template <class F>
 Matrix<F> CudaExecutor::matrix(const Columns& c, F* base) {
   return {base + c.base, c.index ? batch_.put(c.index, static_cast<size_t>(c.count)) : nullptr, c.stride};
 }
 
+// The columns at these places; without an index where they are evenly spaced.
+Matrix<const float> CudaExecutor::matrix_of(const std::vector<int64_t>& places, const float* base) {
+  const int64_t step = places.size() > 1 ? places[1] - places[0] : 0;
+  for (size_t j = 1; j < places.size(); ++j)
+    if (places[j] - places[j - 1] != step) return {base, batch_.put(places), 0};
+  return {base + places[0], nullptr, step};
+}
+
 // Of values.
 Matrix<const float> CudaExecutor::operand_matrix(const Columns& c, int64_t rows) {
   const Matrix<const float> m = matrix<const float>(c, values());
   if (!like_dynet || (!c.index && (c.stride == 0 || c.stride == rows))) return m;
-  cuda::Extents own{};
-  own.count = static_cast<uint32_t>(c.count);
-  own.size = own.largest = rows;
-  own.total = rows * c.count;
-  const ValuePlace from{m.base, m.index, m.stride, m.index ? ValuePlace::indexed : ValuePlace::strided,
-                        false};
-  return {gather(from, own, own).base, nullptr, rows};
+  return gathered_columns(m, rows, c.count);
 }
 
 // ---------------------------------------------------------------- forward
@@ -76,7 +36,7 @@ void CudaExecutor::run_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
   ProductList list;
   for (uint32_t i = 0; i < l.count; ++i) add_member_products(l, i, list);
-  launch_products(list, cuda::kProductWx);
+  launch_products(list, ProductKind::wx);
 }
 
 void CudaExecutor::run_matmul_columns(const Launch& l) {
@@ -93,7 +53,19 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
     list.add({weight(o[k]), nullptr, m}, operand_matrix(columns(l, o[k + 1], k + 1, room_x_), inner), inner);
     counters.operand_bytes += 4 * (n + m) * inner;
   }
-  launch_products(list, cuda::kProductWx);
+  bool parameters = true;
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) parameters = parameters && o[k].base < 0;
+  launch_product(list, ProductKind::wx, parameters);
+}
+
+// One product, of parameters or of weights that were computed.
+void CudaExecutor::launch_product(ProductList& list, ProductKind kind, bool of_parameters) {
+  const cuda::Product product = list.products[0];
+  const std::vector<cuda::Term> terms = list.terms;
+  const size_t before = batch_.steps();
+  launch_products(list, kind);
+  if (of_parameters && batch_.keeps_weights() && batch_.steps() == before + 1)
+    batch_.weights_stay(kind == ProductKind::wx, product, terms);
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -159,13 +131,13 @@ void CudaExecutor::back_matmul_columns(const Launch& l) {
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
-    if (wanted(l, k + 1)) back_columns(weight(o[k]), m, inner, dym, x);
+    if (wanted(l, k + 1)) back_columns(o[k], m, inner, dym, x);
     if (wanted(l, k)) defer(o[k], m, inner, dy, x);
   }
 }
 
 // dx += W' dy, where columns of dx may repeat.
-void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const Matrix<const float>& dy,
+void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, const Matrix<const float>& dy,
                                 const Columns& x) {
   ProductList list;
   Columns dx = x;
@@ -181,8 +153,8 @@ void CudaExecutor::back_columns(const float* w, int64_t m, int64_t inner, const 
     }
   }
   list.begin(inner, x.count, matrix<float>(dx, gradients()), Product::add);
-  list.add({w, nullptr, m}, dy, m);
-  launch_products(list, cuda::kProductWdy);
+  list.add({weight(w), nullptr, m}, dy, m);
+  launch_product(list, ProductKind::wdy, w.base < 0);
   if (diverted) add_diverted();
 }
 
@@ -193,8 +165,8 @@ void CudaExecutor::back_matmul_members(const Launch& l) {
   std::vector<Piece> of_b;
   for (uint32_t i = 0; i < l.count; ++i) collect_member(l, i, of_w, of_x, of_b);
   add_pieces(of_b);
-  launch_sums(of_x, cuda::kProductWdy);
-  launch_sums(of_w, cuda::kProductDyx);
+  launch_sums(of_x, ProductKind::wdy);
+  launch_sums(of_w, ProductKind::dyx);
 }
 
 void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
@@ -232,7 +204,7 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
   }
 }
 
-void CudaExecutor::launch_sums(std::vector<Sum>& sums, cuda::Task kind) {
+void CudaExecutor::launch_sums(std::vector<Sum>& sums, ProductKind kind) {
   if (sums.empty()) return;
   std::vector<Target> targets;
   for (const Sum& s : sums) targets.push_back(s.target);
@@ -272,12 +244,12 @@ void CudaExecutor::run_together(const std::vector<Deferred*>& deferred) {
       biases.sources.insert(biases.sources.end(), d->dy.begin(), d->dy.end());
     } else {
       list.begin(d->m, d->k, {gradients() + to, nullptr, d->m}, Product::add);
-      list.add({gradients(), batch_.put(d->dy), 0}, {values(), batch_.put(d->x), 0}, n);
+      list.add(matrix_of(d->dy, gradients()), matrix_of(d->x, values()), n);
     }
     d->dy.clear();
     d->x.clear();
   }
-  launch_products(list, cuda::kProductDyx);
+  launch_products(list, ProductKind::dyx);
   launch_segments(biases);
 }
 

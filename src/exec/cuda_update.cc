@@ -64,8 +64,7 @@ CudaUpdate::CudaUpdate(CudaDevice& device, UpdateRule rule, int arrays)
   try {
     // First, as a compiler may let go of the interpreter lock.
     device_.prepare({task(cuda::kSumSquares), task(cuda::kTotalSquares), task(cuda::kAddFew), rule_task(true),
-                     rule_task(false)},
-                    {});
+                     rule_task(false)});
   } catch (...) {
     device_.rethrow();
   }

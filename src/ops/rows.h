@@ -73,7 +73,9 @@ DYC_INLINE float first_lane(typename I::V a) {
 // f(i) for n elements that are computed one by one.
 template <class I, class F>
 DYC_INLINE void each_one(size_t n, F f) {
-  if constexpr (is_team<I>) {
+  if constexpr (requires { I::begin(n); }) {  // a team that makes a part of them
+    for (size_t i = I::begin(n); i < I::end(n); i += I::workers()) f(i);
+  } else if constexpr (is_team<I>) {
     for (size_t i = I::worker(); i < n; i += I::workers()) f(i);
   } else {
     for (size_t i = 0; i < n; ++i) f(i);

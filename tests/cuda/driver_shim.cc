@@ -14,6 +14,8 @@ std::unique_ptr<cuda::Backend> backend;
 std::string message, asked;
 int compilations = 0;
 std::string compile_error;
+std::vector<std::string> libraries;
+std::string gemm_library;
 
 template <class F>
 int guarded(F f) {
@@ -56,6 +58,7 @@ API void shim_compile_error(const char* text) { compile_error = text; }
 API int shim_open(int device) {
   return guarded([&] {
     cuda::set_compiler(compile);
+    cuda::set_library_finder([](int) { return libraries; });
     backend = cuda::make_driver(device);
   });
 }
@@ -87,7 +90,7 @@ API double shim_seconds(int copies) {
 }
 API uint64_t shim_counter(int which) {
   const auto& c = backend->counters;
-  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes};
+  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes, c.replays};
   return all[which];
 }
 API int shim_prepare(const char* file, const char* const* expressions, int count) {
@@ -104,9 +107,48 @@ API int shim_launch(const char* file, const char* expression, uint32_t blocks, u
     backend->launch(kernel, {blocks, threads, shared, together != 0}, args);
   });
 }
+// An operation is five numbers: kind (0 fill_record, 1 copy, 2 clear), to, from, bytes, blocks. done: 1 if replayed.
+API int shim_replay(const uint64_t* numbers, int count, int* done) {
+  return guarded([&] {
+    using Operation = cuda::Backend::Operation;
+    std::vector<Operation> list;
+    for (const uint64_t* n = numbers; n < numbers + 5 * count; n += 5) {
+      const auto kind = static_cast<Operation::Kind>(n[0]);
+      const auto kernel = kind == Operation::launching ? backend->kernel({"file", "fill_record"}) : nullptr;
+      list.push_back({kind, kernel, {static_cast<uint32_t>(n[4]), 32}, n[1], n[2], n[3]});
+    }
+    *done = backend->replay(list);
+    for (Operation o : list) {
+      if (*done) return;
+      void* args[] = {&o.to};
+      if (o.kind == Operation::launching) backend->launch(o.kernel, o.grid, args);
+      else if (o.kind == Operation::copying) backend->copy(o.to, o.from, o.bytes);
+      else backend->clear(o.to, o.bytes);
+    }
+  });
+}
 API int shim_resident(const char* file, const char* expression, uint32_t threads, uint32_t shared, uint32_t* blocks) {
   return guarded(
       [&] { *blocks = backend->resident_blocks(backend->kernel({file, expression}), threads, shared); });
+}
+API void shim_set_libraries(const char* paths) {
+  libraries.clear();
+  for (std::string rest = paths; !rest.empty();) {
+    libraries.push_back(rest.substr(0, rest.find('\n')));
+    rest.erase(0, libraries.back().size() + 1);
+  }
+}
+API int shim_has_gemm(int* found) {
+  return guarded([&] { *found = backend->has_gemm(); });
+}
+API const char* shim_gemm_library() { return (gemm_library = backend->gemm_library()).c_str(); }
+// m, n, inner, of A and of B: address, stride, turned; of C: address, stride; add.
+API int shim_gemm(const int64_t* n) {
+  return guarded([&] {
+    const auto address = [](int64_t at) { return static_cast<uint64_t>(at); };
+    backend->gemm({{address(n[3]), n[4], n[5] != 0}, {address(n[6]), n[7], n[8] != 0}, address(n[9]), n[10], n[0],
+                   n[1], n[2], n[11] != 0});
+  });
 }
 API int shim_limits(int* architecture, uint32_t* processors, uint32_t* shared, size_t* memory) {
   return guarded([&] {

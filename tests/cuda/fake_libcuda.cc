@@ -1,8 +1,10 @@
 // A CUDA driver without a GPU, for tests: the functions of src/cuda/libcuda.h over host memory. Work of a
 // stream is put off until someone waits for it, as a GPU may. Faults are ordered with fake_fail().
 //
-// A module's image is lines of kernel names. Kernels: "fill" (address, count, value) and "stray", which
-// writes where it may not.
+// A module's image is lines of kernel names. Kernels: "fill" (address, count, value), "fill_record" (address of
+// such a record) and "stray", which writes where it may not. What has run is told by fake_ran().
+//
+// Graphs: while a stream is captured, its work is kept; calls that CUDA does not allow then end the capture.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,14 +31,17 @@ struct Fault {
 struct State {
   std::recursive_mutex mutex;
   bool started = false;
-  int devices = 1, version = 12080, major = 9, minor = 0;
+  int devices = 1, version = 12080, major = 9, minor = 0, together = 1;
   size_t memory = size_t{1} << 30, used = 0, most = 0;
   int lost = 0;
   std::map<std::string, Fault> faults;
   std::map<std::string, int> calls;
-  std::string log;
+  std::string log, ran;
   std::map<Address, size_t> blocks;
   std::deque<std::function<int()>> pending;
+  bool capturing = false, spoilt = false;
+  std::vector<std::function<int()>> captured;
+  int graphs = 0;  // made, and not destroyed
   void* current = nullptr;
 } state;
 
@@ -49,6 +55,9 @@ struct Function {
 struct Event {
   bool done = true;
 };
+struct Graph {
+  std::vector<std::function<int()>> work;
+};
 
 // Notes the call; the error that it is to answer with, or 0.
 int enter(const char* name, bool needs_context = true) {
@@ -59,10 +68,17 @@ int enter(const char* name, bool needs_context = true) {
   if (fault != state.faults.end() && --fault->second.countdown == 0) {
     const int code = fault->second.code;
     state.faults.erase(fault);
-    if (code >= 700) state.lost = code;
+    const bool refused = code == 701 || code == 720 || (code > 800 && code < 910);
+    if (code >= 700 && !refused) state.lost = code;
     return code;
   }
   if (needs_context && !state.current) return 201;
+  static const std::set<std::string> forbidden = {
+      "cuStreamSynchronize", "cuEventSynchronize", "cuMemAlloc_v2", "cuMemFree_v2", "cuModuleLoadData", "cuMemHostAlloc"};
+  if (state.capturing && forbidden.count(name)) {
+    state.spoilt = true;
+    return 900;
+  }
   return state.started || !needs_context ? 0 : kNotStarted;
 }
 
@@ -82,9 +98,29 @@ int run_all() {
   return state.lost;
 }
 
+void enqueue(std::function<int()> work) {
+  if (state.capturing) state.captured.push_back(std::move(work));
+  else state.pending.push_back(std::move(work));
+}
+
+void ran(const std::string& what, std::initializer_list<Address> more) {
+  state.ran += what;
+  for (const Address a : more) state.ran += "," + std::to_string(a);
+  state.ran += "\n";
+}
+
 void* pointer(Address a) { return reinterpret_cast<void*>(a); }
 
 }  // namespace
+
+// ---- for fake_libcublas.cc, which is part of the same library
+
+int fake_enter(const char* name) {
+  const std::lock_guard<std::recursive_mutex> lock(state.mutex);
+  return enter(name);
+}
+bool fake_inside(Address at, size_t bytes) { return inside(at, bytes); }
+void fake_later(std::function<int()> work) { state.pending.push_back(std::move(work)); }
 
 #define API extern "C" __attribute__((visibility("default")))
 #define ENTER(name)                                             \
@@ -103,6 +139,7 @@ API void fake_set(const char* what, long long value) {
   if (name == "memory") state.memory = static_cast<size_t>(value);
   if (name == "devices") state.devices = static_cast<int>(value);
   if (name == "architecture") state.major = static_cast<int>(value / 10), state.minor = static_cast<int>(value % 10);
+  if (name == "together") state.together = static_cast<int>(value);
   if (name == "version") state.version = static_cast<int>(value);
 }
 API long long fake_used() { return static_cast<long long>(state.used); }
@@ -110,6 +147,9 @@ API long long fake_most() { return static_cast<long long>(state.most); }
 API int fake_blocks() { return static_cast<int>(state.blocks.size()); }
 API const char* fake_log() { return state.log.c_str(); }
 API void fake_clear_log() { state.log.clear(); }
+API const char* fake_ran() { return state.ran.c_str(); }
+API void fake_clear_ran() { state.ran.clear(); }
+API int fake_graphs() { return state.graphs; }
 
 // ---- the driver API
 
@@ -158,9 +198,10 @@ API int cuDeviceTotalMem_v2(size_t* bytes, int) {
 API int cuDeviceGetAttribute(int* value, int attribute, int) {
   ENTER_FREE("cuDeviceGetAttribute")
   static const std::map<int, int> known = {{1, 1024}, {8, 48 << 10}, {13, 1000000}, {16, 4},
-                                           {36, 1000000}, {37, 256}, {95, 1}, {97, 200 << 10}};
+                                           {36, 1000000}, {37, 256}, {97, 200 << 10}};
   const auto it = known.find(attribute);
-  *value = attribute == 75 ? state.major : attribute == 76 ? state.minor : it == known.end() ? 0 : it->second;
+  *value = attribute == 75 ? state.major : attribute == 76 ? state.minor : attribute == 95 ? state.together
+           : it == known.end() ? 0 : it->second;
   return 0;
 }
 API int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -205,7 +246,7 @@ API int cuEventDestroy_v2(Event* event) {
 API int cuEventRecord(Event* event, void*) {
   ENTER("cuEventRecord")
   event->done = false;
-  state.pending.push_back([event] {
+  enqueue([event] {
     event->done = true;
     return 0;
   });
@@ -266,7 +307,7 @@ API int cuMemFreeHost(void* memory) {
 API int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void*) {
   ENTER("cuMemcpyHtoDAsync_v2")
   if (!inside(to, bytes)) return kInvalid;
-  state.pending.push_back([=] {
+  enqueue([=] {
     std::memcpy(pointer(to), from, bytes);
     return 0;
   });
@@ -275,7 +316,7 @@ API int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void*) 
 API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void*) {
   ENTER("cuMemcpyDtoHAsync_v2")
   if (!inside(from, bytes)) return kInvalid;
-  state.pending.push_back([=] {
+  enqueue([=] {
     std::memcpy(to, pointer(from), bytes);
     return 0;
   });
@@ -284,7 +325,8 @@ API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void*) {
 API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void*) {
   ENTER("cuMemcpyDtoDAsync_v2")
   if (!inside(from, bytes) || !inside(to, bytes)) return kInvalid;
-  state.pending.push_back([=] {
+  enqueue([=] {
+    ran("copy", {to, from, bytes});
     std::memmove(pointer(to), pointer(from), bytes);
     return 0;
   });
@@ -293,7 +335,8 @@ API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void*) {
 API int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void*) {
   ENTER("cuMemsetD8Async")
   if (!inside(to, bytes)) return kInvalid;
-  state.pending.push_back([=] {
+  enqueue([=] {
+    ran("clear", {to, bytes});
     std::memset(pointer(to), value, bytes);
     return 0;
   });
@@ -343,19 +386,32 @@ namespace {
 
 int start(Function* function, unsigned blocks, unsigned threads, unsigned shared, void** args) {
   if (threads > 1024 || static_cast<int>(shared) > function->shared) return kInvalid;
-  if (function->name == "stray") {
-    state.pending.push_back([] { return kIllegalAddress; });
-  } else if (function->name == "fill") {
-    const Address at = *static_cast<Address*>(args[0]);
-    const uint32_t n = *static_cast<uint32_t*>(args[1]);
-    const float value = *static_cast<float*>(args[2]);
+  const std::string name = function->name;
+  const Address first = name == "stray" || !args || !args[0] ? 0 : *static_cast<Address*>(args[0]);
+  uint32_t n = 0;
+  float value = 0;
+  if (name == "fill") {
+    n = *static_cast<uint32_t*>(args[1]);
+    value = *static_cast<float*>(args[2]);
     if (static_cast<uint64_t>(blocks) * threads < n) return kInvalid;
-    state.pending.push_back([=]() -> int {
-      if (!inside(at, n * sizeof(float))) return kIllegalAddress;
-      for (uint32_t i = 0; i < n; ++i) static_cast<float*>(pointer(at))[i] = value;
-      return 0;
-    });
   }
+  enqueue([=]() -> int {
+    ran(name, {first, blocks, threads, shared});
+    if (name == "stray") return kIllegalAddress;
+    struct {
+      Address at;
+      uint32_t n;
+      float value;
+    } to{first, n, value};
+    if (name == "fill_record") {
+      if (!inside(first, sizeof to)) return kIllegalAddress;
+      std::memcpy(&to, pointer(first), sizeof to);
+    }
+    if (name != "fill" && name != "fill_record") return 0;
+    if (!inside(to.at, to.n * sizeof(float))) return kIllegalAddress;
+    for (uint32_t i = 0; i < to.n; ++i) static_cast<float*>(pointer(to.at))[i] = to.value;
+    return 0;
+  });
   return 0;
 }
 
@@ -372,12 +428,60 @@ API int cuLaunchCooperativeKernel(Function* f, unsigned gx, unsigned, unsigned, 
   if (gx > 4 * 2048 / std::max(bx, 1u)) return 720;
   return start(f, gx, bx, shared, args);
 }
+
+#ifndef FAKE_WITHOUT_GRAPHS
+API int cuStreamBeginCapture_v2(void*, int mode) {
+  ENTER("cuStreamBeginCapture_v2")
+  if (mode < 0 || mode > 2 || state.capturing) return kInvalid;
+  state.capturing = true;
+  state.spoilt = false;
+  state.captured.clear();
+  return 0;
+}
+API int cuStreamEndCapture(void*, Graph** graph) {
+  const bool capturing = state.capturing;
+  state.capturing = false;  // whatever comes of it
+  *graph = nullptr;
+  ENTER("cuStreamEndCapture")
+  if (!capturing) return kInvalid;
+  if (state.spoilt) return 901;
+  *graph = new Graph{std::move(state.captured)};
+  ++state.graphs;
+  return 0;
+}
+API int cuGraphInstantiateWithFlags(Graph** made, Graph* graph, unsigned long long flags) {
+  ENTER("cuGraphInstantiateWithFlags")
+  if (flags) return kInvalid;
+  *made = new Graph(*graph);
+  ++state.graphs;
+  return 0;
+}
+API int cuGraphLaunch(Graph* made, void*) {
+  ENTER("cuGraphLaunch")
+  for (const auto& work : made->work) enqueue(work);
+  return 0;
+}
+API int cuGraphExecDestroy(Graph* made) {
+  ENTER("cuGraphExecDestroy")
+  --state.graphs;
+  delete made;
+  return 0;
+}
+API int cuGraphDestroy(Graph* graph) {
+  ENTER("cuGraphDestroy")
+  --state.graphs;
+  delete graph;
+  return 0;
+}
+#endif
+
 API int cuGetErrorName(int code, const char** text) {
   static const std::map<int, const char*> names = {
       {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"}, {3, "CUDA_ERROR_NOT_INITIALIZED"},
       {100, "CUDA_ERROR_NO_DEVICE"}, {101, "CUDA_ERROR_INVALID_DEVICE"}, {200, "CUDA_ERROR_INVALID_IMAGE"},
       {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"}, {500, "CUDA_ERROR_NOT_FOUND"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {702, "CUDA_ERROR_LAUNCH_TIMEOUT"}, {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"},
+      {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}, {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
       {999, "CUDA_ERROR_UNKNOWN"}};
   const auto it = names.find(code);
   *text = it == names.end() ? nullptr : it->second;

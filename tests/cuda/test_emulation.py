@@ -22,7 +22,8 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def built(folder: Path, *options: str) -> Program:
     program = folder / "cases"
-    sources = [HERE / "emulation_cases.cc", CUDA / "emulation.cc", CUDA / "emulation_grid.cc"]
+    files = ("emulation.cc", "emulation_grid.cc", "replay.cc")
+    sources = [HERE / "emulation_cases.cc", *(CUDA / name for name in files)]
     command = [*COMPILER.split(), "-std=c++20", "-O1", "-g1", "-fstack-clash-protection",
                f"-I{CUDA.parent}", *options,
                *map(str, sources), "-o", str(program)]  # fmt: skip

@@ -177,7 +177,9 @@ except RuntimeError as e:
     print(e)
 print((W.as_array() == last).all(), np.isfinite(last).all(), (before != last).any())
 m.save("/dev/null")
-""", settings="fail=30")
+""",
+        settings="fail=30",
+    )
     assert "the device was lost" in told and told.splitlines()[-1] == "True True True"
 
 

@@ -21,7 +21,13 @@ pytestmark = pytest.mark.skipif(shutil.which(COMPILER.split()[0]) is None, reaso
 @pytest.fixture(scope="module")
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     program = tmp_path_factory.mktemp("updates") / "cases"
-    files = ["cuda/emulation.cc", "cuda/emulation_grid.cc", "cuda/emulation_updates.cc", "cpu/isa/updates.cc"]
+    files = [
+        "cuda/emulation.cc",
+        "cuda/emulation_grid.cc",
+        "cuda/replay.cc",
+        "cuda/emulation_updates.cc",
+        "cpu/isa/updates.cc",
+    ]
     options = ["-std=c++20", "-O1", "-fno-math-errno", "-DDYC_ISA=baseline", f"-I{SRC}"]
     sources = [str(HERE / "update_cases.cc"), *(str(SRC / file) for file in files)]
     command = [*COMPILER.split(), *options, *sources, "-o", str(program)]

@@ -12,6 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1] / "cuda"
 SRC = HERE.parents[1] / "src"
+Factor = tuple[int, int, bool]
 COMPILER = os.environ.get("CXX", "g++").split()
 
 
@@ -19,19 +20,22 @@ def available() -> bool:
     return shutil.which(COMPILER[0]) is not None
 
 
-def build(target: Path, sources: Sequence[Path]) -> Path:
-    options = ["-std=c++20", "-O0", "-shared", "-fPIC", f"-I{SRC}"]
+def build(target: Path, sources: Sequence[Path], *defined: str) -> Path:
+    options = [*(f"-D{name}" for name in defined), "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{SRC}"]
     command = [*COMPILER, *options, *map(str, sources), "-o", str(target), "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=300)
     return target
 
 
-def build_fake(folder: Path) -> Path:
-    return build(folder / "libcuda_fake.so", [HERE / "fake_libcuda.cc"])
+def build_fake(folder: Path, *defined: str) -> Path:
+    """The driver, and cuBLAS in the same file; defined: FAKE_WITHOUT_GRAPHS."""
+    sources = [HERE / "fake_libcuda.cc", HERE / "fake_libcublas.cc"]
+    return build(folder / "libcuda_fake.so", sources, *defined)
 
 
 def build_shim(folder: Path) -> Path:
-    sources = [SRC / "cuda" / name for name in ("driver.cc", "driver_memory.cc", "libcuda.cc")]
+    names = ("cublas", "driver", "driver_graphs", "driver_memory", "libcuda", "replay")
+    sources = [SRC / "cuda" / f"{name}.cc" for name in names]
     return build(folder / "driver_shim.so", [HERE / "driver_shim.cc", *sources])
 
 
@@ -41,7 +45,7 @@ class Fake:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.loaded = ctypes.CDLL(str(path))
-        self.loaded.fake_log.restype = ctypes.c_char_p
+        self.loaded.fake_log.restype = self.loaded.fake_ran.restype = ctypes.c_char_p
         self.loaded.fake_used.restype = self.loaded.fake_most.restype = ctypes.c_longlong
 
     def fail(self, function: str, call: int, code: int) -> None:
@@ -57,13 +61,23 @@ class Fake:
     def log(self) -> list[str]:
         return list(self.loaded.fake_log().decode().split())
 
+    def ran(self) -> list[str]:
+        """What has run since this was asked last: kernels and moves of memory, with their arguments."""
+        told = list(self.loaded.fake_ran().decode().split())
+        self.loaded.fake_clear_ran()
+        return told
+
+    def graphs(self) -> int:
+        """Graphs that were made and not destroyed."""
+        return int(self.loaded.fake_graphs())
+
 
 class Driver:
     """The backend, its errors as Python's."""
 
     def __init__(self, shim: Path) -> None:
         self.loaded = ctypes.CDLL(str(shim))
-        for name in ("shim_message", "shim_asked"):
+        for name in ("shim_message", "shim_asked", "shim_gemm_library"):
             getattr(self.loaded, name).restype = ctypes.c_char_p
         self.loaded.shim_seconds.restype = ctypes.c_double
         self.loaded.shim_counter.restype = ctypes.c_uint64
@@ -133,6 +147,33 @@ class Driver:
     def fill(self, memory: int, count: int, value: float) -> None:
         arguments = ctypes.c_uint64(memory), ctypes.c_uint32(count), ctypes.c_float(value)
         self.launch("fill", *arguments, blocks=(count + 255) // 256, threads=256)
+
+    def replay(self, operations: Sequence[tuple[int, int, int, int, int]]) -> bool:
+        """Runs them, as the executor does: kind (0 fill_record, 1 copy, 2 clear), to, from, bytes, blocks."""
+        numbers = [n for operation in operations for n in operation]
+        array, done = (ctypes.c_uint64 * len(numbers))(*numbers), ctypes.c_int()
+        self._do("replay", array, len(operations), ctypes.byref(done))
+        return bool(done.value)
+
+    def replays(self) -> int:
+        return int(self.loaded.shim_counter(6))
+
+    def set_libraries(self, *paths: Path) -> None:
+        """What the search for cuBLAS gives."""
+        self.loaded.shim_set_libraries("\n".join(map(str, paths)).encode())
+
+    def has_gemm(self) -> bool:
+        found = ctypes.c_int()
+        self._do("has_gemm", ctypes.byref(found))
+        return bool(found.value)
+
+    def gemm_library(self) -> str:
+        return str(self.loaded.shim_gemm_library().decode())
+
+    def gemm(self, sides: Sequence[int], a: Factor, b: Factor, c: tuple[int, int], add: bool) -> None:
+        """`sides`: m, n, inner; a, b: address, stride, turned; c: address, stride."""
+        numbers = [*sides, *a, *b, *c, add]
+        self._do("gemm", (ctypes.c_int64 * len(numbers))(*map(int, numbers)))
 
     def resident(self, kernel: str, threads: int, shared: int = 0) -> int:
         blocks = ctypes.c_uint32()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
+REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -37,6 +39,38 @@ def subject() -> Any:
     path = found()
     assert path is not None, "no libnvrtc: the wheel nvidia-cuda-nvrtc is not installed"
     return package().Nvrtc(str(path))
+
+
+class Usage(NamedTuple):
+    """What a kernel takes: registers and bytes of memory of a thread, bytes of shared memory of a block."""
+
+    registers: int
+    local: int
+    shared: int
+
+
+def usage(elf: bytes) -> dict[str, Usage]:
+    """Of the kernels in a cubin: its section .nv.info tells, and the sizes of sections .nv.shared.<name>."""
+    (offset,) = struct.unpack_from("<Q", elf, 40)
+    size, count, names = struct.unpack_from("<HHH", elf, 58)
+    headers = [struct.unpack_from("<IIQQQQ", elf, offset + i * size) for i in range(count)]
+    text_at = lambda table, at: elf[table + at : elf.index(b"\0", table + at)].decode()  # noqa: E731
+    sections = {text_at(headers[names][4], h[0]): (h[4], h[5]) for h in headers}
+    symbols, strings = sections[".symtab"][0], sections[".strtab"][0]
+    told: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME: {}}
+    at, length = sections[".nv.info"]
+    end = at + length
+    while at < end:
+        form, attribute, extent = struct.unpack_from("<BBH", elf, at)
+        at += 4
+        if form != 4:  # a value in place of a size
+            continue
+        if attribute in told:
+            symbol, value = struct.unpack_from("<II", elf, at)
+            told[attribute][text_at(strings, struct.unpack_from("<I", elf, symbols + 24 * symbol)[0])] = value
+        at += extent
+    shared = {name: sections.get(f".nv.shared.{name}", (0, 0))[1] for name in told[REGISTERS]}
+    return {name: Usage(n, told[FRAME].get(name, 0), shared[name]) for name, n in told[REGISTERS].items()}
 
 
 def compile_ptx(source: str, name: str, arch: str, kernels: list[str]) -> tuple[str, dict[str, str], str]:

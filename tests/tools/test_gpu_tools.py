@@ -74,6 +74,10 @@ def test_benchmark_in_emulation(tmp_path: Path) -> None:
         rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
         losses[device] = {(row["model"], row["training"]): row["losses"] for row in rows}
         assert all(row["operations"] is None for row in rows) == (device == "cpu")
+        products = [
+            sum(row[f"{way} products"] or 0 for way in ("few", "middle", "large", "library")) for row in rows
+        ]
+        assert all(count > 0 for count in products) == any(products) == (device != "cpu")
     assert len(losses["cpu"]) == 14
     for key, wanted in losses["cpu"].items():
         np.testing.assert_allclose(losses["emulation"][key], wanted, rtol=2e-5, err_msg=str(key))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .compiler import KernelError, compile_kernels, options_for
+from .cublas import cublas_paths
 from .nvrtc import CompileError, Nvrtc, find_nvrtc, libraries
 from .sources import closure, embedded
 
@@ -18,6 +19,7 @@ __all__ = [
     "Nvrtc",
     "closure",
     "compile_kernels",
+    "cublas_paths",
     "embedded",
     "find_nvrtc",
     "libraries",

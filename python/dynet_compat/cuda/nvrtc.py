@@ -1,26 +1,24 @@
 """NVRTC, NVIDIA's run-time compiler, through ctypes.
 
-CuPy's wheels do not contain it: they load it from where this module looks, too, which are the wheels
-`nvidia-cuda-nvrtc` (CUDA 13) and `nvidia-cuda-nvrtc-cu12`, then a CUDA toolkit.
+It is in the wheels `nvidia-cuda-nvrtc` (CUDA 13) and `nvidia-cuda-nvrtc-cu12`, and in CUDA toolkits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
-import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Optional
+
+from .libraries import bare_names, find
 
 MISSING = (
     "NVRTC, which compiles the GPU's kernels, is not installed: "
     'pip install "dynet-compat[cuda13]" (drivers from 580 on) or "dynet-compat[cuda12]" (from 525 on)'
 )
-_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+_NAMES = tuple(bare_names("libnvrtc"))
 
 
 class CompileError(RuntimeError):
@@ -35,35 +33,9 @@ class Compiled(NamedTuple):
     log: str
 
 
-def _wheels() -> Iterator[Path]:
-    """libnvrtc of the nvidia-* wheels, whichever folder their version uses."""
-    try:
-        spec = importlib.util.find_spec("nvidia")
-    except (ImportError, ValueError):
-        return
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
-            if re.fullmatch(r"libnvrtc\.so\.\d+", path.name):
-                yield path
-
-
-def _toolkits() -> Iterator[Path]:
-    roots = [os.environ.get(name, "") for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX")]
-    for root in [*filter(None, roots), "/usr/local/cuda"]:
-        for folder in ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
-            for name in _NAMES:
-                path = Path(root, folder, name)
-                if path.exists():
-                    yield path
-
-
 def libraries() -> list[Path]:
     """Files of NVRTC, those of wheels first. None of them is loaded."""
-    found: list[Path] = []
-    for path in (*_wheels(), *_toolkits()):
-        if path.resolve() not in [other.resolve() for other in found]:
-            found.append(path)
-    return found
+    return find("libnvrtc")
 
 
 class Nvrtc:

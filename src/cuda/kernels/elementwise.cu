@@ -6,6 +6,7 @@
 
 #include "cuda/record.h"
 #include "cuda/rows.h"
+#include "cuda/units.h"
 #include "cuda/worker.h"
 
 namespace dyc::cuda {
@@ -34,7 +35,9 @@ __device__ void run_unary_forward(const Record& r, const Worker& w) {
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0];
   const Extents results = r.results;
-  for (int64_t i = w.thread; i < results.total; i += w.threads) {
+  const Elements mine(r, w);
+  for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
+    const int64_t i = mine[k];
     const Element e = element(results, i);
     r.y[i] = Op::f(argument(x, results, e.member)[e.at], attrs);
   }
@@ -96,7 +99,9 @@ __device__ void run_binary_forward(const Record& r, const Worker& w) {
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0], y = r.x[1];
   const Extents results = r.results;
-  for (int64_t i = w.thread; i < results.total; i += w.threads) {
+  const Elements mine(r, w);
+  for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
+    const int64_t i = mine[k];
     const Element e = element(results, i);
     const Axes& a = r.axes[r.each_own ? e.member : 0];
     Offsets at{e.at, e.at, e.at};

@@ -1,13 +1,12 @@
-// Matrix products over columns that lie anywhere: product<true, false> names the kernel for W x.
+// Matrix products over columns that lie anywhere: product<true, false> names the kernel for W x. For products
+// of middling size; cuda/product_ways.h says which those are.
 //
 // A product is cut into square tiles; a block makes one tile after the other. Groups of kGroup threads share
 // the inner index of a tile, each with parts of both factors in shared memory; their sums are added up in
 // order. How an element is summed depends on nothing but the block's size.
 #include "cuda/prelude.h"
 
-#include "cuda/products.h"
-#include "cuda/record.h"
-#include "cuda/worker.h"
+#include "cuda/product_tiles.h"
 
 namespace dyc::cuda {
 
@@ -19,27 +18,8 @@ constexpr int kDepth = 16;                   // of the inner index that a group 
 constexpr int kPart = kDepth * (kTile + 1);  // floats of one factor
 
 // Of each group: parts of both factors, later its sums.
-DYC_INLINE float* product_memory() {
-  static_assert(2 * kPart >= kTile * kTile);
-  DYC_SHARED(float, memory, kMostGroups * 2 * kPart);
-  return memory;
-}
-
-template <class F>
-DYC_INLINE F* column(const Matrix<F>& m, int64_t j) {
-  return m.base + (m.index ? m.index[j] : j * m.stride);
-}
-
-// The product that a tile belongs to.
-DYC_INLINE const Product& product_of(const Products& all, uint32_t tile) {
-  uint32_t low = 0, high = all.count;  // products[low].tile <= tile < products[high].tile
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (all.products[middle].tile <= tile) low = middle;
-    else high = middle;
-  }
-  return all.products[low];
-}
+static_assert(2 * kPart >= kTile * kTile);
+constexpr int kProductFloats = kMostGroups * 2 * kPart;
 
 // Part of a factor in shared memory, to[k * (kTile + 1) + i], zero beyond its ends. Inner: the factor's
 // columns are counted by k, else by i.
@@ -96,9 +76,8 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory,
     if (i >= p.m || j >= p.n) continue;
     float all = 0.f;
     for (int g = 0; g < t.groups; ++g) all += memory[g * 2 * kPart + e];
-    float* const c = column(p.c, j) + i;
-    if (p.begin == Product::zero) *c = all;
-    else *c = (p.begin == Product::add ? *c : column(p.start, j)[i]) + all;
+    float* const c = column(p.c, j);
+    c[i] = result_of(p, c, i, j, all);
   }
 }
 
@@ -106,9 +85,9 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory,
 //   W x     <true, false>    columns of W by inner, columns of x by column
 //   W' dy   <false, false>   columns of W by row of dx
 //   dy x'   <true, true>     columns of both by inner
+// memory: kProductFloats of the block's.
 template <bool AInner, bool BInner>
-__device__ void run_product(const Record& r) {
-  float* const memory = product_memory();
+__device__ void run_product(const Record& r, float* memory) {
   const Products& all = *static_cast<const Products*>(r.more);
   TileWork t{};
   t.group = static_cast<int>(threadIdx.x) / kGroup;
@@ -127,8 +106,9 @@ __device__ void run_product(const Record& r) {
 }
 
 template <bool AInner, bool BInner>
-__global__ void product(const Record* record) {
-  run_product<AInner, BInner>(*record);
+__global__ void __launch_bounds__(kBlock, 3) product(const Record* record) {
+  DYC_SHARED(float, memory, kProductFloats);
+  run_product<AInner, BInner>(*record, memory);
 }
 
 }  // namespace dyc::cuda

@@ -8,6 +8,7 @@
 #include "cuda/record.h"
 #include "cuda/rows.h"
 #include "cuda/teams.h"
+#include "cuda/units.h"
 #include "cuda/worker.h"
 
 namespace dyc {
@@ -58,10 +59,26 @@ DYC_INLINE Turns turns(const Record& r, const Worker& w) {
   return t;
 }
 
+// Rows that compute a unit from that unit of their arguments, by each_one() (ops/rows.h).
+template <class Op>
+constexpr bool has_units = std::is_same_v<Op, LstmCell>;
+
+// Each warp of a block takes members, and of these the units of the block.
+template <class Op>
+DYC_INLINE void run_units(const Record& r) {
+  for (uint32_t i = threadIdx.x / kWarp; i < r.count; i += blockDim.x / kWarp) {
+    const float* room[kMostPlaces];
+    Op::template forward<UnitTeam>(member_of(r, i, room));
+  }
+}
+
 template <class Op>
 __device__ void run_member_forward(const Record& r, const Worker& w) {
   static_assert(Op::meta.form == Form::member);
   using I = typename InstructionSet<Op::meta.team>::I;
+  if constexpr (has_units<Op>) {
+    if (r.unit) return run_units<Op>(r);
+  }
   const Turns t = turns<Op>(r, w);
   for (int64_t i = t.first; i < r.count; i += t.step) {
     const float* room[kMostPlaces];

@@ -8,10 +8,13 @@
 
 #ifndef DYC_EMULATION
 #include "cuda/kernels/elementwise.cu"
+#include "cuda/kernels/few_columns.cu"
+#include "cuda/kernels/large_products.cu"
 #include "cuda/kernels/lookup.cu"
 #include "cuda/kernels/matmul.cu"
 #include "cuda/kernels/members.cu"
 #include "cuda/kernels/memory.cu"
+#include "cuda/kernels/resident.cu"
 #endif
 
 namespace dyc::cuda {
@@ -30,14 +33,36 @@ __device__ void run_walk(const Record& r, Run run) {
 
 #ifndef DYC_EMULATION
 
+// Floats of shared memory that a task asks for.
+constexpr int task_floats(uint32_t task) {
+  if (task < dyc::kOps * kWays) return 0;
+  const uint32_t other = task - dyc::kOps * kWays;
+  if (other <= kProductDyx) return kProductFloats;
+  if (other <= kLargeProductDyx) return kLargeFloats;
+  return other <= kFewColumnsWdy ? kFewFloats : 0;
+}
+template <uint32_t... tasks>
+constexpr int most_floats() {
+  int most = 1;
+  ((most = task_floats(tasks) > most ? task_floats(tasks) : most), ...);
+  return most;
+}
+
 template <uint32_t task>
-__device__ void run_task(const Record& r, const Worker& w) {
+__device__ void run_task(const Record& r, const Worker& w, float* memory) {
   if constexpr (task >= dyc::kOps * kWays) {
     constexpr uint32_t other = task - dyc::kOps * kWays;
     static_assert(other <= kLastWalking);
-    if constexpr (other == kProductWx) run_product<true, false>(r);
-    else if constexpr (other == kProductWdy) run_product<false, false>(r);
-    else if constexpr (other == kProductDyx) run_product<true, true>(r);
+    if constexpr (other == kProductWx) run_product<true, false>(r, memory);
+    else if constexpr (other == kProductWdy) run_product<false, false>(r, memory);
+    else if constexpr (other == kProductDyx) run_product<true, true>(r, memory);
+    else if constexpr (other == kLargeProductWx) run_large_product<true, false>(r, memory);
+    else if constexpr (other == kLargeProductWdy) run_large_product<false, false>(r, memory);
+    else if constexpr (other == kLargeProductDyx) run_large_product<true, true>(r, memory);
+    else if constexpr (other == kFewColumnsWx) run_few_columns<true>(r, memory);
+    else if constexpr (other == kFewColumnsWdy) run_few_columns<false>(r, memory);
+    else if constexpr (other == kResidentWx) run_resident_product<true>(r);
+    else if constexpr (other == kResidentWdy) run_resident_product<false>(r);
     else if constexpr (other == kAddFew) run_add_few(r, w);
     else if constexpr (other == kAddMany) run_add_many(r, w);
     else if constexpr (other == kLookupForward) run_lookup_forward(r, w);
@@ -58,10 +83,11 @@ __device__ void run_task(const Record& r, const Worker& w) {
 
 // Two blocks fit on a multiprocessor, whatever the tasks: one alone would wait for memory most of the time.
 template <uint32_t... tasks>
-__global__ void __launch_bounds__(256, 2) walk(const Record* record) {
+__global__ void __launch_bounds__(kBlock, 2) walk(const Record* record) {
   const Worker w;
+  DYC_SHARED(float, memory, most_floats<tasks...>());
   run_walk(*record, [&](const Step& step) {
-    (void)((step.task == tasks && (run_task<tasks>(*step.record, w), true)) || ...);
+    (void)((step.task == tasks && (run_task<tasks>(*step.record, w, memory), true)) || ...);
   });
 }
 

@@ -1,0 +1,39 @@
+// Which way products are made: by which of our kernels, or by NVIDIA's library.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dyc::cuda {
+
+enum class ProductKind : uint8_t { wx, wdy, dyx };  // W x; W' dy; dy x'
+enum class ProductWay : uint8_t { few, middle, large, library };
+constexpr int kProductWays = 4;
+constexpr const char* kProductWayNames[kProductWays] = {"few", "middle", "large", "library"};
+
+struct ProductFacts {
+  int64_t m, n;          // of C
+  int64_t inner;         // of all terms
+  bool plain;            // the library can read all operands, and write C
+  int64_t gathered = 0;  // floats that must be copied for it first
+};
+
+struct ProductDevice {
+  uint32_t processors, threads;  // threads: of a block
+  bool library;                  // is there one?
+};
+
+// The way of each product of a list, whose other products run at the same time.
+std::vector<ProductWay> product_ways(ProductKind kind, std::span<const ProductFacts> list,
+                                     const ProductDevice& device);
+
+// Rows of a tile in kernels/few_columns.cu, for these products.
+uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& device);
+
+// Tiles that a way has for a product; `rows`: those of few_rows().
+int64_t tiles_of(ProductWay way, const ProductFacts& p, uint32_t threads, uint32_t rows);
+
+// For tests: the way to take wherever it can be taken; -1: as product_ways() finds.
+inline int forced_product_way = -1;
+
+}  // namespace dyc::cuda

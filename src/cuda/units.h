@@ -1,0 +1,49 @@
+// Parts of results that a block of a walk computes from what it made itself, so that it need not wait for the
+// other blocks. For kernels only.
+//
+// A launch has units: element i of its result is of unit i % unit. Block b has the b-th part of the units, in
+// each launch that has as many; what it computes of a unit depends on that unit of other such launches alone.
+#pragma once
+#include "cuda/record.h"
+#include "cuda/resident.h"
+#include "cuda/teams.h"
+#include "cuda/worker.h"
+
+namespace dyc::cuda {
+
+struct OwnUnits {
+  int64_t first, count;
+  DYC_INLINE explicit OwnUnits(int64_t unit) {
+    const int64_t most = resident_rows(unit, gridDim.x);
+    first = blockIdx.x * most;
+    count = unit - first < most ? unit - first : most;
+    if (count < 0) count = 0;
+  }
+};
+
+// The elements of a launch's results that a thread makes: [k] for begin <= k < end, step by step.
+struct Elements {
+  int64_t begin, end, step, unit, first = 0, count = 1;
+  DYC_INLINE Elements(const Record& r, const Worker& w)
+      : begin(w.thread), end(r.results.total), step(w.threads), unit(r.unit) {
+    if (!unit) return;
+    const OwnUnits own(unit);
+    first = own.first;
+    count = own.count;
+    begin = threadIdx.x;
+    end = r.results.total / unit * count;
+    step = blockDim.x;
+  }
+  DYC_INLINE int64_t operator[](int64_t k) const { return unit ? k / count * unit + first + k % count : k; }
+};
+
+// The threads of a warp, for the units of their block.
+struct UnitTeam : WarpTeam {
+  static DYC_INLINE size_t begin(size_t n) { return OwnUnits(n).first + lane(); }
+  static DYC_INLINE size_t end(size_t n) {
+    const OwnUnits own(n);
+    return own.first + own.count;
+  }
+};
+
+}  // namespace dyc::cuda

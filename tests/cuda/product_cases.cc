@@ -1,0 +1,219 @@
+// The kernels for products against sums in double: random lists of products of all shapes, whose columns lie
+// side by side, apart, anywhere, or one on the other. test_products.py builds a program of this and of the
+// emulation, for its blocks and for those of a GPU, and runs it:
+//   product_cases <kernel> <wx|wdy|dyx> <seed> <lists>
+// It prints each element that is wrong, and what product it is of.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda/backend.h"
+#include "cuda/emulation.h"
+#include "cuda/product_ways.h"
+#include "cuda/products.h"
+#include "cuda/record.h"
+
+namespace {
+
+using namespace dyc::cuda;
+
+std::mt19937 random_numbers;
+
+int64_t below(int64_t n) { return static_cast<int64_t>(random_numbers() % static_cast<uint64_t>(n)); }
+
+// Columns in memory of their own: on the device, and what they were on the host.
+struct Columns {
+  std::vector<float> values;
+  std::vector<int64_t> places;  // of columns
+  int64_t stride = 0;
+  bool indexed = false;
+  Backend::Address memory = 0;
+  float at(int64_t i, int64_t j) const { return values[static_cast<size_t>(places[j] + i)]; }
+  std::string words() const { return indexed ? "indexed" : "stride " + std::to_string(stride); }
+};
+
+// apart: no two are in the same place.
+Columns make_columns(int64_t rows, int64_t count, bool apart) {
+  Columns c;
+  const int64_t kind = below(apart ? 4 : 6);
+  c.indexed = kind == 3 || kind == 4;
+  c.stride = kind == 0 ? rows : kind == 1 ? (rows + 3) / 4 * 4 : kind == 5 ? 0 : rows + 1 + below(5);
+  const int64_t start = below(2) ? 0 : below(5);  // a multiple of 16 bytes or not
+  for (int64_t j = 0; j < count; ++j) c.places.push_back(start + j * c.stride);
+  if (c.indexed) {
+    std::shuffle(c.places.begin(), c.places.end(), random_numbers);
+    if (kind == 4)
+      for (int64_t& place : c.places) place = c.places[static_cast<size_t>(below(count))];
+  }
+  c.values.resize(static_cast<size_t>(start + count * std::max(c.stride, rows) + rows + 1));
+  std::normal_distribution<float> normal;
+  for (float& v : c.values) v = normal(random_numbers);
+  return c;
+}
+
+template <class F>
+Matrix<F> put(Backend& device, Columns& c) {
+  c.memory = device.allocate(c.values.size() * sizeof(float) + 1);
+  device.upload(c.memory, c.values.data(), c.values.size() * sizeof(float));
+  Matrix<F> m{reinterpret_cast<F*>(c.memory), nullptr, c.stride};
+  if (c.indexed) {
+    const size_t count = c.places.size();
+    const Backend::Address index = device.allocate(c.places.size() * sizeof(int64_t) + 1);
+    if (count > 0) device.upload(index, c.places.data(), count * sizeof(int64_t));
+    m.index = reinterpret_cast<const int64_t*>(index);
+  } else if (!c.places.empty()) {
+    m.base += c.places[0];
+  }
+  return m;
+}
+
+struct Case {
+  Product product;
+  Columns c, start;
+  std::vector<std::pair<Columns, Columns>> terms;
+  std::vector<int64_t> inner;
+};
+
+int64_t extent(bool zero) {
+  constexpr int64_t kEdges[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129};
+  return zero && below(12) == 0 ? 0 : kEdges[below(std::size(kEdges))];
+}
+
+template <class T>
+const T* upload(Backend& device, const std::vector<T>& from) {
+  const Backend::Address to = device.allocate(from.size() * sizeof(T) + 1);
+  if (!from.empty()) device.upload(to, from.data(), from.size() * sizeof(T));
+  return reinterpret_cast<const T*>(to);
+}
+
+// Element (i, j) of the sum of terms, and the sum of the terms' magnitudes.
+std::pair<double, double> expected(const Case& one, ProductKind kind, int64_t i, int64_t j) {
+  double sum = 0, size = 0;
+  for (size_t t = 0; t < one.terms.size(); ++t) {
+    const auto& [a, b] = one.terms[t];
+    for (int64_t k = 0; k < one.inner[t]; ++k) {
+      const double x = kind == ProductKind::wdy ? a.at(k, i) : a.at(i, k);
+      const double y = kind == ProductKind::dyx ? b.at(j, k) : b.at(k, j);
+      sum += x * y;
+      size += std::abs(x * y);
+    }
+  }
+  double begin = 0;
+  if (one.product.begin == Product::add) begin = one.c.at(i, j);
+  if (one.product.begin == Product::begin_at) begin = one.start.at(i, j);
+  return {begin + sum, std::abs(begin) + size};
+}
+
+Case make_case(Backend& device, ProductKind kind, bool few, std::vector<Term>& terms) {
+  Case one{};
+  Product& p = one.product;
+  p.m = extent(true);
+  p.n = few ? below(kFewColumns + 1) : extent(true);
+  p.begin = static_cast<Product::Begin>(below(3));
+  p.first = static_cast<uint32_t>(terms.size());
+  p.terms = static_cast<uint32_t>(below(4) ? 1 : below(4));
+  one.c = make_columns(p.m, p.n, true);
+  one.start = make_columns(p.m, p.n, false);
+  p.c = put<float>(device, one.c);
+  p.start = put<const float>(device, one.start);
+  for (uint32_t t = 0; t < p.terms; ++t) {
+    const int64_t inner = extent(true);
+    const bool by_row = kind == ProductKind::wdy, by_inner = kind == ProductKind::dyx;
+    one.inner.push_back(inner);
+    one.terms.emplace_back(make_columns(by_row ? inner : p.m, by_row ? p.m : inner, false),
+                           make_columns(by_inner ? p.n : inner, by_inner ? inner : p.n, false));
+    auto& [a, b] = one.terms.back();
+    const auto am = put<const float>(device, a), bm = put<const float>(device, b);
+    terms.push_back({am, bm, inner});
+  }
+  return one;
+}
+
+int compare(Backend& device, const Case& one, ProductKind kind) {
+  std::vector<float> found(one.c.values.size()), wanted = one.c.values;
+  device.download(found.data(), one.c.memory, found.size() * sizeof(float));
+  int wrong = 0;
+  const Product& p = one.product;
+  for (int64_t j = 0; j < p.n; ++j)
+    for (int64_t i = 0; i < p.m; ++i) {
+      const auto [value, size] = expected(one, kind, i, j);
+      float& at = found[static_cast<size_t>(one.c.places[j] + i)];
+      if (!(std::abs(at - value) <= 2e-6 * size) && ++wrong < 4)
+        std::printf("%lld x %lld, begin %d, %u terms, C %s: element (%lld, %lld) is %.9g, expected %.9g\n",
+                    static_cast<long long>(p.m), static_cast<long long>(p.n), static_cast<int>(p.begin), p.terms,
+                    one.c.words().c_str(), static_cast<long long>(i), static_cast<long long>(j), at, value);
+      at = wanted[static_cast<size_t>(one.c.places[j] + i)];
+    }
+  if (std::memcmp(found.data(), wanted.data(), found.size() * sizeof(float)) != 0 && ++wrong)
+    std::printf("%lld x %lld, C %s: something beside C was written\n", static_cast<long long>(p.m),
+                static_cast<long long>(p.n), one.c.words().c_str());
+  for (size_t t = 0; wrong && t < one.terms.size(); ++t)
+    std::printf("  inner %lld, A %s, B %s\n", static_cast<long long>(one.inner[t]),
+                one.terms[t].first.words().c_str(), one.terms[t].second.words().c_str());
+  return wrong;
+}
+
+int run_list(const std::string& kernel, ProductKind kind) {
+  const auto device = make_emulation();
+  const ProductWay way = kernel == "few_columns"     ? ProductWay::few
+                         : kernel == "large_product" ? ProductWay::large
+                                                     : ProductWay::middle;
+  std::vector<Case> cases;
+  std::vector<Term> terms;
+  std::vector<Product> products;
+  std::vector<ProductFacts> facts;
+  for (int64_t i = 0, n = 1 + below(3); i < n; ++i) {
+    cases.push_back(make_case(*device, kind, way == ProductWay::few, terms));
+    facts.push_back({cases.back().product.m, cases.back().product.n, 0, false});
+  }
+  Products all{};
+  const uint32_t threads = device->limits().threads;
+  all.rows = 8u << below(4);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i].product.tile = all.tiles;
+    all.tiles += static_cast<uint32_t>(tiles_of(way, facts[i], threads, all.rows));
+    products.push_back(cases[i].product);
+  }
+  all.count = static_cast<uint32_t>(products.size());
+  all.products = upload(*device, products);
+  all.terms = upload(*device, terms);
+  Record record;
+  record.more = upload(*device, std::vector<Products>{all});
+  const Record* at = upload(*device, std::vector<Record>{record});
+  void* args[] = {&at};
+  const char* const kinds[] = {"true, false", "false, false", "true, true"};
+  const std::string arguments =
+      way == ProductWay::few ? (kind == ProductKind::wx ? "true" : "false") : kinds[static_cast<int>(kind)];
+  const std::string file = way == ProductWay::few     ? "few_columns"
+                           : way == ProductWay::large ? "large_products"
+                                                      : "matmul";
+  device->launch(device->kernel({file, kernel + "<" + arguments + ">"}),
+                 {static_cast<uint32_t>(1 + below(3)), threads}, args);
+  device->wait();
+  int wrong = 0;
+  for (const Case& one : cases) wrong += compare(*device, one, kind);
+  return wrong;
+}
+
+}  // namespace
+
+int main(int, char** args) {
+  const std::string kind = args[2];
+  random_numbers.seed(static_cast<uint32_t>(std::atoi(args[3])));
+  int wrong = 0;
+  for (int i = 0; i < std::atoi(args[4]) && wrong < 10; ++i) {
+    try {
+      wrong += run_list(args[1], kind == "wx"    ? ProductKind::wx
+                                 : kind == "wdy" ? ProductKind::wdy
+                                                 : ProductKind::dyx);
+    } catch (const std::exception& e) {
+      std::printf("%s\n", e.what());
+      ++wrong;
+    }
+  }
+  return wrong > 0;
+}

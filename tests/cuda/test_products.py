@@ -1,0 +1,327 @@
+"""Matrix products on the device: each kernel for itself, the rule that chooses, and every way in programs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import nvrtc
+from support.subject import IS_REFERENCE
+
+HERE = Path(__file__).resolve().parent
+SRC = HERE.parents[1] / "src"
+COMPILER = os.environ.get("CXX", "g++").split()
+GPU_BLOCKS = ("-DDYC_EMULATED_WARP=32", "-DDYC_EMULATED_BLOCK=256")
+SANITIZER = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
+KINDS = ("wx", "wdy", "dyx")
+KERNELS = [("few_columns", kind) for kind in KINDS[:2]]
+KERNELS += [(kernel, kind) for kernel in ("product", "large_product") for kind in KINDS]
+WAYS = ("few", "middle", "large", "library")
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our kernels")
+compiled = pytest.mark.skipif(shutil.which(COMPILER[0]) is None, reason="no compiler")
+
+Program = Callable[[str, str, int, int], str]
+
+
+# ---------------------------------------------------------------- the kernels
+
+
+def built(folder: Path, *options: str) -> Program:
+    program = folder / "product_cases"
+    sources = ["product_ways.cc", "emulation.cc", "emulation_grid.cc", "replay.cc", "emulation_matmul.cc",
+               "emulation_few_columns.cc", "emulation_large_products.cc"]  # fmt: skip
+    files = [HERE / "product_cases.cc", *(SRC / "cuda" / name for name in sources)]
+    command = [*COMPILER, "-std=c++20", "-O1", "-g1", "-fstack-clash-protection", f"-I{SRC}", *options,
+               *map(str, files), "-o", str(program)]  # fmt: skip
+    subprocess.run(command, check=True, timeout=300)
+
+    def run(kernel: str, kind: str, seed: int, lists: int) -> str:
+        kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        done = subprocess.run([str(program), kernel, kind, str(seed), str(lists)], capture_output=True,
+                              text=True, timeout=300, env=kept, check=False)  # fmt: skip
+        return done.stdout + done.stderr + ("" if done.returncode == 0 else f"exit {done.returncode}")
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """In the emulation's blocks of 64 threads."""
+    return built(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """In a GPU's: 256 threads in warps of 32."""
+    return built(tmp_path_factory.mktemp("large"), *GPU_BLOCKS)
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return built(tmp_path_factory.mktemp("sanitized"), *GPU_BLOCKS, *SANITIZER)
+
+
+@compiled
+@pytest.mark.parametrize(("kernel", "kind"), KERNELS)
+def test_random_products(small: Program, kernel: str, kind: str) -> None:
+    """Lists of products of any shape, over columns that lie anywhere, against sums in double."""
+    assert small(kernel, kind, 1, 200) == ""
+
+
+@compiled
+@pytest.mark.parametrize(("kernel", "kind"), KERNELS)
+def test_random_products_in_blocks_of_a_gpu(large: Program, kernel: str, kind: str) -> None:
+    assert large(kernel, kind, 2, 100) == ""
+
+
+@compiled
+@pytest.mark.parametrize(("kernel", "kind"), KERNELS)
+def test_nothing_else_is_read_or_written(sanitized: Program, kernel: str, kind: str) -> None:
+    assert sanitized(kernel, kind, 3, 25) == ""
+
+
+# So that several blocks of 256 threads fit on a multiprocessor: it has 64 K registers, 100 KB of shared
+# memory at least. No sums in memory of a thread.
+REGISTERS, MOST_SHARED, MOST_LOCAL = 65536 // 256, 26 << 10, 16
+EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
+needs_nvrtc = pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
+
+
+def usage(file: str, names: list[str], architecture: int) -> list[nvrtc.Usage]:
+    name = f"cuda/kernels/{file}.cu"
+    text = (SRC / name).read_text(encoding="utf-8") + EPILOGUE
+    cubin, lowered, _ = nvrtc.compile_cubin(text, name, f"sm_{architecture}", names)
+    found = nvrtc.usage(cubin)
+    return [found[lowered[one]] for one in names]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+def test_several_blocks_fit_on_a_multiprocessor(architecture: int) -> None:
+    for file, kernel, arguments, blocks in [
+        ("matmul", "product", ["true, false", "false, false", "true, true"], 3),
+        ("large_products", "large_product", ["true, false", "false, false", "true, true"], 2),
+        ("few_columns", "few_columns", ["true", "false"], 2),
+    ]:
+        names = [f"{kernel}<{one}>" for one in arguments]
+        for name, used in zip(names, usage(file, names, architecture)):
+            assert used.registers <= REGISTERS // blocks, f"{name}: {used}"
+            assert used.shared <= MOST_SHARED and used.local <= MOST_LOCAL, f"{name}: {used}"
+
+
+@needs_nvrtc
+def test_a_walk_has_the_most_shared_memory_of_its_tasks() -> None:
+    """Not the sum; all products together in one kernel."""
+    rows = len(importlib.import_module("dynet_compat._core").op_table())
+    first = rows * 3  # cuda/walk.h: tasks of rows come first, three for each; products are the first others
+    walk = f"walk<{', '.join(str(first + task) for task in range(8))}>"
+    (whole,) = usage("walk", [walk], 90)
+    (alone,) = usage("large_products", ["large_product<true, false>"], 90)
+    assert whole.shared == alone.shared and whole.registers <= REGISTERS // 2, whole
+
+
+# ---------------------------------------------------------------- the rule
+
+H200 = {"processors": 132, "threads": 256, "library": True}
+
+
+def way_of(
+    kind: str, m: int, n: int, inner: int, plain: bool = True, gathered: int = 0, **device: Any
+) -> str:
+    rule = importlib.import_module("dynet_compat._core")._product_ways
+    ways, _ = rule(kind, [(m, n, inner, plain, gathered)], *{**H200, **device}.values())
+    return str(ways[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "m", "n", "inner", "way"),
+    [("wx", 512, 1, 512, "few"), ("wdy", 512, 8, 512, "few"), ("wx", 512, 9, 512, "middle"),
+     ("dyx", 512, 4, 512, "middle"),     # the result is what is large
+     ("wx", 2048, 64, 512, "middle"),    # 16 large tiles for 132 multiprocessors
+     ("wx", 2048, 512, 128, "large"), ("wx", 2048, 512, 31, "middle"),
+     ("dyx", 2048, 512, 256, "large"), ("dyx", 512, 512, 1024, "middle"),
+     ("wx", 4096, 256, 1024, "library"), ("wx", 2048, 512, 511, "large"), ("wx", 2048, 512, 512, "library"),
+     ("wx", 65536, 9, 4096, "middle"), ("wx", 1 << 20, 63, 1024, "large"),  # too narrow for the library
+     ("wx", 0, 4, 5, "few"), ("wx", 5, 0, 5, "few"), ("wx", 64, 64, 0, "middle")],
+)  # fmt: skip
+def test_the_way_of_a_product(kind: str, m: int, n: int, inner: int, way: str) -> None:
+    assert way_of(kind, m, n, inner) == way
+
+
+def test_the_library_needs_operands_that_it_can_read() -> None:
+    size = ("dyx", 2048, 512, 4096)
+    assert way_of(*size) == "library"
+    assert way_of(*size, library=False) == "large" == way_of(*size, plain=False)
+    columns = (2048 + 512) * 4096  # 819 operations for each float of these
+    assert way_of(*size, gathered=columns) == "library" == way_of(*size, gathered=columns * 819 // 768)
+    assert way_of(*size, gathered=columns * 820 // 768) == "large"
+
+
+def test_the_way_depends_on_the_device() -> None:
+    size = ("wx", 1024, 256, 256)
+    assert way_of(*size, processors=132) == "middle" and way_of(*size, processors=30) == "large"
+
+
+def test_products_of_a_list_share_the_device() -> None:
+    """Many of one size are as good as a large one; each finds its own way beside others."""
+    rule = importlib.import_module("dynet_compat._core")._product_ways
+    one, small = (512, 64, 128, True, 0), (512, 3, 128, True, 0)
+    assert rule("wx", [one], *H200.values())[0] == ["middle"]
+    assert rule("wx", [one] * 40, *H200.values())[0] == ["large"] * 40
+    assert rule("wx", [one, small, one], *H200.values())[0] == ["middle", "few", "middle"]
+    assert rule("wx", [], *H200.values())[0] == []
+
+
+@pytest.mark.parametrize(
+    ("m", "inner", "count", "rows"),
+    [(32768, 512, 1, 64), (2048, 512, 1, 8), (2048, 128, 1, 16), (4096, 512, 1, 16), (512, 512, 1, 8),
+     (512, 16, 1, 64), (64, 64, 64, 32), (64, 64, 1000, 64)],
+)  # fmt: skip
+def test_rows_of_tiles_of_few_columns(m: int, inner: int, count: int, rows: int) -> None:
+    """A tile for each multiprocessor, and two inner indices for each thread."""
+    rule = importlib.import_module("dynet_compat._core")._product_ways
+    assert rule("wx", [(m, 1, inner, True, 0)] * count, *H200.values())[1] == rows
+
+
+# ---------------------------------------------------------------- in programs
+
+PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+LIMIT = 1800 if "LD_PRELOAD" in os.environ else 600
+
+
+def on_device(*command: str, **settings: str) -> str:
+    environment = {**os.environ, "DYNET_COMPAT_DEVICE": "emulation", **settings}
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True,
+                          timeout=LIMIT, cwd=HERE.parents[1], check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_case_of_products(way: str) -> None:
+    """Values and gradients against the recordings of DyNet, with products made this way where that can be."""
+    options = ("tests/ops/test_values.py", "-m", "not oracle", "-k", "mul or affine or contract")
+    on_device(*PYTEST, *options, DYNET_COMPAT_PRODUCTS=way)
+
+
+@pytest.mark.parametrize("way", WAYS[2:])
+def test_random_graphs(way: str) -> None:
+    """The other ways are those that small products go by themselves: test_executor.py."""
+    options = ("tests/graph/test_random_graphs.py", "-m", "not oracle and not slow")
+    on_device(*PYTEST, *options, DYNET_COMPAT_PRODUCTS=way)
+
+
+PROGRAM = """
+import numpy as np
+import dynet_compat as dy
+core = dy._core
+pc = dy.ParameterCollection()
+rng = np.random.default_rng(1)
+sizes = ((40, 30), (30, 40), 40)
+W, V, b = (pc.parameters_from_numpy(rng.normal(size=s).astype(np.float32) / 6) for s in sizes)
+def run(way, count):
+    core._products(way)
+    core.reset_timing()
+    dy.renew_cg()
+    losses = []
+    for i in range(count):
+        h = dy.tanh(dy.affine_transform([b, W, dy.inputVector(np.sin(np.arange(30) + i))]))
+        for _ in range(i % 3):  # other columns each time: operands are read through indices
+            h = dy.tanh(dy.affine_transform([b, W, V * h]))
+        losses.append(dy.squared_norm(h))
+    loss = dy.esum(losses)
+    value = loss.value()
+    loss.backward()
+    told = [np.array([value]), *(p.grad_as_array().copy() for p in (W, V, b))]
+    for p in (W, V, b):
+        p.scale_gradient(0)
+    return told, {k[:-9]: v for k, v in core.timing().items() if k.endswith("_products")}
+"""
+
+
+@pytest.mark.parametrize("walk", ["0", "1"])
+def test_ways_give_the_same_numbers_and_are_counted(walk: str) -> None:
+    """Each time that the same comes again: as many launches, or as one."""
+    text = (
+        PROGRAM
+        + """
+for count in (12, 2):
+    first, _ = run("middle", count)
+    for way in ("few", "middle", "large", "library", ""):
+        for again in range(4):
+            numbers, counts = run(way, count)
+            for a, b_ in zip(first, numbers):
+                assert np.abs(a - b_).max() <= 1e-5 * np.abs(a).max(), (way, count, again)
+        print(count, way or "-", *(name for name, n in counts.items() if n))
+"""
+    )
+    told = on_device("-c", text, DYNET_COMPAT_WALK=walk)
+    assert [line.split() for line in told.splitlines()] == [
+        ["12", "few", "few", "middle"],  # the last steps have few columns, gradients of weights more
+        ["12", "middle", "middle"],
+        ["12", "large", "large"],
+        ["12", "library", "few", "library"],  # gradients that are added through an index are not for it
+        ["12", "-", "few", "middle"],
+        ["2", "few", "few", "middle"],
+        ["2", "middle", "middle"],
+        ["2", "large", "large"],
+        ["2", "library", "library"],
+        ["2", "-", "few", "middle"],
+    ]
+
+
+def test_the_library_is_not_asked_if_the_user_says_so() -> None:
+    text = PROGRAM + "print(run('library', 12)[1]['library'], core._gemm_library() or '-')"
+    assert on_device("-c", text, DYNET_COMPAT_CUBLAS="0") == "0 emulation\n"
+    assert int(on_device("-c", text).split()[0]) > 5
+
+
+def test_a_result_is_the_same_in_a_walk() -> None:
+    """Bit for bit: a walk runs the same tiles."""
+    text = (
+        PROGRAM
+        + """
+for way in ("few", "middle", "large"):
+    run(way, 12)
+    print([n.tobytes().hex() for n in run(way, 12)[0]])
+"""
+    )
+    assert on_device("-c", text) == on_device("-c", text, DYNET_COMPAT_WALK="0")
+
+
+NO_ROOM = """
+import numpy as np
+import dynet_compat as dy
+W = dy.ParameterCollection().parameters_from_numpy(np.full((300, 300), 0.003, dtype=np.float32))
+dy._core._products("library")
+dy.renew_cg()
+losses = []
+for i in range(90):
+    h = dy.inputVector(np.sin(np.arange(300) + i))
+    for _ in range(1 + i % 3):
+        h = dy.tanh(W * h)
+    losses.append(dy.squared_norm(h))
+loss = dy.esum(losses)
+value = loss.value()
+loss.backward()
+told = dy._core.timing()
+print(value, np.abs(W.grad_as_array()).sum(), told["library_products"], told["large_products"])
+"""
+
+
+def test_no_room_for_copies_of_operands() -> None:
+    """Columns of W's gradient lie here and there: the library would need 400 kB to have them side by side."""
+    much, little = (
+        on_device("-c", NO_ROOM, DYNET_COMPAT_EMULATION=f"memory={memory}").split()
+        for memory in (9_000_000, 2_750_000)
+    )
+    assert much[2:] == ["5", "0"] and little[2:] == ["4", "1"], (much, little)
+    assert [float(n) for n in little[:2]] == pytest.approx([float(n) for n in much[:2]], rel=1e-5)

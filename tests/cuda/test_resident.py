@@ -1,0 +1,438 @@
+"""Weights that blocks of a walk keep in shared memory: the same values and gradients as without."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import fake_gpu, nvrtc
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
+
+Products = Sequence[tuple[int, int, int, int]]
+Steps = Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int]]]]
+
+NETWORK = """
+import numpy as np
+import dynet_compat as dy
+rng = np.random.RandomState(3)
+
+class Chain:
+    '''h = tanh(b + W h + U x), `steps` times, of `n` sequences that begin anywhere.'''
+
+    def __init__(self, m, k, n, steps):
+        self.steps = steps
+        self.pc = pc = dy.ParameterCollection()
+        shapes = [(m,), (m, m), (m, k)]
+        made = [rng.randn(*s) * 0.6 / np.sqrt(s[-1]) for s in shapes]
+        self.P = [pc.parameters_from_numpy(p.astype(np.float32)) for p in made]
+        self.h, self.x = rng.randn(n, m), rng.randn(steps, n, k)
+
+    def run(self, keep):
+        '''Values, gradients, and products whose weights were kept.'''
+        dy._core._keep_weights(keep)
+        dy._core.reset_timing()
+        dy.renew_cg()
+        b, W, U = self.P
+        hs = [dy.inputVector(h) for h in self.h]
+        for x in self.x:
+            hs = [dy.tanh(dy.affine_transform([b, W, h, U, dy.inputVector(x[j])])) for j, h in enumerate(hs)]
+        loss = dy.squared_norm(dy.esum(hs))
+        loss.value()
+        loss.backward()
+        results = [np.array([h.npvalue() for h in hs]), *(p.grad_as_array().copy() for p in self.P)]
+        for p in self.P:
+            p.scale_gradient(0)
+        return results, dy._core.timing()["device_residents"]
+
+    def check(self, kept=None):
+        results, some = self.run(True)
+        expected, none = self.run(False)
+        b, W, U = [p.as_array() for p in self.P]
+        h = self.h.T
+        for x in self.x:
+            h = np.tanh(b[:, None] + W @ h + U @ x.T)
+        assert none == 0 and (kept is None or some == kept), (some, none)
+        assert np.allclose(results[0], h.T, rtol=1e-5, atol=1e-5)
+        for found, wanted in zip(results, expected):
+            assert np.allclose(found, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
+        return some
+"""
+
+
+def run(text: str, settings: str = "", **more: str) -> str:
+    device = {
+        "DYNET_COMPAT_DEVICE": "emulation",
+        "DYNET_COMPAT_EMULATION": settings,
+        "DYNET_COMPAT_WALK": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", NETWORK + text],
+        env={**os.environ, **device, **more},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+# ---------------------------------------------------------------- on the emulation
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_random_shapes(order: str) -> None:
+    """Rows that do not divide among blocks, columns among warps, an inner index shorter than a warp."""
+    text = """
+total = 0
+for _ in range(60):
+    shape = [int(rng.choice(n)) for n in ([1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 40], [1, 2, 7, 8, 9, 31, 33, 40],
+                                          [1, 2, 3, 4, 5, 8, 15, 16, 17], [3, 4, 6])]
+    total += Chain(*shape).check()
+print(total)
+"""
+    assert int(run(text, f"order={order}")) > 200, "weights were hardly ever kept"
+
+
+def test_which_weights_are_kept() -> None:
+    """Those used three times or more, of few columns: forward both, backward W but in the first step."""
+    text = """
+Chain(8, 7, 5, 5).check(kept=5 + 4)
+Chain(8, 7, 5, 4).check(kept=4 + 3)
+Chain(8, 7, 5, 3).check(kept=3)
+Chain(8, 7, 5, 2).check(kept=0)
+Chain(8, 7, 17, 4).check(kept=0)
+"""
+    run(text)
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [(0, 0), (8, 0), (20, 3), (1000, 7)],
+    ids=["none", "no weight fits", "one orientation", "all"],
+)
+def test_shared_memory_that_is_too_small(room: int, kept: int) -> None:
+    """Bytes of a block beyond what other tasks have. What does not fit is read as before."""
+    run(f"Chain(2, 7, 5, 4).check(kept={kept})", f"shared={(48 << 10) + room}")
+
+
+def test_some_weights_fit() -> None:
+    """A block keeps what is used most often."""
+    text = """
+pc = dy.ParameterCollection()
+often = pc.parameters_from_numpy(rng.uniform(-0.4, 0.4, (4, 4)).astype(np.float32))
+large = pc.parameters_from_numpy(rng.uniform(-0.4, 0.4, (4, 60)).astype(np.float32))
+x = rng.uniform(-1, 1, 60)
+def run(keep):
+    dy._core._keep_weights(keep)
+    dy._core.reset_timing()
+    dy.renew_cg()
+    h = dy.inputVector(rng.uniform(-1, 1, 4)) if keep is None else dy.inputVector(x[:4])
+    for i in range(6):
+        h = dy.tanh(often * h)
+        if i < 3:
+            h = dy.tanh(large * dy.concatenate([h] * 15))
+    return h.npvalue(), dy._core.timing()["device_residents"]
+with_room, without = run(True), run(False)
+assert np.allclose(with_room[0], without[0], rtol=1e-5, atol=1e-6), (with_room, without)
+print(with_room[1], without[1])
+"""
+    assert run(text, f"shared={(48 << 10) + 100}") == "6 0"
+    assert run(text) == "9 0"
+
+
+def test_weights_that_are_computed_are_not_kept() -> None:
+    text = """
+p = dy.ParameterCollection().parameters_from_numpy(rng.uniform(-0.4, 0.4, (4, 4)).astype(np.float32))
+W = dy.tanh(p + 1)
+h = dy.inputVector([1, 2, 3, 4])
+for _ in range(4):
+    h = dy.tanh(W * h)
+wanted = np.array([1.0, 2, 3, 4])
+for _ in range(4):
+    wanted = np.tanh(np.tanh(p.as_array() + 1) @ wanted)
+assert np.allclose(h.npvalue(), wanted, rtol=1e-5)
+print(dy._core.timing()["device_residents"])
+"""
+    assert run(text) == "0"
+
+
+def test_updates_are_seen() -> None:
+    """Weights are loaded anew in each walk, with their weight decay."""
+    text = """
+def train(keep):
+    dy._core._keep_weights(keep)
+    rng.seed(3)
+    chain = Chain(6, 5, 4, 5)
+    trainer = dy.SimpleSGDTrainer(chain.pc, 0.1)
+    trainer.set_clip_threshold(0)
+    chain.pc.set_weight_decay_lambda(0.1)
+    told = []
+    for _ in range(4):
+        told.append(chain.run(keep)[0][0])
+        dy.renew_cg()
+        dy.squared_norm(chain.P[1] * dy.inputVector(range(6))).backward()
+        trainer.update()
+    return np.array(told)
+a, b = train(True), train(False)
+assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], rtol=1e-2)
+"""
+    run(text)
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+@pytest.mark.parametrize("options", [[], ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]])
+def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
+    """Units, blocks, columns and inner indices of all sizes; no access to memory beyond what is named."""
+    files = ("emulation.cc", "emulation_grid.cc", "replay.cc", "emulation_resident.cc")
+    sources = [Path(__file__).parent / "resident_cases.cc", *(fake_gpu.SRC / "cuda" / f for f in files)]
+    program = str(tmp_path / "cases")
+    command = [*fake_gpu.COMPILER, "-std=c++20", "-O1", "-g1", "-fstack-clash-protection", *options]
+    command += [f"-I{fake_gpu.SRC}", *map(str, sources), "-o", program]
+    subprocess.run(command, check=True, timeout=300)
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    environment["DYNET_COMPAT_EMULATION"] = ""
+    done = subprocess.run(
+        [program], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert done.stdout == "300\n" and not done.stderr, done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- steps that do not wait for other blocks
+
+COMPARED = """
+def compared(model, build, shape):
+    # Products with kept weights, and steps that do not wait, of what `build` returns with and without.
+    told = []
+    for keep in (True, False):
+        dy._core._keep_weights(keep)
+        dy._core.reset_timing()
+        dy.renew_cg()
+        made = build()
+        dy.squared_norm(dy.esum(made[-1])).backward()
+        gradients = [p.grad_as_array().copy() for p in model.parameters_list()]
+        for p in model.parameters_list():
+            p.scale_gradient(0)
+        timing = dy._core.timing()
+        counts = timing["device_residents"], timing["device_unit_steps"]
+        told.append(([x.npvalue() for one in made for x in one], gradients, counts))
+    (values, gradients, counts), (wanted, slopes, none) = told
+    assert none == (0, 0)
+    for found, right in zip(values + gradients, wanted + slopes):  # some nearly cancel
+        assert np.allclose(found, right, rtol=2e-4, atol=2e-4 * np.abs(right).max() + 1e-9), shape
+    return np.array(counts)
+"""
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN", "CoupledLSTM", "CompactVanillaLSTM"])
+def test_cells(builder: str, order: str) -> None:
+    """What follows products in a cell is computed by the blocks that made them."""
+    text = f"""
+counts = np.zeros(2)
+for _ in range(12):
+    i, h, n = (int(rng.choice(some)) for some in ([1, 8, 20], [1, 3, 8, 9, 16, 17, 24, 33], [1, 2, 3, 5]))
+    pc = dy.ParameterCollection()
+    cell, xs = dy.{builder}Builder(1, i, h, pc), rng.randn(n, 5, i)
+    def build():
+        ends = [cell.initial_state().transduce([dy.inputVector(x) for x in xs[j, j % 2:]]) for j in range(n)]
+        return [*ends, [end[-1] for end in ends]]
+    counts += compared(pc, build, (i, h, n))
+print(*counts)
+"""
+    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
+    assert residents > 12 and unit_steps > 12, (residents, unit_steps)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_recurrences(seed: int, order: str) -> None:
+    """Steps that read units of others, of another size, of results before the last product, or of all."""
+    text = f"""
+rng.seed({seed})
+counts = np.zeros(2)
+for _ in range(40):
+    h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3]))
+    pc = dy.ParameterCollection()
+    def made(*shape):
+        return pc.parameters_from_numpy((rng.randn(*shape) * 0.6 / np.sqrt(shape[-1])).astype(np.float32))
+    square, wide, b, start = [made(h, h) for _ in range(2)], made(2 * h, h), made(h), rng.randn(n, h)
+    program = rng.randint(0, 1 << 30, 24)
+    def one(x):
+        xs = [x, dy.tanh(x)]
+        for word in program:
+            recent, any_one = xs[-1 - word % 2], xs[-1 - word // 2 % min(len(xs), 5)]
+            kind = word // 64 % 9
+            if kind < 3:
+                xs.append(square[kind % 2] * recent if kind else dy.affine_transform([b, square[0], recent]))
+            elif kind == 3:
+                y = wide * recent
+                xs.append(dy.cmult(y[:h], dy.logistic(y[h:])))
+            elif kind == 4:
+                y = wide * recent
+                xs.append(y[1:h + 1] + y[:h])  # rows of other units
+            elif kind == 5:
+                xs.append(dy.tanh(recent))
+            elif kind == 6:
+                xs.append(recent - 0.5 * any_one)
+            elif kind == 7:
+                xs.append(dy.cmult(recent, dy.sum_elems(any_one)))  # one element for all
+            else:
+                xs.append(dy.concatenate([recent[1:], any_one[:1]]))
+        return xs[2:]
+    def build():
+        all = [one(dy.inputVector(x)) for x in start]
+        return [*all, [xs[-1] for xs in all]]
+    counts += compared(pc, build, (h, n, list(program)))
+print(*counts)
+"""
+    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
+    assert residents > 100 and unit_steps > 20, (residents, unit_steps)
+
+
+@pytest.fixture(scope="module")
+def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[tuple[int, int, int]]]:
+    """find_unit_runs(), of products (step, rows, columns, address), steps (step, unit, begin, end, reads)."""
+    sources = [Path(__file__).parent / "unit_runs.cc", fake_gpu.SRC / "exec" / "cuda_resident.cc"]
+    library = ctypes.CDLL(str(fake_gpu.build(tmp_path_factory.mktemp("units") / "unit_runs.so", sources)))
+
+    def find(
+        products: Products, steps: Steps, waits: Sequence[int], begin: int = 0
+    ) -> list[tuple[int, int, int]]:
+        words = [len(products), *(word for p in products for word in p), len(steps)]
+        for *fixed, reads in steps:
+            words += [*fixed, len(reads), *(word for read in reads for word in read)]
+        words += [begin, len(waits), *waits]
+        found = (ctypes.c_int64 * 64)()
+        count = library.find_unit_runs((ctypes.c_int64 * len(words))(*words), found)
+        return [(found[3 * i], found[3 * i + 1], found[3 * i + 2]) for i in range(count)]
+
+    return find
+
+
+P, Q = (0, 8, 3, 100), (1, 8, 3, 200)  # steps 0 and 1 make 24 floats each
+OLD = (10, 34, 1)
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+@pytest.mark.parametrize(
+    ("products", "steps", "waits", "expected"),
+    [
+        ([P], [(1, 8, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
+        ([P], [(1, 4, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
+        ([P], [(1, 8, 300, 324, [(100, 124, 1), OLD])], [0, 1], [(0, 1, 2)]),
+        ([P], [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(300, 324, 1)])], [0, 1, 0], [(0, 1, 3)]),
+        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1), (200, 224, 1)])], [0, 0, 1], [(0, 2, 3)]),
+        ([P], [(1, 3, 300, 324, [(100, 124, 1)])], [0, 1], []),  # unlike units
+        ([P], [(1, 8, 300, 324, [(101, 125, 1)])], [0, 1], []),  # other units
+        ([P], [(1, 8, 300, 324, [(100, 124, 0)])], [0, 1], []),  # of some members other units
+        ([P], [(1, 8, 300, 308, [(90, 110, 1)])], [0, 1], []),
+        ([P], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], []),  # another step between them
+        ([(0, 8, 17, 100)], [(1, 8, 300, 436, [(100, 236, 1)])], [0, 1], []),  # too many columns
+        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),  # P was awaited
+        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 0, 1], []),  # what P reads may be new
+        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),
+        (
+            [P, (2, 8, 3, 400)],
+            [(1, 8, 300, 324, [(100, 124, 1)]), (3, 8, 500, 524, [(400, 424, 1)])],
+            [0, 1, 1, 1],
+            [(0, 1, 2), (2, 3, 4)],
+        ),
+        (
+            [P],
+            [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(301, 325, 1)])],
+            [0, 1, 1],
+            [(0, 1, 2)],
+        ),
+    ],
+)
+def test_which_steps_need_not_wait(
+    unit_runs: Callable[..., Any], products: Any, steps: Any, waits: list[int], expected: Any
+) -> None:
+    assert unit_runs(products, steps, waits) == expected
+
+
+# ---------------------------------------------------------------- for a GPU
+
+OTHERS = 48 << 10  # bytes that CudaBatch::reside() leaves to the other tasks of a walk
+
+
+def shared_bytes(elf: bytes, kernel: str) -> int:
+    """Of shared memory that a kernel declares: the size of its section."""
+    (offset,) = struct.unpack_from("<Q", elf, 40)
+    size, count, names = struct.unpack_from("<HHH", elf, 58)
+    headers = [struct.unpack_from("<IIQQQQ", elf, offset + i * size) for i in range(count)]
+    text = elf[headers[names][4] :]
+    found = {text[h[0] : text.index(b"\0", h[0])].decode(): h[5] for h in headers}
+    return found.get(f".nv.shared.{kernel}", 0)
+
+
+@pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+def test_other_tasks_leave_room(architecture: int) -> None:
+    """All tasks without a row, and rows that take scratch memory, in one walk."""
+    rows = importlib.import_module("dynet_compat._core").op_table()
+    listed = (nvrtc.SRC / "cuda" / "walk.h").read_text(encoding="utf-8").split("enum Task")[1]
+    walking = re.findall(r"^  k\w+,", listed.split("kLastWalking")[0], re.MULTILINE)
+    others = [3 * len(rows) + i for i in range(len(walking))]
+    taking_rooms = [3 * i for i, row in enumerate(rows) if row["name"] in ("inverse", "logdet", "softmax")]
+    name = f"walk<{', '.join(map(str, taking_rooms + others))}>"
+    source = (nvrtc.SRC / "cuda" / "kernels" / "walk.cu").read_text(encoding="utf-8")
+    source += "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
+    cubin, lowered, log = nvrtc.compile_cubin(source, "cuda/kernels/walk.cu", f"sm_{architecture}", [name])
+    assert "warning" not in log, log
+    assert 0 < shared_bytes(cubin, lowered[name]) <= OTHERS
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libcuda is opened with dlopen")
+@pytest.mark.skipif(not fake_gpu.available() or nvrtc.found() is None, reason="no compiler")
+@pytest.mark.parametrize(
+    "fault", ["", "cuOccupancyMaxActiveBlocksPerMultiprocessor 2 1", "cuFuncSetAttribute 1 1"]
+)
+def test_the_driver_gives_the_memory(tmp_path_factory: pytest.TempPathFactory, fault: str) -> None:
+    """A walk is launched with the memory it asks for, or without where the driver has less."""
+    folder: Path = tmp_path_factory.getbasetemp() / "resident"
+    folder.mkdir(exist_ok=True)
+    library = folder / "libcuda_fake.so"
+    text = """
+import ctypes, os
+fake = ctypes.CDLL(os.environ["DYNET_COMPAT_LIBCUDA"])
+fake.fake_ran.restype = ctypes.c_char_p
+chain = Chain(200, 2001, 4, 6)
+print(*(chain.run(True)[1] for _ in range(2)))
+walks = [line.split(b",") for line in fake.fake_ran().split() if b"walkIJ" in line]
+print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
+"""
+    more = {
+        "DYNET_COMPAT_LIBCUDA": str(library if library.exists() else fake_gpu.build_fake(folder)),
+        "DYNET_COMPAT_CACHE": str(folder / "cache"),
+        "DYNET_COMPAT_DEVICE": "gpu",
+        "FAKE_CUDA": "version=13000",
+        "FAKE_CUDA_FAIL": fault,
+    }
+    rows, again = (7, 16) if fault else (16, 16)  # of a block; the next number of blocks is tried
+    memory = [4 * n * (2001 + 201) for n in (rows, again)]
+    blocks = [-(-200 // n) if n == 16 else 32 for n in (rows, again)]
+    backward = 13, 4 * 16 * 201
+    expected = [
+        blocks[0],
+        backward[0],
+        blocks[1],
+        backward[0],
+        memory[0],
+        backward[1],
+        memory[1],
+        backward[1],
+    ]
+    assert run(text, **more).splitlines() == ["11 11", " ".join(map(str, expected))]
