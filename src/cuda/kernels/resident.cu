@@ -7,7 +7,7 @@
 // not depend on grid or block.
 #include "cuda/prelude.h"
 
-#include "cuda/record.h"
+#include "cuda/product_tiles.h"
 #include "cuda/resident.h"
 #include "cuda/units.h"
 #include "cuda/worker.h"
@@ -15,11 +15,6 @@
 namespace dyc::cuda {
 
 constexpr int kWarpRows = 2, kWarpColumns = 4;
-
-template <class F>
-DYC_INLINE F* resident_column(const Matrix<F>& m, int64_t j) {
-  return m.base + (m.index ? m.index[j] : j * m.stride);
-}
 
 // Where a row of the block is in the whole result.
 DYC_INLINE int64_t row_of(const OwnUnits& own, int64_t unit, int i) {
@@ -34,7 +29,7 @@ DYC_INLINE void keep_rows(float* to, const Term& term, const OwnUnits& own, int6
   for (int e = static_cast<int>(threadIdx.x); e < rows * inner; e += static_cast<int>(blockDim.x)) {
     const int i = AInner ? e % rows : e / inner, k = AInner ? e / rows : e % inner;
     const int64_t row = row_of(own, unit, i);
-    to[i * stride + k] = AInner ? resident_column(term.a, k)[row] : resident_column(term.a, row)[k];
+    to[i * stride + k] = AInner ? column(term.a, k)[row] : column(term.a, row)[k];
   }
 }
 
@@ -43,24 +38,18 @@ DYC_INLINE void keep_rows(float* to, const Term& term, const OwnUnits& own, int6
 DYC_INLINE void add_resident(const Term& term, const float* a, int i, int rows, int64_t j, int64_t columns,
                              float (&sum)[kWarpColumns][kWarpRows]) {
   const int inner = static_cast<int>(term.inner), stride = static_cast<int>(resident_stride(inner));
-  const float *row[kWarpRows], *column[kWarpColumns];
+  const float *row[kWarpRows], *columns_of[kWarpColumns];
   for (int u = 0; u < kWarpRows; ++u) row[u] = a + (i + u < rows ? i + u : rows - 1) * stride;
   for (int v = 0; v < kWarpColumns; ++v)
-    column[v] = resident_column(term.b, j + v < columns ? j + v : columns - 1);
+    columns_of[v] = column(term.b, j + v < columns ? j + v : columns - 1);
   for (int k = static_cast<int>(lane()); k < inner; k += static_cast<int>(kWarp)) {
     float x[kWarpColumns];
-    for (int v = 0; v < kWarpColumns; ++v) x[v] = column[v][k];
+    for (int v = 0; v < kWarpColumns; ++v) x[v] = columns_of[v][k];
     for (int u = 0; u < kWarpRows; ++u) {
       const float w = row[u][k];
       for (int v = 0; v < kWarpColumns; ++v) sum[v][u] = vfma(w, x[v], sum[v][u]);
     }
   }
-}
-
-DYC_INLINE void write_resident(const Product& p, int64_t i, int64_t j, float sum) {
-  float* const c = resident_column(p.c, j) + i;
-  if (p.begin == Product::zero) *c = sum;
-  else *c = (p.begin == Product::add ? *c : resident_column(p.start, j)[i]) + sum;
 }
 
 template <bool AInner>
@@ -91,8 +80,10 @@ __device__ void run_resident_product(const Record& r) {
       for (int u = 0; u < kWarpRows; ++u) {
         const float element = warp_sum(sum[v][u]);
         const bool mine = lane() == static_cast<uint32_t>(v * kWarpRows + u);
-        if (mine && i + u < rows && j + v < p.n)
-          write_resident(p, row_of(own, all.unit, i + u), j + v, element);
+        if (!mine || i + u >= rows || j + v >= p.n) continue;
+        float* const c = column(p.c, j + v);
+        const int64_t row = row_of(own, all.unit, i + u);
+        c[row] = result_of(p, c, row, j + v, element);
       }
   }
 }
