@@ -123,6 +123,7 @@ void wait_for_gradients() {
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
   // A few small nodes take less time than handing the lock over.
   constexpr uint64_t kWorthwhile = 65536;
+  engine_.executor.refuse_reentry();  // by a handler in the midst of this thread's computation
   if (engine_.graph.recorded_floats() < kWorthwhile) return;
   engine_.graph.hold_storages();
   static_cast<ThreadEngine&>(engine_).computing = true;

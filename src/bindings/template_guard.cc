@@ -72,9 +72,7 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   nodes.clear();
   if (!s->b->core->reads(e, s->step, &nodes) || nodes.size() != equals.size()) return false;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    size_t first = 0;  // that is equal to it, as in first_equals(): there are few
-    while (nodes[first] != nodes[i]) ++first;
-    if (nodes[i] >= e.graph.size() || first != equals[i]) return false;
+    if (nodes[i] >= e.graph.size() || first_equal(nodes, i) != equals[i]) return false;
     if (equals[i] != i) continue;
     reads->inputs.push_back(nodes[i]);
     reads->objects.push_back(nullptr);

@@ -93,9 +93,12 @@ void Cublas::gemm(const Gemm& g) const {
              whole(g.a.stride), at(g.b.at), whole(g.b.stride), &beta, at(g.c), whole(g.c_stride));
   if (!s) return;
   calls_.check(calls_.cuda.stream_wait(stream_), "running kernels");  // what went wrong before comes first
-  throw RuntimeError(text(calls_.device(), ": ", name_, " cannot make a product of ", g.m, " x ", g.inner,
-                          " and ", g.inner, " x ", g.n, ": ", words(s),
-                          "; DYNET_COMPAT_CUBLAS=0 does without cuBLAS"));
+  constexpr Status kNoMemory = 3;
+  const std::string message =
+      text(calls_.device(), ": ", name_, " cannot make a product of ", g.m, " x ", g.inner, " and ", g.inner,
+           " x ", g.n, ": ", words(s), "; DYNET_COMPAT_CUBLAS=0 does without cuBLAS");
+  if (s == kNoMemory) throw MemoryError(message);
+  throw RuntimeError(message);
 }
 
 }  // namespace dyc::cuda

@@ -336,6 +336,7 @@ class Driver final : public Backend {
     calls_.check(r, k.name.c_str());
   }
   void issue(const Operation& o) {
+    if (o.kind == Operation::launching ? !o.grid.blocks : !o.bytes) return;
     Address argument = o.to;
     void* args[] = {&argument};
     if (o.kind == Operation::launching) issue(allowed(o.kernel, o.grid.shared_bytes), o.grid, args);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -101,6 +102,7 @@ class Emulation : public Backend {
 
   Address allocate(size_t bytes) override {
     check_device();
+    const std::lock_guard lock(mutex_);
     void* at = nullptr;
     if (bytes <= settings_.memory - in_use_) at = std::malloc(bytes + margin());
     if (!at)
@@ -112,7 +114,9 @@ class Emulation : public Backend {
     memory_.emplace(reinterpret_cast<Address>(at), bytes);
     return reinterpret_cast<Address>(at);
   }
+  // Other threads' graphs end while this one's launches run.
   void release(Address memory) noexcept override {
+    const std::lock_guard lock(mutex_);
     const auto found = memory_.find(memory);
     if (found == memory_.end()) return;
     in_use_ -= found->second;
@@ -235,6 +239,7 @@ class Emulation : public Backend {
 #endif
   }
   void check_margins() const {
+    const std::lock_guard lock(mutex_);
     for (const auto& [start, bytes] : memory_) {
       const auto* end = reinterpret_cast<const unsigned char*>(start) + bytes;
       for (size_t i = 0; i < margin(); ++i)
@@ -244,6 +249,7 @@ class Emulation : public Backend {
   }
   void* at(Address start, size_t bytes, const char* what) const {
     check_device();
+    const std::lock_guard lock(mutex_);
     auto found = memory_.upper_bound(start);
     if (bytes == 0) return reinterpret_cast<void*>(start);
     if (found != memory_.begin() && (--found)->first + found->second >= start + bytes)
@@ -260,6 +266,7 @@ class Emulation : public Backend {
 
   const Settings settings_;
   Limits limits_;
+  mutable std::mutex mutex_;  // of the two below
   std::map<Address, size_t> memory_;
   size_t in_use_ = 0;
   std::exception_ptr error_;  // of the first launch that failed

@@ -20,7 +20,13 @@ cuda::Backend::Address DevicePool::take(size_t bytes) {
   if (chunks_.empty() || chunks_.back().used + size > chunks_.back().memory->bytes()) {
     const size_t before = chunks_.empty() ? 0 : chunks_.back().memory->bytes();
     auto memory = std::make_unique<DeviceMemory>(backend_, name_);
-    memory->reserve(std::max({size, 2 * before, kLeast}), 0);
+    const size_t wished = std::max({size, 2 * before, kLeast});
+    try {
+      memory->reserve(wished, 0);
+    } catch (const MemoryError&) {  // what is asked for may still fit
+      if (wished == size) throw;
+      memory->reserve(size, 0);
+    }
     chunks_.push_back({std::move(memory), 0});
   }
   Chunk& c = chunks_.back();

@@ -106,7 +106,7 @@ class CudaExecutor final : public Executor {
     void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin begin);
     void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner);
   };
-  void launch_products(ProductList& list, cuda::ProductKind kind);
+  void launch_products(const ProductList& list, cuda::ProductKind kind);
   void launch_tiles(std::vector<cuda::Product>& products, const cuda::Term* terms, cuda::ProductWay way,
                     cuda::ProductKind kind, uint32_t rows, bool waits);
   void launch_in_order(const ProductList& list, cuda::ProductKind kind);
@@ -125,7 +125,7 @@ class CudaExecutor final : public Executor {
   void add_member_products(const Launch& l, uint32_t i, ProductList& list);
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
-  void launch_product(ProductList& list, cuda::ProductKind kind, bool of_parameters);
+  void launch_product(const ProductList& list, cuda::ProductKind kind, bool of_parameters);
   void back_columns(const Operand& w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
                     const Columns& x);
   struct Sum {  // adds a term to an m x n gradient

@@ -59,13 +59,11 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
 }
 
 // One product, of parameters or of weights that were computed.
-void CudaExecutor::launch_product(ProductList& list, ProductKind kind, bool of_parameters) {
-  const cuda::Product product = list.products[0];
-  const std::vector<cuda::Term> terms = list.terms;
+void CudaExecutor::launch_product(const ProductList& list, ProductKind kind, bool of_parameters) {
   const size_t before = batch_.steps();
   launch_products(list, kind);
   if (of_parameters && batch_.keeps_weights() && batch_.steps() == before + 1)
-    batch_.weights_stay(kind == ProductKind::wx, product, terms);
+    batch_.weights_stay(kind == ProductKind::wx, list.products[0], list.terms);
 }
 
 // One node whose weights are its own: batch item by batch item.

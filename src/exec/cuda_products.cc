@@ -76,7 +76,7 @@ void CudaExecutor::ProductList::add(const Matrix<const float>& a, const Matrix<c
 
 // Products of a list must not add to the same memory. Those that go the same way are one launch, but each
 // call of the library is one of its own.
-void CudaExecutor::launch_products(ProductList& list, ProductKind kind) {
+void CudaExecutor::launch_products(const ProductList& list, ProductKind kind) {
   std::vector<cuda::ProductFacts> facts;
   for (const Product& p : list.products) facts.push_back(facts_of(kind, p, list.terms.data()));
   const cuda::Limits& limits = device_.backend().limits();

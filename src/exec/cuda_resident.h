@@ -50,7 +50,8 @@ class Residency {
   bool wanted(bool forward) const;
   // So many blocks would be enough.
   uint32_t blocks() const;
-  // Chooses what each of `blocks` blocks keeps in at most so many bytes; returns the bytes. Called once.
+  // Chooses what each of `blocks` blocks keeps in at most so many bytes; returns the bytes. May be called
+  // again.
   size_t choose(uint32_t blocks, size_t most);
   // The product's terms as the device is told of them, in the order of steps; empty: it is made as before.
   std::vector<cuda::ResidentTerm> terms(const WeightProduct& product);

@@ -129,7 +129,7 @@ class Graph {
                       const Ids& ids);
   // Such nodes, and views of them, one after the other, whose buckets are known, too: all nodes whose
   // arguments lie in the same buckets come to lie in the same, in one epoch. nodes[to[i]] becomes the number
-  // of the i-th.
+  // of the i-th. Until count_run() has been told of them, nothing else may be asked of the graph.
   struct Run {
     const Node*
         nodes;  // `args` of each: where its own begin among those of the run; indices are not filled in

@@ -6,13 +6,15 @@
 
 namespace dyc {
 
+uint32_t first_equal(const std::vector<NodeId>& nodes, size_t place) {
+  uint32_t first = 0;  // there are few
+  while (nodes[first] != nodes[place]) ++first;
+  return first;
+}
+
 void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* places) {
   places->clear();
-  for (const NodeId id : nodes) {
-    uint32_t first = 0;  // there are few
-    while (nodes[first] != id) ++first;
-    places->push_back(first);
-  }
+  for (size_t i = 0; i < nodes.size(); ++i) places->push_back(first_equal(nodes, i));
 }
 
 // ---------------------------------------------------------------- taking
@@ -338,6 +340,18 @@ void Pattern::learn(const Graph& g, uint32_t variant) {
 }
 
 void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
+  const Graph::Mark before = g.mark();
+  try {
+    record_all(g, inputs, holes);
+  } catch (
+      ...) {  // no memory for what a step draws: half of the nodes are not counted, a variant is not learned
+    tables_ = 0;
+    g.revert(before);
+    throw;
+  }
+}
+
+void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   bool fresh = true;

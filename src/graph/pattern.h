@@ -9,7 +9,8 @@
 
 namespace dyc {
 
-// For each node the place of the first that is equal to it.
+// The place of the first that is equal to the one at `place`; and that for each.
+uint32_t first_equal(const std::vector<NodeId>& nodes, size_t place);
 void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* places);
 
 class Pattern {
@@ -71,10 +72,14 @@ class Pattern {
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const Step& step);
   void learn(const Graph& g, uint32_t variant);
+  void record_all(Graph& g, const NodeId* inputs, const uint32_t* holes);
   void record_known(Graph& g, uint32_t variant);
   uint32_t placement(Graph& g, const NodeId* inputs);
   void learn_placement(const Graph& g, uint32_t placement, uint32_t variant);
+  struct Placement;
+  void add_to_sums(Placement* p, const Node& n, uint32_t size);
   bool find_parameters(const Graph& g);
+  void record_placed(Graph& g, const Placement& placement, const Node* nodes);
   Graph::Ids ids_of(const Step& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
   std::vector<Step> steps_;
@@ -83,8 +88,8 @@ class Pattern {
   std::vector<Dim> input_dims_;
   std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
   uint32_t numbers_of_ = 0;
-  std::vector<uint32_t>
-      read_;  // places of inputs and views of what is in no run, that ops read, not through other views
+  // Places that ops read, not through views: of inputs, and of views of what is in no run.
+  std::vector<uint32_t> read_;
   // Of parameters, which a pattern does not keep alive: who uses it has them.
   struct Kept {
     uint32_t uid;
@@ -111,8 +116,6 @@ class Pattern {
     uint32_t tallies = 0, n_tallies = 0;
     Graph::RunSums sums;
   };
-  void add_to_sums(Placement* p, const Node& n, uint32_t size);
-  void record_placed(Graph& g, const Placement& placement, const Node* nodes);
   std::vector<Placement> placed_;   // by their numbers
   std::vector<Node> placed_nodes_;  // of each placement: those of ops_
   std::vector<Graph::BucketTally> tallies_;

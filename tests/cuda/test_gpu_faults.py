@@ -209,6 +209,37 @@ def test_what_runs_while_kernels_are_compiled(machine: dict[str, str], tmp_path:
     assert set(attempts) == {"True"}, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("hook", ["for_engine", "cublas_paths"])
+def test_computing_while_kernels_are_compiled(machine: dict[str, str], tmp_path: Path, hook: str) -> None:
+    """A handler that computes with what its own thread computes with, in a graph large enough to be computed
+    without the interpreter's lock."""
+    text = (
+        "from dynet_compat import cuda\n"
+        f"found = cuda.{hook}\n"
+        "def interrupted(*what):\n"
+        "    for attempt in (other.value, other.backward):\n"
+        "        try:\n"
+        "            attempt()\n"
+        "            print('computed', flush=True)\n"
+        "        except RuntimeError as error:\n"
+        "            print('in the midst' in str(error), flush=True)\n"
+        "    return found(*what)\n"
+        f"cuda.{hook} = interrupted\n"
+        "dy.renew_cg()\n"
+        "U, V = pc.add_parameters((1024, 1024)), pc.add_parameters((1024, 1024))\n"
+        "x = dy.inputTensor(np.ones((1024, 1024)))\n"
+        "y, other = dy.sum_elems(dy.tanh(U * dy.tanh(V))), dy.sum_elems(dy.square(x))\n"
+        "y.value()\n"
+        f"cuda.{hook} = found\n"
+        "other.value()\n"
+        "print('through')\n"
+    )
+    done = program(text, machine, tmp_path)
+    *attempts, end = done.stdout.splitlines() or [""]
+    assert end == "through" and len(attempts) >= 2, done.stdout + done.stderr
+    assert set(attempts) == {"True"}, done.stdout + done.stderr
+
+
 def test_a_forked_process_saves_and_updates(machine: dict[str, str], tmp_path: Path) -> None:
     text = (
         "trainer = dy.AdamTrainer(pc)\n"

@@ -6,7 +6,6 @@ import ctypes
 import importlib
 import os
 import re
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -368,16 +367,6 @@ def test_which_steps_need_not_wait(
 OTHERS = 48 << 10  # bytes that CudaBatch::reside() leaves to the other tasks of a walk
 
 
-def shared_bytes(elf: bytes, kernel: str) -> int:
-    """Of shared memory that a kernel declares: the size of its section."""
-    (offset,) = struct.unpack_from("<Q", elf, 40)
-    size, count, names = struct.unpack_from("<HHH", elf, 58)
-    headers = [struct.unpack_from("<IIQQQQ", elf, offset + i * size) for i in range(count)]
-    text = elf[headers[names][4] :]
-    found = {text[h[0] : text.index(b"\0", h[0])].decode(): h[5] for h in headers}
-    return found.get(f".nv.shared.{kernel}", 0)
-
-
 @pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_other_tasks_leave_room(architecture: int) -> None:
@@ -392,7 +381,7 @@ def test_other_tasks_leave_room(architecture: int) -> None:
     source += "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
     cubin, lowered, log = nvrtc.compile_cubin(source, "cuda/kernels/walk.cu", f"sm_{architecture}", [name])
     assert "warning" not in log, log
-    assert 0 < shared_bytes(cubin, lowered[name]) <= OTHERS
+    assert 0 < nvrtc.usage(cubin)[lowered[name]].shared <= OTHERS
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libcuda is opened with dlopen")

@@ -5,7 +5,6 @@ Programs print everything they compute; with and without hints the output must b
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -21,7 +20,7 @@ if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 from dynet_compat.hints import cli, maps  # noqa: E402
 
-if importlib.util.find_spec("greenlet") is None:
+if not maps.possible():
     pytest.skip("needs greenlet", allow_module_level=True)
 
 MODEL = """

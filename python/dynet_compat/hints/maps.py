@@ -13,7 +13,7 @@ is left alone from then on.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import itertools
 import logging
 import os
@@ -47,8 +47,12 @@ _ITERATORS = frozenset(type(iter(x)) for x in _OVER) | frozenset(type(reversed(x
 
 
 def possible() -> bool:
-    """Whether instances can be suspended cheaply."""
-    return importlib.util.find_spec("greenlet") is not None
+    """Whether instances can be suspended cheaply: the library is there and can be used."""
+    try:
+        importlib.import_module("greenlet")
+    except Exception:  # noqa: BLE001 - made for another Python, say: the script runs without it, too
+        return False
+    return True
 
 
 class Sources:

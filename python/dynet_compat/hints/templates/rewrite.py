@@ -352,9 +352,12 @@ class _Shape:
 def _left_behind(scope: Scope, block: Block) -> list[str]:
     """Names that the block assigns and that something else reads, or the block when it runs again."""
     inside = {n for s in block.statements for n in ast.walk(s)}
-    read = {n.id for n in ast.walk(scope.node) if isinstance(n, ast.Name) and n not in inside}
-    read |= {key[1] for key in block.known if key[0] == "name"}
-    return [name for name in block.env if name in read]
+    known = {key[1] for key in block.known if key[0] == "name"}
+
+    def is_read(name: str) -> bool:
+        return name in known or any(n not in inside for n in scope.names.get(name, ()))
+
+    return [name for name in block.env if is_read(name)]
 
 
 def _function(parameters: list[str], value: ast.expr) -> ast.Lambda:

@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Callable, Optional
 
 WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -69,6 +70,9 @@ class Scope:
     aliases: dict[str, Optional[ast.expr]] = field(
         default_factory=dict
     )  # names that the script does not have
+    # What was asked of names before: blocks ask again and again.
+    counters: dict[str, bool] = field(default_factory=dict)
+    functions: dict[str, Optional[ast.FunctionDef]] = field(default_factory=dict)
 
     def private(self, name: str) -> str:
         """The attribute that a private name means in the class that the function is written in."""
@@ -92,13 +96,32 @@ class Scope:
 
     def is_counter(self, name: str) -> bool:
         """Is the local name never bound but to numbers, and by `+=` and the like?"""
+        if name not in self.counters:
+            self.counters[name] = self._is_counter(name)
+        return self.counters[name]
+
+    def own_function(self, name: str) -> Optional[ast.FunctionDef]:
+        """The function that a local name means: defined here, and the name is never bound otherwise."""
+        if name not in self.functions:
+            self.functions[name] = self._own_function(name)
+        return self.functions[name]
+
+    @cached_property
+    def names(self) -> dict[str, list[ast.Name]]:
+        """Where names stand in the function as it is when this is first asked."""
+        found: dict[str, list[ast.Name]] = {}
+        for n in ast.walk(self.node):
+            if isinstance(n, ast.Name):
+                found.setdefault(n.id, []).append(n)
+        return found
+
+    def _is_counter(self, name: str) -> bool:
         found = [_bound_values(n, name) for n in own_nodes(self.node)]
         parameters = [p.arg for p in ast.walk(self.node.args) if isinstance(p, ast.arg)]
         values = [value for values in found for value in values]
         return name not in parameters and bool(values) and all(map(_is_number, values))
 
-    def own_function(self, name: str) -> Optional[ast.FunctionDef]:
-        """The function that a local name means: defined here, and the name is never bound otherwise."""
+    def _own_function(self, name: str) -> Optional[ast.FunctionDef]:
         if self.nested or name not in self.local:
             return None
         nodes = list(own_nodes(self.node))

@@ -35,6 +35,8 @@ _USES = (
     "codes",
     "defaults",
     "base",
+    "own",
+    "late",
 )
 # Of a function: of its positional arguments, and by name; `...` for what is no constant.
 Defaults = tuple[tuple[Any, ...], dict[str, Any]]
@@ -97,7 +99,7 @@ Value = Union[Slot, Constant, Sequence, Recorded]
 
 @dataclass
 class Callee:
-    """A function of the script that is called by the name of a global or as a method of `self`."""
+    """A function of the script that is called by a name or as a method of `self`."""
 
     node: ast.FunctionDef
     codes: list[Any]  # filled with its code objects when the module has been compiled anew
