@@ -9,8 +9,8 @@ for DyNet, whose CUDA code builds no more; PyTorch where it is installed, eager 
 models' cells through torch.compile (`compiled`). All sides have the same parameters and data, and must
 agree on the losses. A row is one configuration: medians of minibatches that differ from each other, from
 the first recorded node to the loss on the host (training: to updated parameters). `products` counts launches
-of matrix products by their kernel: for few columns, for middling and for large products, and cuBLAS; those whose
-weights a walk keeps on chip are among the first two.
+of matrix products by their kernel: for few columns, for middling and for large products, and cuBLAS; those
+whose weights a walk keeps on chip are among the first two.
 """
 
 from __future__ import annotations

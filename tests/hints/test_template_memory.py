@@ -1,4 +1,4 @@
-"""Templates when memory is short: what a block recorded before a MemoryError is gone, and it can run again."""
+"""Templates when memory is short: what a block recorded before a MemoryError is gone; it can run again."""
 
 from __future__ import annotations
 
