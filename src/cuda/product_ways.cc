@@ -42,7 +42,7 @@ bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice&
 
 bool can(ProductWay way, ProductKind kind, const ProductFacts& p, const ProductDevice& device) {
   if (way == ProductWay::few) return has_few_columns(kind, p);
-  if (way == ProductWay::library) return device.library && p.plain && operations(p) > 0;
+  if (way == ProductWay::library) return device.has_gemm && p.plain && operations(p) > 0;
   return true;
 }
 
@@ -63,7 +63,7 @@ std::vector<ProductWay> product_ways(ProductKind kind, std::span<const ProductFa
     const ProductFacts& p = list[i];
     if (forced_product_way >= 0 && can(forced, kind, p, device)) ways[i] = forced;
     else if (has_few_columns(kind, p)) ways[i] = ProductWay::few;
-    else if (device.library && fits_library(p)) ways[i] = ProductWay::library;
+    else if (device.has_gemm && fits_library(p)) ways[i] = ProductWay::library;
     else rest.push_back(p);
   }
   if (forced_product_way < 0 && large_is_faster(rest, device))

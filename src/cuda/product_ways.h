@@ -20,7 +20,7 @@ struct ProductFacts {
 
 struct ProductDevice {
   uint32_t processors, threads;  // threads: of a block
-  bool library;                  // is there one?
+  bool has_gemm;                 // is there a library?
 };
 
 // The way of each product of a list, whose other products run at the same time.

@@ -84,7 +84,7 @@ void CudaExecutor::launch_products(const ProductList& list, ProductKind kind) {
   std::vector<ProductWay> ways = product_ways(kind, facts, device);
   const auto goes = [&](ProductWay way) { return std::find(ways.begin(), ways.end(), way) != ways.end(); };
   if (goes(ProductWay::library) && !device_.backend().has_gemm()) {
-    device.library = false;
+    device.has_gemm = false;
     ways = product_ways(kind, facts, device);
   }
   for (size_t i = 0; i < ways.size(); ++i)

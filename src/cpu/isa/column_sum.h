@@ -11,23 +11,11 @@ template <int C>
 DYC_TILE sum_block(int64_t rows, const float* const* dys, float* db) {
   const float* dy[C];
   DYC_UNROLL for (int c = 0; c < C; c++) dy[c] = dys[c];
-  const auto step = [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+  each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
     V acc = get(db + r);
     DYC_UNROLL for (int c = 0; c < C; c++) acc = acc + get(dy[c] + r);
     put(db + r, acc);
-  };
-  int64_t r = 0;
-  for (; r + kLanes <= rows; r += kLanes) {
-    step(
-        r, [](const float* p) __attribute__((always_inline)) { return load<V>(p); },
-        [](float* p, V v) __attribute__((always_inline)) { store(p, v); });
-  }
-  if (r < rows) {
-    const int last = static_cast<int>(rows - r);
-    step(
-        r, [last](const float* p) __attribute__((always_inline)) { return load_n(p, last); },
-        [last](float* p, V v) __attribute__((always_inline)) { store_n(p, v, last); });
-  }
+  });
 }
 
 static void column_sum(Range rows, int64_t n, ConstCols dy, float* db) {

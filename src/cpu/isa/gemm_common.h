@@ -33,6 +33,24 @@ inline constexpr int kPanel = kManyRegisters ? 4 : 2;
 inline constexpr int kTileCols = 6;
 inline constexpr int kPanelRows = kPanel * kLanes;
 
+// step(row, get, put) for each vector of rows in [0, rows): get(p) and put(p, v) are a load and a store of
+// it, of as many lanes as there are rows.
+template <class Step>
+DYC_INLINE void each_vector(int64_t rows, Step step) {
+  int64_t r = 0;
+  for (; r + kLanes <= rows; r += kLanes) {
+    step(
+        r, [](const float* p) __attribute__((always_inline)) { return load<V>(p); },
+        [](float* p, V v) __attribute__((always_inline)) { store(p, v); });
+  }
+  if (r < rows) {
+    const int last = static_cast<int>(rows - r);
+    step(
+        r, [last](const float* p) __attribute__((always_inline)) { return load_n(p, last); },
+        [last](float* p, V v) __attribute__((always_inline)) { store_n(p, v, last); });
+  }
+}
+
 // A block of memory per thread and use that only grows.
 class Scratch {
  public:

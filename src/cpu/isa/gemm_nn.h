@@ -139,7 +139,7 @@ DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* 
     start[c] = starts[c];
     DYC_UNROLL for (int q = 0; q < K; q++) b[q][c] = splat<V>(xs[c][q]);
   }
-  const auto step = [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+  each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
     V acc[C];
     DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = start[c] ? get(start[c] + r) : V{};
     DYC_UNROLL for (int q = 0; q < K; q++) {
@@ -147,19 +147,7 @@ DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* 
       DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = vfma(a, b[q][c], acc[c]);
     }
     DYC_UNROLL for (int c = 0; c < C; c++) put(y[c] + r, acc[c]);
-  };
-  int64_t r = 0;
-  for (; r + kLanes <= rows; r += kLanes) {
-    step(
-        r, [](const float* p) __attribute__((always_inline)) { return load<V>(p); },
-        [](float* p, V v) __attribute__((always_inline)) { store(p, v); });
-  }
-  if (r < rows) {
-    const int last = static_cast<int>(rows - r);
-    step(
-        r, [last](const float* p) __attribute__((always_inline)) { return load_n(p, last); },
-        [last](float* p, V v) __attribute__((always_inline)) { store_n(p, v, last); });
-  }
+  });
 }
 
 template <int C> DYC_INLINE void nn_stream(const NnArgs& a, Range rows, int64_t j) {

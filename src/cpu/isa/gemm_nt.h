@@ -96,7 +96,7 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
     dy[j] = dys[j];
     DYC_UNROLL for (int c = 0; c < K; c++) b[j][c] = splat<V>(xs[j][k + c]);
   }
-  const auto step = [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+  each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
     V a[N];
     DYC_UNROLL for (int j = 0; j < N; j++) a[j] = get(dy[j] + r);
     DYC_UNROLL for (int c = 0; c < K; c++) {
@@ -105,19 +105,7 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
       float* p = dw + c * ld + r;
       put(p, get(p) + acc);
     }
-  };
-  int64_t r = 0;
-  for (; r + kLanes <= rows; r += kLanes) {
-    step(
-        r, [](const float* p) __attribute__((always_inline)) { return load<V>(p); },
-        [](float* p, V v) __attribute__((always_inline)) { store(p, v); });
-  }
-  if (r < rows) {
-    const int last = static_cast<int>(rows - r);
-    step(
-        r, [last](const float* p) __attribute__((always_inline)) { return load_n(p, last); },
-        [last](float* p, V v) __attribute__((always_inline)) { store_n(p, v, last); });
-  }
+  });
 }
 
 template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
