@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,24 +24,6 @@ pytestmark = [
 Array = np.ndarray
 ILLEGAL_ADDRESS = 700
 MB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("cublas")
-    return fake_gpu.build_fake(folder), fake_gpu.build_shim(folder)
-
-
-@pytest.fixture
-def fake(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_gpu.Fake:
-    path = Path(shutil.copy(built[0], tmp_path / "fake.so"))
-    monkeypatch.setenv("DYNET_COMPAT_LIBCUDA", str(path))
-    return fake_gpu.Fake(path)
-
-
-@pytest.fixture
-def driver(built: tuple[Path, Path], fake: fake_gpu.Fake, tmp_path: Path) -> fake_gpu.Driver:
-    return fake_gpu.Driver(Path(shutil.copy(built[1], tmp_path / "shim.so")))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -21,30 +20,6 @@ pytestmark = [
 
 OUT_OF_MEMORY, BAD_IMAGE, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT = 2, 200, 700, 702
 MB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("driver")
-    return fake_gpu.build_fake(folder), fake_gpu.build_shim(folder)
-
-
-@pytest.fixture
-def fake(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_gpu.Fake:
-    path = Path(shutil.copy(built[0], tmp_path / "fake.so"))
-    monkeypatch.setenv("DYNET_COMPAT_LIBCUDA", str(path))
-    return fake_gpu.Fake(path)
-
-
-@pytest.fixture
-def driver(built: tuple[Path, Path], fake: fake_gpu.Fake, tmp_path: Path) -> fake_gpu.Driver:
-    return fake_gpu.Driver(Path(shutil.copy(built[1], tmp_path / "shim.so")))
-
-
-@pytest.fixture
-def gpu(driver: fake_gpu.Driver) -> fake_gpu.Driver:
-    driver.open()
-    return driver
 
 
 # ---------------------------------------------------------------- copies and memory

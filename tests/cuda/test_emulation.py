@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from support import fake_gpu
+from support.kernel_programs import KernelProgram as Program
 
-HERE = Path(__file__).resolve().parent
-CUDA = HERE.parents[1] / "src" / "cuda"
-COMPILER = os.environ.get("CXX", "g++")
 NAN = {"nan", "-nan"}
 
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER.split()[0]) is None, reason=f"no compiler {COMPILER}")
-
-Program = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def built(folder: Path, *options: str) -> Program:
-    program = folder / "cases"
-    files = ("emulation.cc", "emulation_grid.cc", "replay.cc")
-    sources = [HERE / "emulation_cases.cc", *(CUDA / name for name in files)]
-    command = [*COMPILER.split(), "-std=c++20", "-O1", "-g1", "-fstack-clash-protection",
-               f"-I{CUDA.parent}", *options,
-               *map(str, sources), "-o", str(program)]  # fmt: skip
-    subprocess.run(command, check=True, timeout=300)
-
-    def run(case: str, settings: str = "") -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        environment = {**kept, "DYNET_COMPAT_EMULATION": settings}
-        command = [str(program), case]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-
-    return run
+pytestmark = pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return built(tmp_path_factory.mktemp("plain"))
+    return Program(tmp_path_factory.mktemp("plain"), "emulation_cases")
 
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Program:
     folder = tmp_path_factory.mktemp("sanitized")
-    return built(folder, "-fsanitize=address,undefined", "-fno-omit-frame-pointer")
+    return Program(folder, "emulation_cases", (), "-fsanitize=address,undefined", "-fno-omit-frame-pointer")
 
 
 @pytest.fixture(params=["plain", "sanitized"])
@@ -56,7 +29,7 @@ def program(request: pytest.FixtureRequest) -> Program:
 
 
 def numbers(program: Program, case: str, settings: str = "") -> list[float]:
-    result = program(case, settings)
+    result = program(case, settings=settings)
     assert result.returncode == 0, result.stdout + result.stderr
     return [float(word) for word in result.stdout.split()]
 
@@ -69,7 +42,7 @@ def test_a_barrier_shows_what_others_stored(program: Program, order: str) -> Non
 
 def test_a_missing_barrier_shows_in_either_order(plain: Program) -> None:
     for order in ("forward", "backward"):
-        assert NAN & set(plain("neighbours_too_early", f"order={order}").stdout.split())
+        assert NAN & set(plain("neighbours_too_early", settings=f"order={order}").stdout.split())
 
 
 def test_dynamic_shared_memory(program: Program) -> None:
@@ -120,19 +93,19 @@ def test_threads_given_up_do_no_harm(program: Program) -> None:
 
 
 def test_memory_ends(program: Program) -> None:
-    left, upload = program("memory", "memory=1000").stdout.splitlines()
+    left, upload = program("memory", settings="memory=1000").stdout.splitlines()
     assert left == "the device has no 500 bytes left: 600 of 1000 are in use"
     assert upload == "cannot upload to 4 bytes that are no device memory"
 
 
 def test_a_device_is_lost(program: Program) -> None:
-    assert program("sums", "fail=1").stdout == "cases: sums: the device was lost\n"
-    assert program("sums", "fail=2").returncode == 0
+    assert program("sums", settings="fail=1").stdout == "cases: sums: the device was lost\n"
+    assert program("sums", settings="fail=2").returncode == 0
 
 
 @pytest.mark.parametrize("settings", ["order=sideways", "speed=3", "memory"])
 def test_unknown_settings(program: Program, settings: str) -> None:
-    result = program("sums", settings)
+    result = program("sums", settings=settings)
     known = settings == "memory"  # no memory at all
     assert result.returncode == 1
     assert ("0 of 0 are in use" if known else "expected memory=BYTES") in result.stdout

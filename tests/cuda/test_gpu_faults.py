@@ -182,62 +182,50 @@ def test_a_forked_process_is_told(machine: dict[str, str], tmp_path: Path) -> No
     assert done.stdout == "True\nthrough\n", done.stderr
 
 
-def test_what_runs_while_kernels_are_compiled(machine: dict[str, str], tmp_path: Path) -> None:
-    """A signal handler, say, that wants what its own thread works on: an error, and no endless wait."""
+def attempts_are_refused(
+    hook: str, attempts: str, before: str, after: str, machine: dict[str, str], folder: Path
+) -> None:
+    """Calls that a signal handler makes, say, while a function of dynet_compat.cuda is asked, which `before`
+    leads to: each is an error, and no endless wait. `after` runs when it is no longer interrupted."""
     text = (
-        "step()\n"
-        "trainer.update()\n"
         "from dynet_compat import cuda\n"
-        "compile = cuda.for_engine\n"
+        f"asked = cuda.{hook}\n"
         "def interrupted(*what):\n"
-        "    for attempt in (W.as_array, dy.renew_cg):\n"
+        f"    for attempt in ({attempts}):\n"
         "        try:\n"
         "            print(attempt())\n"
         "        except RuntimeError as error:\n"
         "            print('in the midst' in str(error), flush=True)\n"
-        "    return compile(*what)\n"
-        "cuda.for_engine = interrupted\n"
+        "    return asked(*what)\n"
+        f"cuda.{hook} = interrupted\n"
         "dy.renew_cg()\n"
-        "dy.cosh(W * E[1]).value()\n"
-        "cuda.for_engine = compile\n"
-        "W.as_array()\n"
+        f"{before}\n"
+        f"cuda.{hook} = asked\n"
+        f"{after}\n"
         "print('through')\n"
     )
-    done = program(text, machine, tmp_path)
-    *attempts, end = done.stdout.splitlines()
-    assert end == "through" and len(attempts) >= 2, done.stdout + done.stderr
-    assert set(attempts) == {"True"}, done.stdout + done.stderr
+    done = program("step()\ntrainer.update()\n" + text, machine, folder)
+    *told, end = done.stdout.splitlines() or [""]
+    assert end == "through" and len(told) >= 2, done.stdout + done.stderr
+    assert set(told) == {"True"}, done.stdout + done.stderr
+
+
+def test_what_runs_while_kernels_are_compiled(machine: dict[str, str], tmp_path: Path) -> None:
+    """What its own thread works on."""
+    wanted = "dy.cosh(W * E[1]).value()"
+    attempts_are_refused("for_engine", "W.as_array, dy.renew_cg", wanted, "W.as_array()", machine, tmp_path)
 
 
 @pytest.mark.parametrize("hook", ["for_engine", "cublas_paths"])
 def test_computing_while_kernels_are_compiled(machine: dict[str, str], tmp_path: Path, hook: str) -> None:
-    """A handler that computes with what its own thread computes with, in a graph large enough to be computed
-    without the interpreter's lock."""
-    text = (
-        "from dynet_compat import cuda\n"
-        f"found = cuda.{hook}\n"
-        "def interrupted(*what):\n"
-        "    for attempt in (other.value, other.backward):\n"
-        "        try:\n"
-        "            attempt()\n"
-        "            print('computed', flush=True)\n"
-        "        except RuntimeError as error:\n"
-        "            print('in the midst' in str(error), flush=True)\n"
-        "    return found(*what)\n"
-        f"cuda.{hook} = interrupted\n"
-        "dy.renew_cg()\n"
+    """In a graph large enough to be computed without the interpreter's lock."""
+    wanted = (
         "U, V = pc.add_parameters((1024, 1024)), pc.add_parameters((1024, 1024))\n"
         "x = dy.inputTensor(np.ones((1024, 1024)))\n"
         "y, other = dy.sum_elems(dy.tanh(U * dy.tanh(V))), dy.sum_elems(dy.square(x))\n"
-        "y.value()\n"
-        f"cuda.{hook} = found\n"
-        "other.value()\n"
-        "print('through')\n"
+        "y.value()"
     )
-    done = program(text, machine, tmp_path)
-    *attempts, end = done.stdout.splitlines() or [""]
-    assert end == "through" and len(attempts) >= 2, done.stdout + done.stderr
-    assert set(attempts) == {"True"}, done.stdout + done.stderr
+    attempts_are_refused(hook, "other.value, other.backward", wanted, "other.value()", machine, tmp_path)
 
 
 def test_a_forked_process_saves_and_updates(machine: dict[str, str], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import nvrtc
+from support import fake_gpu, nvrtc
+from support.kernel_programs import KernelProgram
 from support.subject import IS_REFERENCE
 
 HERE = Path(__file__).resolve().parent
 SRC = HERE.parents[1] / "src"
-COMPILER = os.environ.get("CXX", "g++").split()
 GPU_BLOCKS = ("-DDYC_EMULATED_WARP=32", "-DDYC_EMULATED_BLOCK=256")
 SANITIZER = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 KINDS = ("wx", "wdy", "dyx")
@@ -26,7 +25,7 @@ KERNELS += [(kernel, kind) for kernel in ("product", "large_product") for kind i
 WAYS = ("few", "middle", "large", "library")
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our kernels")
-compiled = pytest.mark.skipif(shutil.which(COMPILER[0]) is None, reason="no compiler")
+compiled = pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 
 Program = Callable[[str, str, int, int], str]
 
@@ -35,18 +34,11 @@ Program = Callable[[str, str, int, int], str]
 
 
 def built(folder: Path, *options: str) -> Program:
-    program = folder / "product_cases"
-    sources = ["product_ways.cc", "emulation.cc", "emulation_grid.cc", "replay.cc", "emulation_matmul.cc",
-               "emulation_few_columns.cc", "emulation_large_products.cc"]  # fmt: skip
-    files = [HERE / "product_cases.cc", *(SRC / "cuda" / name for name in sources)]
-    command = [*COMPILER, "-std=c++20", "-O1", "-g1", "-fstack-clash-protection", f"-I{SRC}", *options,
-               *map(str, files), "-o", str(program)]  # fmt: skip
-    subprocess.run(command, check=True, timeout=300)
+    names = ("product_ways", "emulation_matmul", "emulation_few_columns", "emulation_large_products")
+    program = KernelProgram(folder, "product_cases", [f"cuda/{name}.cc" for name in names], *options)
 
     def run(kernel: str, kind: str, seed: int, lists: int) -> str:
-        kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        done = subprocess.run([str(program), kernel, kind, str(seed), str(lists)], capture_output=True,
-                              text=True, timeout=300, env=kept, check=False)  # fmt: skip
+        done = program(kernel, kind, str(seed), str(lists), timeout=300)
         return done.stdout + done.stderr + ("" if done.returncode == 0 else f"exit {done.returncode}")
 
     return run

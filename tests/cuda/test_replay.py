@@ -7,7 +7,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,27 +24,6 @@ GRAPHS = ("cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWi
 WARNING = "[dynet] WARNING: GPU:0 (Fake 0), while "
 FILL, COPY, CLEAR = 0, 1, 2
 Operation = tuple[int, int, int, int, int]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("driver")
-    return fake_gpu.build_fake(folder), fake_gpu.build_shim(folder)
-
-
-@pytest.fixture
-def fake(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_gpu.Fake:
-    path = Path(shutil.copy(built[0], tmp_path / "fake.so"))
-    monkeypatch.setenv("DYNET_COMPAT_LIBCUDA", str(path))
-    return fake_gpu.Fake(path)
-
-
-@pytest.fixture
-def gpu(built: tuple[Path, Path], fake: fake_gpu.Fake, tmp_path: Path) -> Iterator[fake_gpu.Driver]:
-    driver = fake_gpu.Driver(Path(shutil.copy(built[1], tmp_path / "shim.so")))
-    driver.open()
-    yield driver
-    driver.close()
 
 
 class Flush:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support import fake_gpu, nvrtc
+from support.kernel_programs import KernelProgram
 from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
@@ -194,17 +195,7 @@ assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], r
 @pytest.mark.parametrize("options", [[], ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]])
 def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
     """Units, blocks, columns and inner indices of all sizes; no access to memory beyond what is named."""
-    files = ("emulation.cc", "emulation_grid.cc", "replay.cc", "emulation_resident.cc")
-    sources = [Path(__file__).parent / "resident_cases.cc", *(fake_gpu.SRC / "cuda" / f for f in files)]
-    program = str(tmp_path / "cases")
-    command = [*fake_gpu.COMPILER, "-std=c++20", "-O1", "-g1", "-fstack-clash-protection", *options]
-    command += [f"-I{fake_gpu.SRC}", *map(str, sources), "-o", program]
-    subprocess.run(command, check=True, timeout=300)
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    environment["DYNET_COMPAT_EMULATION"] = ""
-    done = subprocess.run(
-        [program], capture_output=True, text=True, timeout=120, env=environment, check=False
-    )
+    done = KernelProgram(tmp_path, "resident_cases", ["cuda/emulation_resident.cc"], *options)()
     assert done.stdout == "300\n" and not done.stderr, done.stdout + done.stderr
 
 

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
+from support import fake_gpu
+from support.kernel_programs import KernelProgram
 
-HERE = Path(__file__).resolve().parent
-SRC = HERE.parents[1] / "src"
-COMPILER = os.environ.get("CXX", "g++")
 RULES = ["sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", "amsgrad", "eg"]
 IDLE = [rule for rule in RULES if rule not in ("sgd", "adagrad")]  # a gradient of 0 moves their state
 
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER.split()[0]) is None, reason=f"no compiler {COMPILER}")
+pytestmark = pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 
 
 @pytest.fixture(scope="module")
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    program = tmp_path_factory.mktemp("updates") / "cases"
-    files = [
-        "cuda/emulation.cc",
-        "cuda/emulation_grid.cc",
-        "cuda/replay.cc",
-        "cuda/emulation_updates.cc",
-        "cpu/isa/updates.cc",
-    ]
-    options = ["-std=c++20", "-O1", "-fno-math-errno", "-DDYC_ISA=baseline", f"-I{SRC}"]
-    sources = [str(HERE / "update_cases.cc"), *(str(SRC / file) for file in files)]
-    command = [*COMPILER.split(), *options, *sources, "-o", str(program)]
-    subprocess.run(command, check=True, timeout=300)
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    result = subprocess.run([str(program)], capture_output=True, text=True, timeout=120, env=environment)
+    sources = ["cuda/emulation_updates.cc", "cpu/isa/updates.cc"]
+    options = ["-fno-math-errno", "-DDYC_ISA=baseline"]
+    result = KernelProgram(tmp_path_factory.mktemp("updates"), "update_cases", sources, *options)()
     assert result.returncode == 0, result.stdout + result.stderr
     return {name: float(value) for name, value in (line.split() for line in result.stdout.splitlines())}
 

@@ -384,23 +384,27 @@ SAME_OBJECTS = {
 }
 
 
-@pytest.mark.parametrize("statement, result", SAME_OBJECTS.values(), ids=SAME_OBJECTS)
-def test_same_object_twice(pair: Callable, statement: str, result: str) -> None:
-    """One expression under two names, or in two places, is one object, and an input is itself."""
-    p = pair(f"""
+# As a block that is a whole function, and as one before a loop.
+BOTH_WAYS = """
 def f(seen, x):
     h = dy.tanh(x) + x
-    e = dy.exp(h)
+    e = dy.exp(h){start}
     {statement}
     return {result}
 def g(seen, x):
     h = dy.tanh(x) + x
-    e = dy.exp(h)
+    e = dy.exp(h){start}
     {statement}
     for _ in range(1):
         pass
     return {result}
-""")
+"""
+
+
+@pytest.mark.parametrize("statement, result", SAME_OBJECTS.values(), ids=SAME_OBJECTS)
+def test_same_object_twice(pair: Callable, statement: str, result: str) -> None:
+    """One expression under two names, or in two places, is one object, and an input is itself."""
+    p = pair(BOTH_WAYS.format(start="", statement=statement, result=result))
 
     def use(m: Any) -> list:
         out: list = []
@@ -561,25 +565,8 @@ SAME_LISTS = {
 @pytest.mark.parametrize("statement, result", SAME_LISTS.values(), ids=SAME_LISTS)
 def test_same_list_twice(pair: Callable, statement: str, result: str) -> None:
     """A list that a block makes is one list, however many names it has."""
-    p = pair(f"""
-def both(a, h):
-    c = [h]
-    return a, (c, c)
-def f(seen, x):
-    h = dy.tanh(x) + x
-    e = dy.exp(h)
-    a = [h, x]
-    {statement}
-    return {result}
-def g(seen, x):
-    h = dy.tanh(x) + x
-    e = dy.exp(h)
-    a = [h, x]
-    {statement}
-    for _ in range(1):
-        pass
-    return {result}
-""")
+    both = "def both(a, h):\n    c = [h]\n    return a, (c, c)\n"
+    p = pair(both + BOTH_WAYS.format(start="\n    a = [h, x]", statement=statement, result=result))
 
     def use(m: Any) -> list:
         out: list = []
