@@ -117,9 +117,11 @@ class Scope:
 
     def _is_counter(self, name: str) -> bool:
         found = [_bound_values(n, name) for n in own_nodes(self.node)]
-        parameters = [p.arg for p in ast.walk(self.node.args) if isinstance(p, ast.arg)]
         values = [value for values in found for value in values]
-        return name not in parameters and bool(values) and all(map(_is_number, values))
+        return not self._is_parameter(name) and bool(values) and all(map(_is_number, values))
+
+    def _is_parameter(self, name: str) -> bool:
+        return any(p.arg == name for p in ast.walk(self.node.args) if isinstance(p, ast.arg))
 
     def _own_function(self, name: str) -> Optional[ast.FunctionDef]:
         if self.nested or name not in self.local:
@@ -130,9 +132,8 @@ class Scope:
             isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
             for n in ast.walk(self.node)
         )
-        parameter = any(p.arg == name for p in ast.walk(self.node.args) if isinstance(p, ast.arg))
         bound = sum(len(_bound_values(n, name)) for n in nodes)
-        return found[0] if len(found) == bound == 1 and not stored and not parameter else None
+        return found[0] if len(found) == bound == 1 and not stored and not self._is_parameter(name) else None
 
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
