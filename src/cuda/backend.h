@@ -92,6 +92,13 @@ class Backend {
     size_t bytes;
     bool operator==(const Operation&) const = default;
   };
+  // One of them, by itself.
+  void run(Operation o) {
+    void* args[] = {&o.to};
+    if (o.kind == Operation::launching) launch(o.kernel, o.grid, args);
+    else if (o.kind == Operation::copying) copy(o.to, o.from, o.bytes);
+    else clear(o.to, o.bytes);
+  }
   // Runs them in this order, as one, where the same list has come often enough before. False: nothing has
   // been done, and each is to be run by itself.
   virtual bool replay(std::span<const Operation>) { return false; }

@@ -193,12 +193,7 @@ class Emulation : public Backend {
       if (o.grid.together && settings_.together > 0) return false;  // launch() may refuse it
     const auto* const kept = static_cast<std::vector<Operation>*>(replays_.find(list));
     if (!kept) return false;
-    for (Operation o : *kept) {
-      void* args[] = {&o.to};
-      if (o.kind == Operation::launching) launch(o.kernel, o.grid, args);
-      else if (o.kind == Operation::copying) copy(o.to, o.from, o.bytes);
-      else clear(o.to, o.bytes);
-    }
+    for (const Operation& o : *kept) run(o);
     ++counters.replays;
     return true;
   }

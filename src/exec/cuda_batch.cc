@@ -19,14 +19,8 @@ cuda::Backend::Address DevicePool::take(size_t bytes) {
   const size_t size = aligned(bytes);
   if (chunks_.empty() || chunks_.back().used + size > chunks_.back().memory->bytes()) {
     const size_t before = chunks_.empty() ? 0 : chunks_.back().memory->bytes();
-    auto memory = std::make_unique<DeviceMemory>(backend_, name_);
-    const size_t wished = std::max({size, 2 * before, kLeast});
-    try {
-      memory->reserve(wished, 0);
-    } catch (const MemoryError&) {  // what is asked for may still fit
-      if (wished == size) throw;
-      memory->reserve(size, 0);
-    }
+    auto memory = std::make_unique<DeviceMemory>(backend_, name_, std::max(2 * before, kLeast));
+    memory->reserve(size, 0);
     chunks_.push_back({std::move(memory), 0});
   }
   Chunk& c = chunks_.back();
@@ -122,15 +116,9 @@ void CudaBatch::prepare() {
 }
 
 void CudaBatch::run_step(const Step& s) {
-  cuda::Backend& backend = device_.backend();
-  if (s.task == kCopy)
-    return backend.copy(reinterpret_cast<cuda::Backend::Address>(s.record),
-                        reinterpret_cast<cuda::Backend::Address>(s.from), s.bytes);
-  if (s.task == kGemm) return backend.gemm(gemms_[s.blocks]);
-  if (s.task == kWalk) return run_walk(s);
-  cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
-  void* args[] = {&record};
-  backend.launch(device_.kernel(s.task), {s.blocks, device_.threads()}, args);
+  if (s.task == kGemm) device_.backend().gemm(gemms_[s.blocks]);
+  else if (s.task == kWalk) run_walk(s);
+  else device_.backend().run(operation(s));
 }
 
 void CudaBatch::run_walk(const Step& s) {
@@ -145,10 +133,8 @@ void CudaBatch::run_walk(const Step& s) {
 // False where it was refused: then it has done nothing.
 bool CudaBatch::launch_walk(const Step& s, const Run& w) {
   if (!device_.walk_kernel(w.tasks)) return false;  // since this flush began
-  cuda::Backend::Address record = reinterpret_cast<cuda::Backend::Address>(s.record);
-  void* args[] = {&record};
   try {
-    device_.backend().launch(w.kernel, {s.blocks, device_.threads(), w.shared_bytes, true}, args);
+    device_.backend().run(operation(s));
     return true;
   } catch (const Error& e) {
     if (device_.backend().lost()) throw;
