@@ -48,6 +48,7 @@ NodeId Graph::append(const Node& n, int64_t place) {
   if (!(n.flags & (Node::leaf | Node::alias))) {
     ++unread_;
     ++unplaced_;
+    idle_ += !(n.flags & Node::needs);
   }
   nodes_.push_back(n);
   places_.push_back(place);
@@ -513,7 +514,7 @@ bool Graph::renew() {
   take_version();
   contradicted_ = false;
   counted_ = true;
-  unread_ = unplaced_ = 0;
+  unread_ = unplaced_ = idle_ = 0;
   if (signatures_.size() <= most_signatures_) {
     graphs_kept_++;
     return false;

@@ -113,25 +113,22 @@ NodeId* RnnBuilder::append(Step* step) {
   return run_->steps.data() + static_cast<size_t>(*step) * width();
 }
 
-RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
-  select(engine);
+void RnnBuilder::check_input(const Graph& g, NodeId x) const {
   if (size_.layers == 0)
     throw ValueError(
         text("add_input(): expected a builder of at least 1 layer, got a ", shape_.name, " of 0 layers"));
-  Graph& g = engine.graph;
   const Dim& dim = g.dim(x);
   if (dim.rows() != size_.input || dim.nd > 2)
     throw ValueError(text("add_input(): expected x of {", size_.input, "}, got ", dim));
-  if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
+}
+
+// fill(nodes) records the nodes of the step after the others.
+template <class F>
+RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
   Step step;
   NodeId* next = append(&step);
   try {
-    read_step(engine, from, x);
-    const NodeId begin = g.size();
-    if (!record_again(engine, from, next)) {
-      record(g, from == kStart ? nullptr : nodes(from), x, next);
-      learn_step(engine, from, begin, next);
-    }
+    fill(next);
     engine.recorded(next[state_size()]);
   } catch (...) {
     run_->steps.resize(run_->steps.size() - width());
@@ -139,6 +136,38 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
     throw;
   }
   return step;
+}
+
+RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
+  select(engine);
+  check_input(engine.graph, x);
+  return make_step(engine, [&](NodeId* next) { record_step(engine, from, x, next); });
+}
+
+RnnBuilder::Step RnnBuilder::add_inputs(Engine& engine, Step from, const std::vector<NodeId>& xs) {
+  select(engine);
+  const Step first = steps();
+  bool chained = false;  // the last step was recorded by patterns_[0], and so may the next be
+  for (const NodeId x : xs) {
+    check_input(engine.graph, x);
+    from = make_step(engine, [&](NodeId* next) {
+      chained = chained ? record_next(engine, x, next) : false;
+      if (!chained) chained = record_step(engine, from, x, next);
+    });
+  }
+  return first;
+}
+
+// Can the step after it be recorded by record_next()?
+bool RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
+  Graph& g = engine.graph;
+  if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
+  read_step(engine, from, x);
+  const NodeId begin = g.size();
+  if (record_again(engine, from, next)) return !patterns_[0].chain.empty() && !engine.attentive();
+  record(g, from == kStart ? nullptr : nodes(from), x, next);
+  learn_step(engine, from, begin, next);
+  return false;
 }
 
 // ---- steps recorded again
@@ -164,7 +193,15 @@ bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
   std::rotate(patterns_.begin(), found, found + 1);
   StepPattern& p = patterns_.front();
   p.pattern->record(g, inputs_.data(), nullptr);
-  for (uint32_t i = 0; i < width(); ++i) next[i] = p.pattern->nodes()[p.places[i]];
+  p.copy_nodes(next);
+  return true;
+}
+
+// Right after a step from a step, which was recorded by patterns_[0].
+bool RnnBuilder::record_next(Engine& engine, NodeId x, NodeId* next) {
+  StepPattern& p = patterns_[0];
+  if (!p.pattern->record_next(engine.graph, p.chain, x)) return false;
+  p.copy_nodes(next);
   return true;
 }
 
@@ -176,8 +213,23 @@ void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeI
     p.places.push_back(p.pattern->place_of(next[i]));
     if (p.places.back() == kNone) return;
   }
+  find_chain(&p);
   if (patterns_.size() == kPatterns) patterns_.pop_back();
   patterns_.insert(patterns_.begin(), std::move(p));
+}
+
+void RnnBuilder::find_chain(StepPattern* p) const {
+  const auto& at = p->places;
+  if (p->start || p->equals.back() + 1 != p->equals.size()) return;
+  for (uint32_t i = 0; i < width(); ++i) {
+    if (at[i] < p->pattern->n_inputs()) return;  // may be the next x
+    if (first_equal(at, i) != p->equals[i]) return;
+  }
+  for (uint32_t i = 0; i + 1 < p->equals.size(); ++i) {
+    if (p->equals[i] != i) continue;
+    const auto input = static_cast<uint32_t>(p->chain.size());
+    p->chain.push_back(i < width() ? at[i] : input);  // masks stay
+  }
 }
 
 bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {
