@@ -352,6 +352,9 @@ class Graph {
   struct Slot {                                     // of one storage uid
     uint32_t epoch = 0, storage = 0;
     NodeId node[3] = {kNone, kNone, kNone};  // by role
+    struct Row {                             // signature of a lookup of one row, by `update`
+      uint32_t tables = 0, sig = 0;
+    } row[2];
   };
   std::vector<Slot> slots_;
   InternTable invariants_;

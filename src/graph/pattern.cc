@@ -279,7 +279,8 @@ uint32_t Pattern::placement(Graph& g, const NodeId* inputs) {
     placed_.clear();
     placed_nodes_.clear();
     tallies_.clear();
-    last_ = kNone;
+    static uint64_t generations = 0;  // recording is under the interpreter's lock
+    generation_ = ++generations;
   }
   key_.resize(1 + 3 * n_inputs());
   uint32_t* k = key_.data();
@@ -364,35 +365,44 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   undoing(g, [&] { record_all(g, inputs, holes); });
 }
 
-bool Pattern::record_next(Graph& g, const std::vector<uint32_t>& from, NodeId x) {
+bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x) {
   const InputKey key = input_key(g, x);
-  const uint32_t before = tables_ == g.tables() && epoch_ == g.epoch() ? last_ : kNone;
+  const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
+  const uint32_t at = current ? before.last_ : kNone;
   next_inputs_.clear();
-  for (const uint32_t place : from) next_inputs_.push_back(nodes_[place]);
+  for (const uint32_t place : from) next_inputs_.push_back(before.nodes_[place]);
   next_inputs_.push_back(x);
-  if (before != kNone && placed_[before].next != kNone && placed_[before].next_input == key) {
-    last_ = placed_[before].next;
-    std::copy(next_inputs_.begin(), next_inputs_.end(), nodes_.begin());
-    undoing(g, [&] { record_placed(g, placed_[last_]); });
-    return true;
+  if (at != kNone) {
+    const Placement& p = before.placed_[at];
+    if (p.next_generation == generation_ && p.next != kNone && p.next_input == key) {
+      last_ = p.next;
+      std::copy(next_inputs_.begin(), next_inputs_.end(), nodes_.begin());
+      undoing(g, [&] { record_found(g, this == &before); });
+      return true;
+    }
   }
   if (!fits(g, next_inputs_.data(), nullptr)) return false;
   record(g, next_inputs_.data(), nullptr);
-  if (before == kNone || last_ == kNone) return true;
-  placed_[before].next_input = key;
-  placed_[before].next = last_;
+  if (at == kNone || last_ == kNone) return true;
+  Placement& p = before.placed_[at];
+  p.next_generation = generation_;
+  p.next_input = key;
+  p.next = last_;
   return true;
+}
+
+// The placement last_, which is known.
+void Pattern::record_found(Graph& g, bool parameters_known) {
+  const Placement& p = placed_[last_];
+  if (parameters_known || find_parameters(g)) record_placed(g, p);
+  else record_known(g, p.variant);
 }
 
 void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   last_ = placeable_ ? placement(g, inputs) : kNone;
-  if (last_ < placed_.size() && placed_[last_].variant != kNone) {
-    if (find_parameters(g)) record_placed(g, placed_[last_]);
-    else record_known(g, placed_[last_].variant);
-    return;
-  }
+  if (last_ < placed_.size() && placed_[last_].variant != kNone) return record_found(g, false);
   bool fresh;
   const uint32_t v = variant(g, inputs, &fresh);
   if (fresh) {

@@ -34,10 +34,9 @@ class Pattern {
   bool fits(const Graph& g, const NodeId* inputs, const uint32_t* holes);
   // Records the pattern; nodes() are what became of its nodes. Inputs and holes fit.
   void record(Graph& g, const NodeId* inputs, const uint32_t* holes);
-  // Right after record(), or this: once more, where the pattern has no holes. Input i is now
-  // nodes()[from[i]], the last one is x; the nodes it reads are as pending as they were recorded. False, and
-  // nothing is recorded, where it does not fit.
-  bool record_next(Graph& g, const std::vector<uint32_t>& from, NodeId x);
+  // Right after `before` was recorded, which may be this pattern: without holes, input i is now
+  // before.nodes()[from[i]], and the last one is x. False, and nothing is recorded, where that does not fit.
+  bool record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x);
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
@@ -85,6 +84,7 @@ class Pattern {
   struct Placement;
   void add_to_sums(Placement* p, const Node& n, uint32_t size);
   bool find_parameters(const Graph& g);
+  void record_found(Graph& g, bool parameters_known);
   void record_placed(Graph& g, const Placement& placement);
   Graph::Ids ids_of(const Step& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
@@ -124,16 +124,19 @@ class Pattern {
   };
   static InputKey input_key(Graph& g, NodeId input);
   uint32_t epoch_ = 0;
-  uint32_t last_ = kNone;  // placement that was recorded last, by record_placed()
-  bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
+  uint32_t last_ = kNone;    // placement that was recorded last
+  uint64_t generation_ = 0;  // of the numbers of placements: no others have the same
+  bool placeable_ = true;    // by what is learned; no step may be equal to a node that was there before
   InternTable placements_;
   struct Placement {
     uint32_t variant = kNone;  // kNone: not learned
     uint32_t nodes = 0;        // into placed_nodes_
     uint32_t tallies = 0, n_tallies = 0;
     Graph::RunSums sums;
-    InputKey next_input;    // the last input of the record_next() that came after it,
-    uint32_t next = kNone;  // and the placement of that
+    // The record_after() that came after it: the generation of its pattern, its x and its placement.
+    uint64_t next_generation = 0;
+    InputKey next_input;
+    uint32_t next = kNone;
   };
   std::vector<Placement> placed_;   // by their numbers
   std::vector<Node> placed_nodes_;  // of each placement: those of ops_

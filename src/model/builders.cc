@@ -147,27 +147,30 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
 RnnBuilder::Step RnnBuilder::add_inputs(Engine& engine, Step from, const std::vector<NodeId>& xs) {
   select(engine);
   const Step first = steps();
-  bool chained = false;  // the last step was recorded by patterns_[0], and so may the next be
+  const Pattern* last = nullptr;  // what the step before was recorded by
   for (const NodeId x : xs) {
     check_input(engine.graph, x);
     from = make_step(engine, [&](NodeId* next) {
-      chained = chained ? record_next(engine, x, next) : false;
-      if (!chained) chained = record_step(engine, from, x, next);
+      const Pattern* const before = engine.attentive() ? nullptr : last;
+      if (before && (last = record_next(engine, before, x, next))) return;
+      last = record_step(engine, from, x, next);
+      StepPattern* const known = last && before ? find_pattern(before) : nullptr;
+      if (known && known->next != last) link(known, *find_pattern(last));
     });
   }
   return first;
 }
 
-// Can the step after it be recorded by record_next()?
-bool RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
+// Returns the pattern it was recorded by, or null.
+const Pattern* RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
   Graph& g = engine.graph;
   if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
   read_step(engine, from, x);
   const NodeId begin = g.size();
-  if (record_again(engine, from, next)) return !patterns_[0].chain.empty() && !engine.attentive();
+  if (record_again(engine, from, next)) return patterns_[0].pattern.get();
   record(g, from == kStart ? nullptr : nodes(from), x, next);
   learn_step(engine, from, begin, next);
-  return false;
+  return nullptr;
 }
 
 // ---- steps recorded again
@@ -197,12 +200,51 @@ bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
   return true;
 }
 
-// Right after a step from a step, which was recorded by patterns_[0].
-bool RnnBuilder::record_next(Engine& engine, NodeId x, NodeId* next) {
-  StepPattern& p = patterns_[0];
-  if (!p.pattern->record_next(engine.graph, p.chain, x)) return false;
-  p.copy_nodes(next);
-  return true;
+RnnBuilder::StepPattern* RnnBuilder::find_pattern(const Pattern* p) {
+  for (StepPattern& s : patterns_)
+    if (s.pattern.get() == p) return &s;
+  return nullptr;
+}
+
+// The step right after the one that `last` has recorded; returns its pattern, or null where nothing was
+// recorded.
+const Pattern* RnnBuilder::record_next(Engine& engine, const Pattern* last, NodeId x, NodeId* next) {
+  const StepPattern* const before = find_pattern(last);
+  const StepPattern* const p = before && before->next ? find_pattern(before->next) : nullptr;
+  if (!p || !p->pattern->record_after(engine.graph, *before->pattern, before->chain, x)) return nullptr;
+  p->copy_nodes(next);
+  return p->pattern.get();
+}
+
+namespace {
+
+// Which of the inputs, each of them once, is the one read at `place`.
+uint32_t input_of(const std::vector<uint32_t>& equals, uint32_t place) {
+  uint32_t input = 0;
+  for (uint32_t i = 0; i < place; ++i) input += equals[i] == i;
+  return input;
+}
+
+}  // namespace
+
+// `next` is what the step after `p` was recorded by. They are linked where all but x that it reads is what p
+// recorded, or the masks.
+void RnnBuilder::link(StepPattern* p, const StepPattern& next) const {
+  p->next = nullptr;
+  p->chain.clear();
+  if (next.start || next.settings != p->settings || next.equals.back() + 1 != next.equals.size()) return;
+  for (uint32_t i = 0; i + 1 < next.equals.size(); ++i) {
+    if (i < width()) {
+      // What p hands on from its own inputs may be the next x.
+      if (p->places[i] < p->pattern->n_inputs() || first_equal(p->places, i) != next.equals[i]) return;
+      if (next.equals[i] == i) p->chain.push_back(p->places[i]);
+    } else {
+      const uint32_t mask = p->start ? i - width() : i;  // where p reads it
+      if (next.equals[i] != i || p->equals[mask] != mask) return;
+      p->chain.push_back(input_of(p->equals, mask));
+    }
+  }
+  p->next = next.pattern.get();
 }
 
 void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next) {
@@ -213,23 +255,8 @@ void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeI
     p.places.push_back(p.pattern->place_of(next[i]));
     if (p.places.back() == kNone) return;
   }
-  find_chain(&p);
   if (patterns_.size() == kPatterns) patterns_.pop_back();
   patterns_.insert(patterns_.begin(), std::move(p));
-}
-
-void RnnBuilder::find_chain(StepPattern* p) const {
-  const auto& at = p->places;
-  if (p->start || p->equals.back() + 1 != p->equals.size()) return;
-  for (uint32_t i = 0; i < width(); ++i) {
-    if (at[i] < p->pattern->n_inputs()) return;  // may be the next x
-    if (first_equal(at, i) != p->equals[i]) return;
-  }
-  for (uint32_t i = 0; i + 1 < p->equals.size(); ++i) {
-    if (p->equals[i] != i) continue;
-    const auto input = static_cast<uint32_t>(p->chain.size());
-    p->chain.push_back(i < width() ? at[i] : input);  // masks stay
-  }
 }
 
 bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {

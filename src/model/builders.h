@@ -180,7 +180,8 @@ class RnnBuilder {
     std::vector<uint32_t> equals;  // of the nodes that the step reads: for each the first that is equal to it
     std::unique_ptr<Pattern> pattern;
     std::vector<uint32_t> places;  // in the pattern, of the step's nodes
-    // What a step right after this one reads, but for x: places in the pattern. Empty: not known.
+    // The pattern of the step right after this one, and what that reads but for x: places in this pattern.
+    const Pattern* next = nullptr;
     std::vector<uint32_t> chain = {};
     void copy_nodes(NodeId* to) const {
       for (const uint32_t place : places) *to++ = pattern->nodes()[place];
@@ -189,9 +190,10 @@ class RnnBuilder {
   void read_step(Engine& engine, Step from, NodeId x);
   bool record_again(Engine& engine, Step from, NodeId* next);
   void learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next);
-  void find_chain(StepPattern* p) const;
-  bool record_next(Engine& engine, NodeId x, NodeId* next);
-  bool record_step(Engine& engine, Step from, NodeId x, NodeId* next);
+  StepPattern* find_pattern(const Pattern* p);
+  void link(StepPattern* p, const StepPattern& next) const;
+  const Pattern* record_next(Engine& engine, const Pattern* last, NodeId x, NodeId* next);
+  const Pattern* record_step(Engine& engine, Step from, NodeId x, NodeId* next);
   template <class F>
   Step make_step(Engine& engine, F fill);
   void check_input(const Graph& g, NodeId x) const;
