@@ -21,7 +21,6 @@ enum { kNpvalue, kValue, kVecValue };
 Genuine genuine;
 
 void find_numpy() {
-  if (genuine.argmax) return;
   const pybind11::object index = pybind11::dtype("p").attr("type");
   const pybind11::object argmax = pybind11::detail::import_numpy_core_submodule("fromnumeric").attr("argmax");
   genuine.index = index.inc_ref().ptr();
@@ -43,14 +42,14 @@ int read_of(PyObject* object, PyObject* method) {
   return -1;
 }
 
-// Its node, if the read gives the values of a vector.
-bool is_vector(PyObject* object, int read, NodeId* id) {
+// Its node, if its value is a vector.
+bool is_vector(PyObject* object, NodeId* id) {
   const auto* e = reinterpret_cast<PyExpression*>(object);
   if (!this_thread || e->version != this_thread->version() || e->id >= this_thread->graph.size())
     return false;
   *id = e->id;
   const Dim& d = this_thread->graph.dim(e->id);
-  return d.nd == 1 && d.bd == 1 && d.d[0] >= (read == kValue ? 2 : 1);  // value() of one element: a float
+  return d.nd == 1 && d.bd == 1 && d.d[0] > 0;
 }
 
 // _read_argmax(function, x, method): function(x.method()). _read_argmax(x, method): x.method().argmax().
@@ -61,10 +60,9 @@ PyObject* read_argmax(PyObject*, PyObject* const* args, Py_ssize_t n) {
   }
   PyObject *const function = n == 3 ? args[0] : nullptr, *const x = args[n - 2], *const method = args[n - 1];
   return guarded([&]() -> PyObject* {
-    find_numpy();
     NodeId id;
     const int read = function && function != genuine.argmax ? -1 : read_of(x, method);
-    if ((function ? read >= 0 : read == kNpvalue) && is_vector(x, read, &id)) {
+    if ((function ? read >= 0 : read == kNpvalue) && is_vector(x, &id)) {
       const auto index = pybind11::reinterpret_steal<pybind11::object>(
           PyLong_FromUnsignedLong(compute_argmax(id, kReads[read])));
       return index ? PyObject_CallOneArg(genuine.index, index.ptr()) : nullptr;
@@ -85,6 +83,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 void add_reads(PyObject* module) {
+  find_numpy();
   for (int i = 0; i < 3; ++i) {
     genuine.names[i] = PyUnicode_InternFromString(kReads[i]);
     genuine.methods[i] = PyObject_GetAttr(reinterpret_cast<PyObject*>(&ExpressionType), genuine.names[i]);

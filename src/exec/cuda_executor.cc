@@ -204,7 +204,6 @@ void CudaExecutor::cut_back(uint32_t launches) {
   known_ = std::min(known_, launches);
   run_ = std::min(run_, launches);
   if (fetched_.size() > launches) fetched_.resize(launches);
-  if (largest_.size() > launches) largest_.resize(launches);
   const int64_t top = graph_.values_arena.top();
   mirrored_ = std::min(mirrored_, top);
   while (!leaves_.empty() && leaves_.back().begin >= top) leaves_.pop_back();

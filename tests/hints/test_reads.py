@@ -95,6 +95,16 @@ def test_the_index_is_numpys(method: str, n: int) -> None:
         assert read_argmax(given, "npvalue") == given.npvalue().argmax()
 
 
+def test_a_list_has_no_argmax() -> None:
+    x = dy.inputVector([1, 2])
+    for method in ("value", "vec_value"):
+        with pytest.raises(AttributeError, match="'list' object has no attribute 'argmax'"):
+            read_argmax(x, method)
+    for wrong in ((), (x,), (np.argmax, x, "npvalue", 1)):
+        with pytest.raises(TypeError, match="expected 2 or 3 arguments"):
+            read_argmax(*wrong)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_form_is_one_call(pair: Callable[[str], Any], name: str) -> None:
     """Which makes no array of the values."""
@@ -195,9 +205,21 @@ def test_a_class_of_its_own_and_a_method_in_place_of_ours(
         def npvalue(self) -> np.ndarray:
             return np.array([0.0, 9.0, 0.0])
 
+    class Asked(type(dy.inputVector([1.0]))):  # type: ignore[misc]
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            return lambda: [0.0, 0.0, 5.0]
+
+    class Empty(type(dy.inputVector([1.0]))):  # type: ignore[misc]
+        pass
+
     p = pair(FORMS)
-    mine = Mine(dy.cg(), [3.0, 2.0, 1.0])
-    assert p.other.module(mine) == p.plain.module(mine) == 1
+    own = Empty(dy.cg(), [3.0, 2.0, 1.0])
+    assert p.other.module(own) == p.plain.module(own) == 0
+    own.npvalue = lambda: [0.0, 0.0, 5.0]
+    for x, index in ((Mine(dy.cg(), [3.0, 2.0, 1.0]), 1), (Asked(dy.cg(), [3.0, 2.0, 1.0]), 2), (own, 2)):
+        assert p.other.module(x) == p.plain.module(x) == index
     before = dy.Expression.npvalue
     hooks.patch(dy.Expression, "npvalue", lambda e: before(e)[::-1])
     try:
@@ -211,9 +233,9 @@ def test_a_class_of_its_own_and_a_method_in_place_of_ours(
 ERRORS = """
     import numpy as np
     def stale(log):
-        x = dy.inputVector([1, 2]); dy.renew_cg(); return np.argmax(x.npvalue())
+        x = dy.inputVector([1, 2]); dy.renew_cg(); dy.ones(2); return np.argmax(x.npvalue())
     def stale_value(log):
-        x = dy.inputVector([1, 2]); dy.renew_cg(); return np.argmax(x.value())
+        x = dy.inputVector([1, 2]); dy.renew_cg(); dy.ones(2); return np.argmax(x.value())
     def none(log): return np.argmax(None.npvalue())
     def nothing(log): return np.argmax(log.append(1).npvalue())
     def no_numpy(log): return pn.argmax(log.append(1).npvalue())

@@ -11,8 +11,7 @@ from typing import Optional
 
 PLACEHOLDER = "\0read argmax"  # stands for the function that is called, in the code
 
-_VECTORS = ("npvalue", "value", "vec_value")
-_ARRAYS = ("npvalue",)
+_METHODS = ("npvalue", "value", "vec_value")
 
 
 class Reads(ast.NodeTransformer):
@@ -45,13 +44,13 @@ def _arguments(node: ast.Call) -> Optional[list[ast.expr]]:
     if name != "argmax" or node.keywords or len(node.args) > 1:
         return None
     if node.args:
-        read = _read(node.args[0], _VECTORS)
+        read = _read(node.args[0])
         return None if read is None else [f, *read]
-    return _read(f.value, _ARRAYS) if isinstance(f, ast.Attribute) else None
+    return _read(f.value) if isinstance(f, ast.Attribute) else None
 
 
-def _read(e: ast.expr, methods: tuple[str, ...]) -> Optional[list[ast.expr]]:
+def _read(e: ast.expr) -> Optional[list[ast.expr]]:
     """The expression that is read, and by which method."""
     if not isinstance(e, ast.Call) or e.args or e.keywords or not isinstance(e.func, ast.Attribute):
         return None
-    return [e.func.value, ast.Constant(e.func.attr)] if e.func.attr in methods else None
+    return [e.func.value, ast.Constant(e.func.attr)] if e.func.attr in _METHODS else None
