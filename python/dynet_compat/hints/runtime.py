@@ -146,7 +146,7 @@ def load(path: str) -> None:
     digests = {}
     for name, digest in hints.sources.items():
         source = os.path.realpath(os.path.join(root, name))
-        places = [record.place for record in (*hints.sites, *hints.sync_points)]
+        places = [site.place for site in hints.sites] + [read.place for read in hints.sync_points]
         wanted[source] = {place.qualname for place in places if place.file == name}
         digests[source] = digest
     activate(Active(path, wanted, digests, _loops(hints, root)))
