@@ -51,6 +51,38 @@ const float* Engine::value(NodeId id) {
   return graph.values_arena.base() + graph.place(id);
 }
 
+namespace {
+
+// The first NaN, else the first of the largest.
+uint32_t first_largest(const float* v, uint32_t n) {
+  constexpr uint32_t kRun = 32;  // seldom has a larger one than those before
+  uint32_t best = 0;
+  for (uint32_t i = 0, end; i < n && !std::isnan(v[best]); i = end) {
+    end = std::min(i + kRun, n);
+    const float most = v[best];
+    int more = 0;
+    if (end - i == kRun)
+      for (uint32_t k = 0; k < kRun; ++k) more |= !(v[i + k] <= most);
+    else more = 1;
+    if (!more) continue;
+    for (uint32_t k = i; k < end && !std::isnan(v[best]); ++k)
+      if (!(v[k] <= v[best])) best = k;
+  }
+  return best;
+}
+
+}  // namespace
+
+uint32_t Engine::argmax(NodeId id) {
+  const NodeId owner = need(id);
+  const uint32_t launch = planner.launch_of(owner), size = graph.sig(id).size;
+  if (launch != kNone && graph.place(id) == graph.place(owner) && size == graph.sig(owner).size) {
+    const uint32_t found = executor.argmax(launch, graph.place(id));
+    if (found != kNone) return found;
+  }
+  return first_largest(value(id), size);
+}
+
 // Computes it if needed. Returns the node that has its memory.
 NodeId Engine::need(NodeId id) {
   const NodeId owner = graph.owner(id);

@@ -36,6 +36,8 @@ class Engine {
 
   // Value of a node, computed if needed; the pointer is good until the next renew.
   const float* value(NodeId id);
+  // Index of a vector's largest value, as NumPy's argmax finds it; does not need the values on the host.
+  uint32_t argmax(NodeId id);
   bool has_value(NodeId id) {
     const uint32_t launch = planner.launch_of(graph.owner(id));
     return !stale_ && graph.place(id) >= 0 && (launch == kNone || launch < valid_);
