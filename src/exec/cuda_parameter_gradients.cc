@@ -5,13 +5,6 @@
 
 namespace dyc {
 
-namespace {
-
-// Of a table whose gradient is by rows.
-size_t floats_of_rows(const Storage& s) { return s.touched_rows().size() * s.row_size(); }
-
-}  // namespace
-
 DeviceMemory& CudaParameters::grad_memory(Resident& r) {
   if (!r.grad) r.grad = std::make_unique<DeviceMemory>(device_.backend(), "gradients of parameters", 0);
   return *r.grad;
@@ -37,7 +30,7 @@ void CudaParameters::send_grad(Storage& storage, Resident& r) {
   const std::vector<uint32_t>& rows = storage.touched_rows();
   const size_t width = storage.row_size();
   std::vector<float> together;
-  together.reserve(floats_of_rows(storage));
+  together.reserve(storage.grad_size());
   r.slots.resize(storage.rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     r.slots[rows[i]] = static_cast<uint32_t>(i);
@@ -55,7 +48,7 @@ void CudaParameters::fetch_grad(Storage& storage) {
     device_.backend().download(to, from, storage.size() * sizeof(float));
     return storage.grad_arrived();
   }
-  std::vector<float> together(floats_of_rows(storage));
+  std::vector<float> together(storage.grad_size());
   device_.backend().download(together.data(), from, together.size() * sizeof(float));
   const float* row_from = together.data();
   for (const uint32_t row : storage.touched_rows()) {
@@ -100,7 +93,7 @@ std::vector<CudaParameters::RowRoom> CudaParameters::room_for_rows(const Storage
   }
   DeviceMemory& memory = grad_memory(r);
   memory.reserve((touched.size() + fresh.size()) * width * sizeof(float),
-                 floats_of_rows(storage) * sizeof(float));
+                 storage.grad_size() * sizeof(float));
   for (const uint32_t row : rows)
     room.push_back({memory.at<float>() + r.slots[row] * width, r.slots[row] >= touched.size()});
   return room;

@@ -98,7 +98,7 @@ double CudaUpdate::squared_norm(const std::vector<StoragePtr>& storages) {
       if (!s->has_grad()) continue;
       cuda::UpdateWork work{};  // those of rows lie one behind the other
       work.slice.grad = parameters_.grad(s);
-      const size_t n = s->dense_grad() ? s->size() : s->touched_rows().size() * s->row_size();
+      const size_t n = s->grad_size();
       if (n == 0) continue;
       work.dense_rows = true;
       list.push_back(work);

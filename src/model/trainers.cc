@@ -31,11 +31,6 @@ double squared_grad_norm(const Storage& storage) {
   return squares_of_rows(storage.raw_grad(), storage.row_size(), rows.data(), rows.size());
 }
 
-// Of a lookup: those with a gradient.
-size_t busy_elements(const Storage& table) {
-  return table.dense_grad() ? table.size() : table.touched_rows().size() * table.row_size();
-}
-
 // The part of `slice` that starts at `begin` and has n elements.
 inline UpdateSlice part(const UpdateSlice& slice, int states, size_t begin, size_t n) {
   UpdateSlice p = slice;
@@ -88,7 +83,7 @@ void Trainer::update_on_host(float scale) {
   const bool whole_tables = !sparse_updates_ && kernels_.idle;
   size_t elements = 0;
   for (const auto& p : parameters) elements += p->size();
-  for (const auto& p : lookups) elements += whole_tables ? p->size() : busy_elements(*p);
+  for (const auto& p : lookups) elements += whole_tables ? p->size() : p->grad_size();
   shared_ = elements >= kParallel;
   UpdateFactors factors;
   factors.clip = scale;
