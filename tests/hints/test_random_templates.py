@@ -59,8 +59,8 @@ def numbers(result: tuple) -> list[np.ndarray]:
 
 
 def assert_close(left: tuple, right: tuple, alone: Callable[[], tuple], what: str) -> None:
-    """Equal but for roundings: those that templates may change or, where the program makes more of them, twice
-    what it makes itself. `alone()`: what it gives where nodes are computed one by one."""
+    """Equal but for roundings: those that templates may change or, where the program makes more of them,
+    twice what it makes itself. `alone()`: what it gives where nodes are computed one by one."""
     pairs = list(zip(numbers(left), numbers(right)))
     close = [np.allclose(a, b, rtol=1e-5, atol=1e-6 * largest(b), equal_nan=True) for a, b in pairs]
     if all(close):
@@ -72,7 +72,7 @@ def assert_close(left: tuple, right: tuple, alone: Callable[[], tuple], what: st
 
 
 def one_by_one(path: Path, seed: int, graph: int) -> tuple:
-    """A graph of the program as it is written, without batching, after those before it: models have a state."""
+    """A graph of the program as written, without batching, after those before it: models have a state."""
     module = load(path)
     dy.reset_random_seed(1)
     model = module.Model()
