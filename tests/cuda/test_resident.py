@@ -19,8 +19,8 @@ from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
 
-Products = Sequence[tuple[int, int, int, int]]
-Steps = Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int]]]]
+
+Made = tuple[Any, ...]
 
 NETWORK = """
 import numpy as np
@@ -292,65 +292,127 @@ print(*counts)
 
 
 @pytest.fixture(scope="module")
-def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[tuple[int, int, int]]]:
-    """find_unit_runs(), of products (step, rows, columns, address), steps (step, unit, begin, end, reads)."""
+def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """find_unit_runs(): runs (first step, end, unit), and the units of the products."""
     sources = [Path(__file__).parent / "unit_runs.cc", fake_gpu.SRC / "exec" / "cuda_resident.cc"]
     library = ctypes.CDLL(str(fake_gpu.build(tmp_path_factory.mktemp("units") / "unit_runs.so", sources)))
 
     def find(
-        products: Products, steps: Steps, waits: Sequence[int], begin: int = 0
-    ) -> list[tuple[int, int, int]]:
-        words = [len(products), *(word for p in products for word in p), len(steps)]
-        for *fixed, reads in steps:
-            words += [*fixed, len(reads), *(word for read in reads for word in read)]
+        products: Sequence[Made], steps: Sequence[Made], waits: Sequence[int], begin: int = 0
+    ) -> tuple[list[tuple[int, ...]], list[int]]:
+        words: list[int] = []
+        for listed in (products, steps):
+            words.append(len(listed))
+            for *fixed, accesses in listed:
+                words += [*fixed, len(accesses), *(word for access in accesses for word in access)]
         words += [begin, len(waits), *waits]
-        found = (ctypes.c_int64 * 64)()
+        found = (ctypes.c_int64 * 256)()
         count = library.find_unit_runs((ctypes.c_int64 * len(words))(*words), found)
-        return [(found[3 * i], found[3 * i + 1], found[3 * i + 2]) for i in range(count)]
+        runs = [tuple(found[3 * i : 3 * i + 3]) for i in range(count)]
+        return runs, list(found[3 * count : 3 * count + len(products)])
 
     return find
 
 
-P, Q = (0, 8, 3, 100), (1, 8, 3, 200)  # steps 0 and 1 make 24 floats each
-OLD = (10, 34, 1)
+def reads(place: int, size: int = 24, spacing: int = 8) -> tuple[int, ...]:
+    return place, place + size, spacing, 0
+
+
+def writes(place: int, size: int = 24, spacing: int = 8) -> tuple[int, ...]:
+    return place, place + size, spacing, 1
+
+
+def product(step: int, to: int, of: int = 10, rows: int = 8, spacing: int = 8) -> Made:
+    """Adds to three columns at `to`, from others at `of`."""
+    return step, rows, [writes(to, 3 * rows, spacing), reads(of, 24, 1)]
+
+
+def by_units(step: int, *accesses: tuple[int, ...], unit: int = 8, finer: int = 1) -> Made:
+    return step, unit, finer, accesses
+
+
+P, Q = product(0, 100), product(1, 200)
+FIRST = [0, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 @pytest.mark.parametrize(
-    ("products", "steps", "waits", "expected"),
+    ("products", "steps", "expected"),
     [
-        ([P], [(1, 8, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
-        ([P], [(1, 4, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
-        ([P], [(1, 8, 300, 324, [(100, 124, 1), OLD])], [0, 1], [(0, 1, 2)]),
-        ([P], [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(300, 324, 1)])], [0, 1, 0], [(0, 1, 3)]),
-        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1), (200, 224, 1)])], [0, 0, 1], [(0, 2, 3)]),
-        ([P], [(1, 3, 300, 324, [(100, 124, 1)])], [0, 1], []),  # unlike units
-        ([P], [(1, 8, 300, 324, [(101, 125, 1)])], [0, 1], []),  # other units
-        ([P], [(1, 8, 300, 324, [(100, 124, 0)])], [0, 1], []),  # of some members other units
-        ([P], [(1, 8, 300, 308, [(90, 110, 1)])], [0, 1], []),
-        ([P], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], []),  # another step between them
-        ([(0, 8, 17, 100)], [(1, 8, 300, 436, [(100, 236, 1)])], [0, 1], []),  # too many columns
-        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),  # P was awaited
-        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 0, 1], []),  # what P reads may be new
-        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),
-        (
-            [P, (2, 8, 3, 400)],
-            [(1, 8, 300, 324, [(100, 124, 1)]), (3, 8, 500, 524, [(400, 424, 1)])],
-            [0, 1, 1, 1],
-            [(0, 1, 2), (2, 3, 4)],
-        ),
+        ([P], [by_units(1, writes(300), reads(100))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100), unit=4)], [(0, 2, 4)]),
+        ([P], [by_units(1, writes(300), reads(100), reads(10))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(400), reads(300))], [(0, 3, 8)]),
+        ([P, Q], [by_units(2, writes(300), reads(100), reads(200))], [(0, 3, 8)]),
+        # several results; a larger one, with elements of the same units; to add to where others have added
+        ([P], [by_units(1, writes(300, 96), writes(400), reads(100))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(300))], [(0, 3, 8)]),
+        ([P], [by_units(1, writes(100), reads(500))], [(0, 2, 8)]),
+        # a step of 16 units, or the cell of an LSTM that has 16
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(500, 48, 16), unit=16)], [(0, 3, 8)]),
         (
             [P],
-            [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(301, 325, 1)])],
-            [0, 1, 1],
-            [(0, 1, 2)],
+            [by_units(1, writes(300), reads(100)), by_units(2, writes(500, 48, 16), unit=16, finer=0)],
+            [(0, 2, 8)],
         ),
+        # other units: not as many, of other rows, of some members, of part of them
+        ([P], [by_units(1, writes(300), reads(100), unit=3)], []),
+        ([P], [by_units(1, writes(300), reads(101))], []),
+        ([P], [by_units(1, writes(300), reads(100, spacing=4))], []),
+        ([P], [by_units(1, writes(300, 8), reads(90, 20))], []),
+        ([product(0, 100, spacing=1)], [by_units(1, writes(300), reads(100))], []),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(400), reads(301))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(301))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100), reads(401)), by_units(2, writes(400))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), writes(401), reads(100)), by_units(2, reads(400))], [(0, 2, 8)]),
+        # what the product reads, all blocks of it, changes
+        ([product(0, 100, of=300)], [by_units(1, writes(300), reads(100))], []),
+        ([P, product(1, 200, of=300)], [by_units(2, writes(300), reads(100))], [(0, 2, 8)]),
+        # products that read the result of one before, or add to it, or follow other steps
+        ([P, product(1, 200, of=100)], [by_units(2, writes(300), reads(200))], [(1, 3, 8)]),
+        ([P, product(1, 100)], [by_units(2, writes(300), reads(100))], [(0, 3, 8)]),
+        ([P, product(1, 101)], [by_units(2, writes(300), reads(101))], [(1, 3, 8)]),
+        ([P, product(2, 400)], [by_units(1, writes(300), reads(100))], [(0, 3, 8)]),
+        ([P, product(2, 400, of=300)], [by_units(1, writes(300), reads(100))], [(0, 2, 8)]),
+        (
+            [P, product(2, 400, of=300)],
+            [by_units(1, writes(300), reads(100)), by_units(3, writes(500), reads(400))],
+            [(0, 2, 8), (2, 4, 8)],
+        ),
+        ([P], [by_units(2, writes(300), reads(100))], []),  # another step between them
+        # rows of few units would be made by few blocks
+        ([product(0, 100, rows=16)], [by_units(1, writes(300), reads(100), unit=2)], [(0, 2, 2)]),
+        ([product(0, 100, rows=32)], [by_units(1, writes(300), reads(100), unit=2)], []),
     ],
 )
 def test_which_steps_need_not_wait(
-    unit_runs: Callable[..., Any], products: Any, steps: Any, waits: list[int], expected: Any
+    unit_runs: Callable[..., Any], products: list[Made], steps: list[Made], expected: Any
 ) -> None:
-    assert unit_runs(products, steps, waits) == expected
+    """Backward every step waits, if nothing else is found."""
+    assert unit_runs(products, steps, FIRST)[0] == expected
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_runs_begin_with_a_product_that_waits(unit_runs: Callable[..., Any]) -> None:
+    """Else what it reads, from before, may not be there yet."""
+    later = [product(1, 100)], [by_units(2, writes(300), reads(100))]
+    assert unit_runs(*later, [0, 0, 1])[0] == []
+    assert unit_runs(*later, [0, 1, 1])[0] == [(1, 3, 8)]
+    assert unit_runs(*later, [0, 0, 1], 1)[0] == [(1, 3, 8)]  # nothing is before
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_units_of_products(unit_runs: Callable[..., Any]) -> None:
+    """Weights have one unit wherever a step reads what they make, and another product does not change that."""
+    four, wide = product(0, 100, rows=32), product(1, 1000, rows=48)
+    runs, units = unit_runs([four, wide], [by_units(2, writes(300), reads(100, 96))], FIRST)
+    assert runs == [(0, 3, 8)] and units == [8, 48]
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_long_runs_end(unit_runs: Callable[..., Any]) -> None:
+    steps = [by_units(i, writes(100)) for i in range(1, 200)]
+    assert unit_runs([P], steps, [1] * 200)[0] == [(0, 64, 8)]
 
 
 # ---------------------------------------------------------------- for a GPU
