@@ -88,6 +88,10 @@ def run(text: str, settings: str = "", **more: str) -> str:
     return done.stdout.strip()
 
 
+def numbers(told: str) -> list[float]:
+    return [float(word) for word in told.split()]
+
+
 # ---------------------------------------------------------------- on the emulation
 
 
@@ -203,67 +207,130 @@ def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
 
 COMPARED = """
 def compared(model, build, shape):
-    # Products with kept weights, and steps that do not wait, of what `build` returns with and without.
+    # Products with kept weights, steps by units, how often blocks wait for others with these and without, and
+    # whether all bits must be equal: of what `build` returns.
     told = []
-    for keep in (True, False):
+    for keep, join in ((True, True), (True, False), (False, True)):
         dy._core._keep_weights(keep)
+        dy._core._join_units(join)
         dy._core.reset_timing()
         dy.renew_cg()
         made = build()
         dy.squared_norm(dy.esum(made[-1])).backward()
-        gradients = [p.grad_as_array().copy() for p in model.parameters_list()]
-        for p in model.parameters_list():
+        all = model.parameters_list() + model.lookup_parameters_list()
+        gradients = [p.grad_as_array().copy() for p in all]
+        for p in all:
             p.scale_gradient(0)
         timing = dy._core.timing()
-        counts = timing["device_residents"], timing["device_unit_steps"]
-        told.append(([x.npvalue() for one in made for x in one], gradients, counts))
-    (values, gradients, counts), (wanted, slopes, none) = told
-    assert none == (0, 0)
-    for found, right in zip(values + gradients, wanted + slopes):  # some nearly cancel
+        counts = [timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits")]
+        told.append(([x.npvalue() for one in made for x in one] + gradients, counts))
+    (joined, counts), (apart, fewer), (wanted, none) = told
+    # Weights of products with unlike units are kept apart, or not at all.
+    assert none[:2] == [0, 0] and fewer[0] >= counts[0] and fewer[1] == 0, (counts, fewer, none)
+    assert counts[2] <= fewer[2], (counts, fewer)
+    exact = counts[0] == fewer[0]  # else some add up in another order
+    for found, same, right in zip(joined, apart, wanted):
+        assert not exact or np.array_equal(found, same), shape
+        # Some nearly cancel.
         assert np.allclose(found, right, rtol=2e-4, atol=2e-4 * np.abs(right).max() + 1e-9), shape
-    return np.array(counts)
+    return np.array([*counts, fewer[2], exact])
 """
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN", "CoupledLSTM", "CompactVanillaLSTM"])
 def test_cells(builder: str, order: str) -> None:
-    """What follows products in a cell is computed by the blocks that made them."""
+    """What follows products in a cell is computed by the blocks that made them, in both directions."""
     text = f"""
-counts = np.zeros(2)
-for _ in range(12):
+counts = np.zeros(5)
+for trial in range(10):
     i, h, n = (int(rng.choice(some)) for some in ([1, 8, 20], [1, 3, 8, 9, 16, 17, 24, 33], [1, 2, 3, 5]))
     pc = dy.ParameterCollection()
-    cell, xs = dy.{builder}Builder(1, i, h, pc), rng.randn(n, 5, i)
+    layers = 1 + trial % 2
+    cell, xs = dy.{builder}Builder(layers, i, h, pc), rng.randn(n, 5, i)
+    E = pc.add_lookup_parameters((7, i))
     def build():
-        ends = [cell.initial_state().transduce([dy.inputVector(x) for x in xs[j, j % 2:]]) for j in range(n)]
-        return [*ends, [end[-1] for end in ends]]
+        def inputs(j):
+            rows = [E[(3 * j + t) % 7] if trial % 3 else dy.inputVector(x) for t, x in enumerate(xs[j])]
+            return rows[j % 2:]
+        ends = [cell.initial_state().transduce(inputs(j)) for j in range(n)]
+        return [*ends, [end[-1] for end in ends] + (ends[0] if trial % 4 == 3 else [])]
     counts += compared(pc, build, (i, h, n))
 print(*counts)
 """
-    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
-    assert residents > 12 and unit_steps > 12, (residents, unit_steps)
+    told = residents, unit_steps, waits, without, exact = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents > 12 and unit_steps > 80 and waits < without - 70 and exact == 10, told
+
+
+@pytest.mark.parametrize(
+    ("builder", "forward", "backward"),
+    [("VanillaLSTM", (1, 2), (1, 3)), ("SimpleRNN", (1, 2), (1, 3)), ("GRU", (2, 5), (2, 16))],
+)
+def test_how_often_a_step_waits(builder: str, forward: Any, backward: Any) -> None:
+    """A step of a recurrence, by units and without."""
+    text = f"""
+pc = dy.ParameterCollection()
+cell, E = dy.{builder}Builder(1, 6, 16, pc), pc.add_lookup_parameters((7, 6))
+def waits(steps, join):
+    dy._core._join_units(join)
+    told = []
+    dy.renew_cg()
+    dy._core.reset_timing()
+    last = [cell.initial_state().transduce([E[(t + j) % 7] for t in range(steps)])[-1] for j in (0, 1)]
+    loss = dy.squared_norm(dy.esum(last))
+    for compute in loss.value, loss.backward:
+        compute()
+        told.append(dy._core.timing()["device_walk_waits"])
+        dy._core.reset_timing()
+    return np.array(told)
+print(*((waits(12, join) - waits(8, join)) / 4 for join in (True, False)))
+"""
+    joined, apart = (words.split() for words in run(text).strip("[]").split("] ["))
+    assert [float(w) for w in joined + apart] == [forward[0], backward[0], forward[1], backward[1]]
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("items", [1, 2])
+def test_a_cell_of_more_units(items: int, order: str) -> None:
+    """An LSTM's cell has as many units as it is large, whatever the steps before it have."""
+    text = f"""
+pc = dy.ParameterCollection()
+W = pc.parameters_from_numpy((rng.randn(64, 16) * 0.2).astype(np.float32))
+start, n = rng.randn(16, {items}), 16 * {items}
+def build():
+    h = c = dy.inputTensor(start, batched=True)
+    for _ in range(5):
+        gates = dy.tanh(dy.reshape(W * h, (8, 8), batch_size={items}))
+        both = dy._core.record("lstm_cell", (dy.reshape(gates, (64,), batch_size={items}), c), (1.0,))
+        c, h = (dy.reshape(dy.pickrange(both, n * k, n * k + n), (16,), batch_size={items}) for k in (4, 5))
+    return [[dy.sum_batches(h)]]
+print(*compared(pc, build, {items}))
+"""
+    residents, unit_steps, _, _, exact = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents == 5 + 4 and unit_steps >= 5 and exact, (residents, unit_steps)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_recurrences(seed: int, order: str) -> None:
-    """Steps that read units of others, of another size, of results before the last product, or of all."""
+    """Steps that read units of others, of another size, of results before the last product, or of all; and
+    whose gradients meet: of one result that several read, or parts of it."""
     text = f"""
 rng.seed({seed})
-counts = np.zeros(2)
-for _ in range(40):
-    h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3]))
+counts = np.zeros(5)
+for trial in range(40):
+    h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3, 17 if trial % 8 == 7 else 3]))
+    items = int(rng.choice([1, 1, 2]))
     pc = dy.ParameterCollection()
     def made(*shape):
         return pc.parameters_from_numpy((rng.randn(*shape) * 0.6 / np.sqrt(shape[-1])).astype(np.float32))
-    square, wide, b, start = [made(h, h) for _ in range(2)], made(2 * h, h), made(h), rng.randn(n, h)
-    program = rng.randint(0, 1 << 30, 24)
+    square, wide, b = [made(h, h) for _ in range(2)], made(2 * h, h), made(h)
+    start, program = rng.randn(n, h, items), rng.randint(0, 1 << 30, 24)
     def one(x):
         xs = [x, dy.tanh(x)]
         for word in program:
             recent, any_one = xs[-1 - word % 2], xs[-1 - word // 2 % min(len(xs), 5)]
-            kind = word // 64 % 9
+            kind = word // 64 % 13
             if kind < 3:
                 xs.append(square[kind % 2] * recent if kind else dy.affine_transform([b, square[0], recent]))
             elif kind == 3:
@@ -278,17 +345,26 @@ for _ in range(40):
                 xs.append(recent - 0.5 * any_one)
             elif kind == 7:
                 xs.append(dy.cmult(recent, dy.sum_elems(any_one)))  # one element for all
-            else:
+            elif kind == 8:
                 xs.append(dy.concatenate([recent[1:], any_one[:1]]))
+            elif kind == 9:
+                xs.append(dy.tanh(dy.cmult(recent, recent)))
+            elif kind == 10 and h % 2 == 0:  # half as many units
+                pairs = dy.tanh(dy.reshape(recent, (h // 2, 2), batch_size=items))
+                xs.append(dy.reshape(pairs, (h,), batch_size=items))
+            elif kind == 11:
+                xs.append(dy.affine_transform([any_one, square[1], recent]))  # a bias that is computed
+            else:
+                xs.append(dy.tanh(square[0] * recent) + dy.logistic(square[1] * any_one))
         return xs[2:]
     def build():
-        all = [one(dy.inputVector(x)) for x in start]
-        return [*all, [xs[-1] for xs in all]]
-    counts += compared(pc, build, (h, n, list(program)))
+        all = [one(dy.inputTensor(x, batched=True) if items > 1 else dy.inputVector(x[:, 0])) for x in start]
+        return [*all, [dy.sum_batches(xs[-1]) for xs in all]]
+    counts += compared(pc, build, (h, n, items, list(program)))
 print(*counts)
 """
-    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
-    assert residents > 100 and unit_steps > 20, (residents, unit_steps)
+    told = residents, unit_steps, waits, without, exact = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents > 300 and unit_steps > 300 and waits < without - 400 and exact > 20, told
 
 
 @pytest.fixture(scope="module")
@@ -403,7 +479,7 @@ def test_runs_begin_with_a_product_that_waits(unit_runs: Callable[..., Any]) -> 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 def test_units_of_products(unit_runs: Callable[..., Any]) -> None:
-    """Weights have one unit wherever a step reads what they make, and another product does not change that."""
+    """What no step goes on with is made by as many blocks as can be."""
     four, wide = product(0, 100, rows=32), product(1, 1000, rows=48)
     runs, units = unit_runs([four, wide], [by_units(2, writes(300), reads(100, 96))], FIRST)
     assert runs == [(0, 3, 8)] and units == [8, 48]
