@@ -491,6 +491,56 @@ def test_long_runs_end(unit_runs: Callable[..., Any]) -> None:
     assert unit_runs([P], steps, [1] * 200)[0] == [(0, 64, 8)]
 
 
+# ---------------------------------------------------------------- what is counted
+
+
+def test_refused_walks_keep_nothing() -> None:
+    """Their launches run one by one, with the records that the walk would have read."""
+    text = """
+pc = dy.ParameterCollection()
+cell, xs = dy.VanillaLSTMBuilder(1, 8, 17, pc), rng.randn(5, 8)
+def run():
+    dy.renew_cg()
+    dy._core.reset_timing()
+    loss = dy.squared_norm(cell.initial_state().transduce([dy.inputVector(x) for x in xs])[-1])
+    told = [loss.value()]
+    loss.backward()
+    for p in pc.parameters_list():
+        told.append(p.grad_as_array().copy())
+        p.scale_gradient(0)
+    timing = dy._core.timing()
+    return told, [timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits")]
+refused, counts = run()
+dy._core._walk(False)
+apart, none = run()
+assert all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(refused, apart))
+print(*counts, *none)
+"""
+    assert run(text, "together=1") == "0 0 0 0 0 0"
+    walked = numbers(run(text))
+    assert all(walked[:3]) and not any(walked[3:])
+
+
+def test_replayed_walks_count() -> None:
+    text = """
+W = dy.ParameterCollection().parameters_from_numpy(rng.uniform(-0.4, 0.4, (16, 16)).astype(np.float32))
+for _ in range(5):
+    dy.renew_cg()
+    dy._core.reset_timing()
+    h, one = dy.inputVector(range(16)), dy.inputTensor(np.ones((1, 1, 1, 1)))
+    for _ in range(6):
+        for _ in range(4):
+            h = dy.tanh(W * h)
+        h = dy.reshape(dy.conv2d(dy.reshape(h, (4, 4, 1)), one, (1, 1)), (16,))  # never in a walk
+    h.value()
+    timing = dy._core.timing()
+    print(*(timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits", "replays")))
+"""
+    told = [numbers(line) for line in run(text).splitlines()]
+    assert [counts[3] for counts in told] == [0, 0, 1, 1, 1], "graphs are used from the third time on"
+    assert all(counts[:3] == [24, 24, 18] for counts in told), told
+
+
 # ---------------------------------------------------------------- for a GPU
 
 OTHERS = 48 << 10  # bytes that CudaBatch::reside() leaves to the other tasks of a walk
@@ -531,6 +581,7 @@ chain = Chain(200, 2001, 4, 6)
 print(*(chain.run(True)[1] for _ in range(2)))
 walks = [line.split(b",") for line in fake.fake_ran().split() if b"walkIJ" in line]
 print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
+print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
 """
     more = {
         "DYNET_COMPAT_LIBCUDA": str(library if library.exists() else fake_gpu.build_fake(folder)),
@@ -553,4 +604,6 @@ print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
         memory[1],
         backward[1],
     ]
-    assert run(text, **more).splitlines() == ["11 11", " ".join(map(str, expected))]
+    # For two walks without memory, and once for each size that the driver has an answer for.
+    asked = 2 + 2 + (("cuFunc" in fault) + 2 * ("cuOcc" in fault))
+    assert run(text, **more).splitlines() == ["11 11", " ".join(map(str, expected)), str(asked)]
