@@ -289,6 +289,33 @@ print(*((waits(12, join) - waits(8, join)) / 4 for join in (True, False)))
     assert [float(w) for w in joined + apart] == [forward[0], backward[0], forward[1], backward[1]]
 
 
+@pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN"])
+def test_training(builder: str) -> None:
+    """Parameters after some updates, by units and without, and with blocks in either order."""
+    text = f"""
+def train(join):
+    dy._core._join_units(join)
+    dy.reset_random_seed(1)
+    pc = dy.ParameterCollection()
+    cell, E = dy.{builder}Builder(2, 6, 9, pc), pc.add_lookup_parameters((11, 6))
+    trainer = dy.AdamTrainer(pc, 0.01)
+    for word in range(6):
+        dy.renew_cg()
+        words = [[(word * j + 3 * t) % 11 for t in range(4 + j)] for j in range(4)]
+        ends = [cell.initial_state().transduce([E[w] for w in one]) for one in words]
+        all = [h for end in ends for h in end]
+        dy.esum([dy.pickneglogsoftmax(h, k % 9) for k, h in enumerate(all)]).backward()
+        trainer.update()
+    return b"".join(p.as_array().tobytes() for p in pc.parameters_list() + pc.lookup_parameters_list())
+joined = train(True)
+steps = dy._core.timing()["device_unit_steps"]
+assert joined == train(False) and dy._core.timing()["device_unit_steps"] == steps > 100, steps
+import hashlib
+print(hashlib.sha256(joined).hexdigest())
+"""
+    assert run(text, "order=forward") == run(text, "order=backward")
+
+
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("items", [1, 2])
 def test_a_cell_of_more_units(items: int, order: str) -> None:
