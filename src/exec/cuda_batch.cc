@@ -306,7 +306,7 @@ std::vector<cuda::Step> CudaBatch::walk_steps(Run& w) {
   for (UnitRun& u : w.unit_runs) {
     for (const WeightProduct& product : part(products_, u.begin, u.end))
       if (!kept[product.step - w.begin]) u.end = std::min(u.end, product.step);
-    if (u.end > u.begin) join_units(w, u, steps);
+    if (u.end > u.begin + 1) join_units(w, u, steps);
   }
   for (cuda::Step& step : steps) {
     w.waits += step.waits;
