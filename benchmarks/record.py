@@ -1,18 +1,21 @@
-"""Nanoseconds that recording one operation takes from Python, per kind of operation.
+"""Nanoseconds that recording one operation takes from Python, per kind of operation and per example.
 
 Nothing is computed: every statement below runs a few thousand times in one fresh graph, inside a loop
 whose own cost is measured and taken off. What is timed is the processor time of the recording thread;
 a figure is the median over graphs, the best of several such medians. With a Python that has the
-original dynet, a process of it takes turns with one of this package, operation by operation.
+original dynet, a process of it takes turns with one of this package, operation by operation. The examples
+are recorded without hints and, by a process for each, with hints; both take turns, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import timeit
 from pathlib import Path
@@ -52,7 +55,7 @@ OPERATIONS: dict[str, tuple[str, str, int | None]] = {
     "renew_cg()": ("dy.renew_cg()", "", None),
 }
 BUILDERS = {"VanillaLSTM": "VanillaLSTMBuilder", "GRU": "GRUBuilder", "SimpleRNN": "SimpleRNNBuilder"}
-EXAMPLES = ("bilstm_tagger", "treelstm")
+EXAMPLES = ("bilstm_tagger", "bilstm_char_tagger", "treelstm", "rnnlm", "seq2seq", "parser")
 
 
 def median(statement: str, setup: str, names: dict[str, Any], count: int, graphs: int) -> float:
@@ -70,6 +73,7 @@ class Worker:
         else:
             import dynet_compat as dy
         self.dy, self.count, self.graphs = dy, count, graphs
+        self.loaded: dict[str, tuple[Any, list]] = {}
         pc = dy.ParameterCollection()
         self.builders = {name: getattr(dy, cls)(1, 64, 64, pc) for name, cls in BUILDERS.items()}
         self.names = {
@@ -95,14 +99,19 @@ class Worker:
             result["nodes"] = (self.dy._core.cg_size() - before) / 100
         return result
 
-    def example(self, name: str) -> dict[str, float]:
-        """Recording the loss of 32 instances, the example's own Python included, per node of the graph."""
+    def load(self, name: str) -> tuple[Any, list]:
+        """The example's model and a batch; loaded once, as templates learn from the first graphs."""
         from worker import load_example, make_batches
 
-        example = load_example(name)
-        instances, vocab = example.load(None, limit=1000)
-        model, _ = example.build(vocab, 64)
-        batch = make_batches(instances, 32, 1)[0]
+        if name not in self.loaded:
+            example = load_example(name)
+            instances, vocab = example.load(None, limit=1000)
+            self.loaded[name] = example.build(vocab, 64)[0], make_batches(instances, 64, 1)[0]
+        return self.loaded[name]
+
+    def example(self, name: str) -> dict[str, float]:
+        """Recording the loss of 64 instances, the example's own Python included, per node of the graph."""
+        model, batch = self.load(name)
         spent = []
         for _ in range(self.graphs):
             self.dy.renew_cg()
@@ -122,7 +131,7 @@ class Worker:
 class Side:
     """A process with a Worker in it; keeps the best answer to every request."""
 
-    def __init__(self, python: str, args: argparse.Namespace, *options: str) -> None:
+    def __init__(self, python: str, args: argparse.Namespace, *options: str, hints: str = "off") -> None:
         command = [python, str(Path(__file__).resolve()), "--worker", *options]
         command += ["--count", str(args.count), "--graphs", str(args.graphs)]
         self.process = subprocess.Popen(
@@ -131,6 +140,7 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if "--reference" in options else None,  # it greets on stderr
             text=True,
+            env={**os.environ, "DYNET_COMPAT_HINTS": hints},
         )
         self.best: dict[str, dict[str, float]] = {}
 
@@ -153,20 +163,53 @@ class Side:
         self.process.stdout.close()
 
 
-def row_of(kind: str, name: str, ours: Side, theirs: Side | None) -> dict[str, Any]:
-    target = OPERATIONS[name][2] if kind == "operation" else None
-    row: dict[str, Any] = {"kind": kind, "name": name, "target": target, **ours.best[name]}
-    if theirs and name in theirs.best:
-        row["reference_ns"] = theirs.best[name]["ns"]
-    row["missed"] = target is not None and row["ns"] > target
-    return row
+class Sides:
+    """This package without and with hints, and the original if there is one."""
+
+    def __init__(self, args: argparse.Namespace, reference: str | None, folder: str) -> None:
+        from vs_dynet import write_hints
+
+        hints = write_hints(folder, EXAMPLES, sys.executable)
+        self.plain = Side(sys.executable, args)
+        self.hinted = {name: Side(sys.executable, args, hints=hints["hints " + name]) for name in EXAMPLES}
+        self.reference = Side(reference, args, "--reference") if reference else None
+
+    def measure(self) -> None:
+        for name in OPERATIONS:
+            self.plain.ask("operation", name)
+            if self.reference:
+                self.reference.ask("operation", name)
+        for name in EXAMPLES:
+            self.plain.ask("example", name)
+            self.hinted[name].ask("example", name)
+
+    def operation(self, name: str) -> dict[str, Any]:
+        target = OPERATIONS[name][2]
+        row: dict[str, Any] = {"kind": "operation", "name": name, "target": target, **self.plain.best[name]}
+        if self.reference:
+            row["reference_ns"] = self.reference.best[name]["ns"]
+        row["missed"] = target is not None and row["ns"] > target
+        return row
+
+    def example(self, name: str) -> dict[str, Any]:
+        plain, hinted = self.plain.best[name], self.hinted[name].best[name]["ns"]
+        return {"kind": "example", "name": name, **plain, "hinted_ns": hinted, "ratio": plain["ns"] / hinted}
+
+    def close(self) -> None:
+        for side in (self.plain, self.reference, *self.hinted.values()):
+            if side:
+                side.close()
 
 
-def print_row(row: dict[str, Any]) -> None:
+def print_operation(row: dict[str, Any]) -> None:
     target = "-" if row["target"] is None else f"<= {row['target']}"
     reference = f"{row['reference_ns']:9.0f}" if "reference_ns" in row else f"{'-':>9}"
     nodes = f"{row['nodes']:7g}" if "nodes" in row else f"{'-':>7}"
     print(f"{row['name']:32} {row['ns']:7.1f} {target:>7} {nodes} {reference}{'  over' * row['missed']}")
+
+
+def print_example(row: dict[str, Any]) -> None:
+    print(f"{row['name']:32} {row['ns']:7.1f} {row['hinted_ns']:7.1f} {row['nodes']:7g} {row['ratio']:9.2f}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -187,27 +230,25 @@ def main(argv: list[str] | None = None) -> int:
 
     from vs_dynet import find_reference, machine
 
-    python = None if args.no_reference else find_reference(args.reference_python)
-    ours = Side(sys.executable, args)
-    theirs = Side(python, args, "--reference") if python else None
+    reference = None if args.no_reference else find_reference(args.reference_python)
+    with tempfile.TemporaryDirectory() as folder:
+        sides = Sides(args, reference, folder)
+        # The medians of one figure lie far apart in time: other work on the machine comes and goes.
+        for _ in range(args.repeats):
+            sides.measure()
+        operations = [sides.operation(name) for name in OPERATIONS]
+        examples = [sides.example(name) for name in EXAMPLES]
+        sides.close()
     print(f"{'ns per recorded operation':32} {'ns':>7} {'target':>7} {'nodes':>7} {'reference':>9}")
-    requests = [("operation", name) for name in OPERATIONS] + [("example", name) for name in EXAMPLES]
-    # The medians of one figure lie far apart in time: other work on the machine comes and goes.
-    for _ in range(args.repeats):
-        for kind, name in requests:
-            ours.ask(kind, name)
-            if theirs and kind == "operation":
-                theirs.ask(kind, name)
-    rows = [row_of(kind, name, ours, theirs) for kind, name in requests]
-    for row in rows:
-        print_row(row)
-    ours.close()
-    if theirs:
-        theirs.close()
-    missed = sum(row["missed"] for row in rows)
-    print(f"{missed} of {sum(row['target'] is not None for row in rows)} targets missed")
+    for row in operations:
+        print_operation(row)
+    missed = sum(row["missed"] for row in operations)
+    print(f"{missed} of {sum(row['target'] is not None for row in operations)} targets missed")
+    print(f"\n{'ns per node of an example':32} {'plain':>7} {'hints':>7} {'nodes':>7} {'ratio':>9}")
+    for row in examples:
+        print_example(row)
     if args.output:
-        result = {"machine": machine(), "rows": rows}
+        result = {"machine": machine(), "rows": operations + examples}
         Path(args.output).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 1 if args.check and missed else 0
 

@@ -142,12 +142,13 @@ Computing::~Computing() noexcept(false) {
 }
 
 // Apart, so that reading a value that is there stays short.
-[[gnu::noinline]] static const float* compute_missing(NodeId id, const char* method) {
+template <auto read>
+[[gnu::noinline]] static auto compute_missing(NodeId id, const char* method) {
   if (inside_instance) [[unlikely]]
     wait_for_value(id);  // others run meanwhile: no part of this call
   const Call call(method);
   Computing c;
-  return c.engine().value(id);
+  return (c.engine().*read)(id);
 }
 
 const float* compute_value(NodeId id, bool recalculate, const char* method) {
@@ -157,7 +158,12 @@ const float* compute_value(NodeId id, bool recalculate, const char* method) {
     e.invalidate();
   }
   if (!recalculate && e.has_value(id)) return e.value(id);
-  return compute_missing(id, method);
+  return compute_missing<&Engine::value>(id, method);
+}
+
+uint32_t compute_argmax(NodeId id, const char* method) {
+  Engine& e = engine();
+  return e.has_value(id) ? e.argmax(id) : compute_missing<&Engine::argmax>(id, method);
 }
 
 void compute_forward(NodeId id, bool recalculate) {

@@ -29,6 +29,7 @@ void wait_for_gradients();
 
 // `method`: what the script has called, for profiles.
 const float* compute_value(NodeId id, bool recalculate, const char* method = "value");
+uint32_t compute_argmax(NodeId id, const char* method);  // of a vector: see Engine
 void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
 // Expression for a node recorded just now; computes it in immediate mode.

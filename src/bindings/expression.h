@@ -117,6 +117,7 @@ void add_op_functions(PyObject* module);       // functions.cc: one per public r
 void add_derived_functions(PyObject* module);  // derived.cc: rows under other names or argument orders
 void add_input_functions(PyObject* module);    // inputs.cc
 void add_parameter_types(PyObject* module);    // parameters.cc
+void add_reads(PyObject* module);              // reads.cc
 
 // New Parameters / LookupParameters object.
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage);

@@ -311,6 +311,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_tensor_functions(m);
   dyc::py::add_devices(m);
   dyc::py::add_fibers(m.ptr());
+  dyc::py::add_reads(m.ptr());
   dyc::py::sign_pybind_classes(m.ptr());
   dyc::py::attach_documentation(m.ptr());
 }

@@ -141,25 +141,29 @@ PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyOb
 constexpr const char* kX[] = {"x"};
 constexpr const char* kXs[] = {"xs"};
 
-// result(step) -> object after each input in turn; returns the list of objects.
+// result(step) -> object after each input in turn; returns the list of objects. They are made when all steps
+// are recorded, as making them may run anything.
 template <class F>
 PyObject* for_inputs(PyRnnState* s, PyObject* xs, const char* call, F&& result) {
   return guarded([&]() -> PyObject* {
     const std::vector<NodeId> ids = as_nodes(xs, call);
-    if (!ids.empty() && !check(s, call)) return nullptr;
+    if (ids.empty()) return PyList_New(0);
+    if (!check(s, call)) return nullptr;
+    const RnnBuilder::Step first = s->b->core->add_inputs(engine(), s->step, ids);
+    const uint32_t version = engine().version();
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(ids.size()));
     if (!list) return nullptr;
-    try {
-      RnnBuilder::Step step = s->step;
-      for (size_t i = 0; i < ids.size(); ++i) {
-        step = s->b->core->add_input(engine(), step, ids[i]);
-        PyObject* item = result(step);
-        if (!item) throw PythonError();
-        PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (engine().version() != version) {
+        Py_DECREF(list);
+        throw ValueError(text(call, "(): expected no renew_cg() while it runs"));
       }
-    } catch (...) {
-      Py_DECREF(list);
-      throw;
+      PyObject* item = result(first + static_cast<RnnBuilder::Step>(i));
+      if (!item) {
+        Py_DECREF(list);
+        return nullptr;
+      }
+      PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
     }
     return list;
   });

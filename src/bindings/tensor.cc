@@ -8,6 +8,7 @@
 #include "bindings/arrays.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
+#include "ops/order.h"
 
 namespace pb = pybind11;
 
@@ -76,11 +77,8 @@ pb::array_t<int64_t> sample(const FloatArray& a, uint32_t axis) {
 
 // Ascending keys are falling values; equal ones by index, NaN last. -0 and 0 are equal.
 uint64_t falling_key(float v, uint32_t index) {
-  uint32_t bits = 0;
-  v += 0.f;  // -0 -> 0
-  std::memcpy(&bits, &v, 4);
-  const uint32_t rising = bits >> 31 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(std::isnan(v) ? 0xffffffffu : ~rising) << 32 | index;
+  const uint32_t rising = order_of(v);
+  return static_cast<uint64_t>(rising == kNanOrder ? rising : ~rising) << 32 | index;
 }
 
 void sort_first(std::vector<uint64_t>& keys, size_t num) {

@@ -22,6 +22,7 @@ enum Task : uint32_t {
   kResidentWx,  // these two in walks only
   kResidentWdy,
   kLastWalking = kResidentWdy,  // the others are launched by themselves
+  kArgmax,
   kSumSquares,
   kTotalSquares,
   kUpdate,  // + 2 * UpdateRule, + 1 with a gradient

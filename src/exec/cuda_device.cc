@@ -78,6 +78,8 @@ cuda::KernelName name_of(uint32_t task) {
       return {"resident", "resident_product<true>"};
     case cuda::kResidentWdy:
       return {"resident", "resident_product<false>"};
+    case cuda::kArgmax:
+      return {"argmax", "argmax"};
     case cuda::kSumSquares:
       return {"updates", "squares"};
     case cuda::kTotalSquares:

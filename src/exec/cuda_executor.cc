@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "cuda/argmax.h"
 #include "exec/cuda_parameters.h"
 
 namespace dyc {
@@ -9,8 +11,9 @@ namespace dyc {
 namespace {
 
 constexpr int64_t kWholeLaunch =
-    1 << 14;                  // floats of a launch that all come down when one of them is asked for
-constexpr int64_t kGap = 64;  // floats between two spans that come down together
+    1 << 14;  // floats of a launch that all come down when one of them is asked for
+constexpr int64_t kFewFloats = 1 << 12;  // of a launch, which take no longer to come down than indices
+constexpr int64_t kGap = 64;             // floats between two spans that come down together
 
 }  // namespace
 
@@ -19,6 +22,7 @@ CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
       device_(device),
       values_memory_(device.backend(), "value arena"),
       gradients_memory_(device.backend(), "gradient arena"),
+      largest_memory_(device.backend(), "indices of largest values"),
       batch_(device) {}
 
 // ---------------------------------------------------------------- values
@@ -46,6 +50,8 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   }
   fetched_.resize(end);
   std::fill(fetched_.begin() + next, fetched_.end(), 0);
+  largest_.resize(end);
+  for (uint32_t i = next; i < end; ++i) largest_[i].clear();
   run_ = next = end;
 }
 
@@ -132,6 +138,52 @@ void CudaExecutor::fetch_values(uint32_t launch, int64_t place, size_t floats) {
     fetched_[launch] = 0;
     device_.rethrow();
   }
+}
+
+// Of all results of the launch at once: the others are asked for next.
+uint32_t CudaExecutor::argmax(uint32_t launch, int64_t place) {
+  const Launch& l = plan_.launches[launch];
+  if (fetched_[launch] || l.total <= kFewFloats || !finds_largest_) return kNone;
+  const uint32_t member = member_at(l, place);
+  if (member == kNone) return kNone;
+  if (largest_[launch].empty()) {
+    const auto lock = device_.lock();
+    try {
+      find_largest(launch);
+    } catch (const Error&) {
+      forget();
+      if (device_.backend().lost()) device_.rethrow();
+      finds_largest_ = false;  // no memory, or no kernel; the values are there
+      return kNone;
+    } catch (...) {
+      forget();
+      throw;
+    }
+  }
+  return largest_[launch][member];
+}
+
+void CudaExecutor::find_largest(uint32_t launch) {
+  const Launch& l = plan_.launches[launch];
+  const size_t bytes = l.count * sizeof(uint32_t);
+  largest_memory_.reserve(bytes, 0);
+  cuda::Record r;
+  r.count = l.count;
+  describe_results(l, r);
+  const cuda::Argmax more{largest_memory_.at<uint32_t>()};
+  r.more = batch_.put(&more, 1);
+  batch_.launch_blocks(CudaDevice::task(cuda::kArgmax), r, std::min(l.count, device_.most_blocks()));
+  submit();
+  std::vector<uint32_t> found(l.count);
+  device_.backend().download(found.data(), largest_memory_.address(), bytes);
+  largest_[launch] = std::move(found);
+}
+
+uint32_t CudaExecutor::member_at(const Launch& l, int64_t place) const {
+  if (l.uniform) return static_cast<uint32_t>((place - l.out) / graph_.sig_number(l.sig).size);
+  const int64_t* const outs = plan_.index.data() + l.out_index;
+  const int64_t* const found = std::lower_bound(outs, outs + l.count, place);
+  return found < outs + l.count && *found == place ? static_cast<uint32_t>(found - outs) : kNone;
 }
 
 const float* CudaExecutor::parameter_values(ParameterUse& use) {

@@ -25,6 +25,7 @@ class CudaExecutor final : public Executor {
   const float* parameter_gradient(NodeId id) override;
   const float* parameter_values(ParameterUse& use) override;
   void fetch_values(uint32_t launch, int64_t place, size_t floats) override;
+  uint32_t argmax(uint32_t launch, int64_t place) override;
   void fetch_gradients(int64_t place, size_t floats) override;
   void cut_back(uint32_t launches) override;
   void refuse_reentry() override { device_.lock(); }  // and gives it back
@@ -62,6 +63,8 @@ class CudaExecutor final : public Executor {
   void mirror_until(int64_t place);
   void skip_slots();
   void upload(Floats part);
+  void find_largest(uint32_t launch);
+  uint32_t member_at(const Launch& l, int64_t place) const;
   void seed(NodeId root);
   void run_backward(NodeId root, const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members);
   void forget_unreached();
@@ -200,15 +203,17 @@ class CudaExecutor final : public Executor {
   int64_t offset_of(const float* gradient) const;  // from gradients(): an address of another allocation
 
   CudaDevice& device_;
-  DeviceMemory values_memory_, gradients_memory_;
+  DeviceMemory values_memory_, gradients_memory_, largest_memory_;
   CudaBatch batch_;
 
   // ---- what the device has
-  int64_t mirrored_ = 0;          // of the value arena: below, the device has it or computed it
-  std::vector<Floats> leaves_;    // below mirrored_: what the host wrote
-  uint32_t known_ = 0;            // launches whose results lie below mirrored_
-  uint32_t run_ = 0;              // launches that have run
-  std::vector<uint8_t> fetched_;  // per launch: the host has all results
+  int64_t mirrored_ = 0;                        // of the value arena: below, the device has it or computed it
+  std::vector<Floats> leaves_;                  // below mirrored_: what the host wrote
+  uint32_t known_ = 0;                          // launches whose results lie below mirrored_
+  uint32_t run_ = 0;                            // launches that have run
+  std::vector<uint8_t> fetched_;                // per launch: the host has all results
+  std::vector<std::vector<uint32_t>> largest_;  // per launch: argmax() of all results, if asked for
+  bool finds_largest_ = true;                   // not where that has failed
 
   // ---- of the launches in hand
   std::vector<const cuda::Shape*> shapes_;  // by signature: already in the upload

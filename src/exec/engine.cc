@@ -51,6 +51,38 @@ const float* Engine::value(NodeId id) {
   return graph.values_arena.base() + graph.place(id);
 }
 
+namespace {
+
+// The first NaN, else the first of the largest.
+uint32_t first_largest(const float* v, uint32_t n) {
+  constexpr uint32_t kRun = 32;  // seldom has a larger one than those before
+  uint32_t best = 0;
+  for (uint32_t i = 0, end; i < n && !std::isnan(v[best]); i = end) {
+    end = std::min(i + kRun, n);
+    const float most = v[best];
+    int more = 0;
+    if (end - i == kRun)
+      for (uint32_t k = 0; k < kRun; ++k) more |= !(v[i + k] <= most);
+    else more = 1;
+    if (!more) continue;
+    for (uint32_t k = i; k < end && !std::isnan(v[best]); ++k)
+      if (!(v[k] <= v[best])) best = k;
+  }
+  return best;
+}
+
+}  // namespace
+
+uint32_t Engine::argmax(NodeId id) {
+  const NodeId owner = need(id);
+  const uint32_t launch = planner.launch_of(owner), size = graph.sig(id).size;
+  if (launch != kNone && graph.place(id) == graph.place(owner) && size == graph.sig(owner).size) {
+    const uint32_t found = executor.argmax(launch, graph.place(id));
+    if (found != kNone) return found;
+  }
+  return first_largest(value(id), size);
+}
+
 // Computes it if needed. Returns the node that has its memory.
 NodeId Engine::need(NodeId id) {
   const NodeId owner = graph.owner(id);
@@ -255,26 +287,55 @@ void Engine::check_value(NodeId id) {
 
 // ---------------------------------------------------------------- gradients
 
-void Engine::mark_live(NodeId root, bool full) {
-  live_.assign(root + 1, 0);
-  live_members_.assign(planner.plan.launches.size(), 0);
-  live_[root] = 1;
-  for (NodeId id = root + 1; id-- > 0;) {
+// Which nodes let a gradient pass on its way from the root; visit(id, node, live) for those up to the root.
+template <class F>
+void Engine::find_live(F visit) {
+  live_.assign(backward_root_ + 1, 0);
+  live_[backward_root_] = 1;
+  for (NodeId id = backward_root_ + 1; id-- > 0;) {
     const Node& n = graph.node(id);
-    if (!live_[id]) {
-      if (!(n.flags & Node::alias)) executor.touch_rows(id);
-      continue;
-    }
+    visit(id, n, live_[id]);
+    if (!live_[id]) continue;
     const NodeId* args = graph.args(id);
     if (n.flags & Node::alias) {
       live_[args[0]] = 1;
       continue;
     }
+    for (uint32_t i = 0; i < n.n_args; ++i)
+      if (backward_full_ || graph.node(args[i]).flags & Node::needs) live_[args[i]] = 1;
+  }
+}
+
+// How many members of each launch take part in backward; touches rows that were looked up but take no part.
+void Engine::count_live() {
+  live_members_.assign(planner.plan.launches.size(), 0);
+  if (count_all_live()) return;
+  find_live([this](NodeId id, const Node& n, bool live) {
+    if (n.flags & Node::alias) return;
+    if (!live) return executor.touch_rows(id);
     const uint32_t launch = planner.launch_of(id);
     if (launch != kNone) ++live_members_[launch];
-    for (uint32_t i = 0; i < n.n_args; ++i)
-      if (full || graph.node(args[i]).flags & Node::needs) live_[args[i]] = 1;
+  });
+}
+
+// The usual graph: all that was recorded leads to the loss and takes a gradient. live_ is made when a node's
+// gradient is asked for.
+bool Engine::count_all_live() {
+  const uint32_t n = planner.whole(backward_root_);
+  if (n == 0 || !graph.all_need() || graph.reverts()) return false;
+  live_.clear();
+  for (uint32_t i = 0; i < n; ++i) {
+    const Launch& l = planner.plan.launches[i];
+    const bool constant =
+        l.form == Form::parameter && !(graph.node(planner.plan.members[l.members]).flags & Node::needs);
+    live_members_[i] = constant && !backward_full_ ? 0 : l.count;
   }
+  return true;
+}
+
+bool Engine::is_live(NodeId id) {
+  if (live_.empty()) find_live([](NodeId, const Node&, bool) {});
+  return live_[id];
 }
 
 void Engine::backward(NodeId root, bool full, bool direct) {
@@ -284,9 +345,9 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   const Trace::Scope scope(trace_.get(), Span::backward, "backward");
   const double start = now();
   executor.begin_backward(full, direct);
-  mark_live(root, full);
   backward_root_ = root;
   backward_full_ = full;
+  count_live();
   apart_.reset();
   executor.backward(root, live_, live_members_);
   timing.backward += now() - start;
@@ -300,7 +361,7 @@ const float* Engine::gradient(NodeId id) {
   const NodeId owner = graph.owner(id);
   const bool merged = (graph.node(owner).flags | graph.node(id).flags) & Node::merged;
   const bool part = graph.sig(id).op == op_id<SubView>;  // c of an LSTM step reaches its h inside one node
-  if (!live_[merged || part ? owner : id]) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
+  if (!is_live(merged || part ? owner : id)) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
   if (graph.is_parameter(owner)) {
     if (!alone && graph.parameter_use(owner).direct)  // other threads add to it by now
       throw RuntimeError("gradient(): another thread has begun to record; call backward() again before");

@@ -36,6 +36,8 @@ class Engine {
 
   // Value of a node, computed if needed; the pointer is good until the next renew.
   const float* value(NodeId id);
+  // Index of a vector's largest value, as NumPy's argmax finds it; does not need the values on the host.
+  uint32_t argmax(NodeId id);
   bool has_value(NodeId id) {
     const uint32_t launch = planner.launch_of(graph.owner(id));
     return !stale_ && graph.place(id) >= 0 && (launch == kNone || launch < valid_);
@@ -67,6 +69,9 @@ class Engine {
       attend(id);
   }
 
+  // Whether that may do more than nothing.
+  bool attentive() const { return attentive_; }
+
   // Launches that one demand has added, and the script's line that asked (Trace; kNone: not known).
   struct Flush {
     uint32_t first, site;
@@ -97,7 +102,11 @@ class Engine {
   void attend(NodeId id);
   void compute_now(NodeId id);
   void check_value(NodeId id);
-  void mark_live(NodeId root, bool full);
+  template <class F>
+  void find_live(F visit);
+  void count_live();
+  bool count_all_live();
+  bool is_live(NodeId id);
   const float* exact_gradient(NodeId id);
   bool behind_a_stop(NodeId id) const;
 
@@ -111,9 +120,9 @@ class Engine {
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;
-  std::unique_ptr<Engine> apart_;  // the last graph differentiated without sharing
-  std::vector<uint8_t> live_;
-  std::vector<uint32_t> live_members_;
+  std::unique_ptr<Engine> apart_;       // the last graph differentiated without sharing
+  std::vector<uint8_t> live_;           // empty: not asked for yet
+  std::vector<uint32_t> live_members_;  // of each launch
   struct Checkpoint {
     Graph::Mark graph;
     Plan::Mark plan;

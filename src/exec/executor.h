@@ -53,6 +53,9 @@ class Executor {
   virtual const float* parameter_values(ParameterUse& use) { return graph_.parameter_values(use); }
   // After this the host's value arena has the result of a launch at `place` (gradient arena: the gradient).
   virtual void fetch_values(uint32_t /*launch*/, int64_t /*place*/, size_t /*floats*/) {}
+  // Index of the largest value of a member's result, a vector at `place`: the first NaN, else the first of
+  // the largest. kNone: its values are wanted for that.
+  virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*place*/) { return kNone; }
   virtual void fetch_gradients(int64_t /*place*/, size_t /*floats*/) {}
   // The plan has no launches beyond so many any more; 0: the graph is a new one.
   virtual void cut_back(uint32_t /*launches*/) {}

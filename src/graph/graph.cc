@@ -48,6 +48,7 @@ NodeId Graph::append(const Node& n, int64_t place) {
   if (!(n.flags & (Node::leaf | Node::alias))) {
     ++unread_;
     ++unplaced_;
+    idle_ += !(n.flags & Node::needs);
   }
   nodes_.push_back(n);
   places_.push_back(place);
@@ -312,7 +313,9 @@ void Graph::adopt(const std::shared_ptr<Storage>& storage) {
   const uint32_t uid = storage->uid;
   if (uid >= slots_.size()) slots_.resize(uid + 16);
   Slot& slot = slots_[uid];
-  slot = {epoch_, static_cast<uint32_t>(storages_.size()), {kNone, kNone, kNone}};
+  slot.epoch = epoch_;
+  slot.storage = static_cast<uint32_t>(storages_.size());
+  std::fill(std::begin(slot.node), std::end(slot.node), kNone);
   storages_.push_back(storage);
 }
 
@@ -341,11 +344,17 @@ NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) 
 
 NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
   use_storage(storage);
-  const uint32_t attrs[3] = {storage->uid, update, ids.list ? ids.n : 0};
-  Dim dim = storage->dim;
-  dim.bd = ids.list ? ids.n : 1;
+  Slot::Row& known = slots_[storage->uid].row[update];
   Node n{};
-  n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
+  if (!ids.list && known.tables == tables_) {
+    n.sig = known.sig;
+  } else {
+    const uint32_t attrs[3] = {storage->uid, update, ids.list ? ids.n : 0};
+    Dim dim = storage->dim;
+    dim.bd = ids.list ? ids.n : 1;
+    n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
+    if (!ids.list) known = {tables_, n.sig};
+  }
   n.flags = update ? Node::needs : 0;
   set_ids(&n, ids);
   n.site = site_of(n.sig, nullptr, 0);
@@ -513,7 +522,7 @@ bool Graph::renew() {
   take_version();
   contradicted_ = false;
   counted_ = true;
-  unread_ = unplaced_ = 0;
+  unread_ = unplaced_ = idle_ = 0;
   if (signatures_.size() <= most_signatures_) {
     graphs_kept_++;
     return false;

@@ -147,6 +147,7 @@ class Graph {
   struct RunSums {
     uint32_t nodes = 0;   // but for views
     uint32_t unread = 0;  // that no other of them reads
+    uint32_t idle = 0;    // that take no gradient
     uint64_t floats = 0;
   };
   void count_run(const BucketTally* tallies, uint32_t n, const RunSums& sums);
@@ -307,6 +308,8 @@ class Graph {
     return true;
   }
   uint32_t unplaced() const { return unplaced_; }
+  // Every node of this graph takes a gradient, but for leaves; nodes that a revert took back count, too.
+  bool all_need() const { return idle_ == 0; }
   // The planner gave nodes their places: all of them, or some (then nothing is known until renew).
   void placed(bool all);
 
@@ -349,6 +352,9 @@ class Graph {
   struct Slot {                                     // of one storage uid
     uint32_t epoch = 0, storage = 0;
     NodeId node[3] = {kNone, kNone, kNone};  // by role
+    struct Row {                             // signature of a lookup of one row, by `update`
+      uint32_t tables = 0, sig = 0;
+    } row[2];
   };
   std::vector<Slot> slots_;
   InternTable invariants_;
@@ -369,6 +375,7 @@ class Graph {
   bool contradicted_ = false;
   bool counted_ = true;                 // the next two, and the buckets' tallies, are right
   uint32_t unread_ = 0, unplaced_ = 0;  // unplaced nodes (no leaves, no aliases): that nothing reads; all
+  uint32_t idle_ = 0;                   // nodes (likewise) that take no gradient
 };
 
 }  // namespace dyc

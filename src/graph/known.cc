@@ -20,6 +20,7 @@ NodeId Graph::record_known(const Known& known, const NodeId* nodes, const uint32
   recorded_floats_ += known.size;
   ++unplaced_;
   ++unread_;
+  idle_ += !known.needs;
   nodes_.push_back(node);
   places_.push_back(kPending);
   return size() - 1;
@@ -42,6 +43,7 @@ void Graph::count_run(const BucketTally* tallies, uint32_t n, const RunSums& sum
   recorded_floats_ += sums.floats;
   unplaced_ += sums.nodes;
   unread_ += sums.unread;
+  idle_ += sums.idle;
 }
 
 }  // namespace dyc

@@ -260,6 +260,17 @@ uint32_t Pattern::variant(const Graph& g, const NodeId* inputs, bool* fresh) {
   return variants_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
 }
 
+// A bucket has one site, and few nodes are the same for every instance: few words, as this is what a short
+// pattern costs most.
+Pattern::InputKey Pattern::input_key(Graph& g, NodeId input) {
+  const uint32_t bucket = g.pending_bucket(input);
+  const Node& n = g.node(input);
+  const bool pending = bucket != kNone;
+  return {{n.sig << 3 | uint32_t{n.inv != 0} << 2 | uint32_t{pending} << 1 | (n.flags & Node::needs),
+           pending ? bucket : n.site, n.inv},
+          n.inv ? 3u : 2u};
+}
+
 // The same with the buckets of the inputs.
 uint32_t Pattern::placement(Graph& g, const NodeId* inputs) {
   if (tables_ != g.tables() || epoch_ != g.epoch()) {
@@ -268,19 +279,15 @@ uint32_t Pattern::placement(Graph& g, const NodeId* inputs) {
     placed_.clear();
     placed_nodes_.clear();
     tallies_.clear();
+    static uint64_t generations = 0;  // recording is under the interpreter's lock
+    generation_ = ++generations;
   }
-  // A bucket has one site, and few nodes are the same for every instance: few words, as this is what a short
-  // pattern costs most.
   key_.resize(1 + 3 * n_inputs());
   uint32_t* k = key_.data();
   *k++ = g.share_equal_values;
   for (uint32_t i = 0; i < n_inputs(); ++i) {
-    const uint32_t bucket = g.pending_bucket(inputs[i]);
-    const Node& n = g.node(inputs[i]);
-    const bool pending = bucket != kNone;
-    *k++ = n.sig << 3 | uint32_t{n.inv != 0} << 2 | uint32_t{pending} << 1 | (n.flags & Node::needs);
-    *k++ = pending ? bucket : n.site;
-    if (n.inv) *k++ = n.inv;
+    const InputKey key = input_key(g, inputs[i]);
+    k = std::copy_n(key.words, key.n, k);
   }
   return placements_.intern(key_.data(), static_cast<uint32_t>(k - key_.data()));
 }
@@ -339,31 +346,64 @@ void Pattern::learn(const Graph& g, uint32_t variant) {
   }
 }
 
-void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
+// f() records, all or nothing.
+template <class F>
+void Pattern::undoing(Graph& g, F f) {
   const Graph::Mark before = g.mark();
   try {
-    record_all(g, inputs, holes);
+    f();
   } catch (
       ...) {  // no memory for what a step draws: half of the nodes are not counted, a variant is not learned
     tables_ = 0;
+    last_ = kNone;
     g.revert(before);
     throw;
   }
 }
 
+void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
+  undoing(g, [&] { record_all(g, inputs, holes); });
+}
+
+bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x) {
+  const InputKey key = input_key(g, x);
+  const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
+  const uint32_t at = current ? before.last_ : kNone;
+  next_inputs_.clear();
+  for (const uint32_t place : from) next_inputs_.push_back(before.nodes_[place]);
+  next_inputs_.push_back(x);
+  if (at != kNone) {
+    const Placement& p = before.placed_[at];
+    if (p.next_generation == generation_ && p.next != kNone && p.next_input == key) {
+      last_ = p.next;
+      std::copy(next_inputs_.begin(), next_inputs_.end(), nodes_.begin());
+      undoing(g, [&] { record_found(g, this == &before); });
+      return true;
+    }
+  }
+  if (!fits(g, next_inputs_.data(), nullptr)) return false;
+  record(g, next_inputs_.data(), nullptr);
+  if (at == kNone || last_ == kNone) return true;
+  Placement& p = before.placed_[at];
+  p.next_generation = generation_;
+  p.next_input = key;
+  p.next = last_;
+  return true;
+}
+
+// The placement last_, which is known.
+void Pattern::record_found(Graph& g, bool parameters_known) {
+  const Placement& p = placed_[last_];
+  if (parameters_known || find_parameters(g)) record_placed(g, p);
+  else record_known(g, p.variant);
+}
+
 void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) {
   for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
-  bool fresh = true;
-  uint32_t p = kNone;
-  if (placeable_) {
-    p = placement(g, inputs);
-    if (p < placed_.size() && placed_[p].variant != kNone) {
-      if (find_parameters(g)) record_placed(g, placed_[p], placed_nodes_.data() + placed_[p].nodes);
-      else record_known(g, placed_[p].variant);
-      return;
-    }
-  }
+  last_ = placeable_ ? placement(g, inputs) : kNone;
+  if (last_ < placed_.size() && placed_[last_].variant != kNone) return record_found(g, false);
+  bool fresh;
   const uint32_t v = variant(g, inputs, &fresh);
   if (fresh) {
     NodeId* next = nodes_.data() + n_inputs();
@@ -372,9 +412,10 @@ void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) 
   } else {
     record_known(g, v);
   }
-  if (p == kNone) return;
-  placed_.resize(std::max<size_t>(placed_.size(), p + 1), Placement{});
-  learn_placement(g, p, v);
+  if (last_ == kNone) return;
+  placed_.resize(std::max<size_t>(placed_.size(), last_ + 1), Placement{});
+  learn_placement(g, last_, v);
+  if (!placeable_) last_ = kNone;
 }
 
 void Pattern::record_known(Graph& g, uint32_t variant) {
@@ -401,7 +442,8 @@ bool Pattern::find_parameters(const Graph& g) {
   });
 }
 
-void Pattern::record_placed(Graph& g, const Placement& placement, const Node* nodes) {
+void Pattern::record_placed(Graph& g, const Placement& placement) {
+  const Node* nodes = placed_nodes_.data() + placement.nodes;
   const Graph::Known* known = known_.data() + placement.variant * steps_.size();
   for (const uint32_t i : lookups_)
     if (!g.uses_storage(storages_[steps_[i].storage].uid)) g.use_storage(storage(steps_[i]));
@@ -423,7 +465,10 @@ void Pattern::record_placed(Graph& g, const Placement& placement, const Node* no
 // The nodes were just recorded, nothing but the pattern reads them.
 void Pattern::learn_placement(const Graph& g, uint32_t placement, uint32_t variant) {
   Placement& p = placed_[placement];
-  p = {variant, static_cast<uint32_t>(placed_nodes_.size()), static_cast<uint32_t>(tallies_.size()), 0, {}};
+  p = {};
+  p.variant = variant;
+  p.nodes = static_cast<uint32_t>(placed_nodes_.size());
+  p.tallies = static_cast<uint32_t>(tallies_.size());
   for (const Run& r : runs_) {
     uint32_t args = 0;
     for (uint32_t i = r.first; i < r.first + r.n; ++i) {
@@ -449,6 +494,7 @@ void Pattern::add_to_sums(Placement* p, const Node& n, uint32_t size) {
   if (n.flags & Node::alias) return;
   ++p->sums.nodes;
   p->sums.unread += !(n.flags & Node::used);
+  p->sums.idle += !(n.flags & Node::needs);
   const auto first = tallies_.begin() + p->tallies;
   const auto at = std::find_if(first, tallies_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
   if (at != tallies_.end()) return at->tally.add(n.sig, size);

@@ -34,6 +34,9 @@ class Pattern {
   bool fits(const Graph& g, const NodeId* inputs, const uint32_t* holes);
   // Records the pattern; nodes() are what became of its nodes. Inputs and holes fit.
   void record(Graph& g, const NodeId* inputs, const uint32_t* holes);
+  // Right after `before` was recorded, which may be this pattern: without holes, input i is now
+  // before.nodes()[from[i]], and the last one is x. False, and nothing is recorded, where that does not fit.
+  bool record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x);
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
@@ -72,6 +75,8 @@ class Pattern {
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const Step& step);
   void learn(const Graph& g, uint32_t variant);
+  template <class F>
+  void undoing(Graph& g, F f);
   void record_all(Graph& g, const NodeId* inputs, const uint32_t* holes);
   void record_known(Graph& g, uint32_t variant);
   uint32_t placement(Graph& g, const NodeId* inputs);
@@ -79,7 +84,8 @@ class Pattern {
   struct Placement;
   void add_to_sums(Placement* p, const Node& n, uint32_t size);
   bool find_parameters(const Graph& g);
-  void record_placed(Graph& g, const Placement& placement, const Node* nodes);
+  void record_found(Graph& g, bool parameters_known);
+  void record_placed(Graph& g, const Placement& placement);
   Graph::Ids ids_of(const Step& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
   std::vector<Step> steps_;
@@ -100,6 +106,7 @@ class Pattern {
   std::vector<Kept> storages_;
   std::vector<NodeId> taken_;  // beside nodes_: the nodes the pattern was taken from
   std::vector<NodeId> nodes_;
+  std::vector<NodeId> next_inputs_;
 
   uint32_t tables_ = 0;  // Graph::tables() that what follows is of
   InternTable variants_;
@@ -107,14 +114,29 @@ class Pattern {
   std::vector<uint32_t> key_;
 
   // What decides buckets, too, numbered, and what it led to: in one epoch of a graph.
+  struct InputKey {
+    uint32_t words[3];
+    uint32_t n = 0;
+    bool operator==(const InputKey& o) const {
+      return n == o.n && words[0] == o.words[0] && words[1] == o.words[1] &&
+             (n < 3 || words[2] == o.words[2]);
+    }
+  };
+  static InputKey input_key(Graph& g, NodeId input);
   uint32_t epoch_ = 0;
-  bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
+  uint32_t last_ = kNone;    // placement that was recorded last
+  uint64_t generation_ = 0;  // of the numbers of placements: no others have the same
+  bool placeable_ = true;    // by what is learned; no step may be equal to a node that was there before
   InternTable placements_;
   struct Placement {
     uint32_t variant = kNone;  // kNone: not learned
     uint32_t nodes = 0;        // into placed_nodes_
     uint32_t tallies = 0, n_tallies = 0;
     Graph::RunSums sums;
+    // The record_after() that came after it: the generation of its pattern, its x and its placement.
+    uint64_t next_generation = 0;
+    InputKey next_input;
+    uint32_t next = kNone;
   };
   std::vector<Placement> placed_;   // by their numbers
   std::vector<Node> placed_nodes_;  // of each placement: those of ops_

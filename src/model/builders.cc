@@ -113,25 +113,22 @@ NodeId* RnnBuilder::append(Step* step) {
   return run_->steps.data() + static_cast<size_t>(*step) * width();
 }
 
-RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
-  select(engine);
+void RnnBuilder::check_input(const Graph& g, NodeId x) const {
   if (size_.layers == 0)
     throw ValueError(
         text("add_input(): expected a builder of at least 1 layer, got a ", shape_.name, " of 0 layers"));
-  Graph& g = engine.graph;
   const Dim& dim = g.dim(x);
   if (dim.rows() != size_.input || dim.nd > 2)
     throw ValueError(text("add_input(): expected x of {", size_.input, "}, got ", dim));
-  if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
+}
+
+// fill(nodes) records the nodes of the step after the others.
+template <class F>
+RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
   Step step;
   NodeId* next = append(&step);
   try {
-    read_step(engine, from, x);
-    const NodeId begin = g.size();
-    if (!record_again(engine, from, next)) {
-      record(g, from == kStart ? nullptr : nodes(from), x, next);
-      learn_step(engine, from, begin, next);
-    }
+    fill(next);
     engine.recorded(next[state_size()]);
   } catch (...) {
     run_->steps.resize(run_->steps.size() - width());
@@ -139,6 +136,41 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
     throw;
   }
   return step;
+}
+
+RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
+  select(engine);
+  check_input(engine.graph, x);
+  return make_step(engine, [&](NodeId* next) { record_step(engine, from, x, next); });
+}
+
+RnnBuilder::Step RnnBuilder::add_inputs(Engine& engine, Step from, const std::vector<NodeId>& xs) {
+  select(engine);
+  const Step first = steps();
+  const Pattern* last = nullptr;  // what the step before was recorded by
+  for (const NodeId x : xs) {
+    check_input(engine.graph, x);
+    from = make_step(engine, [&](NodeId* next) {
+      const Pattern* const before = engine.attentive() ? nullptr : last;
+      if (before && (last = record_next(engine, before, x, next))) return;
+      last = record_step(engine, from, x, next);
+      StepPattern* const known = last && before ? find_pattern(before) : nullptr;
+      if (known && known->next != last) link(known, *find_pattern(last));
+    });
+  }
+  return first;
+}
+
+// Returns the pattern it was recorded by, or null.
+const Pattern* RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
+  Graph& g = engine.graph;
+  if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
+  read_step(engine, from, x);
+  const NodeId begin = g.size();
+  if (record_again(engine, from, next)) return patterns_[0].pattern.get();
+  record(g, from == kStart ? nullptr : nodes(from), x, next);
+  learn_step(engine, from, begin, next);
+  return nullptr;
 }
 
 // ---- steps recorded again
@@ -164,8 +196,55 @@ bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
   std::rotate(patterns_.begin(), found, found + 1);
   StepPattern& p = patterns_.front();
   p.pattern->record(g, inputs_.data(), nullptr);
-  for (uint32_t i = 0; i < width(); ++i) next[i] = p.pattern->nodes()[p.places[i]];
+  p.copy_nodes(next);
   return true;
+}
+
+RnnBuilder::StepPattern* RnnBuilder::find_pattern(const Pattern* p) {
+  for (StepPattern& s : patterns_)
+    if (s.pattern.get() == p) return &s;
+  return nullptr;
+}
+
+// The step right after the one that `last` has recorded; returns its pattern, or null where nothing was
+// recorded.
+const Pattern* RnnBuilder::record_next(Engine& engine, const Pattern* last, NodeId x, NodeId* next) {
+  const StepPattern* const before = find_pattern(last);
+  const StepPattern* const p = before && before->next ? find_pattern(before->next) : nullptr;
+  if (!p || !p->pattern->record_after(engine.graph, *before->pattern, before->chain, x)) return nullptr;
+  p->copy_nodes(next);
+  return p->pattern.get();
+}
+
+namespace {
+
+// Which of the inputs, each of them once, is the one read at `place`.
+uint32_t input_of(const std::vector<uint32_t>& equals, uint32_t place) {
+  uint32_t input = 0;
+  for (uint32_t i = 0; i < place; ++i) input += equals[i] == i;
+  return input;
+}
+
+}  // namespace
+
+// `next` is what the step after `p` was recorded by. They are linked where all but x that it reads is what p
+// recorded, or the masks.
+void RnnBuilder::link(StepPattern* p, const StepPattern& next) const {
+  p->next = nullptr;
+  p->chain.clear();
+  if (next.start || next.settings != p->settings || next.equals.back() + 1 != next.equals.size()) return;
+  for (uint32_t i = 0; i + 1 < next.equals.size(); ++i) {
+    if (i < width()) {
+      // What p hands on from its own inputs may be the next x.
+      if (p->places[i] < p->pattern->n_inputs() || first_equal(p->places, i) != next.equals[i]) return;
+      if (next.equals[i] == i) p->chain.push_back(p->places[i]);
+    } else {
+      const uint32_t mask = p->start ? i - width() : i;  // where p reads it
+      if (next.equals[i] != i || p->equals[mask] != mask) return;
+      p->chain.push_back(input_of(p->equals, mask));
+    }
+  }
+  p->next = next.pattern.get();
 }
 
 void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next) {

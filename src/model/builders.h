@@ -48,6 +48,8 @@ class RnnBuilder {
   // x {I}xB -> next step. The caller has checked that `from` is a step of this graph. Columns of a matrix
   // x {I,k}xB are independent, as in affine_transform.
   Step add_input(Engine& engine, Step from, NodeId x);
+  // The same with each of the inputs in turn; the first of the steps, which follow one another.
+  Step add_inputs(Engine& engine, Step from, const std::vector<NodeId>& xs);
   // `es`: one node per layer. Where a layer has a cell, it is that of the latest step.
   Step set_h(Engine& engine, const std::vector<NodeId>& es);
   // `es`: one node per layer (LSTMs: the cells, with h of the latest step), or cells then h.
@@ -178,10 +180,23 @@ class RnnBuilder {
     std::vector<uint32_t> equals;  // of the nodes that the step reads: for each the first that is equal to it
     std::unique_ptr<Pattern> pattern;
     std::vector<uint32_t> places;  // in the pattern, of the step's nodes
+    // The pattern of the step right after this one, and what that reads but for x: places in this pattern.
+    const Pattern* next = nullptr;
+    std::vector<uint32_t> chain = {};
+    void copy_nodes(NodeId* to) const {
+      for (const uint32_t place : places) *to++ = pattern->nodes()[place];
+    }
   };
   void read_step(Engine& engine, Step from, NodeId x);
   bool record_again(Engine& engine, Step from, NodeId* next);
   void learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next);
+  StepPattern* find_pattern(const Pattern* p);
+  void link(StepPattern* p, const StepPattern& next) const;
+  const Pattern* record_next(Engine& engine, const Pattern* last, NodeId x, NodeId* next);
+  const Pattern* record_step(Engine& engine, Step from, NodeId x, NodeId* next);
+  template <class F>
+  Step make_step(Engine& engine, F fill);
+  void check_input(const Graph& g, NodeId x) const;
 
   const bool cells_;
   static constexpr size_t kPatterns = 8;

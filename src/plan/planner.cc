@@ -26,6 +26,7 @@ Planner::~Planner() = default;
 void Planner::forget() {
   plan.clear();
   low_ = 0;
+  whole_ = kNone;
 }
 
 // ---------------------------------------------------------------- where everything lies
@@ -66,6 +67,7 @@ void Planner::fill(Slot&& slot) {
 
 void Planner::demand(std::span<const NodeId> roots, Scheduler scheduler, bool everything) {
   if (!select(roots, everything)) return;
+  const bool whole = from_ == 0 && !marked_ && roots.size() == 1;
   first_ = static_cast<uint32_t>(plan.launches.size());
   members_end_ = static_cast<uint32_t>(plan.members.size());
   index_end_ = plan.index.size();
@@ -83,14 +85,16 @@ void Planner::demand(std::span<const NodeId> roots, Scheduler scheduler, bool ev
   graph_.placed(!marked_);
   for (uint32_t i = first_ + copies_expected_; i < plan.launches.size(); ++i) describe(i);
   insert_copies();
-  if (scheduler != Scheduler::bucket) return;
-  fuse(first_);
+  whole_ = whole ? roots[0] : kNone;
+  whole_launches_ = static_cast<uint32_t>(plan.launches.size());
+  if (scheduler == Scheduler::bucket) fuse(first_);
 }
 
 void Planner::take_back() {
   std::fill(wanted_.begin(), wanted_.end(), 0);
   graph_.placed(false);
   limit(from_);
+  whole_ = kNone;
 }
 
 // ---------------------------------------------------------------- what to compute

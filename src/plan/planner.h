@@ -38,6 +38,10 @@ class Planner {
   };
   Counts count(NodeId root);
 
+  // Number of the launches that compute `root` where they compute nothing else and all nodes up to it lead to
+  // it; else 0.
+  uint32_t whole(NodeId root) const { return root == whole_ ? whole_launches_ : 0; }
+
   uint32_t launch_of(NodeId id) const { return id < plan.launch_of.size() ? plan.launch_of[id] : kNone; }
 
  private:
@@ -107,7 +111,9 @@ class Planner {
   std::vector<Place> places_;
 
   Graph& graph_;
-  NodeId low_ = 0;  // every node below is placed
+  NodeId low_ = 0;               // every node below is placed
+  NodeId whole_ = kNone;         // root of the first demand, where all nodes up to it led to it
+  uint32_t whole_launches_ = 0;  // and its launches
 
   // ---- of the demand in hand: all unplaced nodes of from_ .. to_ - 1, or those in wanted_, or in list_
   NodeId from_ = 0, to_ = 0;

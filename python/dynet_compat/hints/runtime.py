@@ -36,7 +36,7 @@ class Active:
 
     Attributes:
         path: of the hints file; None in the mode `auto`.
-        wanted: path of each source file -> the functions in it that record ops; None: all.
+        wanted: path of each source file -> the functions in it that record ops or read values; None: all.
         rewriters: path of a source file -> what was put in place.
         loops: path of a source file -> loops in it that may run side by side.
     """
@@ -146,7 +146,8 @@ def load(path: str) -> None:
     digests = {}
     for name, digest in hints.sources.items():
         source = os.path.realpath(os.path.join(root, name))
-        wanted[source] = {site.place.qualname for site in hints.sites if site.place.file == name}
+        places = [site.place for site in hints.sites] + [read.place for read in hints.sync_points]
+        wanted[source] = {place.qualname for place in places if place.file == name}
         digests[source] = digest
     activate(Active(path, wanted, digests, _loops(hints, root)))
     use_ways(hints.profile)

@@ -15,8 +15,9 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
-from . import elements, longer, scopes, straight
+from . import elements, longer, reads, scopes, straight
 from .maps import Maps, Replace
+from .reads import Reads
 from .scopes import Module, Scope
 from .straight import Block, Constant, Recorded, Sequence, Slot, Value
 
@@ -64,6 +65,7 @@ class Rewriter:
         self.suites: list[tuple[ast.AST, str, list[ast.stmt]]] = []  # new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
         self.maps = Maps(loops, self.old)
+        self.reads = Reads()
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
         """Old and new code of every function that changes, by its key."""
@@ -74,9 +76,12 @@ class Rewriter:
             setattr(parent, name, statements)
         self.tree = _Replace(dict(self.calls)).visit(self.tree)
         for qualname, node, _ in functions(self.tree):
+            if may_change(node) and (self.wanted is None or qualname in self.wanted):
+                self.reads.function(node)
+        for qualname, node, _ in functions(self.tree):
             if may_change(node):
                 Replace(self.maps, qualname).function(node)
-        if not self.found and not self.maps.constants:
+        if not self.found and not self.maps.constants and not self.reads.found:
             return {}
         ast.fix_missing_locations(self.tree)
         old = dict(_codes(compile(self.old, self.filename, "exec", dont_inherit=True)))
@@ -84,6 +89,7 @@ class Rewriter:
             warnings.simplefilter("ignore")
             compiled = compile(self.tree, self.filename, "exec", dont_inherit=True)
         constants = {**self.templates, **self.maps.constants, _ERRORS: Exception}
+        constants[reads.PLACEHOLDER] = _core._read_argmax
         new = dict(_codes(_with_constants(compiled, constants)))
         self._name_callees(old, new)
         return {key: (code, new[key]) for key, code in old.items() if key in new and new[key] != code}

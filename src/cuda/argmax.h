@@ -1,0 +1,11 @@
+// What Record::more is for kernels/argmax.cu.
+#pragma once
+#include <cstdint>
+
+namespace dyc::cuda {
+
+struct Argmax {
+  uint32_t* to;  // an index for each member
+};
+
+}  // namespace dyc::cuda
