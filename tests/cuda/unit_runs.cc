@@ -39,8 +39,8 @@ extern "C" __attribute__((visibility("default"))) int find_unit_runs(const int64
   const auto begin = static_cast<size_t>(next());
   const std::vector<int64_t> waits(words + 1, words + 1 + *words);
   int count = 0;
-  for (const UnitRun& run :
-       find_unit_runs(products, steps, begin, [&](size_t step) { return step < waits.size() && waits[step]; })) {
+  for (const UnitRun& run : find_unit_runs(products, steps, begin,
+                                           [&](size_t step) { return step < waits.size() && waits[step]; })) {
     found[3 * count] = static_cast<int64_t>(run.begin);
     found[3 * count + 1] = static_cast<int64_t>(run.end);
     found[3 * count++ + 2] = run.unit;
