@@ -1114,6 +1114,9 @@ def _install_choices(
     """Takes these ways (choice, ops, extents, size, way) from now on, with so many threads; returns how
     many lines were not understood."""
     ...
+def _join_units(on: Expression) -> Expression:
+    """On a device: what follows products of these waits for no other block, where it can."""
+    ...
 def _keep_weights(on: Expression) -> Expression:
     """On a device: launches as one keep weights in shared memory."""
     ...

@@ -146,6 +146,7 @@ pybind11::dict timing() {
     d["device_replays"] = c->replays;
     d["device_residents"] = c->residents;
     d["device_unit_steps"] = c->unit_steps;
+    d["device_walk_waits"] = c->walk_waits;
     d["device_uploads"] = c->uploads;
     d["device_downloads"] = c->downloads;
     d["device_copies"] = c->copies;
@@ -262,6 +263,8 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
   m.def("_keep_weights", &keep_weights, "on"_a,
         "On a device: launches as one keep weights in shared memory.");
+  m.def("_join_units", &join_units, "on"_a,
+        "On a device: what follows products of these waits for no other block, where it can.");
   m.def("_replay", &replay_launches, "on"_a,
         "On a device: launches that come again as they were as a graph.");
   m.def(

@@ -113,6 +113,7 @@ class Backend {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
     uint64_t residents = 0;                       // products whose weights were in shared memory
     uint64_t unit_steps = 0;                      // steps of walks that read what their block had made
+    uint64_t walk_waits = 0;                      // steps of walks that waited for all blocks
     uint64_t replays = 0;                         // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
     uint64_t products[kProductWays] = {};         // launches, steps of walks and calls of the library

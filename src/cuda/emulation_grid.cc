@@ -197,6 +197,8 @@ class Runner {
  private:
   void run_blocks(uint32_t first, uint32_t count);
   void start(Block& block);
+  void start_threads(size_t& used);
+  bool advance(uint32_t block);
   bool next_thread(Fiber& fiber);
   bool ready(const Fiber& fiber) const { return !fiber.waits || fiber.waits->turn != fiber.turn; }
   void enter(Fiber& fiber);
@@ -211,7 +213,7 @@ class Runner {
 
   std::vector<Block> blocks_;  // that are under way
   uint32_t first_block_ = 0;
-  uint64_t next_ = 0, threads_ = 0;  // of their threads
+  uint64_t next_ = 0, threads_ = 0;  // of the threads of those that have begun
   std::vector<Fiber*> waiting_;
   Fiber* fiber_ = nullptr;  // that runs
   void* scheduler_ = nullptr;
@@ -331,27 +333,47 @@ void Runner::run_blocks(uint32_t first, uint32_t count) {
   first_block_ = first;
   blocks_.resize(count);
   for (Block& block : blocks_) start(block);
-  next_ = 0;
-  threads_ = uint64_t{count} * grid_.threads;
+  next_ = threads_ = 0;
   size_t used = 0;
+  for (uint32_t b = 0; b < count; ++b) {
+    threads_ += grid_.threads;
+    start_threads(used);
+    advance(first + turned(b, count));
+  }
+  while (!waiting_.empty() && !error_) {
+    bool any = false;
+    for (uint32_t b = 0; b < count; ++b) any = advance(first + turned(b, count)) || any;
+    if (any) pauses_ = 0;
+    else if (!waiting_.empty() && !error_) look_for_progress();
+  }
+  if (error_) std::rethrow_exception(error_);
+}
+
+// Each up to where it waits.
+void Runner::start_threads(size_t& used) {
   while (next_ < threads_ && !error_) {
     if (used == fibers.size()) fibers.push_back(std::make_unique<Fiber>(fiber_entry));
     Fiber& fiber = *fibers[used];
     enter(fiber);
     if (!fiber.idle) waiting_.push_back(&fiber), ++used;
   }
-  while (!waiting_.empty() && !error_) {
+}
+
+// The block runs until only other blocks can help it: what it does not wait for is not yet done. False: there
+// was nothing to do.
+bool Runner::advance(uint32_t block) {
+  bool any = false;
+  do {
     progress_ = false;
     size_t kept = 0;
     for (Fiber* fiber : waiting_) {
-      if (!error_ && ready(*fiber)) enter(*fiber);
+      if (!error_ && fiber->block == block && ready(*fiber)) enter(*fiber);
       if (!fiber->idle) waiting_[kept++] = fiber;
     }
     waiting_.resize(kept);
-    if (!progress_ && !waiting_.empty() && !error_) look_for_progress();
-    if (progress_) pauses_ = 0;
-  }
-  if (error_) std::rethrow_exception(error_);
+    any = any || progress_;
+  } while (progress_ && !error_);
+  return any;
 }
 
 void Runner::look_for_progress() {

@@ -1,8 +1,9 @@
 // Parts of results that a block of a walk computes from what it made itself, so that it need not wait for the
 // other blocks. For kernels only.
 //
-// A launch has units: element i of its result is of unit i % unit. Block b has the b-th part of the units, in
-// each launch that has as many; what it computes of a unit depends on that unit of other such launches alone.
+// A launch has units: element i of its result, or of a gradient, is of unit i % unit. Block b has the b-th
+// part of the units, in each launch that has as many; what it computes of a unit depends on that unit of
+// other such launches alone.
 #pragma once
 #include "cuda/record.h"
 #include "cuda/resident.h"
@@ -21,17 +22,18 @@ struct OwnUnits {
   }
 };
 
-// The elements of a launch's results that a thread makes: [k] for begin <= k < end, step by step.
+// Those of `total` elements, of results or of a gradient, that a thread makes: [k] for begin <= k < end, step
+// by step.
 struct Elements {
   int64_t begin, end, step, unit, first = 0, count = 1;
-  DYC_INLINE Elements(const Record& r, const Worker& w)
-      : begin(w.thread), end(r.results.total), step(w.threads), unit(r.unit) {
+  DYC_INLINE Elements(const Record& r, int64_t total, const Worker& w)
+      : begin(w.thread), end(total), step(w.threads), unit(r.unit) {
     if (!unit) return;
     const OwnUnits own(unit);
     first = own.first;
     count = own.count;
     begin = threadIdx.x;
-    end = r.results.total / unit * count;
+    end = total / unit * count;
     step = blockDim.x;
   }
   DYC_INLINE int64_t operator[](int64_t k) const { return unit ? k / count * unit + first + k % count : k; }

@@ -104,6 +104,7 @@ void CudaExecutor::back_elementwise(const Launch& l) {
     batch_.launch(CudaDevice::task(l.op, k == 0 ? cuda::kBackward : cuda::kBackwardSecond), r,
                   repeats ? r.own.largest : r.own.total);
     if (diverted) add_diverted();
+    else if (!repeats) note_units(l, true, k, k + 1);
   }
 }
 
@@ -136,6 +137,7 @@ void CudaExecutor::back_members(const Launch& l) {
   }
   batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, int64_t{l.count} * 32);
   if (diverted) add_diverted();
+  else note_units(l, true, 0, l.n_operands);
 }
 
 // Members whose arguments are lists.

@@ -59,7 +59,10 @@ void CudaBatch::launch(uint32_t task, const cuda::Record& record, int64_t work, 
 }
 
 void CudaBatch::launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits) {
-  steps_.push_back({task, blocks, waits, put(&record, 1), nullptr, 0});
+  const Room<cuda::Record> to = room<cuda::Record>(1);
+  *to.host = record;
+  last_record_ = to.host;
+  steps_.push_back({task, blocks, waits, to.device, nullptr, 0});
 }
 
 void CudaBatch::copy(float* to, const float* from, size_t floats) {
@@ -135,12 +138,20 @@ bool CudaBatch::launch_walk(const Step& s, const Run& w) {
   if (!device_.walk_kernel(w.tasks)) return false;  // since this flush began
   try {
     device_.backend().run(operation(s));
+    count(w);
     return true;
   } catch (const Error& e) {
     if (device_.backend().lost()) throw;
     device_.refuse_walk(w.tasks, e.what());
     return false;
   }
+}
+
+void CudaBatch::count(const Run& w) {
+  cuda::Backend::Counters& all = device_.backend().counters;
+  all.residents += w.residents;
+  all.unit_steps += w.unit_steps;
+  all.walk_waits += w.waits;
 }
 
 // ---------------------------------------------------------------- graphs
@@ -159,7 +170,9 @@ bool CudaBatch::replay() {
     operations_.push_back({Operation::clearing, nullptr, {}, to, 0, bytes});
   });
   for (const Step& s : steps_) operations_.push_back(operation(s));
-  return device_.backend().replay(operations_);
+  if (!device_.backend().replay(operations_)) return false;
+  for (const Run& w : walks_) count(w);
+  return true;
 }
 
 cuda::Backend::Operation CudaBatch::operation(const Step& s) const {
@@ -221,8 +234,9 @@ std::span<T> part(std::vector<T>& all, size_t begin, size_t end) {
 void CudaBatch::find_weights(Run& w) {
   w.products = part(products_, w.begin, w.end);
   w.units = part(units_, w.begin, w.end);
-  w.unit_runs =
-      find_unit_runs(w.products, w.units, w.begin, [this](size_t step) { return steps_[step].waits; });
+  if (joining_units)
+    w.unit_runs =
+        find_unit_runs(w.products, w.units, w.begin, [this](size_t step) { return steps_[step].waits; });
   w.weights = Residency(w.products);
   if (w.weights.wanted(true)) w.tasks.push_back(CudaDevice::task(cuda::kResidentWx));
   if (w.weights.wanted(false)) w.tasks.push_back(CudaDevice::task(cuda::kResidentWdy));
@@ -245,7 +259,7 @@ void CudaBatch::join_walks() {
 
 CudaBatch::Step CudaBatch::walk(size_t number) {
   Run& w = walks_[number];
-  const CudaDevice::WalkKernel& made = *device_.walk_kernel(w.tasks);
+  CudaDevice::WalkKernel& made = *device_.walk_kernel(w.tasks);
   w.kernel = made.kernel;
   uint32_t blocks = 1;
   for (size_t i = w.begin; i < w.end; ++i) blocks = std::max(blocks, steps_[i].blocks);
@@ -263,7 +277,7 @@ CudaBatch::Step CudaBatch::walk(size_t number) {
 
 // How many blocks the walk has, and what each keeps of the weights: all that is used often if that fits into
 // some number of blocks, else on every multiprocessor what fits.
-uint32_t CudaBatch::reside(Run& w, const CudaDevice::WalkKernel& made, uint32_t blocks) {
+uint32_t CudaBatch::reside(Run& w, CudaDevice::WalkKernel& made, uint32_t blocks) {
   constexpr size_t kOthers = 48 << 10;  // bytes of shared memory that the tasks of walks have
   const cuda::Limits& limits = device_.backend().limits();
   if (!w.weights.wanted() || limits.shared_bytes <= kOthers) return blocks;
@@ -289,23 +303,26 @@ std::vector<cuda::Step> CudaBatch::walk_steps(Run& w) {
     steps.push_back({s.task, s.waits && i > w.begin, static_cast<const cuda::Record*>(s.record), 0});
     kept.push_back(use_weights(w, steps.back(), i));
   }
-  for (const UnitRun& u : w.unit_runs) {
-    const auto at = [&](size_t step) { return static_cast<std::ptrdiff_t>(step - w.begin); };
-    if (std::find(kept.begin() + at(u.products), kept.begin() + at(u.steps), 0) != kept.begin() + at(u.steps))
-      continue;
-    for (const UnitStep& one : part(units_, u.steps, u.end)) {
-      cuda::Record r = one.record;
-      r.unit = one.unit;
-      cuda::Step& step = steps[one.step - w.begin];
-      step.record = put(&r, 1);
-      step.waits = false;
-      ++device_.backend().counters.unit_steps;
-    }
-    if (u.end < w.end) steps[u.end - w.begin].waits = true;  // may have relied on waits that are gone
+  for (UnitRun& u : w.unit_runs) {
+    for (const WeightProduct& product : part(products_, u.begin, u.end))
+      if (!kept[product.step - w.begin]) u.end = std::min(u.end, product.step);
+    if (u.end > u.begin + 1) join_units(w, u, steps);
   }
-  if (device_.emulated())
-    for (cuda::Step& step : steps) step.kernel = device_.backend().body(device_.kernel(step.task));
+  for (cuda::Step& step : steps) {
+    w.waits += step.waits;
+    if (device_.emulated()) step.kernel = device_.backend().body(device_.kernel(step.task));
+  }
   return steps;
+}
+
+// Its records serve as well if each step is launched by itself.
+void CudaBatch::join_units(Run& w, const UnitRun& u, std::vector<cuda::Step>& steps) {
+  for (size_t i = u.begin + 1; i < u.end; ++i) steps[i - w.begin].waits = false;
+  for (const UnitStep& one : part(units_, u.begin, u.end)) {
+    one.record->unit = u.unit;
+    ++w.unit_steps;
+  }
+  if (u.end < w.end) steps[u.end - w.begin].waits = true;  // may have relied on waits that are gone
 }
 
 // Where the step is a product of weights that the blocks keep. False: it is not.
@@ -321,7 +338,7 @@ bool CudaBatch::use_weights(Run& w, cuda::Step& step, size_t number) {
   r.more = put(&all, 1);
   step.task = CudaDevice::task(product.forward ? cuda::kResidentWx : cuda::kResidentWdy);
   step.record = put(&r, 1);
-  ++device_.backend().counters.residents;
+  ++w.residents;
   return true;
 }
 

@@ -86,13 +86,13 @@ class CudaBatch {
     return joins_ && walking && residing && !one_by_one && cuda::forced_product_way < 0;
   }
   // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
-  void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms) {
-    products_.push_back({steps_.size() - 1, forward, product, terms, product.m});
+  void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms,
+                    std::vector<Access> accesses) {
+    products_.push_back({steps_.size() - 1, forward, product, terms, std::move(accesses), product.m});
   }
-  // The last launch, which has this record, computes units of its results from the same units of operands.
-  void by_units(int64_t unit, const float* results, int64_t floats, std::vector<UnitStep::Read> reads,
-                const cuda::Record& record) {
-    units_.push_back({steps_.size() - 1, unit, results, results + floats, std::move(reads), record});
+  // The last launch can be made unit by unit, as UnitStep has it.
+  void by_units(int64_t unit, bool finer, std::vector<Access> accesses) {
+    units_.push_back({steps_.size() - 1, unit, finer, std::move(accesses), last_record_});
   }
   void gemm(const cuda::Gemm& product);  // by the library
 
@@ -100,6 +100,8 @@ class CudaBatch {
   static inline bool walking = true;
   // Whether blocks of walks keep weights in shared memory.
   static inline bool residing = true;
+  // Whether steps that follow products of these do without waiting for other blocks, where they can.
+  static inline bool joining_units = true;
   // Whether launches that come again as they were become a graph of the driver.
   static inline bool replaying = true;
   static inline bool one_by_one = false;  // never
@@ -139,6 +141,7 @@ class CudaBatch {
     std::vector<UnitRun> unit_runs = {};
     cuda::Backend::Kernel kernel = nullptr;
     uint32_t shared_bytes = 0;
+    uint64_t residents = 0, unit_steps = 0, waits = 0;  // as cuda::Backend::Counters has them
   };
 
   Place take(size_t bytes);
@@ -147,6 +150,7 @@ class CudaBatch {
   void run_step(const Step& step);
   void run_walk(const Step& step);
   bool launch_walk(const Step& step, const Run& walk);
+  void count(const Run& walk);
   bool replay();
   cuda::Backend::Operation operation(const Step& step) const;
   bool may_walk(const Step& step) const;
@@ -154,8 +158,9 @@ class CudaBatch {
   Run run_of(size_t begin, size_t end);
   void find_weights(Run& walk);
   void join_walks();
-  uint32_t reside(Run& walk, const CudaDevice::WalkKernel& made, uint32_t blocks);
+  uint32_t reside(Run& walk, CudaDevice::WalkKernel& made, uint32_t blocks);
   std::vector<cuda::Step> walk_steps(Run& walk);
+  void join_units(Run& walk, const UnitRun& run, std::vector<cuda::Step>& steps);
   bool use_weights(Run& walk, cuda::Step& step, size_t number);
   Step walk(size_t number);
 
@@ -167,6 +172,7 @@ class CudaBatch {
   std::vector<Run> walks_;
   std::vector<WeightProduct> products_;  // of steps_, before walks
   std::vector<UnitStep> units_;          // likewise
+  cuda::Record* last_record_ = nullptr;  // of the last launch, as it goes up
   std::vector<cuda::Backend::Operation> operations_;
   DevicePool scratch_, room_;
 };

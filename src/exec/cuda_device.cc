@@ -156,8 +156,8 @@ void CudaDevice::prepare(const std::vector<uint32_t>& tasks) {
 
 // ---------------------------------------------------------------- walks
 
-const CudaDevice::WalkKernel* CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) const {
-  for (const WalkKernel& w : walks_)
+CudaDevice::WalkKernel* CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) {
+  for (WalkKernel& w : walks_)
     if (contains(w.tasks, tasks)) return &w;
   return nullptr;
 }
@@ -208,9 +208,16 @@ void CudaDevice::compile_walk(const std::vector<uint32_t>& tasks) {
   walks_.push_back({tasks, kernel, blocks});
 }
 
-bool CudaDevice::fits(const WalkKernel& walk, uint32_t blocks, size_t shared_bytes) {
+bool CudaDevice::fits(WalkKernel& walk, uint32_t blocks, size_t shared_bytes) {
+  constexpr size_t kMost = 64;  // sizes
+  for (const auto& [bytes, most] : walk.with_memory)
+    if (bytes == shared_bytes) return most >= blocks;
   try {
-    return backend_->resident_blocks(walk.kernel, threads_, static_cast<uint32_t>(shared_bytes)) >= blocks;
+    const uint32_t most =
+        backend_->resident_blocks(walk.kernel, threads_, static_cast<uint32_t>(shared_bytes));
+    if (walk.with_memory.size() == kMost) walk.with_memory.clear();
+    walk.with_memory.emplace_back(shared_bytes, most);
+    return most >= blocks;
   } catch (const Error&) {  // less shared memory than the device told of
     if (backend_->lost()) throw;
     return false;

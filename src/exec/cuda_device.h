@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuda/backend.h"
@@ -83,13 +84,15 @@ class CudaDevice {
   struct WalkKernel {
     std::vector<uint32_t> tasks;
     cuda::Backend::Kernel kernel;
-    uint32_t blocks;  // that fit on the device at the same time
+    uint32_t blocks;                                            // that fit on the device at the same time
+    std::vector<std::pair<size_t, uint32_t>> with_memory = {};  // so many with so many bytes for each
   };
   // Compiles one kernel for those of `walks` that have none. Where that fails they are refused.
   void prepare_walks(const std::vector<std::vector<uint32_t>>& walks);
-  const WalkKernel* walk_kernel(const std::vector<uint32_t>& tasks) const;  // null: there is none
+  WalkKernel* walk_kernel(const std::vector<uint32_t>& tasks);  // null: there is none
   // Do so many blocks with so much dynamic shared memory fit on the device at the same time?
-  bool fits(const WalkKernel& walk, uint32_t blocks, size_t shared_bytes);
+  // Asks the driver once for each size.
+  bool fits(WalkKernel& walk, uint32_t blocks, size_t shared_bytes);
   // Is there a kernel for such a walk, or is one worth making? A compiler takes seconds for it, so the same
   // tasks must have been asked for often enough.
   bool walk_wanted(const std::vector<uint32_t>& tasks);

@@ -98,7 +98,7 @@ class CudaExecutor final : public Executor {
   void decide_wait(const Launch& l, bool chained);
   void gather_lists(const Launch& l, const float** lists, uint32_t n);
   void run_rows(const Launch& l);
-  void note_units(const Launch& l, const cuda::Record& r);
+  void note_units(const Launch& l, bool backward, uint32_t first, uint32_t end);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
@@ -106,6 +106,7 @@ class CudaExecutor final : public Executor {
   struct ProductList {
     std::vector<cuda::Product> products;
     std::vector<cuda::Term> terms;
+    std::vector<Access> accesses;  // for launch_product(): its result first, then what it reads
     void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin begin);
     void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner);
   };
@@ -129,8 +130,13 @@ class CudaExecutor final : public Executor {
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
   void launch_product(const ProductList& list, cuda::ProductKind kind, bool of_parameters);
-  void back_columns(const Operand& w, int64_t m, int64_t inner, const cuda::Matrix<const float>& dy,
-                    const Columns& x);
+  // Weights of a product with so many columns.
+  bool may_be_kept(int64_t columns) const {
+    return batch_.keeps_weights() && columns <= Residency::kMostColumns;
+  }
+  static Access access(const Columns& c, const float* arena, int64_t rows, int64_t unit, bool writes);
+  void back_columns(const Operand& w, int64_t m, int64_t inner, const Columns& dy,
+                    const cuda::Matrix<const float>& dym, const Columns& x);
   struct Sum {  // adds a term to an m x n gradient
     Target target;
     int64_t m, n;
@@ -175,6 +181,7 @@ class CudaExecutor final : public Executor {
   };
   void add_cluster(const std::vector<Piece>& pieces, std::vector<uint32_t>& cluster, SegmentList& list);
   void launch_segments(SegmentList& list);
+  void note_segments(const SegmentList& list);
 
   // ---- cuda_deliver.cc: gradients of parameters
   struct Delivery {  // of parameters, and of rows

@@ -373,33 +373,29 @@ void CudaExecutor::run_rows(const Launch& l) {
   const bool elements = l.form == Form::unary || l.form == Form::binary;
   batch_.launch(CudaDevice::task(l.op, cuda::kForward), r, elements ? l.total : int64_t{l.count} * 32,
                 waits_);
-  if (elements || l.op == op_id<LstmCell>) note_units(l, r);
+  note_units(l, false, 0, l.n_operands);
 }
 
-// Element i of a vector, or of a column, from elements i of others; of an LSTM's cell from those of all
-// gates.
-void CudaExecutor::note_units(const Launch& l, const Record& r) {
+// The launch made last, if it can be made unit by unit: element i of a vector, or of a column, from elements
+// i of others; of an LSTM's cell from those of all gates. Backward it adds to the gradients of operands
+// [first, end); no launch there writes values.
+void CudaExecutor::note_units(const Launch& l, bool backward, uint32_t first, uint32_t end) {
   constexpr uint32_t kMost = 64;  // members: walks with kept weights have few
   const Sig& sig = graph_.sig_number(l.sig);
-  const bool elements = l.op != op_id<LstmCell>;
-  if (!batch_.keeps_weights() || !l.uniform || (elements && !l.flat) || l.count > kMost) return;
-  const int64_t unit = elements ? sig.y->rows() : sig.x[1]->rows();
-  std::vector<UnitStep::Read> reads;
-  for (uint32_t k = 0; k < l.n_operands; ++k) {
+  const bool cell = l.op == op_id<LstmCell>,
+             elements = (l.form == Form::unary || l.form == Form::binary) && l.flat;
+  if (!batch_.keeps_weights() || !(cell || elements) || !l.uniform || l.count > kMost) return;
+  const int64_t unit = cell ? sig.x[1]->rows() : sig.y->rows();
+  const float* const arena = backward ? gradients() : values();
+  std::vector<Access> accesses;
+  accesses.push_back(access_to(arena, 1, l.total, unit, !backward || cell, [&](int64_t) { return l.out; }));
+  for (uint32_t k = first; k < end; ++k) {
     const Operand& o = plan_.operands[l.operands + k];
-    if (o.kind == Operand::weight && o.base < 0) continue;
-    const int64_t first = argument(l, o, 0), size = static_cast<int64_t>(sig.x[k]->size());
-    int64_t low = first, high = first;
-    bool even = true;
-    for (uint32_t i = 1; i < l.count; ++i) {
-      const int64_t at = argument(l, o, i);
-      low = std::min(low, at);
-      high = std::max(high, at);
-      even = even && (at - first) % unit == 0;
-    }
-    reads.push_back({values() + low, values() + high + size, even});
+    if (backward && !wanted(l, k)) continue;
+    accesses.push_back(access_to(arena, l.count, static_cast<int64_t>(sig.x[k]->size()), unit, backward,
+                                 [&](int64_t i) { return argument(l, o, static_cast<uint32_t>(i)); }));
   }
-  batch_.by_units(unit, r.y, l.total, std::move(reads), r);
+  batch_.by_units(unit, elements, std::move(accesses));
 }
 
 void CudaExecutor::run_lookup(const Launch& l) {

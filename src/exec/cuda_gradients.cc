@@ -135,6 +135,27 @@ void CudaExecutor::launch_segments(SegmentList& list) {
   const bool many = list.sources.size() >= kManyPieces * list.targets.size();
   batch_.launch(CudaDevice::task(many ? cuda::kAddMany : cuda::kAddFew), r,
                 list.ends.back() * (many ? 32 : 1));
+  if (!many) note_segments(list);
+}
+
+// Units of the launch made last: as large as all segments have a whole number of.
+void CudaExecutor::note_segments(const SegmentList& list) {
+  constexpr size_t kMost = 64;
+  if (!batch_.keeps_weights() || list.sources.size() > kMost || list.targets.size() > kMost) return;
+  int64_t unit = 0, largest = 0;
+  for (size_t i = 0; i < list.ends.size(); ++i) {
+    const int64_t size = list.ends[i] - (i ? list.ends[i - 1] : 0);
+    unit = std::gcd(unit, size);
+    largest = std::max(largest, size);
+  }
+  if (unit == 0) return;
+  const auto access = [&](const std::vector<int64_t>& places, bool writes) {
+    return access_to(gradients(), static_cast<int64_t>(places.size()), largest, unit, writes,
+                     [&](int64_t i) { return places[static_cast<size_t>(i)]; });
+  };
+  std::vector<Access> accesses{access(list.targets, true)};
+  if (!list.sources.empty()) accesses.push_back(access(list.sources, false));
+  batch_.by_units(unit, true, std::move(accesses));
 }
 
 }  // namespace dyc

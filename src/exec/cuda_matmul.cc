@@ -45,12 +45,19 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
   const int64_t m = sig.y->rows(), n = l.total / m;
   const Operand* const o = plan_.operands.data() + l.operands;
   ProductList list;
+  const bool noted = may_be_kept(n);
+  const auto read = [&](uint32_t k, int64_t rows, int64_t unit) {
+    const Columns c = columns(l, o[k], k, room_x_);
+    if (noted) list.accesses.push_back(access(c, values(), rows, unit, false));
+    return operand_matrix(c, rows);
+  };
   list.begin(m, n, {values() + l.out, nullptr, m}, affine ? Product::begin_at : Product::zero);
-  if (affine && sig.bias_per_column) list.products[0].start = operand_matrix(columns(l, o[0], 0, room_x_), m);
+  if (noted) list.accesses.push_back(access({l.out, m, nullptr, n}, values(), m, m, true));
+  if (affine && sig.bias_per_column) list.products[0].start = read(0, m, m);
   else if (affine) list.products[0].start = {weight(o[0]), nullptr, 0};
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
-    list.add({weight(o[k]), nullptr, m}, operand_matrix(columns(l, o[k + 1], k + 1, room_x_), inner), inner);
+    list.add({weight(o[k]), nullptr, m}, read(k + 1, inner, 1), inner);
     counters.operand_bytes += 4 * (n + m) * inner;
   }
   bool parameters = true;
@@ -62,8 +69,13 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
 void CudaExecutor::launch_product(const ProductList& list, ProductKind kind, bool of_parameters) {
   const size_t before = batch_.steps();
   launch_products(list, kind);
-  if (of_parameters && batch_.keeps_weights() && batch_.steps() == before + 1)
-    batch_.weights_stay(kind == ProductKind::wx, list.products[0], list.terms);
+  const Product& p = list.products[0];
+  if (of_parameters && may_be_kept(p.n) && batch_.steps() == before + 1)
+    batch_.weights_stay(kind == ProductKind::wx, p, list.terms, list.accesses);
+}
+
+Access CudaExecutor::access(const Columns& c, const float* arena, int64_t rows, int64_t unit, bool writes) {
+  return access_to(arena, c.count, rows, unit, writes, [&c](int64_t j) { return c.at(j); });
 }
 
 // One node whose weights are its own: batch item by batch item.
@@ -129,14 +141,14 @@ void CudaExecutor::back_matmul_columns(const Launch& l) {
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
-    if (wanted(l, k + 1)) back_columns(o[k], m, inner, dym, x);
+    if (wanted(l, k + 1)) back_columns(o[k], m, inner, dy, dym, x);
     if (wanted(l, k)) defer(o[k], m, inner, dy, x);
   }
 }
 
 // dx += W' dy, where columns of dx may repeat.
-void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, const Matrix<const float>& dy,
-                                const Columns& x) {
+void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, const Columns& dy,
+                                const Matrix<const float>& dym, const Columns& x) {
   ProductList list;
   Columns dx = x;
   bool diverted = false;
@@ -151,7 +163,9 @@ void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, cons
     }
   }
   list.begin(inner, x.count, matrix<float>(dx, gradients()), Product::add);
-  list.add({weight(w), nullptr, m}, dy, m);
+  list.add({weight(w), nullptr, m}, dym, m);
+  if (may_be_kept(x.count))
+    list.accesses = {access(dx, gradients(), inner, inner, true), access(dy, gradients(), m, 1, false)};
   launch_product(list, ProductKind::wdy, w.base < 0);
   if (diverted) add_diverted();
 }

@@ -8,16 +8,12 @@ namespace {
 
 // Fewer steps would not make up for loading the weights into shared memory apart from using them.
 constexpr uint32_t kLeastUses = 3;
-// Each block reads all columns, which is soon more than what is saved of the weights. What counts more is
-// that a warp can ask for all it reads at once, as long as that is little.
-constexpr int64_t kMostColumns = 16;
 constexpr int64_t kBlockElements = 64;  // of a result: 2 x 4 for each of 8 warps
 
 }  // namespace
 
 Residency::Residency(std::span<const WeightProduct> products) {
   for (const WeightProduct& p : products) {
-    if (p.product.n > kMostColumns) continue;
     for (const cuda::Term& t : p.terms) {
       Weight* w = find(p, t);
       if (!w) w = &weights_.emplace_back(Weight{t.a.base, p.forward, p.product.m, t.inner, p.unit});
@@ -65,7 +61,6 @@ size_t Residency::choose(uint32_t blocks, size_t most) {
 
 std::vector<cuda::ResidentTerm> Residency::terms(const WeightProduct& product) {
   std::vector<cuda::ResidentTerm> all;
-  if (product.product.n > kMostColumns) return all;
   for (const cuda::Term& t : product.terms) {
     Weight* const w = find(product, t);
     if (!w || !w->kept) return {};
@@ -83,21 +78,90 @@ std::vector<cuda::ResidentTerm> Residency::terms(const WeightProduct& product) {
 
 namespace {
 
-struct Written {
-  const float *begin, *end;
-};
+constexpr size_t kMostSteps = 64;  // of a run, as each is compared with all before it
 
-// Are the product's columns one behind the other, of whole units?
-bool has_units(const cuda::Product& p, int64_t unit) {
-  return !p.c.index && p.c.stride == p.m && p.m % unit == 0 && p.n <= kMostColumns;
+bool overlap(const Access& a, const Access& b) { return a.begin < b.end && b.begin < a.end; }
+
+// Two steps, of units u and v: where one writes what the other reads or writes, is that in the same block?
+bool keep_apart(const Access& a, int64_t u, const Access& b, int64_t v) {
+  if (!(a.writes || b.writes) || !overlap(a, b)) return true;
+  return u == v && a.spacing % u == 0 && b.spacing % u == 0 && (a.begin - b.begin) % u == 0;
 }
 
-// Does the step read of `written` its own units alone?
-bool reads_own(const UnitStep& s, const std::vector<Written>& written) {
-  for (const UnitStep::Read& r : s.reads)
-    for (const Written& w : written)
-      if (r.begin < w.end && w.begin < r.end && (!r.even || (r.begin - w.begin) % s.unit != 0)) return false;
-  return true;
+// One of the steps that may make a run.
+struct Candidate {
+  WeightProduct* product;  // null: a step by units
+  const UnitStep* by_units;
+  const std::vector<Access>& accesses() const { return product ? product->accesses : by_units->accesses; }
+};
+
+// The steps from product `p` on that lie one behind the other.
+std::vector<Candidate> candidates_from(std::span<WeightProduct> products, std::span<const UnitStep> units,
+                                       size_t p) {
+  std::vector<Candidate> found;
+  size_t step = products[p].step;
+  auto next = std::lower_bound(units.begin(), units.end(), step,
+                               [](const UnitStep& u, size_t s) { return u.step < s; });
+  for (; found.size() < kMostSteps; ++step) {
+    if (p < products.size() && products[p].step == step) found.push_back({&products[p++], nullptr});
+    else if (next != units.end() && next->step == step) found.push_back({nullptr, &*next++});
+    else break;
+  }
+  return found;
+}
+
+// May the product's rows have this unit? Not if few blocks would then make many rows.
+bool can_have(const WeightProduct& p, int64_t unit) {
+  constexpr int64_t kMostGroups = 8;
+  const int64_t m = p.product.m;
+  return m % unit == 0 && m / unit <= kMostGroups && p.accesses.front().spacing % unit == 0;
+}
+
+bool goes_on_with(const UnitStep& s, const WeightProduct& p) {
+  return std::any_of(s.accesses.begin(), s.accesses.end(),
+                     [&](const Access& a) { return overlap(a, p.accesses.front()); });
+}
+
+// That of the first step which goes on with a product's result.
+int64_t unit_of(const std::vector<Candidate>& all) {
+  for (auto one = all.begin(); one != all.end(); ++one) {
+    if (one->product) continue;
+    const UnitStep& s = *one->by_units;
+    for (auto made = all.begin(); made != one; ++made)
+      if (made->product && can_have(*made->product, s.unit) && goes_on_with(s, *made->product)) return s.unit;
+  }
+  return all.front().product->product.m;
+}
+
+// The unit of a product in a run of this one: its own where no step goes on with its result.
+int64_t unit_of(const WeightProduct& p, const std::vector<Candidate>& all, int64_t unit) {
+  const bool read = std::any_of(
+      all.begin(), all.end(), [&](const Candidate& c) { return !c.product && goes_on_with(*c.by_units, p); });
+  return read && can_have(p, unit) ? unit : p.product.m;
+}
+
+// How many of them, from the first on, need not wait for each other. Sets the products' units.
+size_t run_of(const std::vector<Candidate>& all, int64_t unit) {
+  struct Seen {
+    Access access;
+    int64_t unit;
+  };
+  std::vector<Seen> seen;
+  size_t count = 0;
+  for (const Candidate& c : all) {
+    const UnitStep* const s = c.by_units;
+    if (s && s->unit != unit && !(s->finer && s->unit % unit == 0)) break;
+    const int64_t mine = s ? unit : unit_of(*c.product, all, unit);
+    const auto apart = [&](const Access& a) {
+      return std::all_of(seen.begin(), seen.end(),
+                         [&](const Seen& b) { return keep_apart(b.access, b.unit, a, mine); });
+    };
+    if (!std::all_of(c.accesses().begin(), c.accesses().end(), apart)) break;
+    for (const Access& a : c.accesses()) seen.push_back({a, mine});
+    if (c.product) c.product->unit = mine;
+    ++count;
+  }
+  return count;
 }
 
 }  // namespace
@@ -105,30 +169,15 @@ bool reads_own(const UnitStep& s, const std::vector<Written>& written) {
 std::vector<UnitRun> find_unit_runs(std::span<WeightProduct> products, std::span<const UnitStep> units,
                                     size_t begin, const std::function<bool(size_t)>& waits) {
   std::vector<UnitRun> runs;
-  auto next = units.begin();
-  for (size_t p = 0; p < products.size();) {
-    const size_t first = p, step = products[p].step;
-    size_t after = step + 1;  // the first step behind the products
-    for (++p; p < products.size() && products[p].step == after && !waits(after); ++p) ++after;
-    if (step != begin && !waits(step)) continue;  // what was there before may not be there yet
-    next = std::find_if(next, units.end(), [&](const UnitStep& u) { return u.step >= after; });
-    if (next == units.end()) break;
-    const int64_t unit = next->unit;
-    std::vector<Written> written;
-    bool whole = true;
-    for (size_t i = first; i < p; ++i) {
-      const cuda::Product& made = products[i].product;
-      whole = whole && has_units(made, unit);
-      written.push_back({made.c.base, made.c.base + made.m * made.n});
-    }
-    size_t end = after;
-    for (; whole && next != units.end() && next->step == end && next->unit == unit; ++next, ++end) {
-      if (!reads_own(*next, written)) break;
-      written.push_back({next->begin, next->end});
-    }
-    if (end == after) continue;
-    for (size_t i = first; i < p; ++i) products[i].unit = unit;
-    runs.push_back({step, after, end});
+  size_t end = begin;
+  for (size_t p = 0; p < products.size(); ++p) {
+    const size_t step = products[p].step;
+    // What was there before may not be there yet.
+    if (step < end || (step != begin && !waits(step))) continue;
+    const std::vector<Candidate> all = candidates_from(products, units, p);
+    const int64_t unit = unit_of(all);
+    end = step + run_of(all, unit);
+    if (end > step + 1) runs.push_back({step, end, unit});
   }
   return runs;
 }

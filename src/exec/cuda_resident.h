@@ -1,6 +1,9 @@
-// Which weights the blocks of a walk keep in shared memory (cuda/resident.h).
+// Which weights the blocks of a walk keep in shared memory (cuda/resident.h), and which steps of it need not
+// wait for other blocks.
 #pragma once
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -9,39 +12,64 @@
 
 namespace dyc {
 
+// Memory from the first to the last float that a step reads, or writes and maybe reads. What no step of the
+// same launches writes need not be told.
+struct Access {
+  const float *begin, *end;
+  int64_t spacing;  // element i of it is of unit i % unit, for a unit that divides this
+  bool writes;
+};
+
+// To n pieces of `size` floats, piece i at `at(i)` of an arena. unit: that of each by itself; 1 where all
+// blocks read it.
+template <class At>
+Access access_to(const float* arena, int64_t n, int64_t size, int64_t unit, bool writes, At at) {
+  const int64_t first = at(0);
+  int64_t low = first, high = first;
+  for (int64_t i = 1; i < n; ++i) {
+    const int64_t place = at(i);
+    low = std::min(low, place);
+    high = std::max(high, place);
+    unit = std::gcd(unit, place - first);
+  }
+  return {arena + low, arena + high + size, unit, writes};
+}
+
 // A step that is one product, of weights that nothing in these launches changes.
 struct WeightProduct {
   size_t step;
   bool forward;  // W x, else W' dy
   cuda::Product product;
   std::vector<cuda::Term> terms;  // a: weights
+  std::vector<Access> accesses;   // its result first
   int64_t unit = 0;               // as cuda::Resident has it
 };
 
-// A step whose element i, of unit i % unit, depends on that unit of results with as many units.
+// A step that can be made unit by unit.
 struct UnitStep {
-  struct Read {  // an operand of all members, as far as it may have been computed in these launches
-    const float *begin, *end;
-    bool even;  // each begins a multiple of the unit after `begin`
-  };
   size_t step;
   int64_t unit;
-  const float *begin, *end;  // results
-  std::vector<Read> reads;
-  cuda::Record record;
+  bool finer;  // also by one that divides this
+  std::vector<Access> accesses;
+  cuda::Record* record;  // as it goes up
 };
 
-// Products, and steps that follow them which need not wait for other blocks. Between the first product and
-// the last step no block waits for another.
+// Products and steps that are made by units. No block waits for another from the first, which is a product,
+// to the last.
 struct UnitRun {
-  size_t products, steps, end;  // the first of each
+  size_t begin, end;
+  int64_t unit;
 };
-// Those in steps [begin, end); waits(step): it waits for the steps before. Sets the products' units.
+// Those of steps from `begin` on; waits(step): it waits for the steps before. Sets the products' units.
 std::vector<UnitRun> find_unit_runs(std::span<WeightProduct> products, std::span<const UnitStep> units,
                                     size_t begin, const std::function<bool(size_t)>& waits);
 
 class Residency {
  public:
+  // Each block reads all columns, which is soon more than what is saved of the weights. What counts more is
+  // that a warp can ask for all it reads at once, as long as that is little.
+  static constexpr int64_t kMostColumns = 16;
+
   Residency() = default;
   // Of the products of one walk.
   explicit Residency(std::span<const WeightProduct> products);

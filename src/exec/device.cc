@@ -103,6 +103,7 @@ void join_launches(bool on) { CudaBatch::walking = on; }
 void replay_launches(bool on) { CudaBatch::replaying = on; }
 
 void keep_weights(bool on) { CudaBatch::residing = on; }
+void join_units(bool on) { CudaBatch::joining_units = on; }
 
 void set_device_lock(void (*lock)(std::mutex& mutex)) { DeviceMutex::take = lock; }
 

@@ -35,6 +35,8 @@ void join_launches(bool on);
 void replay_launches(bool on);
 // Whether many small launches as one keep weights in shared memory.
 void keep_weights(bool on);
+// Whether steps that follow such products do without waiting for other blocks, where they can.
+void join_units(bool on);
 // How a thread locks the device, which waits for the interpreter now and then: `lock` must not keep that from
 // other threads meanwhile.
 void set_device_lock(void (*lock)(std::mutex& mutex));

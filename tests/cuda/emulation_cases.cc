@@ -60,6 +60,15 @@ __global__ void relay(float* out, uint32_t* arrived) {
   }
 }
 
+// Each thread takes what the same thread of the next block has stored, without waiting for that block.
+__global__ void next_block_too_early(float* out) {
+  float* const stored = out + gridDim.x * blockDim.x;
+  stored[blockIdx.x * blockDim.x + threadIdx.x] = 1.f;
+  for (int i = 0; i < 3; ++i) __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] =
+      stored[(blockIdx.x + 1) % gridDim.x * blockDim.x + threadIdx.x];
+}
+
 __global__ void some_wait(float* out) {
   if (threadIdx.x != 3) __syncthreads();
   out[threadIdx.x] = 1.f;
@@ -93,6 +102,7 @@ const emulation::Source kSource([](emulation::Kernels& to) {
   CASE(sums);
   CASE(shuffles);
   CASE(relay);
+  CASE(next_block_too_early);
   CASE(some_wait);
   CASE(waits_for_nobody);
   CASE(behind);
@@ -190,6 +200,7 @@ const std::vector<std::pair<std::string, std::function<void()>>> kCases = {
     {"relay", [] { run_relay(2, true); }},
     {"relay_apart", [] { run_relay(2, false); }},
     {"relay_too_wide", [] { run_relay(100, true); }},
+    {"next_block_too_early", [] { run_one("next_block_too_early", {2, 4, 0, true}, 16); }},
     {"some_wait", [] { run_one("some_wait", {1, 16}, 16); }},
     {"waits_for_nobody", [] { run_one("waits_for_nobody", {1, 2}, 1); }},
     {"after_failure", run_after_failure},

@@ -70,6 +70,12 @@ def test_blocks_that_run_together_wait_for_each_other(program: Program, order: s
     assert numbers(program, "relay", f"order={order}") == [2, 4, 8, 16]
 
 
+def test_a_block_is_as_far_ahead_as_it_can_be(program: Program) -> None:
+    """Else a kernel that does not wait for other blocks could find what they have yet to store."""
+    for order, ahead in (("forward", [0, 0, 0, 0, 1, 1, 1, 1]), ("backward", [1, 1, 1, 1, 0, 0, 0, 0])):
+        assert numbers(program, "next_block_too_early", f"order={order}")[:8] == ahead
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
     [

@@ -19,8 +19,8 @@ from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
 
-Products = Sequence[tuple[int, int, int, int]]
-Steps = Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int]]]]
+
+Made = tuple[Any, ...]
 
 NETWORK = """
 import numpy as np
@@ -86,6 +86,10 @@ def run(text: str, settings: str = "", **more: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
+
+
+def numbers(told: str) -> list[float]:
+    return [float(word) for word in told.split()]
 
 
 # ---------------------------------------------------------------- on the emulation
@@ -203,67 +207,157 @@ def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
 
 COMPARED = """
 def compared(model, build, shape):
-    # Products with kept weights, and steps that do not wait, of what `build` returns with and without.
+    # Products with kept weights, steps by units, how often blocks wait for others with these and without, and
+    # whether all bits must be equal: of what `build` returns.
     told = []
-    for keep in (True, False):
+    for keep, join in ((True, True), (True, False), (False, True)):
         dy._core._keep_weights(keep)
+        dy._core._join_units(join)
         dy._core.reset_timing()
         dy.renew_cg()
         made = build()
         dy.squared_norm(dy.esum(made[-1])).backward()
-        gradients = [p.grad_as_array().copy() for p in model.parameters_list()]
-        for p in model.parameters_list():
+        all = model.parameters_list() + model.lookup_parameters_list()
+        gradients = [p.grad_as_array().copy() for p in all]
+        for p in all:
             p.scale_gradient(0)
         timing = dy._core.timing()
-        counts = timing["device_residents"], timing["device_unit_steps"]
-        told.append(([x.npvalue() for one in made for x in one], gradients, counts))
-    (values, gradients, counts), (wanted, slopes, none) = told
-    assert none == (0, 0)
-    for found, right in zip(values + gradients, wanted + slopes):  # some nearly cancel
+        counts = [timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits")]
+        told.append(([x.npvalue() for one in made for x in one] + gradients, counts))
+    (joined, counts), (apart, fewer), (wanted, none) = told
+    # Weights of products with unlike units are kept apart, or not at all.
+    assert none[:2] == [0, 0] and fewer[0] >= counts[0] and fewer[1] == 0, (counts, fewer, none)
+    assert counts[2] <= fewer[2], (counts, fewer)
+    exact = counts[0] == fewer[0]  # else some add up in another order
+    for found, same, right in zip(joined, apart, wanted):
+        assert not exact or np.array_equal(found, same), shape
+        # Some nearly cancel.
         assert np.allclose(found, right, rtol=2e-4, atol=2e-4 * np.abs(right).max() + 1e-9), shape
-    return np.array(counts)
+    return np.array([*counts, fewer[2], exact])
 """
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN", "CoupledLSTM", "CompactVanillaLSTM"])
 def test_cells(builder: str, order: str) -> None:
-    """What follows products in a cell is computed by the blocks that made them."""
+    """What follows products in a cell is computed by the blocks that made them, in both directions."""
     text = f"""
-counts = np.zeros(2)
-for _ in range(12):
+counts = np.zeros(5)
+for trial in range(10):
     i, h, n = (int(rng.choice(some)) for some in ([1, 8, 20], [1, 3, 8, 9, 16, 17, 24, 33], [1, 2, 3, 5]))
     pc = dy.ParameterCollection()
-    cell, xs = dy.{builder}Builder(1, i, h, pc), rng.randn(n, 5, i)
+    layers = 1 + trial % 2
+    cell, xs = dy.{builder}Builder(layers, i, h, pc), rng.randn(n, 5, i)
+    E = pc.add_lookup_parameters((7, i))
     def build():
-        ends = [cell.initial_state().transduce([dy.inputVector(x) for x in xs[j, j % 2:]]) for j in range(n)]
-        return [*ends, [end[-1] for end in ends]]
+        def inputs(j):
+            rows = [E[(3 * j + t) % 7] if trial % 3 else dy.inputVector(x) for t, x in enumerate(xs[j])]
+            return rows[j % 2:]
+        ends = [cell.initial_state().transduce(inputs(j)) for j in range(n)]
+        return [*ends, [end[-1] for end in ends] + (ends[0] if trial % 4 == 3 else [])]
     counts += compared(pc, build, (i, h, n))
 print(*counts)
 """
-    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
-    assert residents > 12 and unit_steps > 12, (residents, unit_steps)
+    told = residents, unit_steps, waits, without, exact = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents > 12 and unit_steps > 80 and waits < without - 70 and exact == 10, told
+
+
+@pytest.mark.parametrize(
+    ("builder", "forward", "backward"),
+    [("VanillaLSTM", (1, 2), (1, 3)), ("SimpleRNN", (1, 2), (1, 3)), ("GRU", (2, 5), (2, 16))],
+)
+def test_how_often_a_step_waits(builder: str, forward: Any, backward: Any) -> None:
+    """A step of a recurrence, by units and without."""
+    text = f"""
+pc = dy.ParameterCollection()
+cell, E = dy.{builder}Builder(1, 6, 16, pc), pc.add_lookup_parameters((7, 6))
+def waits(steps, join):
+    dy._core._join_units(join)
+    told = []
+    dy.renew_cg()
+    dy._core.reset_timing()
+    last = [cell.initial_state().transduce([E[(t + j) % 7] for t in range(steps)])[-1] for j in (0, 1)]
+    loss = dy.squared_norm(dy.esum(last))
+    for compute in loss.value, loss.backward:
+        compute()
+        told.append(dy._core.timing()["device_walk_waits"])
+        dy._core.reset_timing()
+    return np.array(told)
+print(*((waits(12, join) - waits(8, join)) / 4 for join in (True, False)))
+"""
+    joined, apart = (words.split() for words in run(text).strip("[]").split("] ["))
+    assert [float(w) for w in joined + apart] == [forward[0], backward[0], forward[1], backward[1]]
+
+
+@pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN"])
+def test_training(builder: str) -> None:
+    """Parameters after some updates, by units and without, and with blocks in either order."""
+    text = f"""
+def train(join):
+    dy._core._join_units(join)
+    dy.reset_random_seed(1)
+    pc = dy.ParameterCollection()
+    cell, E = dy.{builder}Builder(2, 6, 9, pc), pc.add_lookup_parameters((11, 6))
+    trainer = dy.AdamTrainer(pc, 0.01)
+    for word in range(6):
+        dy.renew_cg()
+        words = [[(word * j + 3 * t) % 11 for t in range(4 + j)] for j in range(4)]
+        ends = [cell.initial_state().transduce([E[w] for w in one]) for one in words]
+        all = [h for end in ends for h in end]
+        dy.esum([dy.pickneglogsoftmax(h, k % 9) for k, h in enumerate(all)]).backward()
+        trainer.update()
+    return b"".join(p.as_array().tobytes() for p in pc.parameters_list() + pc.lookup_parameters_list())
+joined = train(True)
+steps = dy._core.timing()["device_unit_steps"]
+assert joined == train(False) and dy._core.timing()["device_unit_steps"] == steps > 100, steps
+import hashlib
+print(hashlib.sha256(joined).hexdigest())
+"""
+    assert run(text, "order=forward") == run(text, "order=backward")
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("items", [1, 2])
+def test_a_cell_of_more_units(items: int, order: str) -> None:
+    """An LSTM's cell has as many units as it is large, whatever the steps before it have."""
+    text = f"""
+pc = dy.ParameterCollection()
+W = pc.parameters_from_numpy((rng.randn(64, 16) * 0.2).astype(np.float32))
+start, n = rng.randn(16, {items}), 16 * {items}
+def build():
+    h = c = dy.inputTensor(start, batched=True)
+    for _ in range(5):
+        gates = dy.tanh(dy.reshape(W * h, (8, 8), batch_size={items}))
+        both = dy._core.record("lstm_cell", (dy.reshape(gates, (64,), batch_size={items}), c), (1.0,))
+        c, h = (dy.reshape(dy.pickrange(both, n * k, n * k + n), (16,), batch_size={items}) for k in (4, 5))
+    return [[dy.sum_batches(h)]]
+print(*compared(pc, build, {items}))
+"""
+    residents, unit_steps, _, _, exact = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents == 5 + 4 and unit_steps >= 5 and exact, (residents, unit_steps)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_recurrences(seed: int, order: str) -> None:
-    """Steps that read units of others, of another size, of results before the last product, or of all."""
+    """Steps that read units of others, of another size, of results before the last product, or of all; and
+    whose gradients meet: of one result that several read, or parts of it."""
     text = f"""
 rng.seed({seed})
-counts = np.zeros(2)
-for _ in range(40):
-    h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3]))
+counts = np.zeros(5)
+for trial in range(40):
+    h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3, 17 if trial % 8 == 7 else 3]))
+    items = int(rng.choice([1, 1, 2]))
     pc = dy.ParameterCollection()
     def made(*shape):
         return pc.parameters_from_numpy((rng.randn(*shape) * 0.6 / np.sqrt(shape[-1])).astype(np.float32))
-    square, wide, b, start = [made(h, h) for _ in range(2)], made(2 * h, h), made(h), rng.randn(n, h)
-    program = rng.randint(0, 1 << 30, 24)
+    square, wide, b = [made(h, h) for _ in range(2)], made(2 * h, h), made(h)
+    start, program = rng.randn(n, h, items), rng.randint(0, 1 << 30, 24)
     def one(x):
         xs = [x, dy.tanh(x)]
         for word in program:
             recent, any_one = xs[-1 - word % 2], xs[-1 - word // 2 % min(len(xs), 5)]
-            kind = word // 64 % 9
+            kind = word // 64 % 13
             if kind < 3:
                 xs.append(square[kind % 2] * recent if kind else dy.affine_transform([b, square[0], recent]))
             elif kind == 3:
@@ -278,79 +372,200 @@ for _ in range(40):
                 xs.append(recent - 0.5 * any_one)
             elif kind == 7:
                 xs.append(dy.cmult(recent, dy.sum_elems(any_one)))  # one element for all
-            else:
+            elif kind == 8:
                 xs.append(dy.concatenate([recent[1:], any_one[:1]]))
+            elif kind == 9:
+                xs.append(dy.tanh(dy.cmult(recent, recent)))
+            elif kind == 10 and h % 2 == 0:  # half as many units
+                pairs = dy.tanh(dy.reshape(recent, (h // 2, 2), batch_size=items))
+                xs.append(dy.reshape(pairs, (h,), batch_size=items))
+            elif kind == 11:
+                xs.append(dy.affine_transform([any_one, square[1], recent]))  # a bias that is computed
+            else:
+                xs.append(dy.tanh(square[0] * recent) + dy.logistic(square[1] * any_one))
         return xs[2:]
     def build():
-        all = [one(dy.inputVector(x)) for x in start]
-        return [*all, [xs[-1] for xs in all]]
-    counts += compared(pc, build, (h, n, list(program)))
+        all = [one(dy.inputTensor(x, batched=True) if items > 1 else dy.inputVector(x[:, 0])) for x in start]
+        return [*all, [dy.sum_batches(xs[-1]) for xs in all]]
+    counts += compared(pc, build, (h, n, items, list(program)))
 print(*counts)
 """
-    residents, unit_steps = map(float, run(COMPARED + text, f"order={order}").split())
-    assert residents > 100 and unit_steps > 20, (residents, unit_steps)
+    told = residents, unit_steps, waits, without, exact = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents > 300 and unit_steps > 300 and waits < without - 400 and exact > 20, told
 
 
 @pytest.fixture(scope="module")
-def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[tuple[int, int, int]]]:
-    """find_unit_runs(), of products (step, rows, columns, address), steps (step, unit, begin, end, reads)."""
+def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """find_unit_runs(): runs (first step, end, unit), and the units of the products."""
     sources = [Path(__file__).parent / "unit_runs.cc", fake_gpu.SRC / "exec" / "cuda_resident.cc"]
     library = ctypes.CDLL(str(fake_gpu.build(tmp_path_factory.mktemp("units") / "unit_runs.so", sources)))
 
     def find(
-        products: Products, steps: Steps, waits: Sequence[int], begin: int = 0
-    ) -> list[tuple[int, int, int]]:
-        words = [len(products), *(word for p in products for word in p), len(steps)]
-        for *fixed, reads in steps:
-            words += [*fixed, len(reads), *(word for read in reads for word in read)]
+        products: Sequence[Made], steps: Sequence[Made], waits: Sequence[int], begin: int = 0
+    ) -> tuple[list[tuple[int, ...]], list[int]]:
+        words: list[int] = []
+        for listed in (products, steps):
+            words.append(len(listed))
+            for *fixed, accesses in listed:
+                words += [*fixed, len(accesses), *(word for access in accesses for word in access)]
         words += [begin, len(waits), *waits]
-        found = (ctypes.c_int64 * 64)()
+        found = (ctypes.c_int64 * 256)()
         count = library.find_unit_runs((ctypes.c_int64 * len(words))(*words), found)
-        return [(found[3 * i], found[3 * i + 1], found[3 * i + 2]) for i in range(count)]
+        runs = [tuple(found[3 * i : 3 * i + 3]) for i in range(count)]
+        return runs, list(found[3 * count : 3 * count + len(products)])
 
     return find
 
 
-P, Q = (0, 8, 3, 100), (1, 8, 3, 200)  # steps 0 and 1 make 24 floats each
-OLD = (10, 34, 1)
+def reads(place: int, size: int = 24, spacing: int = 8) -> tuple[int, ...]:
+    return place, place + size, spacing, 0
+
+
+def writes(place: int, size: int = 24, spacing: int = 8) -> tuple[int, ...]:
+    return place, place + size, spacing, 1
+
+
+def product(step: int, to: int, of: int = 10, rows: int = 8, spacing: int = 8) -> Made:
+    """Adds to three columns at `to`, from others at `of`."""
+    return step, rows, [writes(to, 3 * rows, spacing), reads(of, 24, 1)]
+
+
+def by_units(step: int, *accesses: tuple[int, ...], unit: int = 8, finer: int = 1) -> Made:
+    return step, unit, finer, accesses
+
+
+P, Q = product(0, 100), product(1, 200)
+FIRST = [0, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 @pytest.mark.parametrize(
-    ("products", "steps", "waits", "expected"),
+    ("products", "steps", "expected"),
     [
-        ([P], [(1, 8, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
-        ([P], [(1, 4, 300, 324, [(100, 124, 1)])], [0, 1], [(0, 1, 2)]),
-        ([P], [(1, 8, 300, 324, [(100, 124, 1), OLD])], [0, 1], [(0, 1, 2)]),
-        ([P], [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(300, 324, 1)])], [0, 1, 0], [(0, 1, 3)]),
-        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1), (200, 224, 1)])], [0, 0, 1], [(0, 2, 3)]),
-        ([P], [(1, 3, 300, 324, [(100, 124, 1)])], [0, 1], []),  # unlike units
-        ([P], [(1, 8, 300, 324, [(101, 125, 1)])], [0, 1], []),  # other units
-        ([P], [(1, 8, 300, 324, [(100, 124, 0)])], [0, 1], []),  # of some members other units
-        ([P], [(1, 8, 300, 308, [(90, 110, 1)])], [0, 1], []),
-        ([P], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], []),  # another step between them
-        ([(0, 8, 17, 100)], [(1, 8, 300, 436, [(100, 236, 1)])], [0, 1], []),  # too many columns
-        ([P, Q], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),  # P was awaited
-        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 0, 1], []),  # what P reads may be new
-        ([(1, 8, 3, 100)], [(2, 8, 300, 324, [(100, 124, 1)])], [0, 1, 1], [(1, 2, 3)]),
-        (
-            [P, (2, 8, 3, 400)],
-            [(1, 8, 300, 324, [(100, 124, 1)]), (3, 8, 500, 524, [(400, 424, 1)])],
-            [0, 1, 1, 1],
-            [(0, 1, 2), (2, 3, 4)],
-        ),
+        ([P], [by_units(1, writes(300), reads(100))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100), unit=4)], [(0, 2, 4)]),
+        ([P], [by_units(1, writes(300), reads(100), reads(10))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(400), reads(300))], [(0, 3, 8)]),
+        ([P, Q], [by_units(2, writes(300), reads(100), reads(200))], [(0, 3, 8)]),
+        # several results; a larger one, with elements of the same units; to add to where others have added
+        ([P], [by_units(1, writes(300, 96), writes(400), reads(100))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(300))], [(0, 3, 8)]),
+        ([P], [by_units(1, writes(100), reads(500))], [(0, 2, 8)]),
+        # a step of 16 units, or the cell of an LSTM that has 16
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(500, 48, 16), unit=16)], [(0, 3, 8)]),
         (
             [P],
-            [(1, 8, 300, 324, [(100, 124, 1)]), (2, 8, 400, 424, [(301, 325, 1)])],
-            [0, 1, 1],
-            [(0, 1, 2)],
+            [by_units(1, writes(300), reads(100)), by_units(2, writes(500, 48, 16), unit=16, finer=0)],
+            [(0, 2, 8)],
         ),
+        # other units: not as many, of other rows, of some members, of part of them
+        ([P], [by_units(1, writes(300), reads(100), unit=3)], []),
+        ([P], [by_units(1, writes(300), reads(101))], []),
+        ([P], [by_units(1, writes(300), reads(100, spacing=4))], []),
+        ([P], [by_units(1, writes(300, 8), reads(90, 20))], []),
+        ([product(0, 100, spacing=1)], [by_units(1, writes(300), reads(100))], []),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(400), reads(301))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(301))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), reads(100), reads(401)), by_units(2, writes(400))], [(0, 2, 8)]),
+        ([P], [by_units(1, writes(300), writes(401), reads(100)), by_units(2, reads(400))], [(0, 2, 8)]),
+        # what the product reads, all blocks of it, changes
+        ([product(0, 100, of=300)], [by_units(1, writes(300), reads(100))], []),
+        ([P, product(1, 200, of=300)], [by_units(2, writes(300), reads(100))], [(0, 2, 8)]),
+        # products that read the result of one before, or add to it, or follow other steps
+        ([P, product(1, 200, of=100)], [by_units(2, writes(300), reads(200))], [(1, 3, 8)]),
+        ([P, product(1, 100)], [by_units(2, writes(300), reads(100))], [(0, 3, 8)]),
+        ([P, product(1, 101)], [by_units(2, writes(300), reads(101))], [(1, 3, 8)]),
+        ([P, product(2, 400)], [by_units(1, writes(300), reads(100))], [(0, 3, 8)]),
+        ([P, product(2, 400, of=300)], [by_units(1, writes(300), reads(100))], [(0, 2, 8)]),
+        (
+            [P, product(2, 400, of=300)],
+            [by_units(1, writes(300), reads(100)), by_units(3, writes(500), reads(400))],
+            [(0, 2, 8), (2, 4, 8)],
+        ),
+        ([P], [by_units(2, writes(300), reads(100))], []),  # another step between them
+        # rows of few units would be made by few blocks
+        ([product(0, 100, rows=16)], [by_units(1, writes(300), reads(100), unit=2)], [(0, 2, 2)]),
+        ([product(0, 100, rows=32)], [by_units(1, writes(300), reads(100), unit=2)], []),
     ],
 )
 def test_which_steps_need_not_wait(
-    unit_runs: Callable[..., Any], products: Any, steps: Any, waits: list[int], expected: Any
+    unit_runs: Callable[..., Any], products: list[Made], steps: list[Made], expected: Any
 ) -> None:
-    assert unit_runs(products, steps, waits) == expected
+    """Backward every step waits, if nothing else is found."""
+    assert unit_runs(products, steps, FIRST)[0] == expected
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_runs_begin_with_a_product_that_waits(unit_runs: Callable[..., Any]) -> None:
+    """Else what it reads, from before, may not be there yet."""
+    later = [product(1, 100)], [by_units(2, writes(300), reads(100))]
+    assert unit_runs(*later, [0, 0, 1])[0] == []
+    assert unit_runs(*later, [0, 1, 1])[0] == [(1, 3, 8)]
+    assert unit_runs(*later, [0, 0, 1], 1)[0] == [(1, 3, 8)]  # nothing is before
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_units_of_products(unit_runs: Callable[..., Any]) -> None:
+    """What no step goes on with is made by as many blocks as can be."""
+    four, wide = product(0, 100, rows=32), product(1, 1000, rows=48)
+    runs, units = unit_runs([four, wide], [by_units(2, writes(300), reads(100, 96))], FIRST)
+    assert runs == [(0, 3, 8)] and units == [8, 48]
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_long_runs_end(unit_runs: Callable[..., Any]) -> None:
+    steps = [by_units(i, writes(100)) for i in range(1, 200)]
+    assert unit_runs([P], steps, [1] * 200)[0] == [(0, 64, 8)]
+
+
+# ---------------------------------------------------------------- what is counted
+
+
+def test_refused_walks_keep_nothing() -> None:
+    """Their launches run one by one, with the records that the walk would have read."""
+    text = """
+pc = dy.ParameterCollection()
+cell, xs = dy.VanillaLSTMBuilder(1, 8, 17, pc), rng.randn(5, 8)
+def run():
+    dy.renew_cg()
+    dy._core.reset_timing()
+    loss = dy.squared_norm(cell.initial_state().transduce([dy.inputVector(x) for x in xs])[-1])
+    told = [loss.value()]
+    loss.backward()
+    for p in pc.parameters_list():
+        told.append(p.grad_as_array().copy())
+        p.scale_gradient(0)
+    timing = dy._core.timing()
+    return told, [timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits")]
+refused, counts = run()
+dy._core._walk(False)
+apart, none = run()
+assert all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(refused, apart))
+print(*counts, *none)
+"""
+    assert run(text, "together=1") == "0 0 0 0 0 0"
+    walked = numbers(run(text))
+    assert all(walked[:3]) and not any(walked[3:])
+
+
+def test_replayed_walks_count() -> None:
+    text = """
+W = dy.ParameterCollection().parameters_from_numpy(rng.uniform(-0.4, 0.4, (16, 16)).astype(np.float32))
+for _ in range(5):
+    dy.renew_cg()
+    dy._core.reset_timing()
+    h, one = dy.inputVector(range(16)), dy.inputTensor(np.ones((1, 1, 1, 1)))
+    for _ in range(6):
+        for _ in range(4):
+            h = dy.tanh(W * h)
+        h = dy.reshape(dy.conv2d(dy.reshape(h, (4, 4, 1)), one, (1, 1)), (16,))  # never in a walk
+    h.value()
+    timing = dy._core.timing()
+    print(*(timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits", "replays")))
+"""
+    told = [numbers(line) for line in run(text).splitlines()]
+    assert [counts[3] for counts in told] == [0, 0, 1, 1, 1], "graphs are used from the third time on"
+    assert all(counts[:3] == [24, 24, 18] for counts in told), told
 
 
 # ---------------------------------------------------------------- for a GPU
@@ -393,6 +608,7 @@ chain = Chain(200, 2001, 4, 6)
 print(*(chain.run(True)[1] for _ in range(2)))
 walks = [line.split(b",") for line in fake.fake_ran().split() if b"walkIJ" in line]
 print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
+print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
 """
     more = {
         "DYNET_COMPAT_LIBCUDA": str(library if library.exists() else fake_gpu.build_fake(folder)),
@@ -415,4 +631,6 @@ print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
         memory[1],
         backward[1],
     ]
-    assert run(text, **more).splitlines() == ["11 11", " ".join(map(str, expected))]
+    # For two walks without memory, and once for each size that the driver has an answer for.
+    asked = 2 + 2 + (("cuFunc" in fault) + 2 * ("cuOcc" in fault))
+    assert run(text, **more).splitlines() == ["11 11", " ".join(map(str, expected)), str(asked)]

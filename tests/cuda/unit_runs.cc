@@ -4,7 +4,19 @@
 
 namespace {
 
-float* at(int64_t place) { return reinterpret_cast<float*>(place * 4); }
+const float* at(int64_t place) { return reinterpret_cast<const float*>(place * 4); }
+
+template <class Next>
+std::vector<dyc::Access> accesses(Next next) {
+  std::vector<dyc::Access> all(static_cast<size_t>(next()));
+  for (dyc::Access& a : all) {
+    a.begin = at(next());
+    a.end = at(next());
+    a.spacing = next();
+    a.writes = next() != 0;
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -14,31 +26,25 @@ extern "C" __attribute__((visibility("default"))) int find_unit_runs(const int64
   std::vector<WeightProduct> products(static_cast<size_t>(next()));
   for (WeightProduct& p : products) {
     p.step = static_cast<size_t>(next());
-    p.product.m = next();
-    p.product.n = next();
-    p.product.c = {at(next()), nullptr, p.product.m};
+    p.unit = p.product.m = next();
+    p.accesses = accesses(next);
   }
   std::vector<UnitStep> steps(static_cast<size_t>(next()));
   for (UnitStep& s : steps) {
     s.step = static_cast<size_t>(next());
     s.unit = next();
-    s.begin = at(next());
-    s.end = at(next());
-    s.reads.resize(static_cast<size_t>(next()));
-    for (UnitStep::Read& r : s.reads) {
-      r.begin = at(next());
-      r.end = at(next());
-      r.even = next() != 0;
-    }
+    s.finer = next() != 0;
+    s.accesses = accesses(next);
   }
   const auto begin = static_cast<size_t>(next());
   const std::vector<int64_t> waits(words + 1, words + 1 + *words);
   int count = 0;
-  for (const UnitRun& run :
-       find_unit_runs(products, steps, begin, [&](size_t step) { return step < waits.size() && waits[step]; })) {
-    found[3 * count] = static_cast<int64_t>(run.products);
-    found[3 * count + 1] = static_cast<int64_t>(run.steps);
-    found[3 * count++ + 2] = static_cast<int64_t>(run.end);
+  for (const UnitRun& run : find_unit_runs(products, steps, begin,
+                                           [&](size_t step) { return step < waits.size() && waits[step]; })) {
+    found[3 * count] = static_cast<int64_t>(run.begin);
+    found[3 * count + 1] = static_cast<int64_t>(run.end);
+    found[3 * count++ + 2] = run.unit;
   }
+  for (size_t p = 0; p < products.size(); ++p) found[3 * count + static_cast<int64_t>(p)] = products[p].unit;
   return count;
 }

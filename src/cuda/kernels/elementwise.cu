@@ -14,10 +14,11 @@ namespace dyc::cuda {
 // f(member, element) for the elements of a gradient: spread over all threads or, where members may repeat an
 // argument, all members of one element in one thread.
 template <class G>
-DYC_INLINE void each_gradient(const Worker& w, const Extents& e, bool repeats, G f) {
+DYC_INLINE void each_gradient(const Record& r, const Worker& w, const Extents& e, bool repeats, G f) {
   if (!repeats) {
-    for (int64_t i = w.thread; i < e.total; i += w.threads) {
-      const Element at = element(e, i);
+    const Elements mine(r, e.total, w);
+    for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
+      const Element at = element(e, mine[k]);
       f(at.member, at.at);
     }
     return;
@@ -35,7 +36,7 @@ __device__ void run_unary_forward(const Record& r, const Worker& w) {
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0];
   const Extents results = r.results;
-  const Elements mine(r, w);
+  const Elements mine(r, results.total, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const Element e = element(results, i);
@@ -51,7 +52,7 @@ __device__ void run_unary_backward(const Record& r, const Worker& w) {
   const Place<const float> x = r.x[0];
   const Place<float> dx = r.dx[0];
   const Extents results = r.results;
-  each_gradient(w, results, dx.repeats, [&](uint32_t member, int64_t at) {
+  each_gradient(r, w, results, dx.repeats, [&](uint32_t member, int64_t at) {
     const int64_t i = out_of(r, member) + at;
     float xv = 0.f, yv = 0.f;
     if constexpr (Op::meta.reads_x) xv = argument(x, results, member)[at];
@@ -99,7 +100,7 @@ __device__ void run_binary_forward(const Record& r, const Worker& w) {
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0], y = r.x[1];
   const Extents results = r.results;
-  const Elements mine(r, w);
+  const Elements mine(r, results.total, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const Element e = element(results, i);
@@ -132,7 +133,7 @@ __device__ void run_binary_backward(const Record& r, const Worker& w) {
   const Place<const float> x = r.x[0], y = r.x[1];
   const Place<float> g = r.dx[Arg];
   const Extents results = r.results, own = r.own;
-  each_gradient(w, own, g.repeats, [&](uint32_t member, int64_t e) {
+  each_gradient(r, w, own, g.repeats, [&](uint32_t member, int64_t e) {
     const Axes& a = r.axes[r.each_own ? member : 0];
     const float *xm = nullptr, *ym = nullptr, *zm = nullptr;
     if constexpr (Op::meta.reads_x) xm = argument(x, results, member), ym = argument(y, results, member);

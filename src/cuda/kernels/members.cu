@@ -63,13 +63,17 @@ DYC_INLINE Turns turns(const Record& r, const Worker& w) {
 template <class Op>
 constexpr bool has_units = std::is_same_v<Op, LstmCell>;
 
-// Each warp of a block takes members, and of these the units of the block.
-template <class Op>
-DYC_INLINE void run_units(const Record& r) {
-  for (uint32_t i = threadIdx.x / kWarp; i < r.count; i += blockDim.x / kWarp) {
-    const float* room[kMostPlaces];
-    Op::template forward<UnitTeam>(member_of(r, i, room));
-  }
+// f(member): each warp of a block takes members, and of these the units of the block.
+template <class F>
+DYC_INLINE void each_with_units(const Record& r, F f) {
+  for (uint32_t i = threadIdx.x / kWarp; i < r.count; i += blockDim.x / kWarp) f(i);
+}
+
+template <class Op, class I>
+DYC_INLINE void make_member(const Record& r, uint32_t member) {
+  const float* room[kMostPlaces];
+  Op::template forward<I>(member_of(r, member, room));
+  join<I>();  // scratch memory, for the next member
 }
 
 template <class Op>
@@ -77,14 +81,10 @@ __device__ void run_member_forward(const Record& r, const Worker& w) {
   static_assert(Op::meta.form == Form::member);
   using I = typename InstructionSet<Op::meta.team>::I;
   if constexpr (has_units<Op>) {
-    if (r.unit) return run_units<Op>(r);
+    if (r.unit) return each_with_units(r, [&r](uint32_t i) { make_member<Op, UnitTeam>(r, i); });
   }
   const Turns t = turns<Op>(r, w);
-  for (int64_t i = t.first; i < r.count; i += t.step) {
-    const float* room[kMostPlaces];
-    Op::template forward<I>(member_of(r, static_cast<uint32_t>(i), room));
-    join<I>();  // scratch memory, for the next member
-  }
+  for (int64_t i = t.first; i < r.count; i += t.step) make_member<Op, I>(r, static_cast<uint32_t>(i));
 }
 
 // Gradients of all arguments of one member.
@@ -115,6 +115,9 @@ template <class Op>
 __device__ void run_member_backward(const Record& r, const Worker& w) {
   static_assert(Op::meta.form == Form::member);
   using I = typename InstructionSet<Op::meta.team>::I;
+  if constexpr (has_units<Op>) {
+    if (r.unit) return each_with_units(r, [&r](uint32_t i) { back_member<Op, UnitTeam>(r, i); });
+  }
   const Turns t = turns<Op>(r, w);
   for (int64_t i = t.first; i < r.count; i += t.step) back_member<Op, I>(r, static_cast<uint32_t>(i));
 }

@@ -3,6 +3,7 @@
 
 #include "cuda/products.h"
 #include "cuda/record.h"
+#include "cuda/units.h"
 #include "cuda/worker.h"
 
 namespace dyc::cuda {
@@ -23,12 +24,14 @@ DYC_INLINE bool is_fresh(const Segments& s, uint32_t segment) { return s.fresh &
 // Few pieces each: a thread adds up an element.
 __device__ inline void run_add_few(const Record& r, const Worker& w) {
   const Segments& s = *static_cast<const Segments*>(r.more);
-  for (int64_t i = w.thread; i < s.ends[s.count - 1]; i += w.threads) {
+  const Elements mine(r, s.ends[s.count - 1], w);
+  for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
+    const int64_t i = mine[k];
     const uint32_t segment = segment_of(s, i);
     const int64_t e = i - (segment ? s.ends[segment - 1] : 0);
     float* const to = s.to + s.targets[segment] + e;
     float sum = is_fresh(s, segment) ? 0.f : *to;
-    for (uint32_t k = s.starts[segment]; k < s.starts[segment + 1]; ++k) sum += s.from[s.sources[k] + e];
+    for (uint32_t p = s.starts[segment]; p < s.starts[segment + 1]; ++p) sum += s.from[s.sources[p] + e];
     *to = sum;
   }
 }
