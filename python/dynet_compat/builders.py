@@ -129,11 +129,10 @@ class BiRNNBuilder:
 
     @staticmethod
     def _both(forward: Any, backward: Any, es: Sequence[_core.Expression]) -> list[_core.Expression]:
-        concatenate = _core.concatenate
         outs = forward.initial_state().transduce(es)
         back = backward.initial_state().transduce(list(reversed(es)))
         back.reverse()
-        return [concatenate([f, b]) for f, b in zip(outs, back)]
+        return _core._concatenate_pairs(outs, back)
 
     def add_inputs(self, es: Sequence[_core.Expression]) -> list[tuple[_core.RNNState, _core.RNNState]]:
         """The (forward, backward) states of the last layer at each position.

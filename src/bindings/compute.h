@@ -1,5 +1,6 @@
 // Running the engine of this thread from Python: other threads go on while kernels run.
 #pragma once
+#include "base/error.h"
 #include "bindings/expression.h"
 
 namespace dyc::py {
@@ -34,6 +35,24 @@ void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
 // Expression for a node recorded just now; computes it in immediate mode.
 PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType);
+// List of result(i), i < n, for nodes recorded just now. ValueError where making one has run code that
+// renewed the graph.
+template <class F>
+PyObject* list_of_recorded(size_t n, const char* call, F&& result) {
+  const uint32_t version = engine().version();
+  PyObject* const list = PyList_New(static_cast<Py_ssize_t>(n));
+  for (size_t i = 0; list && i < n; ++i) {
+    const bool renewed = engine().version() != version;
+    PyObject* const item = renewed ? nullptr : result(i);
+    if (!item) {
+      Py_DECREF(list);
+      if (renewed) throw ValueError(text(call, "(): expected no renew_cg() while it runs"));
+      return nullptr;
+    }
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
+  }
+  return list;
+}
 
 // How a number of a graph that is not this thread's is to be called in a message.
 const char* whose_graph(uint32_t number);

@@ -273,6 +273,23 @@ FUNCTION(concatenate_cols) {
   });
 }
 
+// [concatenate([x, y]) for x, y in zip(xs, ys)]
+FUNCTION(concatenate_pairs) {
+  return guarded([&] {
+    static constexpr const char* names[] = {"xs", "ys"};
+    const auto a = parse("concatenate_pairs", names, 2, args, n, kw);
+    const std::vector<NodeId> xs = as_nodes(a[0], "concatenate"), ys = as_nodes(a[1], "concatenate");
+    std::vector<NodeId> nodes;
+    for (size_t i = 0; i < std::min(xs.size(), ys.size()); ++i) {
+      const NodeId pair[2] = {xs[i], ys[i]};
+      const uint32_t axis = 0;
+      nodes.push_back(engine().graph.record(op_id<Concatenate>, pair, 2, &axis, 1, {}));
+      engine().recorded(nodes.back());
+    }
+    return list_of_recorded(nodes.size(), "concatenate", [&](size_t i) { return make_expression(nodes[i]); });
+  });
+}
+
 FUNCTION(pickneglogsoftmax_batch) {
   return guarded([&] {
     static constexpr const char* names[] = {"x", "vs"};
@@ -324,6 +341,7 @@ PyMethodDef methods[] = {
     ENTRY("reshape", reshape, "reshape(x, d, batch_size=1)"),
     ENTRY("to_device", to_device, "to_device(e, device_str)"),
     ENTRY("concatenate_cols", concatenate_cols, "concatenate_cols(xs)"),
+    ENTRY("_concatenate_pairs", concatenate_pairs, "_concatenate_pairs(xs, ys)"),
     ENTRY("pickneglogsoftmax_batch", pickneglogsoftmax_batch, "pickneglogsoftmax_batch(x, vs)"),
     ENTRY("pick_batch", pick_batch, "pick_batch(e, indices, dim=0)"),
     {nullptr, nullptr, 0, nullptr}};

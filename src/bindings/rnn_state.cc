@@ -150,22 +150,8 @@ PyObject* for_inputs(PyRnnState* s, PyObject* xs, const char* call, F&& result) 
     if (ids.empty()) return PyList_New(0);
     if (!check(s, call)) return nullptr;
     const RnnBuilder::Step first = s->b->core->add_inputs(engine(), s->step, ids);
-    const uint32_t version = engine().version();
-    PyObject* list = PyList_New(static_cast<Py_ssize_t>(ids.size()));
-    if (!list) return nullptr;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (engine().version() != version) {
-        Py_DECREF(list);
-        throw ValueError(text(call, "(): expected no renew_cg() while it runs"));
-      }
-      PyObject* item = result(first + static_cast<RnnBuilder::Step>(i));
-      if (!item) {
-        Py_DECREF(list);
-        return nullptr;
-      }
-      PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
-    }
-    return list;
+    return list_of_recorded(ids.size(), call,
+                            [&](size_t i) { return result(first + static_cast<RnnBuilder::Step>(i)); });
   });
 }
 

@@ -117,6 +117,8 @@ class Rewriter:
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """[element for target in iterable] becomes one call."""
+        if isinstance(node.elt, ast.Subscript):
+            return  # a lookup alone costs less than the block's checks
         block = elements.element(scope, node)
         if block is None or not block.ops:
             return
