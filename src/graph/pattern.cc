@@ -17,6 +17,11 @@ void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* place
   for (size_t i = 0; i < nodes.size(); ++i) places->push_back(first_equal(nodes, i));
 }
 
+uint64_t Pattern::next_number() {
+  static uint64_t last = 0;
+  return ++last;
+}
+
 // ---------------------------------------------------------------- taking
 
 std::unique_ptr<Pattern> Pattern::take(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
@@ -279,8 +284,7 @@ uint32_t Pattern::placement(Graph& g, const NodeId* inputs) {
     placed_.clear();
     placed_nodes_.clear();
     tallies_.clear();
-    static uint64_t generations = 0;  // recording is under the interpreter's lock
-    generation_ = ++generations;
+    generation_ = next_number();
   }
   key_.resize(1 + 3 * n_inputs());
   uint32_t* k = key_.data();
@@ -346,14 +350,14 @@ void Pattern::learn(const Graph& g, uint32_t variant) {
   }
 }
 
-// f() records, all or nothing.
+// f() records, all or nothing: where there is no memory for what a step draws, half of the nodes would not be
+// counted, and a variant not be learned.
 template <class F>
 void Pattern::undoing(Graph& g, F f) {
   const Graph::Mark before = g.mark();
   try {
     f();
-  } catch (
-      ...) {  // no memory for what a step draws: half of the nodes are not counted, a variant is not learned
+  } catch (...) {
     tables_ = 0;
     last_ = kNone;
     g.revert(before);
@@ -367,13 +371,13 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
 
 bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x) {
   const InputKey key = input_key(g, x);
-  const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
-  const uint32_t at = current ? before.last_ : kNone;
   next_inputs_.clear();
   for (const uint32_t place : from) next_inputs_.push_back(before.nodes_[place]);
   next_inputs_.push_back(x);
-  if (at != kNone) {
-    const Placement& p = before.placed_[at];
+  const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
+  const uint32_t known = current ? before.last_ : kNone;  // placement of `before`
+  if (known != kNone) {
+    const Placement& p = before.placed_[known];
     if (p.next_generation == generation_ && p.next != kNone && p.next_input == key) {
       last_ = p.next;
       std::copy(next_inputs_.begin(), next_inputs_.end(), nodes_.begin());
@@ -383,8 +387,8 @@ bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t
   }
   if (!fits(g, next_inputs_.data(), nullptr)) return false;
   record(g, next_inputs_.data(), nullptr);
-  if (at == kNone || last_ == kNone) return true;
-  Placement& p = before.placed_[at];
+  if (known == kNone || last_ == kNone) return true;
+  Placement& p = before.placed_[known];
   p.next_generation = generation_;
   p.next_input = key;
   p.next = last_;

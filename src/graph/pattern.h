@@ -15,6 +15,9 @@ void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* place
 
 class Pattern {
  public:
+  // Of this pattern, never reused in the process; from 1 on.
+  const uint64_t number = next_number();
+
   // A number that differs from one use of the pattern to the next: an index of lookups and picks.
   struct Hole {
     uint32_t value;  // in the nodes the pattern is taken from, where no other number has this value
@@ -112,6 +115,8 @@ class Pattern {
   InternTable variants_;
   std::vector<Graph::Known> known_;  // of each variant: what each step came to; sig kNone: record it in full
   std::vector<uint32_t> key_;
+
+  static uint64_t next_number();  // recording is under the interpreter's lock
 
   // What decides buckets, too, numbered, and what it led to: in one epoch of a graph.
   struct InputKey {

@@ -147,30 +147,31 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
 RnnBuilder::Step RnnBuilder::add_inputs(Engine& engine, Step from, const std::vector<NodeId>& xs) {
   select(engine);
   const Step first = steps();
-  const Pattern* last = nullptr;  // what the step before was recorded by
+  uint64_t last = 0;  // number of the pattern that recorded the step before; 0: none did
   for (const NodeId x : xs) {
+    select(engine);  // a step may have been computed, and other threads have run meanwhile
     check_input(engine.graph, x);
     from = make_step(engine, [&](NodeId* next) {
-      const Pattern* const before = engine.attentive() ? nullptr : last;
-      if (before && (last = record_next(engine, before, x, next))) return;
+      const uint64_t before = engine.attentive() ? 0 : last;
+      last = record_next(engine, before, x, next);
+      if (last) return;
       last = record_step(engine, from, x, next);
-      StepPattern* const known = last && before ? find_pattern(before) : nullptr;
-      if (known && known->next != last) link(known, *find_pattern(last));
+      if (last && before) link(find_pattern(before), *find_pattern(last));
     });
   }
   return first;
 }
 
-// Returns the pattern it was recorded by, or null.
-const Pattern* RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
+// Returns the number of the pattern it was recorded by, or 0.
+uint64_t RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
   Graph& g = engine.graph;
   if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
   read_step(engine, from, x);
   const NodeId begin = g.size();
-  if (record_again(engine, from, next)) return patterns_[0].pattern.get();
+  if (record_again(engine, from, next)) return patterns_[0].pattern->number;
   record(g, from == kStart ? nullptr : nodes(from), x, next);
   learn_step(engine, from, begin, next);
-  return nullptr;
+  return 0;
 }
 
 // ---- steps recorded again
@@ -200,20 +201,22 @@ bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
   return true;
 }
 
-RnnBuilder::StepPattern* RnnBuilder::find_pattern(const Pattern* p) {
+RnnBuilder::StepPattern* RnnBuilder::find_pattern(uint64_t number) {
   for (StepPattern& s : patterns_)
-    if (s.pattern.get() == p) return &s;
+    if (s.pattern->number == number) return &s;
   return nullptr;
 }
 
-// The step right after the one that `last` has recorded; returns its pattern, or null where nothing was
-// recorded.
-const Pattern* RnnBuilder::record_next(Engine& engine, const Pattern* last, NodeId x, NodeId* next) {
-  const StepPattern* const before = find_pattern(last);
-  const StepPattern* const p = before && before->next ? find_pattern(before->next) : nullptr;
-  if (!p || !p->pattern->record_after(engine.graph, *before->pattern, before->chain, x)) return nullptr;
+// The step right after the one that pattern `last` has recorded; returns the number of its pattern, or 0
+// where nothing was recorded.
+uint64_t RnnBuilder::record_next(Engine& engine, uint64_t last, NodeId x, NodeId* next) {
+  const StepPattern* const before = last ? find_pattern(last) : nullptr;
+  StepPattern* const p = before && before->next ? find_pattern(before->next) : nullptr;
+  if (!p || !p->pattern->record_after(engine.graph, *before->pattern, before->chain, x)) return 0;
   p->copy_nodes(next);
-  return p->pattern.get();
+  const uint64_t number = p->pattern->number;
+  if (p - patterns_.data() > 1) std::rotate(patterns_.data(), p, p + 1);  // it was used: others go first
+  return number;
 }
 
 namespace {
@@ -230,7 +233,7 @@ uint32_t input_of(const std::vector<uint32_t>& equals, uint32_t place) {
 // `next` is what the step after `p` was recorded by. They are linked where all but x that it reads is what p
 // recorded, or the masks.
 void RnnBuilder::link(StepPattern* p, const StepPattern& next) const {
-  p->next = nullptr;
+  p->next = 0;
   p->chain.clear();
   if (next.start || next.settings != p->settings || next.equals.back() + 1 != next.equals.size()) return;
   for (uint32_t i = 0; i + 1 < next.equals.size(); ++i) {
@@ -244,7 +247,7 @@ void RnnBuilder::link(StepPattern* p, const StepPattern& next) const {
       p->chain.push_back(input_of(p->equals, mask));
     }
   }
-  p->next = next.pattern.get();
+  p->next = next.pattern->number;
 }
 
 void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next) {

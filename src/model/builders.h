@@ -181,7 +181,7 @@ class RnnBuilder {
     std::unique_ptr<Pattern> pattern;
     std::vector<uint32_t> places;  // in the pattern, of the step's nodes
     // The pattern of the step right after this one, and what that reads but for x: places in this pattern.
-    const Pattern* next = nullptr;
+    uint64_t next = 0;  // its number; 0: not known
     std::vector<uint32_t> chain = {};
     void copy_nodes(NodeId* to) const {
       for (const uint32_t place : places) *to++ = pattern->nodes()[place];
@@ -190,10 +190,10 @@ class RnnBuilder {
   void read_step(Engine& engine, Step from, NodeId x);
   bool record_again(Engine& engine, Step from, NodeId* next);
   void learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next);
-  StepPattern* find_pattern(const Pattern* p);
+  StepPattern* find_pattern(uint64_t number);
   void link(StepPattern* p, const StepPattern& next) const;
-  const Pattern* record_next(Engine& engine, const Pattern* last, NodeId x, NodeId* next);
-  const Pattern* record_step(Engine& engine, Step from, NodeId x, NodeId* next);
+  uint64_t record_next(Engine& engine, uint64_t last, NodeId x, NodeId* next);
+  uint64_t record_step(Engine& engine, Step from, NodeId x, NodeId* next);
   template <class F>
   Step make_step(Engine& engine, F fill);
   void check_input(const Graph& g, NodeId x) const;

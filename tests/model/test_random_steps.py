@@ -48,8 +48,13 @@ def outcome(
     """What the program reads, its loss, the gradients, and the numbers of nodes and launches."""
     rng = random.Random(seed)
     dy.renew_cg(autobatching=autobatching)
-    live = [model.embed[rng.randrange(ROWS)] for _ in range(3)]
-    states = [builder.initial_state() for builder in model.builders]
+    items = rng.choice((1, 1, 1, *range(2, 12)))  # more kinds of steps than a builder remembers
+
+    def looked_up() -> Any:
+        return dy.lookup_batch(model.embed, [rng.randrange(ROWS) for _ in range(items)])
+
+    live = [looked_up() for _ in range(3)]
+    states = [builder.initial_state(update=rng.random() < 0.9) for builder in model.builders]
     found, kept = [], None
     for _ in range(rng.randint(5, 60)):
         kind = rng.random()
@@ -59,7 +64,7 @@ def outcome(
             states[k] = start.add_input(rng.choice(live))
             live.append(states[k].output())
         elif kind < 0.6:
-            live.append(model.embed[rng.randrange(ROWS)])
+            live.append(looked_up())
         elif kind < 0.7:
             live.append(dy.tanh(model.W * rng.choice(live)))
         elif kind < 0.78:
@@ -78,7 +83,7 @@ def outcome(
             live, states = kept
             kept = None
         live = live[-12:]
-    loss = dy.esum([dy.squared_norm(x) for x in live])
+    loss = dy.sum_batches(dy.esum([dy.squared_norm(x) for x in live]))
     found.append(np.array(loss.value()))
     loss.backward()
     found += [model.W.grad_as_array(), model.embed.grad_as_array()]
@@ -105,3 +110,30 @@ def test_transduce_records_what_its_steps_record(dy: Any, fuzz_count: int) -> No
             steps, whole = (outcome(dy, model, seed, whole=whole) for whole in (False, True))
         for a, b in zip(steps, whole):
             np.testing.assert_array_equal(b, a, err_msg=f"program {seed}")
+
+
+@pytest.mark.parametrize("others", range(4, 10))
+def test_steps_that_were_forgotten(dy: Any, others: int) -> None:
+    """What follows a first step is forgotten while the first step is not; another kind takes its place."""
+    builder = dy.SimpleRNNBuilder(1, 2, 2, dy.ParameterCollection())
+
+    def first_step(items: int = 1) -> Any:
+        dy.renew_cg()
+        return builder.initial_state().add_input(given(items))
+
+    def given(items: int = 1) -> Any:
+        return dy.inputTensor(np.ones((2, items)), batched=True)
+
+    for _ in range(3):
+        dy.renew_cg()
+        builder.initial_state().transduce([given(), given()])
+    for items in range(2, 2 + others):
+        first_step(items)
+        first_step()
+    state = first_step()
+    state.add_input(state.output())
+    dy.renew_cg()
+    inputs = [given(), given()]
+    steps, whole = (outputs_of(builder.initial_state(), inputs, whole) for whole in (False, True))
+    for a, b in zip(steps, whole):
+        np.testing.assert_array_equal(b.npvalue(), a.npvalue())
