@@ -53,8 +53,13 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
   };
   list.begin(m, n, {values() + l.out, nullptr, m}, affine ? Product::begin_at : Product::zero);
   if (noted) list.accesses.push_back(access({l.out, m, nullptr, n}, values(), m, m, true));
-  if (affine && sig.bias_per_column) list.products[0].start = read(0, m, m);
-  else if (affine) list.products[0].start = {weight(o[0]), nullptr, 0};
+  if (affine && sig.bias_per_column) {
+    list.products[0].start = read(0, m, m);
+  } else if (affine) {
+    list.products[0].start = {weight(o[0]), nullptr, 0};
+    if (noted && o[0].base >= 0)
+      list.accesses.push_back(access({o[0].base, 0, nullptr, 1}, values(), m, m, false));
+  }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t inner = sig.x[k]->cols();
     list.add({weight(o[k]), nullptr, m}, read(k + 1, inner, 1), inner);

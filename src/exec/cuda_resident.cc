@@ -140,14 +140,14 @@ int64_t unit_of(const WeightProduct& p, const std::vector<Candidate>& all, int64
   return read && can_have(p, unit) ? unit : p.product.m;
 }
 
-// How many of them, from the first on, need not wait for each other. Sets the products' units.
-size_t run_of(const std::vector<Candidate>& all, int64_t unit) {
+// How many of them, from the first on, need not wait for each other; the unit of each of these.
+std::vector<int64_t> units_of(const std::vector<Candidate>& all, int64_t unit) {
   struct Seen {
     Access access;
     int64_t unit;
   };
   std::vector<Seen> seen;
-  size_t count = 0;
+  std::vector<int64_t> units;
   for (const Candidate& c : all) {
     const UnitStep* const s = c.by_units;
     if (s && s->unit != unit && !(s->finer && s->unit % unit == 0)) break;
@@ -158,10 +158,49 @@ size_t run_of(const std::vector<Candidate>& all, int64_t unit) {
     };
     if (!std::all_of(c.accesses().begin(), c.accesses().end(), apart)) break;
     for (const Access& a : c.accesses()) seen.push_back({a, mine});
-    if (c.product) c.product->unit = mine;
-    ++count;
+    units.push_back(mine);
   }
-  return count;
+  return units;
+}
+
+// Shortens `all` to a run, and sets its products' units. A product whose result is read by units behind the
+// end of the run alone keeps its own.
+void cut_to_run(std::vector<Candidate>& all, int64_t unit) {
+  std::vector<int64_t> units = units_of(all, unit);
+  while (units.size() < all.size()) {
+    all.resize(units.size());
+    units = units_of(all, unit);
+  }
+  if (all.size() < 2) return;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].product) all[i].product->unit = units[i];
+}
+
+// A weight that has one unit is kept once: outside of runs a product may have any.
+void share_units(std::span<WeightProduct> products, const std::vector<UnitRun>& runs) {
+  std::vector<const WeightProduct*> in_runs;  // one of each weight and unit
+  std::vector<WeightProduct*> outside;
+  const auto alike = [](const WeightProduct& p, const WeightProduct& o) {
+    return p.forward == o.forward && p.product.m == o.product.m && p.terms[0].a.base == o.terms[0].a.base;
+  };
+  auto run = runs.begin();
+  for (WeightProduct& p : products) {
+    if (p.terms.empty()) continue;
+    while (run != runs.end() && run->end <= p.step) ++run;
+    if (run == runs.end() || p.step < run->begin) {
+      outside.push_back(&p);
+      continue;
+    }
+    const bool known = std::any_of(in_runs.begin(), in_runs.end(),
+                                   [&](const WeightProduct* o) { return alike(p, *o) && p.unit == o->unit; });
+    if (!known) in_runs.push_back(&p);
+  }
+  for (WeightProduct* p : outside) {
+    const auto same = std::find_if(in_runs.begin(), in_runs.end(), [&](const WeightProduct* o) {
+      return alike(*p, *o) && can_have(*p, o->unit);
+    });
+    if (same != in_runs.end()) p->unit = (*same)->unit;
+  }
 }
 
 }  // namespace
@@ -174,11 +213,13 @@ std::vector<UnitRun> find_unit_runs(std::span<WeightProduct> products, std::span
     const size_t step = products[p].step;
     // What was there before may not be there yet.
     if (step < end || (step != begin && !waits(step))) continue;
-    const std::vector<Candidate> all = candidates_from(products, units, p);
+    std::vector<Candidate> all = candidates_from(products, units, p);
     const int64_t unit = unit_of(all);
-    end = step + run_of(all, unit);
+    cut_to_run(all, unit);
+    end = step + all.size();
     if (end > step + 1) runs.push_back({step, end, unit});
   }
+  share_units(products, runs);
   return runs;
 }
 

@@ -394,6 +394,29 @@ print(*counts)
     assert residents > 300 and unit_steps > 300 and waits < without - 400 and exact > 20, told
 
 
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("autobatch", [0, 1])
+def test_a_bias_of_other_units(autobatch: int, order: str) -> None:
+    """A product reads all of a bias that steps before it have made by half as many units."""
+    text = """
+h, pc = 16, dy.ParameterCollection()
+W, V, p = (pc.parameters_from_numpy((rng.randn(*s) * 0.2).astype(np.float32)) for s in
+           ((2 * h, 2 * h), (2 * h, 2 * h), (2 * h,)))
+start = rng.randn(2 * h)
+def build(join):
+    dy._core._join_units(join)
+    dy.renew_cg(autobatching=AUTOBATCH)
+    b, x = dy.tanh(p * 1.0), dy.inputVector(start)
+    for _ in range(4):
+        b = dy.reshape(dy.tanh(dy.reshape(W * b, (h, 2))), (2 * h,))
+    for _ in range(4):
+        x = dy.affine_transform([b, V, x])
+    return x.npvalue()
+assert (build(True) == build(False)).all()
+""".replace("AUTOBATCH", str(autobatch))
+    run(text, f"order={order}")
+
+
 @pytest.fixture(scope="module")
 def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """find_unit_runs(): runs (first step, end, unit), and the units of the products."""
@@ -425,9 +448,16 @@ def writes(place: int, size: int = 24, spacing: int = 8) -> tuple[int, ...]:
     return place, place + size, spacing, 1
 
 
-def product(step: int, to: int, of: int = 10, rows: int = 8, spacing: int = 8) -> Made:
-    """Adds to three columns at `to`, from others at `of`."""
-    return step, rows, [writes(to, 3 * rows, spacing), reads(of, 24, 1)]
+def product(
+    step: int, to: int, of: int = 10, rows: int = 8, spacing: int = 8, weight: int | None = None
+) -> Made:
+    """Adds to three columns at `to`, from others at `of`; the weight is its own if none is named."""
+    return (
+        step,
+        rows,
+        9000 + step if weight is None else weight,
+        [writes(to, 3 * rows, spacing), reads(of, 24, 1)],
+    )
 
 
 def by_units(step: int, *accesses: tuple[int, ...], unit: int = 8, finer: int = 1) -> Made:
@@ -510,6 +540,25 @@ def test_units_of_products(unit_runs: Callable[..., Any]) -> None:
     four, wide = product(0, 100, rows=32), product(1, 1000, rows=48)
     runs, units = unit_runs([four, wide], [by_units(2, writes(300), reads(100, 96))], FIRST)
     assert runs == [(0, 3, 8)] and units == [8, 48]
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_what_goes_on_behind_the_run_does_not_count(unit_runs: Callable[..., Any]) -> None:
+    products = [product(0, 100, rows=32), product(2, 1000, rows=32)]
+    steps = [by_units(1, writes(300), reads(100, 96)), by_units(3, writes(2000), reads(1000, 96), reads(301))]
+    assert unit_runs(products, steps, FIRST) == ([(0, 3, 8)], [8, 32])
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+@pytest.mark.parametrize(("weight", "spacing", "unit"), [(50, 8, 8), (51, 8, 32), (50, 4, 32)])
+def test_a_weight_is_kept_once(unit_runs: Callable[..., Any], weight: int, spacing: int, unit: int) -> None:
+    """Products outside of runs have the unit that their weight has in one, where they can."""
+    products = [
+        product(0, 100, rows=32, weight=50),
+        product(3, 1000, rows=32, weight=weight, spacing=spacing),
+    ]
+    steps = [by_units(1, writes(300), reads(100, 96))]
+    assert unit_runs(products, steps, FIRST) == ([(0, 2, 8)], [8, unit])
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")

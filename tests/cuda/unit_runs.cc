@@ -27,6 +27,7 @@ extern "C" __attribute__((visibility("default"))) int find_unit_runs(const int64
   for (WeightProduct& p : products) {
     p.step = static_cast<size_t>(next());
     p.unit = p.product.m = next();
+    p.terms.push_back({{at(next()), nullptr, 0}, {}, 0});
     p.accesses = accesses(next);
   }
   std::vector<UnitStep> steps(static_cast<size_t>(next()));
