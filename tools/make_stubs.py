@@ -70,7 +70,7 @@ PARAMETERS = by_name(
         "str": "device device_str key kind name own_folder record.name",
         "_Dim": "dim",
         "Sequence[int]": "_input_array.dims dims reshape.d",
-        "Sequence[Expression]": "es exprs exps xs",
+        "Sequence[Expression]": "es exprs exps xs _concatenate_pairs.ys",
         "Expression": "_pickerBatchExpression.e _pickerExpression.e add_input.x expression noise.x",
         "Optional[ParameterCollection]": "model parent",
         "Iterable[_Number]": "inputVector.v",
@@ -91,7 +91,7 @@ RESULTS = by_name(
         "list[tuple[int, str, list[dict[str, Any]], int]]": "_trace_stop",
         "list[dict[str, Any]]": "op_table plan_table",
         "list[tuple[str, str]]": "_device_kernels",
-        "Expression": "_expression batch expr output record",
+        "Expression": "_expression _input_array batch expr output record",
         "int": "_trace_clock cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
         "Optional[list[Any]]": "load",
@@ -139,7 +139,7 @@ RESULTS = by_name(
         "tuple[int, ...]": "shape",
         "RNNState": "add_input initial_state initial_state_from_raw_vectors set_h set_s",
         "list[RNNState]": "add_inputs",
-        "list[Expression]": "transduce",
+        "list[Expression]": "_concatenate_pairs transduce",
         "tuple[Expression, ...]": "h s",
         "Optional[RNNState]": "prev",
     }
@@ -264,10 +264,10 @@ def function_stub(item: Any, name: str, ops: set[str], owner: str = "", indent: 
         signature = signature.replace(f"self: {owner}", "self").replace("self: Any", "self")
         return wrapped(f"{indent}def {name}{signature}: ...", indent)
     parameters, doc = signature_of(item, name)
-    otherwise = "Expression" if not owner else "Any"
+    otherwise = "Expression" if not owner and not name.startswith("_") else "Any"
     result = RESULTS.get(f"{owner}.{name}") or RESULTS.get(name)
     if not owner and (name in ops or not result):
-        result = "Expression"
+        result = otherwise
     listed = typed(parameters, name, otherwise)
     if owner:
         listed = f"self, {listed}" if listed else "self"

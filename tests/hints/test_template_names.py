@@ -487,3 +487,17 @@ def f(x, big):
     gc.collect()
     assert p.hits > 2, p.statistics
     assert [r() for r in kept] == [None] * 6
+
+
+def test_lists_of_lookups_alone_are_left(pair: Callable) -> None:
+    """Their checks would cost more than the lookups."""
+    p = pair(
+        """
+        E = dy.ParameterCollection().add_lookup_parameters((9, 3))
+        def found(numbers):
+            return [E[w] for w in numbers]
+        def changed(numbers):
+            return [dy.tanh(E[w]) for w in numbers]
+        """
+    )
+    assert [s["name"].split(":")[0] for s in p.statistics.values()] == ["changed"]
