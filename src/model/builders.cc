@@ -103,12 +103,12 @@ void RnnBuilder::find_part(const Engine& engine) {
 
 // ---------------------------------------------------------------- steps
 
-NodeId* RnnBuilder::append(Step* step) {
+NodeId* RnnBuilder::append(const Graph& g, Step* step) {
   *step = steps();
   run_->steps.resize(run_->steps.size() + width(), kNone);
   if (cells_) {
     if (part_->version != run_->version) *part_ = {.version = run_->version};
-    part_->steps.push_back(*step);
+    part_->steps.push_back({*step, g.reverts()});
   }
   return run_->steps.data() + static_cast<size_t>(*step) * width();
 }
@@ -126,7 +126,7 @@ void RnnBuilder::check_input(const Graph& g, NodeId x) const {
 template <class F>
 RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
   Step step;
-  NodeId* next = append(&step);
+  NodeId* next = append(engine.graph, &step);
   try {
     fill(next);
     engine.recorded(next[state_size()]);
@@ -274,18 +274,20 @@ bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {
 RnnBuilder::Step RnnBuilder::add_step(Engine& engine, const std::vector<NodeId>& nodes) {
   select(engine);
   Step step;
-  std::copy(nodes.begin(), nodes.end(), append(&step));
+  std::copy(nodes.begin(), nodes.end(), append(engine.graph, &step));
   return step;
 }
 
 // The most recent step, of this instance or before it, whose nodes are still there: a revert takes nodes
-// back.
+// back, and others may have their numbers.
 const NodeId* RnnBuilder::latest(const Graph& g) {
   for (uint32_t number = run_->instance;; number = g.instances.parent(number)) {
     const Part* part = known_part(number);
     if (part && part->version == run_->version)
-      for (size_t i = part->steps.size(); i-- > 0;)
-        if (nodes(part->steps[i])[state_size()] < g.size()) return nodes(part->steps[i]);
+      for (size_t i = part->steps.size(); i-- > 0;) {
+        const NodeId* const all = nodes(part->steps[i].step);
+        if (g.survived(all[state_size()], part->steps[i].reverts)) return all;
+      }
     if (number == Instances::kOutside) return nullptr;
   }
 }
@@ -323,7 +325,7 @@ void RnnBuilder::record_set(Engine& engine, const NodeId* cells, const NodeId* h
     return zeros;
   };
   Step step;
-  NodeId* next = append(&step);
+  NodeId* next = append(g, &step);
   if (cells_)
     for (uint32_t i = 0; i < n; ++i) next[i] = cells ? cells[i] : missing(i);
   const uint32_t first = cells_ ? n : 0;

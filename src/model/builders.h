@@ -142,8 +142,12 @@ class RnnBuilder {
     uint32_t version = 0;
     bool started = false, update = true;
     std::vector<NodeId> masks = {};
-    uint32_t masks_stamp = 0;      // Graph::reverts() when they were drawn
-    std::vector<Step> steps = {};  // if they have cells
+    uint32_t masks_stamp = 0;  // Graph::reverts() when they were drawn
+    struct Made {
+      Step step;
+      uint32_t reverts;  // Graph::reverts() when it was made
+    };
+    std::vector<Made> steps = {};  // if they have cells
   };
   // What belongs to one graph.
   struct Run {
@@ -166,7 +170,7 @@ class RnnBuilder {
   Step steps() const { return width() ? static_cast<Step>(run_->steps.size() / width()) : 0; }
   const NodeId* nodes(Step step) const { return run_->steps.data() + static_cast<size_t>(step) * width(); }
   uint32_t width() const { return state_size() + 1; }
-  NodeId* append(Step* step);
+  NodeId* append(const Graph& g, Step* step);
   void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
   void draw_masks(Graph& g, uint32_t batch);
   bool masks_exist(const Graph& g) const;

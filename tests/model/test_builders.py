@@ -223,3 +223,20 @@ def test_stacked_state(dy: Any) -> None:
         dy.StackedRNNState([])
     with pytest.raises(ValueError):
         start.add_input(dy.ones(4))
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="takes the nodes that have the numbers now")
+def test_cells_of_a_step_that_was_taken_back(dy: Any) -> None:
+    """set_h() takes those of the latest step that is still there, whatever has the numbers of later ones."""
+    builder = dy.VanillaLSTMBuilder(1, 2, 2, dy.ParameterCollection())
+    dy.renew_cg()
+    x = dy.inputVector([1, 2])
+    start = builder.initial_state()
+    first = start.add_input(x)
+    dy.cg_checkpoint()
+    first.add_input(x).add_input(x)
+    dy.cg_revert()
+    others = [dy.tanh(dy.inputVector([5, 6])) for _ in range(12)]
+    cell, _ = start.set_h([dy.inputVector([0.5, 0.5])]).s()
+    np.testing.assert_array_equal(cell.npvalue(), first.s()[0].npvalue())
+    assert others[-1].npvalue().shape == (2,)
