@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 from support.subject import IS_REFERENCE
+from support.vectors import vectors
 from test_executor import START, on_device, program
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
@@ -34,18 +36,8 @@ def check(xs):
     assert [read(x) for x in xs] == wanted
     return after[0] - before[0], after[1] - before[1]
 
-def vectors(n):
-    ties = rng.integers(-3, 4, n).astype(float)
-    made = [ties, rng.normal(size=n), np.sort(ties), np.sort(ties)[::-1], np.zeros(n), np.full(n, np.inf)]
-    for value in (np.nan, np.inf, -np.inf):
-        for times in (1, 2):
-            made.append(ties.copy())
-            made[-1][rng.integers(0, n, times)] = value
-    made.append(np.where(rng.random(n) < 0.5, 0.0, -0.0))
-    made.append(np.where(rng.random(n) < 0.5, np.inf, np.nan))
-    made.append(rng.normal(size=n) * 1e-40)
-    return made
 """
+    + inspect.getsource(vectors)
 )
 
 
@@ -57,13 +49,13 @@ def test_the_index_is_numpys(order: str) -> None:
         + """
 for n in (320, 321, 1000, 4999, 5000):
     dy.renew_cg()
-    print(check([-dy.inputVector(v) for v in vectors(n)]))
+    print(check([-dy.inputVector(v) for v in vectors(n, rng)]))
 dy.renew_cg()
-print(check([-dy.inputVector(v) for n in (1, 2, 7, 8, 9, 63, 64, 65, 66, 700) for v in vectors(n)]))
+print(check([-dy.inputVector(v) for n in (1, 2, 7, 8, 9, 63, 64, 65, 66, 700) for v in vectors(n, rng)]))
 """,
         settings=f"order={order}",
     )
-    assert told.splitlines() == ["(1, 60)"] * 5 + [f"(1, {150 * 4})"]
+    assert told.splitlines() == [f"(1, {16 * 4})"] * 5 + [f"(1, {160 * 4})"]
 
 
 def test_small_results_come_down_themselves() -> None:
@@ -93,7 +85,7 @@ def test_parts_of_results_and_equal_ones() -> None:
         + """
 for again in range(3):
     dy.renew_cg()
-    xs = [dy.inputVector(v) for v in vectors(6000)[again::3]]
+    xs = [dy.inputVector(v) for v in vectors(6000, rng)[again::3]]
     ys = [-x for x in xs]
     parts = [dy.pickrange(y, 100, 5900) for y in ys] + [y[5000:] for y in ys]
     parts += [dy.reshape(y, (6000,)) for y in ys]
@@ -138,7 +130,7 @@ for step in range(4):
     same(y, z, *more)
 for again in range(3):
     dy.renew_cg()
-    same(*[-dy.inputVector(v) for v in vectors(4500)])
+    same(*[-dy.inputVector(v) for v in vectors(4500, rng)])
 """
     )
 

@@ -14,6 +14,7 @@ import pytest
 from dynet_compat.compare import hooks
 from dynet_compat.hints import cli, runtime
 from support.modules import load, recorded_nodes
+from support.vectors import vectors
 
 read_argmax = dy._core._read_argmax
 
@@ -68,25 +69,10 @@ def agree(p: Any, use: Callable[[ModuleType], list[Any]]) -> None:
     assert told[0][0][0] is list
 
 
-def vectors(n: int, seed: int = 0) -> list[np.ndarray]:
-    """Of n numbers: with ties, a NaN, two, infinities, zeros of both signs, ascending, falling."""
-    rng = np.random.default_rng(seed + n)
-    ties = rng.integers(-3, 4, n).astype(float)
-    found = [ties, rng.normal(size=n), np.sort(ties), np.sort(ties)[::-1], np.zeros(n), np.full(n, -np.inf)]
-    for value in (np.nan, np.inf, -np.inf):
-        for times in (1, 2):
-            found.append(ties.copy())
-            found[-1][rng.integers(0, n, times)] = value
-    found.append(np.where(rng.random(n) < 0.5, 0.0, -0.0))
-    found.append(np.where(rng.random(n) < 0.5, np.inf, np.nan))
-    found.append(rng.normal(size=n) * 1e-40)
-    return found
-
-
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_index_is_numpys(method: str, n: int) -> None:
-    for v in vectors(n):
+    for v in vectors(n, np.random.default_rng(n)):
         given = dy.inputVector(v)
         for x in (given, given + dy.zeros(n), dy.nobackprop(given)):
             found = read_argmax(np.argmax, x, method)
@@ -121,7 +107,12 @@ def test_every_form_is_one_call(pair: Callable[[str], Any], name: str) -> None:
         sizes.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert sizes[0] > 40_000 > 20_000 > sizes[1]
-    agree(p, lambda m: [attempt(getattr(m, name), dy.inputVector(v)) for v in vectors(9)])
+    agree(
+        p,
+        lambda m: [
+            attempt(getattr(m, name), dy.inputVector(v)) for v in vectors(9, np.random.default_rng(9))
+        ],
+    )
 
 
 @pytest.mark.parametrize(
