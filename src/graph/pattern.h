@@ -120,12 +120,9 @@ class Pattern {
 
   // What decides buckets, too, numbered, and what it led to: in one epoch of a graph.
   struct InputKey {
-    uint32_t words[3];
+    uint32_t words[3] = {};  // 0 beyond n
     uint32_t n = 0;
-    bool operator==(const InputKey& o) const {
-      return n == o.n && words[0] == o.words[0] && words[1] == o.words[1] &&
-             (n < 3 || words[2] == o.words[2]);
-    }
+    bool operator==(const InputKey&) const = default;
   };
   static InputKey input_key(Graph& g, NodeId input);
   uint32_t epoch_ = 0;
