@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 from ..emit import MapRewrite
+from .scopes import OwnTransformer
 
 Loop = Union[ast.For, ast.ListComp]
 
@@ -77,30 +78,20 @@ class Maps:
         return new  # type: ignore[no-any-return]
 
 
-class Replace(ast.NodeTransformer):
-    """Puts them in their places in one function; functions inside it are left alone."""
+class Replace(OwnTransformer):
+    """Puts them in their places in a function."""
 
     def __init__(self, maps: Maps, qualname: str) -> None:
         self.maps = maps
         self.qualname = qualname
-        self.found = 0
 
-    def _keep(self, node: ast.AST) -> ast.AST:
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _keep  # noqa: N815
-
-    def function(self, node: ast.FunctionDef) -> int:
-        """How many were put into a function."""
-        self.generic_visit(node)
-        return self.found
+    visit_Lambda = OwnTransformer.keep  # noqa: N815
 
     def _new(self, node: Loop) -> Any:
         found = self.maps.of(node)
         if found is None or found[0].qualname != self.qualname:
             self.generic_visit(node)
             return node
-        self.found += 1
         return self.maps.written(node, *found)
 
     def visit_For(self, node: ast.For) -> Any:  # noqa: N802 - the name is given

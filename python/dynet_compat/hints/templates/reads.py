@@ -9,24 +9,18 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
+from .scopes import OwnTransformer
+
 PLACEHOLDER = "\0read argmax"  # stands for the function that is called, in the code
 
 _METHODS = ("npvalue", "value", "vec_value")
 
 
-class Reads(ast.NodeTransformer):
-    """Puts such calls in the place of others in one function; functions inside it are left alone."""
+class Reads(OwnTransformer):
+    """Puts such calls in the place of others in a function."""
 
     def __init__(self) -> None:
         self.found = 0
-
-    def function(self, node: ast.FunctionDef) -> None:
-        self.generic_visit(node)
-
-    def _keep(self, node: ast.AST) -> ast.AST:
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _keep  # noqa: N815
 
     def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802 - the name is given
         self.generic_visit(node)

@@ -193,6 +193,18 @@ def is_generator(node: ast.AST) -> bool:
     return any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in own_nodes(node))
 
 
+class OwnTransformer(ast.NodeTransformer):
+    """Changes one function; functions and classes inside it are left alone."""
+
+    def function(self, node: ast.FunctionDef) -> None:
+        self.generic_visit(node)
+
+    def keep(self, node: ast.AST) -> ast.AST:
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = keep  # noqa: N815
+
+
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function without those of the functions and classes inside it."""
     for child in ast.iter_child_nodes(node):
