@@ -16,34 +16,37 @@
 
 namespace dyc::py {
 
-namespace {
-
-constexpr uint64_t kReview = 1024;
-
-}  // namespace
-
 // ---------------------------------------------------------------- calls
+
+// Guards of parts that say nothing of the run: asked when the parts have changed.
+bool Template::parts_hold(Program& p, uint32_t parts, const Graph& graph, Reads* reads) {
+  const Stamp& now = parts_[parts].stamp;
+  if (now.lasts() && now == p.held[parts]) return true;
+  for (const uint32_t i : p.lasting[parts])
+    if (!p.guards[i].holds(values_[i], values_.data(), graph, reads)) return false;
+  p.held[parts] = now;
+  return true;
+}
 
 bool Template::matches(Program& p, const Graph& graph) {
   reads_.clear();
-  const auto hold = [&](const std::vector<uint32_t>& slots) {
-    return std::all_of(slots.begin(), slots.end(), [&](uint32_t i) {
-      return p.guards[i].holds(values_[i], values_.data(), graph, &reads_);
-    });
-  };
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Stamp& now = parts_[i].stamp;
-    if (now.lasts() && now == p.held[i]) continue;
-    if (!hold(p.lasting[i])) return false;
-    p.held[i] = now;
-  }
-  return hold(p.always) && p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
+  for (uint32_t i = 0; i < parts_.size(); ++i)
+    if (!parts_hold(p, i, graph, &reads_)) return false;
+  for (const uint32_t i : p.always)
+    if (!p.guards[i].holds(values_[i], values_.data(), graph, &reads_)) return false;
+  return p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
 }
 
-PyObject* Template::replay(Program& p) {
+void Template::replay(Program& p) {
+  Graph& g = engine().graph;
+  const uint32_t before = g.size();
+  p.pattern->record(g, reads_.inputs.data(), reads_.holes.data());
+  note_replay(p, before);
+}
+
+// The pattern was recorded; `before`: nodes there were.
+void Template::note_replay(const Program& p, uint32_t before) {
   Engine& e = engine();
-  const uint32_t before = e.graph.size();
-  p.pattern->record(e.graph, reads_.inputs.data(), reads_.holes.data());
   if (e.graph.size() > before) e.recorded(e.graph.size() - 1);
   new_steps_.clear();
   std::vector<NodeId>& nodes = reads_.nodes;
@@ -53,7 +56,6 @@ PyObject* Template::replay(Program& p) {
     new_steps_.push_back(state_in(values_[s.slot])->b->core->add_step(e, nodes));
   }
   if (p.n_shared) built_.assign(p.n_shared, nullptr);
-  return build(p.result, p);
 }
 
 PyObject* Template::call(PyObject* const* args, size_t n) {
@@ -68,29 +70,43 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   return results;
 }
 
-PyObject* Template::attempt(PyObject* const* args, size_t n) {
+// The engine that the block would record with now; null: it must run.
+Engine* Template::ready(size_t n) {
   if (off_ || busy_ || n != n_args_) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
   if (watch_.engine == e) watch_.on = false;  // the run before ended with an exception
-  const Busy busy(this);                      // reading an attribute may come back here
-  PyObject* result = nullptr;
-  if (evaluate(args)) {
-    const auto p = std::find_if(programs_.begin(), programs_.end(),
-                                [&](const auto& each) { return matches(*each, e->graph); });
-    if (p == programs_.end()) {
-      ++misses_;
-      watch(nullptr);
-    } else if (!(*p)->confirmed || ++(*p)->hits % kReview == 0) {
-      ++reviews_;
-      watch(p->get());
-    } else {
-      ++hits_;
-      std::rotate(programs_.begin(), p, p + 1);  // what runs now runs again soon
-      result = replay(*programs_.front());
-    }
+  return e;
+}
+
+// How the block would run; null: it must run, and is watched where something can be learned from that.
+Template::Program* Template::known(PyObject* const* args, const Graph& graph) {
+  if (!evaluate(args)) return nullptr;
+  const auto p = std::find_if(programs_.begin(), programs_.end(),
+                              [&](const auto& each) { return matches(*each, graph); });
+  if (p == programs_.end()) {
+    ++misses_;
+    watch(nullptr);
+    return nullptr;
   }
-  return result;
+  if (!(*p)->confirmed || ++(*p)->hits % kReview == 0) {
+    ++reviews_;
+    watch(p->get());
+    return nullptr;
+  }
+  ++hits_;
+  std::rotate(programs_.begin(), p, p + 1);  // what runs now runs again soon
+  return programs_.front().get();
+}
+
+PyObject* Template::attempt(PyObject* const* args, size_t n) {
+  Engine* e = ready(n);
+  if (!e) return nullptr;
+  const Busy busy(this);  // reading an attribute may come back here
+  Program* p = known(args, e->graph);
+  if (!p) return nullptr;
+  replay(*p);
+  return build(p->result, *p);
 }
 
 // One object under several names is one object here too.
@@ -146,6 +162,33 @@ TemplateResult read_result(PyObject* spec) {
   return r;
 }
 
+TemplateLoop::Target read_target(PyObject* spec) {
+  TemplateLoop::Target t;
+  if (PyLong_Check(spec)) t.argument = static_cast<uint32_t>(PyLong_AsLong(spec));
+  for (Py_ssize_t i = 0; PyTuple_Check(spec) && i < PyTuple_GET_SIZE(spec); ++i)
+    t.parts.push_back(read_target(PyTuple_GET_ITEM(spec, i)));
+  return t;
+}
+
+// None: the next time it is no argument.
+std::vector<uint32_t> read_numbers(PyObject* spec) {
+  std::vector<uint32_t> all;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
+    PyObject* each = PyTuple_GET_ITEM(spec, i);
+    all.push_back(each == Py_None ? kNone : static_cast<uint32_t>(PyLong_AsLong(each)));
+  }
+  return all;
+}
+
+TemplateLoop read_loop(PyObject* spec) {
+  uint32_t n_added;
+  PyObject *target, *left, *carried, *appended;
+  if (!PyArg_ParseTuple(spec, "OIO!O!O!", &target, &n_added, &PyTuple_Type, &left, &PyTuple_Type, &carried,
+                        &PyTuple_Type, &appended))
+    throw PythonError();
+  return {read_target(target), n_added, read_numbers(left), read_numbers(carried), read_numbers(appended)};
+}
+
 }  // namespace
 
 void Template::read_slots(PyObject* spec) {
@@ -174,23 +217,25 @@ void Template::read_slots(PyObject* spec) {
 
 Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) {
   const char* name;
-  PyObject *slots, *ints, *result;
-  if (!PyArg_ParseTuple(spec, "sIIO!O!O!", &name, &n_args_, &targets_, &PyTuple_Type, &slots, &PyTuple_Type,
-                        &ints, &PyTuple_Type, &result))
+  PyObject *slots, *ints, *result, *loop;
+  if (!PyArg_ParseTuple(spec, "sIIO!O!O!O", &name, &n_args_, &targets_, &PyTuple_Type, &slots, &PyTuple_Type,
+                        &ints, &PyTuple_Type, &result, &loop))
     throw PythonError();
   name_ = name;
   read_slots(slots);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ints); ++i)
     ints_.push_back(PyLong_AsLong(PyTuple_GET_ITEM(ints, i)));
-  if (PyErr_Occurred()) throw PythonError();
   result_ = read_result(result);
+  if (loop != Py_None) loop_ = read_loop(loop);
+  if (PyErr_Occurred()) throw PythonError();
   values_.resize(slots_.size());
   plan_reads();
+  if (loop_) plan_loop();
 }
 
 PyObject* Template::statistics() const {
-  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "misses",
-                       misses_, "reviews", reviews_, "refusals", refusals_, "programs",
+  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "again",
+                       again_hits_, "misses", misses_, "reviews", reviews_, "refusals", refusals_, "programs",
                        static_cast<Py_ssize_t>(programs_.size()), "off", reason_.c_str(), "refusal",
                        refusal_.c_str());
 }
@@ -256,6 +301,10 @@ PyObject* map_zip(PyObject* self, PyObject* const* args, Py_ssize_t n) {
   return guarded([&] { return core_of(self)->map_zip(args[0], args[1], args[2], args[3]); });
 }
 
+PyObject* loop(PyObject* self, PyObject* iterable) {
+  return guarded([&] { return core_of(self)->loop(self, iterable); });
+}
+
 PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
 }
@@ -263,6 +312,7 @@ PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
 PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
+    {"loop", loop, METH_O, "loop(iterable)\n\nIts items, for a loop that calls what it goes over."},
     {"map", fast(map), METH_FASTCALL, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
     {"map_zip", fast(map_zip), METH_FASTCALL,
      "map_zip(iterables, run, reads, zip)\n\nThe list of run(item) for all items of zip(*iterables)."},
@@ -287,6 +337,7 @@ void add_templates(PyObject* module) {
   if (PyType_Ready(&t) < 0) throw PythonError();
   Py_INCREF(&t);
   if (PyModule_AddObject(module, "_Template", reinterpret_cast<PyObject*>(&t)) < 0) throw PythonError();
+  add_template_loops();
 }
 
 }  // namespace dyc::py

@@ -1,6 +1,7 @@
 // A block of a script that records a fixed sequence of ops, recorded by one call.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,19 @@ struct TemplateResult {
   std::vector<TemplateResult> parts;
 };
 
+// The loop of the script whose body the block is.
+struct TemplateLoop {
+  struct Target {  // names that an item is bound to
+    uint32_t argument = kNone;
+    std::vector<Target> parts;  // if it is taken apart
+  };
+  Target target;
+  uint32_t n_added = 0;            // arguments after the block's own, which are only left behind
+  std::vector<uint32_t> left;      // arguments that are names of the target which are read after the loop
+  std::vector<uint32_t> carried;   // of names that the block assigns: the arguments they are the next time
+  std::vector<uint32_t> appended;  // slots of the lists that its other results go to
+};
+
 class Template {
  public:
   Template(PyObject* spec, PyObject* functions);  // throws PythonError
@@ -56,10 +70,14 @@ class Template {
   PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads);
   // The same for zip(*iterables), a tuple; `zip` is what the script calls so.
   PyObject* map_zip(PyObject* iterables, PyObject* run, PyObject* reads, PyObject* zip);
+  // The items of a loop, an object that the block is called by; `self` is this template's.
+  PyObject* loop(PyObject* self, PyObject* iterable);
   PyObject* statistics() const;
 
  private:
   class Elements;
+  class Loop;
+  friend struct PyLoop;
 
   // What tells whether parts of a value may have changed: the value, and stamps of its dict and class.
   struct Stamp {
@@ -100,6 +118,15 @@ class Template {
     std::vector<uint8_t> varied;
     uint32_t compared = 0;
     bool confirmed = false;
+    // How it runs right after itself in a loop.
+    struct Again {
+      bool tried = false, known = false;
+      std::vector<uint32_t> from;     // of each input: the place it had before, kNone: a guard tells
+      std::vector<uint32_t> asked;    // slots whose guards are asked again
+      std::vector<uint32_t> inputs;   // that these tell
+      std::vector<uint32_t> holes;    // that these tell
+      std::vector<uint32_t> objects;  // of each input: the slot whose value it is, kNone: a guard tells
+    } again;
   };
   // A run of the script's own block, watched.
   struct Watch {
@@ -112,7 +139,10 @@ class Template {
     Program* against = nullptr;  // to be compared with what this would have recorded
   };
 
+  static constexpr uint64_t kReview = 1024;  // times a program is recorded until the script runs all the same
   PyObject* attempt(PyObject* const* args, size_t n);
+  Engine* ready(size_t n);
+  Program* known(PyObject* const* args, const Graph& graph);
   struct Busy {
     explicit Busy(Template* t) : me(t) { me->busy_ = true; }
     ~Busy() {
@@ -134,6 +164,7 @@ class Template {
   };
   void read_slots(PyObject* spec);
   void plan_reads();
+  void plan_loop();
   bool evaluate(PyObject* const* args);
   bool read_one(uint32_t at);
   bool read_parts(Parts* parts);
@@ -142,8 +173,10 @@ class Template {
   bool read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool read_item(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool lists_are_apart();
-  PyObject* replay(Program& p);
+  void replay(Program& p);
+  void note_replay(const Program& p, uint32_t before);
   bool matches(Program& p, const Graph& graph);
+  bool parts_hold(Program& p, uint32_t parts, const Graph& graph, Reads* reads);
   void watch(Program* against);
   static void number_shared(const std::vector<uint32_t>& numbers, Made* made);
   static bool same_result(const Made& a, const Made& b);
@@ -188,6 +221,10 @@ class Template {
   std::vector<uint32_t> with_parts_;  // slots whose items or lengths are read late
   std::vector<long> ints_;            // constants of the block
   TemplateResult result_;
+  std::optional<TemplateLoop> loop_;
+  std::vector<uint8_t> fixed_;  // slots that the iterations of a loop cannot change
+  std::vector<Read> again_;     // of plan_: what they can
+  bool lists_stay_ = true;      // are those that are appended to, and those read after that, fixed?
   Owned functions_;
 
   std::vector<std::unique_ptr<Program>> programs_;
@@ -197,7 +234,7 @@ class Template {
   std::vector<RnnBuilder::Step> new_steps_;  // what became of a program's steps
   std::vector<PyObject*> built_;             // results so far by their numbers; borrowed
   std::vector<Owned> attribute_values_;      // owned, while values_ are in use
-  uint64_t hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
+  uint64_t hits_ = 0, again_hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
   bool off_ = false, busy_ = false;
   std::string reason_, refusal_;  // why it is off; why the last run was not learned from
 };
@@ -205,5 +242,6 @@ class Template {
 inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
 
 void add_templates(PyObject* module);
+void add_template_loops();  // of Template::loop()
 
 }  // namespace dyc::py

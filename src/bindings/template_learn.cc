@@ -96,6 +96,7 @@ void Template::sort_guards(Program* p) const {
   p->held.assign(parts_.size(), {});
   p->lasting.assign(parts_.size(), {});
   p->always.clear();
+  p->again = {};
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (p->guards[i].kind == Guard::none) continue;
     const bool lasting = slots_[i].of != kNone && p->guards[i].lasts();

@@ -164,4 +164,25 @@ void Template::plan_reads() {
   }
 }
 
+// Which slots stay as they are while iterations are recorded, and how the others are read.
+void Template::plan_loop() {
+  fixed_.assign(slots_.size(), 1);
+  const auto vary = [this](uint32_t argument) {
+    if (argument < n_args_) fixed_[argument] = 0;
+  };
+  const auto vary_target = [&](const auto& self, const TemplateLoop::Target& t) -> void {
+    vary(t.argument);
+    for (const auto& part : t.parts) self(self, part);
+  };
+  vary_target(vary_target, loop_->target);
+  for (const uint32_t argument : loop_->carried) vary(argument);
+  for (uint32_t i = n_args_; i < slots_.size(); ++i)  // what the loop appends to may change items and lengths
+    fixed_[i] = slots_[i].kind == TemplateSlot::attribute && fixed_[slots_[i].base];
+  for (const Read& r : plan_)
+    if (!fixed_[r.parts ? parts_[r.at].slots[0] : r.at]) again_.push_back(r);
+  const auto is_fixed = [this](uint32_t slot) { return fixed_[slot] != 0; };
+  lists_stay_ = appended_.empty() || (std::all_of(appended_.begin(), appended_.end(), is_fixed) &&
+                                      std::all_of(with_parts_.begin(), with_parts_.end(), is_fixed));
+}
+
 }  // namespace dyc::py

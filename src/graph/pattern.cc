@@ -243,9 +243,16 @@ bool Pattern::fits(const Graph& g, const NodeId* inputs, const uint32_t* holes) 
     dim_numbers_.clear();
     for (uint32_t i = 0; i < n_inputs(); ++i) dim_numbers_.push_back(g.dim_number(inputs[i]));
   }
-  for (const Filled& f : filled_)
-    if (holes[f.hole] >= f.limit) return false;
-  return true;
+  return holes_fit(holes);
+}
+
+bool Pattern::holes_fit(const uint32_t* holes) const {
+  return std::all_of(filled_.begin(), filled_.end(),
+                     [holes](const Filled& f) { return holes[f.hole] < f.limit; });
+}
+
+void Pattern::fill(const uint32_t* holes) {
+  for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
 }
 
 // Number of the combination of what decides the signatures and sites of the steps.
@@ -370,23 +377,34 @@ void Pattern::record(Graph& g, const NodeId* inputs, const uint32_t* holes) {
 }
 
 bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x) {
-  const InputKey key = input_key(g, x);
   next_inputs_.clear();
   for (const uint32_t place : from) next_inputs_.push_back(before.nodes_[place]);
   next_inputs_.push_back(x);
+  return follow(g, before, next_inputs_.data(), input_key(g, x), nullptr);
+}
+
+bool Pattern::record_again(Graph& g, const NodeId* inputs, NodeId x, const uint32_t* holes) {
+  return follow(g, *this, inputs, x == kNone ? InputKey{} : input_key(g, x), holes);
+}
+
+// Where `before` came to lie and the key tell where this comes to lie.
+bool Pattern::follow(Graph& g, Pattern& before, const NodeId* inputs, const InputKey& key,
+                     const uint32_t* holes) {
   const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
   const uint32_t known = current ? before.last_ : kNone;  // placement of `before`
   if (known != kNone) {
     const Placement& p = before.placed_[known];
     if (p.next_generation == generation_ && p.next != kNone && p.next_input == key) {
+      if (!holes_fit(holes)) return false;
+      fill(holes);
       last_ = p.next;
-      std::copy(next_inputs_.begin(), next_inputs_.end(), nodes_.begin());
+      std::copy(inputs, inputs + n_inputs(), nodes_.begin());
       undoing(g, [&] { record_found(g, this == &before); });
       return true;
     }
   }
-  if (!fits(g, next_inputs_.data(), nullptr)) return false;
-  record(g, next_inputs_.data(), nullptr);
+  if (!fits(g, inputs, holes)) return false;
+  record(g, inputs, holes);
   if (known == kNone || last_ == kNone) return true;
   Placement& p = before.placed_[known];
   p.next_generation = generation_;
@@ -403,7 +421,7 @@ void Pattern::record_found(Graph& g, bool parameters_known) {
 }
 
 void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) {
-  for (const Filled& f : filled_) words_[f.at] = holes[f.hole];
+  fill(holes);
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   last_ = placeable_ ? placement(g, inputs) : kNone;
   if (last_ < placed_.size() && placed_[last_].variant != kNone) return record_found(g, false);

@@ -40,6 +40,9 @@ class Pattern {
   // Right after `before` was recorded, which may be this pattern: without holes, input i is now
   // before.nodes()[from[i]], and the last one is x. False, and nothing is recorded, where that does not fit.
   bool record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x);
+  // Right after it was recorded: an input is now what always becomes of it, or what it was, all but `x`. The
+  // same as record() otherwise; false where these holes do not fit.
+  bool record_again(Graph& g, const NodeId* inputs, NodeId x, const uint32_t* holes);
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
@@ -65,6 +68,11 @@ class Pattern {
     uint32_t at, hole, limit;
     bool operator==(const Filled&) const = default;
   };
+  struct InputKey {
+    uint32_t words[3] = {};  // 0 beyond n
+    uint32_t n = 0;
+    bool operator==(const InputKey&) const = default;
+  };
   bool add(Graph& g, NodeId id);
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* places);
   void add_parameter(Graph& g, NodeId id);
@@ -75,6 +83,8 @@ class Pattern {
   bool in_run(uint32_t place) const;
   void add_ids(const Graph& g, NodeId id, Step* step);
   bool fill_holes(const std::vector<Hole>& holes);
+  bool holes_fit(const uint32_t* holes) const;
+  void fill(const uint32_t* holes);
   uint32_t variant(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const Step& step);
   void learn(const Graph& g, uint32_t variant);
@@ -88,6 +98,7 @@ class Pattern {
   void add_to_sums(Placement* p, const Node& n, uint32_t size);
   bool find_parameters(const Graph& g);
   void record_found(Graph& g, bool parameters_known);
+  bool follow(Graph& g, Pattern& before, const NodeId* inputs, const InputKey& key, const uint32_t* holes);
   void record_placed(Graph& g, const Placement& placement);
   Graph::Ids ids_of(const Step& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
@@ -119,11 +130,6 @@ class Pattern {
   static uint64_t next_number();  // recording is under the interpreter's lock
 
   // What decides buckets, too, numbered, and what it led to: in one epoch of a graph.
-  struct InputKey {
-    uint32_t words[3] = {};  // 0 beyond n
-    uint32_t n = 0;
-    bool operator==(const InputKey&) const = default;
-  };
   static InputKey input_key(Graph& g, NodeId input);
   uint32_t epoch_ = 0;
   uint32_t last_ = kNone;    // placement that was recorded last
@@ -135,7 +141,7 @@ class Pattern {
     uint32_t nodes = 0;        // into placed_nodes_
     uint32_t tallies = 0, n_tallies = 0;
     Graph::RunSums sums;
-    // The record_after() that came after it: the generation of its pattern, its x and its placement.
+    // What was recorded right after it: the generation of its pattern, its x and its placement.
     uint64_t next_generation = 0;
     InputKey next_input;
     uint32_t next = kNone;

@@ -77,6 +77,26 @@ CHANGES = [
 ]
 
 
+# What loops go over: some run code of the script between the items, some have items that are no pairs.
+LOOPS = [
+    ("n", "range(n)"),
+    ("n", "range(9)"),
+    ("_", "range(m + 1)"),
+    ("m", "[3, 1, n, 4, 1, 5, 2, 6]"),
+    ("n", "reversed([2, m, 5, n, 3, 3])"),
+    ("x", "list(xs)"),
+    ("x", "[x, h, x, h, h, x]"),
+    ("x, n", "zip(xs, [3, 4, n, 8, 2])"),
+    ("i, (x, n)", "enumerate(zip(list(xs), [m, 4, n, 2]))"),
+    ("i, n", "enumerate((m, 2, n, 7, 0, 1))"),
+    ("n", "(k % 9 for k in [3, n + 1, 5, m, 7])"),
+    ("h", "map(self.slow, list(xs))"),
+    ("n, m", "[(1, 2), (3, n), [m, 5], (2, 2), (n, m)]"),
+    ("n, m", "{1: 2, n: 4, m: 3, 0: n}.items()"),
+    ("m, n", "zip(range(n), range(3, 9))"),
+]
+
+
 class Writer:
     """Writes one function: `vectors` are names of Expressions {3}, `ints` of numbers, `lists` of lists."""
 
@@ -168,6 +188,21 @@ class Writer:
         self.add(depth, f"kept.append(({a}, {b}, {r.choice(['x', 'xs', 'h', a])}))")
         self.add(depth, f"{r.choice([a, b])}.append({self.vector(1)})")
 
+    def loop(self, depth: int) -> None:
+        """A loop whose body may be a block: what follows reads its names."""
+        r = self.rng
+        target, over = r.choice(LOOPS)
+        self.add(depth, f"for {target} in {over}:")
+        for _ in range(r.randint(1, 4)):
+            lines = [f"x = {self.vector(1)}", f"h = {self.vector(1)}", f"s = s.add_input({self.vector(1)})"]
+            lines += [f"{r.choice(['xs', 'self.outs', 'kept'])}.append({self.vector(1)})"]
+            lines += [f"x, h = h, {self.vector(1)}", f"kept.append((x, {self.vector(1)}, n))"]
+            lines += ["pair = (h, x)"]
+            rare = ["if n == 5: break", r.choice(CHANGES), f"if m > 4: h = {self.vector(1)}"]
+            self.add(depth + 1, r.choice(lines if r.random() < 0.93 else rare))
+        if r.random() < 0.3:
+            self.add(depth, f"kept.append({r.choice(['n', 'm', 'x', 's.output()'])})")
+
     def number(self) -> str:
         return self.rng.choice([*self.ints, "5", "2"])
 
@@ -193,7 +228,9 @@ class Writer:
         elif kind < 0.65:
             both = f"({self.vector()}, {self.vector()})"
             self.add(depth, f"x, h = {r.choice(['self.two(x, h)', '(h, x)', 'pair', both])}")
-        elif kind < 0.73:
+        elif kind < 0.70 and depth < 3:
+            self.loop(depth)
+        elif kind < 0.74:
             self.add(depth, f"for {r.choice(['_', 'n', 'i'])} in range({r.choice(['2', '3', 'n % 4'])}):")
             self.block(depth + 1, r.randint(1, 3))
         elif kind < 0.80:

@@ -53,8 +53,15 @@ class Maps:
 
     def sums(self, qualname: str) -> frozenset[str]:
         """Names that the loops of a function add to."""
+        return frozenset(name for r in self._of_function(qualname) for name in r.sums)
+
+    def appends(self, qualname: str) -> frozenset[str]:
+        """Names of the lists that they append to."""
+        return frozenset(name for r in self._of_function(qualname) for name in r.appends)
+
+    def _of_function(self, qualname: str) -> list[MapRewrite]:
         found = (r for place, (r, _) in self.wanted.items() if place in self.possible)
-        return frozenset(name for r in found if r.qualname == qualname for name in r.sums)
+        return [r for r in found if r.qualname == qualname]
 
     def of(self, node: Loop) -> Optional[tuple[MapRewrite, Any]]:
         """The record of a loop that can be written anew."""

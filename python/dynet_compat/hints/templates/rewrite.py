@@ -15,7 +15,7 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
-from . import elements, longer, reads, scopes, straight
+from . import elements, longer, loops, reads, scopes, straight
 from .maps import Maps, Replace
 from .reads import Reads
 from .scopes import Module, Scope
@@ -62,7 +62,7 @@ class Rewriter:
         self.wanted = wanted
         self.found: list[Found] = []
         self.calls: list[tuple[ast.ListComp, ast.Call]] = []  # comprehensions and what takes their place
-        self.suites: list[tuple[ast.AST, str, list[ast.stmt]]] = []  # new, to be put in their places
+        self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
         self.maps = Maps(loops, self.old)
         self.reads = Reads()
@@ -72,8 +72,8 @@ class Rewriter:
         for qualname, node, owner in functions(self.tree):
             if self.wanted is None or qualname in self.wanted:
                 self._rewrite(qualname, node, owner)
-        for parent, name, statements in self.suites:
-            setattr(parent, name, statements)
+        for parent, name, part in self.parts:
+            setattr(parent, name, part)
         self.tree = _Replace(dict(self.calls)).visit(self.tree)
         for qualname, node, _ in functions(self.tree):
             if may_change(node) and (self.wanted is None or qualname in self.wanted):
@@ -106,12 +106,13 @@ class Rewriter:
         if not may_change(node):
             return
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
-        scope.sums = self.maps.sums(qualname)
+        scope.sums, scope.appends = self.maps.sums(qualname), self.maps.appends(qualname)
         for _, _, statements in _suites(node):
             longer.sums_apart(scope, statements)
             longer.into_arms(scope, statements)
         for parent, name, statements in _suites(node):
-            self.suites.append((parent, name, list(self._suite(qualname, scope, statements))))
+            if name != "body" or not self._loop(qualname, scope, parent):
+                self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
         for comprehension in _own_comprehensions(node):
             self._comprehension(qualname, scope, comprehension)
 
@@ -127,6 +128,23 @@ class Rewriter:
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", elements.target_names(node)))
         self.found.append(Found(qualname, block, node.lineno))
         self.calls.append((node, shape.comprehension(placeholder, node)))
+
+    def _loop(self, qualname: str, scope: Scope, node: ast.AST) -> bool:
+        """A loop whose whole body is a block goes over what records all iterations that it can."""
+        if not isinstance(node, ast.For) or self.maps.of(node):
+            return False
+        block = loops.body(scope, node)
+        if block is None or block.ops < straight.LEAST_OPS:
+            return False
+        shape = _Shape(scope, block, loops.Bound(scope, node, block))
+        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
+        self.found.append(Found(qualname, block, node.lineno))
+        name = f".loop{len(self.templates)}"
+        items = ast.Call(ast.Attribute(ast.Constant(placeholder), "loop", ast.Load()), [node.iter], [])
+        over = ast.NamedExpr(ast.Name(name, ast.Store()), items)
+        self.parts.append((node, "iter", over))
+        self.parts.append((node, "body", _placed(shape.statements(placeholder, name), node.body[0])))
+        return True
 
     def _template(self, spec: tuple[Any, ...]) -> str:
         placeholder = f"\0template {len(self.templates)}"
@@ -165,12 +183,16 @@ class Rewriter:
         line = block.statements[0].lineno
         placeholder = self._template(shape.spec(f"{qualname}:{line}"))
         self.found.append(Found(qualname, block, line))
-        new = shape.statements(placeholder)
-        for statement in new:
-            for n in ast.walk(statement):
-                if not hasattr(n, "lineno"):
-                    ast.copy_location(n, block.statements[0])
-        return new
+        return _placed(shape.statements(placeholder), block.statements[0])
+
+
+def _placed(new: list[ast.stmt], at: ast.stmt) -> list[ast.stmt]:
+    """The statements, all parts of which have a line."""
+    for statement in new:
+        for n in ast.walk(statement):
+            if not hasattr(n, "lineno"):
+                ast.copy_location(n, at)
+    return new
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
@@ -250,19 +272,20 @@ def _looks_at_names(node: ast.FunctionDef) -> bool:
 
 
 class _Shape:
-    """Results of a block, and the statements that replace it."""
+    """Results of a block, and the statements that replace it; `loop`: whose body the block is."""
 
-    def __init__(self, scope: Scope, block: Block) -> None:
+    def __init__(self, scope: Scope, block: Block, loop: Optional[loops.Bound] = None) -> None:
         self.block = block
         self.scope = scope
+        self.loop = loop
         self.names = [] if block.returned is not None else _left_behind(scope, block)
         self.appended = [f".appended{i}" for i in range(len(block.appends))]
         self.values: list[Value] = [block.env[n] for n in self.names]
-        self.values += [value for _, _, value in block.appends]
+        self.values += [append.value for append in block.appends]
         if block.returned is not None:
             self.values.append(block.returned)
         # One that is new each time goes without a tuple around it.
-        self.alone = len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
+        self.alone = not loop and len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
 
     def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple[Any, ...]:
         """`targets`: of a comprehension, whose items' parts are the first arguments."""
@@ -274,7 +297,8 @@ class _Shape:
         values = tuple(_result(v, number) for v in self.values)
         result = values[0] if self.alone else (straight.TUPLE, values)
         ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
-        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), ints, result
+        loop = self.loop and self.loop.spec(self.names, number)
+        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), ints, result, loop
 
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
         targets = elements.target_names(node)
@@ -298,9 +322,12 @@ class _Shape:
         method = ast.Attribute(ast.Constant(placeholder), "map_zip" if zipped else "map", ast.Load())
         return ast.Call(method, arguments, [])
 
-    def statements(self, placeholder: str) -> list[ast.stmt]:
+    def statements(self, placeholder: str, loop: str = "") -> list[ast.stmt]:
+        """`loop`: the name of what the loop goes over."""
         arguments = straight.written(self.block.slots)
-        call = ast.Call(_load(".template"), arguments, [])
+        if self.loop:
+            arguments += map(_load, self.loop.added)
+        call = ast.Call(_load(loop or ".template"), arguments, [])
         catch = ast.ExceptHandler(ast.Constant(_ERRORS), None, [_set(".results", ast.Constant(None))])
         missed = ast.Compare(_load(".results"), [ast.Is()], [ast.Constant(None)])
         return [
@@ -312,7 +339,7 @@ class _Shape:
     def _as_written(self) -> list[ast.stmt]:
         """The block, which hands over its results when it has run."""
         body: list[ast.stmt] = []
-        appended = {s: name for (s, _, _), name in zip(self.block.appends, self.appended)}
+        appended = {append.statement: name for append, name in zip(self.block.appends, self.appended)}
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
@@ -337,7 +364,7 @@ class _Shape:
 
     def _recorded(self) -> list[ast.stmt]:
         """What the block leaves behind, taken from the results."""
-        targets = self.names + self.appended
+        targets = self.names + (self.loop.left if self.loop else self.appended)
         returns = self.block.returned is not None
         if returns:
             targets.append(".returned")
@@ -349,8 +376,8 @@ class _Shape:
         elif targets:
             names: list[ast.expr] = [ast.Name(t, ast.Store()) for t in targets]
             body.append(ast.Assign([ast.Tuple(names, ast.Store())], _load(".results")))
-        for (_, target, _), name in zip(self.block.appends, self.appended):
-            append = ast.Attribute(target, "append", ast.Load())
+        for to, name in zip(self.block.appends, () if self.loop else self.appended):
+            append = ast.Attribute(to.code, "append", ast.Load())
             body.append(ast.Expr(ast.Call(append, [_load(name)], [])))
         if returns:
             body.append(ast.Return(_load(".returned")))

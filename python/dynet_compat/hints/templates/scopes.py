@@ -66,7 +66,9 @@ class Scope:
     local: set[str]
     nested: bool = False  # in another function, whose names it may see
     written_in: Optional[str] = None  # name of the class around it
-    sums: frozenset[str] = frozenset()  # names that loops over instances add to, one instance after the other
+    # Of loops over instances, in the order of these: names that they add to, lists that they append to.
+    sums: frozenset[str] = frozenset()
+    appends: frozenset[str] = frozenset()
     aliases: dict[str, Optional[ast.expr]] = field(
         default_factory=dict
     )  # names that the script does not have

@@ -94,6 +94,16 @@ class Recorded:
 Value = Union[Slot, Constant, Sequence, Recorded]
 
 
+@dataclass(eq=False)
+class Append:
+    """A value that goes to a list that the block did not make."""
+
+    statement: ast.stmt
+    code: ast.expr  # how the script writes the list
+    to: Slot
+    value: Value
+
+
 # ---------------------------------------------------------------- what is known of the module
 
 
@@ -119,7 +129,7 @@ class Block:
         self.known: dict[tuple[Any, ...], Slot] = {}
         self.env: dict[str, Value] = {}
         self.ints: set[int] = set()
-        self.appends: list[tuple[ast.stmt, ast.expr, Value]] = []
+        self.appends: list[Append] = []
         self.statements: list[ast.stmt] = []
         self.returned: Optional[Value] = None
         self.ops = 0
@@ -247,7 +257,7 @@ class Block:
             target.items.append(value)
         elif isinstance(target, Slot) and not self.targets and self._may_append(call.func.value):
             target.appended = True
-            self.appends.append((s, call.func.value, value))
+            self.appends.append(Append(s, call.func.value, target, value))
         else:
             raise NotStraight("append to something else than a list")
 
@@ -260,7 +270,7 @@ class Block:
         if isinstance(target, ast.Name):
             if target.id in self.scope.sums:
                 raise NotStraight("a sum over instances, which each hands over to be added")
-            if any(_root(appended) == target.id for _, appended, _ in self.appends):
+            if any(_root(append.code) == target.id for append in self.appends):
                 raise NotStraight("a name that is assigned after append()")
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
