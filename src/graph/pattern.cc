@@ -287,6 +287,8 @@ Pattern::InputKey Pattern::input_key(Graph& g, NodeId input) {
 uint32_t Pattern::placement(Graph& g, const NodeId* inputs) {
   if (tables_ != g.tables() || epoch_ != g.epoch()) {
     epoch_ = g.epoch();
+    often_ = 2 * placements_used_ > 3 * placed_.size();
+    placements_used_ = 0;
     placements_.clear();
     placed_.clear();
     placed_nodes_.clear();
@@ -394,10 +396,12 @@ bool Pattern::follow(Graph& g, Pattern& before, const NodeId* inputs, const Inpu
   const uint32_t known = current ? before.last_ : kNone;  // placement of `before`
   if (known != kNone) {
     const Placement& p = before.placed_[known];
-    if (p.next_generation == generation_ && p.next != kNone && p.next_input == key) {
+    const bool same = p.next_generation == generation_ && p.next != kNone && p.next_input == key;
+    if (same && placed_[p.next].variant != kNone) {
       if (!holes_fit(holes)) return false;
       fill(holes);
       last_ = p.next;
+      ++placements_used_;
       std::copy(inputs, inputs + n_inputs(), nodes_.begin());
       undoing(g, [&] { record_found(g, this == &before); });
       return true;
@@ -424,6 +428,7 @@ void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) 
   fill(holes);
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   last_ = placeable_ ? placement(g, inputs) : kNone;
+  ++placements_used_;
   if (last_ < placed_.size() && placed_[last_].variant != kNone) return record_found(g, false);
   bool fresh;
   const uint32_t v = variant(g, inputs, &fresh);
@@ -435,8 +440,9 @@ void Pattern::record_all(Graph& g, const NodeId* inputs, const uint32_t* holes) 
     record_known(g, v);
   }
   if (last_ == kNone) return;
-  placed_.resize(std::max<size_t>(placed_.size(), last_ + 1), Placement{});
-  learn_placement(g, last_, v);
+  const bool again = last_ < placed_.size();
+  if (!again) placed_.resize(last_ + 1, Placement{});
+  if (again || often_) learn_placement(g, last_, v);
   if (!placeable_) last_ = kNone;
 }
 

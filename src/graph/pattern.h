@@ -134,7 +134,9 @@ class Pattern {
   uint32_t epoch_ = 0;
   uint32_t last_ = kNone;    // placement that was recorded last
   uint64_t generation_ = 0;  // of the numbers of placements: no others have the same
-  bool placeable_ = true;    // by what is learned; no step may be equal to a node that was there before
+  uint64_t placements_used_ = 0;
+  bool often_ = true;  // did most come more than once in the last epoch? Learning one costs more than its use
+  bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
   InternTable placements_;
   struct Placement {
     uint32_t variant = kNone;  // kNone: not learned
