@@ -218,8 +218,8 @@ void Template::read_slots(PyObject* spec) {
 Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) {
   const char* name;
   PyObject *slots, *ints, *result, *loop;
-  if (!PyArg_ParseTuple(spec, "sIIO!O!O!O", &name, &n_args_, &targets_, &PyTuple_Type, &slots, &PyTuple_Type,
-                        &ints, &PyTuple_Type, &result, &loop))
+  if (!PyArg_ParseTuple(spec, "sIO!O!O!O", &name, &n_args_, &PyTuple_Type, &slots, &PyTuple_Type, &ints,
+                        &PyTuple_Type, &result, &loop))
     throw PythonError();
   name_ = name;
   read_slots(slots);
@@ -295,12 +295,6 @@ PyObject* map(PyObject* self, PyObject* const* args, Py_ssize_t n) {
   return guarded([&] { return core_of(self)->map(args[0], args[1], args[2]); });
 }
 
-PyObject* map_zip(PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  if (n != 4 || !PyTuple_Check(args[0]))
-    return PyErr_Format(PyExc_TypeError, "map_zip(): expected a tuple and 3 other arguments, got %zd", n);
-  return guarded([&] { return core_of(self)->map_zip(args[0], args[1], args[2], args[3]); });
-}
-
 PyObject* loop(PyObject* self, PyObject* iterable) {
   return guarded([&] { return core_of(self)->loop(self, iterable); });
 }
@@ -314,8 +308,6 @@ PyMethodDef methods[] = {
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
     {"loop", loop, METH_O, "loop(iterable)\n\nIts items, for a loop that calls what it goes over."},
     {"map", fast(map), METH_FASTCALL, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
-    {"map_zip", fast(map_zip), METH_FASTCALL,
-     "map_zip(iterables, run, reads, zip)\n\nThe list of run(item) for all items of zip(*iterables)."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 

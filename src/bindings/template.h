@@ -43,7 +43,7 @@ struct TemplateResult {
   std::vector<TemplateResult> parts;
 };
 
-// The loop of the script whose body the block is.
+// The loop of the script whose body the block is, or the comprehension whose element it is.
 struct TemplateLoop {
   struct Target {  // names that an item is bound to
     uint32_t argument = kNone;
@@ -68,14 +68,11 @@ class Template {
   // [element for target in iterable]: the list. `run(item)` is the element as it was written, `reads()` the
   // arguments of call() after those that are parts of the item.
   PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads);
-  // The same for zip(*iterables), a tuple; `zip` is what the script calls so.
-  PyObject* map_zip(PyObject* iterables, PyObject* run, PyObject* reads, PyObject* zip);
   // The items of a loop, an object that the block is called by; `self` is this template's.
   PyObject* loop(PyObject* self, PyObject* iterable);
   PyObject* statistics() const;
 
  private:
-  class Elements;
   class Loop;
   friend struct PyLoop;
 
@@ -173,6 +170,7 @@ class Template {
   bool read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool read_item(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool lists_are_apart();
+  std::unique_ptr<Loop> make_loop(PyObject* self, PyObject* iterable);
   void replay(Program& p);
   void note_replay(const Program& p, uint32_t before);
   bool matches(Program& p, const Graph& graph);
@@ -213,7 +211,6 @@ class Template {
 
   std::string name_;
   uint32_t n_args_ = 0;
-  uint32_t targets_ = 0;  // map(): names in the target, 0: one name that is the item itself
   std::vector<TemplateSlot> slots_;
   std::vector<Parts> parts_;
   std::vector<Read> plan_;            // the order in which values are read

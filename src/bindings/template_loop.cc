@@ -58,9 +58,13 @@ class Template::Loop {
     return item_.release();
   }
   PyObject* run(PyObject* const* args, size_t n);
+  PyObject* collect(PyObject* run, PyObject* reads);
 
  private:
   bool fetch();
+  bool collect_from(PyObject* item, PyObject* reads);
+  void collect_ran(PyObject* item, PyObject* run);
+  bool start(Graph& graph);
   bool take_apart(const TemplateLoop::Target& target, PyObject* value);
   bool record_rest(Graph& graph);
   bool iterate(Graph& graph);
@@ -71,6 +75,7 @@ class Template::Loop {
   bool derive(const Program& p, uint32_t slot, std::vector<uint32_t>* from) const;
   void hold_fixed();
   void note_left();
+  void add(PyObject* element);
   PyObject* results();
 
   Owned self_;
@@ -84,6 +89,7 @@ class Template::Loop {
   std::vector<PyObject*> arguments_;    // of the block
   std::vector<Owned> carried_, fresh_;  // what the last iteration left behind, and the present one
   std::vector<Owned> left_;             // names of the target
+  Owned list_;                          // of a comprehension
   // In one call: how the last iteration ran, and what is let go when all is done.
   Program* before_ = nullptr;
   bool held_ = false;
@@ -120,6 +126,7 @@ bool Template::Loop::iterate(Graph& graph) {
   try {
     Program* p = recorded(graph);
     if (!p) return false;
+    if (list_) add(Owned::steal(template_.build(p->result, *p)).get());
     for (size_t i = 0; i < fresh_.size(); ++i)
       fresh_[i] = Owned::steal(template_.build(p->result.parts[i], *p));
     for (size_t i = 0; i < loop.appended.size(); ++i) {
@@ -277,15 +284,18 @@ PyObject* Template::Loop::run(PyObject* const* args, size_t n) {
   Engine* e = n < added ? nullptr : template_.ready(n - added);
   if (!e) return nullptr;
   arguments_.assign(args, args + n);
-  before_ = nullptr;
-  held_ = false;
   PyObject* made = nullptr;
-  {
-    const Busy busy(&template_);
-    if (iterate(e->graph) && record_rest(e->graph)) made = results();
-  }
+  if (start(e->graph)) made = results();
   const auto dropped = std::exchange(dropped_, {});  // which may run code of the script
   return made;
+}
+
+// With these arguments; false: the first iteration must run, or an error is set.
+bool Template::Loop::start(Graph& graph) {
+  const Busy busy(&template_);
+  before_ = nullptr;
+  held_ = false;
+  return iterate(graph) && record_rest(graph);
 }
 
 // Those after the first; false: an error that ends the script is set.
@@ -303,6 +313,64 @@ bool Template::Loop::record_rest(Graph& graph) {
   value_ = Owned::steal(value);
   traceback_ = Owned::steal(traceback);
   return true;
+}
+
+// ---------------------------------------------------------------- comprehensions
+
+void Template::Loop::add(PyObject* element) {
+  if (PyList_Append(list_.get(), element) < 0) throw PythonError();
+}
+
+// The list of elements. `run(item)` is the element as it was written, `reads()` the arguments of the block
+// after those that are parts of the item.
+PyObject* Template::Loop::collect(PyObject* run, PyObject* reads) {
+  list_ = Owned::steal(PyList_New(0));
+  if (!list_) throw PythonError();
+  while (const Owned item = Owned::steal(next()))
+    if (!collect_from(item.get(), reads)) collect_ran(item.get(), run);
+  if (PyErr_Occurred()) throw PythonError();
+  return list_.release();
+}
+
+// Records the elements of this item and those that follow; false: this one must run.
+bool Template::Loop::collect_from(PyObject* item, PyObject* reads) {
+  if (std::exchange(must_run_, false)) return false;
+  Engine* e = template_.ready(template_.n_args_);
+  if (!e) return false;
+  arguments_.assign(template_.n_args_, nullptr);
+  if (!take_apart(template_.loop_->target, item)) return false;
+  const Owned values = Owned::steal(PyObject_CallNoArgs(reads));
+  if (!values) {  // then the element fails when it runs
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw PythonError();
+    PyErr_Clear();
+    return false;
+  }
+  const Py_ssize_t n = PyTuple_GET_SIZE(values.get());
+  for (Py_ssize_t i = 0; i < n; ++i)
+    arguments_[arguments_.size() - static_cast<size_t>(n - i)] = PyTuple_GET_ITEM(values.get(), i);
+  const bool recorded = start(e->graph);
+  const auto dropped = std::exchange(dropped_, {});
+  if (!recorded && PyErr_Occurred()) throw PythonError();
+  return recorded;
+}
+
+void Template::Loop::collect_ran(PyObject* item, PyObject* run) {
+  const Owned element = Owned::steal(PyObject_CallOneArg(run, item));
+  if (!element) throw PythonError();
+  template_.done(element.get());
+  add(element.get());
+}
+
+PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads) {
+  return make_loop(nullptr, iterable)->collect(run, reads);
+}
+
+std::unique_ptr<Template::Loop> Template::make_loop(PyObject* self, PyObject* iterable) {
+  if (!loop_) {
+    PyErr_SetString(PyExc_TypeError, "the block is not the body of a loop");
+    throw PythonError();
+  }
+  return std::make_unique<Loop>(self, *this, iterable);
 }
 
 // ---------------------------------------------------------------- the Python type
@@ -336,11 +404,7 @@ void dealloc(PyObject* self) {
 }  // namespace
 
 PyObject* Template::loop(PyObject* self, PyObject* iterable) {
-  if (!loop_) {
-    PyErr_SetString(PyExc_TypeError, "loop(): the block is not the body of a loop");
-    throw PythonError();
-  }
-  auto core = std::make_unique<Loop>(self, *this, iterable);
+  auto core = make_loop(self, iterable);
   PyObject* made = LoopType.tp_alloc(&LoopType, 0);
   if (!made) throw PythonError();
   loop_in(made)->call = run;

@@ -461,7 +461,7 @@ def test_review_sees_other_objects(same_first: bool) -> None:
     state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None, False, False)
     input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False, False)
     recorded = (2, None)
-    spec = ("here", 2, 0, (state_slot, input_slot), (), (3, (recorded, recorded)), None)
+    spec = ("here", 2, (state_slot, input_slot), (), (3, (recorded, recorded)), None)
     template = dy._core._Template(spec, set())
     builder = dy.SimpleRNNBuilder(1, 3, 3, dy.ParameterCollection())
     dy.renew_cg()

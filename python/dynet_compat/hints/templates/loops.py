@@ -1,19 +1,19 @@
-"""Loops whose whole body is a block: one call records all iterations that it can."""
+"""Loops whose whole body is a block, and comprehensions whose element is one: one call records all iterations
+that it can."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
-from .scopes import Scope
+from .scopes import NotStraight, Scope
 from .straight import ARGUMENT, Block, Slot
 
 
 def body(scope: Scope, node: ast.For) -> Optional[Block]:
     """The block that the body of a loop is; None if it is none."""
-    names = list(_names(node.target))
-    if not _binds_names(node.target) or len(set(names)) < len(names):
+    if not binds_names(node.target):
         return None
     block = Block(scope)
     if not all(block.take(s) for s in node.body) or block.returned is not None:
@@ -22,40 +22,76 @@ def body(scope: Scope, node: ast.For) -> Optional[Block]:
     return None if any(later) else block
 
 
-def _names(target: ast.AST) -> Iterator[str]:
-    return (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:
+    """The block that the element of a comprehension of one loop without conditions is; None if it is none."""
+    first = node.generators[0]
+    if len(node.generators) > 1 or first.ifs or first.is_async or not binds_names(first.target):
+        return None
+    block = Block(scope)
+    block.targets = names(first.target)
+    if block.own in block.targets:
+        block.own = None
+    for name in block.targets:
+        block.name(name)
+    try:
+        block.returned = block.value(node.elt)
+    except NotStraight:
+        return None
+    return block
 
 
-def _binds_names(target: ast.expr) -> bool:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return bool(target.elts) and all(map(_binds_names, target.elts))
-    return isinstance(target, ast.Name)
+def names(target: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+
+
+def binds_names(target: ast.expr) -> bool:
+    """Is binding it to an item nothing but to bind names, each once?"""
+
+    def parts(t: ast.expr) -> Iterator[ast.expr]:
+        if isinstance(t, (ast.Tuple, ast.List)) and t.elts:
+            for part in t.elts:
+                yield from parts(part)
+        else:
+            yield t
+
+    found = names(target)
+    return all(isinstance(t, ast.Name) for t in parts(target)) and len(set(found)) == len(found)
 
 
 class Bound:
     """What a loop binds anew in each iteration.
 
+    Args:
+        target: of the loop.
+        block: its body or element.
+        left: names of its target that are read after it.
+
     Attributes:
-        left: names of its target that are read after the loop.
         added: those that the block itself does not read, which are arguments after its own.
     """
 
-    def __init__(self, scope: Scope, node: ast.For, block: Block) -> None:
-        self.target = node.target
+    def __init__(self, target: ast.expr, block: Block, left: Sequence[str] = ()) -> None:
+        self.target = target
         self.block = block
-        inside = {n for part in (node.target, *node.body) for n in ast.walk(part)}
-        self.left = [
-            name
-            for name in _names(node.target)
-            if name not in block.env and any(n not in inside for n in scope.names[name])
-        ]
-        self.added = [name for name in self.left if ("name", name) not in block.known]
+        self.left = list(left)
+        self.added = [name for name in left if ("name", name) not in block.known]
 
-    def spec(self, names: list[str], number: dict[Slot, int]) -> tuple[Any, ...]:
-        """`names`: those that the block leaves behind; `number`: of its slots."""
+    @classmethod
+    def by(cls, scope: Scope, node: ast.For, block: Block) -> Bound:
+        """By a loop of statements."""
+        inside = {n for part in (node.target, *node.body) for n in ast.walk(part)}
+
+        def is_left(name: str) -> bool:
+            return name not in block.env and any(n not in inside for n in scope.names[name])
+
+        return cls(node.target, block, list(filter(is_left, names(node.target))))
+
+    def spec(self, assigned: list[str], number: dict[Slot, int]) -> tuple[Any, ...]:
+        """`assigned`: names that the block leaves behind; `number`: of its slots."""
         arguments = {key[1]: number[s] for key, s in self.block.known.items() if s.kind == ARGUMENT}
         arguments.update({name: len(arguments) + i for i, name in enumerate(self.added)})
-        carried = tuple(map(arguments.get, names))
+        own = names(self.target)
+        carried = tuple(None if name in own else arguments.get(name) for name in assigned)
         left = tuple(arguments[name] for name in self.left)
         appended = tuple(number[append.to] for append in self.block.appends)
         return _target(self.target, arguments), len(self.added), left, carried, appended

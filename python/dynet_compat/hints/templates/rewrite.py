@@ -15,7 +15,7 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
-from . import elements, longer, loops, reads, scopes, straight
+from . import longer, loops, reads, scopes, straight
 from .maps import Maps, Replace
 from .reads import Reads
 from .scopes import Module, Scope
@@ -120,12 +120,12 @@ class Rewriter:
         """[element for target in iterable] becomes one call."""
         if isinstance(node.elt, ast.Subscript):
             return  # a lookup alone costs less than the block's checks
-        block = elements.element(scope, node)
+        block = loops.element(scope, node)
         if block is None or not block.ops:
             return
-        shape = _Shape(scope, block)
+        shape = _Shape(scope, block, loops.Bound(node.generators[0].target, block))
         shape.alone = True
-        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}", elements.target_names(node)))
+        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
         self.found.append(Found(qualname, block, node.lineno))
         self.calls.append((node, shape.comprehension(placeholder, node)))
 
@@ -136,7 +136,7 @@ class Rewriter:
         block = loops.body(scope, node)
         if block is None or block.ops < straight.LEAST_OPS:
             return False
-        shape = _Shape(scope, block, loops.Bound(scope, node, block))
+        shape = _Shape(scope, block, loops.Bound.by(scope, node, block))
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
         self.found.append(Found(qualname, block, node.lineno))
         name = f".loop{len(self.templates)}"
@@ -287,40 +287,29 @@ class _Shape:
         # One that is new each time goes without a tuple around it.
         self.alone = not loop and len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
 
-    def spec(self, where: str, targets: Optional[list[str]] = None) -> tuple[Any, ...]:
-        """`targets`: of a comprehension, whose items' parts are the first arguments."""
-        named = [] if targets is None else [self.block.known["name", t] for t in targets]
-        arguments = named + [s for s in self.block.slots if s.kind == straight.ARGUMENT and s not in named]
-        parts = 0 if targets is None or self.block.whole_item else len(targets)
+    def spec(self, where: str) -> tuple[Any, ...]:
+        arguments = [s for s in self.block.slots if s.kind == straight.ARGUMENT]
         slots = arguments + [s for s in self.block.slots if s.kind != straight.ARGUMENT]
         number = {slot: i for i, slot in enumerate(slots)}
         values = tuple(_result(v, number) for v in self.values)
         result = values[0] if self.alone else (straight.TUPLE, values)
         ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
         loop = self.loop and self.loop.spec(self.names, number)
-        return where, len(arguments), parts, tuple(_slot(s, number) for s in slots), ints, result, loop
+        return where, len(arguments), tuple(_slot(s, number) for s in slots), ints, result, loop
 
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
-        targets = elements.target_names(node)
-        reads = [
+        generator = node.generators[0]
+        targets = self.block.targets
+        others = (
             code
             for code in straight.written(self.block.slots)
             if not (isinstance(code, ast.Name) and code.id in targets)
-        ]
-        generator = node.generators[0]
+        )
         item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
         run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
-        zipped = elements.zipped(generator.iter) and not self.block.whole_item
-        over = ast.Tuple(generator.iter.args, ast.Load()) if zipped else generator.iter  # type: ignore[attr-defined]
-        arguments: list[ast.expr] = [
-            over,
-            _function([".item"], run),
-            _function([], ast.Tuple(reads, ast.Load())),
-        ]
-        if zipped:
-            arguments.append(generator.iter.func)  # type: ignore[attr-defined]
-        method = ast.Attribute(ast.Constant(placeholder), "map_zip" if zipped else "map", ast.Load())
-        return ast.Call(method, arguments, [])
+        reads = ast.Tuple(list(others), ast.Load())
+        method = ast.Attribute(ast.Constant(placeholder), "map", ast.Load())
+        return ast.Call(method, [generator.iter, _function([".item"], run), _function([], reads)], [])
 
     def statements(self, placeholder: str, loop: str = "") -> list[ast.stmt]:
         """`loop`: the name of what the loop goes over."""

@@ -138,7 +138,6 @@ class Block:
         self.targets: list[str] = []  # of a comprehension
         self.free: set[str] = set()  # names that a function inside the block's own takes from there
         self.outer: dict[str, Value] = {}  # what these are in the block
-        self.whole_item = False  # of a comprehension: its target is one name
         parameters = scope.node.args.args
         self.own = parameters[0].arg if scope.cls and parameters else None
 
