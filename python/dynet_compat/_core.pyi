@@ -420,11 +420,11 @@ class _Template:
     def done(self, results: Any) -> Any:
         """The block ran as the script has it and left these results behind."""
         ...
-    def map(self, iterable: Any, run: Any, reads: Any) -> Any:
-        """The list of run(item) for all items."""
+    def loop(self) -> Any:
+        """Its items, for a loop that calls what it goes over."""
         ...
-    def map_zip(self, iterables: Any, run: Any, reads: Any, zip: Any) -> Any:
-        """The list of run(item) for all items of zip(*iterables)."""
+    def map(self, iterable: Any, run: Any) -> Any:
+        """The list of run(item) for all items."""
         ...
     def statistics(self) -> Any:
         """How often the block was recorded by one call."""

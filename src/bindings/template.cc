@@ -13,6 +13,7 @@
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
 #include "bindings/python_compat.h"
+#include "bindings/template_loop.h"
 
 namespace dyc::py {
 
@@ -230,8 +231,12 @@ Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) 
   if (PyErr_Occurred()) throw PythonError();
   values_.resize(slots_.size());
   plan_reads();
-  if (loop_) plan_loop();
+  if (!loop_) return;
+  plan_loop();
+  iterations_ = std::make_unique<Iterations>(*this);
 }
+
+Template::~Template() = default;
 
 PyObject* Template::statistics() const {
   return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "again",
@@ -291,12 +296,16 @@ void dealloc(PyObject* self) {
 }
 
 PyObject* map(PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  if (n != 3) return PyErr_Format(PyExc_TypeError, "map(): expected 3 arguments, got %zd", n);
-  return guarded([&] { return core_of(self)->map(args[0], args[1], args[2]); });
+  if (n != 3 && (n != 4 || !PyTuple_Check(args[0])))
+    return PyErr_Format(PyExc_TypeError,
+                        "map(): expected an iterable and 2 functions, or a tuple, these and zip");
+  return guarded([&] { return core_of(self)->map(args[0], args[1], args[2], n == 4 ? args[3] : nullptr); });
 }
 
-PyObject* loop(PyObject* self, PyObject* iterable) {
-  return guarded([&] { return core_of(self)->loop(self, iterable); });
+PyObject* loop(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 1 && (n != 2 || !PyTuple_Check(args[0])))
+    return PyErr_Format(PyExc_TypeError, "loop(): expected an iterable, or a tuple of these and zip");
+  return guarded([&] { return make_loop(self, core_of(self), args[0], n == 2 ? args[1] : nullptr); });
 }
 
 PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
@@ -306,8 +315,10 @@ PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
 PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
-    {"loop", loop, METH_O, "loop(iterable)\n\nIts items, for a loop that calls what it goes over."},
-    {"map", fast(map), METH_FASTCALL, "map(iterable, run, reads)\n\nThe list of run(item) for all items."},
+    {"loop", fast(loop), METH_FASTCALL,
+     "loop(iterable[, zip])\n\nIts items, for a loop that calls what it goes over."},
+    {"map", fast(map), METH_FASTCALL,
+     "map(iterable, run, reads[, zip])\n\nThe list of run(item) for all items."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 

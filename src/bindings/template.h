@@ -56,9 +56,12 @@ struct TemplateLoop {
   std::vector<uint32_t> appended;  // slots of the lists that its other results go to
 };
 
+class LoopItems;
+
 class Template {
  public:
   Template(PyObject* spec, PyObject* functions);  // throws PythonError
+  ~Template();
 
   // Records the block and returns its results, or null: the script must run, or end where a Python exception
   // is set.
@@ -66,15 +69,15 @@ class Template {
   // The script ran; `results` is what it leaves behind.
   void done(PyObject* results);
   // [element for target in iterable]: the list. `run(item)` is the element as it was written, `reads()` the
-  // arguments of call() after those that are parts of the item.
-  PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads);
-  // The items of a loop, an object that the block is called by; `self` is this template's.
-  PyObject* loop(PyObject* self, PyObject* iterable);
+  // arguments of call() after those that are parts of the item. With `zip`, what the script calls so, it goes
+  // over zip(*iterable), of a tuple.
+  PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads, PyObject* zip);
+  PyObject* iterate(LoopItems* items, PyObject* const* args, size_t n);
+  const TemplateLoop& loop() const;  // throws PythonError where it is none
   PyObject* statistics() const;
 
  private:
-  class Loop;
-  friend struct PyLoop;
+  class Iterations;
 
   // What tells whether parts of a value may have changed: the value, and stamps of its dict and class.
   struct Stamp {
@@ -170,7 +173,7 @@ class Template {
   bool read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool read_item(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool lists_are_apart();
-  std::unique_ptr<Loop> make_loop(PyObject* self, PyObject* iterable);
+  bool collect(LoopItems* items, PyObject* item, PyObject* reads, PyObject* list);
   void replay(Program& p);
   void note_replay(const Program& p, uint32_t before);
   bool matches(Program& p, const Graph& graph);
@@ -219,6 +222,7 @@ class Template {
   std::vector<long> ints_;            // constants of the block
   TemplateResult result_;
   std::optional<TemplateLoop> loop_;
+  std::unique_ptr<Iterations> iterations_;
   std::vector<uint8_t> fixed_;  // slots that the iterations of a loop cannot change
   std::vector<Read> again_;     // of plan_: what they can
   bool lists_stay_ = true;      // are those that are appended to, and those read after that, fixed?
@@ -239,6 +243,8 @@ class Template {
 inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
 
 void add_templates(PyObject* module);
-void add_template_loops();  // of Template::loop()
+// The items of a loop whose body is the template's block, for the script to go over and to call.
+PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip);
+void add_template_loops();
 
 }  // namespace dyc::py

@@ -385,8 +385,13 @@ bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t
   return follow(g, before, next_inputs_.data(), input_key(g, x), nullptr);
 }
 
-bool Pattern::record_again(Graph& g, const NodeId* inputs, NodeId x, const uint32_t* holes) {
-  return follow(g, *this, inputs, x == kNone ? InputKey{} : input_key(g, x), holes);
+bool Pattern::record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
+                           const uint32_t* holes) {
+  if (others.size() < 2)
+    return follow(g, *this, inputs, others.empty() ? InputKey{} : input_key(g, inputs[others[0]]), holes);
+  if (!fits(g, inputs, holes)) return false;
+  record(g, inputs, holes);
+  return true;
 }
 
 // Where `before` came to lie and the key tell where this comes to lie.

@@ -40,9 +40,10 @@ class Pattern {
   // Right after `before` was recorded, which may be this pattern: without holes, input i is now
   // before.nodes()[from[i]], and the last one is x. False, and nothing is recorded, where that does not fit.
   bool record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x);
-  // Right after it was recorded: an input is now what always becomes of it, or what it was, all but `x`. The
-  // same as record() otherwise; false where these holes do not fit.
-  bool record_again(Graph& g, const NodeId* inputs, NodeId x, const uint32_t* holes);
+  // Right after it was recorded: an input is now what always becomes of it, or what it was, all but `others`.
+  // The same as record() otherwise; false where these, or the holes, do not fit.
+  bool record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
+                    const uint32_t* holes);
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }

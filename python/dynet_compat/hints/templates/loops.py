@@ -58,6 +58,16 @@ def binds_names(target: ast.expr) -> bool:
     return all(isinstance(t, ast.Name) for t in parts(target)) and len(set(found)) == len(found)
 
 
+def over(target: ast.expr, iterable: ast.expr) -> list[ast.expr]:
+    """What a loop goes over; of a plain call of zip(), whatever that is, its arguments and then it itself."""
+    if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name) or iterable.keywords:
+        return [iterable]
+    starred = any(isinstance(a, ast.Starred) for a in iterable.args)
+    if iterable.func.id != "zip" or starred or not isinstance(target, (ast.Tuple, ast.List)):
+        return [iterable]
+    return [ast.Tuple(iterable.args, ast.Load()), iterable.func]
+
+
 class Bound:
     """What a loop binds anew in each iteration.
 

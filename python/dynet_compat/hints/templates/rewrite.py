@@ -140,7 +140,8 @@ class Rewriter:
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
         self.found.append(Found(qualname, block, node.lineno))
         name = f".loop{len(self.templates)}"
-        items = ast.Call(ast.Attribute(ast.Constant(placeholder), "loop", ast.Load()), [node.iter], [])
+        method = ast.Attribute(ast.Constant(placeholder), "loop", ast.Load())
+        items = ast.Call(method, loops.over(node.target, node.iter), [])
         over = ast.NamedExpr(ast.Name(name, ast.Store()), items)
         self.parts.append((node, "iter", over))
         self.parts.append((node, "body", _placed(shape.statements(placeholder, name), node.body[0])))
@@ -309,7 +310,8 @@ class _Shape:
         run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
         reads = ast.Tuple(list(others), ast.Load())
         method = ast.Attribute(ast.Constant(placeholder), "map", ast.Load())
-        return ast.Call(method, [generator.iter, _function([".item"], run), _function([], reads)], [])
+        over, *zip_function = loops.over(generator.target, generator.iter)
+        return ast.Call(method, [over, _function([".item"], run), _function([], reads), *zip_function], [])
 
     def statements(self, placeholder: str, loop: str = "") -> list[ast.stmt]:
         """`loop`: the name of what the loop goes over."""
