@@ -9,7 +9,7 @@ import sys
 import textwrap
 import weakref
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import dynet_compat as dy
 import pytest
@@ -501,3 +501,38 @@ def test_lists_of_lookups_alone_are_left(pair: Callable) -> None:
         """
     )
     assert [s["name"].split(":")[0] for s in p.statistics.values()] == ["changed"]
+
+
+COPIES = {
+    "lists": ("return dy.esum(list(xs)) + dy.average(tuple(xs))", True),
+    "a list of its own": ("return dy.esum(list([xs[0], xs[1]])) + xs[0]", True),
+    "pairs": ("return dy.esum([dy.concatenate(list(p))[0:3] for p in zip(xs, xs[::-1])]) + xs[0]", True),
+    "a name of the function": ("list = lambda ys: ys[:1]\n    return dy.esum(list(xs)) + xs[0]", False),
+    "an iterator": ("ys = iter(xs)\n    z = dy.esum(list(ys))\n    return dy.esum(list(ys) + [z]) + z", None),
+    "a result": ("y = xs[0] + xs[1]\n    return dy.esum(list(y)) + dy.esum(list(y))", None),
+    "an expression": ("y = xs[0]\n    return dy.esum(list(y)) + dy.esum(tuple(y)) + y[0]", None),
+    "kept": ("ys = list(xs)\n    z = dy.esum(ys) + xs[0]\n    ys.append(z)\n    return ys, z", False),
+}
+
+
+@pytest.mark.parametrize("text, learned", COPIES.values(), ids=list(COPIES))
+def test_copies_of_lists(pair: Callable, text: str, learned: Optional[bool]) -> None:
+    p = pair(f"def f(xs):\n    {text}\n")
+    for n in (2, 3, 2, 4, 2, 3):
+        p.agree(lambda m, n=n: [m.f([vector(i) for i in range(n)]) for _ in range(3)])
+    if learned is not None:
+        assert (p.hits > 5) == learned, p.statistics
+
+
+def test_another_list(pair: Callable) -> None:
+    """What the script calls so, from some time on."""
+    p = pair("def f(xs):\n    return dy.tanh(dy.esum(list(xs)))\n")
+    use = lambda m: [m.f([vector(i), vector(2)]) for i in range(4)]  # noqa: E731
+    p.agree(use)
+    for module in (p.plain, p.other):
+        module.list = lambda xs: xs[:1]
+    p.agree(use)
+    for module in (p.plain, p.other):
+        del module.list
+    p.agree(use)
+    assert p.hits > 5

@@ -393,7 +393,7 @@ class Block:
             assert isinstance(function, Slot)
             function.called = True
             for a in [*e.args, *(k.value for k in e.keywords)]:
-                self._use(self.value(a), index=True)
+                self._use(self._argument(a), index=True)
             self.ops += 1
             return Recorded()
         owner = self.value(callee.owner) if callee.owner else None
@@ -415,6 +415,20 @@ class Block:
         if owner:
             arguments.insert(0, owner)
         return self._inline(callee, arguments, named)
+
+    def _argument(self, e: ast.expr) -> Value:
+        """Of an op, for which a copy of a list is the list."""
+        if not isinstance(e, ast.Call) or not isinstance(e.func, ast.Name) or len(e.args) != 1 or e.keywords:
+            return self.value(e)
+        if e.func.id in self.scope.local | self.free or e.func.id in self.env:
+            return self.value(e)
+        if self.scope.module.look_up(e.func) not in (list, tuple):
+            return self.value(e)
+        copied = self.value(e.args[0])
+        if not isinstance(copied, (Slot, Sequence)):
+            raise NotStraight("a copy of a result")
+        self._use(self.name(e.func.id), index=False)
+        return copied
 
     def _state_of(self, e: ast.expr) -> Optional[Value]:
         """The value whose method is called, if it can be the state of a sequence."""
