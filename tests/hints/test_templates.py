@@ -15,7 +15,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.templates import exchange, rewrite, straight
+from dynet_compat.hints.templates import exchange, rewrite, values
 from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 
 _numbers = itertools.count()
@@ -796,4 +796,4 @@ def test_what_ends_a_block() -> None:
     r = rewrite.Rewriter(source, "script.py", {"dy": dy})
     r.codes()
     assert [f.line for f in r.found] == [4]
-    assert isinstance(r.found[0].block.returned, straight.Recorded)
+    assert isinstance(r.found[0].block.returned, values.Recorded)

@@ -167,6 +167,37 @@ LOOPS = {
 """,
         True,
     ),
+    "attention that keeps what it needs of all steps": (
+        """
+    def attend(self, s, columns, kept):
+        q = self.U * dy.concatenate(list(s.s()))[0:3]
+        weights = dy.softmax(dy.transpose(dy.colwise_add(kept, q)) * self.b)
+        return columns * weights
+    def run(self, words, x):
+        columns = dy.concatenate_cols([self.E[w] for w in words])
+        kept = None
+        s, out, last = self.rnn.initial_state().add_input(x), [], x
+        for w in words:
+            kept = kept or self.W * columns
+            s = s.add_input(self.attend(s, columns, kept) + last)
+            last = self.E[w]
+            out.append(-dy.log(dy.pick(dy.softmax(self.W * s.output()), 1)))
+        return out, s.output(), kept, last
+""",
+        True,
+    ),
+    "one or the other": (
+        """
+    def run(self, words, x):
+        h, first = None, x
+        for w in words:
+            h = dy.tanh(self.W * (h or x)) if first is None else dy.tanh(first)
+            first = None
+            x = (h and self.E[w]) if not first else x
+        return h, first, x
+""",
+        True,
+    ),
     "a list of lists": (
         """
     def run(self, words, x):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 from .scopes import NotStraight, Scope
-from .straight import ARGUMENT, Block, Slot
+from .straight import Block
+from .values import ARGUMENT, Slot
 
 
 def body(scope: Scope, node: ast.For) -> Optional[Block]:

@@ -15,11 +15,12 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
-from . import longer, loops, reads, scopes, straight
+from . import longer, loops, reads, scopes, straight, values
 from .maps import Maps, Replace
 from .reads import Reads
 from .scopes import Module, Scope
-from .straight import Block, Constant, Recorded, Sequence, Slot, Value
+from .straight import Block
+from .values import Constant, Recorded, Sequence, Slot, Value
 
 _ERRORS = "\0errors"  # stands for the class of errors, in the code
 
@@ -289,11 +290,11 @@ class _Shape:
         self.alone = not loop and len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
 
     def spec(self, where: str) -> tuple[Any, ...]:
-        arguments = [s for s in self.block.slots if s.kind == straight.ARGUMENT]
-        slots = arguments + [s for s in self.block.slots if s.kind != straight.ARGUMENT]
+        arguments = [s for s in self.block.slots if s.kind == values.ARGUMENT]
+        slots = arguments + [s for s in self.block.slots if s.kind != values.ARGUMENT]
         number = {slot: i for i, slot in enumerate(slots)}
-        values = tuple(_result(v, number) for v in self.values)
-        result = values[0] if self.alone else (straight.TUPLE, values)
+        results = tuple(_result(v, number) for v in self.values)
+        result = results[0] if self.alone else (values.TUPLE, results)
         ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
         loop = self.loop and self.loop.spec(self.names, number)
         return where, len(arguments), tuple(_slot(s, number) for s in slots), ints, result, loop
@@ -303,7 +304,7 @@ class _Shape:
         targets = self.block.targets
         others = (
             code
-            for code in straight.written(self.block.slots)
+            for code in values.written(self.block.slots)
             if not (isinstance(code, ast.Name) and code.id in targets)
         )
         item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
@@ -315,7 +316,7 @@ class _Shape:
 
     def statements(self, placeholder: str, loop: str = "") -> list[ast.stmt]:
         """`loop`: the name of what the loop goes over."""
-        arguments = straight.written(self.block.slots)
+        arguments = values.written(self.block.slots)
         if self.loop:
             arguments += map(_load, self.loop.added)
         call = ast.Call(_load(loop or ".template"), arguments, [])
@@ -420,12 +421,12 @@ def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
 
 def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:
     if isinstance(v, Slot):
-        return straight.SLOT, number[v]
+        return values.SLOT, number[v]
     if isinstance(v, Constant):
-        return straight.CONSTANT, v.value
+        return values.CONSTANT, v.value
     if isinstance(v, Sequence):
         return v.kind, tuple(_result(item, number) for item in v.items)
-    return straight.RECORDED, None
+    return values.RECORDED, None
 
 
 # ---------------------------------------------------------------- code objects

@@ -10,14 +10,27 @@ statement does anything else, the block ends before it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
 from .scopes import MOST_DEPTH, NotStraight, Scope, is_generator
-
-ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
-SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
+from .values import (
+    ARGUMENT,
+    ATTRIBUTE,
+    COUNT,
+    ITEM,
+    ITEM_AT,
+    LIST,
+    TUPLE,
+    Append,
+    Constant,
+    Defaults,
+    Recorded,
+    Sequence,
+    Slot,
+    Value,
+    sequences,
+)
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
@@ -38,70 +51,6 @@ _USES = (
     "own",
     "late",
 )
-# Of a function: of its positional arguments, and by name; `...` for what is no constant.
-Defaults = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-# ---------------------------------------------------------------- values
-
-
-@dataclass(eq=False)
-class Slot:
-    """A value that the block reads: an expression of the script, or a part of another slot's value."""
-
-    kind: int
-    code: Optional[ast.expr] = None  # ARGUMENT: what the script calls it
-    base: Optional[Slot] = None
-    key: Any = None  # ITEM: number or text; ATTRIBUTE: name
-    at: Optional[Slot] = None  # ITEM_AT
-    length: int = 0  # COUNT
-    called: bool = False
-    method: bool = False  # called as a method of `base`
-    expression: bool = False
-    state: bool = False
-    appended: bool = False
-    late: bool = False  # read after something was appended to a list
-    indices: int = 0
-    others: int = 0
-    codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
-    defaults: Optional[Defaults] = None  # called: that these functions have
-    own: bool = False  # called: made by the function that the block is in, anew each time
-
-
-def written(slots: Iterable[Slot]) -> list[ast.expr]:
-    """How the script writes them, where they are arguments."""
-    return [s.code for s in slots if s.kind == ARGUMENT and s.code is not None]
-
-
-@dataclass(eq=False)
-class Constant:
-    value: Any
-
-
-@dataclass(eq=False)
-class Sequence:
-    """A tuple or list that the block itself makes."""
-
-    kind: int  # TUPLE or LIST
-    items: list[Value]
-
-
-@dataclass(eq=False)
-class Recorded:
-    """What a function that records ops returned."""
-
-
-Value = Union[Slot, Constant, Sequence, Recorded]
-
-
-@dataclass(eq=False)
-class Append:
-    """A value that goes to a list that the block did not make."""
-
-    statement: ast.stmt
-    code: ast.expr  # how the script writes the list
-    to: Slot
-    value: Value
 
 
 # ---------------------------------------------------------------- what is known of the module
@@ -311,6 +260,8 @@ class Block:
             return self._operation(e.op, self.value(e.left), self.value(e.right))
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
             return self._negative(self.value(e.operand))
+        if isinstance(e, (ast.BoolOp, ast.IfExp)):
+            return self._either(e)
         if isinstance(e, ast.Call):
             return self._call(e)
         raise NotStraight(type(e).__name__)
@@ -319,6 +270,32 @@ class Block:
         if name not in self.env and name in self.free and name in self.outer:
             return self.outer[name]
         return self.env[name] if name in self.env else self.name(name)
+
+    def _either(self, e: Union[ast.BoolOp, ast.IfExp]) -> Value:
+        """One of its parts: which one is decided by values that the block reads."""
+        parts = e.values if isinstance(e, ast.BoolOp) else [e.body, e.orelse]
+        if isinstance(e, ast.IfExp):
+            self._condition(e.test)
+        for part in parts:
+            self._decides(self.value(part))
+        return Recorded()
+
+    def _condition(self, e: ast.expr) -> None:
+        """Something whose truth is known where the values that the block reads are known."""
+        if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
+            return self._condition(e.operand)
+        if isinstance(e, ast.Compare):
+            none = isinstance(e.comparators[0], ast.Constant) and e.comparators[0].value is None
+            if len(e.ops) > 1 or not isinstance(e.ops[0], (ast.Is, ast.IsNot)) or not none:
+                raise NotStraight("a comparison")
+            e = e.left
+        return self._decides(self.value(e))
+
+    def _decides(self, v: Value) -> None:
+        """Its truth decides what is evaluated, or it is the value."""
+        if isinstance(v, Sequence):
+            raise NotStraight("a list, or another one")
+        self._use(v, index=False)
 
     def _negative(self, x: Value) -> Value:
         if isinstance(x, Constant) and type(x.value) in (int, float):
@@ -424,11 +401,8 @@ class Block:
             return self.value(e)
         if self.scope.module.look_up(e.func) not in (list, tuple):
             return self.value(e)
-        copied = self.value(e.args[0])
-        if not isinstance(copied, (Slot, Sequence)):
-            raise NotStraight("a copy of a result")
         self._use(self.name(e.func.id), index=False)
-        return copied
+        return self.value(e.args[0])
 
     def _state_of(self, e: ast.expr) -> Optional[Value]:
         """The value whose method is called, if it can be the state of a sequence."""
@@ -524,13 +498,6 @@ class Block:
         if read & here:
             raise NotStraight("a global name that is a local one here")
         return set()
-
-
-def sequences(values: Iterable[Value]) -> Iterator[Sequence]:
-    for v in values:
-        if isinstance(v, Sequence):
-            yield v
-            yield from sequences(v.items)
 
 
 def _bind(

@@ -1,0 +1,80 @@
+"""The values that a block reads and makes, as far as the source tells what they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
+SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
+
+# Of a function: of its positional arguments, and by name; `...` for what is no constant.
+Defaults = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(eq=False)
+class Slot:
+    """A value that the block reads: an expression of the script, or a part of another slot's value."""
+
+    kind: int
+    code: Optional[ast.expr] = None  # ARGUMENT: what the script calls it
+    base: Optional[Slot] = None
+    key: Any = None  # ITEM: number or text; ATTRIBUTE: name
+    at: Optional[Slot] = None  # ITEM_AT
+    length: int = 0  # COUNT
+    called: bool = False
+    method: bool = False  # called as a method of `base`
+    expression: bool = False
+    state: bool = False
+    appended: bool = False
+    late: bool = False  # read after something was appended to a list
+    indices: int = 0
+    others: int = 0
+    codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
+    defaults: Optional[Defaults] = None  # called: that these functions have
+    own: bool = False  # called: made by the function that the block is in, anew each time
+
+
+def written(slots: Iterable[Slot]) -> list[ast.expr]:
+    """How the script writes them, where they are arguments."""
+    return [s.code for s in slots if s.kind == ARGUMENT and s.code is not None]
+
+
+@dataclass(eq=False)
+class Constant:
+    value: Any
+
+
+@dataclass(eq=False)
+class Sequence:
+    """A tuple or list that the block itself makes."""
+
+    kind: int  # TUPLE or LIST
+    items: list[Value]
+
+
+@dataclass(eq=False)
+class Recorded:
+    """What a function that records ops returned."""
+
+
+Value = Union[Slot, Constant, Sequence, Recorded]
+
+
+@dataclass(eq=False)
+class Append:
+    """A value that goes to a list that the block did not make."""
+
+    statement: ast.stmt
+    code: ast.expr  # how the script writes the list
+    to: Slot
+    value: Value
+
+
+def sequences(values: Iterable[Value]) -> Iterator[Sequence]:
+    for v in values:
+        if isinstance(v, Sequence):
+            yield v
+            yield from sequences(v.items)

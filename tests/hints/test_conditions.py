@@ -1,0 +1,114 @@
+"""`or`, `and` and `a if b else c` inside a block: what decides is told by what the block reads."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import dynet_compat as dy
+import pytest
+from test_templates import vector
+
+EXPRESSIONS = {
+    "or": "(c or x)",
+    "and": "(c and x)",
+    "if": "(x if c else y)",
+    "if not": "(x if not c else y)",
+    "is None": "(x if c is None else y)",
+    "is not None": "(x + y if c is not None else y)",
+    "three": "(c and d or x)",
+    "inside one another": "((x if d else y) if c else (c or x))",
+    "made here": "(c or x + y)",
+    "a number": "(x * (c or 2.0))",
+}
+
+
+class Truth:
+    """Its truth is asked by running code of the script, and is another one each time."""
+
+    asked = 0
+
+    def __bool__(self) -> bool:
+        Truth.asked += 1
+        return Truth.asked % 3 == 0
+
+
+def values(kind: str) -> list:
+    return {
+        "none": [None, None],
+        "numbers": [0, 5, 0.0, 1.5, True, False, -1],
+        "text": ["", "a", "bc"],
+        "lists": [[], [1], (), (0,), [vector(3)], [[]]],
+        "expressions": [vector(3), vector(4), None],
+        "objects": [Truth(), Truth(), Truth()],
+        "others": [{}, {1: 2}, set(), dy.tanh, dy, Truth],
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["none", "numbers", "text", "lists", "expressions", "objects", "others"])
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_what_decides(pair: Callable, expression: str, kind: str) -> None:
+    result = EXPRESSIONS[expression]
+    p = pair(f"def f(c, d, x, y):\n    z = dy.tanh(y) + x\n    return z, {result}, dy.rectify(z)\n")
+
+    def use(m: Any) -> Any:
+        Truth.asked = 0
+        both = values(kind)
+        for i in range(6 * len(both)):
+            c, d = both[i % len(both)], both[(i // 3) % len(both)]
+            try:
+                yield m.f(c, d, vector(i), vector(-i))
+            except (TypeError, ValueError) as error:
+                yield str(error)
+
+    for _ in range(2):
+        p.agree(use)
+    if kind == "none" and expression not in ("and", "a number"):
+        assert p.hits > 10, p.statistics
+
+
+NOT_TAKEN = [
+    "(x if x is y else z)",
+    "(x if c == 1 else z)",
+    "(x if c < 1 else z)",
+    "(x if c in d else z)",
+    "([x] or z)",
+]
+
+
+@pytest.mark.parametrize("expression", NOT_TAKEN)
+def test_other_conditions_end_a_block(pair: Callable, expression: str) -> None:
+    """Whether two expressions are one object is not told by what they are."""
+    p = pair(f"def f(c, d, x, y):\n    z = dy.tanh(y) + x\n    return z, {expression}\n")
+    for _ in range(3):
+        p.agree(lambda m: [m.f(i % 2, [1], vector(i), vector(i)) for i in range(6)])
+        p.agree(lambda m: [m.f(i % 2, [1], v, v) for i in range(6) for v in [vector(i)]])
+    assert [s["name"] for s in p.statistics.values()] == ["f:3"]
+
+
+def test_what_is_not_evaluated_is_not_needed(pair: Callable) -> None:
+    """A part that would fail, and one that runs code of the script."""
+    p = pair("""
+class Model:
+    calls = 0
+    @property
+    def counted(self):
+        Model.calls += 1
+        return self.x
+def f(m, x, kept):
+    y = dy.tanh(x)
+    kept = kept or y + m.missing
+    z = y if kept else m.counted
+    return y + kept + z
+""")
+
+    def use(module: Any) -> Any:
+        m = module.Model()
+        for i in range(8):
+            yield module.f(m, vector(i), vector(2))
+        yield module.Model.calls
+        try:
+            module.f(m, vector(0), None)
+        except AttributeError as error:
+            yield str(error)
+
+    p.agree(use)
