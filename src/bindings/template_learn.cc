@@ -343,10 +343,12 @@ bool Template::make_expression_result(PyObject* object, const Program& p, Object
   if (takes_index(object) && is_table(object)) return false;
   if (PyObject_TypeCheck(object, &ParametersType)) return false;
   made->at = p.pattern->place_of(reinterpret_cast<PyExpression*>(object)->id);
-  made->type = Py_TYPE(object);
-  if (made->at < objects->inputs.size() && objects->inputs[made->at] == object)
-    made->kind = TemplateResult::input;
-  else made->number = objects->number(object);
+  if (made->at < objects->inputs.size() && objects->inputs[made->at] == object) {
+    made->kind = TemplateResult::input;  // of whatever type
+  } else {
+    made->type = Py_TYPE(object);
+    made->number = objects->number(object);
+  }
   return made->at != kNone;
 }
 

@@ -112,3 +112,11 @@ def f(m, x, kept):
             yield str(error)
 
     p.agree(use)
+
+
+def test_what_was_read_may_be_of_any_kind(pair: Callable) -> None:
+    p = pair("def f(c, x, y):\n    z = dy.tanh(y)\n    return z + y, c and x, dy.rectify(z)\n")
+    xs = [lambda: vector(1), lambda: dy.tanh(vector(2)), lambda: dy.zeros(3)]
+    for _ in range(3):
+        p.agree(lambda m: [m.f(True, xs[i % 3](), vector(i)) for i in range(6)])
+    assert p.hits > 12, p.statistics
