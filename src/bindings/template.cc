@@ -66,9 +66,13 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   } catch (...) {
     set_error();
   }
-  // An error on the way to recording is none of the script's. But not one that is to end it.
-  if (!results && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+  if (!results) forget_error();
   return results;
+}
+
+// An error on the way to recording is none of the script's. But not one that is to end it.
+void Template::forget_error() {
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }
 
 // The engine that the block would record with now; null: it must run.

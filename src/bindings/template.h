@@ -141,6 +141,7 @@ class Template {
 
   static constexpr uint64_t kReview = 1024;  // times a program is recorded until the script runs all the same
   PyObject* attempt(PyObject* const* args, size_t n);
+  static void forget_error();
   Engine* ready(size_t n);
   Program* known(PyObject* const* args, const Graph& graph);
   struct Busy {

@@ -9,11 +9,17 @@ namespace {
 
 constexpr size_t kMost = 256;  // in one call; then Python may look for signals
 
-// Letting go of it runs no code of the script.
-bool is_plain(PyObject* o) {
+constexpr Py_ssize_t kMostParts = 16;
+
+// Letting go of it runs no code of the script: sure of what ops return, constants, and short lists of these.
+bool is_plain(PyObject* o, bool inside = false) {
   PyTypeObject* type = Py_TYPE(o);
-  return type == &ExpressionType || type == &RnnStateType || type == &PyLong_Type || type == &PyFloat_Type ||
-         type == &PyUnicode_Type || o == Py_None;
+  if (type->tp_dealloc == ExpressionType.tp_dealloc) return true;  // not of a class of the script
+  if (type == &RnnStateType || type == &PyLong_Type || o == Py_None) return true;
+  if (type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type) return true;
+  if ((type != &PyTuple_Type && type != &PyList_Type) || inside || Py_SIZE(o) > kMostParts) return false;
+  PyObject** parts = PySequence_Fast_ITEMS(o);
+  return std::all_of(parts, parts + Py_SIZE(o), [](PyObject* part) { return is_plain(part, true); });
 }
 
 }  // namespace
@@ -25,15 +31,18 @@ Template::Iterations::Iterations(Template& t) : template_(t), loop_(*t.loop_) {
 }
 
 bool Template::Iterations::record(Graph& graph, LoopItems* items, PyObject* list) {
-  const Busy busy(&template_);
   before_ = nullptr;
   held_ = false;
-  return record_one(graph, items, list) && record_rest(graph, items, list);
+  // What names held before the loop that it only assigns is not known here: the script lets go of that.
+  const bool unknown = items->first_time() &&
+                       std::find(loop_.carried.begin(), loop_.carried.end(), kNone) != loop_.carried.end();
+  const bool alone = unknown || !may_be_replaced();
+  return record_one(graph, items, list) && (alone || record_rest(graph, items, list));
 }
 
 // Those after the first; false: an error that ends the script is set.
 bool Template::Iterations::record_rest(Graph& graph, LoopItems* items, PyObject* list) {
-  for (size_t i = 1; items->quiet() && i < kMost && items->fetch(); ++i) {
+  for (size_t i = 1; items->quiet() && i < kMost && may_be_replaced() && items->fetch(); ++i) {
     const bool fits = items->take_apart(&arguments);
     if (fits && record_one(graph, items, list)) continue;
     if (PyErr_Occurred()) return false;
@@ -44,16 +53,28 @@ bool Template::Iterations::record_rest(Graph& graph, LoopItems* items, PyObject*
   return true;
 }
 
-// False: it must run, or an error is set.
+// May what goes from one iteration to the next be let go without running code of the script? Else the script
+// does that.
+bool Template::Iterations::may_be_replaced() const {
+  for (size_t i = 0; i < carried_.size(); ++i) {
+    PyObject* value = loop_.carried[i] == kNone ? carried_[i].get() : arguments[loop_.carried[i]];
+    if (value && !is_plain(value)) return false;
+  }
+  return true;
+}
+
+// False: it must run, or an error that ends the script is set.
 bool Template::Iterations::record_one(Graph& graph, LoopItems* items, PyObject* list) {
+  Program* p = nullptr;
   try {
-    Program* p = recorded(graph);
-    if (!p) return false;
-    leave_behind(*p, list);
+    p = recorded(graph);
+    if (p) leave_behind(*p, list);
   } catch (...) {
     set_error();
-    // As in Template::call.
-    if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+    p = nullptr;
+  }
+  if (!p) {
+    forget_error();
     return false;
   }
   carry();
@@ -73,9 +94,7 @@ void Template::Iterations::leave_behind(Program& p, PyObject* list) {
 
 void Template::Iterations::carry() {
   for (size_t i = 0; i < carried_.size(); ++i) {
-    std::swap(carried_[i], fresh_[i]);
-    if (fresh_[i] && !is_plain(fresh_[i].get())) dropped_.push_back(std::move(fresh_[i]));
-    fresh_[i] = Owned();
+    carried_[i] = std::move(fresh_[i]);
     if (loop_.carried[i] != kNone) arguments[loop_.carried[i]] = carried_[i].get();
   }
   for (size_t i = 0; i < left_.size(); ++i) left_[i] = Owned(arguments[loop_.left[i]]);
@@ -91,6 +110,9 @@ PyObject* Template::Iterations::results() {
 }
 
 void Template::Iterations::let_go() {
+  for (std::vector<Owned>* all : {&carried_, &fresh_, &left_})
+    for (Owned& o : *all)
+      if (o) dropped_.push_back(std::exchange(o, {}));
   std::vector<Owned> dropped;
   dropped.swap(dropped_);
   dropped.clear();  // which may come back here
@@ -106,6 +128,7 @@ Template::Program* Template::Iterations::recorded(Graph& graph) {
   if (p && p == before_ && !p->again.tried) learn_again(*p, graph);
   before_ = p;
   if (p) template_.replay(*p);
+  after_ = State(graph);
   return p;
 }
 
@@ -113,6 +136,7 @@ Template::Program* Template::Iterations::recorded(Graph& graph) {
 // are asked of the item only, and what the block reads besides is not read again.
 bool Template::Iterations::record_again(Program& p, Graph& graph) {
   if (!p.again.known || (p.hits + 1) % kReview == 0) return false;
+  if (!(after_ == State(graph))) return false;  // garbage was collected, which ran code of the script
   if (!read_again(p, graph)) return false;
   const Reads& reads = template_.reads_;
   const uint32_t before = graph.size();
@@ -121,6 +145,7 @@ bool Template::Iterations::record_again(Program& p, Graph& graph) {
   ++template_.hits_;
   ++template_.again_hits_;
   template_.note_replay(p, before);
+  after_ = State(graph);
   return true;
 }
 
@@ -173,8 +198,8 @@ void Template::Iterations::learn_again(Program& p, const Graph& graph) const {
     const bool derived = !fixed && derive(p, slot, &again.from);
     const bool is_expression = p.guards[slot].kind == Guard::expression;
     for (uint32_t i = first; i < end; ++i) {
-      if (fixed) again.from.push_back(i);
-      if (!fixed && !derived) again.from.push_back(kNone), again.inputs.push_back(i);
+      if (!derived) again.from.push_back(fixed ? i : kNone);
+      if (!derived && !fixed) again.inputs.push_back(i);
       again.objects.push_back(derived && is_expression ? slot : kNone);
     }
     if (fixed || derived) continue;
@@ -204,8 +229,9 @@ bool Template::Iterations::derive(const Program& p, uint32_t slot, std::vector<u
   const std::vector<uint32_t>& places = p.steps[made.at].places;
   for (uint32_t i = 0; i < guard.equals.size(); ++i) {
     if (guard.equals[i] != i) continue;
-    // What follows the nodes of the step are masks, the same for the whole sequence.
-    from->push_back(i < places.size() ? places[i] : static_cast<uint32_t>(from->size()));
+    const auto input = static_cast<uint32_t>(from->size());  // its own number: what it was before
+    const bool mask = i >= places.size();                    // these are the same for the whole sequence
+    from->push_back(mask ? input : places[i]);
   }
   return true;
 }

@@ -15,7 +15,7 @@ namespace dyc::py {
 
 namespace {
 
-// Neither when it is asked for an item nor when an item is let go: what it refers to is told by what the
+// Does asking the iterator for an item run no code of the script? What it refers to is told by what the
 // collector of garbage is told.
 bool runs_no_code(PyObject* o) {
   static PyTypeObject* const quiet[] = {&PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
@@ -83,7 +83,7 @@ bool LoopItems::fetch_row() {
       rows_ = Owned();
       return false;
     }
-    row_[i] = PySequence_Fast_ITEMS(each)[at_];
+    row_[i] = Owned(PySequence_Fast_ITEMS(each)[at_]);
   }
   ++at_;
   return true;
@@ -95,7 +95,7 @@ void LoopItems::hold_row() {
   item_ = Owned::steal(PyTuple_New(static_cast<Py_ssize_t>(row_.size())));
   if (!item_) throw PythonError();
   for (size_t i = 0; i < row_.size(); ++i)
-    PyTuple_SET_ITEM(item_.get(), static_cast<Py_ssize_t>(i), Owned(row_[i]).release());
+    PyTuple_SET_ITEM(item_.get(), static_cast<Py_ssize_t>(i), row_[i].release());
 }
 
 void LoopItems::hand_back(bool must_run) {
@@ -133,7 +133,7 @@ bool LoopItems::take_apart(PyObject* item, std::vector<PyObject*>* arguments) co
 bool LoopItems::take_apart(std::vector<PyObject*>* arguments) const {
   if (row_.empty()) return bind(target_, item_.get(), arguments);
   for (size_t i = 0; i < row_.size(); ++i)
-    if (!bind(target_.parts[i], row_[i], arguments)) return false;
+    if (!bind(target_.parts[i], row_[i].get(), arguments)) return false;
   return true;
 }
 
@@ -171,7 +171,11 @@ bool Template::collect(LoopItems* items, PyObject* item, PyObject* reads, PyObje
   all.arguments.assign(n_args_, nullptr);
   std::copy_n(PySequence_Fast_ITEMS(values.get()), n, all.arguments.end() - static_cast<ptrdiff_t>(n));
   if (!items->take_apart(item, &all.arguments)) return false;
-  const bool recorded = all.record(e->graph, items, list);
+  bool recorded;
+  {
+    const Busy busy(this);
+    recorded = all.record(e->graph, items, list);
+  }
   all.let_go();
   if (!recorded && PyErr_Occurred()) throw PythonError();
   return recorded;
@@ -187,7 +191,10 @@ PyObject* Template::iterate(LoopItems* items, PyObject* const* args, size_t n) {
   if (!e) return nullptr;
   iterations_->arguments.assign(args, args + n);
   PyObject* results = nullptr;
-  if (iterations_->record(e->graph, items, nullptr)) results = iterations_->results();
+  {
+    const Busy busy(this);
+    if (iterations_->record(e->graph, items, nullptr)) results = iterations_->results();
+  }
   iterations_->let_go();
   return results;
 }
@@ -200,33 +207,57 @@ const TemplateLoop& Template::loop() const {
 
 namespace {
 
+// The `for` alone keeps what it goes over, as it keeps any iterator: that goes when the loop ends or fails.
+// The name in the script's function keeps the loop, which knows the items while they are there.
+struct PyLoop;
+struct PyItems {
+  PyObject_HEAD LoopItems* core;
+  PyLoop* loop;  // null: it is gone
+};
 struct PyLoop {
   PyObject_HEAD vectorcallfunc call;
   PyObject* owner;  // of the template
   Template* core;
-  LoopItems* items;
+  PyItems* items;  // null: they are gone
+  bool keeps;      // the items: nothing goes over them yet
 };
 
-PyTypeObject LoopType = blank_type();
+PyTypeObject LoopType = blank_type(), ItemsType = blank_type();
 
 PyLoop* loop_in(PyObject* o) { return reinterpret_cast<PyLoop*>(o); }
+PyItems* items_in(PyObject* o) { return reinterpret_cast<PyItems*>(o); }
 
 // What the iterations leave behind, or None: then the script runs.
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
   return guarded([&] {
     const auto count = static_cast<size_t>(PyVectorcall_NARGS(n));
-    PyObject* results = loop_in(self)->core->iterate(loop_in(self)->items, args, count);
+    const PyItems* items = loop_in(self)->items;
+    PyObject* results = items ? loop_in(self)->core->iterate(items->core, args, count) : nullptr;
     return results || PyErr_Occurred() ? results : Owned(Py_None).release();
   });
 }
 
-PyObject* next(PyObject* self) {
-  return guarded([&] { return loop_in(self)->items->next(); });
+PyObject* iter(PyObject* self) {
+  if (std::exchange(loop_in(self)->keeps, false)) return reinterpret_cast<PyObject*>(loop_in(self)->items);
+  PyErr_SetString(PyExc_RuntimeError, "a loop is gone over once");
+  return nullptr;
 }
 
-void dealloc(PyObject* self) {
-  delete loop_in(self)->items;
+void dealloc_loop(PyObject* self) {
+  PyItems* items = loop_in(self)->items;
+  if (items) items->loop = nullptr;
+  if (loop_in(self)->keeps) Py_DECREF(items);
   Py_DECREF(loop_in(self)->owner);
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyObject* next(PyObject* self) {
+  return guarded([&] { return items_in(self)->core->next(); });
+}
+
+void dealloc_items(PyObject* self) {
+  if (items_in(self)->loop) items_in(self)->loop->items = nullptr;
+  delete items_in(self)->core;
   Py_TYPE(self)->tp_free(self);
 }
 
@@ -234,13 +265,18 @@ void dealloc(PyObject* self) {
 
 PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip) {
   auto items = std::make_unique<LoopItems>(core->loop().target, iterable, zip);
-  PyObject* made = LoopType.tp_alloc(&LoopType, 0);
-  if (!made) throw PythonError();
-  loop_in(made)->call = call;
-  loop_in(made)->owner = Owned(owner).release();
-  loop_in(made)->core = core;
-  loop_in(made)->items = items.release();
-  return made;
+  const Owned loop = Owned::steal(LoopType.tp_alloc(&LoopType, 0));
+  if (!loop) throw PythonError();
+  PyLoop* made = loop_in(loop.get());
+  made->call = call;
+  made->owner = Owned(owner).release();
+  made->core = core;
+  made->items = items_in(ItemsType.tp_alloc(&ItemsType, 0));
+  if (!made->items) throw PythonError();
+  made->keeps = true;
+  made->items->core = items.release();
+  made->items->loop = made;
+  return Owned(loop).release();
 }
 
 void add_template_loops() {
@@ -250,11 +286,18 @@ void add_template_loops() {
   t.tp_vectorcall_offset = offsetof(PyLoop, call);
   t.tp_call = PyVectorcall_Call;
   t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-  t.tp_dealloc = dealloc;
-  t.tp_iter = PyObject_SelfIter;
-  t.tp_iternext = next;
-  t.tp_doc = "Items of a loop whose body is a block, which it records when it is called.";
-  if (PyType_Ready(&t) < 0) throw PythonError();
+  t.tp_dealloc = dealloc_loop;
+  t.tp_iter = iter;
+  t.tp_doc = "A loop whose body is a block, which it records when it is called.";
+  PyTypeObject& i = ItemsType;
+  i.tp_name = "_dynet._LoopItems";
+  i.tp_basicsize = sizeof(PyItems);
+  i.tp_flags = Py_TPFLAGS_DEFAULT;
+  i.tp_dealloc = dealloc_items;
+  i.tp_iter = PyObject_SelfIter;
+  i.tp_iternext = next;
+  i.tp_doc = "The items of such a loop.";
+  if (PyType_Ready(&t) < 0 || PyType_Ready(&i) < 0) throw PythonError();
 }
 
 }  // namespace dyc::py

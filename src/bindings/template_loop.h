@@ -27,6 +27,8 @@ class LoopItems {
   bool must_run() { return std::exchange(must_run_, false); }
   // The error that is set is one of reading the next item.
   void keep_error();
+  // Is it the first time that this is asked?
+  bool first_time() { return std::exchange(first_time_, false); }
   // Does reading items run no code of the script?
   bool quiet() const { return quiet_; }
 
@@ -36,10 +38,11 @@ class LoopItems {
   void hold_row();
 
   const TemplateLoop::Target& target_;
-  Owned iterator_, rows_;       // until it has ended
-  std::vector<PyObject*> row_;  // the item that was read, borrowed
-  Py_ssize_t at_ = 0;           // of the next row
-  Owned item_;                  // read, and not handed out
+  Owned iterator_, rows_;   // until it has ended
+  std::vector<Owned> row_;  // the item that was read
+  Py_ssize_t at_ = 0;       // of the next row
+  Owned item_;              // read, and not handed out
+  bool first_time_ = true;
   bool quiet_ = false;
   bool must_run_ = false;
   bool failed_ = false;
@@ -55,7 +58,7 @@ class Template::Iterations {
   bool record(Graph& graph, LoopItems* items, PyObject* list);
   // What they left behind: a tuple.
   PyObject* results();
-  // When all is done: may run code of the script.
+  // When all is done, and the template is free again: may run code of the script.
   void let_go();
 
   std::vector<PyObject*> arguments;
@@ -63,6 +66,7 @@ class Template::Iterations {
  private:
   bool record_rest(Graph& graph, LoopItems* items, PyObject* list);
   bool record_one(Graph& graph, LoopItems* items, PyObject* list);
+  bool may_be_replaced() const;
   void leave_behind(Program& p, PyObject* list);
   void carry();
   Program* recorded(Graph& graph);
@@ -74,9 +78,18 @@ class Template::Iterations {
 
   Template& template_;
   const TemplateLoop& loop_;
+  // Of the graph: is anything else than what was recorded here in it, or computed?
+  struct State {
+    State() = default;
+    explicit State(const Graph& g)
+        : version(g.version()), reverts(g.reverts()), size(g.size()), unplaced(g.unplaced()) {}
+    bool operator==(const State&) const = default;
+    uint32_t version = 0, reverts = 0, size = 0, unplaced = 0;
+  };
   std::vector<Owned> carried_, fresh_;  // what the last iteration left behind, and the present one
   std::vector<Owned> left_;             // names of the target
   Program* before_ = nullptr;           // how the last iteration ran
+  State after_;                         // that it left behind
   bool held_ = false;
   std::vector<Owned> dropped_;
   Reads asked_;

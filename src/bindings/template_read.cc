@@ -95,6 +95,7 @@ bool Template::read_item(const TemplateSlot& slot, PyObject* base, PyObject** va
   if (PyTuple_CheckExact(base) || PyList_CheckExact(base)) {
     if (!key || !PyLong_CheckExact(key)) return false;
     Py_ssize_t i = PyLong_AsSsize_t(key);
+    if (i == -1 && PyErr_Occurred()) return false;  // larger than any list
     if (i < 0) i += Py_SIZE(base);
     if (i < 0 || i >= Py_SIZE(base)) return false;
     *value = PySequence_Fast_ITEMS(base)[i];

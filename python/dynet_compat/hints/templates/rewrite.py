@@ -368,6 +368,7 @@ class _Shape:
         elif targets:
             names: list[ast.expr] = [ast.Name(t, ast.Store()) for t in targets]
             body.append(ast.Assign([ast.Tuple(names, ast.Store())], _load(".results")))
+            body.append(_set(".results", ast.Constant(None)))  # it keeps nothing
         for to, name in zip(self.block.appends, () if self.loop else self.appended):
             append = ast.Attribute(to.code, "append", ast.Load())
             body.append(ast.Expr(ast.Call(append, [_load(name)], [])))
