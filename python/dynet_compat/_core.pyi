@@ -420,10 +420,10 @@ class _Template:
     def done(self, results: Any) -> Any:
         """The block ran as the script has it and left these results behind."""
         ...
-    def loop(self) -> Any:
+    def loop(self, iterable: Any, zip: Any = ...) -> Any:
         """Its items, for a loop that calls what it goes over."""
         ...
-    def map(self, iterable: Any, run: Any) -> Any:
+    def map(self, iterable: Any, run: Any, reads: Any, zip: Any = ...) -> Any:
         """The list of run(item) for all items."""
         ...
     def statistics(self) -> Any:

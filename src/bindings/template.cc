@@ -320,9 +320,9 @@ PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
     {"loop", fast(loop), METH_FASTCALL,
-     "loop(iterable[, zip])\n\nIts items, for a loop that calls what it goes over."},
+     "loop(iterable, zip=None)\n\nIts items, for a loop that calls what it goes over."},
     {"map", fast(map), METH_FASTCALL,
-     "map(iterable, run, reads[, zip])\n\nThe list of run(item) for all items."},
+     "map(iterable, run, reads, zip=None)\n\nThe list of run(item) for all items."},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 

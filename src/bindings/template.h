@@ -72,6 +72,8 @@ class Template {
   // arguments of call() after those that are parts of the item. With `zip`, what the script calls so, it goes
   // over zip(*iterable), of a tuple.
   PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads, PyObject* zip);
+  // Records iterations of a loop, the first with these arguments, and returns what they leave behind; null:
+  // the first must run, or an error is set.
   PyObject* iterate(LoopItems* items, PyObject* const* args, size_t n);
   const TemplateLoop& loop() const;  // throws PythonError where it is none
   PyObject* statistics() const;
@@ -118,14 +120,14 @@ class Template {
     std::vector<uint8_t> varied;
     uint32_t compared = 0;
     bool confirmed = false;
-    // How it runs right after itself in a loop.
+    // How it runs right after itself in a loop: which inputs are known without asking guards.
     struct Again {
       bool tried = false, known = false;
-      std::vector<uint32_t> from;     // of each input: the place it had before, kNone: a guard tells
-      std::vector<uint32_t> asked;    // slots whose guards are asked again
-      std::vector<uint32_t> inputs;   // that these tell
-      std::vector<uint32_t> holes;    // that these tell
-      std::vector<uint32_t> objects;  // of each input: the slot whose value it is, kNone: a guard tells
+      std::vector<uint32_t> from;     // of each input: which of the last run's nodes it is now; kNone: asked
+      std::vector<uint32_t> objects;  // of each input: the slot that has its object now; kNone: as before
+      std::vector<uint32_t> asked;    // slots whose guards are asked all the same
+      std::vector<uint32_t> inputs;   // which of all inputs these tell, in their order
+      std::vector<uint32_t> holes;    // and which of all holes
     } again;
   };
   // A run of the script's own block, watched.
@@ -225,7 +227,7 @@ class Template {
   std::optional<TemplateLoop> loop_;
   std::unique_ptr<Iterations> iterations_;
   std::vector<uint8_t> fixed_;  // slots that the iterations of a loop cannot change
-  std::vector<Read> again_;     // of plan_: what they can
+  std::vector<Read> varying_;   // of plan_: the others
   bool lists_stay_ = true;      // are those that are appended to, and those read after that, fixed?
   Owned functions_;
 

@@ -155,7 +155,7 @@ bool Template::Iterations::read_again(Program& p, const Graph& graph) {
   hold_fixed();
   std::copy_n(arguments.begin(), t.n_args_, t.values_.begin());
   asked_.clear();
-  for (const Read& r : t.again_) {
+  for (const Read& r : t.varying_) {
     if (!(r.parts ? t.read_parts(&t.parts_[r.at]) : t.read_one(r.at))) return false;
     if (r.parts && !t.parts_hold(p, r.at, graph, &asked_)) return false;
   }

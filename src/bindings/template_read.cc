@@ -180,7 +180,7 @@ void Template::plan_loop() {
   for (uint32_t i = n_args_; i < slots_.size(); ++i)  // what the loop appends to may change items and lengths
     fixed_[i] = slots_[i].kind == TemplateSlot::attribute && fixed_[slots_[i].base];
   for (const Read& r : plan_)
-    if (!fixed_[r.parts ? parts_[r.at].slots[0] : r.at]) again_.push_back(r);
+    if (!fixed_[r.parts ? parts_[r.at].slots[0] : r.at]) varying_.push_back(r);
   const auto is_fixed = [this](uint32_t slot) { return fixed_[slot] != 0; };
   lists_stay_ = appended_.empty() || (std::all_of(appended_.begin(), appended_.end(), is_fixed) &&
                                       std::all_of(with_parts_.begin(), with_parts_.end(), is_fixed));

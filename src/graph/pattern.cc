@@ -387,6 +387,7 @@ bool Pattern::record_after(Graph& g, Pattern& before, const std::vector<uint32_t
 
 bool Pattern::record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
                            const uint32_t* holes) {
+  // Where it comes to lie follows from where it lay before, and from one other input.
   if (others.size() < 2)
     return follow(g, *this, inputs, others.empty() ? InputKey{} : input_key(g, inputs[others[0]]), holes);
   if (!fits(g, inputs, holes)) return false;

@@ -40,8 +40,9 @@ class Pattern {
   // Right after `before` was recorded, which may be this pattern: without holes, input i is now
   // before.nodes()[from[i]], and the last one is x. False, and nothing is recorded, where that does not fit.
   bool record_after(Graph& g, Pattern& before, const std::vector<uint32_t>& from, NodeId x);
-  // Right after it was recorded: an input is now what always becomes of it, or what it was, all but `others`.
-  // The same as record() otherwise; false where these, or the holes, do not fit.
+  // Right after it was recorded, for the next iteration of a loop: each input but `others` is what it was, or
+  // one of the nodes just recorded, the same one each time this is called. The same as record(), only faster;
+  // false, and nothing is recorded, where `others` or the holes do not fit.
   bool record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
                     const uint32_t* holes);
   // Inputs, then a node for each step.
@@ -136,7 +137,8 @@ class Pattern {
   uint32_t last_ = kNone;    // placement that was recorded last
   uint64_t generation_ = 0;  // of the numbers of placements: no others have the same
   uint64_t placements_used_ = 0;
-  bool often_ = true;  // did most come more than once in the last epoch? Learning one costs more than its use
+  bool often_ =
+      true;  // in the last epoch, 3 uses for 2 placements? Else they are learned when they come again
   bool placeable_ = true;  // by what is learned; no step may be equal to a node that was there before
   InternTable placements_;
   struct Placement {

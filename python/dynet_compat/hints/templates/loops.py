@@ -91,11 +91,8 @@ class Bound:
     def by(cls, scope: Scope, node: ast.For, block: Block) -> Bound:
         """By a loop of statements."""
         inside = {n for part in (node.target, *node.body) for n in ast.walk(part)}
-
-        def is_left(name: str) -> bool:
-            return name not in block.env and any(n not in inside for n in scope.names[name])
-
-        return cls(node.target, block, list(filter(is_left, names(node.target))))
+        own = (name for name in names(node.target) if name not in block.env)
+        return cls(node.target, block, [name for name in own if scope.stands_outside(name, inside)])
 
     def spec(self, assigned: list[str], number: dict[Slot, int]) -> tuple[Any, ...]:
         """`assigned`: names that the block leaves behind; `number`: of its slots."""

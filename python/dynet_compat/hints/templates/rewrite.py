@@ -142,9 +142,8 @@ class Rewriter:
         self.found.append(Found(qualname, block, node.lineno))
         name = f".loop{len(self.templates)}"
         method = ast.Attribute(ast.Constant(placeholder), "loop", ast.Load())
-        items = ast.Call(method, loops.over(node.target, node.iter), [])
-        over = ast.NamedExpr(ast.Name(name, ast.Store()), items)
-        self.parts.append((node, "iter", over))
+        loop = ast.Call(method, loops.over(node.target, node.iter), [])
+        self.parts.append((node, "iter", ast.NamedExpr(ast.Name(name, ast.Store()), loop)))
         self.parts.append((node, "body", _placed(shape.statements(placeholder, name), node.body[0])))
         return True
 
@@ -314,12 +313,12 @@ class _Shape:
         over, *zip_function = loops.over(generator.target, generator.iter)
         return ast.Call(method, [over, _function([".item"], run), _function([], reads), *zip_function], [])
 
-    def statements(self, placeholder: str, loop: str = "") -> list[ast.stmt]:
-        """`loop`: the name of what the loop goes over."""
+    def statements(self, placeholder: str, called: str = ".template") -> list[ast.stmt]:
+        """`called`: the name of the template, or of the loop whose body the block is."""
         arguments = values.written(self.block.slots)
         if self.loop:
             arguments += map(_load, self.loop.added)
-        call = ast.Call(_load(loop or ".template"), arguments, [])
+        call = ast.Call(_load(called), arguments, [])
         catch = ast.ExceptHandler(ast.Constant(_ERRORS), None, [_set(".results", ast.Constant(None))])
         missed = ast.Compare(_load(".results"), [ast.Is()], [ast.Constant(None)])
         return [
@@ -381,11 +380,7 @@ def _left_behind(scope: Scope, block: Block) -> list[str]:
     """Names that the block assigns and that something else reads, or the block when it runs again."""
     inside = {n for s in block.statements for n in ast.walk(s)}
     known = {key[1] for key in block.known if key[0] == "name"}
-
-    def is_read(name: str) -> bool:
-        return name in known or any(n not in inside for n in scope.names.get(name, ()))
-
-    return [name for name in block.env if is_read(name)]
+    return [name for name in block.env if name in known or scope.stands_outside(name, inside)]
 
 
 def _function(parameters: list[str], value: ast.expr) -> ast.Lambda:

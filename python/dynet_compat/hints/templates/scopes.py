@@ -117,6 +117,10 @@ class Scope:
                 found.setdefault(n.id, []).append(n)
         return found
 
+    def stands_outside(self, name: str, nodes: set[ast.AST]) -> bool:
+        """Does the name stand anywhere in the function but among the nodes?"""
+        return any(n not in nodes for n in self.names.get(name, ()))
+
     def _is_counter(self, name: str) -> bool:
         found = [_bound_values(n, name) for n in own_nodes(self.node)]
         values = [value for values in found for value in values]
