@@ -18,8 +18,8 @@ struct TemplateSlot {
   uint32_t base = 0;
   Owned key;              // item: int or str; attribute: name
   uint32_t key_slot = 0;  // item_at
-  Py_ssize_t n = 0;       // count: the length that the base must have; no value
-  uint32_t of = kNone;    // item, attribute: in Template::parts_
+  Py_ssize_t n = 0;     // count: the length that the base must have; no value. item_at: places it is read in
+  uint32_t of = kNone;  // item, attribute: in Template::parts_
   // How the block uses it.
   bool called = false;      // as a function, which must be one that does nothing but record
   bool method = false;      // called as a method of the value in slot `base`

@@ -192,7 +192,7 @@ Template::Index Template::index_uses(uint32_t slot, uint32_t* uses) const {
     const TemplateSlot& s = slots_[i];
     if (s.kind == TemplateSlot::item_at && s.key_slot == slot && !watch_.values[i] &&
         takes_index(watch_.values[s.base].get()))
-      ++*uses;
+      *uses += static_cast<uint32_t>(s.n);
   }
   if (*uses == 0) return no_index;
   int overflow;

@@ -205,7 +205,7 @@ LOOPS = {
         rows = [[] for w in words]
         for row, w in zip(rows, words):
             row.append(dy.tanh(self.W * x + self.E[w]))
-            row.append(self.b + x)
+            row.append(self.E[w])
         return rows
 """,
         False,  # each time another list is appended to

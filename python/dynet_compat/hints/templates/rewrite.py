@@ -412,7 +412,7 @@ def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
         s.own,
         s.late,
     )
-    return (s.kind, base, s.key, at, s.length, *uses)
+    return (s.kind, base, s.key, at, s.times if s.kind == values.ITEM_AT else s.length, *uses)
 
 
 def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:

@@ -50,6 +50,7 @@ _USES = (
     "base",
     "own",
     "late",
+    "times",
 )
 
 
@@ -143,7 +144,9 @@ class Block:
 
     def _item(self, base: Slot, key: Value) -> Slot:
         if isinstance(key, Slot):
-            return self._slot((base, key), lambda: Slot(ITEM_AT, base=base, at=key))
+            slot = self._slot((base, key), lambda: Slot(ITEM_AT, base=base, at=key))
+            slot.times += 1
+            return slot
         assert isinstance(key, Constant)
         self._constant(key.value)
         return self._slot((base, type(key.value), key.value), lambda: Slot(ITEM, base=base, key=key.value))

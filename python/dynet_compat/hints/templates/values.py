@@ -24,6 +24,7 @@ class Slot:
     key: Any = None  # ITEM: number or text; ATTRIBUTE: name
     at: Optional[Slot] = None  # ITEM_AT
     length: int = 0  # COUNT
+    times: int = 0  # ITEM_AT: places where it is read, each of which may be a lookup
     called: bool = False
     method: bool = False  # called as a method of `base`
     expression: bool = False
