@@ -119,11 +119,11 @@ class Rewriter:
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """[element for target in iterable] becomes one call."""
-        if isinstance(node.elt, ast.Subscript):
-            return  # a lookup alone costs less than the block's checks
         block = loops.element(scope, node)
         if block is None or not block.ops:
             return
+        if block.ops < straight.LEAST_OPS and not any(isinstance(n, ast.List) for n in ast.walk(node.elt)):
+            return  # a lookup, or an op without a list of arguments, costs less than the block's checks
         shape = _Shape(scope, block, loops.Bound(node.generators[0].target, block))
         shape.alone = True
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
