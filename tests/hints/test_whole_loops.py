@@ -649,7 +649,7 @@ class Clears:
     def __init__(self, v):
         self.v = v
     def __del__(self):
-        for one in lists:
+        for one in lists or ():
             one.clear()
 class Item:
     def __init__(self, v):
