@@ -36,7 +36,7 @@ struct TemplateSlot {
 
 // What the block leaves behind: parallel to the object that is handed over when the block has run.
 struct TemplateResult {
-  enum Kind : uint8_t { slot, constant, recorded, tuple, list, state, input };
+  enum Kind : uint8_t { slot, constant, recorded, tuple, list, either, state, input };
   Kind kind = recorded;
   uint32_t at = 0;  // of a slot
   Owned object;     // constant

@@ -364,20 +364,23 @@ bool Template::make_result(const TemplateResult& spec, PyObject* object, const P
   if (spec.kind == TemplateResult::constant) return is_constant(object, spec.object.get());
   if (spec.kind == TemplateResult::slot && !op) return true;
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
-  if ((op || spec.kind == TemplateResult::recorded) && !sequence) {
+  const bool recorded = spec.kind == TemplateResult::recorded, either = spec.kind == TemplateResult::either;
+  if (!sequence && (op || recorded || either)) {
+    made->kind = TemplateResult::recorded;
     if (Py_TYPE(object) == &RnnStateType) return make_state(object, p, objects, made);
     return make_expression_result(object, p, objects, made);
   }
-  // A list that an op on lists made may be known under other names.
-  const bool unknown_list = spec.kind == TemplateResult::recorded && PyList_CheckExact(object);
-  if (!sequence || op || unknown_list) return false;
+  // A list or tuple that was there before, or that an op on lists made, may be known under other names.
+  const auto is_read = [object](const Owned& value) { return value.get() == object; };
+  const bool known = std::any_of(watch_.values.begin(), watch_.values.end(), is_read);
+  if (!sequence || op || either || (recorded && (known || PyList_CheckExact(object)))) return false;
   made->kind = PyTuple_CheckExact(object) ? TemplateResult::tuple : TemplateResult::list;
   made->number = objects->number(object);
   const size_t n = static_cast<size_t>(Py_SIZE(object));
-  if (spec.kind != TemplateResult::recorded && n != spec.parts.size()) return false;
+  if (!recorded && n != spec.parts.size()) return false;
   for (size_t i = 0; i < n; ++i) {
     made->parts.emplace_back();
-    const TemplateResult& part = spec.kind == TemplateResult::recorded ? spec : spec.parts[i];
+    const TemplateResult& part = recorded ? spec : spec.parts[i];
     if (!make_result(part, PySequence_Fast_ITEMS(object)[i], p, objects, &made->parts.back())) return false;
   }
   return true;

@@ -120,3 +120,33 @@ def test_what_was_read_may_be_of_any_kind(pair: Callable) -> None:
     for _ in range(3):
         p.agree(lambda m: [m.f(True, xs[i % 3](), vector(i)) for i in range(6)])
     assert p.hits > 12, p.statistics
+
+
+SAME_OBJECTS = {
+    "added in place": "a = c or d\n    a += d\n    return [dy.tanh(x) + x, a is c, a is d, len(c or [])]",
+    "multiplied in place": "a = c if d else x\n    a *= 2\n    return [dy.tanh(x) + x, a is c, len(c or [])]",
+    "in a function": "a = pick(c, d)\n    a += d\n    return [dy.tanh(x) + x, a is c, len(c or [])]",
+    "a tuple": "z = dy.tanh(x) + x\n    a = c or d\n    return [z, a, c, d]",
+    "a tuple of a function": "z = dy.tanh(x) + x\n    return [z, pick(c, d), c]",
+    "appended": "z = dy.tanh(x) + x\n    out.append(c or d)\n    out.append(c)\n    return [z]",
+    "a part": "z = dy.tanh(x) + x\n    a = (c or d)[0]\n    return [z, a, c, d]",
+    "nothing added": "z = dy.tanh(x) + x\n    return [z, c + (), c]",
+}
+
+
+@pytest.mark.parametrize("text", SAME_OBJECTS.values(), ids=list(SAME_OBJECTS))
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_what_was_there_before_stays_what_it_is(pair: Callable, text: str, kind: Callable) -> None:
+    p = pair(f"def pick(c, d):\n    return c if c is not None else d\ndef f(c, d, x, out):\n    {text}\n")
+
+    def use(m: Any) -> Any:
+        out: list = []
+        for n in (1, 2, 2, 2, 3, 3, 3, 1):
+            for c in (kind([1] * n), kind([[0]] * n), kind([vector(n)] * n), None):
+                try:
+                    yield [m.f(c, kind([1]), vector(n), out), c, out]
+                except TypeError as error:
+                    yield str(error)
+
+    for _ in range(2):
+        p.agree(use)

@@ -20,7 +20,7 @@ from .maps import Maps, Replace
 from .reads import Reads
 from .scopes import Module, Scope
 from .straight import Block
-from .values import Constant, Recorded, Sequence, Slot, Value
+from .values import Constant, Either, Recorded, Sequence, Slot, Value
 
 _ERRORS = "\0errors"  # stands for the class of errors, in the code
 
@@ -422,7 +422,7 @@ def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:
         return values.CONSTANT, v.value
     if isinstance(v, Sequence):
         return v.kind, tuple(_result(item, number) for item in v.items)
-    return values.RECORDED, None
+    return values.EITHER if isinstance(v, Either) else values.RECORDED, None
 
 
 # ---------------------------------------------------------------- code objects

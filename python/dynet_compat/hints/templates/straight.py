@@ -25,6 +25,7 @@ from .values import (
     Append,
     Constant,
     Defaults,
+    Either,
     Recorded,
     Sequence,
     Slot,
@@ -281,7 +282,7 @@ class Block:
             self._condition(e.test)
         for part in parts:
             self._decides(self.value(part))
-        return Recorded()
+        return Either()
 
     def _condition(self, e: ast.expr) -> None:
         """Something whose truth is known where the values that the block reads are known."""
@@ -311,7 +312,7 @@ class Block:
     def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
         if not isinstance(op, OPERATORS):
             raise NotStraight("an operator that expressions do not have")
-        if not (isinstance(x, (Slot, Recorded)) or isinstance(y, (Slot, Recorded))):
+        if not any(isinstance(v, (Slot, Recorded, Either)) for v in (x, y)):
             raise NotStraight("arithmetic on constants")
         self._use(x, index=False)
         self._use(y, index=False)
@@ -337,7 +338,7 @@ class Block:
                 if bound is not None:
                     self._use(self.value(bound), index=False)
             if not isinstance(base, (Slot, Recorded)):
-                raise NotStraight("a part of a list")
+                raise NotStraight("a part of a list, or of one value or another")
             self._use(base, index=False)
             self.ops += 1
             return Recorded()
@@ -347,8 +348,8 @@ class Block:
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
                 raise NotStraight("a part of a list that is not known")
             return base.items[at]
-        if not isinstance(key, (Slot, Constant)) or isinstance(base, Constant):
-            raise NotStraight("an index that is a result")
+        if not isinstance(key, (Slot, Constant)) or isinstance(base, (Constant, Either)):
+            raise NotStraight("an index that is a result, or a part of one value or another")
         if isinstance(base, Slot):
             self.ops += isinstance(key, Slot)  # perhaps: a lookup
             return self._item(base, key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
-SLOT, CONSTANT, RECORDED, TUPLE, LIST = range(5)  # kinds of results
+SLOT, CONSTANT, RECORDED, TUPLE, LIST, EITHER = range(6)  # kinds of results
 
 # Of a function: of its positional arguments, and by name; `...` for what is no constant.
 Defaults = tuple[tuple[Any, ...], dict[str, Any]]
@@ -61,7 +61,12 @@ class Recorded:
     """What a function that records ops returned."""
 
 
-Value = Union[Slot, Constant, Sequence, Recorded]
+@dataclass(eq=False)
+class Either:
+    """One of some values, whose own uses are noted; it may be of any kind."""
+
+
+Value = Union[Slot, Constant, Sequence, Recorded, Either]
 
 
 @dataclass(eq=False)
