@@ -18,8 +18,9 @@ def again(p: Any) -> int:
     return sum(s["again"] for s in p.statistics.values())
 
 
-def model_of(p: Any, method: str) -> Any:
-    """A model with the method, and a builder, in both modules."""
+def model_of(pair: Callable, methods: str) -> Any:
+    """A model with the methods, and a builder, in both modules."""
+    p = pair(MODEL + methods)
     for module in (p.plain, p.other):
         dy.reset_random_seed(2)
         module.model = module.Model()
@@ -226,7 +227,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("text, alone", LOOPS.values(), ids=list(LOOPS))
 def test_loops(pair: Callable, text: str, alone: bool) -> None:
-    p = model_of(pair(MODEL + text), text)
+    p = model_of(pair, text)
     for words in ([3, 4, 5, 6, 7, 8, 2, 4], [8, 7, 6, 5], [2, 2, 2, 2, 3], [1], [0, 1, 5, 6, 8, 4, 3]) * 4:
         p.agree(lambda m, words=words: [m.model.run(words, vector(words[0]))])
     assert p.hits > 15, p.statistics
@@ -263,9 +264,8 @@ def f(xs, x):
 def test_an_iteration_that_fails(pair: Callable, words: list) -> None:
     """Where it fails, and what was appended before, is as without."""
     p = model_of(
-        pair(
-            MODEL
-            + """
+        pair,
+        """
     def run(self, words, x, out):
         h = x
         try:
@@ -275,9 +275,7 @@ def test_an_iteration_that_fails(pair: Callable, words: list) -> None:
         except Exception as error:
             return [h, w, type(error).__name__]
         return [h, w]
-"""
-        ),
-        "run",
+""",
     )
 
     def use(m: Any) -> list:
@@ -292,9 +290,8 @@ def test_an_iteration_that_fails(pair: Callable, words: list) -> None:
 @pytest.mark.parametrize("items", ["[(1, 2), (5, 6, 7)]", "[(1, 2), [3, 4], 'ab', 5]", "[(1, 2), range(2)]"])
 def test_items_of_other_shapes(pair: Callable, items: str) -> None:
     p = model_of(
-        pair(
-            MODEL
-            + f"""
+        pair,
+        f"""
     def run(self, x):
         h, n = x, None
         try:
@@ -303,9 +300,7 @@ def test_items_of_other_shapes(pair: Callable, items: str) -> None:
         except Exception as error:
             return [h, n, str(error)]
         return [h, n]
-"""
-        ),
-        "run",
+""",
     )
     for _ in range(4):
         p.agree(lambda m: [m.model.run(vector(0.2))])
@@ -315,9 +310,8 @@ def test_items_of_other_shapes(pair: Callable, items: str) -> None:
 def test_an_iterator_that_runs_code(pair: Callable) -> None:
     """Between the items it changes what the block reads, and reads what it left behind."""
     p = model_of(
-        pair(
-            MODEL
-            + """
+        pair,
+        """
     def run(self, words, x):
         out, seen, h = [], [], x
         def items():
@@ -335,9 +329,7 @@ def test_an_iterator_that_runs_code(pair: Callable) -> None:
             h = dy.tanh(self.W * h + self.E[w])
             out.append(h)
         return out, seen
-"""
-        ),
-        "run",
+""",
     )
     for words in ([1, 2, 3, 4, 5], [5, 4, 3], [3, 2, 1, 6]) * 3:
         p.agree(lambda m, words=words: [m.model.run(words, vector(0.2))])
@@ -347,9 +339,8 @@ def test_an_iterator_that_runs_code(pair: Callable) -> None:
 
 def test_an_iterator_that_fails(pair: Callable) -> None:
     p = model_of(
-        pair(
-            MODEL
-            + """
+        pair,
+        """
     def run(self, words, x, sizes):
         h = x
         for w, _ in zip(words, sizes):
@@ -370,9 +361,7 @@ def test_an_iterator_that_fails(pair: Callable) -> None:
             return [h, str(error)]
     def grow(self, sizes, n):
         return sizes.update({n + 5: 1}) or n + 1
-"""
-        ),
-        "run",
+""",
     )
     for _ in range(4):
         p.agree(lambda m: [m.model.run([1, 2, 3, 4], vector(0.1), {1: 1, 2: 1, 3: 1})])
@@ -382,18 +371,15 @@ def test_an_iterator_that_fails(pair: Callable) -> None:
 def test_many_iterations(pair: Callable) -> None:
     """More than one call records, and more than it takes until what was learned is looked at again."""
     p = model_of(
-        pair(
-            MODEL
-            + """
+        pair,
+        """
     def run(self, words, x):
         h, out = x, []
         for n, w in enumerate(words):
             h = dy.tanh(self.W * h + self.E[w])
             out.append((h, n))
         return out, n, w
-"""
-        ),
-        "run",
+""",
     )
     words = [int(w) for w in np.random.default_rng(1).integers(0, 9, 2500)]
     p.agree(lambda m: [m.model.run(words, vector(0.2))])
@@ -461,9 +447,8 @@ class Plain:
 
 def test_side_by_side(pair: Callable) -> None:
     p = model_of(
-        pair(
-            MODEL
-            + """
+        pair,
+        """
     def run(self, words):
         h = self.E[words[0]]
         while True:
@@ -471,9 +456,7 @@ def test_side_by_side(pair: Callable) -> None:
                 h = dy.tanh(self.W * h + self.E[w])
             if dy.sum_elems(h).scalar_value() < 10.0 or len(words) > 20:
                 return h
-"""
-        ),
-        "run",
+""",
     )
     words = [[1, 2, 3], [4, 5, 6, 7, 8], [2], [3, 3, 3, 3]]
     for _ in range(3):
@@ -538,9 +521,8 @@ def broken(few):
 
 def test_an_iterator_goes_when_the_loop_fails(pair: Callable) -> None:
     p = model_of(
-        pair(
-            MODEL
-            + """
+        pair,
+        """
     def run(self, words, x, log):
         def items():
             try:
@@ -555,9 +537,7 @@ def test_an_iterator_goes_when_the_loop_fails(pair: Callable) -> None:
             log.append("failed")
         log.append("after")
         return [h]
-"""
-        ),
-        "run",
+""",
     )
     logs: list = [[], []]
     for words in ([1, 2, 3], [4, 5, "a", 6], [1, 2]) * 3:
