@@ -19,12 +19,17 @@ namespace dyc::py {
 
 // ---------------------------------------------------------------- calls
 
+bool Template::hold(const Program& p, const std::vector<uint32_t>& slots, const Graph& graph,
+                    Reads* reads) const {
+  return std::all_of(slots.begin(), slots.end(),
+                     [&](uint32_t i) { return p.guards[i].holds(values_[i], values_.data(), graph, reads); });
+}
+
 // Guards of parts that say nothing of the run: asked when the parts have changed.
 bool Template::parts_hold(Program& p, uint32_t parts, const Graph& graph, Reads* reads) {
   const Stamp& now = parts_[parts].stamp;
   if (now.lasts() && now == p.held[parts]) return true;
-  for (const uint32_t i : p.lasting[parts])
-    if (!p.guards[i].holds(values_[i], values_.data(), graph, reads)) return false;
+  if (!hold(p, p.lasting[parts], graph, reads)) return false;
   p.held[parts] = now;
   return true;
 }
@@ -33,9 +38,8 @@ bool Template::matches(Program& p, const Graph& graph) {
   reads_.clear();
   for (uint32_t i = 0; i < parts_.size(); ++i)
     if (!parts_hold(p, i, graph, &reads_)) return false;
-  for (const uint32_t i : p.always)
-    if (!p.guards[i].holds(values_[i], values_.data(), graph, &reads_)) return false;
-  return p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
+  return hold(p, p.always, graph, &reads_) &&
+         p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
 }
 
 void Template::replay(Program& p) {

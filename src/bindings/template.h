@@ -180,6 +180,7 @@ class Template {
   void replay(Program& p);
   void note_replay(const Program& p, uint32_t before);
   bool matches(Program& p, const Graph& graph);
+  bool hold(const Program& p, const std::vector<uint32_t>& slots, const Graph& graph, Reads* reads) const;
   bool parts_hold(Program& p, uint32_t parts, const Graph& graph, Reads* reads);
   void watch(Program* against);
   static void number_shared(const std::vector<uint32_t>& numbers, Made* made);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMost = 256;  // in one call; then Python may look for signals
 
-constexpr Py_ssize_t kMostParts = 16;
+constexpr Py_ssize_t kShort = 16;
 
 // Letting go of it runs no code of the script: sure of what ops return, constants, and short lists of these.
 bool is_plain(PyObject* o, bool inside = false) {
@@ -17,7 +17,7 @@ bool is_plain(PyObject* o, bool inside = false) {
   if (type->tp_dealloc == ExpressionType.tp_dealloc) return true;  // not of a class of the script
   if (type == &RnnStateType || type == &PyLong_Type || o == Py_None) return true;
   if (type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type) return true;
-  if ((type != &PyTuple_Type && type != &PyList_Type) || inside || Py_SIZE(o) > kMostParts) return false;
+  if ((type != &PyTuple_Type && type != &PyList_Type) || inside || Py_SIZE(o) > kShort) return false;
   PyObject** parts = PySequence_Fast_ITEMS(o);
   return std::all_of(parts, parts + Py_SIZE(o), [](PyObject* part) { return is_plain(part, true); });
 }
@@ -159,8 +159,7 @@ bool Template::Iterations::read_again(Program& p, const Graph& graph) {
     if (!(r.parts ? t.read_parts(&t.parts_[r.at]) : t.read_one(r.at))) return false;
     if (r.parts && !t.parts_hold(p, r.at, graph, &asked_)) return false;
   }
-  for (const uint32_t slot : again.asked)
-    if (!p.guards[slot].holds(t.values_[slot], t.values_.data(), graph, &asked_)) return false;
+  if (!t.hold(p, again.asked, graph, &asked_)) return false;
   for (size_t i = 0; i < again.from.size(); ++i) {
     if (again.from[i] == kNone) continue;
     t.reads_.inputs[i] = p.pattern->nodes()[again.from[i]];

@@ -139,8 +139,6 @@ bool LoopItems::take_apart(std::vector<PyObject*>* arguments) const {
 
 // ---------------------------------------------------------------- comprehensions
 
-// The list of elements. `run(item)` is the element as it was written, `reads()` the arguments of the block
-// after those that are parts of the item. With `zip`, what the script calls so, it goes over zip(*iterable).
 PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads, PyObject* zip) {
   LoopItems items(loop().target, iterable, zip);
   Owned list = Owned::steal(PyList_New(0));

@@ -64,6 +64,14 @@ class Template::Iterations {
   std::vector<PyObject*> arguments;
 
  private:
+  // Of the graph: is anything else than what was recorded here in it, or computed?
+  struct State {
+    State() = default;
+    explicit State(const Graph& g)
+        : version(g.version()), reverts(g.reverts()), size(g.size()), unplaced(g.unplaced()) {}
+    bool operator==(const State&) const = default;
+    uint32_t version = 0, reverts = 0, size = 0, unplaced = 0;
+  };
   bool record_rest(Graph& graph, LoopItems* items, PyObject* list);
   bool record_one(Graph& graph, LoopItems* items, PyObject* list);
   bool may_be_replaced() const;
@@ -78,14 +86,6 @@ class Template::Iterations {
 
   Template& template_;
   const TemplateLoop& loop_;
-  // Of the graph: is anything else than what was recorded here in it, or computed?
-  struct State {
-    State() = default;
-    explicit State(const Graph& g)
-        : version(g.version()), reverts(g.reverts()), size(g.size()), unplaced(g.unplaced()) {}
-    bool operator==(const State&) const = default;
-    uint32_t version = 0, reverts = 0, size = 0, unplaced = 0;
-  };
   std::vector<Owned> carried_, fresh_;  // what the last iteration left behind, and the present one
   std::vector<Owned> left_;             // names of the target
   Program* before_ = nullptr;           // how the last iteration ran

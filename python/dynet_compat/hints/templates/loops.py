@@ -4,7 +4,7 @@ that it can."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from .scopes import NotStraight, Scope
@@ -47,16 +47,10 @@ def names(target: ast.AST) -> list[str]:
 
 def binds_names(target: ast.expr) -> bool:
     """Is binding it to an item nothing but to bind names, each once?"""
-
-    def parts(t: ast.expr) -> Iterator[ast.expr]:
-        if isinstance(t, (ast.Tuple, ast.List)) and t.elts:
-            for part in t.elts:
-                yield from parts(part)
-        else:
-            yield t
-
+    nodes = [n for n in ast.walk(target) if not isinstance(n, ast.expr_context)]
+    apart = [n for n in nodes if isinstance(n, (ast.Tuple, ast.List))]
     found = names(target)
-    return all(isinstance(t, ast.Name) for t in parts(target)) and len(set(found)) == len(found)
+    return len(nodes) == len(apart) + len(set(found)) and all(n.elts for n in apart)
 
 
 def over(target: ast.expr, iterable: ast.expr) -> list[ast.expr]:
