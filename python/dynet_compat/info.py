@@ -19,7 +19,6 @@ EXTRAS = {
     "cublas": ("nvidia-cublas", "nvidia-cublas-cu12"),
     "rich": ("rich",),
     "safetensors": ("safetensors",),
-    "libcst": ("libcst",),
 }
 
 

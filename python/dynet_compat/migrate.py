@@ -1,15 +1,21 @@
 """`python -m dynet_compat migrate script.py`: changes what a DyNet script must or should say.
 
 Imports of DyNet become imports of dynet_compat; renamed functions and arguments get their present names; what
-a program must decide for itself is only pointed at. The rest of the text stays as it is, comments and layout
-included. Needs the extra `[migrate]` (libcst).
+a program must decide for itself is only pointed at. The rest of the file stays as it is, byte for byte: its
+encoding, comments and layout included.
 """
 
 from __future__ import annotations
 
+import ast
+import codecs
 import difflib
+import io
+import os
+import stat
 import sys
-from pathlib import Path
+import tokenize
+import warnings
 from typing import Any, NamedTuple, Optional
 
 MODULES = {"dynet", "_dynet", "_gdynet"}
@@ -57,9 +63,8 @@ class Migration(NamedTuple):
 
     def diff(self, name: str) -> str:
         """Unified diff, empty when nothing changes."""
-        lines = difflib.unified_diff(
-            self.old.splitlines(keepends=True), self.new.splitlines(keepends=True), name, name
-        )
+        old, new = (text.splitlines(keepends=True) for text in (self.old, self.new))
+        lines = difflib.unified_diff(old, new, name, name)
         return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
@@ -72,141 +77,223 @@ def migrate(source: str) -> Migration:
         The old and the new text, and notes on what the author must look at.
     Raises:
         SyntaxError: the text is not Python 3, with the line.
-        ImportError: libcst is not installed.
     Example:
         >>> from dynet_compat.migrate import migrate
         >>> migrate("import dynet as dy").new
         'import dynet_compat as dy'
     """
     try:
-        import libcst as cst
-    except ImportError:
-        raise ImportError('migrate needs libcst: pip install "dynet_compat[migrate]"') from None
-    from libcst.metadata import MetadataWrapper
-
-    try:
-        tree = MetadataWrapper(cst.parse_module(source))
-    except cst.ParserSyntaxError as error:
-        reason = f"not Python 3 at line {error.raw_line}: {error.message.splitlines()[0]}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the script's own string escapes
+            tree = ast.parse(source)
+    except SyntaxError as error:
+        reason = f"not Python 3 at line {error.lineno or 1}: {error.msg}"
+        if "nested" in reason:
+            raise SyntaxError(reason) from None
         raise SyntaxError(f"{reason}; convert a Python 2 program first (python-modernize)") from None
-    changer = _make_changer()
-    new = tree.visit(changer)
-    return Migration(source, new.code, sorted(changer.notes))
+    except ValueError as error:  # null bytes
+        raise SyntaxError(f"not a Python source: {error}") from None
+    except (RecursionError, MemoryError):
+        raise SyntaxError("nested too deeply to be parsed by this Python") from None
+    changes = _Changes(source)
+    changes.collect(tree)
+    return Migration(source, changes.apply(), sorted(changes.notes))
 
 
-def _make_changer() -> Any:
-    """The transformer; made here so that the package does not need libcst."""
-    import libcst as cst
-    from libcst.metadata import PositionProvider
+class _Changes:
+    """Replacements of parts of a text, found in its syntax tree."""
 
-    def name_of(node: Any) -> str:
-        return str(cst.Module([]).code_for_node(node)).strip() if node else ""
+    def __init__(self, source: str) -> None:
+        self.data = source.encode("utf-8", "surrogatepass")  # offsets of the tree are in bytes
+        self.starts = [0]  # offset of each line, divided as Python divides lines
+        at = self.data.find(b"\n")
+        returns = b"\r" in self.data.replace(b"\r\n", b"")
+        while at >= 0 and not returns:
+            self.starts.append(at + 1)
+            at = self.data.find(b"\n", at + 1)
+        if returns:
+            for text in io.StringIO(source, newline=None).readlines():
+                end = self.starts[-1] + len(text.encode("utf-8", "surrogatepass"))
+                self.starts.append(end + (self.data[end - 1 : end + 1] == b"\r\n"))
+        self.edits: list[tuple[int, int, bytes]] = []
+        self.notes: list[Note] = []
+        self.aliases: set[str] = set()  # names the program has for DyNet
+        self.starred = False  # from dynet import *
 
-    class Changer(cst.CSTTransformer):
-        METADATA_DEPENDENCIES = (PositionProvider,)
+    def span(self, node: Any) -> tuple[int, int]:
+        """Offsets of a node in the text."""
+        begin = self.starts[node.lineno - 1] + node.col_offset
+        return begin, self.starts[node.end_lineno - 1] + node.end_col_offset
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.notes: list[Note] = []
-            self.aliases: set[str] = set()  # names the program has for DyNet
-            self.starred = False  # from dynet import *
+    def collect(self, tree: ast.Module) -> None:
+        """Find everything to change; imports first, which give the names."""
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                self._import(node)
+            elif isinstance(node, ast.ImportFrom) and node.module in MODULES and not node.level:
+                self._import_from(node)
+        for node in nodes:
+            if isinstance(node, ast.Attribute):
+                if self._is_library(node.value) and node.attr in RENAMED:
+                    end = self.span(node)[1]
+                    self._replace(end - len(node.attr), end, RENAMED[node.attr])
+            elif isinstance(node, ast.Call):
+                self._call(node)
 
-        def note(self, node: Any, text: str) -> None:
-            self.notes.append(Note(self.get_metadata(PositionProvider, node).start.line, text))
+    def apply(self) -> str:
+        """The changed text."""
+        parts, at = [], 0
+        for begin, end, text in sorted(self.edits):
+            parts += [self.data[at:begin], text]
+            at = end
+        return b"".join([*parts, self.data[at:]]).decode("utf-8", "surrogatepass")
 
-        # ---- imports
-        def leave_Import(self, original_node: Any, updated_node: Any) -> Any:
-            names = []
-            for alias in updated_node.names:
-                module = name_of(alias.name)
-                if module in MODULES:
-                    local = name_of(alias.asname.name) if alias.asname else module
-                    self.aliases.add(local)
-                    asname = alias.asname or cst.AsName(name=cst.Name(module))
-                    alias = alias.with_changes(name=cst.Name("dynet_compat"), asname=asname)
-                names.append(alias)
-            configs = [alias for alias in names if name_of(alias.name) == "dynet_config"]
-            if configs and len(names) > 1:
-                self.note(original_node, "import dynet_config in a line of its own, and run migrate again")
-            elif configs:
-                changed = cst.ImportAlias(name=cst.Name("dynet_config"), asname=configs[0].asname)
-                return cst.ImportFrom(module=cst.Name("dynet_compat"), names=[changed])
-            return updated_node.with_changes(names=names)
+    def _replace(self, begin: int, end: int, text: str) -> None:
+        self.edits.append((begin, end, text.encode()))
 
-        def leave_ImportFrom(self, original_node: Any, updated_node: Any) -> Any:
-            if name_of(updated_node.module) not in MODULES:
-                return updated_node
-            if isinstance(updated_node.names, cst.ImportStar):
-                self.starred = True
-                return updated_node.with_changes(module=cst.Name("dynet_compat"))
-            names = [
-                alias.with_changes(
-                    name=cst.Name(RENAMED[alias.name.value]),
-                    asname=alias.asname or cst.AsName(name=cst.Name(alias.name.value)),
-                )
-                if alias.name.value in RENAMED
-                else alias
-                for alias in updated_node.names
-            ]
-            return updated_node.with_changes(module=cst.Name("dynet_compat"), names=names)
+    def _is_library(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id in self.aliases
 
-        # ---- calls
-        def leave_Attribute(self, original_node: Any, updated_node: Any) -> Any:
-            known = isinstance(updated_node.value, cst.Name) and updated_node.value.value in self.aliases
-            if known and updated_node.attr.value in RENAMED:
-                return updated_node.with_changes(attr=cst.Name(RENAMED[updated_node.attr.value]))
-            return updated_node
+    # ---- imports
 
-        def leave_Call(self, original_node: Any, updated_node: Any) -> Any:
-            function = updated_node.func
-            called = function.attr.value if isinstance(function, cst.Attribute) else name_of(function)
-            ours = isinstance(function, cst.Attribute) and name_of(function.value) in self.aliases
-            if called in TRAINERS and (ours or self.starred):
-                updated_node = updated_node.with_changes(
-                    args=self.trainer_arguments(original_node, updated_node)
-                )
-            updates = any(arg.keyword and arg.keyword.value == "update" for arg in updated_node.args)
-            if (
-                called in LOOK_AT
-                and isinstance(function, cst.Attribute)
-                and not (called == "expr" and updates)
-            ):
-                self.note(original_node, f"{called}(): {LOOK_AT[called]}")
-            one = len(updated_node.args) == 1 and not updated_node.args[0].keyword
-            if ours and called == "parameter" and one:
-                return updated_node.args[0].value  # parameters are expressions
-            return updated_node
+    def _tokens(self, node: ast.stmt) -> list[tuple[str, int, int]]:
+        """Tokens of a statement: text and offsets. Nodes of imported names have no position before 3.10."""
+        begin, end = self.span(node)
+        text = self.data[begin:end].decode("utf-8", "surrogatepass")
+        lines = io.StringIO(text).readlines()
+        starts = [begin]
+        for each in lines:
+            starts.append(starts[-1] + len(each.encode("utf-8", "surrogatepass")))
+        found: list[tuple[str, int, int]] = []
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.NAME, tokenize.OP):
+                line, column = token.start
+                at = starts[line - 1] + len(lines[line - 1][:column].encode("utf-8", "surrogatepass"))
+                found.append((token.string, at, at + len(token.string.encode("utf-8", "surrogatepass"))))
+        return found
 
-        def trainer_arguments(self, original_node: Any, updated_node: Any) -> list[Any]:
-            arguments = []
-            for argument in updated_node.args:
-                keyword = argument.keyword.value if argument.keyword else ""
-                if keyword in ARGUMENTS:
-                    argument = argument.with_changes(keyword=cst.Name(ARGUMENTS[keyword]))
-                elif keyword == "edecay":
-                    text = "edecay: set trainer.learning_rate after each epoch instead"
-                    self.note(original_node, text)
-                arguments.append(argument)
-            return arguments
+    def _import(self, node: ast.Import) -> None:
+        names = [alias.name for alias in node.names]
+        if not MODULES.intersection(names) and "dynet_config" not in names:
+            return
+        tokens = self._tokens(node)
+        if "dynet_config" in names:
+            if len(names) > 1:
+                text = "import dynet_config in a line of its own, and run migrate again"
+                self.notes.append(Note(node.lineno, text))
+            else:
+                self._replace(tokens[0][1], tokens[0][2], "from dynet_compat import")
+        at = 1
+        for alias in node.names:
+            if alias.name in MODULES:
+                local = alias.asname or alias.name
+                self.aliases.add(local)
+                self._replace(*tokens[at][1:], "dynet_compat" + ("" if alias.asname else f" as {local}"))
+            while at < len(tokens) and tokens[at][0] != ",":
+                at += 1
+            at += 1
 
-    return Changer()
+    def _import_from(self, node: ast.ImportFrom) -> None:
+        tokens = self._tokens(node)
+        self._replace(*tokens[1][1:], "dynet_compat")
+        if node.names[0].name == "*":
+            self.starred = True
+            return
+        at = 3 + (tokens[3][0] == "(")
+        for alias in node.names:
+            if alias.name in RENAMED:
+                bound = "" if alias.asname else f" as {alias.name}"
+                self._replace(*tokens[at][1:], RENAMED[alias.name] + bound)
+            at += 4 if alias.asname else 2
+
+    # ---- calls
+
+    def _call(self, node: ast.Call) -> None:
+        function = node.func
+        is_method = isinstance(function, ast.Attribute)
+        called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        ours = isinstance(function, ast.Attribute) and self._is_library(function.value)
+        if called in TRAINERS and (ours or self.starred):
+            self._trainer_arguments(node)
+        updates = any(keyword.arg == "update" for keyword in node.keywords)
+        if called in LOOK_AT and is_method and not (called == "expr" and updates):
+            self.notes.append(Note(node.lineno, f"{called}(): {LOOK_AT[called]}"))
+        if ours and called == "parameter" and len(node.args) == 1 and not node.keywords:
+            self._unwrap(node)
+
+    def _unwrap(self, node: ast.Call) -> None:
+        """dy.parameter(x) becomes x: parameters are expressions."""
+        argument = node.args[0]
+        if isinstance(argument, ast.Starred):
+            return
+        (begin, end), (first, last) = self.span(node), self.span(argument)
+        simple = isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.List, ast.Tuple))
+        if self.data[first:last].count(b"\n"):
+            simple = False  # a line break needs the parentheses
+        self._replace(begin, first, "" if simple else "(")
+        self._replace(last, end, "" if simple else ")")
+
+    def _trainer_arguments(self, node: ast.Call) -> None:
+        for keyword in node.keywords:
+            if keyword.arg in ARGUMENTS:
+                at = self.span(keyword)[0]
+                self._replace(at, at + len(keyword.arg), ARGUMENTS[keyword.arg])
+            elif keyword.arg == "edecay":
+                text = "edecay: set trainer.learning_rate after each epoch instead"
+                self.notes.append(Note(node.lineno, text))
+
+
+def read(path: str) -> tuple[str, str, bool]:
+    """A source file: its text, its encoding as Python finds it, and whether it begins with a UTF-8 mark.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file (a pipe would be waited for).
+        SyntaxError: its encoding is unknown, or the bytes are not of that encoding.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"not a regular file: '{path}'")
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    except SyntaxError as error:
+        raise SyntaxError(f"{error}: not utf-8, and the first two lines declare no other") from None
+    marked = data.startswith(codecs.BOM_UTF8)
+    encoding = "utf-8" if marked else encoding
+    try:
+        return data[3 * marked :].decode(encoding), encoding, marked
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SyntaxError(f"line {line} is not {encoding}; declare the encoding in the first line") from None
 
 
 def main(script: str, write: bool, out: Optional[Any] = None) -> int:
     """The command: prints the diff and the notes; with `write` changes the file. Returns the exit status."""
     out = out or sys.stdout
-    path = Path(script)
     try:
-        source = path.read_bytes().decode("utf-8")
-        result = migrate(source)
-    except (OSError, UnicodeDecodeError, SyntaxError, ImportError) as error:
+        text, encoding, marked = read(script)
+        result = migrate(text)
+        difference = result.diff(script)
+        if write and difference:
+            data = result.new.encode(encoding)
+            with open(script, "wb") as file:
+                file.write(codecs.BOM_UTF8 * marked + data)
+    except (OSError, SyntaxError) as error:
         print(f"{script}: {error}", file=sys.stderr)
         return 2
-    difference = result.diff(script)
-    out.write(difference or f"{script}: nothing to change\n")
-    for note in result.notes:
-        print(f"{script}:{note.line}: look at this: {note.text}", file=out)
-    if write and difference:
-        path.write_bytes(result.new.encode("utf-8"))
-        print(f"{script}: written", file=out)
+    try:
+        out.write(difference or f"{script}: nothing to change\n")
+        for note in result.notes:
+            print(f"{script}:{note.line}: look at this: {note.text}", file=out)
+        if write and difference:
+            print(f"{script}: written", file=out)
+        out.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        quiet_pipe()
     return 0
+
+
+def quiet_pipe() -> None:
+    """Lets the interpreter end without a word after the reader of its output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

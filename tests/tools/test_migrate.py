@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +34,17 @@ CHANGES = [
     ),
     ("import numpy as np\nx = np.Model()", "import numpy as np\nx = np.Model()"),
     ("import other\nother.zeroes(3)", "import other\nother.zeroes(3)"),
+    ("import dynet as dy\ny = dy.parameter(a + b) * 2", "import dynet_compat as dy\ny = (a + b) * 2"),
+    (
+        "from dynet import (Model as M, # é\n  zeroes)",
+        "from dynet_compat import (ParameterCollection as M, # é\n  zeros as zeroes)",
+    ),
+    ("import _dynet as d; z = 'é', d.zeroes(3)", "import dynet_compat as d; z = 'é', d.zeros(3)"),
+    ("import a.b as dynet, dynet as dy", "import a.b as dynet, dynet_compat as dy"),
+    (
+        "import dynet as d\rd.zeroes(1)\r\nd.Model()",
+        "import dynet_compat as d\rd.zeros(1)\r\nd.ParameterCollection()",
+    ),
 ]
 
 
@@ -91,3 +106,56 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys, content, word: str) -> No
     error = capsys.readouterr().err
     assert word in error
     assert error.count("\n") == 1
+
+
+HARD = {
+    "parentheses": ("x = " + "(" * 5000 + "1" + ")" * 5000, 2, "nested"),
+    "signs": ("x = " + "-" * 100000 + "1", 2, "nested"),
+    "sum of 600 terms": ("import dynet as dy\nx = " + "1+" * 600 + "dy.zeroes(3)", 0, "dy.zeros(3)"),
+    "4 MB in a line": (f"import dynet as dy\nx = [{'12345, ' * 600000}dy.zeroes(3)]", 0, "dy.zeros(3)"),
+    "60,000 lines": ("import dynet as dy\n" + "x = 3\n" * 60000 + "dy.zeroes(3)", 0, "dy.zeros(3)"),
+}
+
+
+@pytest.mark.parametrize(("source", "status", "word"), HARD.values(), ids=list(HARD))
+def test_hard_sources(tmp_path: Path, source: str, status: int, word: str) -> None:
+    """An answer or one line, soon, in a process of its own: a parser may crash it."""
+    (tmp_path / "a.py").write_text(source, encoding="utf-8")
+    start = time.monotonic()
+    line = [sys.executable, "-m", "dynet_compat", "migrate", "a.py"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+    assert done.returncode == status and word in (done.stderr if status else done.stdout)
+    assert done.stderr.count("\n") == (1 if status else 0), done.stderr[-500:]
+    assert time.monotonic() - start < 30
+
+
+ENCODED = {
+    "latin-1": b"# coding: latin-1\nimport dynet as dy  # caf\xe9\n",
+    "UTF-8 mark": b"\xef\xbb\xbfimport dynet as dy  # caf\xc3\xa9\r\n",
+}
+
+
+@pytest.mark.parametrize("data", ENCODED.values(), ids=list(ENCODED))
+def test_the_rest_stays_byte_for_byte(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.py").write_bytes(data)
+    assert migrate.main(str(tmp_path / "a.py"), write=True, out=io.StringIO()) == 0
+    assert (tmp_path / "a.py").read_bytes() == data.replace(b"import dynet", b"import dynet_compat")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "a.py")
+    assert migrate.main(str(tmp_path / "a.py"), write=False) == 2
+    assert "not a regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["migrate", "compile"])
+def test_a_reader_that_stops(tmp_path: Path, command: str) -> None:
+    """As in `| head -0`: nothing on stderr."""
+    (tmp_path / "a.py").write_text("import dynet as dy\n" + "x = dy.zeroes(3)\n" * 9000, encoding="utf-8")
+    line = [sys.executable, "-m", "dynet_compat", command, "a.py"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, cwd=tmp_path, timeout=100, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Optional
 
+from ..migrate import quiet_pipe
 from . import emit
 from .explain import Explanation
 from .load import LoadError
@@ -68,9 +69,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return fail(str(error))
     for note in hints.problems:
         print(f"{note.file}:{note.line}: {note.text}", file=sys.stderr)
-    print(summary(hints, output, time.perf_counter() - start))
-    if chosen.explain:
-        print("\n".join(explanation))
+    try:
+        print(summary(hints, output, time.perf_counter() - start))
+        if chosen.explain:
+            print("\n".join(explanation))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        quiet_pipe()
     return 0
 
 
