@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -218,6 +219,28 @@ def test_nested(tmp_path: Path, text: str) -> None:
     hints = Passes(str(script)).hints()
     assert time.perf_counter() - start < 20
     assert emit.parse(emit.to_text(hints).encode()) == hints
+
+
+@pytest.mark.parametrize("element", ["(1, 'a')", "'word': [-1.0, 2]"])
+def test_data_in_the_source(tmp_path: Path, element: str) -> None:
+    """A line of a megabyte is read in seconds, and what uses it is analysed."""
+    from dynet_compat.hints.passes import Passes
+
+    begin, end = ("{", "}") if ":" in element else ("[", "]")
+    data = f"data = {begin}{', '.join([element] * (1_000_000 // (len(element) + 2)))}{end}\n"
+    script = written(tmp_path, data + "for x in data: y = dy.tanh(W * b)\n")
+    start = time.process_time()
+    hints = Passes(str(script)).hints()
+    assert time.process_time() - start < 4
+    assert [site.op for site in hints.sites] == ["tanh", "mul"] and len(hints.loops) == 1
+
+
+def test_mixed_data_stay() -> None:
+    """Only what has the shape of something before it is left out, and nothing where a name is among it."""
+    many = ", ".join(["1", "'a'", "(1, 2)", "('a', 1)", "[1, 2]", "-1"] * 300)
+    tree = load.shorten(ast.parse(f"[{many}]\n[{many}, f()]"))
+    sizes = [len(node.value.elts) for node in tree.body]
+    assert sizes == [5, 1801]
 
 
 @pytest.mark.parametrize(("lines", "seconds"), [(1_000, 2.0), (10_000, 25.0)])

@@ -9,8 +9,9 @@ import re
 import stat
 import sys
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 DYNET_MODULES = frozenset({"dynet", "_dynet", "_gdynet", "dynet_compat"})
 # Modules that touch nothing of the script: Python's own, which Python can list from 3.10 on.
@@ -19,6 +20,7 @@ KNOWN_MODULES = frozenset(getattr(sys, "stdlib_module_names", ())) | frozenset(_
 MAX_BYTES = 4 << 20  # of one file
 MAX_TOTAL = 16 << 20
 MAX_MODULES = 200
+MAX_ELEMENTS = 1000  # of a list of constants, a tuple, a set, a dict: of more, one of each shape is analysed
 _PRINT = re.compile(rb"^[ \t]*(?:print[ \t]+[\"'\w%]|exec[ \t]+[\"'])", re.M)
 
 
@@ -146,7 +148,7 @@ def _parse(loaded: Loaded, source: Source) -> Source:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the script's own string escapes
-            source.tree = ast.parse(source.data, source.path)
+            source.tree = shorten(ast.parse(source.data, source.path))
     except SyntaxError as error:
         line = error.lineno or 1
         reason = f"not Python 3: {error.msg}"
@@ -158,6 +160,49 @@ def _parse(loaded: Loaded, source: Source) -> Source:
     except (RecursionError, MemoryError):
         loaded.problems.append(Problem(source.path, 1, "nested too deeply to be parsed", scope))
     return source
+
+
+def shorten(tree: ast.Module) -> ast.Module:
+    """Leave out what repeats in data in the source: the kinds of elements stay, not their number."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        parts = list(_elements(node))
+        if len(parts) > MAX_ELEMENTS:
+            shapes = [tuple(_shape(part) for part in together) for together in parts]
+            if not any(None in shape for shape in shapes):
+                first = {shape: at for at, shape in reversed(list(enumerate(shapes)))}
+                _keep(node, sorted(first.values()))
+        pending.extend(ast.iter_child_nodes(node))
+    return tree
+
+
+def _elements(node: ast.AST) -> Iterable[tuple[Optional[ast.expr], ...]]:
+    if isinstance(node, ast.Dict):
+        return zip(node.keys, node.values)
+    return zip(node.elts) if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else ()
+
+
+def _keep(node: ast.AST, kept: list[int]) -> None:
+    """Only these elements of a display."""
+    if isinstance(node, ast.Dict):
+        node.keys, node.values = [node.keys[i] for i in kept], [node.values[i] for i in kept]
+    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        node.elts = [node.elts[i] for i in kept]
+
+
+def _shape(node: Optional[ast.expr]) -> Any:
+    """Types in a constant or a display of constants; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return type(node.value)
+    if isinstance(node, ast.UnaryOp):
+        return _shape(node.operand)
+    if not isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set)):
+        return None
+    inner = [tuple(_shape(part) for part in together) for together in _elements(node)]
+    if any(None in shape for shape in inner):
+        return None
+    return (type(node), tuple(inner) if isinstance(node, ast.Tuple) else frozenset(inner))
 
 
 def imported_names(source: Source) -> list[tuple[str, int]]:
