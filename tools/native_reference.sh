@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Builds the real DyNet for the machine at hand, a harder reference than PyPI's wheel of generic code:
 #
-#     tools/native_reference.sh FOLDER [mkl]
+#     tools/native_reference.sh FOLDER [eigen|mkl]
 #
 # FOLDER/bin/python then has it, for benchmarks/vs_dynet.py --reference-python; with mkl, its products are
-# MKL's. Needs Python 3.8 ($PYTHON38), cmake, make, a C++ compiler, 2 GB, and some ten minutes. The state of
-# Eigen that DyNet was written for lies in the wheel of TensorFlow 1.12. MKL is PyPI's of 2019, which can be
-# told to use AVX-512 on processors of other makers; later ones run generic code there.
+# MKL's. Needs Python 3.8 ($PYTHON38), cmake, make, a C++ compiler, Eigen 3.4 (Debian's libeigen3-dev; another
+# folder: $EIGEN3), 2 GB, and some ten minutes. MARCH=x86-64-v3 builds it for AVX2, to be compared with
+# DYNET_COMPAT_ISA=avx2 on a machine that has AVX-512. MKL is PyPI's of 2019, which can be told to use AVX-512
+# on processors of other makers; later ones run generic code there.
 set -euo pipefail
 PYTHON38=${PYTHON38:-python3.8}
 mkdir -p "${1:?a folder}/build"
+eigen=${EIGEN3:-/usr/include/eigen3}
+[[ -e $eigen/Eigen/Dense ]] || { echo "$eigen has no Eigen: install libeigen3-dev or set EIGEN3" >&2; exit 1; }
 folder=$(cd "$1" && pwd) kind=${2:-eigen}
 [[ $kind == eigen || $kind == mkl ]] || { echo "$kind: expected eigen or mkl" >&2; exit 1; }
 build=$folder/build python=$folder/bin/python
@@ -25,8 +28,6 @@ unpack() {
     "$python" -m zipfile -e "$wheel" "unpacked-$1"
   done && cp -r "unpacked-$1"/$4 "$5")
 }
-unpack tensorflow 1.12.0 36 "*.data/purelib/tensorflow/include/external/eigen_archive/*" eigen3
-echo '#include "Dense"' > "$build/eigen3/Eigen/Eigen"
 options=()
 if [[ $kind == mkl ]]; then
   for name in mkl mkl-include intel-openmp; do unpack $name 2019.0 38 "*.data/data/*" mkl; done
@@ -36,13 +37,13 @@ if [[ $kind == mkl ]]; then
     > "$(echo "$folder"/lib/python3.8/site-packages)/sitecustomize.py"
 fi
 
-sdist=https://files.pythonhosted.org/packages/a3/3b/b46bf4503c8f896b39169e1319adbfa485c8988db981aae537c7226b65c2/dyNET-2.1.2.tar.gz
-"$python" -c "import sys, urllib.request as r; r.urlretrieve(*sys.argv[1:])" "$sdist" "$build/dynet.tar.gz"
-tar xzf "$build/dynet.tar.gz" -C "$build"
-cmake -S "$build/dyNET-2.1.2" -B "$build/cmake" "-DEIGEN3_INCLUDE_DIR=$build/eigen3" "-DPYTHON=$python" \
+# PyPI calls the source distribution dyNET.
+"$python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest "$build" "dynet==2.1.2"
+tar xzf "$build/dyNET-2.1.2.tar.gz" -C "$build"
+cmake -S "$build/dyNET-2.1.2" -B "$build/cmake" "-DEIGEN3_INCLUDE_DIR=$eigen" "-DPYTHON=$python" \
   -DRELEASE_OPT_LEVEL=3 -DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=$folder" "${options[@]}" \
   "-DCMAKE_CXX_FLAGS=-Wno-ignored-attributes -Wno-deprecated-declarations"
-CFLAGS="-O3 -march=native -Wno-ignored-attributes" make -C "$build/cmake" -j"$(nproc)"
+CFLAGS="-O3 -march=${MARCH:-native} -Wno-ignored-attributes" make -C "$build/cmake" -j"$(nproc)"
 cp "$build"/cmake/python/{_dynet*.so,dynet.py,dynet_config.py,dynet_viz.py} "$folder/lib/python3.8/site-packages/"
 "$python" -c "import dynet"
 echo "$python"
