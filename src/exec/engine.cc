@@ -91,7 +91,7 @@ NodeId Engine::need(NodeId id) {
     graph.pin_parameter(graph.parameter_use(owner));  // those of now
     return owner;
   }
-  if (graph.place(id) < 0) demand({&id, 1}, false);
+  if (graph.place(id) < 0) compute_read(id);
   const uint32_t launch = planner.launch_of(owner);
   if (launch != kNone && launch >= valid_) redo(launch + 1);
   return owner;
@@ -132,6 +132,22 @@ void Engine::redo(uint32_t launches) {
   executor.forward(valid_, launches);
   if (executor.profiling > 1) std::fflush(stdout);
   timing.forward += now() - start;
+}
+
+// An error of a node that was not asked for shows when it is.
+void Engine::compute_read(NodeId id) {
+  if (options.batching && options.scheduler == Scheduler::bucket && !options.immediate) {
+    draw_until(id);  // what is drawn later would be drawn in another order
+    const auto& draws = graph.draws();
+    const NodeId end = drawn_ < draws.size() ? draws[drawn_] : static_cast<NodeId>(graph.size());
+    const std::span<const NodeId> ids = ahead_.nodes(graph, id, planner.first_pending(), end);
+    try {
+      return demand(ids, false);
+    } catch (const Error&) {
+      if (ids.size() == 1) throw;
+    }
+  }
+  demand({&id, 1}, false);
 }
 
 // `ids` ascend.

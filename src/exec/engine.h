@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/executor.h"
+#include "exec/read_ahead.h"
 
 namespace dyc {
 
@@ -96,6 +97,7 @@ class Engine {
  private:
   NodeId need(NodeId id);
   void demand(std::span<const NodeId> ids, bool everything);
+  void compute_read(NodeId id);
   void redo(uint32_t launches);
   void undo(const Plan::Mark& mark);
   void draw_until(NodeId id);
@@ -129,6 +131,7 @@ class Engine {
     size_t draws;
   };
   std::vector<Checkpoint> checkpoints_;
+  ReadAhead ahead_;
 };
 
 }  // namespace dyc

@@ -42,6 +42,8 @@ class Planner {
   // it; else 0.
   uint32_t whole(NodeId root) const { return root == whole_ ? whole_launches_ : 0; }
 
+  NodeId first_pending() const { return low_; }  // every node below has been placed
+
   uint32_t launch_of(NodeId id) const { return id < plan.launch_of.size() ? plan.launch_of[id] : kNone; }
 
  private:

@@ -1,0 +1,73 @@
+#include "exec/read_ahead.h"
+
+#include <algorithm>
+
+namespace dyc {
+
+namespace {
+
+constexpr uint32_t kFirstWindow = 32, kGrowth = 4, kMostMisses = 10;
+
+}  // namespace
+
+std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_pending, NodeId end) {
+  nodes_.assign(1, id);
+  const uint32_t site = graph.node(graph.owner(id)).site;
+  if (site >= windows_.size()) windows_.resize(site + 64);
+  Window& window = windows_[site];
+  if (window.version != graph.version()) {
+    window = {.version = graph.version()};
+    return nodes_;
+  }
+  if (window.skip) {
+    --window.skip;
+    return nodes_;
+  }
+  find_site(graph, id, end);
+  if (nodes_.size() > 1) drop_unsettled(graph, first_pending);
+  if (nodes_.size() == 1) {
+    window.skip = (1u << window.misses) - 1;
+    window.misses = std::min(window.misses + 1, kMostMisses);
+    return nodes_;
+  }
+  window.size = window.size ? window.size * kGrowth : kFirstWindow;
+  if (nodes_.size() > window.size) nodes_.resize(window.size);
+  return nodes_;
+}
+
+void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end) {
+  const uint32_t site = graph.node(graph.owner(id)).site;
+  const int64_t* places = graph.places();
+  for (NodeId next = id + 1; next < end; ++next) {
+    const Node& n = graph.node(next);
+    if (n.site == site && places[next] == kPending && !(n.flags & (Node::leaf | Node::alias)))
+      nodes_.push_back(next);
+  }
+}
+
+// A value is settled when nothing that the script can do, short of an input's set(), changes it before it is
+// computed.
+bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
+  const Node& n = graph.node(id);
+  if (graph.is_parameter(id)) return !graph.parameter_use(id).pinned;
+  if (graph.places()[id] >= 0) return false;
+  if (n.flags & Node::leaf || op_row(graph.sig(id).op).meta->form == Form::lookup) return true;
+  const NodeId* args = graph.args(id);
+  const uint32_t count = n.flags & Node::alias ? 1 : n.n_args;
+  for (uint32_t i = 0; i < count; ++i) {
+    const NodeId arg = args[i];
+    if (arg >= first_ ? unsettled_[arg - first_] != 0 : graph.is_parameter(arg) && unsettled(graph, arg))
+      return true;
+  }
+  return false;
+}
+
+void ReadAhead::drop_unsettled(Graph& graph, NodeId first_pending) {
+  first_ = first_pending;
+  unsettled_.resize(nodes_.back() + 1 - first_);
+  for (NodeId id = first_; id <= nodes_.back(); ++id) unsettled_[id - first_] = unsettled(graph, id);
+  const auto drop = [this](NodeId id) { return unsettled_[id - first_] != 0; };
+  nodes_.erase(std::remove_if(nodes_.begin() + 1, nodes_.end(), drop), nodes_.end());
+}
+
+}  // namespace dyc
