@@ -1,14 +1,138 @@
-"""Replacing files as a whole: a crash at any moment leaves the old file or the new one."""
+"""Replacing files as a whole: a crash at any moment leaves the old file or the new one.
+
+A saver holds a lock on its temporary file (flock: the kernel releases it when the saver dies), so that the
+next saver can tell what a dead one has left and removes it. Savers of one name take turns with a lock file
+beside it, which exists only while somebody saves. Where locks are not offered, as on some network drives,
+savers do without.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import Optional
 
 _CHUNK = 1 << 20
+_OURS = re.compile(r"\.dynet-[0-9a-f-]+\.(?:tmp|lock)")
+_held: set[int] = set()  # descriptors with locks
+
+
+def _close_in_child() -> None:
+    """A forked child must not keep the locks of a parent that dies."""
+    while _held:
+        with contextlib.suppress(OSError):
+            os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+# ------------------------------------------------------------------------------------------- locks
+
+
+def _lock(fd: int, wait: bool, shared: bool = False) -> Optional[bool]:
+    """Whether the lock was taken; None where the file system offers none."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Whether the open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _release(fd: int) -> None:
+    _held.discard(fd)
+    with contextlib.suppress(OSError):  # closing is not enough where a forked child has the descriptor, too
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
+def _lock_path(path: str) -> str:
+    import zlib  # not at the start: the package must be imported fast
+
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".dynet-{zlib.crc32(os.fsencode(name)):08x}.lock")
+
+
+def _opened_lock(path: str) -> Optional[int]:
+    """The lock file, which may belong to another user; None if there can be none."""
+    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
+        with contextlib.suppress(OSError):
+            return os.open(path, flags, 0o666)
+    return None
+
+
+@contextlib.contextmanager
+def turn(path: str) -> Iterator[None]:
+    """Lets one saver of this name at a time run the block, of all threads and processes."""
+    lock = _lock_path(path)
+    while True:
+        fd = _opened_lock(lock)
+        if fd is None:
+            yield
+            return
+        _held.add(fd)
+        try:
+            taken = _lock(fd, wait=True)
+        except BaseException:  # Ctrl-C
+            _release(fd)
+            raise
+        if not taken or _is_at(fd, lock):
+            break
+        _release(fd)  # the one before has removed the file
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(lock)  # while it is locked: those who wait see that it is gone, and make another
+        _release(fd)
+
+
+def wait_for_turn(path: str) -> bool:
+    """Waits until a saver of this name is done. Returns whether there was one."""
+    try:
+        fd = os.open(_lock_path(path), os.O_RDONLY)
+    except OSError:
+        return False
+    _held.add(fd)
+    try:
+        return _lock(fd, wait=False, shared=True) is False and bool(_lock(fd, wait=True, shared=True))
+    finally:
+        _release(fd)
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes the temporary files of savers that were killed: those that nobody has locked."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder or "."):
+            if _OURS.fullmatch(name):
+                _remove_unlocked(os.path.join(folder, name))
+
+
+def _remove_unlocked(path: str) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode) and _lock(fd, wait=False) and _is_at(fd, path):
+                os.unlink(path)
+        finally:
+            os.close(fd)
+
+
+# ------------------------------------------------------------------------------------------- files
 
 
 class NewFile:
@@ -31,12 +155,7 @@ class NewFile:
             return
         if old is not None and not os.access(self.path, os.W_OK):
             raise PermissionError(13, "Permission denied", path)
-        folder = os.path.dirname(self.path)
-        self.temporary = os.path.join(folder, f".dynet-{os.getpid()}-{os.urandom(6).hex()}.tmp")
-        try:
-            self.fd = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except OSError as error:  # the user has never heard of the temporary file
-            raise OSError(error.errno, error.strerror, path) from None
+        self._open_temporary(path)
         try:
             if old is not None:
                 _keep_rights(self.fd, old)
@@ -46,37 +165,49 @@ class NewFile:
             self.discard()
             raise
 
+    def _open_temporary(self, path: str) -> None:
+        folder = os.path.dirname(self.path)
+        while True:
+            self.temporary = os.path.join(folder, f".dynet-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+            try:
+                self.fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            except OSError as error:  # the user has never heard of the temporary file
+                raise OSError(error.errno, error.strerror, path) from None
+            _held.add(self.fd)
+            taken = _lock(self.fd, wait=False)
+            if taken is None or (taken and _is_at(self.fd, self.temporary)):
+                return
+            _release(self.fd)  # a saver took it for a leftover before it was locked
+
     def write(self, data: bytes) -> None:
         _write_all(self.fd, data)
 
-    def close(self) -> None:
+    def sync(self) -> None:
         """Everything is on the disk after this."""
-        if self._closed:
-            return
-        try:
-            if self.temporary is not None:
-                os.fsync(self.fd)
-        finally:
-            self._closed = True
-            os.close(self.fd)
+        if self.temporary is not None:
+            os.fsync(self.fd)
 
     def commit(self) -> None:
         """The file is the new one after this."""
-        self.close()
-        if self.temporary is not None:
+        self.sync()
+        if self.temporary is not None:  # still locked: until it has its name, it looks like a leftover
             os.replace(self.temporary, self.path)
             self.temporary = None
             sync_folder(self.path)
+        self._close()
 
     def discard(self) -> None:
         """Leaves no trace."""
-        if not self._closed:
-            self._closed = True
-            os.close(self.fd)
         if self.temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.temporary)
             self.temporary = None
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            _release(self.fd)
 
 
 def _status(path: str) -> Optional[os.stat_result]:
@@ -130,88 +261,14 @@ def sync_folder(path: str) -> None:
 @contextlib.contextmanager
 def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
     """A NewFile that is committed if the block ends without an exception."""
-    new = NewFile(path, append)
-    try:
-        yield new
-        new.commit()
-    except BaseException:
-        new.discard()
-        raise
-
-
-# ------------------------------------------------------------------------------------ pairs of files
-#
-# Two files cannot be renamed at once. If both change, the old .data is kept under a second name that says
-# which .meta it belongs to, until both are renamed. Whoever finds that name beside that .meta knows that the
-# saver stopped between the two, and takes it for the .data: old .data and old .meta, together as before.
-
-
-def _kept_name(data: str, meta: bytes) -> str:
-    import hashlib  # not at the start: the package must be imported fast
-
-    return f"{data}.of-{hashlib.sha256(meta).hexdigest()[:16]}"
-
-
-def read_meta(meta: str, data: str) -> tuple[bytes, str]:
-    """The contents of the .meta file, and the path of the .data file that belongs to it."""
-    with open(meta, "rb") as file:
-        contents = file.read()
-    kept = _kept_name(data, contents)
-    return contents, kept if os.path.exists(kept) else data
-
-
-def _settle(meta: str, data: str) -> Optional[bytes]:
-    """Undoes what a saver that died has left of a pair. Returns the contents of .meta, if there is one."""
-    contents: Optional[bytes] = None
-    with contextlib.suppress(FileNotFoundError):
-        contents, path = read_meta(meta, data)
-        if path != data:
-            os.replace(path, data)
-    folder, name = os.path.split(data)
-    for other in os.listdir(folder):
-        if other.startswith(name + ".of-"):
-            os.unlink(os.path.join(folder, other))
-    return contents
-
-
-def _keep_old(data: str, meta: str, new_meta: bytes) -> Optional[str]:
-    """Gives the old .data its second name; None if there is no old pair, or .meta stays the same."""
-    old = _settle(meta, data)
-    if old is None or old == new_meta:
-        return None
-    kept = _kept_name(data, old)
-    try:
-        os.link(data, kept)
-    except OSError:  # no .data, or a file system without links
-        return None
-    sync_folder(data)
-    return kept
-
-
-@contextlib.contextmanager
-def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFile]:
-    """Replaces a .data file, which the block writes, and its .meta file, both or none."""
-    data, meta = os.path.realpath(data), os.path.realpath(meta)
-    new_data = NewFile(data)
-    new_meta: Optional[NewFile] = None
-    kept = None
-    try:
-        yield new_data
-        new_data.close()
-        new_meta = NewFile(meta)
-        new_meta.write(meta_contents)
-        new_meta.close()
-        kept = _keep_old(data, meta, meta_contents)
-        new_data.commit()
-        new_meta.commit()
-    except BaseException:
-        if kept is not None and new_data.temporary is None:
-            os.replace(kept, data)
-        elif kept is not None:
-            os.unlink(kept)
-        new_data.discard()
-        if new_meta is not None:
-            new_meta.discard()
-        raise
-    if kept is not None:
-        os.unlink(kept)
+    real = os.path.realpath(path)
+    remove_leftovers(os.path.dirname(real))
+    special = os.path.exists(path) and not os.path.isfile(path)
+    with turn(real) if append and not special else contextlib.nullcontext():
+        new = NewFile(path, append)
+        try:
+            yield new
+            new.commit()
+        except BaseException:
+            new.discard()
+            raise

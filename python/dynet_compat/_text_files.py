@@ -104,9 +104,11 @@ def _open(op: str, path: str) -> io.FileIO:
         raise RuntimeError(f"{op}: cannot read {path!r}: {error.strerror or error}") from error
 
 
-def read_blocks(op: str, path: str, prefix: str, others: list[Any]) -> list[_core._FileBlock]:
+def read_blocks(
+    op: str, path: str, prefix: str, others: list[Any], opened: Optional[io.FileIO] = None
+) -> list[_core._FileBlock]:
     """The blocks whose keys start with the prefix; the rest, without numbers, goes to `others`."""
-    with _open(op, path) as file:
+    with opened or _open(op, path) as file:
         try:
             return _core._read_blocks(file.fileno(), shown(path), prefix, others)
         except OSError as error:

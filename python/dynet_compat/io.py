@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Optional
 
 from . import _core
-from ._atomic import read_meta, replacing_pair
 from ._core import LookupParameters, ParameterCollection, Parameters
+from ._pairs import OpenPair, replacing_pair
 from ._pickles import Names, load_all
 from ._text_files import (
     Pair,
@@ -161,15 +161,29 @@ class _Model:
         self.meta = base + ".meta"
         refuse_1x(op, base)
         self.names = Names(_own, "from_spec", trusted, op)
-        contents, self.data = read_meta(self.meta, base + ".data")
-        try:
-            self.entries = load_all(contents, self.names)
-        except pickle.UnpicklingError as error:
-            raise pickle.UnpicklingError(f"{op}: {self.meta}: {error}. Nothing was loaded.") from None
-        self.blocks = self._different(read_blocks(op, self.data, "", []))
+        self.data = base + ".data"
+        with OpenPair(self.meta, self.data) as pair:
+            self._read(pair)
         self.first = {(b.lookup, b.key): b for b in reversed(self.blocks)}
         for place, entry in enumerate(self.entries, 1):
             self._check(place, entry)
+
+    def _read(self, pair: OpenPair) -> None:
+        op, data = self.op, self.data
+        try:
+            self.entries = load_all(pair.meta, self.names)
+        except pickle.UnpicklingError as error:
+            raise pickle.UnpicklingError(f"{op}: {self.meta}: {error}. Nothing was loaded.") from None
+        if pair.missing is not None:
+            why = pair.missing.strerror or pair.missing
+            raise RuntimeError(f"{op}: cannot read {data!r}: {why}") from pair.missing
+        self.blocks = self._different(read_blocks(op, data, "", [], pair.file))
+        if pair.is_mixed:
+            raise RuntimeError(
+                f"{op}: {data} is not the file that was saved with {self.meta}: one of the two was replaced "
+                "or changed later. Copy both from one place; if the .data file was changed on purpose, read "
+                "its values with ParameterCollection.populate(). Nothing was loaded."
+            )
 
     @staticmethod
     def _different(blocks: Sequence[_core._FileBlock]) -> list[_core._FileBlock]:

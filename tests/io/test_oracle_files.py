@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,17 @@ def assert_same(left: list[np.ndarray], right: list[np.ndarray]) -> None:
         assert a.tobytes() == b.tobytes()
 
 
+def unbound(path: Path) -> bytes:
+    """A file's contents, without what binds a .meta to its .data: DyNet does not write that."""
+    contents = path.read_bytes()
+    if path.suffix == ".meta" and contents:
+        contents, count = re.subn(
+            rb"(?s)\A(\x80\x04)\x8c.dynet_compat: [.]data has \d+ bytes, crc32 [0-9a-f]{8}0", rb"\1", contents
+        )
+        assert count == 1, f"{path.name} does not say which .data file belongs to it"
+    return contents
+
+
 def written(dy: Any, folder: Path) -> None:
     for name in models.MODELS:
         dy.save(folder / name, models.made(dy, name)[1])
@@ -83,10 +95,10 @@ def test_recorded_file_loads(dy: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_same_bytes(dy: Any, name: str, tmp_path: Path) -> None:
-    """Equal values: equal files, .data and .meta."""
+    """Equal values: equal files, .data and .meta, but for what binds the two."""
     dy.save(tmp_path / name, models.made(dy, name)[1])
     for end in (".data", ".meta"):
-        assert (tmp_path / (name + end)).read_bytes() == (FILES / (name + end)).read_bytes()
+        assert unbound(tmp_path / (name + end)) == (FILES / (name + end)).read_bytes()
 
 
 def test_same_text_bytes(dy: Any, tmp_path: Path) -> None:
@@ -145,7 +157,7 @@ def test_reference_reads_ours(dy: Any, oracle_python: str, tmp_path: Path) -> No
     names = [n + end for n in models.MODELS for end in (".data", ".meta") if not n.endswith("-ln")]
     names += [n + ".txt" for n in models.COLLECTIONS if hasattr(dy, n)]
     for name in names:
-        assert (tmp_path / ("again-" + name)).read_bytes() == (tmp_path / name).read_bytes(), name
+        assert (tmp_path / ("again-" + name)).read_bytes() == unbound(tmp_path / name), name
 
 
 @pytest.mark.oracle
