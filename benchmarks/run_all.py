@@ -1,6 +1,6 @@
 """Run every benchmark of this folder and merge what they wrote into results/all.json.
 
-record.py, plan.py and launches.py are run when they are there, vs_dynet.py always; each gets
+record.py, plan.py, launches.py and reads.py are run when they are there, vs_dynet.py always; each gets
 `--output FILE` and writes JSON to it. `--full` measures all sizes instead of the quick choice.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-BENCHMARKS = ("record", "plan", "launches", "vs_dynet")
+BENCHMARKS = ("record", "plan", "launches", "reads", "vs_dynet")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         command = [sys.executable, str(script), "--output", str(output)]
         if name == "vs_dynet":
             command += [] if args.full else ["--quick"]
+        if name in ("reads", "vs_dynet"):
             command += ["--reference-python", args.reference_python] if args.reference_python else []
         print(f"== {name}", flush=True)
         if subprocess.run(command).returncode:
