@@ -32,10 +32,15 @@ GRAPH = [
     ),
     Difference(
         "expressions of an earlier graph",
-        "first operands are not checked: another node's value, or a crash",
-        "ValueError everywhere",
+        "value(): RuntimeError; first operands are not checked: another node's value, or a crash",
+        "StaleExpressionError at every use: a ValueError and a RuntimeError",
         "old_expression() + 1",
-        "ValueError",
+        "StaleExpressionError",
+    ),
+    Difference(
+        "expressions and states that cg_revert() took back",
+        "the value of the node that has their number now, or a crash",
+        "StaleExpressionError",
     ),
     Difference(
         "cg_checkpoint(), cg_revert()",

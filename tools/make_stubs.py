@@ -305,7 +305,9 @@ def class_head(item: type, name: str, known: bool) -> list[str]:
     base = item.__mro__[1]
     arguments = [base.__name__] if known else []
     lines = []
-    if type(item) is not type:
+    if issubclass(item, Exception):
+        arguments = [error.__name__ for error in item.__bases__]
+    elif type(item) is not type:
         arguments.append("metaclass=_Meta")
     elif not item.__flags__ & BASETYPE:
         lines.append("@final")

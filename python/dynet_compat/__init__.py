@@ -83,7 +83,7 @@ _OURS = set(
 _NOT_DYNETS = set(
     "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer "
     "HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
-    "BidirectionalTreeLSTMBuilder".split()
+    "BidirectionalTreeLSTMBuilder StaleExpressionError".split()
 )
 __all__ = [  # noqa: PLE0605
     name for name in globals() if not name.startswith("_") and name not in _OURS | _NOT_DYNETS

@@ -50,6 +50,7 @@ __all__ = [
     "SimpleRNNBuilder",
     "SimpleSGDTrainer",
     "SparseLSTMBuilder",
+    "StaleExpressionError",
     "Trainer",
     "UniformInitializer",
     "VanillaLSTMBuilder",
@@ -1059,6 +1060,9 @@ class VanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
         ...
 
 LSTMBuilder = VanillaLSTMBuilder
+
+class StaleExpressionError(ValueError, RuntimeError):
+    """The nodes of an expression or state are gone or in another thread's graph."""
 
 def _add_methods(arg0: Any, arg1: Any) -> None: ...
 def _argmax(arg0: Any, arg1: Any) -> np.ndarray: ...

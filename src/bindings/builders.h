@@ -25,9 +25,15 @@ struct PyRnnState {
   PyBuilder* b;  // in `builder`
   PyRnnState* prev;
   RnnBuilder::Step step;
-  NodeId out;                         // kNone at the start
-  uint32_t version, graph, renewals;  // of the graph, as in PyExpression
+  NodeId out;                            // kNone at the start
+  uint32_t generation, graph, renewals;  // of the graph, as in PyExpression
 };
+
+// Are its nodes in that graph? The state is not an empty one.
+inline bool is_current(const PyRnnState* s, Engine& e) {
+  return s->generation == e.graph.generation() ||
+         (s->graph == e.graph.number && s->b->core->keeps(e, s->step, s->generation));
+}
 
 extern PyTypeObject RnnStateType;  // RNNState
 

@@ -10,6 +10,8 @@
 
 namespace dyc::py {
 
+PyObject* StaleError = nullptr;
+
 // ---------------------------------------------------------------- allocation
 
 namespace {
@@ -43,7 +45,7 @@ PyObject* make_expression(NodeId id, PyTypeObject* type) {
   auto* p = reinterpret_cast<PyExpression*>(e);
   const Graph& g = engine().graph;
   p->id = id;
-  p->version = g.version();
+  p->generation = g.generation();
   p->graph = g.number;
   p->renewals = g.renewals();
   return e;
@@ -51,18 +53,26 @@ PyObject* make_expression(NodeId id, PyTypeObject* type) {
 
 namespace {
 
-// `op` was given an expression that is none of this thread's graph as it is now.
+// `op` was given an expression that is none of this thread's graph.
 void refuse(const PyExpression* p, const char* op) {
   const Graph& g = engine().graph;
-  if (p->graph == g.number)
+  if (p->id == kNone)
+    PyErr_Format(PyExc_ValueError,
+                 "%s(): expected expressions of a graph, got the empty one that Expression() makes", op);
+  else if (p->graph == g.number && p->renewals == g.renewals())
+    PyErr_Format(StaleError,
+                 "%s(): expected expressions of this graph, got expression %u/%u, which cg_revert() took "
+                 "back; record it again",
+                 op, p->id, p->renewals);
+  else if (p->graph == g.number)
     PyErr_Format(
-        PyExc_ValueError,
+        StaleError,
         "%s(): expected expressions of this graph (version %u), got expression %u/%u of an earlier one; "
         "record it again after renew_cg()",
         op, g.renewals(), p->id, p->renewals);
   else
     PyErr_Format(
-        PyExc_ValueError,
+        StaleError,
         "%s(): expected expressions of this thread's graph, got expression %u/%u of %s; record it in "
         "this thread, or pass its value",
         op, p->id, p->renewals, whose_graph(p->graph));
@@ -95,7 +105,7 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
       return *id != kNone || parameter_to_node(e, object, id);
     }
     const auto* p = reinterpret_cast<PyExpression*>(object);
-    if (p->version == e.version() && p->id < e.graph.size()) [[likely]] {
+    if (is_current(p, e.graph)) [[likely]] {
       *id = p->id;
       return true;
     }
@@ -118,18 +128,6 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
 namespace {
 
 // ---------------------------------------------------------------- values
-
-// Node of an expression whose value is asked; a stale one is a RuntimeError here.
-bool to_current(PyObject* self, const char* method, NodeId* id) {
-  if (to_node(self, method, id)) return true;
-  const auto* p = reinterpret_cast<PyExpression*>(self);
-  if (PyErr_ExceptionMatches(PyExc_ValueError) && p->graph == engine().graph.number) {
-    PyErr_Clear();
-    PyErr_Format(PyExc_RuntimeError, "%s(): this expression is of an earlier graph (version %u, now %u)",
-                 method, p->renewals, engine().graph.renewals());
-  }
-  return false;
-}
 
 PyObject* npvalue_of(const float* v, const Dim& d) { return array_of(v, d); }
 
@@ -172,8 +170,7 @@ PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, P
                     PyObject* names) {
   int recalculate;
   NodeId id;
-  if (!parse_recalculate(args, n, names, method, &recalculate) || !to_current(self, method, &id))
-    return nullptr;
+  if (!parse_recalculate(args, n, names, method, &recalculate) || !to_node(self, method, &id)) return nullptr;
   return guarded([&] {
     const float* v = compute_value(id, recalculate, method);
     return convert(v, engine().graph.dim(id));
@@ -200,7 +197,7 @@ PyObject* method_tensor_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyO
 PyObject* method_forward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   int recalculate;
   NodeId id;
-  if (!parse_recalculate(args, n, names, "forward", &recalculate) || !to_current(self, "forward", &id))
+  if (!parse_recalculate(args, n, names, "forward", &recalculate) || !to_node(self, "forward", &id))
     return nullptr;
   return guarded([&]() -> PyObject* {
     compute_forward(id, recalculate);
@@ -217,7 +214,7 @@ PyObject* method_backward(PyObject* self, PyObject* const* args, Py_ssize_t n, P
   }
   const int full = n + named ? PyObject_IsTrue(args[0]) : 0;
   NodeId id;
-  if (full < 0 || !to_current(self, "backward", &id)) return nullptr;
+  if (full < 0 || !to_node(self, "backward", &id)) return nullptr;
   return guarded([&]() -> PyObject* {
     compute_backward(id, full);
     Py_RETURN_NONE;
@@ -226,7 +223,7 @@ PyObject* method_backward(PyObject* self, PyObject* const* args, Py_ssize_t n, P
 
 PyObject* method_gradient(PyObject* self, PyObject*) {
   NodeId id;
-  if (!to_current(self, "gradient", &id)) return nullptr;
+  if (!to_node(self, "gradient", &id)) return nullptr;
   return guarded([&] {
     const float* g = engine().gradient(id);
     return array_of(g, engine().graph.dim(id));
@@ -235,7 +232,7 @@ PyObject* method_gradient(PyObject* self, PyObject*) {
 
 PyObject* method_dim(PyObject* self, PyObject*) {
   NodeId id;
-  if (!to_current(self, "dim", &id)) return nullptr;
+  if (!to_node(self, "dim", &id)) return nullptr;
   const Dim& d = engine().graph.dim(id);
   return Py_BuildValue("(NI)", dim_tuple(d), d.bd);
 }
@@ -338,8 +335,11 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!made) return nullptr;
   auto* self = reinterpret_cast<PyExpression*>(type->tp_alloc(type, 0));
   if (self) {
-    self->id = reinterpret_cast<PyExpression*>(made)->id;
-    self->version = reinterpret_cast<PyExpression*>(made)->version;
+    const auto* from = reinterpret_cast<PyExpression*>(made);
+    self->id = from->id;
+    self->generation = from->generation;
+    self->graph = from->graph;
+    self->renewals = from->renewals;
   }
   Py_DECREF(made);
   return reinterpret_cast<PyObject*>(self);
@@ -430,6 +430,21 @@ Example:
     (2.0, [4.0, 8.0])
 )doc";
 
+constexpr const char* stale_doc =
+    R"doc(The nodes of an expression or state are gone or in another thread's graph.
+
+renew_cg() or cg_revert() took them back. The error is a ValueError, as DyNet raises for operands, and a
+RuntimeError, as it raises for value().
+
+Example:
+    >>> x = dy.ones(2)
+    >>> graph = dy.renew_cg()
+    >>> x + 1
+    Traceback (most recent call last):
+    dynet_compat.StaleExpressionError: +(): expected expressions of this graph (version ...), got expression
+    ... of an earlier one; record it again after renew_cg()
+)doc";
+
 }  // namespace
 
 PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods, expression_doc);
@@ -463,7 +478,21 @@ void constructor(PyObject* type, PyObject* function) {
   if (!constructors || PyDict_SetItem(constructors, type, function) < 0) throw PythonError();
 }
 
+namespace {
+
+void add_stale_error(PyObject* module) {
+  const auto bases =
+      pybind11::reinterpret_steal<pybind11::object>(PyTuple_Pack(2, PyExc_ValueError, PyExc_RuntimeError));
+  StaleError =
+      PyErr_NewExceptionWithDoc("dynet_compat.StaleExpressionError", stale_doc, bases.ptr(), nullptr);
+  Py_XINCREF(StaleError);
+  if (!StaleError || PyModule_AddObject(module, "StaleExpressionError", StaleError) < 0) throw PythonError();
+}
+
+}  // namespace
+
 void add_expression_types(PyObject* module) {
+  add_stale_error(module);
   PyTypeObject* types[] = {&ExpressionType,      &InputType,      &VectorInputType, &TensorInputType,
                            &SparseInputType,     &LookupType,     &LookupBatchType, &PickerType,
                            &TransposedInputType, &PickerBatchType};

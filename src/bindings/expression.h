@@ -15,10 +15,14 @@ namespace dyc::py {
 // All expressions, and the subtypes for inputs, lookups and picks, which add set() or set_index().
 struct PyExpression {
   PyObject_HEAD uint32_t id;
-  // Of the graph it was recorded in: the version tells whether that is the graph of now; number and renewals
-  // are for messages.
-  uint32_t version, graph, renewals;
+  // Of the graph when it was recorded. No graph: the empty handle that Expression() makes.
+  uint32_t generation, graph, renewals;
 };
+
+// Is its node in that graph?
+inline bool is_current(const PyExpression* e, const Graph& g) {
+  return e->generation == g.generation() || (e->graph == g.number && g.keeps(e->id, e->generation));
+}
 
 // Parameters and LookupParameters are expressions too: they enter each graph on first use.
 struct PyParameters {
@@ -57,11 +61,14 @@ extern PyTypeObject PickerBatchType;       // _pickerBatchExpression      .set_i
 extern PyTypeObject ParametersType;        // Parameters        (parameters.cc)
 extern PyTypeObject LookupParametersType;  // LookupParameters  (parameters.cc)
 
+// Raised where an expression or state is used whose nodes are gone or in another thread's graph: a
+// ValueError, as DyNet's operations raise, and a RuntimeError, as its value() does.
+extern PyObject* StaleError;
+
 // New expression for a node of this thread's graph.
 PyObject* make_expression(NodeId id, PyTypeObject* type = &ExpressionType);
 
-// Node of an operand. Sets TypeError (not an Expression), ValueError (of an earlier graph or another
-// thread's) naming `op`, and returns false.
+// Node of an operand. Sets TypeError (not an Expression) or StaleError, naming `op`, and returns false.
 bool to_node(PyObject* object, const char* op, NodeId* id);
 inline bool is_expression(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);

@@ -118,8 +118,7 @@ pb::object node_number(const pb::object& o) {
       PyObject_TypeCheck(o.ptr(), &LookupParametersType))
     return pb::none();
   const auto* p = reinterpret_cast<PyExpression*>(o.ptr());
-  if (!this_thread || p->version != this_thread->version() || p->id >= this_thread->graph.size())
-    return pb::none();
+  if (!this_thread || !is_current(p, this_thread->graph)) return pb::none();
   return pb::int_(p->id);
 }
 

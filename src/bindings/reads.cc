@@ -45,8 +45,7 @@ int read_of(PyObject* object, PyObject* method) {
 // Its node, if its value is a vector.
 bool is_vector(PyObject* object, NodeId* id) {
   const auto* e = reinterpret_cast<PyExpression*>(object);
-  if (!this_thread || e->version != this_thread->version() || e->id >= this_thread->graph.size())
-    return false;
+  if (!this_thread || !is_current(e, this_thread->graph)) return false;
   *id = e->id;
   const Dim& d = this_thread->graph.dim(e->id);
   return d.nd == 1 && d.bd == 1 && d.d[0] > 0;

@@ -34,7 +34,7 @@ void fill(PyRnnState* s, PyObject* builder, PyBuilder* b, PyRnnState* prev, RnnB
   s->step = step;
   s->out = out;
   const Graph& g = engine().graph;
-  s->version = g.version();
+  s->generation = g.generation();
   s->graph = g.number;
   s->renewals = g.renewals();
 }
@@ -78,29 +78,24 @@ bool check(const PyRnnState* s, const char* call) {
                  call);
     return false;
   }
-  const Engine* e = engine_or_error();
+  Engine* e = engine_or_error();
   if (!e) return false;
-  if (s->version != e->version()) {
-    if (s->graph == e->graph.number)
-      PyErr_Format(
-          PyExc_ValueError,
-          "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
-          "after renew_cg()",
-          call, e->graph.renewals(), s->renewals);
-    else
-      PyErr_Format(
-          PyExc_ValueError,
-          "%s(): expected a state of this thread's graph, got one of %s; call initial_state() in this "
-          "thread",
-          call, whose_graph(s->graph));
-    return false;
-  }
-  if (s->out != kNone && s->out >= e->graph.size()) {
-    PyErr_Format(PyExc_ValueError,
+  if (is_current(s, *e)) return true;
+  if (s->graph != e->graph.number)
+    PyErr_Format(StaleError,
+                 "%s(): expected a state of this thread's graph, got one of %s; call initial_state() in this "
+                 "thread",
+                 call, whose_graph(s->graph));
+  else if (s->renewals != e->graph.renewals())
+    PyErr_Format(
+        StaleError,
+        "%s(): expected a state of the current graph (%u), got one of graph %u; call initial_state() again "
+        "after renew_cg()",
+        call, e->graph.renewals(), s->renewals);
+  else
+    PyErr_Format(StaleError,
                  "%s(): expected a state of the current graph, got one that cg_revert() took back", call);
-    return false;
-  }
-  return true;
+  return false;
 }
 
 PyObject* expression_tuple(const NodeId* ids, uint32_t n) {
@@ -178,7 +173,7 @@ PyObject* output(PyObject* object, PyObject*) {
   PyObject* e = make_expression(s->out);
   if (!e) return nullptr;
   auto* p = reinterpret_cast<PyExpression*>(e);
-  p->version = s->version;
+  p->generation = s->generation;
   p->graph = s->graph;
   p->renewals = s->renewals;
   return e;
@@ -321,7 +316,7 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
     b->core->start(engine(), update);
   }
   // The last start may be of an earlier graph, or of another thread's.
-  if (b->start && b->start->version == engine().version()) {
+  if (b->start && is_current(b->start, engine())) {
     Py_INCREF(b->start);
     return b->start;
   }

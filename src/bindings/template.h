@@ -134,7 +134,7 @@ class Template {
   struct Watch {
     bool on = false;
     const Engine* engine = nullptr;
-    uint32_t version = 0, reverts = 0;
+    uint32_t generation = 0;  // Graph::generation()
     NodeId begin = 0;
     std::vector<Owned> values;
     std::vector<std::pair<uint32_t, RnnBuilder::Step>> builders;  // slot of a state, steps there were

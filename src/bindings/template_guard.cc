@@ -53,7 +53,7 @@ Guard Guard::of_state(PyObject* value) {
   const auto* s = reinterpret_cast<const PyRnnState*>(value);
   Engine& e = engine();
   std::vector<NodeId> nodes;
-  if (!s->b || s->version != e.version() || !s->b->core->reads(e, s->step, &nodes)) return g;
+  if (!s->b || !is_current(s, e) || !s->b->core->reads(e, s->step, &nodes)) return g;
   g.kind = state;
   g.slot = s->b->core->number;
   g.settings = s->b->core->settings(e);
@@ -66,7 +66,7 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   if (Py_TYPE(value) != &RnnStateType) return false;
   const auto* s = reinterpret_cast<const PyRnnState*>(value);
   Engine& e = engine();
-  if (!s->b || s->version != e.version() || s->b->core->number != slot) return false;
+  if (!s->b || !is_current(s, e) || s->b->core->number != slot) return false;
   if (start != (s->step == RnnBuilder::kStart) || settings != s->b->core->settings(e)) return false;
   std::vector<NodeId>& nodes = reads->nodes;
   nodes.clear();
@@ -130,7 +130,7 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
       if (!is_expression(value)) return false;
       const auto* e = reinterpret_cast<const PyExpression*>(value);
       // Parameters have no node of their own: they are no inputs.
-      if (e->version != graph.version() || e->id >= graph.size() || is_parameters(value)) return false;
+      if (!is_current(e, graph) || is_parameters(value)) return false;
       reads->inputs.push_back(e->id);
       reads->objects.push_back(value);
       return true;

@@ -27,8 +27,7 @@ void Template::watch(Program* against) {
   const Engine& e = engine();
   watch_.on = true;
   watch_.engine = &e;
-  watch_.version = e.graph.version();
-  watch_.reverts = e.graph.reverts();
+  watch_.generation = e.graph.generation();
   watch_.begin = e.graph.size();
   watch_.against = against;
   const std::vector<Owned> before =
@@ -48,7 +47,7 @@ void Template::done(PyObject* results) {
   if (!watch_.on || watch_.engine != &engine()) return;
   watch_.on = false;
   const Graph& g = engine().graph;
-  const bool whole = g.version() == watch_.version && g.reverts() == watch_.reverts;
+  const bool whole = g.generation() == watch_.generation;
   const char* reason = "the graph was renewed or reverted";
   std::unique_ptr<Program> p = whole ? take(results, &reason) : nullptr;
   if (!p) {

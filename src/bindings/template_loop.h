@@ -67,10 +67,9 @@ class Template::Iterations {
   // Of the graph: is anything else than what was recorded here in it, or computed?
   struct State {
     State() = default;
-    explicit State(const Graph& g)
-        : version(g.version()), reverts(g.reverts()), size(g.size()), unplaced(g.unplaced()) {}
+    explicit State(const Graph& g) : generation(g.generation()), size(g.size()), unplaced(g.unplaced()) {}
     bool operator==(const State&) const = default;
-    uint32_t version = 0, reverts = 0, size = 0, unplaced = 0;
+    uint32_t generation = 0, size = 0, unplaced = 0;
   };
   bool record_rest(Graph& graph, LoopItems* items, PyObject* list);
   bool record_one(Graph& graph, LoopItems* items, PyObject* list);

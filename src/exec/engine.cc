@@ -338,7 +338,7 @@ void Engine::count_live() {
 // gradient is asked for.
 bool Engine::count_all_live() {
   const uint32_t n = planner.whole(backward_root_);
-  if (n == 0 || !graph.all_need() || graph.reverts()) return false;
+  if (n == 0 || !graph.all_need() || graph.reverted()) return false;
   live_.clear();
   for (uint32_t i = 0; i < n; ++i) {
     const Launch& l = planner.plan.launches[i];

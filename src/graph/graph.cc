@@ -22,7 +22,7 @@ uint32_t next_tables() {
   return next(counter);
 }
 
-// The first graph starts with version 0, so that in a program of one thread versions count renewals.
+// Versions and generations are numbered together; the first graph starts with 0.
 std::atomic<uint32_t> last_version{0};
 
 }  // namespace
@@ -41,7 +41,7 @@ Graph::Graph()
 
 Graph::~Graph() { unpin_parameters(); }
 
-void Graph::take_version() { version_ = next(last_version); }
+void Graph::take_version() { version_ = generation_ = next(last_version); }
 
 NodeId Graph::append(const Node& n, int64_t place) {
   recorded_floats_ += signatures_.brief(n.sig).size;
@@ -547,6 +547,14 @@ Graph::Mark Graph::mark() const {
           draws_.size()};
 }
 
+// The lowest id that a revert took back from an older generation; 0 for those of earlier graphs.
+NodeId Graph::first_lost(uint32_t generation) const {
+  if (generation < version_) return 0;
+  const auto found = std::lower_bound(reverts_.begin(), reverts_.end(), generation,
+                                      [](const Revert& r, uint32_t g) { return r.last < g; });
+  return found == reverts_.end() ? 0 : found->size;
+}
+
 void Graph::revert(const Mark& m) {
   for (uint32_t i = m.parameters; i < parameters_.size(); ++i) {
     if (parameters_[i].pinned) parameters_[i].storage->unpin(parameters_[i].pinned);
@@ -566,7 +574,9 @@ void Graph::revert(const Mark& m) {
   }
   nodes_.resize(m.nodes);
   places_.resize(m.nodes);
-  reverts_.push_back(m.nodes);
+  while (!reverts_.empty() && reverts_.back().size >= m.nodes) reverts_.pop_back();
+  reverts_.push_back({generation_, m.nodes});
+  generation_ = next(last_version);
   counted_ = false;
   for (NodeId id = 0; id < m.nodes; ++id)
     if (nodes_[id].flags & Node::alias && places_[owner(id)] < 0) places_[id] = kPending;

@@ -194,6 +194,13 @@ class Graph {
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   // Tells the graphs of all renewals of all threads apart: no two that exist have the same.
   uint32_t version() const { return version_; }
+  // Of the nodes recorded now: another one after every renewal and every revert, of any graph.
+  uint32_t generation() const { return generation_; }
+  // Is the node `id` of that generation of this graph still in it?
+  bool keeps(NodeId id, uint32_t generation) const {
+    return generation == generation_ || id < first_lost(generation);
+  }
+  bool reverted() const { return !reverts_.empty(); }
   // How often this graph was renewed.
   uint32_t renewals() const { return renewals_; }
   // Of this object, never reused in the process.
@@ -288,13 +295,6 @@ class Graph {
   void rebucket();
   // The same without new phases; with steps, no node has a round before its tick.
   void regroup(const Steps* steps);
-  // Was the node recorded before, and not taken back by, every revert since `reverts()` was `stamp`?
-  uint32_t reverts() const { return static_cast<uint32_t>(reverts_.size()); }
-  bool survived(NodeId id, uint32_t stamp) const {
-    for (size_t i = stamp; i < reverts_.size(); ++i)
-      if (id >= reverts_[i]) return false;
-    return true;
-  }
   // Floats of all nodes recorded in this graph: how much there is to compute.
   uint64_t recorded_floats() const { return recorded_floats_; }
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
@@ -338,6 +338,7 @@ class Graph {
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
   void adopt(const std::shared_ptr<Storage>& storage);
   float* parameter_copy(const ParameterUse& use);
+  NodeId first_lost(uint32_t generation) const;
 
   Signatures signatures_;
   Sites sites_;
@@ -364,10 +365,14 @@ class Graph {
   };
   std::vector<Invariant> invariant_nodes_;
   std::vector<uint32_t> scratch_;
-  std::vector<uint32_t> reverts_;  // graph size after each revert
+  // Nodes of generations up to `last` have ids below `size`, which is the least since then; both rise.
+  struct Revert {
+    uint32_t last, size;
+  };
+  std::vector<Revert> reverts_;
   uint64_t recorded_floats_ = 0;
   uint32_t tables_;
-  uint32_t epoch_ = 1, version_ = 0, renewals_ = 0;
+  uint32_t epoch_ = 1, version_ = 0, generation_ = 0, renewals_ = 0;
   bool holding_ = false;
   std::vector<Values> held_;  // while holding_: beside storages_
   std::shared_ptr<const void> life_;

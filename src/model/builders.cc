@@ -108,7 +108,7 @@ NodeId* RnnBuilder::append(const Graph& g, Step* step) {
   run_->steps.resize(run_->steps.size() + width(), kNone);
   if (cells_) {
     if (part_->version != run_->version) *part_ = {.version = run_->version};
-    part_->steps.push_back({*step, g.reverts()});
+    part_->steps.push_back({*step, g.generation()});
   }
   return run_->steps.data() + static_cast<size_t>(*step) * width();
 }
@@ -278,6 +278,12 @@ RnnBuilder::Step RnnBuilder::add_step(Engine& engine, const std::vector<NodeId>&
   return step;
 }
 
+bool RnnBuilder::keeps(const Graph& g, Step step, uint32_t generation) const {
+  if (step == kStart || generation < g.version()) return generation >= g.version();
+  const NodeId* const all = nodes(step);
+  return std::all_of(all, all + width(), [&](NodeId id) { return g.keeps(id, generation); });
+}
+
 // The most recent step, of this instance or before it, whose nodes are still there: a revert takes nodes
 // back, and others may have their numbers.
 const NodeId* RnnBuilder::latest(const Graph& g) {
@@ -285,8 +291,8 @@ const NodeId* RnnBuilder::latest(const Graph& g) {
     const Part* part = known_part(number);
     if (part && part->version == run_->version)
       for (size_t i = part->steps.size(); i-- > 0;) {
-        const NodeId* const all = nodes(part->steps[i].step);
-        if (g.survived(all[state_size()], part->steps[i].reverts)) return all;
+        const Part::Made& made = part->steps[i];
+        if (keeps(g, made.step, made.generation)) return nodes(made.step);
       }
     if (number == Instances::kOutside) return nullptr;
   }
@@ -372,13 +378,13 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
 bool RnnBuilder::masks_exist(const Graph& g) const {
   if (part_->masks.empty()) return false;
   for (const NodeId id : part_->masks)  // after a revert other nodes may have their numbers
-    if (id >= g.size() || !g.survived(id, part_->masks_stamp)) return false;
+    if (!g.keeps(id, part_->masks_generation)) return false;
   return true;
 }
 
 void RnnBuilder::draw_masks(Graph& g, uint32_t batch) {
   part_->masks.clear();
-  part_->masks_stamp = g.reverts();
+  part_->masks_generation = g.generation();
   for (uint32_t layer = 0; layer < size_.layers; ++layer)
     for (uint32_t kind = 0; kind < shape_.masks; ++kind) {
       const float keep = 1.f - rates_[kind];

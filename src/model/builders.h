@@ -45,6 +45,12 @@ class RnnBuilder {
     return part_->started && part_->version == engine.version();
   }
 
+  // Are all nodes of a step of that generation of the graph still there?
+  bool keeps(Engine& engine, Step step, uint32_t generation) {
+    select(engine);
+    return keeps(engine.graph, step, generation);
+  }
+
   // x {I}xB -> next step. The caller has checked that `from` is a step of this graph. Columns of a matrix
   // x {I,k}xB are independent, as in affine_transform.
   Step add_input(Engine& engine, Step from, NodeId x);
@@ -142,10 +148,10 @@ class RnnBuilder {
     uint32_t version = 0;
     bool started = false, update = true;
     std::vector<NodeId> masks = {};
-    uint32_t masks_stamp = 0;  // Graph::reverts() when they were drawn
+    uint32_t masks_generation = 0;  // of the graph when they were drawn
     struct Made {
       Step step;
-      uint32_t reverts;  // Graph::reverts() when it was made
+      uint32_t generation;  // of the graph when it was made
     };
     std::vector<Made> steps = {};  // if they have cells
   };
@@ -176,6 +182,7 @@ class RnnBuilder {
   bool masks_exist(const Graph& g) const;
   bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
   const NodeId* latest(const Graph& g);
+  bool keeps(const Graph& g, Step step, uint32_t generation) const;
 
   // A step as a pattern: the next one of its kind is recorded without its ops being asked for one by one.
   struct StepPattern {
