@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from typing import Optional
 
-from . import config, shims
+from . import __compat_version__, __version__, config, shims
 
 
 def run(script: str, arguments: Sequence[str]) -> None:
@@ -41,7 +41,9 @@ def run(script: str, arguments: Sequence[str]) -> None:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line of the package."""
     parser = argparse.ArgumentParser(prog="python -m dynet_compat", description="Tools for DyNet scripts.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    version = f"dynet-compat {__compat_version__} (the API of DyNet {__version__})"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="command")
     runner = commands.add_parser("run", help="run a script that says `import dynet`")
     runner.add_argument("script", help="the Python file")
     runner.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
@@ -62,6 +64,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
         return cli.main(given[1:])
     chosen = parser.parse_args(given)
+    if chosen.command is None:
+        parser.print_help()
+        return 2
     if chosen.command == "migrate":
         from . import migrate
 

@@ -1,4 +1,4 @@
-"""Configuration: `dynet_config`, the `--dynet-*` options of the command line, `DynetParams`, start-up.
+"""Configuration: `dynet_config`, `DynetParams`, start-up.
 
 The package initialises itself at import, from the command line. Settings made later with `set` or
 `DynetParams.init` apply at once, the first time; DyNet needs them before `import dynet`.
@@ -8,175 +8,17 @@ from __future__ import annotations
 
 import builtins
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
-from . import _core, devices
+from . import _core, devices, options
 from .devices import ERRMSG as ERRMSG
 from .legacy import deprecated
+from .options import UNSET, Settings, parse_arguments
 
 _CONFIG_KEY = "__DYNET_CONFIG"  # keys in builtins, where DyNet keeps them too
 _GPU_KEY = "__DYNET_GPU"
-_MOST_UINT = 2**32 - 1
-_SCHEDULERS = ("bucket", "depth", "agenda", "none")
-
-
-class _Unset(int):
-    """A zero that the user did not write: batching is on unless an explicit 0 turns it off."""
-
-
-_UNSET = _Unset(0)
-
-
-@dataclass
-class Settings:
-    """What can be configured, in DyNet's names and with its defaults."""
-
-    mem: str = "512"
-    seed: int = 0
-    autobatch: int = _UNSET
-    profiling: int = 0
-    weight_decay: float = 0.0
-    shared_params: bool = False
-    requested_gpus: int = 0
-    gpu_mask: list[int] = field(default_factory=list)
-    gpus: list[int] = field(default_factory=list)  # of the command line: needed
-
-    @classmethod
-    def from_mapping(cls, conf: Mapping[str, Any]) -> Settings:
-        """Settings from a dict as `dynet_config.get` returns it; other keys are ignored."""
-        known = {f.name for f in fields(cls)}
-        settings = cls(**{key: value for key, value in conf.items() if key in known})
-        settings.mem = str(settings.mem)
-        settings.gpu_mask = list(settings.gpu_mask or [])
-        return settings
-
-
-# ---------------------------------------------------------------- numbers, read as C reads them
-
-
-def _leading(pattern: str, text: str) -> str:
-    match = re.match(r"\s*(" + pattern + ")", text)
-    return match.group(1) if match else ""
-
-
-def _integer(text: str) -> int:
-    """The integer at the start of the text; 0 where there is none."""
-    return int(_leading(r"[+-]?\d+", text) or 0)
-
-
-def _unsigned(text: str) -> int:
-    """As `_integer`, in 32 bits: negative numbers wrap, those too large or too small saturate."""
-    number = _integer(text)
-    return number % 2**32 if abs(number) <= _MOST_UINT else _MOST_UINT
-
-
-def _signed(text: str) -> int:
-    """As `_integer`, in 32 bits: large numbers saturate."""
-    return min(max(_integer(text), -(2**31)), 2**31 - 1)
-
-
-def _number(text: str) -> float:
-    """The number at the start of the text; 0 where there is none, or half of one ("1e")."""
-    try:
-        return float(_leading(r"[+-]?\d*\.?\d*(?:[eE][+-]?\d*)?", text))
-    except ValueError:
-        return 0.0
-
-
-# ---------------------------------------------------------------- command line
-
-_VALUES = {"seed": "a number", "weight-decay": "a number", "autobatch": "a number", "profiling": "a number",
-           "mem": "a number of MB, or four with commas", "devices": "names of devices"}  # fmt: skip
-
-
-def _option_of(argument: str) -> str:
-    """The option an argument begins with ("seed", ...), or "". As in DyNet the name may be longer."""
-    for name in _VALUES:
-        if argument.startswith((f"--dynet-{name}", f"--dynet_{name.replace('-', '_')}")):
-            return name
-    return ""
-
-
-def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(option, value) for each `--dynet-*` option, of the forms `--opt value` and `--opt=value`."""
-    position = 0
-    while position < len(arguments):
-        argument = arguments[position]
-        position += 1
-        option = _option_of(argument)
-        if not option:
-            continue
-        if "=" in argument:
-            value = argument.split("=", 1)[1] or None
-        elif position < len(arguments) and not arguments[position].startswith("--"):
-            value = arguments[position]  # an empty one is a value, as in DyNet
-            position += 1
-        else:
-            value = None
-        if value is None:
-            raise ValueError(f"{argument}: expected a value ({_VALUES[option]}), got none")
-        yield option, value
-
-
-def _gpus_of(arguments: Sequence[str]) -> list[int]:
-    """Numbers of the GPUs that the command line asks for."""
-    found: list[list[int]] = []
-    for position, argument in enumerate(arguments):
-        option, equals, value = argument.replace("_", "-").partition("=")
-        if not equals:
-            value = arguments[position + 1] if position + 1 < len(arguments) else ""
-        if option == "--dynet-gpu":
-            found.append([0])
-        elif option == "--dynet-gpus":
-            found.append(devices.numbers_of(_signed(value), []))
-        elif option == "--dynet-devices" and value and not value.startswith("--"):
-            found.append(devices.parse_names(value))
-    if len(found) > 1:
-        raise ValueError("--dynet-gpu, --dynet-gpus, --dynet-devices: expected one of them, once")
-    return found[0] if found else []
-
-
-def parse_arguments(arguments: Sequence[str]) -> Settings:
-    """Settings from the `--dynet-*` options among the arguments; other arguments are ignored.
-
-    Raises:
-        ValueError: an option without value, or with a value outside its range.
-        RuntimeError: a GPU is asked for, and cannot be used.
-    Example:
-        >>> parse_arguments(["--data", "x.txt", "--dynet-seed", "7", "--dynet-mem=1024"]).seed
-        7
-    """
-    settings = Settings(gpus=_gpus_of(arguments))
-    devices.require(settings.gpus)
-    for option, value in _options(arguments):
-        if option == "mem":
-            settings.mem = value
-        elif option == "seed":
-            settings.seed = _unsigned(value)
-        elif option == "autobatch":
-            settings.autobatch = _signed(value)
-        elif option == "profiling":
-            settings.profiling = _signed(value)
-        elif option == "weight-decay":
-            settings.weight_decay = _number(value)
-        elif option == "devices":
-            devices.parse_names(value)
-    return settings
-
-
-def _check(settings: Settings) -> None:
-    """Values that DyNet refuses when it starts."""
-    parts = settings.mem.split(",")
-    if len(parts) > 1 and not parts[-1]:
-        parts.pop()  # DyNet does not mind a comma at the end
-    if len(parts) not in (1, 4) or not all(0 < _integer(part) < 2**31 for part in parts):
-        raise ValueError(f"memory: expected a number of MB, or four with commas, got {settings.mem}")
-    if not 0.0 <= settings.weight_decay < 1.0:
-        raise ValueError(f"weight decay: expected 0 <= weight_decay < 1, got {settings.weight_decay}")
 
 
 # ---------------------------------------------------------------- start-up
@@ -218,13 +60,19 @@ def profiling_level() -> int:
 
 
 def start_lines(settings: Settings, seed: int) -> list[str]:
-    """What DyNet prints when it starts."""
+    """What is printed at the start: DyNet's lines where they are true here."""
     lines = [f"[dynet] random seed: {seed}"]
-    if settings.autobatch:
+    if _batches(settings):
         lines.append("[dynet] using autobatching")
     if settings.profiling:
         lines.append(f"[dynet] using profiling level {settings.profiling}")
-    return [*lines, f"[dynet] allocating memory: {settings.mem}MB", "[dynet] memory allocation done."]
+    if settings.mem != Settings.mem:
+        lines.append(f"[dynet] memory grows as needed: a size of {settings.mem}MB has no effect")
+    return lines
+
+
+def _batches(settings: Settings) -> bool:
+    return settings.autobatch is UNSET or bool(settings.autobatch)
 
 
 def device_lines(left_out: str) -> list[str]:
@@ -256,11 +104,11 @@ def _use_device(settings: Settings) -> str:
 def _start(settings: Settings, loud: bool) -> None:
     """Apply the settings. `loud`: print DyNet's lines."""
     seed = int(settings.seed) % 2**32 or _os_seed()
-    _check(settings)
+    options.check(settings)
     left_out = _use_device(settings)
     _core.reset_random_seed(seed)
     _core.share_parameters(bool(settings.shared_params))
-    _core.set_batching(settings.autobatch is _UNSET or bool(settings.autobatch))
+    _core.set_batching(_batches(settings))
     if settings.weight_decay != _State.weight_decay:
         _core.set_default_weight_decay(float(settings.weight_decay))
         _State.weight_decay = float(settings.weight_decay)
@@ -280,13 +128,10 @@ def _request(settings: Settings) -> None:
     _State.requested = True
 
 
-def _choose_scheduler() -> None:
-    name = os.environ.get("DYNET_COMPAT_SCHEDULER", "")
-    if not name:
-        return
-    if name not in _SCHEDULERS:
-        raise ValueError(f"DYNET_COMPAT_SCHEDULER: expected one of {', '.join(_SCHEDULERS)}, got {name}")
-    _core.set_scheduler(name)
+def _read_environment() -> None:
+    scheduler = options.environment(os.environ).get("DYNET_COMPAT_SCHEDULER")
+    if scheduler:
+        _core.set_scheduler(scheduler)
 
 
 def viz_is_asked_for() -> bool:
@@ -300,9 +145,12 @@ def viz_is_asked_for() -> bool:
 def script_follows() -> bool:
     """Whether the program has still to import dynet, and may call `dynet_config` before it does.
 
-    So it is in `python -m dynet_compat run script.py`, which imports this package first, and when it is one
-    of our modules `dynet_config`, `_dynet` and so on that is being imported.
+    So it is in `dynet-compat run script.py` and `python -m dynet_compat run script.py`, which import this
+    package first, and when one of our modules `dynet_config`, `_dynet` and so on is being imported.
     """
+    program, *arguments = getattr(sys, "argv", [])[:2] or [""]
+    if os.path.basename(program) == "dynet-compat" and arguments == ["run"]:
+        return True
     words = getattr(sys, "orig_argv", ["-m", "dynet_compat"])  # Python 3.9 does not tell
     if getattr(sys, "argv", [])[:2] == ["-m", "run"] and "dynet_compat" in words:
         return True
@@ -329,7 +177,7 @@ def prepare_hints() -> None:
 
 def initialise_at_import() -> None:
     """What the import of this package does: as `import dynet` does, unless that is still to come."""
-    _choose_scheduler()
+    _read_environment()
     if not script_follows():
         initialise()
         return
@@ -355,6 +203,12 @@ def initialise() -> None:
         return
     loud = any(argument.startswith(("--dynet-", "--dynet_")) for argument in arguments)
     _start(parse_arguments(arguments), loud)
+    _warn_of(arguments)
+
+
+def _warn_of(arguments: Sequence[str]) -> None:
+    for warning in options.doubtful(arguments):
+        print(f"[dynet] WARNING: {warning}", file=sys.stderr)
 
 
 # ---------------------------------------------------------------- dynet_config
@@ -363,7 +217,7 @@ def initialise() -> None:
 def set(  # noqa: A001 - DyNet's name
     mem: Union[str, int] = "512",
     random_seed: int = 0,
-    autobatch: int = _UNSET,
+    autobatch: int = UNSET,
     profiling: int = 0,
     weight_decay: float = 0,
     shared_parameters: int = 0,
@@ -437,7 +291,7 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__int__"):
         raise TypeError(f"{name}(): expected an int, got {type(value).__name__}")
     number = int(value)
-    if not least <= number <= _MOST_UINT:
+    if not least <= number < 2**32:
         raise OverflowError(f"{name}(): expected {least} <= value < 2**32, got {number}")
     return number
 
@@ -470,6 +324,7 @@ class DynetParams:
             >>> params.from_args()
         """
         self._settings = parse_arguments(sys.argv[1:])
+        _warn_of(sys.argv[1:])
         if shared_parameters is not None:
             self._settings.shared_params = bool(shared_parameters)
 

@@ -316,3 +316,22 @@ def test_stale_expressions_in_the_drawing() -> None:
         dy.tanh(x)
     with pytest.raises(RuntimeError, match="one graph"):
         dy.ComputationGraph()
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="our command")
+def test_the_command_is_the_module(tmp_path: Path) -> None:
+    """`dynet-compat run` initialises when the script imports dynet, not before: dynet_config still counts."""
+    command = Path(sys.executable).with_name("dynet-compat")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import dynet_config\ndynet_config.set(random_seed=7)\nimport dynet as dy\nprint(dy.__version__)\n"
+    )
+    done = subprocess.run(
+        [command, "run", script, "--dynet-seed", "3"], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "2.1\n"), done.stderr
+    assert done.stderr.splitlines()[0] == "[dynet] random seed: 7"
+    version = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=120)
+    assert version.stdout.startswith("dynet-compat ") and "DyNet 2.1" in version.stdout
+    nothing = subprocess.run([command], capture_output=True, text=True, timeout=120)
+    assert nothing.returncode == 2 and "compare" in nothing.stdout

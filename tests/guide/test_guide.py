@@ -44,6 +44,7 @@ def run(text: str, folder: Path, shell: bool) -> None:
     else:
         command = [sys.executable, "-"]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     result = subprocess.run(
         command, input=text, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
