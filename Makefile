@@ -11,6 +11,8 @@ PY := $(VENV)/bin/python
 # The build requirements live in .venv: pip's isolated build would put them into a new folder each time,
 # and every object would be compiled again.
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps
+# The tests run the kernels for GPUs in an emulation, which wheels do not contain.
+EMULATION := --config-settings=cmake.define.DYC_EMULATION=ON
 # Folders are listed too: their times change when a file is added or removed.
 SOURCES := CMakeLists.txt pyproject.toml README.md LICENSE \
   $(shell find src python cmake -not -path '*/__pycache__*' -not -name '*.pyc' -not -name '.*')
@@ -62,7 +64,7 @@ $(VENV)/.ready: requirements-dev.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
-	$(INSTALL) --config-settings=build-dir=build/{wheel_tag} .
+	$(INSTALL) --config-settings=build-dir=build/{wheel_tag} $(EMULATION) .
 	@touch $@
 
 # Address and undefined-behaviour sanitizers, beside the ordinary build; the slow tests are left out.
@@ -71,7 +73,7 @@ sanitize: $(VENV)/.sanitized
 
 $(VENV)/.sanitized: $(VENV)/.ready $(SOURCES)
 	rm -rf $(SANITIZED)
-	$(INSTALL) --config-settings=build-dir=build/sanitize/cmake $(SANITIZE_FLAGS) \
+	$(INSTALL) $(EMULATION) --config-settings=build-dir=build/sanitize/cmake $(SANITIZE_FLAGS) \
 	  --config-settings=cmake.define.DYC_SANITIZE=address,undefined --target $(SANITIZED) .
 	@touch $@
 
@@ -81,7 +83,7 @@ tsan: $(VENV)/.tsan
 
 $(VENV)/.tsan: $(VENV)/.ready $(SOURCES)
 	rm -rf $(TSAN)
-	$(INSTALL) --config-settings=build-dir=build/tsan/cmake $(SANITIZE_FLAGS) \
+	$(INSTALL) $(EMULATION) --config-settings=build-dir=build/tsan/cmake $(SANITIZE_FLAGS) \
 	  --config-settings=cmake.define.DYC_SANITIZE=thread --config-settings=cmake.define.DYC_BASELINE_ONLY=ON \
 	  --target $(TSAN) .
 	@touch $@

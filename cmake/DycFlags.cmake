@@ -17,7 +17,7 @@ endif()
 
 add_library(dyc_flags INTERFACE)
 target_include_directories(dyc_flags INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/src")
-target_compile_options(dyc_flags INTERFACE -Wall -Wextra $<$<CONFIG:Release>:-O3>)
+target_compile_options(dyc_flags INTERFACE -Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports overlapping copies inside std::string's operator+ that are not there.
   target_compile_options(dyc_flags INTERFACE -Wno-restrict)

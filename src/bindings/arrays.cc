@@ -1,5 +1,5 @@
 // NumPy arrays as arguments.
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 
 #include <cmath>
 #include <cstring>
@@ -45,6 +45,13 @@ void narrow(const pb::array& a, const char* op, const char* name, std::vector<ui
 }
 
 }  // namespace
+
+PyTypeObject* ArrayType = nullptr;
+
+void find_arrays() {
+  ArrayType = reinterpret_cast<PyTypeObject*>(
+      pb::object(pb::module_::import("numpy").attr("ndarray")).release().ptr());
+}
 
 FloatArray float_array(PyObject* object, const char* op, const char* name) {
   const pb::array any = pb::array::ensure(pb::reinterpret_borrow<pb::object>(object));

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "bindings/model.h"
+#include "bindings/collection_caster.h"
 
 namespace dyc::py {
 
@@ -17,6 +17,7 @@ using Object = pybind11::object;
 template <class Core>
 struct Builder : PyBuilder {
   Core& cell() { return static_cast<Core&>(*core); }
+  pybind11::object spec;  // as given to the constructor
 };
 struct Fast : CoupledLstm {
   using CoupledLstm::CoupledLstm;
@@ -292,6 +293,11 @@ void add_lstms(pybind11::module_& m) {
 }
 
 }  // namespace
+
+PyBuilder* builder_of(PyObject* object) {
+  return pybind11::isinstance<PyBuilder>(object) ? pybind11::cast<PyBuilder*>(pybind11::handle(object))
+                                                 : nullptr;
+}
 
 void add_builders(pybind11::module_& m) {
   add_state_type(m.ptr());

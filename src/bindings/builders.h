@@ -1,7 +1,5 @@
 // RNN builders and RNNState for Python; add_builders() is in model.h.
 #pragma once
-#include <pybind11/pybind11.h>
-
 #include <memory>
 
 #include "bindings/expression.h"
@@ -15,7 +13,6 @@ struct PyRnnState;
 struct PyBuilder {
   virtual ~PyBuilder() = default;
   std::unique_ptr<RnnBuilder> core;
-  pybind11::object spec;        // as given to the constructor
   PyRnnState* start = nullptr;  // the initial state of the last graph; not owned: it owns its builder
 };
 
@@ -34,6 +31,8 @@ inline bool is_current(const PyRnnState* s, Engine& e) {
   return s->generation == e.graph.generation() ||
          (s->graph == e.graph.number && s->b->core->keeps(e, s->step, s->generation));
 }
+
+PyBuilder* builder_of(PyObject* object);  // null: the object is none
 
 extern PyTypeObject RnnStateType;  // RNNState
 

@@ -1,6 +1,6 @@
 // What a program may look at: the nodes of the graph, the time of the ops; and hooks for the Python part.
 #pragma once
-#include <pybind11/pybind11.h>
+#include "bindings/pybind_names.h"
 
 namespace dyc::py {
 

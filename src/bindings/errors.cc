@@ -1,5 +1,5 @@
 // C++ exceptions to Python exceptions, Python arguments to C++ values.
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 
 namespace dyc::py {
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "bindings/expression.h"
 #include "bindings/compute.h"
-#include "bindings/model.h"
+#include "bindings/collection_caster.h"
 
 namespace pb = pybind11;
 

@@ -1,7 +1,7 @@
 // Initialisers as Python classes, and the short forms that add_parameters() takes instead of them.
 
 #include "base/error.h"
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 #include "bindings/model.h"
 
 namespace pb = pybind11;

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "bindings/arguments.h"
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 
 namespace dyc::py {

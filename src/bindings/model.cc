@@ -1,12 +1,12 @@
 // ParameterCollection.
-#include "bindings/model.h"
+#include "bindings/collection_caster.h"
 
 #include <limits>
 #include <new>
 
 #include "base/error.h"
 #include "bindings/arguments.h"
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 #include "bindings/signatures.h"
 
 namespace pb = pybind11;

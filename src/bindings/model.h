@@ -1,11 +1,10 @@
 // ParameterCollection and trainers as Python objects. Hand-written types like Expression: a subclass need
 // not call the __init__ of its base, and an update of a small model costs less than pybind11's dispatch.
 #pragma once
-#include <pybind11/pybind11.h>
-
 #include <memory>
 
 #include "bindings/expression.h"
+#include "bindings/pybind_names.h"
 #include "model/collection.h"
 
 namespace dyc::py {
@@ -35,19 +34,3 @@ struct InitNumbers {
 InitialiserPtr initialiser_of(PyObject* init, const InitNumbers& numbers, uint32_t last, const char* op);
 
 }  // namespace dyc::py
-
-// Functions bound with pybind11 take and return collections as they are.
-namespace pybind11::detail {
-template <>
-struct type_caster<std::shared_ptr<dyc::Collection>> {
-  PYBIND11_TYPE_CASTER(std::shared_ptr<dyc::Collection>, const_name("ParameterCollection"));
-  bool load(handle source, bool) {
-    if (!dyc::py::is_collection(source.ptr())) return false;
-    value = dyc::py::as_collection(source.ptr(), "", "");
-    return true;
-  }
-  static handle cast(const std::shared_ptr<dyc::Collection>& c, return_value_policy, handle) {
-    return dyc::py::make_collection(c);
-  }
-};
-}  // namespace pybind11::detail

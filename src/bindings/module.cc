@@ -5,11 +5,12 @@
 #include "base/instance.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
+#include "bindings/arrays.h"
 #include "bindings/compute.h"
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
 #include "bindings/fibers.h"
-#include "bindings/model.h"
+#include "bindings/collection_caster.h"
 #include "bindings/template.h"
 #include "bindings/signatures.h"
 #include "bindings/trace.h"
@@ -293,6 +294,7 @@ void register_exceptions() {
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "Recorder, planner and kernels of dynet_compat.";
+  dyc::py::find_arrays();
   dyc::py::register_exceptions();
   dyc::py::add_expression_types(m.ptr());
   dyc::py::add_op_functions(m.ptr());

@@ -3,7 +3,7 @@
 #include <new>
 
 #include "bindings/arguments.h"
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"

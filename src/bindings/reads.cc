@@ -1,6 +1,6 @@
 // np.argmax(x.npvalue()) as one call, which hints put in its place (hints/templates/reads.py): where it means
 // what it says, only the index of the largest value is asked for, not the values.
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 
 namespace dyc::py {
@@ -74,7 +74,7 @@ PyObject* read_argmax(PyObject*, PyObject* const* args, Py_ssize_t n) {
   });
 }
 
-PyMethodDef functions[] = {
+PyMethodDef read_functions[] = {
     {"_read_argmax", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(read_argmax)), METH_FASTCALL,
      nullptr},
     {nullptr, nullptr, 0, nullptr}};
@@ -88,7 +88,7 @@ void add_reads(PyObject* module) {
     genuine.methods[i] = PyObject_GetAttr(reinterpret_cast<PyObject*>(&ExpressionType), genuine.names[i]);
     if (!genuine.methods[i]) throw PythonError();
   }
-  if (PyModule_AddFunctions(module, functions) < 0) throw PythonError();
+  if (PyModule_AddFunctions(module, read_functions) < 0) throw PythonError();
 }
 
 }  // namespace dyc::py

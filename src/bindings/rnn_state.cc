@@ -239,9 +239,8 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {
     if (prev != Py_None && !PyObject_TypeCheck(prev, &RnnStateType))
       throw TypeError(text("RNNState(): expected an RNNState for prev_state, got ", Py_TYPE(prev)->tp_name));
-    if (!pybind11::isinstance<PyBuilder>(builder))
-      throw TypeError(text("RNNState(): expected a builder, got ", Py_TYPE(builder)->tp_name));
-    PyBuilder* b = pybind11::cast<PyBuilder*>(pybind11::handle(builder));
+    PyBuilder* b = builder_of(builder);
+    if (!b) throw TypeError(text("RNNState(): expected a builder, got ", Py_TYPE(builder)->tp_name));
     if (!b->core->started(engine()))
       throw ValueError("RNNState(): expected initial_state() of the builder before, in the current graph");
     if (step < RnnBuilder::kStart || step >= b->core->steps(engine()))

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/random.h"
-#include "bindings/arrays.h"
+#include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "ops/order.h"

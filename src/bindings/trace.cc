@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include <pybind11/pybind11.h>
+
 #include "bindings/compute.h"
 
 namespace pb = pybind11;

@@ -1,8 +1,7 @@
 // Profiles: which calls of the script are noted, and what Python gets of it all.
 #pragma once
-#include <pybind11/pybind11.h>
-
 #include "bindings/expression.h"
+#include "bindings/pybind_names.h"
 
 namespace dyc::py {
 

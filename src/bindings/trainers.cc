@@ -466,10 +466,10 @@ void ready(PyObject* module, PyTypeObject& type, const char* name, const char* d
   type.tp_new = new_trainer;
   type.tp_init = init;
   type.tp_dealloc = dealloc;
-  if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
+  if (PyType_Ready(&type) < 0) throw PythonError();
   Py_INCREF(&type);
   if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
-    throw pybind11::error_already_set();
+    throw PythonError();
 }
 
 }  // namespace
