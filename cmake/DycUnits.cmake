@@ -1,8 +1,8 @@
-# Which files are compiled together. Headers cost a file more than its own text does, pybind11's most of all: the
-# inline functions of each are compiled once for each unit.
+# Which files are compiled together. Headers cost a file more than its own text does, pybind11's most of all:
+# the inline functions of each are compiled once for each unit.
 option(DYC_UNITS "Compile some files together: all take half the time, one that has changed takes longer" ON)
 
-# Makes files of src/ one unit and lists them in dyc_unit_<name>. Names in their unnamed namespaces must differ.
+# Makes files of src/ one unit, listed in dyc_unit_<name>. Names in their unnamed namespaces must differ.
 function(dyc_unit name)
   list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/src/")
   file(GLOB files CONFIGURE_DEPENDS ${ARGN})
@@ -15,11 +15,13 @@ dyc_unit(plan plan/*.cc)
 dyc_unit(ops base/arena.cc base/dim.cc base/storage.cc base/thread_pool.cc ops/*.cc)
 dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc model/moving_average.cc)
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
-dyc_unit(cuda cuda/cublas.cc cuda/driver*.cc cuda/libcuda.cc cuda/no_emulation.cc cuda/product_ways.cc cuda/replay.cc)
-dyc_unit(cpu_executor exec/backward.cc exec/choices.cc exec/clear.cc exec/device.cc exec/engine.cc exec/executor.cc
-  exec/forward.cc exec/profile.cc exec/structured.cc exec/trace.cc)
+dyc_unit(cuda cuda/cublas.cc cuda/driver*.cc cuda/libcuda.cc cuda/no_emulation.cc
+  cuda/product_ways.cc cuda/replay.cc)
+dyc_unit(cpu_executor exec/backward.cc exec/choices.cc exec/clear.cc exec/device.cc exec/engine.cc
+  exec/executor.cc exec/forward.cc exec/profile.cc exec/read_ahead.cc exec/structured.cc exec/trace.cc)
 dyc_unit(cuda_executor exec/cuda_*.cc)
-dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc bindings/parameters.cc bindings/reads.cc)
+dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
+  bindings/parameters.cc bindings/reads.cc)
 dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindings/module.cc)
 
 # Bindings that no recording and no reading of values passes through: -O1.

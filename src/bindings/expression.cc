@@ -481,10 +481,9 @@ void constructor(PyObject* type, PyObject* function) {
 namespace {
 
 void add_stale_error(PyObject* module) {
-  const auto bases =
-      pybind11::reinterpret_steal<pybind11::object>(PyTuple_Pack(2, PyExc_ValueError, PyExc_RuntimeError));
-  StaleError =
-      PyErr_NewExceptionWithDoc("dynet_compat.StaleExpressionError", stale_doc, bases.ptr(), nullptr);
+  PyObject* bases = PyTuple_Pack(2, PyExc_ValueError, PyExc_RuntimeError);
+  StaleError = PyErr_NewExceptionWithDoc("dynet_compat.StaleExpressionError", stale_doc, bases, nullptr);
+  Py_XDECREF(bases);
   Py_XINCREF(StaleError);
   if (!StaleError || PyModule_AddObject(module, "StaleExpressionError", StaleError) < 0) throw PythonError();
 }
