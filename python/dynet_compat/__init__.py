@@ -77,8 +77,8 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # module of this package, and nothing else that a script may have its own of.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution cuda debug devices fibers functions graph "
-    "hierarchical_softmax holders info interop io legacy migrate shims softmax_builders tensor tree_builders "
-    "viz batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
+    "hierarchical_softmax holders info interop io legacy migrate options shims softmax_builders tensor "
+    "tree_builders viz batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
 )
 _NOT_DYNETS = set(
     "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -440,14 +441,14 @@ def test_hindrances(tmp_path: Path, text: str, want: set[tuple[str, str]]) -> No
     found = Explanation(passes(tmp_path, text)).hindrances
     assert {f.code for f in found} == {code for code, _ in want}
     for code, words in want:
-        assert any(f.code == code and words in f.text for f in found), [str(f) for f in found]
+        assert any(f.code == code and words in f.call + f.text for f in found), [str(f) for f in found]
 
 
 def test_lines_are_those_of_the_script(tmp_path: Path) -> None:
     text = EXPLAINED["online"][0]
     source = written(tmp_path, text).read_text(encoding="utf-8").splitlines()
     for finding in Explanation(passes(tmp_path, text)).hindrances:
-        assert finding.text.split("(")[0] in source[finding.line - 1]
+        assert (finding.call + finding.text).split("(")[0] in source[finding.line - 1]
 
 
 def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
@@ -500,3 +501,83 @@ def test_match(tmp_path: Path) -> None:
     assert [v.reason for v in found.straight.verdicts.values()] == ["a branch"]
     assert [i.kind for i in found.instances.all] == ["batch"]  # renew_cg() is not in every iteration
     assert found.branches.ops_of(1) is None
+
+
+def test_backward_in_a_helper_is_found(tmp_path: Path) -> None:
+    """The loop over instances is that of the helper's caller, also when they lie in two modules."""
+    (tmp_path / "steps.py").write_text(
+        "class Step:\n"
+        "    def __init__(self, trainer): self.trainer = trainer\n"
+        "    def __call__(self, loss):\n"
+        "        number = loss.value()\n"
+        "        loss.backward()\n"
+        "        self.trainer.update()\n"
+        "        return number\n",
+        encoding="utf-8",
+    )
+    text = """
+        from steps import Step
+        step = Step(dy.SimpleSGDTrainer(pc))
+        def loss_of(w): return dy.pickneglogsoftmax(W * E[w], 1)
+        for w in [1, 2]:
+            dy.renew_cg()
+            step(loss_of(w))
+        """
+    found = [str(f) for f in Explanation(passes(tmp_path, text)).hindrances]
+    assert [f.split(": ", 1)[1].split(" ")[0] for f in found] == ["renew_cg()", "value()", "update()"], found
+    assert [f.split(":")[0] for f in found] == ["script.py", "steps.py", "steps.py"]
+
+
+def test_loss_summed_in_a_helper_leads_to_its_loop(tmp_path: Path) -> None:
+    text = """
+        def finish(losses):
+            dy.esum(losses).backward()
+        dy.renew_cg()
+        losses = []
+        for w in [1, 2]:
+            y = W * E[w]
+            y.value()
+            losses.append(dy.pickneglogsoftmax(y, 1))
+        finish(losses)
+        """
+    explanation = Explanation(passes(tmp_path, text))
+    assert [f.code for f in explanation.hindrances] == ["read"]
+    assert any("the loop over instances" in f.text for f in explanation.loops)
+
+
+def test_equal_findings_are_one_line_the_most_costly_first(tmp_path: Path) -> None:
+    text = """
+        def step(w):
+            y = W * E[w]
+            y.value()
+            y.npvalue()
+            dy.tanh(y).value()
+            return dy.pickneglogsoftmax(y, 1)
+        dy.renew_cg(immediate_compute=True)
+        loss = dy.esum([step(w) for w in [1, 2]])
+        loss.backward()
+        """
+    lines = Explanation(passes(tmp_path, text)).lines()
+    found = lines[1 : lines.index("loops:")]
+    assert len(found) == 2, found
+    assert "immediate_compute=True" in found[0]
+    assert re.match(r"  script\.py:\d+, \d+, \d+: npvalue\(\), value\(\) in the loop over", found[1])
+
+
+def test_reasons_name_the_file_and_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "cells.py").write_text(
+        "import dynet as dy\ndef scores(W, xs): return [dy.tanh(W * dy.exp(x)) for x in xs]\n",
+        encoding="utf-8",
+    )
+    text = """
+        from cells import scores
+        def net(x):
+            y = dy.tanh(V * x)
+            print(y)
+            return dy.tanh(W * y)
+        def loss(x): return dy.esum(scores(W, [x])) + dy.sum_elems(W * x)
+        loss(net(b))
+        """
+    lines = "\n".join(Explanation(passes(tmp_path, text)).lines())
+    assert "scores() is not straight-line (cells.py:2: a comprehension)" in lines
+    assert "it calls print(); do that before or after the ops, or in the caller" in lines

@@ -6,7 +6,8 @@ Only what the analysis is sure of is said; where a place may be reached or not, 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +21,56 @@ from .scopes import COMPREHENSIONS, Loop
 from .templates.maps import is_possible
 from .templates.rewrite import may_change
 
+# What costs most comes first.
+COSTLY = ("renew", "inner", "immediate", "read", "update", "loss", "parameters", "input")
+
+# What to write instead of that which keeps a function from being recorded by one call.
+ADVICE = (
+    (r"a (loop|comprehension)$", "what its body records is replayed for each iteration"),
+    (r"a comparison$|if$|.* if ", "put the ops of each branch into a function of its own"),
+    (r"try$|with$|an inner |a lambda$", "put the ops into a function that is called there"),
+    (r"it is decorated|it is a generator|it is async", "record in a plain function that this one calls"),
+    (r"it takes any number", "name its arguments"),
+    (r".* reads a number", "return the expression and read it in the caller"),
+    (r"it calls |.* takes numbers of", "do that before or after the ops, or in the caller"),
+    (r"it returns", "return the expressions"),
+    (r"code after return", "return at the end only"),
+    (r".* is recursive", "put what is recorded for one node into a function of its own"),
+    (r"it assigns to an attribute|it changes a list", "return the expression and store it in the caller"),
+)
+
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One line for people. code: a short name for tests and searches."""
+    """One line for people. code: a short name for tests and searches; call: what is called there, if any."""
 
     file: str
     line: int
     code: str
     text: str
+    call: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text}"
+        return f"{self.file}:{self.line}: {self.call}{self.text}"
+
+
+def _grouped(findings: Iterable[Finding]) -> list[str]:
+    """A line for all findings of a file that say the same, the most costly first."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.file, finding.code, finding.text), []).append(finding)
+    order = sorted(groups.values(), key=lambda group: (COSTLY.index(group[0].code), -len(group), group[0]))
+    lines = []
+    for group in order:
+        numbers = ", ".join(str(n) for n in sorted({finding.line for finding in group}))
+        calls = ", ".join(sorted({finding.call for finding in group}))
+        lines.append(f"{group[0].file}:{numbers}: {calls}{group[0].text}")
+    return lines
+
+
+def _advice(reason: str) -> str:
+    """What to write instead, or ""."""
+    return next((f"; {advice}" for pattern, advice in ADVICE if re.match(pattern, reason)), "")
 
 
 class Explanation:
@@ -46,9 +85,9 @@ class Explanation:
         self.p = passes
         self.program = passes.program
         self.facts = passes.facts
-        found: dict[tuple[str, int, str], Finding] = {}
+        found: dict[tuple[str, int, str, str], Finding] = {}
         for finding in self._hindrances():
-            found.setdefault((finding.file, finding.line, finding.code), finding)
+            found.setdefault((finding.file, finding.line, finding.code, finding.call), finding)
         self.hindrances = sorted(found.values())
         self.loops = sorted(set(self._loops()))
         self.templates = sorted(set(self._templates()))
@@ -59,20 +98,21 @@ class Explanation:
         result: list[str] = []
         if not self.p.usable:
             return [str(problem) for problem in sorted(self.program.problems)]
-        for title, findings, none in (
-            ("what prevents batching", self.hindrances, "nothing that can be seen"),
+        sections: tuple[tuple[str, Sequence[object], str], ...] = (
+            ("what prevents batching", _grouped(self.hindrances), "nothing that can be seen"),
             ("loops", self.loops, "none that records ops"),
             ("functions that one call can record (templates)", self.templates, "none"),
             ("loops over instances that read numbers (batch_map)", self.maps, "none"),
-        ):
+        )
+        for title, findings, none in sections:
             result.append(f"{title}:")
             result += [f"  {finding}" for finding in findings] or [f"  {none}"]
         notes = [str(problem) for problem in sorted(self.program.problems)]
         return result + (["not seen through:"] + [f"  {note}" for note in notes] if notes else [])
 
-    def _at(self, node: ast.AST, code: str, text: str) -> Finding:
+    def _at(self, node: ast.AST, code: str, text: str, call: str = "") -> Finding:
         file, line = self.program.where(node)
-        return Finding(file, line, code, text)
+        return Finding(file, line, code, text, call)
 
     def _place(self, loop: Loop) -> str:
         return f"{self.program.path(loop.module)}:{loop.line}"
@@ -108,7 +148,7 @@ class Explanation:
             method = self.facts.reads.get(node)
             if method is not None and not self._is_trained_on(node):
                 text = (
-                    f"{method}() in the loop over instances ({self._place(loop)}): when it runs, what is "
+                    f" in the loop over instances ({self._place(loop)}): when it runs, what is "
                     "recorded after it cannot join the other instances; "
                 )
                 text += (
@@ -116,7 +156,8 @@ class Explanation:
                     if training
                     else "collect, then read with dy.values()"
                 )
-                yield self._at(node, "read", text + ", or run the instances with dy.batch_map()")
+                text += ", or run the instances with dy.batch_map()"
+                yield self._at(node, "read", text, f"{method}()")
 
     def _is_trained_on(self, node: ast.AST) -> bool:
         """Whether what is read here is what backward() is called on: the graph ends there anyway."""
@@ -132,10 +173,10 @@ class Explanation:
                 method = self.facts.reads.get(node)
                 if method is not None:
                     text = (
-                        f"{method}() in a loop ({self._place(rewrite.loop)}) whose iterations may be "
+                        f" in a loop ({self._place(rewrite.loop)}) whose iterations may be "
                         "instances: they are computed one at a time; see batch_map below"
                     )
-                    yield self._at(node, "read", text)
+                    yield self._at(node, "read", text, f"{method}()")
 
     def _online(self, loop: Loop) -> Iterator[Finding]:
         inside = self.p.loops.sure(loop)
@@ -149,8 +190,8 @@ class Explanation:
         backward = {self.program.owner[n] for n in self._calls(inside, ("method", "expr.backward"))}
         for node in inside:
             if node in self.facts.reads and self.program.owner[node] in backward:
-                text = f"{self.facts.reads[node]}() of each instance's loss: read one sum for a minibatch"
-                yield self._at(node, "loss", text)
+                text = " of each instance's loss: read one sum for a minibatch"
+                yield self._at(node, "loss", text, f"{self.facts.reads[node]}()")
 
     def _inner_renewals(self) -> Iterator[Finding]:
         """renew_cg() in a loop inside the one whose backward() it serves, without a backward() of its own."""
@@ -248,7 +289,7 @@ class Explanation:
         for verdict in self.p.straight.rejected():
             f = verdict.function
             where = f"line {verdict.line}: " if verdict.line != f.line else ""
-            text = f"{f.qualname}() is none: {where}{verdict.reason}"
+            text = f"{f.qualname}() is none: {where}{verdict.reason}{_advice(verdict.reason)}"
             yield Finding(self.program.path(f.module), f.line, "none", text)
 
     def _maps(self) -> Iterator[Finding]:

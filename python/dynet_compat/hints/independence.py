@@ -166,9 +166,7 @@ class Independence(EffectAnalysis):
                     maker = self.program.nodes[atom[1][1]]
                     is_range = any(w == "builtins.range" for _, w in self.facts.targets.get(maker, ()))
                     if maker not in here and not is_range:
-                        return (
-                            f"line {getattr(node, 'lineno', 1)} may use up an iterator that was made outside"
-                        )
+                        return f"{self._place(node)} may use up an iterator that was made outside"
         return ""
 
     def _in_class(self, loop: Loop) -> bool:
@@ -186,11 +184,15 @@ class Independence(EffectAnalysis):
             table = isinstance(node, ast.Attribute) and node.attr == "__dict__"
             if table or not COMPUTED.isdisjoint(self.facts.targets.get(node, ())):
                 if node not in only_read:
-                    return f"line {getattr(node, 'lineno', 1)} may set names that are not known"
+                    return f"{self._place(node)} may set names that are not known"
         for node, value in self.facts.writes.items():
             if any(atom[0] in (lat.DYNET, lat.EXT, lat.DYNAME) for atom in value):
-                return f"line {getattr(node, 'lineno', 1)} changes another module"
+                return f"{self._place(node)} changes another module"
         return ""
+
+    def _place(self, node: ast.AST) -> str:
+        path, line = self.program.where(node)
+        return f"{path}:{line}"
 
     def _operators_with_effects(self) -> str:
         """Operators of the script's classes run without a call that is seen: they must do nothing else."""

@@ -85,7 +85,7 @@ class Instances:
                     return self._kind(facts.loop)
             function = self.program.functions[self.program.owner[node]]
             callers = sorted(self.facts.callers.get(function.id, ()), key=self.program.uid.__getitem__)
-            if not callers or not self._is_for_one_instance(function):
+            if not callers or self._has_graphs(function):
                 return None
             node = callers[0]
         return None
@@ -94,12 +94,9 @@ class Instances:
         each = any(("dy", "renew_cg") in self.facts.targets.get(n, ()) for n in self.loops.sure(loop))
         return InstanceLoop(loop, ONLINE if each else BATCH, True)
 
-    def _is_for_one_instance(self, function: Function) -> bool:
-        """Whether a function begins one graph and has no loop that begins others."""
-        if any(f.kind == GRAPH and f.loop.function == function.id for f in self.loops.found.values()):
-            return False
-        nodes = self.program.body_nodes(function)
-        return any(("dy", "renew_cg") in self.facts.targets.get(node, ()) for node in nodes)
+    def _has_graphs(self, function: Function) -> bool:
+        """Whether a loop of the function begins graphs: then it is none that serves a loop of its callers."""
+        return any(f.kind == GRAPH and f.loop.function == function.id for f in self.loops.found.values())
 
     def is_over_instances(self, loop: Loop) -> bool:
         """Whether iterations are independent of recorded values, and end in a loss or begin with a lookup."""
@@ -218,10 +215,17 @@ class _Trace:
                 loop = self.program.loops[index]
                 if index not in around and self.i.is_over_instances(loop):
                     return loop, []
-        call = self.calls.get(function.id)
-        if call is not None and name in function.positional():
-            sources += self._argument(call, name, function)
+        if name in function.positional():
+            for call in self._calls_into(function):
+                sources += self._argument(call, name, function)
         return None, sources
+
+    def _calls_into(self, function: Function) -> list[ast.Call]:
+        """The call that was followed into the function; all, where the search begins in a helper."""
+        if function.id in self.calls:
+            return [self.calls[function.id]]
+        callers = sorted(self.facts.callers.get(function.id, ()), key=self.program.uid.__getitem__)
+        return [call for call in callers if isinstance(call, ast.Call)]
 
     def _argument(self, call: ast.Call, name: str, function: Function) -> list[tuple[ast.AST, Function]]:
         caller = self.program.functions[self.program.owner[call]]

@@ -198,12 +198,13 @@ class Straight:
         return f"{name_of(node)}() is not known"
 
     def _callee(self, function: int, verdict: Verdict) -> str:
-        name = self.program.functions[function].name
+        called = self.program.functions[function]
         if function in self.graph.recursive:
-            return f"{name}() is recursive"
+            return f"{called.name}() is recursive"
         callee = self.verdicts.get(function)
         if callee is None or not callee.straight:
-            return f"{name}() is not straight-line" + (f": {callee.reason}" if callee else "")
+            why = f" ({self.program.path(called.module)}:{callee.line}: {callee.reason})" if callee else ""
+            return f"{called.name}() is not straight-line{why}"
         verdict.ops += callee.ops
         verdict.random = verdict.random or callee.random
         return ""
