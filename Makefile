@@ -8,9 +8,8 @@ DEMO_ARGS ?=
 GPU_CHECK_ARGS ?=
 
 PY := $(VENV)/bin/python
-# The build requirements live in .venv: pip's isolated build would put them into a new folder each time,
-# and every object would be compiled again.
-INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps
+# The build requirements live in .venv, so that no index is asked.
+INSTALL := $(PY) tools/build.py $(PY) -m pip --verbose --disable-pip-version-check install --no-build-isolation --no-deps
 # The tests run the kernels for GPUs in an emulation, which wheels do not contain.
 EMULATION := --config-settings=cmake.define.DYC_EMULATION=ON
 # Folders are listed too: their times change when a file is added or removed.
@@ -58,13 +57,13 @@ build: $(VENV)/.built
 
 $(VENV)/.ready: requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 15))' \
-	  || { echo "$(PYTHON) is not Python 3.9 to 3.14: say make PYTHON=... "; exit 1; }
+	  || { echo "$(PYTHON) is not Python 3.9 to 3.14: run make PYTHON=... "; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
-	$(INSTALL) --config-settings=build-dir=build/{wheel_tag} $(EMULATION) .
+	@$(INSTALL:tools/build.py=tools/build.py --wheels dist) $(EMULATION) .
 	@touch $@
 
 # Address and undefined-behaviour sanitizers, beside the ordinary build; the slow tests are left out.
@@ -122,8 +121,8 @@ docs: build
 	$(PY) -m mkdocs build --quiet --strict
 
 wheel: $(VENV)/.ready
-	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-	  --config-settings=build-dir=build/{wheel_tag} --wheel-dir dist .
+	@$(INSTALL:install=wheel) --wheel-dir dist .
+	@$(PY) tools/build.py --note dist && ls dist/*.whl
 
 # Wheel and sdist, the wheel in an empty environment with NumPy only, the examples from it. PYTHONS="python3.9 ..."
 # does it for further interpreters, each of which compiles the core once.

@@ -7,9 +7,9 @@ set(embedded base/*.h ops/*.h cuda/*.h cuda/kernels/*)
 
 # Included by CMakeLists.txt: sets `out_file` to the file, made by the build from `embedded`.
 function(dyc_embed_kernels out_file)
-  set(src "${CMAKE_CURRENT_SOURCE_DIR}/src")
+  set(src "${PROJECT_SOURCE_DIR}/src")
   set(out "${CMAKE_CURRENT_BINARY_DIR}/kernel_sources.cc")
-  set(script "${CMAKE_CURRENT_SOURCE_DIR}/cmake/DycEmbed.cmake")
+  set(script "${PROJECT_SOURCE_DIR}/cmake/DycEmbed.cmake")
   list(TRANSFORM embedded PREPEND "${src}/" OUTPUT_VARIABLE patterns)
   file(GLOB files CONFIGURE_DEPENDS ${patterns})
   add_custom_command(OUTPUT "${out}" COMMAND ${CMAKE_COMMAND} "-Dsrc=${src}" "-Dout=${out}" -P "${script}"

@@ -16,7 +16,7 @@ if(DYC_SANITIZE)  # unrolled loops full of checks take many minutes to compile
 endif()
 
 add_library(dyc_flags INTERFACE)
-target_include_directories(dyc_flags INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/src")
+target_include_directories(dyc_flags INTERFACE "${PROJECT_SOURCE_DIR}/src")
 target_compile_options(dyc_flags INTERFACE -Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports overlapping copies inside std::string's operator+ that are not there.

@@ -8,6 +8,15 @@ if(NOT pybind11_DIR)
 endif()
 find_package(pybind11 CONFIG REQUIRED)
 
+# pip puts pybind11 into a new folder for each build. A copy keeps paths and times, and so the objects made before.
+file(GLOB_RECURSE pybind11_files RELATIVE "${pybind11_INCLUDE_DIR}" "${pybind11_INCLUDE_DIR}/pybind11/*.h")
+foreach(name IN LISTS pybind11_files)
+  configure_file("${pybind11_INCLUDE_DIR}/${name}" "${PROJECT_BINARY_DIR}/include/${name}" COPYONLY)
+endforeach()
+set_target_properties(pybind11::pybind11_headers PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES "${PROJECT_BINARY_DIR}/include"
+  INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${PROJECT_BINARY_DIR}/include")
+
 if(NOT DEFINED SKBUILD_PROJECT_VERSION)
   file(STRINGS "${CMAKE_CURRENT_SOURCE_DIR}/pyproject.toml" version_line REGEX "^version = ")
   string(REGEX REPLACE "^version = \"(.*)\"$" "\\1" SKBUILD_PROJECT_VERSION "${version_line}")

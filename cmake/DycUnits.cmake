@@ -4,7 +4,7 @@ option(DYC_UNITS "Compile some files together: all take half the time, one that 
 
 # Makes files of src/ one unit, listed in dyc_unit_<name>. Names in their unnamed namespaces must differ.
 function(dyc_unit name)
-  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/src/")
+  list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/src/")
   file(GLOB files CONFIGURE_DEPENDS ${ARGN})
   set_source_files_properties(${files} PROPERTIES UNITY_GROUP ${name})
   set(dyc_unit_${name} ${files} PARENT_SCOPE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     every = config.getoption("--every")
     config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % every])
     items[:] = items[::every]
+    if not chosen.IS_REFERENCE and not has_emulation():
+        reason = "installed from a wheel, without the emulation of a GPU: remove dist/, then make build"
+        for item in items:
+            if item.path.parent.name == "cuda" or "emulation" in item.name:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def has_emulation() -> bool:
+    return bool(importlib.import_module("dynet_compat._core")._device_kernels())
 
 
 @pytest.fixture(scope="session")
