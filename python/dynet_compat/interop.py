@@ -1,4 +1,4 @@
-"""Models leave and come back: dicts of arrays, and safetensors files.
+"""Models leave and come back: dicts of arrays, of the state of trainers, too, and safetensors files.
 
 Names are those of the parameters, relative to the collection: in the root collection "/lstm/W" is "lstm/W".
 Values are the ones that graphs see, float32; a table of LookupParameters has its rows first.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 
 from . import _core
-from ._core import LookupParameters, ParameterCollection, Parameters
+from ._core import LookupParameters, ParameterCollection, Parameters, Trainer
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -154,6 +154,157 @@ def _load_state_dict(self: ParameterCollection, state: Mapping[str, Any], strict
     return _load_state("load_state_dict", self, state, bool(strict))
 
 
+# ---------------------------------------------------------------- trainers
+
+_NUMBERS = ("learning_rate", "clip_threshold", "sparse_updates", "updates", "status_updates", "status_clips",
+            "cycle")  # fmt: skip
+_AVERAGES = ("none", "cumulative", "exponential")
+
+
+def _shaped(p: Any, flat: np.ndarray) -> np.ndarray:
+    """Numbers in memory order as an array of the parameter's shape; a table has its rows first."""
+    shape: tuple[int, ...] = p.shape()
+    if isinstance(p, LookupParameters):
+        array: np.ndarray = np.moveaxis(flat.reshape((*shape[1:], shape[0]), order="F"), -1, 0)
+    else:
+        array = flat.reshape(shape, order="F")
+    own: np.ndarray = array.copy(order="C")
+    return own
+
+
+def _flat(p: Any, array: np.ndarray) -> np.ndarray:
+    """The reverse of `_shaped`."""
+    if isinstance(p, LookupParameters):
+        array = np.moveaxis(array, 0, -1)
+    flat: np.ndarray = np.asarray(array, dtype=np.float32).ravel(order="F")
+    return flat
+
+
+def _trainer_entries(op: str, trainer: Trainer, raw: dict[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Of each parameter by name: itself, and what the core says of it."""
+    entries = _entries(op, _core._trainer_collection(trainer))
+    return dict(zip(entries, zip(entries.values(), [*raw["parameters"], *raw["lookups"]])))
+
+
+def _trainer_state_dict(self: Trainer) -> dict[str, Any]:
+    """All that the trainer knows beside the parameters: rate, counters, momentum, accumulators, means.
+
+    With `state_dict()` of the collection it is a checkpoint; a dict of numbers and arrays, which can be
+    pickled. `save()` writes the same to a text file.
+
+    Returns:
+        dict of "trainer" (the class), "learning_rate", "clip_threshold", "sparse_updates", "updates" and
+        other counters, "average" ("none", "cumulative" or "exponential") with "average_every" and
+        "average_beta", and "state": from names, relative to the collection, to {"arrays": list of arrays of
+        the parameter's shape, empty before its first update, "mean": array or None, "mean_count"}.
+    Raises:
+        RuntimeError: the parameters have the values of a moving average.
+        ValueError: two parameters have the same name.
+    Source: not in DyNet.
+    Example:
+        >>> pc = dy.ParameterCollection()
+        >>> p = pc.add_parameters(2, init=1, name="p")
+        >>> trainer = dy.MomentumSGDTrainer(pc, 0.5)
+        >>> dy.sum_elems(p).backward()
+        >>> trainer.update()
+        >>> state = trainer.state_dict()
+        >>> state["updates"], state["state"]["p"]["arrays"][0].tolist()
+        (1, [-0.5, -0.5])
+    """
+    raw = _core._trainer_state(self, True)
+    entries = _trainer_entries("state_dict", self, raw)
+    state: dict[str, Any] = {"trainer": raw["trainer"], **{name: raw[name] for name in _NUMBERS}}
+    state["average"] = _AVERAGES[raw["average"]]
+    state["average_every"], state["average_beta"] = raw["average_every"], raw["average_beta"]
+    state["state"] = {
+        name: {
+            "arrays": [_shaped(p, array) for array in own["arrays"]],
+            "mean": None if own["mean"] is None else _shaped(p, own["mean"]),
+            "mean_count": own["mean_count"],
+        }
+        for name, (p, own) in entries.items()
+    }
+    return state
+
+
+def _wrong_state(p: Any, wanted: int, own: Any) -> str:
+    """What is wrong with the state of one parameter; empty: nothing."""
+    if not isinstance(own, Mapping) or not {"arrays", "mean", "mean_count"} <= set(own):
+        return "expected a dict of arrays, mean and mean_count"
+    arrays = [*own["arrays"], *([own["mean"]] if own["mean_count"] else [])]
+    if len(own["arrays"]) not in (0, wanted):
+        return f"got {len(own['arrays'])} arrays, wanted {wanted}, or none"
+    for array in arrays:
+        numbers = _as_numbers(array)
+        if isinstance(numbers, str):
+            return f"got {numbers}, wanted numbers {p.shape()}"
+        if numbers.shape != p.shape():
+            return f"got {numbers.shape}, wanted {p.shape()}"
+    return ""
+
+
+def _check_trainer_state(op: str, state: Any, raw: dict[str, Any], entries: dict[str, Any]) -> None:
+    wanted = {"trainer", *_NUMBERS, "average", "average_every", "average_beta", "state"}
+    if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
+        raise TypeError(f"{op}(): expected a dict as state_dict() gives it, got {type(state).__name__}")
+    missing = sorted(wanted - set(state))
+    if missing:
+        raise ValueError(f"{op}(): the dict lacks {', '.join(missing)}")
+    if state["trainer"] != raw["trainer"]:
+        raise ValueError(f"{op}(): got the state of {state['trainer']} for {raw['trainer']}")
+    if state["average"] not in _AVERAGES:
+        raise ValueError(f"{op}(): expected average {', '.join(_AVERAGES)}, got {state['average']!r}")
+    given = state["state"]
+    wrong = [f"missing      {name}" for name in entries if name not in given]
+    wrong += [f"unexpected   {name}" for name in given if name not in entries]
+    for name, (p, own) in entries.items():
+        fault = _wrong_state(p, own["wanted_arrays"], given[name]) if name in given else ""
+        wrong += [f"mismatching  {name}: {fault}"] if fault else []
+    if wrong:
+        lines = "\n  ".join(wrong[:_MOST_LINES])
+        raise ValueError(f"{op}(): nothing was loaded, as the parameters differ:\n  {lines}")
+
+
+def _load_trainer_state(self: Trainer, state: Mapping[str, Any]) -> None:
+    """Take a state that `state_dict()` of a trainer of this class and of equal parameters gave.
+
+    Everything is checked before anything changes. What the constructor takes beside the learning rate, such
+    as `beta_1`, is no part of the state.
+
+    Args:
+        state: the dict.
+    Raises:
+        ValueError: of another class, or names or shapes do not fit; the message lists them.
+        TypeError: state is no such dict.
+        RuntimeError: the parameters have the values of a moving average.
+    Source: not in DyNet.
+    Example:
+        >>> pc = dy.ParameterCollection()
+        >>> p = pc.add_parameters(2, init=1)
+        >>> state = dy.AdamTrainer(pc, 0.5).state_dict()
+        >>> trainer = dy.AdamTrainer(pc)
+        >>> trainer.load_state_dict(state)
+        >>> trainer.learning_rate
+        0.5
+    """
+    op = "load_state_dict"
+    raw = _core._trainer_state(self, False)
+    entries = _trainer_entries(op, self, raw)
+    _check_trainer_state(op, state, raw, entries)
+    new = {name: type(raw[name])(state[name]) for name in (*_NUMBERS, "average_every", "average_beta")}
+    new["average"] = _AVERAGES.index(state["average"])
+    flat: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for name, (p, _) in entries.items():
+        own = state["state"][name]
+        count = int(own["mean_count"]) if new["average"] else 0
+        flat[isinstance(p, LookupParameters)].append({
+            "arrays": [_flat(p, np.asarray(array)) for array in own["arrays"]],
+            "mean": _flat(p, np.asarray(own["mean"])) if count else None,
+            "mean_count": count,
+        })  # fmt: skip
+    _core._set_trainer_state(self, {**new, "parameters": flat[False], "lookups": flat[True]})
+
+
 # ---------------------------------------------------------------- safetensors
 
 
@@ -257,7 +408,11 @@ def load_safetensors(path: Path, pc: Any, strict: bool = True) -> Loaded:
         raise ValueError(f"{error}\n  in {os.fspath(path)}") from None
 
 
-_core._attach(ParameterCollection, "state_dict", _state_dict)
-_core._attach(ParameterCollection, "load_state_dict", _load_state_dict)
-for _function, _name in ((_state_dict, "state_dict"), (_load_state_dict, "load_state_dict")):
-    _function.__name__, _function.__qualname__ = _name, f"ParameterCollection.{_name}"
+for _type, _function, _name in (
+    (ParameterCollection, _state_dict, "state_dict"),
+    (ParameterCollection, _load_state_dict, "load_state_dict"),
+    (Trainer, _trainer_state_dict, "state_dict"),
+    (Trainer, _load_trainer_state, "load_state_dict"),
+):
+    _core._attach(_type, _name, _function)
+    _function.__name__, _function.__qualname__ = _name, f"{_type.__name__}.{_name}"

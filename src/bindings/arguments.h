@@ -45,8 +45,7 @@ class Arguments {
       values_[i] = value;
       return;
     }
-    PyErr_Format(PyExc_TypeError, "%s(): got an unknown argument '%s'", op_, given);
-    throw PythonError();
+    refuse_keyword(op_, given, names_, N);
   }
   void require(size_t n) const {
     for (size_t i = 0; i < n; ++i) {

@@ -7,6 +7,27 @@ void deprecated(const std::string& name, const std::string& advice) {
   pybind11::module_::import("dynet_compat.legacy").attr("deprecated")(name, advice);
 }
 
+const char* type_name(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  if (std::strncmp(name, "_dynet.", 7) != 0) return name;
+  return name[7] == '_' && is_expression(object) ? "dynet.Expression" : name + 1;
+}
+
+PyObject* described(PyObject* self) {
+  return guarded([&] {
+    return pybind11::module_::import("dynet_compat.reprs")
+        .attr("described")(pybind11::handle(self))
+        .release()
+        .ptr();
+  });
+}
+
+void refuse_keyword(const char* op, const char* given, const char* const* names, size_t n) {
+  std::string known;
+  for (size_t i = 0; i < n; ++i) known += text(i ? ", " : "", names[i]);
+  throw TypeError(text(op, "(): got an unknown argument '", given, "'; wanted ", known));
+}
+
 namespace {
 
 // "; made at script.py:12" for the innermost line outside this package; empty if there is none.
@@ -64,7 +85,7 @@ void set_error() {
 namespace {
 
 [[noreturn]] void type_error(const char* op, const char* name, const char* wanted, PyObject* got) {
-  PyErr_Format(PyExc_TypeError, "%s(): expected %s for %s, got %s", op, wanted, name, Py_TYPE(got)->tp_name);
+  PyErr_Format(PyExc_TypeError, "%s(): expected %s for %s, got %s", op, wanted, name, type_name(got));
   throw PythonError();
 }
 
@@ -201,8 +222,15 @@ std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
   Owned fast{sequence_of(sequence, op, "its argument", "a list of Expressions")};
   const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
   std::vector<NodeId> out(static_cast<size_t>(n));
-  for (Py_ssize_t i = 0; i < n; ++i)
-    if (!to_node(PySequence_Fast_GET_ITEM(fast.p, i), op, &out[i])) throw PythonError();
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(fast.p, i);
+    if (to_node(item, op, &out[i])) continue;
+    if (!is_expression(item) && !is_array(item))
+      PyErr_Format(PyExc_TypeError,
+                   "%s(): expected Expressions, got %s at position %zd of %zd (counted from 0)", op,
+                   type_name(item), i, n);
+    throw PythonError();
+  }
   return out;
 }
 

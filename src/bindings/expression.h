@@ -92,6 +92,15 @@ PyObject* guarded(F&& f) {
 // Thrown when a Python error is already set.
 struct PythonError {};
 
+// The type of an object for messages: "int", "dynet.Parameters", "dynet.Expression" for all kinds of them.
+const char* type_name(PyObject* object);
+
+// repr() of classes whose texts are made in Python (dynet_compat/reprs.py).
+PyObject* described(PyObject* self);
+
+// A keyword that a call does not know; names those that it does.
+[[noreturn]] void refuse_keyword(const char* op, const char* given, const char* const* names, size_t n);
+
 // One line in the log of the package, once for each name: `advice` says what to write instead.
 void deprecated(const std::string& name, const std::string& advice);
 

@@ -7,11 +7,16 @@
 #include "bindings/pybind_names.h"
 #include "model/collection.h"
 
+namespace dyc {
+class Trainer;
+}
+
 namespace dyc::py {
 
 extern PyTypeObject ParameterCollectionType;
 
-PyObject* make_collection(const std::shared_ptr<Collection>& collection);
+PyObject* make_collection(const std::shared_ptr<Collection>& collection,
+                          PyTypeObject* type = &ParameterCollectionType);
 inline bool is_collection(PyObject* object) { return PyObject_TypeCheck(object, &ParameterCollectionType); }
 // Throws PythonError after setting TypeError, which names op and argument.
 const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* op, const char* name);
@@ -19,10 +24,14 @@ const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* o
 // Throws RuntimeError unless this is "" or the name of an available device.
 void check_device(const std::string& device, const char* op = "device");  // devices.cc
 
-void add_model(pybind11::module_& m);             // model.cc: collections, and what follows
-void add_initialisers(pybind11::module_& m);      // initialisers.cc
-void add_builders(pybind11::module_& m);          // builders.cc
-void add_trainer_types(PyObject* module);         // trainers.cc
+void add_model(pybind11::module_& m);         // model.cc: collections, and what follows
+void add_initialisers(pybind11::module_& m);  // initialisers.cc
+void add_builders(pybind11::module_& m);      // builders.cc
+void add_trainer_types(PyObject* module);     // trainers.cc
+void add_trainer_state(PyObject* module);     // trainer_state.cc
+// RuntimeError where a subclass has not called __init__().
+Trainer& trainer_of(PyObject* trainer);
+void add_copies(pybind11::module_& m);            // copies.cc
 void add_files(pybind11::module_& m);             // files.cc
 void add_tensor_functions(pybind11::module_& m);  // tensor.cc
 void add_devices(pybind11::module_& m);           // devices.cc

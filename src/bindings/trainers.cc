@@ -20,7 +20,7 @@ struct PyTrainer {
   PyObject_HEAD std::unique_ptr<Trainer> trainer;
 };
 
-constexpr size_t kMaxNumbers = 4;
+constexpr size_t kMaxNumbers = 5;
 
 // One class. `legacy` are the names that DyNet before 2.1 gave to the same arguments.
 struct Kind {
@@ -94,6 +94,31 @@ const Kind kinds[] = {
      {"e0"},
      {0.001f, 0.9f, 0.999f, 1e-8f},
      make<AdamTrainer, 4>},
+    {"AdamWTrainer",
+     "AdamWTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01): Adam with "
+     "decoupled weight decay. Not in DyNet.\n\n"
+     "Each update subtracts alpha * weight_decay * x from the values, beside Adam's step: the decay is not "
+     "part "
+     "of the gradient, is not clipped, and is apart from set_weight_decay() of the collection. Of "
+     "LookupParameters it changes the rows that the update changes: with sparse updates those with a "
+     "gradient. Frozen parameters stay as they are.\n\n"
+     "Args:\n    m: ParameterCollection.\n    alpha: the learning rate.\n"
+     "    beta_1, beta_2, eps: as in AdamTrainer.\n    weight_decay: 0 or more.\n"
+     "Raises:\n    ValueError: weight_decay is negative or not finite.\n"
+     "Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.\n"
+     "Example:\n"
+     "    >>> pc = dy.ParameterCollection()\n"
+     "    >>> p = pc.add_parameters(2, init=1)\n"
+     "    >>> trainer = dy.AdamWTrainer(pc, alpha=0.1, weight_decay=0.5)\n"
+     "    >>> p[0].backward()\n"
+     "    >>> trainer.update()\n"
+     "    >>> p.as_array().round(3).tolist()\n"
+     "    [0.85, 0.95]",
+     5,
+     {"alpha", "beta_1", "beta_2", "eps", "weight_decay"},
+     {},
+     {0.001f, 0.9f, 0.999f, 1e-8f, 0.01f},
+     make<AdamWTrainer, 5>},
     {"AmsgradTrainer",
      "AmsgradTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8): Reddi et al., 2018.",
      4,
@@ -154,6 +179,16 @@ bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** 
   return false;
 }
 
+// `lr` is what other libraries call the learning rate.
+[[noreturn]] void refuse_argument(const Kind& kind, const char* given) {
+  const char* names[kMaxNumbers + 1] = {"m"};
+  std::copy(kind.names, kind.names + kind.n, names + 1);
+  const bool has_rate = std::strcmp(kind.names[0], "eps") != 0;
+  if (has_rate && (std::strcmp(given, "lr") == 0 || std::strcmp(given, "learning_rate") == 0))
+    throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'; say ", kind.names[0]));
+  refuse_keyword(kind.name, given, names, kind.n + 1);
+}
+
 // Arguments (m, numbers ..) by position or name. More numbers than the class has are a TypeError.
 std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwargs) {
   PyObject* m = nullptr;
@@ -173,7 +208,7 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
     for (size_t i = 0; i < kind.n; ++i)
       if (std::strcmp(given, kind.names[i]) == 0) target = &values[i];
     if (!target && take_legacy(kind, given, value, values, &decay)) continue;
-    if (!target) throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'"));
+    if (!target) refuse_argument(kind, given);
     if (*target) throw TypeError(text(kind.name, "(): got argument '", given, "' twice"));
     *target = value;
   }
@@ -223,12 +258,6 @@ void dealloc(PyObject* self) {
 }
 
 // --------------------------------------------------------------------------------------- methods
-
-Trainer& trainer_of(PyObject* self) {
-  Trainer* t = reinterpret_cast<PyTrainer*>(self)->trainer.get();
-  if (!t) throw RuntimeError(text(Py_TYPE(self)->tp_name, ": __init__() of the trainer was not called"));
-  return *t;
-}
 
 PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   static constexpr const char* names[] = {"s"};
@@ -466,6 +495,7 @@ void ready(PyObject* module, PyTypeObject& type, const char* name, const char* d
   type.tp_new = new_trainer;
   type.tp_init = init;
   type.tp_dealloc = dealloc;
+  type.tp_repr = described;
   if (PyType_Ready(&type) < 0) throw PythonError();
   Py_INCREF(&type);
   if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
@@ -473,6 +503,12 @@ void ready(PyObject* module, PyTypeObject& type, const char* name, const char* d
 }
 
 }  // namespace
+
+Trainer& trainer_of(PyObject* self) {
+  Trainer* t = reinterpret_cast<PyTrainer*>(self)->trainer.get();
+  if (!t) throw RuntimeError(text(Py_TYPE(self)->tp_name, ": __init__() of the trainer was not called"));
+  return *t;
+}
 
 void add_trainer_types(PyObject* module) {
   trainer_type.tp_getset = properties;
@@ -483,6 +519,7 @@ void add_trainer_types(PyObject* module) {
     full_names[i] = std::string("_dynet.") + kinds[i].name;
     ready(module, types[i], full_names[i].c_str(), kinds[i].doc, kind_methods);
   }
+  add_trainer_state(module);
 }
 
 }  // namespace dyc::py

@@ -17,7 +17,7 @@ struct UpdateKernels {
 
 // One per instruction set.
 struct UpdateTable {
-  UpdateKernels rules[8];  // by UpdateRule
+  UpdateKernels rules[kUpdateRules];  // by UpdateRule
   double (*sum_of_squares)(const float* x, size_t n);
 };
 const UpdateTable& update_table_baseline();

@@ -17,7 +17,7 @@ void add_rules(emulation::Kernels& to, std::integer_sequence<uint32_t, number...
 }
 
 const emulation::Source kSource([](emulation::Kernels& to) {
-  add_rules(to, std::make_integer_sequence<uint32_t, 8>());
+  add_rules(to, std::make_integer_sequence<uint32_t, kUpdateRules>());
   to.push_back({"updates", "normalise", emulation::run<normalise>});
   to.push_back({"updates", "squares", emulation::run<squares>});
   to.push_back({"updates", "total", emulation::run<total>});

@@ -1,6 +1,7 @@
 // What Record::more is for kernels/walk.cu: many launches as one.
 #pragma once
 #include "cuda/record.h"
+#include "ops/updates.h"
 
 namespace dyc::cuda {
 
@@ -26,7 +27,7 @@ enum Task : uint32_t {
   kSumSquares,
   kTotalSquares,
   kUpdate,  // + 2 * UpdateRule, + 1 with a gradient
-  kTasks = kUpdate + 16
+  kTasks = kUpdate + 2 * kUpdateRules
 };
 
 struct Step {

@@ -103,94 +103,153 @@ class Lines {
   size_t number_ = 0;
 };
 
-struct ReadState {
-  std::vector<std::vector<float>> arrays;
-  MovingAverage::Mean mean;
-};
+// -------------------------------------------------------------------------------------------- writing
 
-}  // namespace
-
-// Has the trainer's private parts.
-struct TrainerFile {
-  static std::string written(Trainer& t);
-  static void read(Trainer& t, Lines& in);
-
- private:
-  static void put_states(std::string& out, const Trainer& t, bool lookups);
-  static std::vector<ReadState> read_states(const Trainer& t, Lines& in, bool lookups, bool average);
-  static void take(Trainer& t, std::vector<ReadState>& read, bool lookups);
-  static const std::vector<StoragePtr>& storages(const Trainer& t, bool lookups) {
-    return lookups ? t.collection_->lookups() : t.collection_->parameters();
-  }
-};
-
-void TrainerFile::put_states(std::string& out, const Trainer& t, bool lookups) {
-  const auto& states = lookups ? t.lookup_states_ : t.parameter_states_;
-  const auto& all = storages(t, lookups);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Storage& s = *all[i];
-    const bool there = i < states.size() && states[i].touched;
-    const MovingAverage::Mean* mean = nullptr;
-    if (t.average_ && i < t.average_->means(lookups).size()) mean = &t.average_->means(lookups)[i];
-    out += text("#State# ", dims_of(s), ' ', s.size(), ' ', t.kernels_.states, ' ', there ? 1 : 0, ' ',
-                mean ? mean->count : 0, ' ', s.name, '\n');
-    if (there)
-      for (int k = 0; k < t.kernels_.states; ++k) put_line(out, states[i].array[k], s.size());
-    if (mean && mean->count) put_line(out, mean->values.data(), s.size());
+void put_states(std::string& out, const std::vector<ParameterState>& states) {
+  for (const ParameterState& s : states) {
+    out += text("#State# ", s.dims, ' ', s.size, ' ', s.wanted_arrays, ' ', s.arrays.empty() ? 0 : 1, ' ',
+                s.mean.count, ' ', s.name, '\n');
+    for (const std::vector<float>& array : s.arrays) put_line(out, array.data(), array.size());
+    if (s.mean.count) put_line(out, s.mean.values.data(), s.mean.values.size());
   }
 }
 
-std::string TrainerFile::written(Trainer& t) {
-  if (t.average_ && t.average_->swapped())
-    throw RuntimeError(
-        "Trainer.save(): the parameters have the values of the moving average; wanted "
-        "swap_params_to_weights() "
-        "before");
-  t.bring_states();
-  std::string out = text(kHeader, t.name(), "\nlearning_rate ");
-  put(out, t.learning_rate_);
+std::string written(const TrainerState& s) {
+  std::string out = text(kHeader, s.kind, "\nlearning_rate ");
+  put(out, s.learning_rate);
   out += "\nclip_threshold ";
-  put(out, t.clip_threshold_);
-  out += text("\nsparse_updates ", t.sparse_updates_ ? 1 : 0, "\nupdates ", t.updates_, "\nstatus_updates ",
-              t.status_updates_, "\nstatus_clips ", t.status_clips_, "\ncycle ", t.cycle(), "\naverage ");
-  if (t.average_) {
-    out += text(static_cast<int>(t.average_->kind()) + 1, "\naverage_every ", t.average_->every(),
-                "\naverage_beta ");
-    put(out, t.average_->beta());
-  } else {
-    out += '0';
+  put(out, s.clip_threshold);
+  out += text("\nsparse_updates ", s.sparse_updates ? 1 : 0, "\nupdates ", s.updates, "\nstatus_updates ",
+              s.status_updates, "\nstatus_clips ", s.status_clips, "\ncycle ", s.cycle, "\naverage ",
+              static_cast<int>(s.average));
+  if (s.average != TrainerState::Average::none) {
+    out += text("\naverage_every ", s.average_every, "\naverage_beta ");
+    put(out, s.average_beta);
   }
-  out += text("\nparameters ", t.collection_->parameters().size(), "\nlookups ",
-              t.collection_->lookups().size(), '\n');
-  put_states(out, t, false);
-  put_states(out, t, true);
+  out += text("\nparameters ", s.parameters.size(), "\nlookups ", s.lookups.size(), '\n');
+  put_states(out, s.parameters);
+  put_states(out, s.lookups);
   return out + "#End#\n";
 }
 
-std::vector<ReadState> TrainerFile::read_states(const Trainer& t, Lines& in, bool lookups, bool average) {
-  std::vector<ReadState> read;
-  for (const StoragePtr& s : storages(t, lookups)) {
-    const std::string head = text("#State# ", dims_of(*s), ' ', s->size(), ' ', t.kernels_.states, ' ');
-    const std::string wanted = text("'", head, ".. ", s->name, "'");
+// -------------------------------------------------------------------------------------------- reading
+
+// `like`: what the trainer has now.
+std::vector<ParameterState> read_states(const std::vector<ParameterState>& like, Lines& in, bool average) {
+  std::vector<ParameterState> read;
+  for (const ParameterState& s : like) {
+    const std::string head = text("#State# ", s.dims, ' ', s.size, ' ', s.wanted_arrays, ' ');
+    const std::string wanted = text("'", head, ".. ", s.name, "'");
     std::string_view line = in.next(wanted);
     if (line.substr(0, head.size()) != head) in.refuse(wanted);
     line.remove_prefix(head.size());
     const size_t first = line.find(' '), second = line.find(' ', first + 1);
     if (first == std::string_view::npos || second == std::string_view::npos) in.refuse(wanted);
-    if (line.substr(second + 1) != s->name) in.refuse(wanted);
-    ReadState state;
+    if (line.substr(second + 1) != s.name) in.refuse(wanted);
+    ParameterState state{s.name, s.dims, s.size, s.wanted_arrays, {}, {}};
     const bool there = in.parsed<unsigned>(line.substr(0, first), wanted) != 0;
     state.mean.count = in.parsed<uint64_t>(line.substr(first + 1, second - first - 1), wanted);
     if (state.mean.count && !average) in.refuse("no mean where there is no moving average");
     if (there)
-      for (int k = 0; k < t.kernels_.states; ++k) state.arrays.push_back(in.floats(s->size()));
-    if (state.mean.count) state.mean.values = in.floats(s->size());
+      for (int k = 0; k < s.wanted_arrays; ++k) state.arrays.push_back(in.floats(s.size));
+    if (state.mean.count) state.mean.values = in.floats(s.size);
     read.push_back(std::move(state));
   }
   return read;
 }
 
-void TrainerFile::take(Trainer& t, std::vector<ReadState>& read, bool lookups) {
+TrainerState read(const TrainerState& like, Lines& in) {
+  TrainerState s;
+  s.kind = like.kind;
+  in.expect(std::string(kHeader) + s.kind);
+  s.learning_rate = in.value<float>("learning_rate");
+  s.clip_threshold = in.value<float>("clip_threshold");
+  s.sparse_updates = in.value<unsigned>("sparse_updates") != 0;
+  s.updates = in.value<uint64_t>("updates");
+  s.status_updates = in.value<uint64_t>("status_updates");
+  s.status_clips = in.value<uint64_t>("status_clips");
+  s.cycle = in.value<uint64_t>("cycle");
+  const auto kind = in.value<unsigned>("average");
+  if (kind > 2) in.refuse("average 0, 1 or 2");
+  s.average = static_cast<TrainerState::Average>(kind);
+  if (kind) {
+    s.average_every = in.value<uint32_t>("average_every");
+    s.average_beta = in.value<float>("average_beta");
+    if (s.average_every == 0 || !(s.average_beta >= 0.f && s.average_beta < 1.f))
+      in.refuse("0 <= average_beta < 1 and average_every > 0");
+  }
+  in.expect(text("parameters ", like.parameters.size()));
+  in.expect(text("lookups ", like.lookups.size()));
+  s.parameters = read_states(like.parameters, in, kind != 0);
+  s.lookups = read_states(like.lookups, in, kind != 0);
+  in.expect("#End#");
+  if (!in.at_end()) in.refuse("nothing after #End#", "more lines");
+  return s;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------- state
+
+void refuse_averaged(const Trainer& trainer, const char* call) {
+  if (trainer.averaged())
+    throw RuntimeError(text(call,
+                            ": the parameters have the values of the moving average; wanted "
+                            "swap_params_to_weights() before"));
+}
+
+// Has the trainer's private parts.
+struct TrainerFile {
+  static TrainerState state_of(Trainer& t, const char* call, bool contents);
+  static void take(Trainer& t, TrainerState& state);
+
+ private:
+  static std::vector<ParameterState> states_of(const Trainer& t, bool lookups, bool contents);
+  static void take(Trainer& t, std::vector<ParameterState>& read, bool lookups);
+};
+
+std::vector<ParameterState> TrainerFile::states_of(const Trainer& t, bool lookups, bool contents) {
+  const auto& states = lookups ? t.lookup_states_ : t.parameter_states_;
+  const auto& all = lookups ? t.collection_->lookups() : t.collection_->parameters();
+  std::vector<ParameterState> found;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Storage& s = *all[i];
+    ParameterState state{s.name, dims_of(s), s.size(), t.kernels_.states, {}, {}};
+    if (contents && i < states.size() && states[i].touched)
+      for (int k = 0; k < t.kernels_.states; ++k)
+        state.arrays.emplace_back(states[i].array[k], states[i].array[k] + s.size());
+    if (contents && t.average_ && i < t.average_->means(lookups).size())
+      state.mean = t.average_->means(lookups)[i];
+    found.push_back(std::move(state));
+  }
+  return found;
+}
+
+TrainerState TrainerFile::state_of(Trainer& t, const char* call, bool contents) {
+  if (contents) {
+    refuse_averaged(t, call);
+    t.bring_states();
+  }
+  TrainerState s;
+  s.kind = t.name();
+  s.learning_rate = t.learning_rate_;
+  s.clip_threshold = t.clip_threshold_;
+  s.sparse_updates = t.sparse_updates_;
+  s.updates = t.updates_;
+  s.status_updates = t.status_updates_;
+  s.status_clips = t.status_clips_;
+  s.cycle = t.cycle();
+  if (t.average_) {
+    s.average = static_cast<TrainerState::Average>(static_cast<int>(t.average_->kind()) + 1);
+    s.average_every = t.average_->every();
+    s.average_beta = t.average_->beta();
+  }
+  s.parameters = states_of(t, false, contents);
+  s.lookups = states_of(t, true, contents);
+  return s;
+}
+
+void TrainerFile::take(Trainer& t, std::vector<ParameterState>& read, bool lookups) {
   auto& states = lookups ? t.lookup_states_ : t.parameter_states_;
   for (size_t i = 0; i < read.size(); ++i) {
     if (t.kernels_.states > 0) {
@@ -204,42 +263,33 @@ void TrainerFile::take(Trainer& t, std::vector<ReadState>& read, bool lookups) {
   }
 }
 
-void TrainerFile::read(Trainer& t, Lines& in) {
-  in.expect(std::string(kHeader) + t.name());
-  const float rate = in.value<float>("learning_rate"), clip = in.value<float>("clip_threshold");
-  const bool sparse = in.value<unsigned>("sparse_updates") != 0;
-  const auto updates = in.value<uint64_t>("updates"), since = in.value<uint64_t>("status_updates"),
-             clips = in.value<uint64_t>("status_clips"), cycle = in.value<uint64_t>("cycle");
+// The state fits. Nothing can fail but for want of memory, before anything has changed.
+void TrainerFile::take(Trainer& t, TrainerState& s) {
   std::unique_ptr<MovingAverage> average;
-  const auto kind = in.value<unsigned>("average");
-  if (kind > 2) in.refuse("average 0, 1 or 2");
-  if (kind) {
-    const auto every = in.value<uint32_t>("average_every");
-    const float beta = in.value<float>("average_beta");
-    if (every == 0 || !(beta >= 0.f && beta < 1.f)) in.refuse("0 <= average_beta < 1 and average_every > 0");
-    average = std::make_unique<MovingAverage>(static_cast<MovingAverage::Kind>(kind - 1), beta, every);
-  }
-  in.expect(text("parameters ", t.collection_->parameters().size()));
-  in.expect(text("lookups ", t.collection_->lookups().size()));
-  auto parameters = read_states(t, in, false, kind != 0), lookups = read_states(t, in, true, kind != 0);
-  in.expect("#End#");
-  if (!in.at_end()) in.refuse("nothing after #End#", "more lines");
-  // Nothing can fail from here on but memory.
+  if (s.average != TrainerState::Average::none)
+    average = std::make_unique<MovingAverage>(
+        static_cast<MovingAverage::Kind>(static_cast<int>(s.average) - 1), s.average_beta, s.average_every);
   t.allocate_states();
-  t.learning_rate_ = rate;
-  t.set_clip_threshold(clip);
-  t.sparse_updates_ = sparse;
-  t.updates_ = updates;
-  t.status_updates_ = since;
-  t.status_clips_ = clips;
-  t.set_cycle(cycle);
+  t.learning_rate_ = s.learning_rate;
+  t.set_clip_threshold(s.clip_threshold);
+  t.sparse_updates_ = s.sparse_updates;
+  t.updates_ = s.updates;
+  t.status_updates_ = s.status_updates;
+  t.status_clips_ = s.status_clips;
+  t.set_cycle(s.cycle);
   t.average_ = std::move(average);
-  take(t, parameters, false);
-  take(t, lookups, true);
+  take(t, s.parameters, false);
+  take(t, s.lookups, true);
 }
 
+TrainerState trainer_state(Trainer& trainer, const char* call, bool contents) {
+  return TrainerFile::state_of(trainer, call, contents);
+}
+
+void set_trainer_state(Trainer& trainer, TrainerState state) { TrainerFile::take(trainer, state); }
+
 void save_trainer(Trainer& trainer, const std::string& path) {
-  const std::string content = TrainerFile::written(trainer), part = path + ".part";
+  const std::string content = written(trainer_state(trainer, "Trainer.save()")), part = path + ".part";
   std::ofstream out(part, std::ios::binary | std::ios::trunc);
   out << content;
   out.close();
@@ -254,12 +304,10 @@ void populate_trainer(Trainer& trainer, const std::string& path) {
   if (!file) throw RuntimeError(text("Trainer.populate(): cannot read '", path, "'"));
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad()) throw RuntimeError(text("Trainer.populate(): cannot read '", path, "'"));
-  if (trainer.averaged())
-    throw RuntimeError(
-        "Trainer.populate(): the parameters have the values of the moving average; wanted "
-        "swap_params_to_weights() before");
+  refuse_averaged(trainer, "Trainer.populate()");
+  const TrainerState like = trainer_state(trainer, "Trainer.populate()", false);
   Lines lines(all, path);
-  TrainerFile::read(trainer, lines);
+  set_trainer_state(trainer, read(like, lines));
 }
 
 }  // namespace dyc

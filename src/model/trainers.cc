@@ -169,7 +169,8 @@ void Trainer::refuse_norm(double norm) const {
     if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
   throw RuntimeError(text(name(), ".update(): Magnitude of gradient is bad: ", norm,  // begins as in DyNet
                           where.empty() ? "" : ", first in parameter ", where,
-                          "; wanted a finite number. Nothing was updated."));
+                          "; wanted a finite number. Nothing was updated. "
+                          "renew_cg(immediate_compute=True, check_validity=True) stops where it arises."));
 }
 
 // -------------------------------------------------------------------------------------------- jobs
@@ -190,8 +191,8 @@ Trainer::Job& Trainer::add_job(Storage& storage, const std::vector<uint32_t>* ro
 void Trainer::update_dense(Storage& storage, State* state, const UpdateFactors& factors) {
   const bool active = storage.has_grad();
   const UpdateKernel kernel = active ? kernels_.active : kernels_.idle;
-  // While all state is zero, a zero gradient changes nothing.
-  if (kernel && (active || state->touched)) update_rows(storage, state, kernel, nullptr, factors);
+  // While all state is zero, a zero gradient changes nothing but by weight decay.
+  if (kernel && (active || state->touched || decays_)) update_rows(storage, state, kernel, nullptr, factors);
 }
 
 void Trainer::update_lookup(Storage& storage, State* state, const UpdateFactors& factors) {
@@ -398,6 +399,20 @@ void AdamTrainer::set_factors(UpdateFactors& factors, float decay, double t) con
   factors.decay1 = beta_1_;
   factors.decay2 = beta_2_;
   factors.epsilon = epsilon_;
+}
+
+AdamWTrainer::AdamWTrainer(std::shared_ptr<Collection> m, float alpha, float beta_1, float beta_2, float eps,
+                           float weight_decay)
+    : AdamTrainer(std::move(m), UpdateRule::kAdamW, alpha, beta_1, beta_2, eps), weight_decay_(weight_decay) {
+  if (!(weight_decay >= 0.f && std::isfinite(weight_decay)))
+    throw ValueError(
+        text("AdamWTrainer(): got weight_decay ", weight_decay, "; wanted a finite number >= 0"));
+  decays_ = weight_decay > 0.f;
+}
+
+void AdamWTrainer::set_factors(UpdateFactors& factors, float decay, double t) const {
+  AdamTrainer::set_factors(factors, decay, t);
+  factors.rate = learning_rate_ * weight_decay_;
 }
 
 AmsgradTrainer::AmsgradTrainer(std::shared_ptr<Collection> m, float alpha, float beta_1, float beta_2,

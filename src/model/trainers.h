@@ -70,6 +70,7 @@ class Trainer {
 
   float learning_rate_;
   bool finishes_ = false;  // finish() does something
+  bool decays_ = false;    // a gradient of 0 changes values, too, that never had another one
 
  private:
   friend struct TrainerFile;  // trainer_file.cc: reads and writes all state
@@ -237,6 +238,22 @@ class AdamTrainer : public Trainer {
  private:
   float beta_1_, beta_2_, epsilon_;
   mutable double power_1_ = 1.0, power_2_ = 1.0, power_t_ = 0.0;  // beta^t
+};
+
+// Adam, and x -= alpha weight_decay x: the decay is no part of the gradient, so it is neither clipped nor in
+// m and v. Of a lookup it changes the rows that the update changes. Loshchilov and Hutter, Decoupled weight
+// decay regularization, 2019.
+class AdamWTrainer : public AdamTrainer {
+ public:
+  explicit AdamWTrainer(std::shared_ptr<Collection> m, float alpha = 0.001f, float beta_1 = 0.9f,
+                        float beta_2 = 0.999f, float eps = 1e-8f, float weight_decay = 0.01f);
+  const char* name() const override { return "AdamWTrainer"; }
+
+ protected:
+  void set_factors(UpdateFactors& factors, float decay, double t) const override;
+
+ private:
+  float weight_decay_;
 };
 
 // Adam with the largest v so far in place of v. Reddi et al., 2018.

@@ -76,7 +76,8 @@ void Trainer::add_to(DeviceUpdate& device) {
   using What = DeviceUpdate::What;
   const auto dense = [&](const StoragePtr& p, State* state) {
     const bool active = p->has_grad();
-    if (active || (kernels_.idle && state->touched)) device.add(p, state, active ? What::all : What::idle);
+    if (active || (kernels_.idle && (state->touched || decays_)))
+      device.add(p, state, active ? What::all : What::idle);
   };
   const auto& parameters = collection_->parameters();
   const auto& lookups = collection_->lookups();

@@ -285,6 +285,22 @@ struct Erf : OfX {
   template <class T> static T df(T x, T, const float*) { return 1.1283791670955126f * vexp(-(x * x)); }
 };
 
+struct Gelu : OfX {
+  static constexpr Meta meta{.name = "gelu",
+                             .formula = "x (1 + erf(x / sqrt(2))) / 2",
+                             .form = Form::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
+  // The normal distribution function of x.
+  template <class T> static T normal_cdf(T x) { return 0.5f + 0.5f * verf(x * 0.70710678118654752f); }
+  // Factors whose other factor is 0 may not be infinite.
+  template <class T> static T f(T x, const float*) { return vmax(splat<T>(-40.f), x) * normal_cdf(x); }
+  template <class T> static T df(T x, T, const float*) {
+    const T near = vmin(splat<T>(40.f), vmax(splat<T>(-40.f), x));
+    return normal_cdf(x) + near * (0.3989422804014327f * vexp(-0.5f * (near * near)));
+  }
+};
+
 struct Lgamma : OfX {
   static constexpr Meta meta{.name = "lgamma",
                              .formula = "log|gamma(x)|",
@@ -443,6 +459,6 @@ struct ScaleGradient {
 using ElementwiseOps = OpList<Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, Cos, Tan, Asin, Acos, Atan,
                               Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Logistic, LogSigmoid, Rectify, Elu, Selu,
                               Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor, Negate, Scale, AddConst,
-                              ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient>;
+                              ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient, Gelu>;
 
 }  // namespace dyc

@@ -90,6 +90,16 @@ struct Adam {
   }
 };
 
+// Adam with decoupled weight decay.
+struct AdamW {
+  static constexpr int kStates = 2;
+  static constexpr bool kIdleMatters = true;
+  template <class T>
+  static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
+    return Adam::apply(vfma(x, splat<T>(-f.rate), x), g, s, f);
+  }
+};
+
 struct Amsgrad {
   static constexpr int kStates = 3;
   static constexpr bool kIdleMatters = true;

@@ -17,12 +17,23 @@ struct UpdateSlice {
 struct UpdateFactors {
   float clip = 1.f;
   float step = 0.f;
-  float rate = 0.f;    // momentum: the learning rate alone
+  float rate = 0.f;    // momentum: the learning rate alone; AdamW: times its weight decay
   float decay1 = 0.f;  // momentum, rho or beta_1
   float decay2 = 0.f;  // beta_2
   float epsilon = 0.f;
 };
 
-enum class UpdateRule { kSgd, kMomentum, kAdagrad, kAdadelta, kRmsProp, kAdam, kAmsgrad, kExponentiated };
+enum class UpdateRule {
+  kSgd,
+  kMomentum,
+  kAdagrad,
+  kAdadelta,
+  kRmsProp,
+  kAdam,
+  kAmsgrad,
+  kExponentiated,
+  kAdamW,
+};
+constexpr int kUpdateRules = 9;
 
 }  // namespace dyc

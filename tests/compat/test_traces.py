@@ -71,7 +71,7 @@ def test_recording_has_every_program(recorded: dict[str, np.ndarray]) -> None:
 def test_every_builder_trainer_and_initialiser_has_a_program(dy: Any) -> None:
     """By the names of the classes; what DyNet does not have is left out."""
     source = (HERE / "traces.py").read_text(encoding="utf-8")
-    ours = ("Tree", "Hierarchical", "EGTrainer")
+    ours = ("Tree", "Hierarchical", "EGTrainer", "AdamWTrainer")
     wanted = [
         name
         for name in dir(dy)

@@ -18,6 +18,7 @@ TRAINERS = {
     "AdamTrainer": "dy.AdamTrainer(m, 0.01)",
     "AmsgradTrainer": "dy.AmsgradTrainer(m, 0.01)",
     "EGTrainer": "dy.EGTrainer(m)",
+    "AdamWTrainer": "dy.AdamWTrainer(m, 0.01, weight_decay=0.2)",
 }
 EXACT = {"SimpleSGDTrainer", "CyclicalSGDTrainer", "MomentumSGDTrainer", "EGTrainer"}  # the same roundings
 

@@ -1,7 +1,8 @@
-"""What trainers have beyond DyNet's Python API: exponentiated gradient, moving averages, files of state."""
+"""What trainers have beyond DyNet's Python API: EG, AdamW, moving averages, state in files and dicts."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ KINDS = {
     "AdamTrainer": (0.02,),
     "AmsgradTrainer": (0.02,),
     "EGTrainer": (0.1,),
+    "AdamWTrainer": (0.02, 0.9, 0.999, 1e-8, 0.3),
 }
 
 
@@ -111,6 +113,82 @@ def test_exponentiated_gradient_wants_positive_values(dy: Any) -> None:
         p.set_updated(False)
         trainer.update()
         assert good.as_array()[0] < 0.5
+
+
+# ---------------------------------------------------------------- AdamW
+
+
+class AdamW:
+    """The rule in float64; epsilon is outside the bias correction, as in DyNet's Adam."""
+
+    def __init__(self, values: np.ndarray, alpha: float, decay: float) -> None:
+        self.x, self.alpha, self.decay = values.astype(np.float64), alpha, decay
+        self.m, self.v = np.zeros_like(self.x), np.zeros_like(self.x)
+
+    def update(self, gradient: np.ndarray, t: int, rows: Any = slice(None)) -> None:
+        """`rows`: the part that changes."""
+        m, v = 0.9 * self.m + 0.1 * gradient, 0.999 * self.v + 0.001 * gradient**2
+        step = self.alpha * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+        x = self.x - self.alpha * self.decay * self.x - step
+        self.m[rows], self.v[rows], self.x[rows] = m[rows], v[rows], x[rows]
+
+
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+@pytest.mark.parametrize("size", [5, 70_000])  # the larger one is shared among threads
+def test_adamw(dy: Any, sparse: bool, size: int) -> None:
+    rng = np.random.RandomState(3)
+    pc = dy.ParameterCollection()
+    start, rows = rng.randn(size), rng.randn(4, size)
+    p, unused = pc.parameters_from_numpy(start), pc.parameters_from_numpy(start)
+    frozen = pc.parameters_from_numpy(start)
+    frozen.set_updated(False)
+    table = pc.lookup_parameters_from_numpy(rows)
+    trainer = dy.AdamWTrainer(pc, alpha=0.05, weight_decay=0.4)
+    trainer.set_clip_threshold(0)
+    trainer.set_sparse_updates(sparse)
+    want_p, want_unused, want_table = AdamW(start, 0.05, 0.4), AdamW(start, 0.05, 0.4), AdamW(rows, 0.05, 0.4)
+    for t in range(1, 6):
+        g, row = rng.randn(size), t % 3  # row 3 never
+        dy.renew_cg()
+        x = dy.inputTensor(g)
+        (dy.dot_product(p, x) + dy.dot_product(table[row], x) + frozen[0]).backward()
+        trainer.update()
+        want_p.update(g, t)
+        want_unused.update(np.zeros(size), t)
+        of_rows = np.zeros_like(rows)
+        of_rows[row] = g
+        want_table.update(of_rows, t, [row] if sparse else slice(None))
+    for what, got, want in (("Parameters", p, want_p), ("without a gradient", unused, want_unused),
+                            ("LookupParameters", table, want_table)):  # fmt: skip
+        assert np.allclose(got.as_array(), want.x, rtol=1e-5, atol=1e-6), f"{what} differ from the formula"
+    assert np.allclose(frozen.as_array(), start, atol=1e-7), "a frozen parameter changed"
+    assert trainer.whoami() == "AdamWTrainer"
+
+
+def test_adamw_decay_is_neither_clipped_nor_scaled(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    pc.set_weight_decay(0.1)  # of the collection: multiplied into the values after each update
+    p = pc.parameters_from_numpy(np.array([100.0]))
+    trainer = dy.AdamWTrainer(pc, alpha=0.1, weight_decay=0.5)
+    trainer.set_clip_threshold(1e-3)
+    dy.renew_cg()
+    (p * 1000).backward()
+    trainer.update()
+    dy.renew_cg()
+    assert np.isclose(p.value(), 0.9 * (100 * (1 - 0.1 * 0.5) - 0.1), rtol=1e-5)
+
+
+def test_adamw_without_decay_is_adam(dy: Any) -> None:
+    trained = []
+    for make in (lambda pc: dy.AdamTrainer(pc, 0.02), lambda pc: dy.AdamWTrainer(pc, 0.02, weight_decay=0)):
+        model = Model(dy)
+        model.train(make(model.pc), 0, 6)
+        trained.append(model.values())
+    for adam, adamw in zip(*trained):
+        assert np.array_equal(adam, adamw)
+    for bad in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="weight_decay"):
+            dy.AdamWTrainer(dy.ParameterCollection(), weight_decay=bad)
 
 
 # ---------------------------------------------------------------- moving averages
@@ -225,7 +303,7 @@ def test_training_goes_on_as_if_never_stopped(dy: Any, kind: str, average: bool,
     assert np.allclose(first.train(trainer, 4, 10), second.train(again, 4, 10), rtol=1e-6)
     trainer.save(path)
     again.save(tmp_path / "again")
-    if kind not in ("AdamTrainer", "AmsgradTrainer"):  # beta^t by power or by product: another last digit
+    if kind not in ("AdamTrainer", "AmsgradTrainer", "AdamWTrainer"):  # beta^t by power or by product
         assert path.read_bytes() == (tmp_path / "again").read_bytes()
     if average:
         trainer.swap_params_to_moving_average()
@@ -234,6 +312,80 @@ def test_training_goes_on_as_if_never_stopped(dy: Any, kind: str, average: bool,
             assert np.allclose(got, want, rtol=1e-6)
     again = make(Model(dy))
     again.populate(path, learning_rate=0.5)
+    assert again.learning_rate == 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_dict(dy: Any, kind: str) -> None:
+    def make(model: Model) -> Any:
+        return getattr(dy, kind)(model.pc, *KINDS[kind])
+
+    first = Model(dy)
+    trainer = make(first)
+    trainer.exponential_moving_average(0.8)
+    trainer.set_clip_threshold(2.5)
+    first.train(trainer, 0, 4)
+    trainer.learning_rate = 0.07
+    state = {"model": first.pc.state_dict(), "trainer": trainer.state_dict()}
+    state = pickle.loads(pickle.dumps(state))
+    assert state["trainer"]["updates"] == 4 and set(state["trainer"]["state"]) == {"W", "s/E", "_0"}
+    first.frozen.scale_gradient(0)
+    second = Model(dy, seed=2)
+    second.pc.load_state_dict(state["model"])
+    again = make(second)
+    again.load_state_dict(state["trainer"])
+    assert again.learning_rate == trainer.learning_rate and again.get_clip_threshold() == 2.5
+    assert again.moving_average() == "exponential"
+    assert np.allclose(first.train(trainer, 4, 10), second.train(again, 4, 10), rtol=1e-6)
+    for t in (trainer, again):
+        t.swap_params_to_moving_average()
+    for got, want in zip(second.values(), first.values()):
+        assert np.allclose(got, want, rtol=1e-6)
+
+
+def test_state_dict_has_the_layout_of_the_parameters(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.zeros((2, 3)), name="p")
+    table = pc.add_lookup_parameters((4, 2, 3), init=0, name="t")
+    trainer = dy.MomentumSGDTrainer(pc, 1.0)
+    trainer.set_clip_threshold(0)
+    assert trainer.state_dict()["state"]["p"] == {"arrays": [], "mean": None, "mean_count": 0}
+    weights = np.arange(6.0).reshape(2, 3)
+    (dy.sum_elems(dy.cmult(p, dy.inputTensor(weights)))
+     + dy.sum_elems(dy.cmult(table[1], dy.inputTensor(weights)))).backward()  # fmt: skip
+    trainer.update()
+    state = trainer.state_dict()["state"]
+    assert state["p"]["arrays"][0].tolist() == (-weights).tolist() == p.as_array().tolist()
+    assert state["t"]["arrays"][0].tolist() == table.as_array().tolist()
+
+
+def test_wrong_state_dicts(dy: Any) -> None:
+    model = Model(dy)
+    trainer = dy.AdamTrainer(model.pc, 0.5)
+    model.train(trainer, 0, 2)
+    good, again = trainer.state_dict(), dy.AdamTrainer(Model(dy).pc)
+    fresh = pickle.dumps(again.state_dict())
+
+    def refused(error: Any, match: str, **changed: Any) -> None:
+        with pytest.raises(error, match=match):
+            again.load_state_dict({**good, **changed})
+        assert pickle.dumps(again.state_dict()) == fresh, "a refused state has changed something"
+
+    own = good["state"]["W"]
+    refused(ValueError, "the state of AdagradTrainer for AdamTrainer", trainer="AdagradTrainer")
+    refused(ValueError, "missing +W", state={k: v for k, v in good["state"].items() if k != "W"})
+    refused(ValueError, "unexpected +x", state={**good["state"], "x": own})
+    refused(ValueError, r"mismatching +W: got \(2, 2\)",
+            state={**good["state"], "W": {**own, "arrays": [np.zeros((2, 2))] * 2}})  # fmt: skip
+    refused(ValueError, "mismatching +W: got 1 arrays, wanted 2", state={
+        **good["state"], "W": {**own, "arrays": own["arrays"][:1]}})  # fmt: skip
+    refused(ValueError, "average none, cumulative, exponential", average="sometimes")
+    refused(ValueError, "moving_average", average="exponential", average_beta=2.0)
+    refused(TypeError, "expected a dict", state=3)
+    refused(ValueError, "could not convert", learning_rate="fast")
+    with pytest.raises(ValueError, match="lacks updates"):
+        again.load_state_dict({k: v for k, v in good.items() if k != "updates"})
+    again.load_state_dict(good)
     assert again.learning_rate == 0.5
 
 

@@ -104,6 +104,10 @@ for name, given in UNARY.items():
         add(name, f"dy.{name}(x[0])", t(*dims, b=batch, **given), fd=not skip_fd,
             grad_tol=LOOSE.get(name, 1.0))
     add(name, f"dy.{name}(x[0])", t(4, kind="param", **given), fd=not skip_fd, grad_tol=LOOSE.get(name, 1.0))
+for dims, batch in SHAPES:
+    for reach in (2, 6):
+        add("gelu", "dy.gelu(x[0])", t(*dims, b=batch, lo=-reach, hi=reach),
+            ref="x[0] * (1 + erf(x[0] / np.sqrt(2))) / 2", why="not a function of the reference")
 for dims, batch in (((3,), 1), ((4, 1), 3), ((17,), 1)):
     add("softsign", "dy.softsign(x[0])", t(*dims, b=batch))
 # far arguments, and where the plain formula overflows or loses every digit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -136,10 +137,13 @@ def evaluate_together(dy: Any, jobs: Sequence[tuple[Case, int]], autobatching: b
     return Copies(results, shared)
 
 
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
 def reference_value(case: Case, values: Sequence[np.ndarray]) -> np.ndarray:
     """The NumPy formula of a case, in float64."""
     x = [np.asarray(v, dtype=np.float64) for v in values]
-    return np.asarray(eval(case.ref or "", {"np": np, "x": x}), dtype=np.float64)  # noqa: S307 - our own text
+    return np.asarray(eval(case.ref or "", {"np": np, "x": x, "erf": _erf}), dtype=np.float64)  # noqa: S307 - our own text
 
 
 def reference_grads(case: Case, values: Sequence[np.ndarray], w: np.ndarray) -> list[Optional[np.ndarray]]:

@@ -152,7 +152,7 @@ const UpdateTable& DYC_JOIN(update_table_, DYC_ISA)() {
   static constexpr UpdateTable table{
       {make_kernels<rules::Sgd>(), make_kernels<rules::Momentum>(), make_kernels<rules::Adagrad>(),
        make_kernels<rules::Adadelta>(), make_kernels<rules::RmsProp>(), make_kernels<rules::Adam>(),
-       make_kernels<rules::Amsgrad>(), make_kernels<rules::Exponentiated>()},
+       make_kernels<rules::Amsgrad>(), make_kernels<rules::Exponentiated>(), make_kernels<rules::AdamW>()},
       DYC_ISA::sum_of_squares};
   return table;
 }

@@ -36,6 +36,8 @@ template <>
 struct RuleAt<6> : rules::Amsgrad {};
 template <>
 struct RuleAt<7> : rules::Exponentiated {};
+template <>
+struct RuleAt<8> : rules::AdamW {};
 
 // Where element i of what is passed over lies in the parameter.
 DYC_INLINE int64_t place_of(const UpdateWork& work, int64_t i) {
