@@ -43,7 +43,7 @@ int init(PyObject*, PyObject* args, PyObject* kwargs) {
     return -1;
   if (parent == Py_None || is_collection(parent)) return 0;
   PyErr_Format(PyExc_TypeError, "ParameterCollection(): expected a ParameterCollection for parent, got %s",
-               Py_TYPE(parent)->tp_name);
+               type_name(parent));
   return -1;
 }
 
@@ -58,7 +58,7 @@ Dim dim_argument(PyObject* object, const char* op) {
   const bool number = PyIndex_Check(object) || PyFloat_Check(object);
   if (!number && !PyTuple_Check(object) && !PyList_Check(object)) {
     PyErr_Format(PyExc_AssertionError, "%s(): expected an int or a tuple of ints for dim, got %s", op,
-                 Py_TYPE(object)->tp_name);
+                 type_name(object));
     throw PythonError();
   }
   return as_dim(object, op);
@@ -195,7 +195,7 @@ PyObject* set_weight_decay_lambda(PyObject* self, PyObject* const* args, Py_ssiz
     const auto a = parse("set_weight_decay_lambda", kDecayNames, 1, args, n, kwnames);
     if (!PyFloat_Check(a[0])) {
       PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
-                   Py_TYPE(a[0])->tp_name);
+                   type_name(a[0]));
       return nullptr;
     }
     collection_of(self).set_weight_decay(a.number(0, 0.f));
@@ -240,14 +240,14 @@ void translate(std::exception_ptr error) {
 
 }  // namespace
 
-PyObject* make_collection(const std::shared_ptr<Collection>& collection) {
-  return allocate(&ParameterCollectionType, collection);
+PyObject* make_collection(const std::shared_ptr<Collection>& collection, PyTypeObject* type) {
+  return allocate(type, collection);
 }
 
 const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* op, const char* name) {
   if (is_collection(object)) return reinterpret_cast<PyCollection*>(object)->collection;
   PyErr_Format(PyExc_TypeError, "%s(): expected a ParameterCollection for %s, got %s", op, name,
-               Py_TYPE(object)->tp_name);
+               type_name(object));
   throw PythonError();
 }
 
@@ -264,6 +264,7 @@ void add_model(pb::module_& m) {
   type.tp_new = new_root;
   type.tp_init = init;
   type.tp_dealloc = dealloc;
+  type.tp_repr = described;
   if (PyType_Ready(&type) < 0) throw pb::error_already_set();
   const pb::handle handle(reinterpret_cast<PyObject*>(&type));
   m.attr("ParameterCollection") = handle;

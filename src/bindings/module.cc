@@ -310,6 +310,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_trace(m);
   dyc::py::add_plan_view(m);
   dyc::py::add_files(m);
+  dyc::py::add_copies(m);
   dyc::py::add_tensor_functions(m);
   dyc::py::add_devices(m);
   dyc::py::add_fibers(m.ptr());

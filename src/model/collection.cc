@@ -12,6 +12,13 @@ namespace {
 
 float default_lambda = 0.f;
 
+// The roots by their factors of weight decay, which their parameters share. Never destroyed: collections may
+// live until the process ends. Under the interpreter lock.
+std::unordered_map<const WeightDecay*, Collection*>& roots() {
+  static auto* const all = new std::unordered_map<const WeightDecay*, Collection*>;
+  return *all;
+}
+
 void check_name(const char* call, const std::string& name) {
   if (name.find_first_of("/_") != std::string::npos)
     throw RuntimeError(text(call, ": got the name '", name, "'; wanted a name without '/' and '_'"));
@@ -39,10 +46,33 @@ Collection::Collection(Private, std::string name, std::shared_ptr<Collection> pa
     : name_(std::move(name)),
       parent_(std::move(parent)),
       decay_(parent_ ? parent_->decay_ : std::make_shared<WeightDecay>()),
-      lambda_(parent_ ? parent_->lambda_ : default_lambda) {}
+      lambda_(parent_ ? parent_->lambda_ : default_lambda) {
+  if (!parent_) roots()[decay_.get()] = this;
+}
+
+Collection::~Collection() {
+  if (!parent_) roots().erase(decay_.get());
+}
 
 std::shared_ptr<Collection> Collection::make_root() {
   return std::make_shared<Collection>(Private{}, "/", nullptr);
+}
+
+std::shared_ptr<Collection> Collection::root_of(const Storage& storage) {
+  const auto found = roots().find(storage.decay.get());
+  return found == roots().end() ? nullptr : found->second->weak_from_this().lock();
+}
+
+std::shared_ptr<Collection> Collection::restored(State state, std::shared_ptr<Collection> parent,
+                                                 std::vector<StoragePtr> parameters,
+                                                 std::vector<StoragePtr> lookups) {
+  auto c = std::make_shared<Collection>(Private{}, std::move(state.name), std::move(parent));
+  c->lambda_ = state.lambda;
+  c->parameter_counts_ = std::move(state.parameter_counts);
+  c->child_counts_ = std::move(state.child_counts);
+  c->parameters_ = std::move(parameters);
+  c->lookups_ = std::move(lookups);
+  return c;
 }
 
 float Collection::default_weight_decay() { return default_lambda; }

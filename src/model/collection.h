@@ -21,6 +21,9 @@ class Collection : public std::enable_shared_from_this<Collection> {
 
  public:
   Collection(Private, std::string name, std::shared_ptr<Collection> parent);
+  ~Collection();
+  Collection(const Collection&) = delete;
+  Collection& operator=(const Collection&) = delete;
 
   // A root, "/", with the process-wide default lambda.
   static std::shared_ptr<Collection> make_root();
@@ -47,6 +50,29 @@ class Collection : public std::enable_shared_from_this<Collection> {
   std::vector<Mark> mark();  // of this collection and its ancestors
   static void roll_back(const std::vector<Mark>& marks);
 
+  // ---- for copies of a whole tree (bindings/copies.cc)
+  struct State {
+    std::string name;
+    float lambda;
+    std::unordered_map<std::string, uint32_t> parameter_counts, child_counts;
+  };
+  State state() const { return {name_, lambda_, parameter_counts_, child_counts_}; }
+  const std::shared_ptr<Collection>& parent() const { return parent_; }
+  Collection& root();
+  // The root whose tree made the parameter; null if it is gone.
+  static std::shared_ptr<Collection> root_of(const Storage& storage);
+  // A root (parent null) or a child in a certain state; `parameters` and `lookups` are those of the root that
+  // are listed in it.
+  static std::shared_ptr<Collection> restored(State state, std::shared_ptr<Collection> parent,
+                                              std::vector<StoragePtr> parameters,
+                                              std::vector<StoragePtr> lookups);
+  // Of a root: a parameter with the name it had.
+  StoragePtr restore_parameter(std::string full_name, const Dim& dim, uint32_t rows,
+                               const Initialiser& init) {
+    return add(std::move(full_name), dim, rows, init);
+  }
+  void set_decay_factor(float factor) { decay_->factor = factor; }
+
   // lambda belongs to the collection (a child starts with its parent's); the running factor is one
   // per root. In DyNet a child has a factor of its own which no graph looks at, so that a trainer on
   // a sub-collection never decays anything and its steps grow.
@@ -59,7 +85,6 @@ class Collection : public std::enable_shared_from_this<Collection> {
 
  private:
   StoragePtr add(std::string full_name, const Dim& dim, uint32_t rows, const Initialiser& init);
-  Collection& root();
 
   std::string name_;
   std::shared_ptr<Collection> parent_;

