@@ -94,6 +94,11 @@ class BiRNNBuilder:
         """
         return "BiRNNBuilder"
 
+    def __repr__(self) -> str:
+        from .reprs import described
+
+        return described(self)
+
     def set_dropout(self, p: float) -> None:
         """Rate of dropout of all builders.
 
@@ -245,7 +250,7 @@ class StackedRNNState:
             states.append(state)
         return states
 
-    def output(self) -> _core.Expression | None:
+    def output(self) -> _core.Expression | Any:  # None before the first input
         """Output of the topmost state; None before the first input.
 
         Source: DyNet 2.1 `StackedRNNState.output`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import html
 import re
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -16,7 +17,8 @@ from .batch_plan import BatchPlan, Launch
 __all__ = ["graph_svg"]
 
 _WIDE, _HIGH, _GAP, _RISE = 124, 36, 14, 40  # boxes, and the room between them
-_LEGEND, _ROW = 300, 18
+_LEGEND, _ROW = 300, 18  # least width of the legend, height of its lines
+_LETTER, _MOST_LETTERS = 5.6, 60  # width of one, and how many a line of the legend has
 _SWEEPS = 4  # of ordering the layers
 _MOST_LEGEND = 60
 _LEAF, _ALIAS = "#f1f5f9", "#ffffff"
@@ -214,18 +216,21 @@ def _draw_boxes(boxes: list[_Box], left: float, top: float) -> list[str]:
     return parts
 
 
-def _legend(launches: Iterable[Launch], top: float) -> tuple[list[str], float]:
-    """One line for each launch that the drawing shows, and where it ends."""
+def _legend(launches: Iterable[Launch], top: float) -> tuple[list[str], float, float]:
+    """What each launch that the drawing shows is, with the width of the text and where it ends."""
     launches = list(launches)
     parts, y = [_text(8, top, "Launches: one colour, computed together", "note")], top + _ROW
+    longest = 0
     for launch in launches[:_MOST_LEGEND]:
         words = f"#{launch.number} {launch.op} \u00d7{len(launch.nodes)} {launch.shapes}"
         words += "" if launch.flush else " (pending)"
         colour = _colour(launch.number)
         parts.append(f'<rect class="node" x="8" y="{y - 10:.1f}" width="12" height="12" fill="{colour}"/>')
-        parts.append(f"<g><title>{_escape(', '.join(launch.operands))}</title>"
-                     + _text(26, y, _short(words, 46), "s") + "</g>")  # fmt: skip
-        y += _ROW
+        lines = textwrap.wrap(words, _MOST_LETTERS, subsequent_indent="\u2003", break_on_hyphens=False)
+        texts = "".join(_text(26, y + _ROW * n, line, "s") for n, line in enumerate(lines))
+        parts.append(f"<g><title>{_escape(', '.join(launch.operands))}</title>{texts}</g>")
+        longest = max(longest, *map(len, lines))
+        y += _ROW * len(lines)
     if len(launches) > _MOST_LEGEND:
         parts.append(_text(26, y, f"and {len(launches) - _MOST_LEGEND:,} more launches", "s"))
         y += _ROW
@@ -236,12 +241,12 @@ def _legend(launches: Iterable[Launch], top: float) -> tuple[list[str], float]:
         )
         parts.append(_text(26, y, words, "s"))
         y += _ROW
-    return parts, y
+    return parts, max(_LEGEND, 26 + _LETTER * longest + 16), y
 
 
 def _svg(parts: list[str], width: float, height: float) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" style="max-width:{width:.0f}px" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img"><title>computation graph</title>'
         f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
     )
@@ -279,11 +284,13 @@ def graph_svg(of: Optional[Expression] = None, limit: int = 300) -> str:
     plan = BatchPlan(of)
     number: Any = None if of is None else _core._node_number(of)
     boxes, launches, note = _boxes_and_note(number, plan, limit)
+    if number is not None:
+        note = f"{of!r}; made of {note}"
     if not boxes:
         return _svg([_text(8, 22, "the graph is empty", "note")], 200, 36)
     layers = _lay_out(boxes)
-    legend, legend_end = _legend(launches, 44)
-    drawing = _draw_boxes(boxes, _LEGEND, 40)
-    width = _LEGEND + (max(box.at for box in boxes) + 1) * (_WIDE + _GAP)
+    legend, left, legend_end = _legend(launches, 44)
+    drawing = _draw_boxes(boxes, left, 40)
+    width = left + (max(box.at for box in boxes) + 1) * (_WIDE + _GAP)
     height = max(legend_end, 40 + len(layers) * (_HIGH + _RISE))
     return _svg([_text(8, 22, note, "note"), *drawing, *legend], max(width, 8 + 7 * len(note)), height)

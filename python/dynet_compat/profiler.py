@@ -219,6 +219,9 @@ class Profile:
 
         return f"<pre>{html.escape(self.summary())}</pre>"
 
+    def __str__(self) -> str:
+        return repr(self) if self._running else self.summary()
+
     def __repr__(self) -> str:
         if self._running:
             return "<profile: running>"

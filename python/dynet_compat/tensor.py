@@ -241,6 +241,15 @@ class Tensor:
         array = getattr(self, "_array", None)
         return f"<Dynet Tensor:{'int' if array is not None and array.dtype == np.int64 else 'float'}>"
 
+    def __repr__(self) -> str:
+        array = getattr(self, "_array", None)
+        if array is None:
+            return "<Dynet Tensor: empty>"
+        from .reprs import numbers_text, sizes_text
+
+        sizes, batch = array.shape[: self._dims], array.shape[self._dims :]
+        return f"{str(self)[:-1]} {sizes_text(sizes, *batch)}, {numbers_text(array)}>"
+
     def __reduce__(self) -> Any:
         raise TypeError("a Tensor cannot be copied or pickled; as_numpy() can")
 

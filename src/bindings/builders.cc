@@ -253,6 +253,8 @@ void add_base(pybind11::module_& m) {
       "set_dropout",
       [](PyBuilder& b, const Object& f) { b.core->set_dropout(as_float(f.ptr(), "set_dropout", "f")); },
       arg("f"), "Rate of dropout, 0 <= f <= 1, of inputs and states alike.");
+  c.def("__repr__",
+        [](const Object& self) { return pybind11::reinterpret_steal<Object>(described(self.ptr())); });
   c.def("disable_dropout", [](PyBuilder& b) { b.core->set_dropout(0.f); }, "The same as set_dropout(0).");
 }
 

@@ -67,7 +67,7 @@ InitialiserPtr initialiser_of(PyObject* init, const InitNumbers& numbers, uint32
   if (PyUnicode_Check(init)) return named(pb::cast<std::string>(pb::handle(init)), numbers, last, op);
   if (pb::isinstance<Initialiser>(init)) return pb::cast<std::shared_ptr<Initialiser>>(pb::handle(init));
   if (is_number(init)) return std::make_shared<ConstInitialiser>(as_float(init, op, "init"));
-  throw ValueError(text(op, "(): got init of type ", Py_TYPE(init)->tp_name,
+  throw ValueError(text(op, "(): got init of type ", type_name(init),
                         "; wanted an initialiser, its name, a number or an array"));
 }
 
@@ -75,6 +75,7 @@ void add_initialisers(pb::module_& m) {
   pb::class_<Initialiser, std::shared_ptr<Initialiser>> base(m, "PyInitializer", "Base of all initialisers.");
   base.attr("__module__") = "_dynet";
   base.def(pb::init([]() { return refuse(); }));
+  base.def("__repr__", &Initialiser::str);
   initialiser<GlorotInitialiser>(m, "GlorotInitializer",
                                  "Uniform in [-s, s], s = gain sqrt(3 k / sum of the k sizes).")
       .def(pb::init<bool, float>(), pb::arg("is_lookup") = false, pb::arg("gain") = 1.f);

@@ -348,8 +348,7 @@ PyObject* l_batch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject*
 
 PyObject* as_table(PyObject* object, const char* op) {
   if (PyObject_TypeCheck(object, &LookupParametersType)) return object;
-  PyErr_Format(PyExc_TypeError, "%s(): expected LookupParameters for p, got %s", op,
-               Py_TYPE(object)->tp_name);
+  PyErr_Format(PyExc_TypeError, "%s(): expected LookupParameters for p, got %s", op, type_name(object));
   throw PythonError();
 }
 
@@ -543,13 +542,15 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
 
 void add_parameter_types(PyObject* module) {
   ParametersType.tp_methods = parameters_methods;
-  ParametersType.tp_str = ParametersType.tp_repr = p_str;
+  ParametersType.tp_str = p_str;
+  ParametersType.tp_repr = described;
   ready(module, ParametersType, "_dynet.Parameters",
         "Parameters(): trainable values; an expression in every graph.");
   lookup_sequence.sq_length = l_len;
   lookup_sequence.sq_item = l_item;
   LookupParametersType.tp_methods = lookup_methods;
-  LookupParametersType.tp_str = LookupParametersType.tp_repr = l_str;
+  LookupParametersType.tp_str = l_str;
+  LookupParametersType.tp_repr = described;
   LookupParametersType.tp_as_mapping = &lookup_mapping;
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;

@@ -122,6 +122,19 @@ pb::object node_number(const pb::object& o) {
   return pb::int_(p->id);
 }
 
+// (sizes, batch size, value or None if it is not computed yet) of an expression; None where node_number() is.
+// Changes nothing and computes nothing.
+pb::object peek(const pb::object& o) {
+  const pb::object number = node_number(o);
+  if (number.is_none()) return number;
+  Engine& e = *this_thread;
+  const NodeId id = number.cast<NodeId>();
+  const Dim& d = e.graph.dim(id);
+  const bool there = e.has_value(id) && !e.graph.is_parameter(e.graph.owner(id));
+  const pb::object value = there ? pb::reinterpret_steal<pb::object>(array_of(e.value(id), d)) : pb::none();
+  return pb::make_tuple(pb::reinterpret_steal<pb::object>(dim_tuple(d)), d.bd, value);
+}
+
 // Name of the parameter that a node is, or looks up rows of; None for other nodes.
 pb::object node_parameter(NodeId id) {
   Graph& g = engine().graph;
@@ -157,6 +170,7 @@ void add_plan_view(pb::module_& m) {
   m.def("_node_words", &node_words, "index"_a);
   m.def("_node_parameter", &node_parameter, "index"_a);
   m.def("_node_number", &node_number, "expression"_a);
+  m.def("_peek", &peek, "expression"_a);
 }
 
 }  // namespace dyc::py

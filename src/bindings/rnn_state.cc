@@ -238,9 +238,9 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   return guarded([&]() -> PyObject* {
     if (prev != Py_None && !PyObject_TypeCheck(prev, &RnnStateType))
-      throw TypeError(text("RNNState(): expected an RNNState for prev_state, got ", Py_TYPE(prev)->tp_name));
+      throw TypeError(text("RNNState(): expected an RNNState for prev_state, got ", type_name(prev)));
     PyBuilder* b = builder_of(builder);
-    if (!b) throw TypeError(text("RNNState(): expected a builder, got ", Py_TYPE(builder)->tp_name));
+    if (!b) throw TypeError(text("RNNState(): expected a builder, got ", type_name(builder)));
     if (!b->core->started(engine()))
       throw ValueError("RNNState(): expected initial_state() of the builder before, in the current graph");
     if (step < RnnBuilder::kStart || step >= b->core->steps(engine()))
@@ -303,6 +303,7 @@ PyTypeObject state_type() {
       "builder. States form a tree: any of them may be continued.";
   t.tp_methods = methods;
   t.tp_new = create;
+  t.tp_repr = described;
   return t;
 }
 

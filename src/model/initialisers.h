@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace dyc {
 
 // What an initialiser fills: the stored tensor. For lookups its last extent is the number of rows.
@@ -21,6 +23,7 @@ class Initialiser {
   virtual ~Initialiser() = default;
   // Writes all target.size() values. Throws before anything is drawn if the target does not fit.
   virtual void fill(float* out, const InitTarget& target) const = 0;
+  virtual std::string str() const = 0;  // as Python makes it
 };
 
 using InitialiserPtr = std::shared_ptr<const Initialiser>;
@@ -32,6 +35,9 @@ class GlorotInitialiser : public Initialiser {
  public:
   explicit GlorotInitialiser(bool is_lookup = false, float gain = 1.f) : is_lookup_(is_lookup), gain_(gain) {}
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override {
+    return text("GlorotInitializer(is_lookup=", is_lookup_ ? "True" : "False", ", gain=", gain_, ")");
+  }
 
  private:
   bool is_lookup_;
@@ -43,6 +49,7 @@ class UniformInitialiser : public Initialiser {
  public:
   explicit UniformInitialiser(float scale);
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override { return text("UniformInitializer(", scale_, ")"); }
 
  private:
   float scale_;
@@ -57,6 +64,9 @@ class NormalInitialiser : public Initialiser {
   // DyNet's string form 'he': variance 1 / (2 last), last = last extent of the dim argument.
   static std::shared_ptr<NormalInitialiser> he(uint32_t last_extent);
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override {
+    return text("NormalInitializer(mean=", mean_, ", var=", deviation_ * deviation_, ")");
+  }
 
  private:
   float mean_, deviation_;
@@ -66,6 +76,7 @@ class ConstInitialiser : public Initialiser {
  public:
   explicit ConstInitialiser(float value) : value_(value) {}
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override { return text("ConstInitializer(", value_, ")"); }
 
  private:
   float value_;
@@ -75,6 +86,7 @@ class ConstInitialiser : public Initialiser {
 class IdentityInitialiser : public Initialiser {
  public:
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override { return "IdentityInitializer()"; }
 };
 
 // scale * U of the singular value decomposition U S V' of a U(-1,1) square matrix (else RuntimeError).
@@ -83,6 +95,7 @@ class SaxeInitialiser : public Initialiser {
  public:
   explicit SaxeInitialiser(float scale = 1.f) : scale_(scale) {}
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override { return text("SaxeInitializer(scale=", scale_, ")"); }
 
  private:
   float scale_;
@@ -93,6 +106,7 @@ class FromFileInitialiser : public Initialiser {
  public:
   explicit FromFileInitialiser(std::string path) : path_(std::move(path)) {}
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override { return text("FromFileInitializer('", path_, "')"); }
 
  private:
   std::string path_;
@@ -105,6 +119,7 @@ class ArrayInitialiser : public Initialiser {
   explicit ArrayInitialiser(std::vector<float> values, bool for_lookups = false)
       : values_(std::move(values)), for_lookups_(for_lookups) {}
   void fill(float* out, const InitTarget& target) const override;
+  std::string str() const override { return text("NumpyInitializer(", values_.size(), " values)"); }
 
  private:
   std::vector<float> values_;

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import numpy as np
 import pytest
 from support.programs import Program, build
 from support.subject import IS_REFERENCE
@@ -40,7 +41,9 @@ class Drawing:
 
     def check(self) -> None:
         """No box lies on another one or outside."""
-        width, height = float(self.root.get("width") or 0), float(self.root.get("height") or 0)
+        assert self.root.get("width") == "100%" and self.root.get("height") is None, "a fixed size"
+        left, top, width, height = map(float, (self.root.get("viewBox") or "").split())
+        assert left == top == 0 and f"max-width:{width:.0f}px" in (self.root.get("style") or "")
         places = sorted(self.places, key=lambda p: (p[1], p[0]))
         for x0, y0, x1, y1 in places:
             assert 0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height
@@ -180,6 +183,17 @@ def test_long_legends_are_cut(dy: Any) -> None:
     assert "and 22 more launches" in drawn(dy).texts
 
 
+def test_legends_are_whole(dy: Any) -> None:
+    dy.renew_cg()
+    xs = [dy.inputTensor(np.ones((2 + i, 3 + i, 4 + i))) for i in range(8)]
+    y = dy.concatenate([dy.reshape(x, (x.dim()[0][0] * x.dim()[0][1] * x.dim()[0][2],)) for x in xs])
+    drawing, plan = drawn(dy, y), dy.cg().batch_plan(y)
+    said = "".join("".join(drawing.texts).split())
+    for launch in plan.launches:
+        assert "".join(launch.shapes.split()) in said, f"the legend cuts off {launch.shapes}"
+    assert max(map(len, drawing.texts)) <= 100, "a line of the legend is too long for it"
+
+
 def test_views_between_launches(dy: Any) -> None:
     """A view has no launch: edges go through it."""
     dy.renew_cg()
@@ -206,8 +220,10 @@ def test_repr_of_an_expression(dy: Any) -> None:
     y, other = dy.tanh(x), dy.exp(x)
     drawing = Drawing(y._repr_svg_())
     assert [hint.split()[2] for hint, _, _ in drawing.boxes] == ["input", "tanh"]
-    assert drawing.note == "2 nodes, 1 launch"
-    assert Drawing(other._repr_svg_()).note == "2 nodes, 1 launch"
+    assert drawing.note == f"expression 1/{dy.cg_version()}: {{2}}; made of 2 nodes, 1 launch"
+    assert Drawing(other._repr_svg_()).note.endswith(" made of 2 nodes, 1 launch")
+    y.value()
+    assert Drawing(y._repr_svg_()).note.startswith(f"{y}: {{2}}, value [0.7616, 0.964 ]; made of")
     assert str(y) == f"expression 1/{dy.cg_version()}"  # the text stays
 
 
