@@ -377,10 +377,62 @@ FILES = [
     Difference("keys and file names", "str", "also bytes and pathlib.Path for files; no white space in keys"),
 ]
 
+ADDITIONS = [
+    Difference(
+        "x @ y",
+        "TypeError",
+        "the matrix product, as x * y",
+        "(dy.inputTensor([[1, 2], [3, 4]]) @ dy.inputVector([1, 1])).value()",
+        "[3.0, 7.0]",
+    ),
+    Difference(
+        "gelu(x), relu(x), sigmoid(x)",
+        "not there",
+        "a function of its own; other names of rectify and logistic",
+        "dy.relu(dy.inputVector([-1, 2])).value(), dy.sigmoid(dy.inputVector([0])).value()",
+        "([0.0, 2.0], 0.5)",
+    ),
+    Difference(
+        "x.shape, x.T, x.item(), x.numpy(), x.detach() of expressions",
+        "AttributeError",
+        "AttributeError that says what to write, so that hasattr() answers as in DyNet",
+        "hasattr(dy.inputVector([1]), 'shape')",
+        "False",
+    ),
+    Difference(
+        "names of other libraries: dy.cat, dy.tensor, dy.no_grad, ...",
+        "AttributeError",
+        "AttributeError that says what to write",
+        "dy.cat",
+        "AttributeError",
+    ),
+    Difference(
+        "repr() of expressions, parameters, collections, trainers, builders, states, tensors, ...",
+        "a number or an address",
+        "sizes and computed values; str() of expressions, parameters and tensors is DyNet's",
+        "repr(dy.ParameterCollection().add_parameters((2, 3)))",
+        "'Parameter /_0: {2,3}'",
+    ),
+    Difference(
+        "copy and pickle of collections and parameters",
+        "TypeError",
+        "the whole tree of the collection: names, values, weight decay; not the gradients",
+        "__import__('copy').deepcopy(dy.ParameterCollection()).parameter_count()",
+        "0",
+    ),
+    Difference(
+        "trainer.state_dict(), load_state_dict(state)", "not there", "the trainer's state as a dict of arrays"
+    ),
+    Difference(
+        "AdamWTrainer", "not there", "Adam with decoupled weight decay (Loshchilov and Hutter, 2019)"
+    ),
+]
+
 TOPICS = {
     "The graph": GRAPH,
     "Arguments": ARGUMENTS,
     "Operations": OPERATIONS,
     "Models": MODELS,
     "Files": FILES,
+    "Additions": ADDITIONS,
 }

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union, final
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
 from dynet_compat.graph import ComputationGraph
@@ -56,18 +57,20 @@ PARAMETERS = by_name(
         "np.ndarray": "array",
         "Optional[bool]": "autobatching",
         "int": (
-            "batch batch_size d dim.d gradient_mode hidden_dim hinge.v i index input_dim most layers level "
-            "pick.dim pick_batch.dim pick_range.e pick_range.s pickneglogsoftmax.v poisson_loss.x row seed "
-            "vecInput.dim"
+            "batch batch_size d dim.d hidden_dim k kmh_ngram.v r hinge.v i index input_dim most layers level "
+            "pick.dim pick_batch.dim pick_batch_elem.v pick_range.e pick_range.s pickneglogsoftmax.v "
+            "pickrange.e pickrange.s poisson_loss.x row seed vecInput.dim"
         ),
         "Union[str, os.PathLike[str]]": "fname",
-        "bool": "append autobatch check_validity full immediate_compute recalculate settable update",
+        "bool": "mean_dim.b moment_dim.b std_dim.b sum_dim.b "
+        "append autobatch check_validity full immediate_compute recalculate settable update",
         "_Number": (
             "beta c constant.val d_r lam lambd learning_rate left m mean mu p right s scale set_dropout.f "
             "set_dropouts.d std stddev thr value"
         ),
-        "Iterable[int]": "_lookupBatchExpression.indices batch.i cs hinge_dim.v indices q_support rows rs vs",
-        "str": "device device_str key kind name own_folder record.name",
+        "Iterable[int]": "mean_dim.d moment_dim.d std_dim.d sum_dim.d "
+        "_lookupBatchExpression.indices batch.i cs hinge_dim.v indices q_support rows rs vs",
+        "str": "device device_str gradient_mode key kind name own_folder record.name",
         "_Dim": "dim",
         "Sequence[int]": "_input_array.dims dims reshape.d",
         "Sequence[Expression]": "es exprs exps xs _concatenate_pairs.ys",
@@ -91,10 +94,9 @@ RESULTS = by_name(
         "list[tuple[int, str, list[dict[str, Any]], int]]": "_trace_stop",
         "list[dict[str, Any]]": "op_table plan_table",
         "list[tuple[str, str]]": "_device_kernels",
-        "Expression": "_expression _input_array batch expr output record",
+        "Expression": "_expression _input_array batch expr record",
         "int": "_trace_clock cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
-        "Optional[list[Any]]": "load",
         "tuple[bool, str, tuple[int, ...], int]": "_describe",
         "list[_FileBlock]": "_read_blocks",
         "Optional[_FileBlock]": "_read_block",
@@ -117,16 +119,18 @@ RESULTS = by_name(
         "tuple[str, list[int], tuple[int, ...], int, bool]": "_graph_node",
         "dict[str, Any]": "_find_gpus timing",
         "str": "isa name whoami",
+        "Union[Expression, Any]": "RNNState.output",  # None before the first input
         "Any": (
-            "Expression.value _node_gradient b const_parameter from_file load parameter"
+            "Expression.value load _node_gradient b const_parameter from_file load parameter"
         ),
         "Tensor": "Expression.tensor_value",
         "tuple[np.ndarray, np.ndarray]": "_topk",
-        "np.ndarray": (
-            "Expression.gradient Expression.npvalue _argmax _parameter_values _sample "
-            "as_array grad_as_array row_as_array "
+        "NDArray[np.float64]": (
+            "Expression.gradient Expression.npvalue as_array grad_as_array row_as_array "
             "row_grad_as_array rows_as_array rows_grad_as_array"
         ),
+        "NDArray[np.float32]": "_parameter_values",
+        "NDArray[np.int64]": "_argmax _sample",
         "list[float]": "Expression.vec_value",
         "float": "Expression.scalar_value get_clip_threshold get_weight_decay",
         "tuple[tuple[int, ...], int]": "Expression.dim",
@@ -190,12 +194,18 @@ RESULTS.update(
 )
 OPERATORS = {
     **{f"__{side}{name}__": "(self, other: Any, /) -> Expression"
-       for name in ("add", "sub", "mul", "truediv") for side in ("", "r")},
+       for name in ("add", "sub", "mul", "truediv", "matmul") for side in ("", "r")},
     "__pow__": "(self, other: Any, mod: Any = ..., /) -> Expression", "__neg__": "(self) -> Expression",
     "__pos__": "(self) -> Expression", "__getitem__": "(self, key: Any, /) -> Expression",
     "__iter__": "(self) -> Iterator[Expression]", "__len__": "(self) -> int",
     "__array_ufunc__": "None",
 }  # fmt: skip
+# Of inputs, lookups and picks; the functions that make them are annotated with Expression, as a variable that
+# starts as an input goes on as another expression in most programs.
+SETTERS = [
+    "    def set(self, value: Any, /) -> None: ...",
+    "    def set_index(self, value: Any, /) -> None: ...",
+]
 # Special methods that are written in Python and attached to classes.
 ATTACHED = {"__array__", "__array_interface__", "__dlpack__", "__dlpack_device__"}
 BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE
@@ -336,6 +346,7 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
         lines += wrapped(f"    def __new__(cls, {parameters}) -> {name}: ...", "    ")
     elif parameters:
         lines += wrapped(f"    def __init__(self, {parameters}) -> None: ...", "    ")
+    lines += SETTERS if name == "Expression" else []
     for member, value in sorted(vars(item).items()):
         if OPERATORS.get(member) == "None":  # says that NumPy shall leave the operator to the class
             lines.append(f"    {member}: None")
@@ -343,12 +354,15 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
             lines.append(f"    def {member}{OPERATORS[member]}: ...")
         elif member.startswith(("__", "_pybind11")) and member not in ATTACHED:
             continue
+        elif inspect.isgetsetdescriptor(value) and not value.__doc__:
+            continue  # says what to write instead
         elif inspect.isgetsetdescriptor(value) or isinstance(value, property):
             lines += ["    @property", f"    def {member}(self) -> Any: ..."]
             if member == "learning_rate":
                 lines += [f"    @{member}.setter", f"    def {member}(self, value: _Number) -> None: ..."]
         elif isinstance(value, (staticmethod, classmethod)) or callable(value):
-            if known and hasattr(base, member) and signature_of(value, member)[0] == "":
+            inherited = getattr(base, member, None)
+            if known and callable(inherited) and signature_of(value, member)[0] == "":
                 continue  # says no more than the base class
             stub = function_stub(value, member, set(), name, "    ")
             if isinstance(value, staticmethod):

@@ -26,26 +26,44 @@ globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expressio
 if TYPE_CHECKING:
     from ._core import *  # noqa: F403
 
-from . import config, devices, legacy  # noqa: E402
-from .builders import BiRNNBuilder, StackedRNNState  # noqa: E402, F401
-from .config import ERRMSG, DynetParams, init, init_from_params  # noqa: E402, F401
+from . import config, copies, devices, legacy, shims  # noqa: E402, F401
+from .builders import BiRNNBuilder as BiRNNBuilder  # noqa: E402
+from .builders import StackedRNNState as StackedRNNState  # noqa: E402
+from .config import ERRMSG as ERRMSG  # noqa: E402
+from .config import DynetParams as DynetParams  # noqa: E402
+from .config import init as init  # noqa: E402
+from .config import init_from_params as init_from_params  # noqa: E402
 from .convolution import *  # noqa: E402, F403
 from .fibers import *  # noqa: E402, F403
 from .functions import *  # noqa: E402, F403
 from .graph import *  # noqa: E402, F403
 from .hierarchical_softmax import *  # noqa: E402, F403
 from .holders import *  # noqa: E402, F403
-from .interop import load_safetensors, save_safetensors  # noqa: E402, F401
-from .io import load, load_generator, save  # noqa: E402, F401
+from .interop import load_safetensors as load_safetensors  # noqa: E402
+from .interop import save_safetensors as save_safetensors  # noqa: E402
+from .io import load as load  # noqa: E402
+from .io import load_generator as load_generator  # noqa: E402
+from .io import save as save  # noqa: E402
 from .legacy import *  # noqa: E402, F403
-from .profiler import Profile, profile  # noqa: E402, F401
-from .shims import dynet_config  # noqa: E402, F401
-from .shims import install as install_as_dynet  # noqa: E402, F401
+from .profiler import Profile as Profile  # noqa: E402
+from .profiler import profile as profile  # noqa: E402
+from .shims import dynet_config as dynet_config  # noqa: E402
 from .softmax_builders import *  # noqa: E402, F403
-from .tensor import Tensor  # noqa: E402, F401
+from .tensor import Tensor as Tensor  # noqa: E402
 from .tree_builders import *  # noqa: E402, F403
 
+if not TYPE_CHECKING:  # to a type checker it would say that every name exists
+
+    def __getattr__(name: str) -> object:
+        from .habits import missing
+
+        raise AttributeError(missing(__name__, name))
+
+
+install_as_dynet = shims.install
 zeroes = _core.zeros
+relu = _core.rectify  # the names that other libraries give them
+sigmoid = _core.logistic
 
 __version__ = "2.1"  # of the API: DyNet's
 __compat_version__ = "0.1.0"  # of this package
@@ -76,12 +94,14 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets: no
 # module of this package, and nothing else that a script may have its own of.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config convolution cuda debug devices fibers functions graph "
-    "hierarchical_softmax holders info interop io legacy migrate options shims softmax_builders tensor "
-    "tree_builders viz batch_plan descriptions graph_svg profile_report profiler profile Profile".split()
+    "annotations TYPE_CHECKING builders config convolution copies cuda debug devices fibers functions "
+    "graph habits hierarchical_softmax holders info interop io legacy migrate options shims "
+    "softmax_builders tensor tree_builders viz batch_plan descriptions graph_svg profile_report profiler profile "
+    "Profile reprs".split()
 )
 _NOT_DYNETS = set(
-    "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer "
+    "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer AdamWTrainer "
+    "gelu relu sigmoid "
     "HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
     "BidirectionalTreeLSTMBuilder StaleExpressionError".split()
 )

@@ -11,7 +11,7 @@ import io
 import os
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 from . import _core
 from ._atomic import replacing
@@ -391,7 +391,7 @@ class _CollectionMethods:
         """
         return _load_new("load_lookup_param()", self, fname, key, True)  # type: ignore[no-any-return]
 
-    def load(self: Any, fname: Path) -> Optional[list[Any]]:
+    def load(self: Any, fname: Path) -> Any:  # a list, or None for files of values
         """DyNet 1.x's way to read what `Model.save` wrote: objects, or values of all parameters.
 
         Args:
@@ -415,7 +415,7 @@ class _CollectionMethods:
         deprecated("Model.load", "say dy.load(fname, model), or model.populate(fname)")
         refuse_1x(op, path)
         if os.path.exists(path + ".meta"):
-            return _objects().load(path, self)  # type: ignore[no-any-return]
+            return _objects().load(path, self)
         ParameterCollection.populate(self, path)
         return None
 

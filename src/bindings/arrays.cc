@@ -60,7 +60,7 @@ FloatArray float_array(PyObject* object, const char* op, const char* name) {
   const auto floats = FloatArray::ensure(any);
   if (floats) return floats;
   PyErr_Clear();
-  PyErr_Format(PyExc_TypeError, "%s(): expected numbers for %s, got %s", op, name, Py_TYPE(object)->tp_name);
+  PyErr_Format(PyExc_TypeError, "%s(): expected numbers for %s, got %s", op, name, type_name(object));
   throw PythonError();
 }
 

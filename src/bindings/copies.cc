@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "bindings/arrays.h"
+#include "bindings/collection_caster.h"
+#include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
 

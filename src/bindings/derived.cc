@@ -71,8 +71,7 @@ std::vector<uint32_t> list_of(const Arguments<N>& a, size_t i, const char* name)
 template <size_t N>
 uint32_t gradient_mode(const Arguments<N>& a, size_t i) {
   if (!PyUnicode_Check(a[i])) {
-    PyErr_Format(PyExc_TypeError, "%s(): expected a str for gradient_mode, got %s", a.op(),
-                 Py_TYPE(a[i])->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s(): expected a str for gradient_mode, got %s", a.op(), type_name(a[i]));
     throw PythonError();
   }
   const std::string mode = a.string(i);

@@ -121,7 +121,7 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
       return false;
     }
   }
-  PyErr_Format(PyExc_TypeError, "%s(): expected an Expression, got %s", op, Py_TYPE(object)->tp_name);
+  PyErr_Format(PyExc_TypeError, "%s(): expected an Expression, got %s", op, type_name(object));
   return false;
 }
 
@@ -370,6 +370,23 @@ PyMethodDef expression_methods[] = {
     {"dim", method_dim, METH_NOARGS, "dim()\n--\n\n((d1, ..., dk), batch size)."},
     {nullptr, nullptr, 0, nullptr}};
 
+// Attributes of other libraries' arrays: AttributeErrors that say what to write, so that hasattr() tells
+// arrays and expressions apart as it does with DyNet.
+PyObject* refuse_habit(PyObject*, void* advice) {
+  PyErr_SetString(PyExc_AttributeError, static_cast<const char*>(advice));
+  return nullptr;
+}
+constexpr PyGetSetDef habit(const char* name, const char* advice) {
+  return {name, refuse_habit, nullptr, nullptr, const_cast<char*>(advice)};
+}
+PyGetSetDef foreign_habits[] = {
+    habit("shape", "an Expression has no attribute 'shape': x.dim() gives ((d1, d2, ..), batch size)"),
+    habit("T", "an Expression has no attribute 'T': write transpose(x)"),
+    habit("item", "an Expression has no attribute 'item': x.scalar_value() gives the number"),
+    habit("numpy", "an Expression has no attribute 'numpy': x.npvalue() gives the array"),
+    habit("detach", "an Expression has no attribute 'detach': write nobackprop(x)"),
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
 PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
                                 "set(s)\n--\n\nNew value; what depends on it is computed again."},
                                {nullptr, nullptr, 0, nullptr}};
@@ -402,8 +419,9 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
   t.tp_base = base;
   t.tp_new = construct;
   if (!base) {
-    t.tp_repr = str;
+    t.tp_repr = described;
     t.tp_str = str;
+    t.tp_getset = foreign_habits;
     t.tp_as_number = &expression_numbers;
     t.tp_as_mapping = &expression_mapping;
     t.tp_as_sequence = &expression_sequence;
@@ -414,8 +432,8 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
 constexpr const char* expression_doc =
     R"doc(Expression(): a node of the computation graph: recorded now, computed when its value is asked for.
 
-x + y, x - y broadcast; x * y is the matrix product; x / y divides element by element; x ** y is the
-power; each also takes a number on either side. x[i] picks a row, x[a:b] a range of rows.
+x + y, x - y broadcast; x * y and x @ y are the matrix product; x / y divides element by element;
+x ** y is the power; each also takes a number on either side. x[i] picks a row, x[a:b] a range of rows.
 
 Source: DyNet 2.1 `Expression`.
 Example:

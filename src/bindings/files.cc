@@ -23,7 +23,7 @@ const StoragePtr& as_storage(const pb::handle& object, const char* op) {
   PyObject* p = object.ptr();
   if (PyObject_TypeCheck(p, &ParametersType) || PyObject_TypeCheck(p, &LookupParametersType))
     return *reinterpret_cast<PyParameters*>(p)->storage;
-  throw TypeError(text(op, "(): expected Parameters or LookupParameters, got ", Py_TYPE(p)->tp_name));
+  throw TypeError(text(op, "(): expected Parameters or LookupParameters, got ", type_name(p)));
 }
 
 template <class F>

@@ -232,7 +232,7 @@ FUNCTION(reshape) {
     const NodeId x = a.node(0);
     Graph& g = engine().graph;
     if (!PyTuple_Check(a[1]) && !PyList_Check(a[1])) {
-      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", Py_TYPE(a[1])->tp_name);
+      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", type_name(a[1]));
       throw PythonError();
     }
     const Dim d = as_dim(a[1], a.op());

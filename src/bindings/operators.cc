@@ -81,6 +81,12 @@ PyObject* multiply(PyObject* a, PyObject* b) {
   Py_RETURN_NOTIMPLEMENTED;
 }
 
+// Not in DyNet, where `*` is the matrix product.
+PyObject* matrix_multiply(PyObject* a, PyObject* b) {
+  if (is_operand(a) && is_operand(b)) return with_expression(op_id<MatMul>, a, b, "@");
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
 PyObject* divide(PyObject* a, PyObject* b) {
   float c;
   if (is_expression(a) && is_expression(b)) return with_expression(op_id<CDiv>, a, b, "/");
@@ -170,7 +176,7 @@ PyObject* subscript(PyObject* self, PyObject* key) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
         if (!PySlice_Check(PyTuple_GET_ITEM(key, i))) {
           PyErr_Format(PyExc_AttributeError, "[]: expected only slices in the tuple, got %s",
-                       Py_TYPE(PyTuple_GET_ITEM(key, i))->tp_name);
+                       type_name(PyTuple_GET_ITEM(key, i)));
           return nullptr;
         }
         slices.push_back(PyTuple_GET_ITEM(key, i));
@@ -178,7 +184,7 @@ PyObject* subscript(PyObject* self, PyObject* key) {
       return recorded(select_slices(x, slices));
     }
     if (!PyIndex_Check(key)) {
-      PyErr_Format(PyExc_AssertionError, "[]: expected an int or slices, got %s", Py_TYPE(key)->tp_name);
+      PyErr_Format(PyExc_AssertionError, "[]: expected an int or slices, got %s", type_name(key));
       return nullptr;
     }
     const Py_ssize_t at = PyNumber_AsSsize_t(key, PyExc_IndexError);
@@ -205,6 +211,7 @@ PyNumberMethods expression_numbers = [] {
   n.nb_add = add;
   n.nb_subtract = subtract;
   n.nb_multiply = multiply;
+  n.nb_matrix_multiply = matrix_multiply;
   n.nb_true_divide = divide;
   n.nb_power = power;
   n.nb_negative = negative;

@@ -142,7 +142,7 @@ void release(void* pointer) {
 const std::shared_ptr<Storage>& storage_of(const pb::object& p) {
   wait_for_gradients();
   if (!PyObject_TypeCheck(p.ptr(), &ParametersType) && !PyObject_TypeCheck(p.ptr(), &LookupParametersType))
-    throw TypeError(text("expected Parameters or LookupParameters, got ", Py_TYPE(p.ptr())->tp_name));
+    throw TypeError(text("expected Parameters or LookupParameters, got ", type_name(p.ptr())));
   return *reinterpret_cast<PyParameters*>(p.ptr())->storage;
 }
 

@@ -1,9 +1,10 @@
 // The state of trainers as dicts: what state_dict() and load_state_dict() of dynet_compat/interop.py are made
 // of.
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "base/error.h"
-#include "bindings/arrays.h"
+#include "bindings/collection_caster.h"
 #include "bindings/model.h"
 #include "model/trainer_file.h"
 
