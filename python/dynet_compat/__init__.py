@@ -96,8 +96,8 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution copies cuda debug devices fibers functions "
     "graph habits hierarchical_softmax holders info interop io legacy migrate options shims "
-    "softmax_builders tensor tree_builders viz batch_plan descriptions graph_svg profile_report profiler profile "
-    "Profile reprs".split()
+    "softmax_builders tensor tree_builders viz batch_plan descriptions graph_svg profile_report profiler "
+    "profile Profile reprs".split()
 )
 _NOT_DYNETS = set(
     "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer AdamWTrainer "

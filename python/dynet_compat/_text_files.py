@@ -11,7 +11,7 @@ import io
 import os
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from . import _core
 from ._atomic import replacing

@@ -29,7 +29,7 @@ _INSTEAD = {
     "mul": "cmult(x, y)",
     "nn": "the builders, such as VanillaLSTMBuilder, and functions of expressions",
     "nll_loss": "pickneglogsoftmax(x, i), or -pick(log_softmax(x), i)",
-    "no_grad": "nothing: gradients are computed by backward() alone; nobackprop(x) stops them",
+    "no_grad": "nothing: only loss.backward() computes gradients; nobackprop(x) stops them",
     "optim": "the trainers, such as AdamTrainer",
     "permute": "transpose(x, dims)",
     "rand": "random_uniform(dim, 0, 1)",
