@@ -400,7 +400,7 @@ ADDITIONS = [
         "False",
     ),
     Difference(
-        "names of other libraries: dy.cat, dy.tensor, dy.no_grad, ...",
+        "names of other libraries: dy.cat, dy.no_grad, ...",
         "AttributeError",
         "AttributeError that says what to write",
         "dy.cat",

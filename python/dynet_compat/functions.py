@@ -40,11 +40,17 @@ def _documented(function: _F) -> _F:
 # ---------------------------------------------------------------- arguments
 
 
+def _kind(value: Any) -> str:
+    """The type for messages; "Expression" for all kinds of them."""
+    name = type(value).__name__
+    return "Expression" if name.startswith("_") and isinstance(value, Expression) else name
+
+
 def _int(op: str, name: str, value: Any, least: int = 0, most: int = _MOST_UINT) -> int:
     """An int: also from NumPy's, and from floats, which are truncated."""
     if type(value) is not int:
         if isinstance(value, (str, bytes, Expression)) or not hasattr(value, "__int__"):
-            raise TypeError(f"{op}(): expected an int for {name}, got {type(value).__name__}")
+            raise TypeError(f"{op}(): expected an int for {name}, got {_kind(value)}")
         try:
             value = int(value)
         except (ValueError, TypeError, OverflowError) as error:  # NaN, infinity, arrays of several
@@ -76,13 +82,13 @@ def _ints(op: str, name: str, values: Any, least: int = 0, most: int = _MOST_UIN
         if all(type(value) is int and least <= value <= most for value in values):
             return list(values)
     elif isinstance(values, (str, bytes, Expression)) or not isinstance(values, Iterable):
-        raise TypeError(f"{op}(): expected a list of ints for {name}, got {type(values).__name__}")
+        raise TypeError(f"{op}(): expected a list of ints for {name}, got {_kind(values)}")
     return [_int(op, name, value, least, most) for value in values]
 
 
 def _float(op: str, name: str, value: Any) -> float:
     if isinstance(value, (str, bytes, Expression)) or not hasattr(value, "__float__"):
-        raise TypeError(f"{op}(): expected a number for {name}, got {type(value).__name__}")
+        raise TypeError(f"{op}(): expected a number for {name}, got {_kind(value)}")
     if isinstance(value, np.ndarray):
         if value.size != 1 or value.dtype.kind not in "biuf":
             raise TypeError(f"{op}(): expected a number for {name}, got an array of shape {value.shape}")
@@ -135,7 +141,7 @@ def _gates(
 
 def _joined(op: str, parts: Sequence[Expression]) -> Expression:
     if isinstance(parts, (str, bytes, Expression)) or not isinstance(parts, Iterable):
-        raise TypeError(f"{op}(): expected a list of Expressions for x_t, got {type(parts).__name__}")
+        raise TypeError(f"{op}(): expected a list of Expressions for x_t, got {_kind(parts)}")
     parts = list(parts)
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
@@ -200,7 +206,7 @@ def vanilla_lstm_gates_dropout_concat(
 
 def _sizes(op: str, name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"{op}(): expected a tuple for {name}, got {type(value).__name__}")
+        raise TypeError(f"{op}(): expected a tuple for {name}, got {_kind(value)}")
     return tuple(_int(op, name, size) for size in value)
 
 
@@ -243,7 +249,7 @@ def inputTensor(
         else:
             array = _numbers("inputTensor", arr)
     else:
-        raise TypeError(f"inputTensor(): expected a NumPy array or a list, got {type(arr).__name__}")
+        raise TypeError(f"inputTensor(): expected a NumPy array or a list, got {_kind(arr)}")
     if array.ndim == 0:
         raise TypeError("inputTensor(): expected at least one dimension, got an array of none")
     sizes, batch = _split_batch(array.shape, batched)

@@ -37,7 +37,6 @@ _INSTEAD = {
     "stack": "concatenate_cols(xs)",
     "sum": "sum_elems(x), sum_dim(x, [0]), esum(xs)",
     "swish": "silu(x)",
-    "tensor": "inputTensor(values)",
     "zero_grad": "nothing: trainer.update() clears the gradients",
 }
 

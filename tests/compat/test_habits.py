@@ -93,6 +93,8 @@ def test_messages_name_dynet_and_the_position(dy: Any) -> None:
     for call in (lambda: dy.lookup(x, 1), lambda: dy.pick(x, x[0]), lambda: dy.inputVector(x)):
         said = message(TypeError, call)
         assert "dynet.Expression" in said and "_dynet" not in said
+    said = message(TypeError, lambda: dy.one_hot(x, 1))
+    assert said == "one_hot(): expected an int for d, got Expression"
 
 
 @ours
