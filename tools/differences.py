@@ -371,7 +371,18 @@ FILES = [
     Difference(
         ".meta files",
         "unpickled: whoever wrote the file runs code",
-        "plain data, our classes, and classes of the program with from_spec; trusted= names others",
+        "plain data, our classes, classes with from_spec, objects of the program's own classes without "
+        "running their code; trusted=, DYNET_COMPAT_TRUSTED and run --trust name others",
+    ),
+    Difference(
+        "a .data file beside the .meta of another version",
+        "loaded, with the wrong values",
+        "RuntimeError: our .meta carries size and checksum of its .data, which DyNet ignores",
+    ),
+    Difference(
+        "several processes that save and load one name",
+        "mixed files",
+        "savers take turns, readers see one version",
     ),
     Difference("the same parameter twice in dy.save", "a file that cannot be loaded", "written once"),
     Difference("keys and file names", "str", "also bytes and pathlib.Path for files; no white space in keys"),

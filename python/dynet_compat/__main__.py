@@ -14,13 +14,22 @@ from importlib.machinery import SourceFileLoader
 from typing import Optional
 
 from . import __compat_version__, __version__, config, shims
+from ._pickle_names import VARIABLE, check_name, trusted_by_environment
 
 
-def run(script: str, arguments: Sequence[str]) -> None:
-    """Run a script as the main program, as `python script.py` does; its `import dynet` gets this package."""
+def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = ()) -> None:
+    """Run a script as the main program, as `python script.py` does; its `import dynet` gets this package.
+
+    Args:
+        script: the Python file.
+        arguments: its command line.
+        trusted: names that `dy.load` trusts, in addition to those of DYNET_COMPAT_TRUSTED.
+    """
     shims.install()
+    if trusted:
+        os.environ[VARIABLE] = ",".join([*trusted_by_environment(), *trusted])
     sys.argv = [script, *arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
     with io.open_code(os.path.abspath(script)) as file:
         source = file.read()
     code = compile(source, script, "exec", dont_inherit=True)
@@ -45,6 +54,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command")
     runner = commands.add_parser("run", help="run a script that says `import dynet`")
+    runner.add_argument(
+        "--trust", metavar="NAME", action="append", default=[],
+        help="a class that dy.load may import and call: package.module.Class; may be repeated",
+    )  # fmt: skip
     runner.add_argument("script", help="the Python file")
     runner.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
     migrator = commands.add_parser("migrate", help="change a script to import dynet_compat; shows a diff")
@@ -77,7 +90,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return info.main(chosen.json)
     if not os.path.isfile(chosen.script):
         parser.error(f"no such file: {chosen.script}")
-    run(chosen.script, chosen.arguments)
+    try:
+        trusted = [check_name("--trust", name) for name in chosen.trust]
+    except ValueError as error:
+        parser.error(str(error))
+    run(chosen.script, chosen.arguments, trusted)
     return 0
 
 

@@ -1,169 +1,49 @@
 """Reading pickles without running them, for the .meta files of `dy.save`.
 
 A pickle is a program for a small stack machine; Python's own machine calls whatever the file names. This one
-makes plain data only. Names are looked up in modules that are imported already, through a function of the
-caller, and what they stand for is put into the result as it is. Nothing is called but what the user lists as
-trusted, and a few types of the standard library and of NumPy whose arguments are checked here.
+makes plain data, and objects of the program's own classes by their attributes alone. What names stand for is
+looked up in _pickle_names.py and put into the result as it is. Nothing is called but what the user lists as
+trusted, and a few types of the standard library and of NumPy whose arguments are checked in _pickle_data.py.
+
+Time and memory are limited by the size of the file: a file in which a few bytes ask for much is refused.
 """
 
 from __future__ import annotations
 
+import array
 import codecs
-import collections
-import copyreg
+import operator
 import pickle
 import re
 import struct
-import sys
 import types
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any, NoReturn, Optional
 
 import numpy as np
 
-Find = Callable[[str, str], Any]  # (module, qualified name) -> object; raises for what is not admitted
+from . import _pickle_data as data_of
+from ._own_classes import CodeNeeded, base_of, expect, full_name_of, hashes_by_itself, is_class, is_one_of
+from ._pickle_data import STEPS_PER_ITEM
+from ._pickle_names import PLAIN, Names
 
 _MARK = object()
-_DTYPE = re.compile(r"[<|=]?(?:[biufc]\d{1,2}|[SU]\d{1,6}|\?)")
 _LONGEST_NUMBER = 4300  # digits; more take time that grows with the square
 _HEAVIEST_KEY = 100_000  # parts of a tuple used as a key, counted as often as they are hashed
 _DEEPEST_KEY = 100
-# Names of Python 2 in files of DyNet under Python 2.
-_OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "UserDict": "collections"}
-_OLD_NAMES = {("builtins", "unicode"): "str", ("builtins", "long"): "int", ("builtins", "xrange"): "range"}
-
-
-class _Helper:
-    """A function of NumPy or of the standard library that pickles of plain data name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-_RECONSTRUCT, _SCALAR, _ENCODE = _Helper("_reconstruct"), _Helper("scalar"), _Helper("encode")
-_PLAIN: dict[tuple[str, str], Any] = {
-    **{
-        ("builtins", t.__name__): t
-        for t in (int, float, bool, str, bytes, bytearray, complex, list, tuple, dict, set, frozenset)
-    },
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("collections", "Counter"): collections.Counter,
-    ("collections", "defaultdict"): collections.defaultdict,
-    ("_codecs", "encode"): _ENCODE,
-    ("builtins", "object"): object,
-    ("copyreg", "_reconstructor"): copyreg._reconstructor,  # type: ignore[attr-defined]
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    **{
-        (f"numpy.{core}.multiarray", helper.name): helper
-        for core in ("core", "_core")
-        for helper in (_RECONSTRUCT, _SCALAR)
-    },
-}
 _REFUSED = {
     **dict.fromkeys(b"PQ", "a persistent id"),
     **dict.fromkeys(b"\x82\x83\x84", "a registered extension"),
     **dict.fromkeys(b"\x97\x98", "an external buffer"),
 }
 _KEYS = (str, int, float, bytes, complex, tuple, frozenset, np.generic)
-_FACTORIES = (None, int, float, str, list, dict, set)
 _BASES = (object, list, dict, tuple, str, int, float)
-_DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
-
-
-class Names:
-    """What the names in a pickle may stand for.
-
-    Args:
-        own: (module, name) -> object of this package, or None.
-        protocol: methods that make a class of the user's program admissible, `from_spec`.
-        trusted: names ("package.module.Class") or objects that may be imported and called, too.
-    """
-
-    def __init__(
-        self, own: Callable[[str, str], Any], protocol: str, trusted: Iterable[Any], caller: str
-    ) -> None:
-        self._own = own
-        self._protocol = protocol
-        self._caller = caller
-        self._trusted_names: set[str] = set()
-        self.trusted: list[Any] = []
-        if isinstance(trusted, str):
-            raise TypeError(f"{caller}: expected a list of names for trusted, got the str {trusted!r}")
-        for item in trusted:
-            if isinstance(item, str):
-                self._trusted_names.add(item)
-            elif callable(item):
-                self.trusted.append(item)
-            else:
-                raise TypeError(f"{caller}: expected names or classes in trusted, got {item!r}")
-
-    def find(self, module: str, name: str) -> Any:
-        """The object, or an UnpicklingError that says how to admit it."""
-        module = _OLD_MODULES.get(module, module)
-        name = _OLD_NAMES.get((module, name), name)
-        if (module, name) in _PLAIN:
-            return _PLAIN[module, name]
-        full = f"{module}.{name}"
-        if full in self._trusted_names:
-            found = _imported(module, name)
-            self.trusted.append(found)
-            return found
-        found = self._own(module, name)
-        if found is not None:
-            return found
-        found = _loaded(module, name)
-        if found is not None and (self.may_call(found) or _has(found, self._protocol)):
-            return found
-        raise pickle.UnpicklingError(self._refusal(module, full, found))
-
-    def may_call(self, found: Any) -> bool:
-        return _is_one_of(found, self.trusted)
-
-    def _refusal(self, module: str, full: str, found: Any) -> str:
-        why = "is no class with a from_spec()"
-        if found is None:
-            there = module in sys.modules
-            why = "does not exist" if there else f"is in the module {module}, which is not imported"
-        return (
-            f"the file names {full}, which {why}. Names of this package and of imported classes with a "
-            f"from_spec() are admitted; if you know the file and what it would run, say "
-            f"{self._caller.split('(')[0]}(..., trusted=[{full!r}])"
-        )
-
-
-def _parts(name: str) -> list[str]:
-    return name.split(".") if len(name) < 1000 else [name]
-
-
-def _loaded(module: str, name: str) -> Any:
-    """The object of this name in an imported module, found without running code; None if there is none."""
-    found: Any = sys.modules.get(module)
-    if not issubclass(type(found), types.ModuleType):  # isinstance() would ask the object for its class
-        return None
-    names = types.ModuleType.__getattribute__(found, "__dict__")
-    for part in _parts(name):
-        if not isinstance(names, (dict, types.MappingProxyType)):
-            return None
-        found = names.get(part)
-        names = type.__getattribute__(found, "__dict__") if issubclass(type(found), type) else None
-    return found
-
-
-def _imported(module: str, name: str) -> Any:
-    __import__(module)
-    found: Any = sys.modules[module]
-    for part in _parts(name):
-        found = getattr(found, part)
-    return found
-
-
-def _has(found: Any, method: str) -> bool:
-    """Whether a class has a method, found without running code."""
-    if not issubclass(type(found), type):
-        return False
-    bases = type.__getattribute__(found, "__mro__")
-    return any(method in type.__getattribute__(c, "__dict__") for c in bases)
+_DICTS = (dict, OrderedDict, Counter, defaultdict)
+_HASHES = 1 << 20  # counters of keys with the same hash
+# What reading may take, whatever the size of the file, and for each of its bytes.
+_FREE_MEMORY, _MEMORY_PER_BYTE = 64 << 20, 8
+_FREE_STEPS, _STEPS_PER_BYTE = 2_000_000, 32
 
 
 def load_all(data: bytes, names: Names) -> list[Any]:
@@ -172,11 +52,15 @@ def load_all(data: bytes, names: Names) -> list[Any]:
     Raises:
         pickle.UnpicklingError: damaged data, or a name or an instruction that is not admitted.
     """
-    found, position = [], 0
+    found, position, budget = [], 0, Budget(len(data))
     while position < len(data):
-        machine = _Machine(data, position, names)
+        machine = Machine(data, position, names, budget)
         try:
             found.append(machine.run())
+        except CodeNeeded as error:
+            name, why = error.args
+            message = f"byte {machine.start} is an object of {name}, which {why}; {names.hint(name)}"
+            raise pickle.UnpicklingError(message) from None
         except (LookupError, ValueError, TypeError, OverflowError, struct.error) as error:
             if machine.is_outside:
                 raise
@@ -185,22 +69,62 @@ def load_all(data: bytes, names: Names) -> list[Any]:
     return found
 
 
-def _expect(condition: Any, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
+class Budget:
+    """What reading a file of a size may take. Model files take far less than a tenth of it.
+
+    Attributes:
+        memory: bytes of copies that the file asks for; what it holds itself does not count.
+        steps: keys hashed and compared, in parts that take some 30 ns each.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.memory = self.most_memory = _FREE_MEMORY + _MEMORY_PER_BYTE * size
+        self.steps = self.most_steps = _FREE_STEPS + _STEPS_PER_BYTE * size
+        self._hashes: Optional[array.array[int]] = None
+        self._hashed = 0
+
+    def copy(self, n: int) -> None:
+        self.memory -= n
+        if self.memory < 0:
+            self._refuse(f"copies of more than {self.most_memory:,} bytes")
+
+    def work(self, n: int) -> None:
+        """Takes n steps. Looking at an item in Python counts as STEPS_PER_ITEM."""
+        self.steps -= n
+        if self.steps < 0:
+            self._refuse(f"more than {self.most_steps:,} steps with containers")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise pickle.UnpicklingError(
+            f"the file has {self.size:,} bytes and asks for {what}: it is made to fill the memory or to take "
+            "long, as no model file is"
+        )
+
+    def hash(self, key: Any, container: int, weight: int) -> None:
+        """Counts keys of one container that have one hash: each is compared with all before it."""
+        if self._hashes is None:
+            self._hashes = array.array("I", bytes(4 * _HASHES))
+        self._hashed += 1
+        place = hash((container, hash(key))) % _HASHES
+        self._hashes[place] += 1
+        count = self._hashes[place]
+        if count > 12 + 4 * self._hashed // _HASHES:
+            self.work(count * weight)
 
 
-class _Machine:
+class Machine:
     """Runs one pickle."""
 
-    def __init__(self, data: bytes, position: int, names: Names) -> None:
+    def __init__(self, data: bytes, position: int, names: Names, budget: Budget) -> None:
+        self.budget = budget
         self.data = data
         self.position = self.start = position
         self.names = names
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        # id -> (parts, depth) of tuples and frozen sets, kept alive by the list.
-        self.weights: dict[int, tuple[int, int]] = {}
+        # Of tuples and frozen sets, by id, kept alive by the list.
+        self.weights: dict[int, tuple[int, int, bool]] = {}
         self.alive: list[Any] = []
         self.is_outside = False
 
@@ -209,7 +133,7 @@ class _Machine:
             self.start = self.position
             code = self.take(1)[0]
             if code == 0x2E:  # STOP
-                _expect(len(self.stack) == 1, "the stack does not hold one object")
+                expect(len(self.stack) == 1, "the stack does not hold one object")
                 return self.pop()
             do = _INSTRUCTIONS.get(code)
             if do is None:
@@ -228,7 +152,7 @@ class _Machine:
 
     def take(self, n: int) -> bytes:
         end = self.position + n
-        _expect(n >= 0 and end <= len(self.data), "the file is truncated")
+        expect(n >= 0 and end <= len(self.data), "the file is truncated")
         taken = self.data[self.position : end]
         self.position = end
         return taken
@@ -238,14 +162,14 @@ class _Machine:
 
     def line(self) -> bytes:
         end = self.data.find(b"\n", self.position)
-        _expect(end >= 0, "the file is truncated")
+        expect(end >= 0, "the file is truncated")
         line = self.data[self.position : end]
         self.position = end + 1
         return line
 
     def index(self) -> int:
         line = self.line()
-        _expect(line.isdigit() and len(line) < 12, "no number of an object")
+        expect(line.isdigit() and len(line) < 12, "no number of an object")
         return int(line)
 
     # ---- stack
@@ -255,12 +179,12 @@ class _Machine:
 
     def pop(self) -> Any:
         item = self.stack.pop()
-        _expect(item is not _MARK, "a mark where an object should be")
+        expect(item is not _MARK, "a mark where an object should be")
         return item
 
     def top(self) -> Any:
         item = self.stack[-1]
-        _expect(item is not _MARK, "a mark where an object should be")
+        expect(item is not _MARK, "a mark where an object should be")
         return item
 
     def marked(self) -> list[Any]:
@@ -274,44 +198,75 @@ class _Machine:
 
     # ---- containers
 
+    def weight_of(self, item: Any) -> tuple[int, int, bool]:
+        """(Cost of hashing and comparing it, depth, whether that runs no code)"""
+        known = self.weights.get(id(item))
+        if known is not None:
+            return known
+        kind = type(item)
+        if kind is str or kind is bytes:
+            return 1 + (len(item) >> 6), 0, True
+        if kind is int:
+            return 1 + (item.bit_length() >> 6), 0, True
+        return 1, 0, self.names.may_call(kind) or hashes_by_itself(kind)
+
     def weigh(self, item: Any) -> Any:
         """Notes what it costs to hash a tuple or a frozen set: each part as often as it occurs."""
-        parts = [self.weights.get(id(part), (1, 0)) for part in item]
-        weight = min(1 + sum(w for w, _ in parts), 1 << 60)
-        self.weights[id(item)] = (weight, 1 + max((d for _, d in parts), default=0))
+        base = tuple if issubclass(type(item), tuple) else frozenset
+        parts = [self.weight_of(part) for part in base.__iter__(item)]  # not that of an own class
+        weight = min(1 + sum(part[0] for part in parts), 1 << 60)
+        depth = 1 + max((part[1] for part in parts), default=0)
+        runs_no_code = hashes_by_itself(type(item)) and all(part[2] for part in parts)
+        self.weights[id(item)] = weight, depth, runs_no_code
         self.alive.append(item)
         return item
 
-    def check_keys(self, keys: Iterable[Any]) -> None:
+    def check_keys(self, keys: Any, container: int) -> None:
+        """Refuses keys that run code, and those that take too long in a container."""
+        self.budget.work(STEPS_PER_ITEM * len(keys))
         for key in keys:
-            weight, depth = self.weights.get(id(key), (1, 0))
-            _expect(weight <= _HEAVIEST_KEY and depth <= _DEEPEST_KEY, "a key is nested too deeply")
-            _expect(
-                key is None or isinstance(key, _KEYS) or self.names.may_call(type(key)),
-                "a key is no plain data",
-            )
+            kind = type(key)
+            weight, depth, is_plain = self.weight_of(key)
+            if kind is not str:
+                expect(weight <= _HEAVIEST_KEY and depth <= _DEEPEST_KEY, "a key is nested too deeply")
+                if kind is not int or weight > 1:
+                    expect(key is None or (is_plain and self._may_be_key(kind)), "a key is no plain data")
+                    self.budget.hash(key, container, weight)
+            if weight > 1:
+                self.budget.work(weight)
+
+    def _may_be_key(self, kind: type) -> bool:
+        return issubclass(kind, _KEYS) or self.names.is_own(kind) or self.names.may_call(kind)
 
     def dictionary(self, items: list[Any], target: Any) -> Any:
-        _expect(len(items) % 2 == 0, "a key without a value")
-        keys = items[::2]
-        if type(target) not in _DICTS:
-            self.check_trusted(type(target), "filled")
-        self.check_keys(keys)
+        expect(len(items) % 2 == 0, "a key without a value")
+        keys, kind = items[::2], type(target)
+        put: Any = dict.__setitem__
+        if self.names.is_own(kind) and is_one_of(base_of(kind), _DICTS):
+            put = base_of(kind).__setitem__
+        elif not is_one_of(kind, _DICTS):
+            self.check_trusted(kind, "filled")
+            put = operator.setitem
+        elif kind is OrderedDict:
+            put = OrderedDict.__setitem__
+        self.check_keys(keys, id(target))
         for key, value in zip(keys, items[1::2]):
-            target[key] = value
+            put(target, key, value)
         return target
 
     def extend_list(self, items: list[Any]) -> None:
         target = self.top()
-        if type(target) is not list:
-            self.check_trusted(type(target), "filled")
+        if type(target) is list or (self.names.is_own(type(target)) and base_of(type(target)) is list):
+            list.extend(target, items)
+            return
+        self.check_trusted(type(target), "filled")
         for item in items:
             target.append(item)
 
     def extend_set(self, items: list[Any]) -> None:
         target = self.top()
-        _expect(type(target) is set, "members of something that is no set")
-        self.check_keys(items)
+        expect(type(target) is set, "members of something that is no set")
+        self.check_keys(items, id(target))
         target.update(items)
 
     # ---- names and calls
@@ -326,145 +281,75 @@ class _Machine:
     def check_trusted(self, called: Any, what: str) -> None:
         if self.names.may_call(called):
             return
-        if isinstance(called, (type, types.FunctionType, types.BuiltinFunctionType)):
+        if is_class(called):
+            name = full_name_of(called)
+        elif is_one_of(type(called), (types.FunctionType, types.BuiltinFunctionType)):
             name = f"{called.__module__}.{called.__qualname__}"
         else:
-            name = type(called).__name__
+            name = full_name_of(type(called))
         raise pickle.UnpicklingError(
-            f"byte {self.start}: {name} would be {what}, which runs its code; a model needs its name only. "
-            f"If you know the file and what it would run, list it: trusted=[{name!r}]"
+            f"byte {self.start}: {name} would be {what}, which runs its code; a model needs its name only, "
+            f"and objects of own classes their attributes; {self.names.hint(name)}"
         )
 
     def find(self, module: Any, name: Any) -> None:
-        _expect(type(module) is str and type(name) is str, "a name is no text")
+        expect(type(module) is str and type(name) is str, "a name is no text")
         self.push(self.names.find(module, name))
 
     def call(self, called: Any, arguments: Any) -> Any:
-        _expect(type(arguments) is tuple, "arguments are no tuple")
-        plain = _plain_call(self, called, arguments)
+        expect(type(arguments) is tuple, "arguments are no tuple")
+        plain = data_of.call_plain(self, called, arguments)
         if plain is not None:
             return plain
-        if called is _PLAIN["copyreg", "_reconstructor"]:
-            _expect(len(arguments) == 3, "an object of an unusual kind")
+        if called is PLAIN["copyreg", "_reconstructor"]:
+            expect(len(arguments) == 3, "an object of an unusual kind")
+            if self.names.is_own(arguments[0]):
+                return data_of.reconstruct_own(self, *arguments)
             self.check_trusted(arguments[0], "called")
-            _expect(_is_one_of(arguments[1], _BASES), "an object of an unusual kind")
-        else:
+            expect(is_one_of(arguments[1], _BASES), "an object of an unusual kind")
+        elif self.names.is_own(called):
+            made = data_of.call_own(self, called, arguments)
+            if made is not None:
+                return made
+        if called is not PLAIN["copyreg", "_reconstructor"]:
             self.check_trusted(called, "called")
         return self.outside(lambda: called(*arguments))
 
+    def instance(self, called: Any, arguments: tuple[Any, ...]) -> Any:
+        """As `call`; of a class of Python 2 without arguments, an object that nothing has initialised."""
+        if self.names.is_own(called) and not arguments:
+            return data_of.new_own(self, called, arguments)
+        return self.call(called, arguments)
+
     def new(self, cls: Any, arguments: Any, keywords: Any) -> Any:
-        _expect(isinstance(cls, type) and type(arguments) is tuple and type(keywords) is dict, "no class")
+        expect(is_class(cls) and type(arguments) is tuple and type(keywords) is dict, "no class")
+        if self.names.is_own(cls):
+            expect(not keywords, "arguments by name")
+            return data_of.new_own(self, cls, arguments)
         self.check_trusted(cls, "called")
         return self.outside(lambda: cls.__new__(cls, *arguments, **keywords))
 
     def build(self) -> None:
         state, target = self.pop(), self.top()
-        if type(target) is np.ndarray:
-            return _fill_array(target, state)
-        if isinstance(target, np.dtype):
-            usual = type(state) is tuple and len(state) >= 2 and state[1] in ("<", "|", "=")
-            _expect(usual and all(part is None for part in state[2:5]), "an unusual type of numbers")
-            return None
-        self.check_trusted(type(target), "filled")
-        self.outside(lambda: _set_state(target, state))
-        return None
-
-
-# ------------------------------------------------------------------------------------------ plain data
-
-
-def _is_one_of(item: Any, options: Iterable[Any]) -> bool:
-    """By identity: `in` would call the item's __eq__."""
-    return any(item is option for option in options)
-
-
-def _plain_call(machine: _Machine, called: Any, arguments: tuple[Any, ...]) -> Any:
-    """What a call of an admitted type or helper makes; None if it is another one."""
-    if _is_one_of(called, (set, frozenset, list, tuple, bytearray)):
-        items = arguments[0] if arguments else ()
-        _expect(len(arguments) <= 1 and type(items) in (list, tuple, bytes), "a container of no list")
-        if _is_one_of(called, (set, frozenset)):
-            machine.check_keys(items)
-        made = called(items)
-        return machine.weigh(made) if _is_one_of(called, (tuple, frozenset)) else made
-    if called is complex:
-        _expect(len(arguments) == 2 and all(type(a) is float for a in arguments), "no complex number")
-        return complex(*arguments)
-    if called is bytes:
-        _expect(not arguments, "bytes of something")
-        return b""
-    if _is_one_of(called, (collections.OrderedDict, collections.Counter, dict)):
-        made = called()
-        if arguments and type(arguments[0]) is dict and len(arguments) == 1:
-            made.update(arguments[0])
-            return made
-        items = arguments[0] if arguments else []
-        _expect(len(arguments) < 2 and type(items) is list, "no items of a dictionary")
-        pairs = [part for pair in items if type(pair) in (list, tuple) and len(pair) == 2 for part in pair]
-        _expect(len(pairs) == 2 * len(items), "no items of a dictionary")
-        return machine.dictionary(pairs, made)
-    if called is collections.defaultdict:
-        factory = arguments[0] if arguments else None
-        _expect(len(arguments) <= 1 and _is_one_of(factory, _FACTORIES), "an unusual defaultdict")
-        return collections.defaultdict(factory)
-    return _numpy_call(called, arguments)
-
-
-def _numpy_call(called: Any, arguments: tuple[Any, ...]) -> Any:
-    if called is np.dtype:
-        name = arguments[0] if arguments else None
-        _expect(type(name) is str and _DTYPE.fullmatch(name), "an unusual type of numbers")
-        return np.dtype(name)
-    if called is _SCALAR:
-        _expect(len(arguments) == 2, "no number of NumPy")
-        kind, raw = arguments
-        _expect(isinstance(kind, np.dtype) and kind.kind in "biufc", "no number of NumPy")
-        _expect(type(raw) is bytes and len(raw) == kind.itemsize, "a number of NumPy of another size")
-        return np.frombuffer(raw, kind)[0]
-    if called is _RECONSTRUCT:
-        _expect(len(arguments) == 3 and arguments[0] is np.ndarray, "no array of NumPy")
-        return np.empty(0)
-    if called is _ENCODE:
-        _expect(len(arguments) == 2 and all(type(a) is str for a in arguments), "no bytes")
-        _expect(arguments[1] == "latin1", "no bytes")
-        return arguments[0].encode("latin1")
-    return None
-
-
-def _set_state(target: Any, state: Any) -> None:
-    """What pickle does with the state of an object."""
-    set_state = getattr(target, "__setstate__", None)
-    if set_state is not None:
-        return set_state(state)  # type: ignore[no-any-return]
-    slots = None
-    if type(state) is tuple and len(state) == 2:
-        state, slots = state
-    for part in (state, slots):
-        for name, value in (part or {}).items():
-            setattr(target, name, value)
-    return None
-
-
-def _fill_array(target: np.ndarray, state: Any) -> None:
-    _expect(type(state) is tuple and len(state) == 5 and state[0] == 1, "no array of NumPy")
-    _, shape, kind, fortran, raw = state
-    _expect(type(shape) is tuple and len(shape) <= 32 and type(fortran) is bool, "no shape of an array")
-    _expect(all(type(size) is int and 0 <= size < 1 << 40 for size in shape), "no shape of an array")
-    _expect(isinstance(kind, np.dtype) and kind.kind in "biufcSU" and type(raw) is bytes, "no numbers")
-    size = kind.itemsize
-    for extent in shape:
-        size *= extent
-    _expect(size == len(raw), "an array of another size")
-    target.__setstate__(state)
+        kind = type(target)
+        if kind is np.ndarray:
+            data_of.fill_array(self, target, state)
+        elif issubclass(kind, np.dtype):
+            data_of.check_dtype_state(state)
+        elif self.names.is_own(kind):
+            data_of.set_own_state(self, target, state)
+        else:
+            self.check_trusted(kind, "filled")
+            self.outside(lambda: data_of.set_trusted_state(target, state))
 
 
 # ---------------------------------------------------------------------------------------- instructions
 
-_INSTRUCTIONS: dict[int, Callable[[_Machine], Any]] = {}
+_INSTRUCTIONS: dict[int, Callable[[Machine], Any]] = {}
 
 
-def _instruction(code: int) -> Callable[[Callable[[_Machine], Any]], Callable[[_Machine], Any]]:
-    def keep(do: Callable[[_Machine], Any]) -> Callable[[_Machine], Any]:
+def _instruction(code: int) -> Callable[[Callable[[Machine], Any]], Callable[[Machine], Any]]:
+    def keep(do: Callable[[Machine], Any]) -> Callable[[Machine], Any]:
         _INSTRUCTIONS[code] = do
         return do
 
@@ -475,21 +360,21 @@ def _constant(code: bytes, value: Any) -> None:
     _INSTRUCTIONS[code[0]] = lambda m: m.push(value)
 
 
-def _pushing(code: bytes, make: Callable[[_Machine], Any]) -> None:
+def _pushing(code: bytes, make: Callable[[Machine], Any]) -> None:
     _INSTRUCTIONS[code[0]] = lambda m: m.push(make(m))
 
 
-def _int_line(m: _Machine) -> Any:
+def _int_line(m: Machine) -> Any:
     line = m.line().rstrip(b"L")
     if line in (b"00", b"01"):
         return line == b"01"
-    _expect(len(line) <= _LONGEST_NUMBER and re.fullmatch(rb"[+-]?\d+", line.strip()), "no number")
+    expect(len(line) <= _LONGEST_NUMBER and re.fullmatch(rb"[+-]?\d+", line.strip()), "no number")
     return int(line)
 
 
-def _float_line(m: _Machine) -> float:
+def _float_line(m: Machine) -> float:
     line = m.line()
-    _expect(len(line) <= _LONGEST_NUMBER, "no number")
+    expect(len(line) <= _LONGEST_NUMBER, "no number")
     return float(line)
 
 
@@ -498,30 +383,30 @@ def _old_string(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _quoted(m: _Machine) -> str:
+def _quoted(m: Machine) -> str:
     line = m.line().strip()
-    _expect(len(line) >= 2 and line[0] == line[-1] and line[:1] in (b"'", b'"'), "text without quotes")
+    expect(len(line) >= 2 and line[0] == line[-1] and line[:1] in (b"'", b'"'), "text without quotes")
     decoded: Any = codecs.escape_decode(line[1:-1])
     return _old_string(decoded[0])
 
 
-def _text(m: _Machine, form: str) -> str:
+def _text(m: Machine, form: str) -> str:
     return m.take(m.number(form)).decode("utf-8", "surrogatepass")
 
 
-def _long(m: _Machine, form: str) -> int:
+def _long(m: Machine, form: str) -> int:
     return int.from_bytes(m.take(m.number(form)), "little", signed=True)
 
 
-def _proto(m: _Machine) -> None:
-    _expect(m.take(1)[0] <= 5, "a protocol that is not known")
+def _proto(m: Machine) -> None:
+    expect(m.take(1)[0] <= 5, "a protocol that is not known")
 
 
-def _tuple(m: _Machine, n: int) -> tuple[Any, ...]:
+def _tuple(m: Machine, n: int) -> tuple[Any, ...]:
     return m.weigh(tuple([m.pop() for _ in range(n)][::-1]))  # type: ignore[no-any-return]
 
 
-def _remember(m: _Machine, key: int) -> None:
+def _remember(m: Machine, key: int) -> None:
     m.memo[key] = m.top()
 
 
@@ -584,52 +469,52 @@ _INSTRUCTIONS.update(
 
 
 @_instruction(0x91)
-def _frozen_set(m: _Machine) -> None:
+def _frozen_set(m: Machine) -> None:
     items = m.marked()
-    m.check_keys(items)
+    m.check_keys(items, m.start)
     m.push(m.weigh(frozenset(items)))
 
 
 @_instruction(ord("s"))
-def _set_item(m: _Machine) -> None:
+def _set_item(m: Machine) -> None:
     value, key = m.pop(), m.pop()
     m.dictionary([key, value], m.top())
 
 
 @_instruction(0x93)
-def _stack_global(m: _Machine) -> None:
+def _stack_global(m: Machine) -> None:
     name, module = m.pop(), m.pop()
     m.find(module, name)
 
 
 @_instruction(ord("R"))
-def _reduce(m: _Machine) -> None:
+def _reduce(m: Machine) -> None:
     arguments, called = m.pop(), m.pop()
     m.push(m.call(called, arguments))
 
 
 @_instruction(0x81)
-def _new_object(m: _Machine) -> None:
+def _new_object(m: Machine) -> None:
     arguments, cls = m.pop(), m.pop()
     m.push(m.new(cls, arguments, {}))
 
 
 @_instruction(0x92)
-def _new_object_ex(m: _Machine) -> None:
+def _new_object_ex(m: Machine) -> None:
     keywords, arguments, cls = m.pop(), m.pop(), m.pop()
     m.push(m.new(cls, arguments, keywords))
 
 
 @_instruction(ord("i"))
-def _instance(m: _Machine) -> None:
+def _instance(m: Machine) -> None:
     module, name = m.line().decode(), m.line().decode()
     arguments = tuple(m.marked())
     m.find(module, name)
-    m.push(m.call(m.pop(), arguments))
+    m.push(m.instance(m.pop(), arguments))
 
 
 @_instruction(ord("o"))
-def _object(m: _Machine) -> None:
+def _object(m: Machine) -> None:
     items = m.marked()
-    _expect(items, "no class")
-    m.push(m.call(items[0], tuple(items[1:])))
+    expect(items, "no class")
+    m.push(m.instance(items[0], tuple(items[1:])))

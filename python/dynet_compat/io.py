@@ -6,6 +6,7 @@ Both files are replaced together. A .meta file is read without running it: see _
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import sys
 import types
@@ -14,8 +15,10 @@ from typing import Any, Optional
 
 from . import _core
 from ._core import LookupParameters, ParameterCollection, Parameters
+from ._own_classes import OwnClasses, has_method, is_class, is_one_of
 from ._pairs import OpenPair, replacing_pair
-from ._pickles import Names, load_all
+from ._pickle_names import PLAIN, Names
+from ._pickles import load_all
 from ._text_files import (
     Pair,
     Parameter,
@@ -41,6 +44,8 @@ _NEVER = frozenset(
     "init init_from_params install_as_dynet load load_generator profile renew_cg save Profile".split()
 )
 _PICKLE_PROTOCOL = 4  # of DyNet under Python 3.8
+_FREE_NUMBERS = 1 << 24  # that a .meta file may ask for beyond what its .data file has
+_MOST_COPIES = 16  # of the numbers in the .data file
 
 
 def _own(module: str, name: str) -> Any:
@@ -67,6 +72,8 @@ _BasePickler: Any = pickle._Pickler  # the one written in Python
 class _Pickler(_BasePickler):  # type: ignore[misc]
     """Writes our names as DyNet does, as those of the module _dynet, which need not be there."""
 
+    has_other_names = False  # than those that `load` admits always
+
     def save_global(self, obj: Any, name: Optional[str] = None) -> None:
         own = getattr(obj, "__name__", None)
         if isinstance(own, str) and vars(sys.modules["dynet_compat"]).get(own) is obj and _is_own(obj, own):
@@ -75,15 +82,35 @@ class _Pickler(_BasePickler):  # type: ignore[misc]
             self.write(pickle.STACK_GLOBAL)
             self.memoize(obj)
             return
+        plain = (getattr(obj, "__module__", None), own) in PLAIN
+        self.has_other_names |= not (plain or has_method(obj, "from_spec"))
         super().save_global(obj, name)
 
     dispatch = {**_BasePickler.dispatch, types.FunctionType: save_global}
 
 
-def _pickled(entry: tuple[Any, ...]) -> bytes:
+def _pickled(entry: tuple[Any, ...]) -> tuple[bytes, bool]:
+    """A pickle, and whether it has names that `load` may refuse."""
     stream = io.BytesIO()
-    _Pickler(stream, _PICKLE_PROTOCOL).dump(entry)
-    return stream.getvalue()
+    pickler = _Pickler(stream, _PICKLE_PROTOCOL)
+    pickler.dump(entry)
+    return stream.getvalue(), pickler.has_other_names
+
+
+def _names(op: str, meta: str, trusted: Iterable[Any]) -> Names:
+    return Names(_own, "from_spec", trusted, op, OwnClasses(os.path.dirname(meta)))
+
+
+def _warn_of_refusal(base: str, pickles: Sequence[tuple[int, bytes]]) -> None:
+    """Says at once which of the pickles that were written this program could not load."""
+    for place, data in pickles:
+        try:
+            load_all(data, _names("load()", base + ".meta", ()))
+        except pickle.UnpicklingError as error:
+            import warnings  # not at the start: the package must be imported fast
+
+            message = f"save(): {base}.meta is written, but load() will refuse object {place}: {error}"
+            warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def _entry(item: Any, place: int) -> tuple[tuple[Any, ...], list[tuple[Parameter, str]]]:
@@ -109,7 +136,8 @@ def _entry(item: Any, place: int) -> tuple[tuple[Any, ...], list[tuple[Parameter
 def save(basename: Path, objects: Iterable[Any]) -> None:
     """Write objects to `basename.data` (values) and `basename.meta` (what they are), for `load`.
 
-    Both files are replaced together: after a crash, `load` finds the old ones or the new ones.
+    Both files are replaced together: after a crash, and beside other processes that save or load the same
+    name, `load` finds the old ones or the new ones. A UserWarning says if `load` would refuse an object.
 
     Args:
         basename: path without the endings.
@@ -132,11 +160,15 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
     if isinstance(objects, (Parameters, LookupParameters)) or hasattr(objects, "param_collection"):
         raise TypeError(f"{op}: expected a list of objects, got a {type(objects).__name__}: write [it]")
     metas: list[bytes] = []
+    doubtful: list[tuple[int, bytes]] = []
     pairs: list[tuple[Parameter, str]] = []
     known: dict[tuple[bool, str], int] = {}
     for place, item in enumerate(objects, 1):
         entry, its_pairs = _entry(item, place)
-        metas.append(_pickled(entry))
+        pickled, has_other_names = _pickled(entry)
+        metas.append(pickled)
+        if has_other_names:
+            doubtful.append((place, pickled))
         for p, name in its_pairs:
             lookup, _, _, number = _core._describe(p)
             if known.get((lookup, name), number) != number:
@@ -147,6 +179,7 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
             known[lookup, name] = number
     with replacing_pair(base + ".data", base + ".meta", b"".join(metas)) as new:
         _core._write_parameters(new.fd, shown(base + ".data"), pairs)
+    _warn_of_refusal(base, doubtful)
 
 
 class _Model:
@@ -160,11 +193,12 @@ class _Model:
         self.params = params
         self.meta = base + ".meta"
         refuse_1x(op, base)
-        self.names = Names(_own, "from_spec", trusted, op)
+        self.names = _names(op, self.meta, trusted)
         self.data = base + ".data"
         with OpenPair(self.meta, self.data) as pair:
             self._read(pair)
         self.first = {(b.lookup, b.key): b for b in reversed(self.blocks)}
+        self.numbers = _FREE_NUMBERS + _MOST_COPIES * sum(block.count for block in self.blocks)
         for place, entry in enumerate(self.entries, 1):
             self._check(place, entry)
 
@@ -210,15 +244,26 @@ class _Model:
             if (lookup, key) not in self.first:
                 message = missing(self.op, self.data, lookup, key, self.blocks)
                 raise RuntimeError(f"{message}. Nothing was loaded.")
+            self._count(place, self.first[lookup, key].count)
             return
         if not (type(entry) is tuple and len(entry) == 3 and type(entry[2]) is str):
             raise self._fail(place, "expected (class, spec, name), found a " + _shape(entry))
         cls, spec, _ = entry
-        if not isinstance(cls, type) or not hasattr(cls, "from_spec"):
-            name = cls.__name__ if isinstance(cls, type) else _shape(cls)
+        if not has_method(cls, "from_spec"):
+            name = cls.__name__ if is_class(cls) else _shape(cls)
             raise self._fail(place, f"expected a class with a from_spec(), found {name}")
+        blocks = self._blocks_of(entry[2])
+        self._count(place, sum(block.count for block in blocks))
         if _is_own(cls, cls.__name__):
-            self._check_spec(place, cls, spec, self._blocks_of(entry[2]))
+            self._check_spec(place, cls, spec, blocks)
+
+    def _count(self, place: int, numbers: int) -> None:
+        self.numbers -= numbers
+        if self.numbers < 0:
+            message = (
+                f"the objects up to this one copy the numbers of {self.data} more than {_MOST_COPIES} times"
+            )
+            raise self._fail(place, message)
 
     def _check_spec(self, place: int, cls: type, spec: Any, blocks: Sequence[_core._FileBlock]) -> None:
         """Sizes of our own builders that the values cannot have would only fill the memory."""
@@ -229,10 +274,18 @@ class _Model:
         if sizes and sizes[0] > 0 and _product(sizes[-2:]) > max(4 * stored, 64):
             message = f"the sizes {sizes} of {cls.__name__} do not fit the {stored} numbers stored"
             raise self._fail(place, message)
+        factory = spec[3] if issubclass(cls, BiRNNBuilder) and len(spec) > 3 else cls
+        if is_class(factory) and issubclass(factory, _core._RNNBuilder) and len(spec) > 2:
+            layers, inputs, hidden = (abs(n) if isinstance(n, (int, float)) else 0 for n in spec[:3])
+            if inputs * hidden + (layers - 1) * hidden * hidden > stored:
+                raise self._fail(
+                    place, f"{cls.__name__} of the sizes {spec[:3]} has more than {stored} numbers"
+                )
         if issubclass(cls, BiRNNBuilder) and len(spec) > 3:
-            if not isinstance(spec[3], type) and not self.names.may_call(spec[3]):
-                found = _shape(spec[3])
-                raise self._fail(place, f"expected a class as the factory of BiRNNBuilder, found a {found}")
+            if not has_method(spec[3], "initial_state") and not self.names.may_call(spec[3]):
+                found = spec[3].__name__ if is_class(spec[3]) else f"a {_shape(spec[3])}"
+                expected = "a class as the factory of BiRNNBuilder, with initial_state()"
+                raise self._fail(place, f"expected {expected}, found {found}")
 
     def _blocks_of(self, name: str) -> list[_core._FileBlock]:
         return [block for block in self.blocks if block.key.startswith(as_prefix(name))]
@@ -289,28 +342,32 @@ def _product(sizes: Sequence[Any]) -> Any:
 def _shape(item: Any) -> str:
     """What an error says of an object of a file."""
     name = type(item).__name__
-    return f"{name} of {len(item)}" if isinstance(item, (tuple, list, dict, str)) else name
+    return f"{name} of {len(item)}" if is_one_of(type(item), (tuple, list, dict, str)) else name
 
 
 def load(basename: Path, params: ParameterCollection, *, trusted: Iterable[Any] = ()) -> list[Any]:
     """Read the objects that `save` wrote, here or in DyNet; their parameters are added to a collection.
 
-    The .meta file names classes and functions. Those of this package, under all names of its modules, and
-    classes that the program has imported and that have a `from_spec` are admitted. The file imports nothing
-    and calls nothing: `from_spec(spec, params)` is called here, for each object.
+    The .meta file names classes and functions. Those of this package, under all names of its modules,
+    imported classes that have a `from_spec`, and classes of the program's own modules are admitted. The file
+    calls nothing: objects of own classes are made of their attributes, and `from_spec(spec, params)` is
+    called here, for each object. Own modules, in the folder of the script, are imported if need be.
 
     Args:
         basename: path without the endings.
         params: the ParameterCollection that gets the parameters.
         trusted: further names, such as "vocabulary.Vocabulary", or the classes themselves. They are imported,
             and the file may make objects of them: list only what you would let any sender of the file call.
+            The variable DYNET_COMPAT_TRUSTED adds names, separated by commas.
     Returns:
         The objects, in the order in which they were saved.
     Raises:
         FileNotFoundError: there is no .meta file.
-        pickle.UnpicklingError: the .meta file is damaged, or names what is not admitted.
-        RuntimeError: the .data file is missing or damaged, or does not fit. Then nothing is loaded, and the
-            collection is as before.
+        pickle.UnpicklingError: the .meta file is damaged, names what is not admitted, or asks for much more
+            memory or time than a file of its size needs.
+        RuntimeError: the .data file is missing or damaged, is not the one that was saved with the .meta file,
+            or does not fit. Then nothing is loaded, and the collection is as before.
+        ValueError: DYNET_COMPAT_TRUSTED or trusted holds no name of a class.
     Source: DyNet 2.1 `load`.
     Example:
         >>> import os, tempfile

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -105,6 +107,20 @@ def values_of(p: Any) -> np.ndarray:
     if type(p).__name__ == "LookupParameters":
         return np.concatenate([row.reshape(-1, order="F") for row in array])
     return array.reshape(-1, order="F")
+
+
+def unbound(meta: Path) -> bytes:
+    """The contents of a .meta file without what binds it to its .data: DyNet does not write that."""
+    binding = rb"(?s)\A(\x80\x04)\x8c.dynet_compat: [.]data has \d+ bytes, crc32 [0-9a-f]{8}0"
+    contents, count = re.subn(binding, rb"\1", meta.read_bytes())
+    assert count == 1 or not contents, "%s does not say which .data file belongs to it" % meta
+    return contents
+
+
+def unbind(base: Path) -> None:
+    """Lets a pair be changed by hand."""
+    meta = base.with_name(base.name + ".meta")
+    meta.write_bytes(unbound(meta))
 
 
 def fill(pc: Any, seed: int) -> None:

@@ -1,0 +1,84 @@
+"""What loads by default from the view of scripts; `run --trust`, DYNET_COMPAT_TRUSTED, and what save says."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.models import Tagger
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="additions of ours")
+
+SCRIPT = """
+import sys, warnings
+import dynet as dy
+warnings.simplefilter("error")
+
+class Vocabulary:
+    def __init__(self): self.words = ["a"]
+{extra}
+class Tagger:
+    def __init__(self, pc, vocabulary):
+        self.spec, self.pc = (vocabulary,), pc.add_subcollection()
+        self.W = self.pc.add_parameters(2)
+    def param_collection(self): return self.pc
+    @classmethod
+    def from_spec(cls, spec, pc): return cls(pc, *spec)
+
+try: dy.save("m", [Tagger(dy.ParameterCollection(), Vocabulary())])
+except UserWarning as warning: print("warned:", warning)
+[t] = dy.load("m", dy.ParameterCollection())
+print(type(t.spec[0]).__name__, t.spec[0].words)
+"""
+STATE = "    def __setstate__(self, state): self.words = state['words']"
+
+
+def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dynet_compat", "run", *options, "script.py"]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_scripts_load_what_they_saved(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.format(extra=""))
+    done = run(tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Vocabulary ['a']\n"), done.stderr
+
+
+def test_save_warns_of_what_will_not_load(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.format(extra=STATE))
+    done = run(tmp_path)
+    assert done.returncode != 0 and "UnpicklingError" in done.stderr
+    line = (
+        r"warned: save\(\): m\.meta is written, but load\(\) will refuse object 1: .*__main__\.Vocabulary, "
+    )
+    assert re.match(line + "which has a __setstate__", done.stdout), done.stdout
+    for options, variables in ((["--trust", "__main__.Vocabulary"], {}),
+                               ([], {"DYNET_COMPAT_TRUSTED": "x.Y,__main__.Vocabulary"})):  # fmt: skip
+        done = run(tmp_path, *options, **variables)
+        assert (done.returncode, done.stdout) == (0, "Vocabulary ['a']\n"), done.stderr
+    done = run(tmp_path, "--trust", "Vocabulary")
+    assert (
+        done.returncode == 2
+        and "--trust: expected names such as 'package.module.Class', got 'Vocabulary'" in done.stderr
+    )
+
+
+def test_plain_names_need_no_check(dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is read again only where load might refuse it: a large vocabulary takes its time."""
+    from dynet_compat import io as files
+
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("what was written is read again")
+
+    monkeypatch.setattr(files, "load_all", fail)
+    tags = collections.OrderedDict(a=[1, 2.5, ("b", None)])
+    dy.save(tmp_path / "m", [Tagger(dy.ParameterCollection(), 2, 2, dy.tanh, tags)])
+    assert (tmp_path / "m.meta").exists()
