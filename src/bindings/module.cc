@@ -31,13 +31,14 @@ PyObject* graph_object = nullptr;
 // Called at the start of renew_cg(); null: nothing.
 PyObject* renew_hook = nullptr;
 
-void call_renew_hook() {
+// False: an error is set, one that a handler of a signal raised meanwhile.
+bool call_renew_hook() {
   PyObject* hook = renew_hook;
   Py_INCREF(hook);
   PyObject* result = PyObject_CallNoArgs(hook);
-  if (!result) PyErr_WriteUnraisable(hook);
   Py_XDECREF(result);
   Py_DECREF(hook);
+  return result != nullptr;
 }
 
 PyObject* on_renew(PyObject*, PyObject* hook) {
@@ -72,8 +73,8 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   if (value[1]) o.check_validity = PyObject_IsTrue(value[1]);
   if (value[2] && value[2] != Py_None) o.batching = PyObject_IsTrue(value[2]);
   if (PyErr_Occurred()) return nullptr;
-  if (renew_hook) [[unlikely]]
-    call_renew_hook();
+  if (renew_hook && !call_renew_hook()) [[unlikely]]
+    return nullptr;
   return guarded([&] {
     refuse_inside_instance("renew_cg()", "call it before batch_map()");
     const Call call("renew_cg");

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -23,6 +24,38 @@ inline void replace_type_doc(PyTypeObject* type, const std::string& text) {
 #endif
   std::memcpy(copy, text.c_str(), text.size() + 1);
   type->tp_doc = copy;
+}
+
+// Does anybody listen to what the code does? From Python 3.12 on listeners are noted in the code itself.
+inline bool is_monitored([[maybe_unused]] PyObject* code) {
+#if PY_VERSION_HEX >= 0x030C0000
+  const _PyCoMonitoringData* data = reinterpret_cast<PyCodeObject*>(code)->_co_monitoring;
+  if (!data) return false;
+  const uint8_t* tools = data->active_monitors.tools;
+  return std::any_of(tools, tools + sizeof data->active_monitors.tools, [](uint8_t t) { return t != 0; });
+#else
+  return false;
+#endif
+}
+
+// Is the code that runs watched by a debugger, a profiler or the like?
+inline bool is_traced() {
+  PyThreadState* thread = PyThreadState_Get();
+  if (thread->c_tracefunc || thread->c_profilefunc) return true;
+#if PY_VERSION_HEX >= 0x030C0000
+#if PY_VERSION_HEX >= 0x030D0000
+  struct _PyInterpreterFrame* frame = thread->current_frame;
+#else
+  struct _PyInterpreterFrame* frame = thread->cframe->current_frame;
+#endif
+  if (!frame) return false;
+  PyObject* code = PyUnstable_InterpreterFrame_GetCode(frame);
+  const bool watched = is_monitored(code);
+  Py_DECREF(code);
+  return watched;
+#else
+  return false;
+#endif
 }
 
 // A number that a dict has for as long as it does not change, and no other dict ever has; 0: there is none.

@@ -2,6 +2,7 @@
 // what it says, only the index of the largest value is asked for, not the values.
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
+#include "bindings/python_compat.h"
 
 namespace dyc::py {
 
@@ -60,7 +61,8 @@ PyObject* read_argmax(PyObject*, PyObject* const* args, Py_ssize_t n) {
   PyObject *const function = n == 3 ? args[0] : nullptr, *const x = args[n - 2], *const method = args[n - 1];
   return guarded([&]() -> PyObject* {
     NodeId id;
-    const int read = function && function != genuine.argmax ? -1 : read_of(x, method);
+    const bool plain = (function && function != genuine.argmax) || is_traced();
+    const int read = plain ? -1 : read_of(x, method);
     if ((function ? read >= 0 : read == kNpvalue) && is_vector(x, &id)) {
       const auto index = pybind11::reinterpret_steal<pybind11::object>(
           PyLong_FromUnsignedLong(compute_argmax(id, kReads[read])));

@@ -79,13 +79,33 @@ void Template::forget_error() {
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }
 
+bool is_unbound_name() {
+  if (!PyErr_ExceptionMatches(PyExc_NameError)) return false;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const bool here = !traceback || !reinterpret_cast<PyTracebackObject*>(traceback)->tb_next;
+  PyErr_Restore(type, value, traceback);
+  return here;
+}
+
+// With a debugger or profiler on, the script runs as it was written, and so do the functions it calls.
+bool Template::is_watched() const {
+  if (is_traced()) return true;
+#if PY_VERSION_HEX >= 0x030C0000
+  for (const TemplateSlot& s : slots_)
+    for (Py_ssize_t i = 0; s.codes && i < PyList_GET_SIZE(s.codes.get()); ++i)
+      if (is_monitored(PyList_GET_ITEM(s.codes.get(), i))) return true;
+#endif
+  return false;
+}
+
 // The engine that the block would record with now; null: it must run.
 Engine* Template::ready(size_t n) {
   if (off_ || busy_ || n != n_args_) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
-  if (watch_.engine == e) watch_.on = false;  // the run before ended with an exception
-  return e;
+  if (watch_.engine == e) watch_.on = false;  // the run before has not ended
+  return is_watched() ? nullptr : e;
 }
 
 // How the block would run; null: it must run, and is watched where something can be learned from that.
@@ -244,6 +264,8 @@ Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) 
   iterations_ = std::make_unique<Iterations>(*this);
 }
 
+Template::Template() : loop_(TemplateLoop()), off_(true), reason_("it was made in another process") {}
+
 Template::~Template() = default;
 
 PyObject* Template::statistics() const {
@@ -275,9 +297,44 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
 PyObject* done(PyObject* self, PyObject* results) {
   return guarded([&] {
     core_of(self)->done(results);
-    Py_INCREF(results);
-    return results;
+    return Owned(results).release();
   });
+}
+
+PyObject* keep(PyObject* self, PyObject* result) {
+  return guarded([&] {
+    core_of(self)->keep(result);
+    return Owned(result).release();
+  });
+}
+
+PyObject* last(PyObject* self, PyObject* result) {
+  return guarded([&] {
+    core_of(self)->keep(result);
+    core_of(self)->done(Owned::steal(PyTuple_New(0)).get());
+    return Owned(result).release();
+  });
+}
+
+PyObject* drop(PyObject* self, PyObject*) {
+  return guarded([&] {
+    core_of(self)->drop();
+    return Owned(Py_None).release();
+  });
+}
+
+PyObject* is_foreign(PyObject*, PyObject*) {
+  PyObject *type, *value, *traceback;
+  PyErr_GetExcInfo(&type, &value, &traceback);
+  PyErr_Restore(type, value, traceback);
+  const bool unbound = is_unbound_name();
+  PyErr_Clear();
+  return PyBool_FromLong(!unbound);
+}
+
+// A copy in another process knows nothing.
+PyObject* reduce(PyObject* self, PyObject*) {
+  return Py_BuildValue("O()", reinterpret_cast<PyObject*>(Py_TYPE(self)));
 }
 
 PyObject* statistics(PyObject* self, PyObject*) {
@@ -285,11 +342,11 @@ PyObject* statistics(PyObject* self, PyObject*) {
 }
 
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *spec, *functions;
-  if (!PyArg_ParseTuple(args, "O!O!:_Template", &PyTuple_Type, &spec, &PySet_Type, &functions))
+  PyObject *spec = nullptr, *functions = nullptr;
+  if (!PyArg_ParseTuple(args, "|O!O!:_Template", &PyTuple_Type, &spec, &PySet_Type, &functions))
     return nullptr;
   return guarded([&] {
-    auto core = std::make_unique<Template>(spec, functions);
+    auto core = functions ? std::make_unique<Template>(spec, functions) : std::make_unique<Template>();
     PyObject* self = type->tp_alloc(type, 0);
     if (!self) throw PythonError();
     reinterpret_cast<PyTemplate*>(self)->call = call;
@@ -303,17 +360,12 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-PyObject* map(PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  if (n != 3 && (n != 4 || !PyTuple_Check(args[0])))
-    return PyErr_Format(PyExc_TypeError,
-                        "map(): expected an iterable and 2 functions, or a tuple, these and zip");
-  return guarded([&] { return core_of(self)->map(args[0], args[1], args[2], n == 4 ? args[3] : nullptr); });
-}
-
 PyObject* loop(PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  if (n != 1 && (n != 2 || !PyTuple_Check(args[0])))
-    return PyErr_Format(PyExc_TypeError, "loop(): expected an iterable, or a tuple of these and zip");
-  return guarded([&] { return make_loop(self, core_of(self), args[0], n == 2 ? args[1] : nullptr); });
+  if (n < 2 || n > 3 || (n == 3 && !PyTuple_Check(args[1])))
+    return PyErr_Format(PyExc_TypeError,
+                        "loop(): expected a function or None, and an iterable or a tuple of these and zip");
+  PyObject* reads = args[0] == Py_None ? nullptr : args[0];
+  return guarded([&] { return make_loop(self, core_of(self), args[1], n == 3 ? args[2] : nullptr, reads); });
 }
 
 PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
@@ -323,10 +375,14 @@ PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
 PyMethodDef methods[] = {
     {"done", done, METH_O,
      "done(results)\n\nThe block ran as the script has it and left these results behind."},
+    {"drop", drop, METH_NOARGS, "drop()\n\nThe block ran as the script has it, and failed."},
+    {"is_foreign", is_foreign, METH_NOARGS,
+     "is_foreign()\n\nIs the exception that is handled another one than that a name has no value here?"},
+    {"keep", keep, METH_O, "keep(result)\n\nThe block leaves the result behind; done() has the others."},
+    {"last", last, METH_O, "last(result)\n\nkeep(result), and the block ran."},
     {"loop", fast(loop), METH_FASTCALL,
-     "loop(iterable, zip=None)\n\nIts items, for a loop that calls what it goes over."},
-    {"map", fast(map), METH_FASTCALL,
-     "map(iterable, run, reads, zip=None)\n\nThe list of run(item) for all items."},
+     "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls what it goes over."},
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -60,18 +60,22 @@ class LoopItems;
 
 class Template {
  public:
+  Template();                                     // of another process: the script runs
   Template(PyObject* spec, PyObject* functions);  // throws PythonError
   ~Template();
 
   // Records the block and returns its results, or null: the script must run, or end where a Python exception
   // is set.
   PyObject* call(PyObject* const* args, size_t n);
-  // The script ran; `results` is what it leaves behind.
+  // The script runs, and leaves this behind beside the names it assigns.
+  void keep(PyObject* result);
+  // The script ran; `results` is what it leaves behind, or the part of that which was not kept.
   void done(PyObject* results);
-  // [element for target in iterable]: the list. `run(item)` is the element as it was written, `reads()` the
-  // arguments of call() after those that are parts of the item. With `zip`, what the script calls so, it goes
-  // over zip(*iterable), of a tuple.
-  PyObject* map(PyObject* iterable, PyObject* run, PyObject* reads, PyObject* zip);
+  // The script ran, and failed.
+  void drop();
+  // Records elements of a comprehension, the first with these parts of its item and what `reads()` gives, and
+  // returns a list of them; null: the first must run, or an error is set.
+  PyObject* collect(LoopItems* items, PyObject* reads, PyObject* const* args, size_t n);
   // Records iterations of a loop, the first with these arguments, and returns what they leave behind; null:
   // the first must run, or an error is set.
   PyObject* iterate(LoopItems* items, PyObject* const* args, size_t n);
@@ -136,7 +140,7 @@ class Template {
     const Engine* engine = nullptr;
     uint32_t generation = 0;  // Graph::generation()
     NodeId begin = 0;
-    std::vector<Owned> values;
+    std::vector<Owned> values, kept;
     std::vector<std::pair<uint32_t, RnnBuilder::Step>> builders;  // slot of a state, steps there were
     Program* against = nullptr;  // to be compared with what this would have recorded
   };
@@ -144,6 +148,8 @@ class Template {
   static constexpr uint64_t kReview = 1024;  // times a program is recorded until the script runs all the same
   PyObject* attempt(PyObject* const* args, size_t n);
   static void forget_error();
+  bool watching() const;
+  bool is_watched() const;
   Engine* ready(size_t n);
   Program* known(PyObject* const* args, const Graph& graph);
   struct Busy {
@@ -176,7 +182,6 @@ class Template {
   bool read_attribute(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool read_item(const TemplateSlot& slot, PyObject* base, PyObject** value);
   bool lists_are_apart();
-  bool collect(LoopItems* items, PyObject* item, PyObject* reads, PyObject* list);
   void replay(Program& p);
   void note_replay(const Program& p, uint32_t before);
   bool matches(Program& p, const Graph& graph);
@@ -244,11 +249,17 @@ class Template {
   std::string reason_, refusal_;  // why it is off; why the last run was not learned from
 };
 
+// Is the error that is set one of looking a name up, raised by the frame that has just run, and not by a
+// handler of a signal that ran in it?
+bool is_unbound_name();
+
 inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
 
 void add_templates(PyObject* module);
-// The items of a loop whose body is the template's block, for the script to go over and to call.
-PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip);
+// The items of a loop whose body is the template's block, for the script to go over and to call; `reads`: of a
+// comprehension, what its element reads beside the item. With `zip`, what the script calls so, it goes over
+// zip(*iterable), of a tuple.
+PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip, PyObject* reads);
 void add_template_loops();
 
 }  // namespace dyc::py

@@ -80,12 +80,51 @@ bool Guard::holds_state(PyObject* value, Reads* reads) const {
   return true;
 }
 
-void Guard::note_function() {
-  if (!object || !PyFunction_Check(object.get())) return;
-  code = Owned(PyFunction_GET_CODE(object.get()));
-  defaults = Owned(PyFunction_GET_DEFAULTS(object.get()));
-  by_name = Owned(PyFunction_GET_KW_DEFAULTS(object.get()));
-  by_name_stamp = by_name ? dict_stamp(by_name.get()) : 0;
+void Guard::refer_to(PyObject* value) {
+  weak = PyType_SUPPORTS_WEAKREFS(Py_TYPE(value));
+  object = weak ? Owned::steal(PyWeakref_NewRef(value, nullptr)) : Owned(value);
+  if (!object) throw PythonError();
+}
+
+bool Guard::refers_to(PyObject* value) const {
+  return value == (weak ? reinterpret_cast<PyWeakReference*>(object.get())->wr_object : object.get());
+}
+
+namespace {
+
+// The defaults with an ellipsis for each that is no constant: these the block does not use.
+Owned constants_of(PyObject* defaults) {
+  if (!defaults) return {};
+  Owned all = Owned::steal(PyTuple_New(PyTuple_GET_SIZE(defaults)));
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); ++i) {
+    PyObject* each = PyTuple_GET_ITEM(defaults, i);
+    const bool constant = each == Py_None || PyBool_Check(each) || PyLong_CheckExact(each) ||
+                          PyFloat_CheckExact(each) || PyUnicode_CheckExact(each);
+    PyTuple_SET_ITEM(all.get(), i, Owned(constant ? each : Py_Ellipsis).release());
+  }
+  return all;
+}
+
+bool are_constants(PyObject* known, PyObject* defaults) {
+  const Py_ssize_t n = defaults ? PyTuple_GET_SIZE(defaults) : 0;
+  if (n != (known ? PyTuple_GET_SIZE(known) : 0)) return false;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* each = PyTuple_GET_ITEM(known, i);
+    if (each != Py_Ellipsis && each != PyTuple_GET_ITEM(defaults, i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Guard::note_function(PyObject* function) {
+  if (!PyFunction_Check(function)) return;
+  code = Owned(PyFunction_GET_CODE(function));
+  defaults = constants_of(PyFunction_GET_DEFAULTS(function));
+  PyObject* named = PyFunction_GET_KW_DEFAULTS(function);
+  by_name = named != nullptr;
+  by_name_stamp = named ? dict_stamp(named) : 0;
 }
 
 // The function is not kept, nor what it holds of graphs that were.
@@ -93,18 +132,17 @@ Guard Guard::of_function(PyObject* function) {
   Guard g;
   if (!PyFunction_Check(function) || PyFunction_GET_KW_DEFAULTS(function)) return g;
   g.kind = Guard::function;
-  g.object = Owned(function);
-  g.note_function();
-  g.object = Owned();
+  g.note_function(function);
   return g;
 }
 
 bool Guard::holds_function(PyObject* function) const {
   if (!code) return true;
-  if (PyFunction_GET_CODE(function) != code.get() || PyFunction_GET_DEFAULTS(function) != defaults.get() ||
-      PyFunction_GET_KW_DEFAULTS(function) != by_name.get())
+  PyObject* named = PyFunction_GET_KW_DEFAULTS(function);
+  if (PyFunction_GET_CODE(function) != code.get() || by_name != (named != nullptr) ||
+      !are_constants(defaults.get(), PyFunction_GET_DEFAULTS(function)))
     return false;
-  return !by_name || (by_name_stamp && dict_stamp(by_name.get()) == by_name_stamp);
+  return !by_name || (by_name_stamp && dict_stamp(named) == by_name_stamp);
 }
 
 bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const {
@@ -112,7 +150,7 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
   if (!value) return false;
   switch (kind) {
     case same:
-      return value == object.get() && holds_function(value);
+      return refers_to(value) && holds_function(value);
     case function:
       return PyFunction_Check(value) && holds_function(value);
     case parameters:
@@ -136,8 +174,8 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
       return true;
     }
     case method:
-      return PyMethod_Check(value) && PyMethod_GET_FUNCTION(value) == object.get() &&
-             PyMethod_GET_SELF(value) == values[slot] && holds_function(object.get());
+      return PyMethod_Check(value) && refers_to(PyMethod_GET_FUNCTION(value)) &&
+             PyMethod_GET_SELF(value) == values[slot] && holds_function(PyMethod_GET_FUNCTION(value));
     case items: {
       if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
           static_cast<size_t>(Py_SIZE(value)) != parts.size())
@@ -176,8 +214,8 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
     if (self == values.end()) return g;
     g.kind = method;
     g.slot = static_cast<uint32_t>(self - values.begin());
-    g.object = Owned(PyMethod_GET_FUNCTION(value));
-    g.note_function();
+    g.refer_to(PyMethod_GET_FUNCTION(value));
+    g.note_function(PyMethod_GET_FUNCTION(value));
     return g;
   } else if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) {
@@ -188,8 +226,11 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
     g.object = Owned(reinterpret_cast<PyObject*>(Py_TYPE(value)));
     return g;
   }
-  if (g.kind == same || g.kind == equal) g.object = Owned(value);
-  g.note_function();
+  if (g.kind == equal) g.object = Owned(value);
+  if (g.kind == same) {
+    g.refer_to(value);
+    g.note_function(value);
+  }
   return g;
 }
 

@@ -65,9 +65,12 @@ struct Guard {
     items        // a list or tuple (type `object`) of values for which `parts` hold
   };
   Kind kind = none;
-  Owned object;
-  Owned code, defaults, by_name;  // same, method: of a function of the script
-  uint64_t by_name_stamp = 0;     // of that dict: defaults of arguments that go by name only
+  Owned object;      // same, method: a weak reference, where there can be one: the script's globals die with it
+  bool weak = false;
+  // Of a function of the script. Only constants are kept of the defaults.
+  Owned code, defaults;
+  bool by_name = false;        // has it defaults of arguments that go by name only?
+  uint64_t by_name_stamp = 0;  // of their dict
   uint32_t slot = 0;
   std::vector<Guard> parts;
   // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the first
@@ -77,7 +80,9 @@ struct Guard {
   std::vector<uint32_t> equals;
 
   static Guard of_function(PyObject* function);
-  void note_function();
+  void refer_to(PyObject* value);
+  bool refers_to(PyObject* value) const;
+  void note_function(PyObject* function);
   bool holds_function(PyObject* function) const;
   bool holds_state(PyObject* value, Reads* reads) const;
   // Does it hold of a value for ever, whatever becomes of that, and tell `reads` nothing?

@@ -28,6 +28,8 @@ Template::Iterations::Iterations(Template& t) : template_(t), loop_(*t.loop_) {
   carried_.resize(loop_.carried.size());
   fresh_.resize(carried_.size() + loop_.appended.size());
   left_.resize(loop_.left.size());
+  late_.resize(carried_.size());
+  fresh_late_.resize(carried_.size());
 }
 
 bool Template::Iterations::record(Graph& graph, LoopItems* items, PyObject* list) {
@@ -87,12 +89,19 @@ void Template::Iterations::leave_behind(Program& p, PyObject* list) {
     if (PyList_Append(to, element.get()) < 0) throw PythonError();
   };
   if (list) return append(list, Owned::steal(template_.build(p.result, p)));
-  for (size_t i = 0; i < fresh_.size(); ++i) fresh_[i] = Owned::steal(template_.build(p.result.parts[i], p));
+  for (size_t i = 0; i < fresh_.size(); ++i) {
+    const Made& made = p.result.parts[i];
+    const bool late = i < carried_.size() && loop_.carried[i] == kNone && made.number == kNone &&
+                      made.kind == TemplateResult::recorded;
+    if (i < carried_.size()) fresh_late_[i] = late ? Late{p.pattern->nodes()[made.at], made.type} : Late{};
+    fresh_[i] = late ? Owned() : Owned::steal(template_.build(made, p));
+  }
   for (size_t i = 0; i < loop_.appended.size(); ++i)
     append(template_.values_[loop_.appended[i]], std::exchange(fresh_[carried_.size() + i], {}));
 }
 
 void Template::Iterations::carry() {
+  late_.swap(fresh_late_);
   for (size_t i = 0; i < carried_.size(); ++i) {
     carried_[i] = std::move(fresh_[i]);
     if (loop_.carried[i] != kNone) arguments[loop_.carried[i]] = carried_[i].get();
@@ -104,8 +113,12 @@ PyObject* Template::Iterations::results() {
   const size_t n = carried_.size();
   PyObject* all = PyTuple_New(static_cast<Py_ssize_t>(n + left_.size()));
   if (!all) throw PythonError();
-  for (size_t i = 0; i < n + left_.size(); ++i)
-    PyTuple_SET_ITEM(all, static_cast<Py_ssize_t>(i), (i < n ? carried_[i] : left_[i - n]).release());
+  for (size_t i = 0; i < n + left_.size(); ++i) {
+    const bool late = i < n && late_[i].type;
+    PyObject* each = late ? make_expression(late_[i].node, late_[i].type)
+                          : (i < n ? carried_[i] : left_[i - n]).release();
+    PyTuple_SET_ITEM(all, static_cast<Py_ssize_t>(i), each);
+  }
   return all;
 }
 

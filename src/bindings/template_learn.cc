@@ -20,6 +20,18 @@ bool takes_index(PyObject* o) {
   return o && is_expression(o) && (is_table(o) || !PyObject_TypeCheck(o, &ParametersType));
 }
 
+// A tuple with the items of one, then these.
+Owned joined(PyObject* tuple, const std::vector<Owned>& more) {
+  const Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  Owned all = Owned::steal(PyTuple_New(n + static_cast<Py_ssize_t>(more.size())));
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
+    PyObject* each = i < n ? PyTuple_GET_ITEM(tuple, i) : more[static_cast<size_t>(i - n)].get();
+    PyTuple_SET_ITEM(all.get(), i, Owned(each).release());
+  }
+  return all;
+}
+
 }  // namespace
 
 void Template::watch(Program* against) {
@@ -33,6 +45,7 @@ void Template::watch(Program* against) {
   const std::vector<Owned> before =
       std::exchange(watch_.values, {});  // dropping one may run code of the script
   for (PyObject* v : values_) watch_.values.emplace_back(v);
+  const std::vector<Owned> kept = std::exchange(watch_.kept, {});
   watch_.builders.clear();
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     PyObject* v = values_[i];
@@ -43,9 +56,25 @@ void Template::watch(Program* against) {
   }
 }
 
-void Template::done(PyObject* results) {
-  if (!watch_.on || watch_.engine != &engine()) return;
+bool Template::watching() const { return watch_.on && watch_.engine == &engine(); }
+
+void Template::keep(PyObject* result) {
+  if (watching()) watch_.kept.emplace_back(result);
+}
+
+// Whatever it read may go now.
+void Template::drop() {
+  if (!watching()) return;
   watch_.on = false;
+  const std::vector<Owned> values = std::exchange(watch_.values, {}), kept = std::exchange(watch_.kept, {});
+}
+
+void Template::done(PyObject* rest) {
+  if (!watching()) return;
+  watch_.on = false;
+  const std::vector<Owned> kept = std::exchange(watch_.kept, {});
+  const Owned all = kept.empty() ? Owned(rest) : joined(rest, kept);
+  PyObject* results = all.get();
   const Graph& g = engine().graph;
   const bool whole = g.generation() == watch_.generation;
   const char* reason = "the graph was renewed or reverted";
@@ -119,7 +148,8 @@ void Template::give_up(const std::string& reason) {
   watch_.on = false;
   watch_.against = nullptr;
   reason_ = reason;
-  const std::vector<Owned> before = std::exchange(watch_.values, {});  // dropped last: may come back here
+  // Dropped last: that may come back here.
+  const std::vector<Owned> before = std::exchange(watch_.values, {}), kept = std::exchange(watch_.kept, {});
   const auto programs = std::exchange(programs_, {});
 }
 

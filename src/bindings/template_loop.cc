@@ -139,44 +139,32 @@ bool LoopItems::take_apart(std::vector<PyObject*>* arguments) const {
 
 // ---------------------------------------------------------------- comprehensions
 
-PyObject* Template::map(PyObject* iterable, PyObject* run, PyObject* reads, PyObject* zip) {
-  LoopItems items(loop().target, iterable, zip);
+PyObject* Template::collect(LoopItems* items, PyObject* reads, PyObject* const* args, size_t n) {
+  if (items->must_run()) return nullptr;
+  Engine* e = ready(n_args_);
+  if (!e) return nullptr;
+  const Owned values = Owned::steal(PyObject_CallNoArgs(reads));
+  if (!values) {
+    if (!is_unbound_name()) throw PythonError();
+    PyErr_Clear();  // then the element fails when it runs, if it reads that name
+    return nullptr;
+  }
+  const auto more = static_cast<size_t>(PyTuple_GET_SIZE(values.get()));
+  if (n + more != n_args_) return nullptr;
+  Iterations& all = *iterations_;
+  all.arguments.assign(args, args + n);
+  all.arguments.insert(all.arguments.end(), PySequence_Fast_ITEMS(values.get()),
+                       PySequence_Fast_ITEMS(values.get()) + more);
   Owned list = Owned::steal(PyList_New(0));
   if (!list) throw PythonError();
-  while (const Owned item = Owned::steal(items.next())) {
-    if (!items.must_run() && collect(&items, item.get(), reads, list.get())) continue;
-    const Owned element = Owned::steal(PyObject_CallOneArg(run, item.get()));
-    if (!element) throw PythonError();
-    done(element.get());
-    if (PyList_Append(list.get(), element.get()) < 0) throw PythonError();
-  }
-  if (PyErr_Occurred()) throw PythonError();
-  return list.release();
-}
-
-// Records the elements of this item and those that follow; false: this one must run.
-bool Template::collect(LoopItems* items, PyObject* item, PyObject* reads, PyObject* list) {
-  const Owned values = Owned::steal(PyObject_CallNoArgs(reads));
-  if (!values) {  // then the element fails when it runs
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw PythonError();
-    PyErr_Clear();
-    return false;
-  }
-  Engine* e = ready(n_args_);
-  if (!e) return false;
-  Iterations& all = *iterations_;
-  const auto n = static_cast<size_t>(PyTuple_GET_SIZE(values.get()));
-  all.arguments.assign(n_args_, nullptr);
-  std::copy_n(PySequence_Fast_ITEMS(values.get()), n, all.arguments.end() - static_cast<ptrdiff_t>(n));
-  if (!items->take_apart(item, &all.arguments)) return false;
   bool recorded;
   {
     const Busy busy(this);
-    recorded = all.record(e->graph, items, list);
+    recorded = all.record(e->graph, items, list.get());
   }
   all.let_go();
   if (!recorded && PyErr_Occurred()) throw PythonError();
-  return recorded;
+  return recorded ? list.release() : nullptr;
 }
 
 // ---------------------------------------------------------------- loops
@@ -215,6 +203,7 @@ struct PyItems {
 struct PyLoop {
   PyObject_HEAD vectorcallfunc call;
   PyObject* owner;  // of the template
+  PyObject* reads;  // of a comprehension; null: a loop of statements
   Template* core;
   PyItems* items;  // null: they are gone
   bool keeps;      // the items: nothing goes over them yet
@@ -229,8 +218,11 @@ PyItems* items_in(PyObject* o) { return reinterpret_cast<PyItems*>(o); }
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
   return guarded([&] {
     const auto count = static_cast<size_t>(PyVectorcall_NARGS(n));
-    const PyItems* items = loop_in(self)->items;
-    PyObject* results = items ? loop_in(self)->core->iterate(items->core, args, count) : nullptr;
+    const PyLoop* loop = loop_in(self);
+    const PyItems* items = loop->items;
+    PyObject* results = !items        ? nullptr
+                        : loop->reads ? loop->core->collect(items->core, loop->reads, args, count)
+                                      : loop->core->iterate(items->core, args, count);
     return results || PyErr_Occurred() ? results : Owned(Py_None).release();
   });
 }
@@ -245,6 +237,8 @@ void dealloc_loop(PyObject* self) {
   PyItems* items = loop_in(self)->items;
   if (items) items->loop = nullptr;
   if (loop_in(self)->keeps) Py_DECREF(items);
+  if (loop_in(self)->reads) loop_in(self)->core->drop();  // of an element that failed
+  Py_XDECREF(loop_in(self)->reads);
   Py_DECREF(loop_in(self)->owner);
   Py_TYPE(self)->tp_free(self);
 }
@@ -261,13 +255,14 @@ void dealloc_items(PyObject* self) {
 
 }  // namespace
 
-PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip) {
+PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip, PyObject* reads) {
   auto items = std::make_unique<LoopItems>(core->loop().target, iterable, zip);
   const Owned loop = Owned::steal(LoopType.tp_alloc(&LoopType, 0));
   if (!loop) throw PythonError();
   PyLoop* made = loop_in(loop.get());
   made->call = call;
   made->owner = Owned(owner).release();
+  made->reads = Owned(reads).release();
   made->core = core;
   made->items = items_in(ItemsType.tp_alloc(&ItemsType, 0));
   if (!made->items) throw PythonError();

@@ -86,7 +86,13 @@ class Template::Iterations {
   Template& template_;
   const TemplateLoop& loop_;
   std::vector<Owned> carried_, fresh_;  // what the last iteration left behind, and the present one
-  std::vector<Owned> left_;             // names of the target
+  // Expressions among these that no later iteration reads are made at the end: their nodes, if types are set.
+  struct Late {
+    NodeId node = 0;
+    PyTypeObject* type = nullptr;
+  };
+  std::vector<Late> late_, fresh_late_;
+  std::vector<Owned> left_;  // names of the target
   Program* before_ = nullptr;           // how the last iteration ran
   State after_;                         // that it left behind
   bool held_ = false;

@@ -8,6 +8,8 @@ derived from the script's own source, so that a file can make a program slower a
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import logging
 import os
@@ -25,7 +27,8 @@ AUTO = "auto"
 # The first renew_cg() finds the functions defined by then; these find those of modules imported later.
 _AT = (0, 1, 3, 15, 63, 255)
 
-_OWN_FOLDER = os.path.dirname(os.path.realpath(__file__))
+_OWN_FOLDER = os.path.dirname(os.path.realpath(__file__)) + os.sep
+_MODULE_ATTRIBUTE = types.ModuleType.__getattribute__
 
 _log = logging.getLogger("dynet_compat")
 _active: Optional[Active] = None
@@ -37,7 +40,7 @@ class Active:
     Attributes:
         path: of the hints file; None in the mode `auto`.
         wanted: path of each source file -> the functions in it that record ops or read values; None: all.
-        rewriters: path of a source file -> what was put in place.
+        found: path of a source file -> the blocks that were found in it; None: it is left as it is.
         loops: path of a source file -> loops in it that may run side by side.
     """
 
@@ -51,7 +54,7 @@ class Active:
         self.path = path
         self.wanted = wanted
         self.digests = digests
-        self.rewriters: dict[str, Any] = {}
+        self.found: dict[str, Optional[list[Any]]] = {}
         self.loops = loops or {}
         self.renewals = 0
 
@@ -64,22 +67,32 @@ class Active:
             _core._on_renew(None)
 
     def apply(self) -> None:
-        """Look at the modules that were loaded since."""
-        from .templates import exchange
-
+        """Look at the modules that were loaded since; not while a debugger or profiler looks at them."""
+        if _is_traced():
+            return
         folder = _script_folder()
+        modules = {}
         for module in list(sys.modules.values()):
             path = _path_of(module)
-            if path is None or path in self.rewriters or not self._is_wanted(path, folder):
+            if path is None or path in self.found or path in modules or not self._is_wanted(path, folder):
                 continue
             data = _read(path)
-            if data is None or not self._is_the_one(path, data):
-                continue
+            if data is not None and self._is_the_one(path, data):
+                modules[path] = module, data
+        if not modules:
+            return
+        from .templates import exchange
+
+        functions = exchange.functions_of([module for module, _ in modules.values()])
+        for (path, (module, data)), own in zip(modules.items(), functions):
+            loops = [(m.record, m) for m in self.loops.get(path, ())]
             try:
-                loops = [(m.record, m) for m in self.loops.get(path, ())]
-                self.rewriters[path] = exchange.rewrite_module(module, data, self.wanted.get(path), loops)
-            except (SyntaxError, ValueError, RecursionError) as error:
-                self.rewriters[path] = None
+                rewriter = exchange.rewrite_module(module, data, self.wanted.get(path), loops, own)
+                self.found[path] = list(rewriter.templates.values())
+            except Exception as error:
+                if not _is_of_analysis(error):
+                    raise  # of a handler of a signal
+                self.found[path] = None
                 _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
 
     def _is_the_one(self, path: str, data: bytes) -> bool:
@@ -88,7 +101,7 @@ class Active:
     def _is_wanted(self, path: str, folder: Optional[str]) -> bool:
         if self.path is not None:
             return path in self.wanted
-        return folder is not None and path.startswith(folder) and not path.startswith(_OWN_FOLDER)
+        return folder is not None and is_own(path, folder) and not path.startswith(_OWN_FOLDER)
 
     def maps(self) -> list[dict[str, Any]]:
         """How many parts of the data of each loop ran side by side."""
@@ -99,12 +112,65 @@ class Active:
 
     def templates(self) -> list[dict[str, Any]]:
         """How often each block was recorded by one call."""
-        found = [r for r in self.rewriters.values() if r is not None]
-        return [t.statistics() for r in found for t in r.templates.values()]
+        return [t.statistics() for found in self.found.values() for t in found or ()]
+
+
+def _is_traced() -> bool:
+    """Is a debugger, a profiler or the like on? It would see other code than was written."""
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    tools = monitoring and any(map(monitoring.get_tool, range(6)))
+    return bool(tools or sys.gettrace() or sys.getprofile())
+
+
+def _is_of_analysis(error: Exception) -> bool:
+    """Was the error raised by what looks at the modules, none of whose code runs meanwhile?"""
+    if type(error).__module__ != "builtins" or isinstance(error, OSError):
+        return False
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    file = frame.tb_frame.f_code.co_filename if frame else ""
+    return file == ast.__file__ or os.path.realpath(file).startswith(_OWN_FOLDER)
+
+
+def is_own(path: str, folder: str) -> bool:
+    """Is the file the script's own: below its folder, and not of a package that is installed there?
+
+    Args:
+        path: of the file, without links.
+        folder: of the script, with a separator at its end.
+    """
+    if not path.startswith(folder):
+        return False
+    if any(p.startswith(folder) and path.startswith(p + os.sep) for p in _prefixes()):
+        return False
+    parents = path[len(folder) :].split(os.sep)[:-1]
+    if _INSTALLED.intersection(parents):
+        return False
+    below = (folder + os.sep.join(parents[:n]) for n in range(1, len(parents) + 1))
+    return not any(map(_is_environment, below))
+
+
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
+
+
+@functools.lru_cache(maxsize=None)
+def _prefixes() -> frozenset[str]:
+    """Where Python itself is."""
+    return frozenset(map(os.path.realpath, (sys.prefix, sys.base_prefix, sys.exec_prefix)))
+
+
+@functools.lru_cache(maxsize=None)
+def _is_environment(folder: str) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for name in ("pyvenv.cfg", "conda-meta"))
 
 
 def _path_of(module: Any) -> Optional[str]:
-    file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
+    """Runs no code of the module: one that is loaded when it is used first stays as it is."""
+    kind = type(module)
+    if not issubclass(kind, types.ModuleType) or kind.__getattribute__ is not _MODULE_ATTRIBUTE:
+        return None
+    file = _MODULE_ATTRIBUTE(module, "__dict__").get("__file__")
     if not isinstance(file, str) or not file.endswith((".py", ".pyw")):
         return None
     return os.path.realpath(file)

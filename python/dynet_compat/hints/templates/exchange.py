@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 from ..emit import MapRewrite
@@ -16,6 +16,7 @@ def rewrite_module(
     source: Union[str, bytes],
     wanted: Optional[set[str]] = None,
     loops: Iterable[tuple[MapRewrite, Any]] = (),
+    functions: Optional[list[types.FunctionType]] = None,
 ) -> Rewriter:
     """Exchange the code of functions of a module for code in which blocks are recorded by one call.
 
@@ -25,13 +26,16 @@ def rewrite_module(
             text keep their code.
         wanted: qualified names of the functions; None: all.
         loops: those over instances, as Rewriter takes them.
+        functions: of the module; None: they are looked for.
     Returns:
         what was found.
     """
-    functions = _functions(vars(module))
+    if functions is None:
+        [functions] = functions_of([module])
     filename = functions[0].__code__.co_filename if functions else str(module.__file__)
     rewriter = Rewriter(source, filename, vars(module), wanted, loops)
     exchange(rewriter.codes(), functions)
+    rewriter.module.names = {}  # which are to go when the module goes
     return rewriter
 
 
@@ -50,6 +54,10 @@ def exchange(
     return n
 
 
-def _functions(names: dict[str, Any]) -> list[types.FunctionType]:
-    """All functions of the module with this dict, closures and methods too."""
-    return [o for o in gc.get_objects() if type(o) is types.FunctionType and o.__globals__ is names]
+def functions_of(modules: Sequence[types.ModuleType]) -> list[list[types.FunctionType]]:
+    """All functions of each module, closures and methods too: one look at all objects there are."""
+    found: dict[int, list[types.FunctionType]] = {id(vars(module)): [] for module in modules}
+    for o in gc.get_objects():
+        if type(o) is types.FunctionType and id(o.__globals__) in found:
+            found[id(o.__globals__)].append(o)
+    return [found[id(vars(module))] for module in modules]

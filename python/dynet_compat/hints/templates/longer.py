@@ -77,7 +77,8 @@ def sums_apart(scope: Scope, statements: list[ast.stmt]) -> None:
         name = scope.new_name()
         setattr(place, part, ast.copy_location(ast.Name(name, ast.Load()), value))
         before = ast.Assign([ast.Name(name, ast.Store())], value)
-        statements.insert(at, ast.copy_location(before, s))
+        after = ast.Delete([ast.copy_location(ast.Name(name, ast.Del()), s)])
+        statements[at : at + 1] = [ast.copy_location(before, s), s, ast.copy_location(after, s)]
 
 
 def _added(s: ast.stmt, sums: frozenset[str]) -> tuple[Any, str]:
@@ -106,7 +107,7 @@ class Apart:
     """Takes one statement apart.
 
     Attributes:
-        before: assignments of what is evaluated first, in its order.
+        before: assignments of what is evaluated first, in its order, to names of its own.
     """
 
     def __init__(self, scope: Scope) -> None:

@@ -1,7 +1,8 @@
 """Functions of a script in which blocks are recorded by one call, derived from the script's own source.
 
 In place of a block stands: one call with what the block reads; where that knows what the block would
-record, it has recorded it and gives the results; else the block runs as it was written.
+record, it has recorded it and gives the results; else the block runs as it was written. Either way the names
+that the block assigns have their values, and no others are left: whoever looks at frames sees the script's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .scopes import Module, Scope
 from .straight import Block
 from .values import Constant, Either, Recorded, Sequence, Slot, Value
 
-_ERRORS = "\0errors"  # stands for the class of errors, in the code
+_UNBOUND = "\0unbound"  # stands for the class of errors of names without values, in the code
 
 Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, from the outside in
 
@@ -62,7 +63,7 @@ class Rewriter:
         self.module = Module(self.tree, names, is_recording)
         self.wanted = wanted
         self.found: list[Found] = []
-        self.calls: list[tuple[ast.ListComp, ast.Call]] = []  # comprehensions and what takes their place
+        self.calls: list[tuple[ast.ListComp, ast.ListComp]] = []  # and what takes their place
         self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
         self.maps = Maps(loops, self.old)
@@ -89,7 +90,7 @@ class Rewriter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compiled = compile(self.tree, self.filename, "exec", dont_inherit=True)
-        constants = {**self.templates, **self.maps.constants, _ERRORS: Exception}
+        constants = {**self.templates, **self.maps.constants, _UNBOUND: NameError}
         constants[reads.PLACEHOLDER] = _core._read_argmax
         new = dict(_codes(_with_constants(compiled, constants)))
         self._name_callees(old, new)
@@ -141,10 +142,11 @@ class Rewriter:
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
         self.found.append(Found(qualname, block, node.lineno))
         name = f".loop{len(self.templates)}"
-        method = ast.Attribute(ast.Constant(placeholder), "loop", ast.Load())
-        loop = ast.Call(method, loops.over(node.target, node.iter), [])
+        loop = shape.over(placeholder, None, node.target, node.iter)
         self.parts.append((node, "iter", ast.NamedExpr(ast.Name(name, ast.Store()), loop)))
         self.parts.append((node, "body", _placed(shape.statements(placeholder, name), node.body[0])))
+        if not node.orelse:
+            self.parts.append((node, "orelse", _placed([_unset(name)], node)))
         return True
 
     def _template(self, spec: tuple[Any, ...]) -> str:
@@ -162,12 +164,14 @@ class Rewriter:
             if block.ops >= straight.LEAST_OPS:
                 yield from before
                 yield from self._replaced(qualname, scope, block)
+                if block.returned is None:
+                    yield from (ast.copy_location(_unset(s.targets[0].id), s) for s in before)
                 at += len(block.statements)
             else:  # what follows may still begin a block
                 yield statements[at]
                 at += 1
 
-    def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[ast.stmt], Block]:
+    def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[Any], Block]:
         """The block that the statements begin with, and what of the first one is evaluated before it."""
         block = Block(scope)
         apart = longer.Apart(scope)
@@ -244,7 +248,7 @@ def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
 
 
 class _Replace(ast.NodeTransformer):
-    def __init__(self, new: dict[ast.ListComp, ast.Call]) -> None:
+    def __init__(self, new: dict[ast.ListComp, ast.ListComp]) -> None:
         self.new = new
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802 - the name is given
@@ -286,7 +290,8 @@ class _Shape:
         if block.returned is not None:
             self.values.append(block.returned)
         # One that is new each time goes without a tuple around it.
-        self.alone = not loop and len(self.values) == 1 and isinstance(self.values[0], (Recorded, Sequence))
+        alone = not loop and not block.appends and len(self.values) == 1
+        self.alone = alone and isinstance(self.values[0], (Recorded, Sequence))
 
     def spec(self, where: str) -> tuple[Any, ...]:
         arguments = [s for s in self.block.slots if s.kind == values.ARGUMENT]
@@ -298,60 +303,66 @@ class _Shape:
         loop = self.loop and self.loop.spec(self.names, number)
         return where, len(arguments), tuple(_slot(s, number) for s in slots), ints, result, loop
 
-    def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.Call:
-        generator = node.generators[0]
-        targets = self.block.targets
-        others = (
-            code
-            for code in values.written(self.block.slots)
-            if not (isinstance(code, ast.Name) and code.id in targets)
-        )
-        item = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
-        run = ast.Subscript(ast.ListComp(node.elt, [item]), ast.Constant(0), ast.Load())
-        reads = ast.Tuple(list(others), ast.Load())
-        method = ast.Attribute(ast.Constant(placeholder), "map", ast.Load())
-        over, *zip_function = loops.over(generator.target, generator.iter)
-        return ast.Call(method, [over, _function([".item"], run), _function([], reads), *zip_function], [])
+    def over(
+        self, placeholder: str, reads: Optional[ast.expr], target: ast.expr, iterable: ast.expr
+    ) -> ast.Call:
+        """The call that gives what a loop goes over."""
+        arguments = [reads or ast.Constant(None), *loops.over(target, iterable)]
+        return _method(placeholder, "loop", *arguments)
 
-    def statements(self, placeholder: str, called: str = ".template") -> list[ast.stmt]:
-        """`called`: the name of the template, or of the loop whose body the block is."""
+    def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.ListComp:
+        """[element for .loop in (<what records>,) for target in .loop for element in <elements>]"""
+        generator = node.generators[0]
+        arguments = values.written(self.block.slots)
+        n = len(self.block.targets)  # which are the first
+        reads = _function([], ast.Tuple(arguments[n:], ast.Load()))
+        loop = self.over(placeholder, reads, generator.target, generator.iter)
+        recorded = ast.Call(_load(".loop"), arguments[:n], [])
+        written = ast.Tuple([_method(placeholder, "done", node.elt)], ast.Load())
+        parts: list[tuple[ast.expr, ast.expr]] = [
+            (ast.Name(".loop", ast.Store()), ast.Tuple([loop], ast.Load())),
+            (generator.target, _load(".loop")),
+            (ast.Name(".element", ast.Store()), ast.BoolOp(ast.Or(), [recorded, written])),
+        ]
+        return ast.ListComp(_load(".element"), [ast.comprehension(*part, [], 0) for part in parts])
+
+    def statements(self, placeholder: str, called: str = "") -> list[ast.stmt]:
+        """`called`: the name of the loop whose body the block is."""
         arguments = values.written(self.block.slots)
         if self.loop:
             arguments += map(_load, self.loop.added)
-        call = ast.Call(_load(called), arguments, [])
-        catch = ast.ExceptHandler(ast.Constant(_ERRORS), None, [_set(".results", ast.Constant(None))])
+        call = ast.Call(_load(called) if called else ast.Constant(placeholder), arguments, [])
+        foreign = ast.If(_method(placeholder, "is_foreign"), [ast.Raise(None, None)], [])
+        unbound = [foreign, _set(".results", ast.Constant(None))]
         missed = ast.Compare(_load(".results"), [ast.Is()], [ast.Constant(None)])
+        failed = [ast.Expr(_method(placeholder, "drop")), ast.Raise(None, None)]
+        written = ast.Try(self._as_written(placeholder), [ast.ExceptHandler(None, None, failed)], [], [])
         return [
-            _set(".template", ast.Constant(placeholder)),
-            ast.Try([_set(".results", call)], [catch], [], []),
-            ast.If(missed, self._as_written(), self._recorded()),
+            ast.Try(
+                [_set(".results", call)], [ast.ExceptHandler(ast.Constant(_UNBOUND), None, unbound)], [], []
+            ),
+            ast.If(missed, [_unset(".results"), written], self._recorded()),
         ]
 
-    def _as_written(self) -> list[ast.stmt]:
+    def _as_written(self, placeholder: str) -> list[ast.stmt]:
         """The block, which hands over its results when it has run."""
         body: list[ast.stmt] = []
-        appended = {append.statement: name for append, name in zip(self.block.appends, self.appended)}
+        appended = {append.statement for append in self.block.appends}
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
-                append = call.func
-                if not isinstance(append.value, ast.Name):  # read before what is appended
-                    body.append(_set(".append", append))
-                    append = _load(".append")
-                body.append(_set(appended[s], call.args[0]))
-                body.append(ast.Expr(ast.Call(append, [_load(appended[s])], [])))
-            elif not isinstance(s, ast.Return):
+                kept = ast.copy_location(_method(placeholder, "keep", call.args[0]), call.args[0])
+                append = ast.copy_location(ast.Call(call.func, [kept], []), call)
+                body.append(ast.copy_location(ast.Expr(append), s))
+            elif isinstance(s, ast.Return) and s.value is not None:
+                returned = _method(placeholder, "done" if self.alone else "last", s.value)
+                body.append(ast.copy_location(ast.Return(ast.copy_location(returned, s.value)), s))
+                return body
+            else:
                 body.append(s)
-        handed: list[ast.expr] = [_load(n) for n in self.names + self.appended]
-        last = self.block.statements[-1]
-        if isinstance(last, ast.Return):
-            body.append(_set(".returned", last.value))  # type: ignore[arg-type]
-            handed.append(_load(".returned"))
-        results = handed[0] if self.alone else ast.Tuple(handed, ast.Load())
-        body.append(ast.Expr(ast.Call(ast.Attribute(_load(".template"), "done", ast.Load()), [results], [])))
-        if isinstance(last, ast.Return):
-            body.append(ast.Return(_load(".returned")))
-        return body
+        names: list[ast.expr] = [_load(n) for n in self.names]
+        results = names[0] if self.alone else ast.Tuple(names, ast.Load())
+        return [*body, ast.Expr(_method(placeholder, "done", results))]
 
     def _recorded(self) -> list[ast.stmt]:
         """What the block leaves behind, taken from the results."""
@@ -367,25 +378,39 @@ class _Shape:
         elif targets:
             names: list[ast.expr] = [ast.Name(t, ast.Store()) for t in targets]
             body.append(ast.Assign([ast.Tuple(names, ast.Store())], _load(".results")))
-            body.append(_set(".results", ast.Constant(None)))  # it keeps nothing
+        body.append(_unset(".results"))
         for to, name in zip(self.block.appends, () if self.loop else self.appended):
             append = ast.Attribute(to.code, "append", ast.Load())
-            body.append(ast.Expr(ast.Call(append, [_load(name)], [])))
+            body += [ast.Expr(ast.Call(append, [_load(name)], [])), _unset(name)]
         if returns:
             body.append(ast.Return(_load(".returned")))
-        return body or [ast.Pass()]
+        return body
 
 
 def _left_behind(scope: Scope, block: Block) -> list[str]:
-    """Names that the block assigns and that something else reads, or the block when it runs again."""
+    """Names that the block assigns; of those that the script does not have, which something else reads, or
+    the block when it runs again."""
     inside = {n for s in block.statements for n in ast.walk(s)}
     known = {key[1] for key in block.known if key[0] == "name"}
-    return [name for name in block.env if name in known or scope.stands_outside(name, inside)]
+    return [
+        name
+        for name in block.env
+        if name[0] != "." or name in known or scope.stands_outside(name, inside)
+    ]
 
 
 def _function(parameters: list[str], value: ast.expr) -> ast.Lambda:
     arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
     return ast.Lambda(arguments, value)
+
+
+def _method(placeholder: str, method: str, *arguments: ast.expr) -> ast.Call:
+    """A call of a method of a template."""
+    return ast.Call(ast.Attribute(ast.Constant(placeholder), method, ast.Load()), list(arguments), [])
+
+
+def _unset(name: str) -> ast.Delete:
+    return ast.Delete([ast.Name(name, ast.Del())])
 
 
 def _load(name: str) -> ast.Name:

@@ -93,7 +93,8 @@ class Scope:
         """Does the local name have a value from the beginning to the end?"""
         if name.startswith("."):
             return True
-        deleted = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del) for n in ast.walk(self.node))
+        names = (n for n in ast.walk(self.node) if isinstance(n, ast.Name) and n.id == name)
+        deleted = any(isinstance(n.ctx, ast.Del) for n in names)
         return not deleted and any(p.arg == name for p in self.node.args.args)
 
     def is_counter(self, name: str) -> bool:
