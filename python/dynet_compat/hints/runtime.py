@@ -9,12 +9,15 @@ derived from the script's own source, so that a file can make a program slower a
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import gc
 import hashlib
 import logging
 import os
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any, Optional
 
 from .. import _core
@@ -71,7 +74,7 @@ class Active:
         if _is_traced():
             return
         folder = _script_folder()
-        modules = {}
+        modules: dict[str, tuple[types.ModuleType, bytes]] = {}
         for module in list(sys.modules.values()):
             path = _path_of(module)
             if path is None or path in self.found or path in modules or not self._is_wanted(path, folder):
@@ -81,8 +84,16 @@ class Active:
                 modules[path] = module, data
         if not modules:
             return
-        from .templates import exchange
+        with _no_collection():
+            self._put_in_place(modules)
 
+    def _put_in_place(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
+        from .templates import exchange, rewrite
+
+        if self.path is None:
+            for path in [p for p, (module, _) in modules.items() if not rewrite.uses_dynet(vars(module))]:
+                self.found[path] = None
+                del modules[path]
         functions = exchange.functions_of([module for module, _ in modules.values()])
         for (path, (module, data)), own in zip(modules.items(), functions):
             loops = [(m.record, m) for m in self.loops.get(path, ())]
@@ -113,6 +124,18 @@ class Active:
     def templates(self) -> list[dict[str, Any]]:
         """How often each block was recorded by one call."""
         return [t.statistics() for found in self.found.values() for t in found or ()]
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Trees of syntax are many objects, and no garbage: looking for that would take a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _is_traced() -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from . import straight
-from .scopes import NotStraight, Scope
+from .scopes import NotStraight, Scope, copied, locate, nodes_of
 from .straight import Block
 
 _MOST_MOVED = 6  # statements put into the arms of a branch
@@ -36,7 +36,7 @@ def into_arms(scope: Scope, statements: list[ast.stmt]) -> None:
             continue
         del statements[at + 1 : at + 1 + len(moved)]
         for arm in open_arms:
-            arm += copy.deepcopy(moved)
+            arm += map(copied, moved)
 
 
 def _arms(branch: ast.If) -> list[list[ast.stmt]]:
@@ -77,8 +77,8 @@ def sums_apart(scope: Scope, statements: list[ast.stmt]) -> None:
         name = scope.new_name()
         setattr(place, part, ast.copy_location(ast.Name(name, ast.Load()), value))
         before = ast.Assign([ast.Name(name, ast.Store())], value)
-        after = ast.Delete([ast.copy_location(ast.Name(name, ast.Del()), s)])
-        statements[at : at + 1] = [ast.copy_location(before, s), s, ast.copy_location(after, s)]
+        after = ast.Delete([ast.Name(name, ast.Del())])
+        statements[at : at + 1] = [locate(before, s), s, locate(after, s)]
 
 
 def _added(s: ast.stmt, sums: frozenset[str]) -> tuple[Any, str]:
@@ -119,7 +119,9 @@ class Apart:
         value = getattr(s, "value", None)
         if not isinstance(s, (ast.Assign, ast.AnnAssign, ast.Return)) or not isinstance(value, ast.expr):
             return None
-        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for n in ast.walk(s)):
+        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for n in nodes_of(s)):
+            return None
+        if not self._parts(value):
             return None
         new = copy.copy(s)
         new.value = self._value(value)
@@ -141,7 +143,7 @@ class Apart:
         if isinstance(e, ast.Call):
             new.args = values[: len(e.args)]
             rest = values[len(e.args) :]
-            new.keywords = [ast.keyword(k.arg, v) for k, v in zip(e.keywords, rest)]
+            new.keywords = [ast.copy_location(ast.keyword(k.arg, v), k) for k, v in zip(e.keywords, rest)]
         elif isinstance(e, ast.BinOp):
             new.left, new.right = values
         else:
@@ -188,5 +190,5 @@ class Apart:
             return e
         name = self.scope.new_name(e if called else None)
         target = ast.Name(name, ast.Store())
-        self.before.append(ast.copy_location(ast.Assign([target], e), e))
+        self.before.append(locate(ast.Assign([target], e), e))
         return ast.copy_location(ast.Name(name, ast.Load()), e)

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from .scopes import NotStraight, Scope
+from .scopes import NotStraight, Scope, nodes_of
 from .straight import Block
 from .values import ARGUMENT, Slot
 
@@ -42,12 +42,12 @@ def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:
 
 
 def names(target: ast.AST) -> list[str]:
-    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return [n.id for n in nodes_of(target) if isinstance(n, ast.Name)]
 
 
 def binds_names(target: ast.expr) -> bool:
     """Is binding it to an item nothing but to bind names, each once?"""
-    nodes = [n for n in ast.walk(target) if not isinstance(n, ast.expr_context)]
+    nodes = nodes_of(target)
     apart = [n for n in nodes if isinstance(n, (ast.Tuple, ast.List))]
     found = names(target)
     return len(nodes) == len(apart) + len(set(found)) and all(n.elts for n in apart)
@@ -84,7 +84,7 @@ class Bound:
     @classmethod
     def by(cls, scope: Scope, node: ast.For, block: Block) -> Bound:
         """By a loop of statements."""
-        inside = {n for part in (node.target, *node.body) for n in ast.walk(part)}
+        inside = {n for part in (node.target, *node.body) for n in nodes_of(part)}
         own = (name for name in names(node.target) if name not in block.env)
         return cls(node.target, block, [name for name in own if scope.stands_outside(name, inside)])
 

@@ -46,7 +46,7 @@ class Maps:
         self.wanted = {(r.line, r.col): (r, decider) for r, decider in loops}
         self.possible = {
             (node.lineno, node.col_offset)
-            for node in ast.walk(old)
+            for node in (ast.walk(old) if self.wanted else ())
             if isinstance(node, (ast.For, ast.ListComp)) and is_possible(node)
         }
         self.constants: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
-from .scopes import OwnTransformer
+from .scopes import OwnTransformer, locate
 
 PLACEHOLDER = "\0read argmax"  # stands for the function that is called, in the code
 
@@ -28,7 +28,7 @@ class Reads(OwnTransformer):
         if arguments is None:
             return node
         self.found += 1
-        return ast.copy_location(ast.Call(ast.Constant(PLACEHOLDER), arguments, []), node)
+        return locate(ast.Call(ast.Constant(PLACEHOLDER), arguments, []), node)
 
 
 def _arguments(node: ast.Call) -> Optional[list[ast.expr]]:

@@ -8,6 +8,9 @@ that the block assigns have their values, and no others are left: whoever looks 
 from __future__ import annotations
 
 import ast
+import bisect
+import contextlib
+import re
 import types
 import warnings
 from collections.abc import Iterable, Iterator
@@ -16,6 +19,7 @@ from typing import Any, Optional, Union
 
 from ... import _core
 from ..emit import MapRewrite
+from ..load import DYNET_MODULES
 from . import longer, loops, reads, scopes, straight, values
 from .maps import Maps, Replace
 from .reads import Reads
@@ -58,38 +62,32 @@ class Rewriter:
         loops: Iterable[tuple[MapRewrite, Any]] = (),
     ) -> None:
         self.filename = filename
-        self.old = ast.parse(source, filename)
-        self.tree = ast.parse(source, filename)
+        self.source = source
+        text = source if isinstance(source, bytes) else source.encode("utf-8", "replace")
+        self.odd_lines = [i for i, line in enumerate(text.splitlines(), 1) if _ODD.search(line)]
+        self.argmax = b"argmax" in text
+        with _silence():
+            self.tree = ast.parse(source, filename)
         self.module = Module(self.tree, names, is_recording)
         self.wanted = wanted
         self.found: list[Found] = []
         self.calls: list[tuple[ast.ListComp, ast.ListComp]] = []  # and what takes their place
+        self.with_calls: list[ast.FunctionDef] = []
         self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
-        self.maps = Maps(loops, self.old)
+        self.maps = Maps(loops, self.tree)
         self.reads = Reads()
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
         """Old and new code of every function that changes, by its key."""
-        for qualname, node, owner in functions(self.tree):
-            if self.wanted is None or qualname in self.wanted:
-                self._rewrite(qualname, node, owner)
-        for parent, name, part in self.parts:
-            setattr(parent, name, part)
-        self.tree = _Replace(dict(self.calls)).visit(self.tree)
-        for qualname, node, _ in functions(self.tree):
-            if may_change(node) and (self.wanted is None or qualname in self.wanted):
-                self.reads.function(node)
-        for qualname, node, _ in functions(self.tree):
-            if may_change(node):
-                Replace(self.maps, qualname).function(node)
-        if not self.found and not self.maps.constants and not self.reads.found:
+        changed = self._changed()
+        if not changed:
             return {}
-        ast.fix_missing_locations(self.tree)
-        old = dict(_codes(compile(self.old, self.filename, "exec", dont_inherit=True)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compiled = compile(self.tree, self.filename, "exec", dont_inherit=True)
+        future = [s for s in self.tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+        tree = ast.Module([*future, *changed], [])
+        with _silence():
+            old = dict(_codes(compile(self.source, self.filename, "exec", dont_inherit=True)))
+            compiled = compile(tree, self.filename, "exec", dont_inherit=True)
         constants = {**self.templates, **self.maps.constants, _UNBOUND: NameError}
         constants[reads.PLACEHOLDER] = _core._read_argmax
         new = dict(_codes(_with_constants(compiled, constants)))
@@ -97,16 +95,49 @@ class Rewriter:
         return {key: (code, new[key]) for key, code in old.items() if key in new and new[key] != code}
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
+        places: dict[tuple[str, int], list[types.CodeType]] = {}
+        for key in old:
+            places.setdefault(key[-1], []).extend({id(c): c for c in (old[key], new.get(key, old[key]))}.values())
         for node, codes in self.module.codes.items():
-            for key in old:
-                if key in new and key[-1] == (node.name, node.lineno):
-                    codes += [old[key], new[key]]
+            codes += places.get((node.name, node.lineno), ())
 
     # ---- functions
 
+    def _changed(self) -> list[ast.stmt]:
+        """The statements of the module with functions that change; they have changed then."""
+        inside = [(top, *f) for top in self.tree.body for f in functions(self.tree, top)]
+        inside = [part for part in inside if self._may_change(part[2])]
+        wanted = [part for part in inside if self.wanted is None or part[1] in self.wanted]
+        changed = set()
+        for top, qualname, node, owner in wanted:
+            before = len(self.found)
+            self._rewrite(qualname, node, owner)
+            if len(self.found) > before:
+                changed.add(top)
+        for parent, name, part in self.parts:
+            setattr(parent, name, part)
+        replace = _Replace(dict(self.calls))
+        for node in self.with_calls:
+            replace.visit(node)
+        for top, _, node, _ in wanted if self.argmax else ():
+            before = self.reads.found
+            self.reads.function(node)
+            if self.reads.found > before:
+                changed.add(top)
+        for top, qualname, node, _ in inside if self.maps.wanted else ():
+            before = len(self.maps.constants)
+            Replace(self.maps, qualname).function(node)
+            if len(self.maps.constants) > before:
+                changed.add(top)
+        return [top for top in self.tree.body if top in changed]
+
+    def _may_change(self, node: ast.FunctionDef) -> bool:
+        lines = self.odd_lines
+        at = bisect.bisect_left(lines, node.lineno)
+        odd = at < len(lines) and lines[at] <= (node.end_lineno or node.lineno)
+        return may_change(node) if odd else not node.decorator_list
+
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
-        if not may_change(node):
-            return
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
         scope.sums, scope.appends = self.maps.sums(qualname), self.maps.appends(qualname)
         for _, _, statements in _suites(node):
@@ -115,8 +146,11 @@ class Rewriter:
         for parent, name, statements in _suites(node):
             if name != "body" or not self._loop(qualname, scope, parent):
                 self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
-        for comprehension in _own_comprehensions(node):
+        before = len(self.calls)
+        for comprehension in _own_comprehensions(node) if scope.lists else ():
             self._comprehension(qualname, scope, comprehension)
+        if len(self.calls) > before:
+            self.with_calls.append(node)
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """[element for target in iterable] becomes one call."""
@@ -143,7 +177,8 @@ class Rewriter:
         self.found.append(Found(qualname, block, node.lineno))
         name = f".loop{len(self.templates)}"
         loop = shape.over(placeholder, None, node.target, node.iter)
-        self.parts.append((node, "iter", ast.NamedExpr(ast.Name(name, ast.Store()), loop)))
+        named = ast.NamedExpr(ast.Name(name, ast.Store()), loop)
+        self.parts.append((node, "iter", scopes.locate(named, node)))
         self.parts.append((node, "body", _placed(shape.statements(placeholder, name), node.body[0])))
         if not node.orelse:
             self.parts.append((node, "orelse", _placed([_unset(name)], node)))
@@ -165,7 +200,7 @@ class Rewriter:
                 yield from before
                 yield from self._replaced(qualname, scope, block)
                 if block.returned is None:
-                    yield from (ast.copy_location(_unset(s.targets[0].id), s) for s in before)
+                    yield from (scopes.locate(_unset(s.targets[0].id), s) for s in before)
                 at += len(block.statements)
             else:  # what follows may still begin a block
                 yield statements[at]
@@ -192,49 +227,57 @@ class Rewriter:
 
 
 def _placed(new: list[ast.stmt], at: ast.stmt) -> list[ast.stmt]:
-    """The statements, all parts of which have a line."""
-    for statement in new:
-        for n in ast.walk(statement):
-            if not hasattr(n, "lineno"):
-                ast.copy_location(n, at)
-    return new
+    """The statements, with lines: those of the script have them."""
+    return [s if hasattr(s, "lineno") else scopes.locate(s, at) for s in new]
 
 
-def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
-    """All functions: qualified name, node, and name of the class of a method of a class of the module."""
+def functions(
+    tree: ast.Module, top: ast.stmt
+) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
+    """All functions of a statement of the module: qualified name, node, and name of the class of a method of
+    a class of the module."""
 
     def inside(
         node: ast.AST, prefix: str, owner: Optional[str]
     ) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
-        for child in ast.iter_child_nodes(node):
+        for child in _statements_in(node):
             if isinstance(child, ast.FunctionDef):
                 yield prefix + child.name, child, owner
                 yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
             elif isinstance(child, ast.ClassDef):
-                yield from inside(child, f"{prefix}{child.name}.", child.name if node is tree else None)
+                yield from inside(child, f"{prefix}{child.name}.", child.name if child in tree.body else None)
             elif isinstance(child, ast.AsyncFunctionDef):
                 yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
             else:
                 yield from inside(child, prefix, None)
 
-    return inside(tree, "", None)
+    return inside(ast.Module([top], []), "", None)
+
+
+def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements, handlers and cases right inside one."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        part = getattr(node, name, None)
+        if isinstance(part, list):
+            yield from part
 
 
 def _suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
     """The lists of statements of a function, those inside loops and branches too."""
-    for n in [node, *scopes.own_nodes(node)]:
+    inside: list[ast.AST] = [node]
+    for n in inside:  # which grows
         for name in ("body", "orelse", "finalbody"):
             statements = getattr(n, name, None)
-            own = n is node or not isinstance(n, scopes.WITH_NAMES_OF_THEIR_OWN)
-            if own and isinstance(statements, list) and statements and isinstance(statements[0], ast.stmt):
+            if statements:
                 yield n, name, statements
+        inside += (s for s in _statements_in(n) if not isinstance(s, scopes.WITH_NAMES_OF_THEIR_OWN))
 
 
 def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
     """Those whose names are the function's own."""
 
     def inside(n: ast.AST) -> Iterator[ast.ListComp]:
-        for child in ast.iter_child_nodes(n):
+        for child in scopes.parts_of(n):
             if isinstance(child, scopes.WITH_NAMES_OF_THEIR_OWN):
                 continue
             if isinstance(child, ast.ListComp):
@@ -255,17 +298,20 @@ class _Replace(ast.NodeTransformer):
         self.generic_visit(node)
         if node not in self.new:
             return node
-        call = self.new[node]
-        return ast.copy_location(call, node)
+        return scopes.locate(self.new[node], node)
+
+
+# Words that may keep a function as it is; a name in other letters may be one of them.
+_ODD = re.compile(rb"\b(?:locals|vars|eval|exec|dir|global|nonlocal|yield|await)\b|[^\x00-\x7f]")
 
 
 def may_change(node: ast.FunctionDef) -> bool:
-    return not (node.decorator_list or scopes.is_generator(node) or _looks_at_names(node))
+    return not (node.decorator_list or _looks_at_names(node) or scopes.is_generator(node))
 
 
 def _looks_at_names(node: ast.FunctionDef) -> bool:
     """Does the function look at its own local names as a dict, or declare names of other functions?"""
-    for n in ast.walk(node):
+    for n in scopes.nodes_of(node):
         if isinstance(n, ast.Name) and n.id in ("locals", "vars", "eval", "exec", "dir"):
             return True
         if isinstance(n, (ast.Global, ast.Nonlocal)):
@@ -351,12 +397,12 @@ class _Shape:
         for s in self.block.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
-                kept = ast.copy_location(_method(placeholder, "keep", call.args[0]), call.args[0])
-                append = ast.copy_location(ast.Call(call.func, [kept], []), call)
-                body.append(ast.copy_location(ast.Expr(append), s))
+                kept = scopes.locate(_method(placeholder, "keep", call.args[0]), call.args[0])
+                append = scopes.locate(ast.Call(call.func, [kept], []), call)
+                body.append(scopes.locate(ast.Expr(append), s))
             elif isinstance(s, ast.Return) and s.value is not None:
                 returned = _method(placeholder, "done" if self.alone else "last", s.value)
-                body.append(ast.copy_location(ast.Return(ast.copy_location(returned, s.value)), s))
+                body.append(scopes.locate(ast.Return(scopes.locate(returned, s.value)), s))
                 return body
             else:
                 body.append(s)
@@ -390,7 +436,7 @@ class _Shape:
 def _left_behind(scope: Scope, block: Block) -> list[str]:
     """Names that the block assigns; of those that the script does not have, which something else reads, or
     the block when it runs again."""
-    inside = {n for s in block.statements for n in ast.walk(s)}
+    inside = {n for s in block.statements for n in scopes.nodes_of(s)}
     known = {key[1] for key in block.known if key[0] == "name"}
     return [
         name
@@ -453,6 +499,19 @@ def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:
 # ---------------------------------------------------------------- code objects
 
 
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """The script's own warnings were given when it was compiled. What was given once is not forgotten, as it
+    would be by warnings.catch_warnings()."""
+    ignore = ("ignore", None, Warning, None, 0)
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    filters.insert(0, ignore)
+    try:
+        yield
+    finally:
+        filters.remove(ignore)
+
+
 def _codes(code: types.CodeType, outer: Key = ()) -> Iterator[tuple[Key, types.CodeType]]:
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
@@ -481,6 +540,7 @@ random_uniform reshape std_batches std_dim std_elems strided_select sum_batches 
 to_device transpose zeroes zeros
 """.split()
 
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _recording: set[Any] = set()
 
 
@@ -495,7 +555,15 @@ def recording() -> set[Any]:
 
 
 def is_recording(function: Any) -> bool:
-    try:
-        return function in recording()
-    except TypeError:  # cannot be hashed
-        return False
+    return type(function) in _FUNCTIONS and function in recording()
+
+
+def uses_dynet(names: dict[str, Any]) -> bool:
+    """Does the module with this dict know anything of DyNet's by a name?"""
+    import dynet_compat
+
+    def is_known(value: Any) -> bool:
+        return type(value) is types.ModuleType and value.__name__ in DYNET_MODULES
+
+    own = {id(v) for v in vars(dynet_compat).values() if isinstance(v, (type, *_FUNCTIONS))}
+    return any(id(value) in own or is_known(value) for value in list(names.values()))

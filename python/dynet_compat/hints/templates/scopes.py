@@ -7,7 +7,9 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 MOST_DEPTH = 8  # of functions of the script that call one another
@@ -34,6 +36,14 @@ class Module:
                 self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
                 self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
+        self.locals: dict[ast.FunctionDef, tuple[set[str], bool]] = {}
+        self.plain: dict[ast.FunctionDef, bool] = {}
+
+    def is_plain(self, node: ast.FunctionDef) -> bool:
+        """Is the function neither decorated nor a generator?"""
+        if node not in self.plain:
+            self.plain[node] = not (node.decorator_list or is_generator(node))
+        return self.plain[node]
 
     def codes_of(self, node: ast.FunctionDef) -> list[Any]:
         return self.codes.setdefault(node, [])
@@ -52,7 +62,7 @@ class Module:
         if isinstance(code, ast.Attribute):
             owner = self.look_up(code.value)
             if type(owner) is type(ast):  # attributes of modules only
-                return vars(owner).get(code.attr) or getattr(owner, code.attr, None)
+                return vars(owner).get(code.attr)
         return None
 
 
@@ -66,6 +76,7 @@ class Scope:
     local: set[str]
     nested: bool = False  # in another function, whose names it may see
     written_in: Optional[str] = None  # name of the class around it
+    lists: bool = True  # may there be comprehensions of lists?
     # Of loops over instances, in the order of these: names that they add to, lists that they append to.
     sums: frozenset[str] = frozenset()
     appends: frozenset[str] = frozenset()
@@ -93,7 +104,7 @@ class Scope:
         """Does the local name have a value from the beginning to the end?"""
         if name.startswith("."):
             return True
-        names = (n for n in ast.walk(self.node) if isinstance(n, ast.Name) and n.id == name)
+        names = (n for n in nodes_of(self.node) if isinstance(n, ast.Name) and n.id == name)
         deleted = any(isinstance(n.ctx, ast.Del) for n in names)
         return not deleted and any(p.arg == name for p in self.node.args.args)
 
@@ -113,54 +124,73 @@ class Scope:
     def names(self) -> dict[str, list[ast.Name]]:
         """Where names stand in the function as it is when this is first asked."""
         found: dict[str, list[ast.Name]] = {}
-        for n in ast.walk(self.node):
+        for n in nodes_of(self.node):
             if isinstance(n, ast.Name):
                 found.setdefault(n.id, []).append(n)
         return found
+
+    @cached_property
+    def own_nodes(self) -> list[ast.AST]:
+        """Those of the function, as it is when this is first asked."""
+        return own_nodes(self.node)
 
     def stands_outside(self, name: str, nodes: set[ast.AST]) -> bool:
         """Does the name stand anywhere in the function but among the nodes?"""
         return any(n not in nodes for n in self.names.get(name, ()))
 
     def _is_counter(self, name: str) -> bool:
-        found = [_bound_values(n, name) for n in own_nodes(self.node)]
+        found = [_bound_values(n, name) for n in self.own_nodes]
         values = [value for values in found for value in values]
         return not self._is_parameter(name) and bool(values) and all(map(_is_number, values))
 
     def _is_parameter(self, name: str) -> bool:
-        return any(p.arg == name for p in ast.walk(self.node.args) if isinstance(p, ast.arg))
+        return any(p.arg == name for p in nodes_of(self.node.args) if isinstance(p, ast.arg))
 
     def _own_function(self, name: str) -> Optional[ast.FunctionDef]:
         if self.nested or name not in self.local:
             return None
-        nodes = list(own_nodes(self.node))
+        nodes = self.own_nodes
         found = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name]
+        if not found:
+            return None
         stored = any(
             isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
-            for n in ast.walk(self.node)
+            for n in nodes_of(self.node)
         )
         bound = sum(len(_bound_values(n, name)) for n in nodes)
         return found[0] if len(found) == bound == 1 and not stored and not self._is_parameter(name) else None
 
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
-        a = node.args
-        names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
-        names |= {p.arg for p in (a.vararg, a.kwarg) if p}
-        for n in ast.walk(node):
-            if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load):
+        if node not in module.locals:
+            module.locals[node] = _local_names(node)
+        names, lists = module.locals[node]
+        return cls(module, node, owner, set(names), nested, module.written_in.get(node), lists)
+
+
+def _local_names(node: ast.FunctionDef) -> tuple[set[str], bool]:
+    """All that are bound in the function, and in those inside it; and are there comprehensions of lists?"""
+    a = node.args
+    names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
+    names |= {p.arg for p in (a.vararg, a.kwarg) if p}
+    lists = False
+    for n in nodes_of(node):
+        if isinstance(n, ast.Name):
+            if not isinstance(n.ctx, ast.Load):
                 names.add(n.id)
-            elif isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and n is not node:
-                names.add(n.name)
-            elif type(n).__name__ in ("MatchAs", "MatchStar", "MatchMapping"):  # from Python 3.10 on
-                names |= {getattr(n, key) for key in ("name", "rest") if getattr(n, key, None)}
-            elif isinstance(n, ast.ExceptHandler) and n.name:
-                names.add(n.name)
-            elif isinstance(n, (ast.Import, ast.ImportFrom)):
-                names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
-            elif isinstance(n, (ast.Global, ast.Nonlocal)):
-                names.update(n.names)
-        return cls(module, node, owner, names, nested, module.written_in.get(node))
+        elif isinstance(n, (ast.expr, ast.arg)):
+            lists = lists or isinstance(n, ast.ListComp)
+        elif isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and n is not node:
+            names.add(n.name)
+        elif type(n).__name__ in ("MatchAs", "MatchStar", "MatchMapping"):  # from Python 3.10 on
+            names |= {getattr(n, key) for key in ("name", "rest") if getattr(n, key, None)}
+        elif isinstance(n, ast.ExceptHandler) and n.name:
+            names.add(n.name)
+        elif isinstance(n, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
+        elif isinstance(n, (ast.Global, ast.Nonlocal)):
+            names.update(n.names)
+    return names, lists
 
 
 def _bound_values(node: ast.AST, name: str) -> list[Optional[ast.expr]]:
@@ -172,7 +202,7 @@ def _bound_values(node: ast.AST, name: str) -> list[Optional[ast.expr]]:
         return []
     direct = [getattr(node, "target", None), getattr(node, "optional_vars", None)]
     hidden = any(
-        isinstance(n, ast.Name) and n.id == name for d in direct if d is not None for n in ast.walk(d)
+        isinstance(n, ast.Name) and n.id == name for d in direct if d is not None for n in nodes_of(d)
     )
     named = name in (getattr(node, "name", None), getattr(node, "rest", None))  # def, except ... as, match
     imported = isinstance(node, ast.alias) and name == (node.asname or node.name).split(".")[0]
@@ -212,9 +242,59 @@ class OwnTransformer(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = keep  # noqa: N815
 
 
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+# Of nodes: those that hold no other ones that anything here asks for.
+_NO_PARTS = frozenset("ctx op ops id attr name module level kind type_comment asname simple conversion".split())
+_with_parts: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: ()}
+
+
+def parts_of(node: ast.AST) -> list[ast.AST]:
+    """The nodes right inside a node, but for operators and the like."""
+    kind = type(node)
+    fields = _with_parts.get(kind)
+    if fields is None:
+        fields = _with_parts[kind] = tuple(f for f in kind._fields if f not in _NO_PARTS)
+    found: list[ast.AST] = []
+    for field_name in fields:
+        part = getattr(node, field_name, None)
+        if type(part) is list:
+            found += [p for p in part if isinstance(p, ast.AST)]
+        elif isinstance(part, ast.AST):
+            found.append(part)
+    return found
+
+
+def nodes_of(node: ast.AST) -> list[ast.AST]:
+    """The node and all in it, but for operators and the like; as ast.walk(), but faster."""
+    found = [node]
+    for n in found:  # which grows
+        found += parts_of(n)
+    return found
+
+
+def locate(node: _Node, at: ast.AST) -> _Node:
+    """The new node, with the lines of `at`, as everything in it that has none."""
+    todo: list[ast.AST] = [node]
+    for n in todo:  # which grows
+        if "lineno" in n._attributes:
+            ast.copy_location(n, at)
+        todo += [part for part in parts_of(n) if not hasattr(part, "lineno")]
+    return node
+
+
+def copied(node: Any) -> Any:
+    """A copy of the node and all in it."""
+    new = type(node).__new__(type(node))
+    for name, part in vars(node).items():
+        if isinstance(part, list):
+            part = [copied(p) if isinstance(p, ast.AST) else p for p in part]
+        setattr(new, name, copied(part) if isinstance(part, ast.AST) else part)
+    return new
+
+
+def own_nodes(node: ast.AST) -> list[ast.AST]:
     """The nodes of a function without those of the functions and classes inside it."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, WITH_NAMES_OF_THEIR_OWN):
-            yield from own_nodes(child)
+    found = parts_of(node)
+    for n in found:
+        if not isinstance(n, WITH_NAMES_OF_THEIR_OWN):
+            found += parts_of(n)
+    return found

@@ -13,7 +13,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .scopes import MOST_DEPTH, NotStraight, Scope, is_generator
+from .scopes import MOST_DEPTH, NotStraight, Scope, nodes_of
 from .values import (
     ARGUMENT,
     ATTRIBUTE,
@@ -37,22 +37,6 @@ _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNStat
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
 LEAST_OPS = 2  # of a block that is worth a call
 _MOST_SLOTS = 200
-# Fields of Slot.
-_USES = (
-    "called",
-    "method",
-    "expression",
-    "state",
-    "appended",
-    "indices",
-    "others",
-    "codes",
-    "defaults",
-    "base",
-    "own",
-    "late",
-    "times",
-)
 
 
 # ---------------------------------------------------------------- what is known of the module
@@ -104,7 +88,7 @@ class Block:
         return True
 
     def _state(self) -> tuple[Any, ...]:
-        uses = [(s, {name: getattr(s, name) for name in _USES}) for s in self.slots]
+        uses = [(s, dict(vars(s))) for s in self.slots]
         lists = [(v, list(v.items)) for v in sequences(self.env.values())]
         counts = (len(self.appends), self.ops)
         return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
@@ -470,7 +454,7 @@ class Block:
             raise NotStraight("functions that call one another too deeply")
         if self.scope.nested:
             raise NotStraight("a function that is called from inside another one")
-        if node.decorator_list or is_generator(node):
+        if not self.scope.module.is_plain(node):
             raise NotStraight("a function that is decorated, or a generator")
         if callee.own and (... in _defaults(node)[0] or any(node.args.kw_defaults)):
             raise NotStraight("defaults that are others each time")
@@ -495,7 +479,7 @@ class Block:
 
     def _free_names(self, callee: Callee, inner: Scope) -> set[str]:
         """The names that a function takes from the one around it. All are read where the block is."""
-        read = {n.id for n in ast.walk(callee.node) if isinstance(n, ast.Name)} - inner.local
+        read = {n.id for n in nodes_of(callee.node) if isinstance(n, ast.Name)} - inner.local
         here = self.around | self.scope.local | set(self.env)
         if callee.own and not read & set(self.targets):
             return read & here
