@@ -64,6 +64,7 @@ void Template::note_replay(const Program& p, uint32_t before) {
 }
 
 PyObject* Template::call(PyObject* const* args, size_t n) {
+  if (loop_) return call_in_loop(args, n);
   PyObject* results = nullptr;
   try {
     results = attempt(args, n);
@@ -381,7 +382,7 @@ PyMethodDef methods[] = {
     {"keep", keep, METH_O, "keep(result)\n\nThe block leaves the result behind; done() has the others."},
     {"last", last, METH_O, "last(result)\n\nkeep(result), and the block ran."},
     {"loop", fast(loop), METH_FASTCALL,
-     "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls what it goes over."},
+     "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the template with each."},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
@@ -392,7 +393,7 @@ PyTypeObject TemplateType = blank_type();
 
 void add_templates(PyObject* module) {
   PyTypeObject& t = TemplateType;
-  t.tp_name = "_dynet._Template";
+  t.tp_name = "dynet_compat._core._Template";
   t.tp_basicsize = sizeof(PyTemplate);
   t.tp_vectorcall_offset = offsetof(PyTemplate, call);
   t.tp_call = PyVectorcall_Call;

@@ -64,8 +64,8 @@ class Template {
   Template(PyObject* spec, PyObject* functions);  // throws PythonError
   ~Template();
 
-  // Records the block and returns its results, or null: the script must run, or end where a Python exception
-  // is set.
+  // Records the block, in a loop all iterations that it can, and returns the results, or null: the script
+  // must run, or end where a Python exception is set.
   PyObject* call(PyObject* const* args, size_t n);
   // The script runs, and leaves this behind beside the names it assigns.
   void keep(PyObject* result);
@@ -73,12 +73,9 @@ class Template {
   void done(PyObject* results);
   // The script ran, and failed.
   void drop();
-  // Records elements of a comprehension, the first with these parts of its item and what `reads()` gives, and
-  // returns a list of them; null: the first must run, or an error is set.
-  PyObject* collect(LoopItems* items, PyObject* reads, PyObject* const* args, size_t n);
-  // Records iterations of a loop, the first with these arguments, and returns what they leave behind; null:
-  // the first must run, or an error is set.
-  PyObject* iterate(LoopItems* items, PyObject* const* args, size_t n);
+  // The next call is with an item of these; `reads`: of a comprehension.
+  void handed_out(LoopItems* items, PyObject* reads);
+  void forget(const LoopItems* items);
   const TemplateLoop& loop() const;  // throws PythonError where it is none
   PyObject* statistics() const;
 
@@ -147,6 +144,13 @@ class Template {
 
   static constexpr uint64_t kReview = 1024;  // times a program is recorded until the script runs all the same
   PyObject* attempt(PyObject* const* args, size_t n);
+  PyObject* call_in_loop(PyObject* const* args, size_t n);
+  // Records elements of a comprehension, the first with these parts of its item and what `reads()` gives, and
+  // returns a list of them; null: the first must run, or an error is set.
+  PyObject* collect(LoopItems* items, PyObject* reads, PyObject* const* args, size_t n);
+  // Records iterations of a loop, the first with these arguments, and returns what they leave behind; null:
+  // the first must run, or an error is set.
+  PyObject* iterate(LoopItems* items, PyObject* const* args, size_t n);
   static void forget_error();
   bool watching() const;
   bool is_watched() const;
@@ -236,6 +240,11 @@ class Template {
   std::vector<Read> varying_;   // of plan_: the others
   bool lists_stay_ = true;      // are those that are appended to, and those read after that, fixed?
   Owned functions_;
+  struct HandedOut {  // all borrowed
+    LoopItems* items = nullptr;
+    PyObject* reads = nullptr;
+    PyThreadState* thread = nullptr;
+  } handed_out_;
 
   std::vector<std::unique_ptr<Program>> programs_;
   Watch watch_;
@@ -256,10 +265,10 @@ bool is_unbound_name();
 inline PyRnnState* state_in(PyObject* o) { return reinterpret_cast<PyRnnState*>(o); }
 
 void add_templates(PyObject* module);
-// The items of a loop whose body is the template's block, for the script to go over and to call; `reads`: of a
+// The items of a loop whose body is the template's block, for the script to go over; `reads`: of a
 // comprehension, what its element reads beside the item. With `zip`, what the script calls so, it goes over
 // zip(*iterable), of a tuple.
-PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip, PyObject* reads);
+PyObject* make_loop(PyObject* owner, Template* block, PyObject* iterable, PyObject* zip, PyObject* reads);
 void add_template_loops();
 
 }  // namespace dyc::py

@@ -65,7 +65,7 @@ struct Guard {
     items        // a list or tuple (type `object`) of values for which `parts` hold
   };
   Kind kind = none;
-  Owned object;      // same, method: a weak reference, where there can be one: the script's globals die with it
+  Owned object;  // same, method: a weak reference, where there can be one: the script's globals die with it
   bool weak = false;
   // Of a function of the script. Only constants are kept of the defaults.
   Owned code, defaults;

@@ -115,8 +115,8 @@ PyObject* Template::Iterations::results() {
   if (!all) throw PythonError();
   for (size_t i = 0; i < n + left_.size(); ++i) {
     const bool late = i < n && late_[i].type;
-    PyObject* each = late ? make_expression(late_[i].node, late_[i].type)
-                          : (i < n ? carried_[i] : left_[i - n]).release();
+    PyObject* each =
+        late ? make_expression(late_[i].node, late_[i].type) : (i < n ? carried_[i] : left_[i - n]).release();
     PyTuple_SET_ITEM(all, static_cast<Py_ssize_t>(i), each);
   }
   return all;

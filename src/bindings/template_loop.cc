@@ -1,8 +1,9 @@
 // What loops go over, and loops and comprehensions for Python.
 //
-// A loop of the script goes over an object that hands out the items, and calls it with what the block reads.
-// That records the block for this item, and for all that follow until one must run; what they leave behind is
-// returned. An iterator that runs code of the script is not asked for more than one item at a time.
+// A loop of the script goes over an object that hands out the items, and calls the template with what the
+// block reads. That records the block for this item, and for all that follow until one must run; what they
+// leave behind is returned. An iterator that runs code of the script is not asked for more than one item at a
+// time.
 #include "bindings/template_loop.h"
 
 #include <algorithm>
@@ -137,6 +138,30 @@ bool LoopItems::take_apart(std::vector<PyObject*>* arguments) const {
   return true;
 }
 
+// ---------------------------------------------------------------- calls
+
+// Nothing runs between the two but what takes an item apart: where that is code of the script, or another
+// thread, the item may not be the last one that was handed out.
+void Template::handed_out(LoopItems* items, PyObject* reads) {
+  handed_out_ = {items, reads, PyThreadState_Get()};
+}
+
+void Template::forget(const LoopItems* items) {
+  if (handed_out_.items == items) handed_out_ = {};
+}
+
+// Null: the script must run for this item, or an error is set.
+PyObject* Template::call_in_loop(PyObject* const* args, size_t n) {
+  const HandedOut last = std::exchange(handed_out_, {});
+  if (!last.items || last.thread != PyThreadState_Get()) return nullptr;
+  try {
+    return last.reads ? collect(last.items, last.reads, args, n) : iterate(last.items, args, n);
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
 // ---------------------------------------------------------------- comprehensions
 
 PyObject* Template::collect(LoopItems* items, PyObject* reads, PyObject* const* args, size_t n) {
@@ -193,104 +218,61 @@ const TemplateLoop& Template::loop() const {
 
 namespace {
 
-// The `for` alone keeps what it goes over, as it keeps any iterator: that goes when the loop ends or fails.
-// The name in the script's function keeps the loop, which knows the items while they are there.
-struct PyLoop;
+// What the loop of the script goes over. The loop alone keeps it, as it keeps any iterator; the template
+// knows who has handed out an item until it is called with that.
 struct PyItems {
   PyObject_HEAD LoopItems* core;
-  PyLoop* loop;  // null: it is gone
-};
-struct PyLoop {
-  PyObject_HEAD vectorcallfunc call;
   PyObject* owner;  // of the template
+  Template* block;
   PyObject* reads;  // of a comprehension; null: a loop of statements
-  Template* core;
-  PyItems* items;  // null: they are gone
-  bool keeps;      // the items: nothing goes over them yet
 };
 
-PyTypeObject LoopType = blank_type(), ItemsType = blank_type();
+PyTypeObject ItemsType = blank_type();
 
-PyLoop* loop_in(PyObject* o) { return reinterpret_cast<PyLoop*>(o); }
 PyItems* items_in(PyObject* o) { return reinterpret_cast<PyItems*>(o); }
 
-// What the iterations leave behind, or None: then the script runs.
-PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
+PyObject* next(PyObject* self) {
   return guarded([&] {
-    const auto count = static_cast<size_t>(PyVectorcall_NARGS(n));
-    const PyLoop* loop = loop_in(self);
-    const PyItems* items = loop->items;
-    PyObject* results = !items        ? nullptr
-                        : loop->reads ? loop->core->collect(items->core, loop->reads, args, count)
-                                      : loop->core->iterate(items->core, args, count);
-    return results || PyErr_Occurred() ? results : Owned(Py_None).release();
+    const PyItems* items = items_in(self);
+    PyObject* item = items->core->next();
+    items->block->handed_out(item ? items->core : nullptr, items->reads);
+    return item;
   });
 }
 
-PyObject* iter(PyObject* self) {
-  if (std::exchange(loop_in(self)->keeps, false)) return reinterpret_cast<PyObject*>(loop_in(self)->items);
-  PyErr_SetString(PyExc_RuntimeError, "a loop is gone over once");
-  return nullptr;
-}
-
-void dealloc_loop(PyObject* self) {
-  PyItems* items = loop_in(self)->items;
-  if (items) items->loop = nullptr;
-  if (loop_in(self)->keeps) Py_DECREF(items);
-  if (loop_in(self)->reads) loop_in(self)->core->drop();  // of an element that failed
-  Py_XDECREF(loop_in(self)->reads);
-  Py_DECREF(loop_in(self)->owner);
-  Py_TYPE(self)->tp_free(self);
-}
-
-PyObject* next(PyObject* self) {
-  return guarded([&] { return items_in(self)->core->next(); });
-}
-
-void dealloc_items(PyObject* self) {
-  if (items_in(self)->loop) items_in(self)->loop->items = nullptr;
-  delete items_in(self)->core;
+void dealloc(PyObject* self) {
+  PyItems* items = items_in(self);
+  items->block->forget(items->core);
+  if (items->reads) items->block->drop();  // of an element that failed
+  delete items->core;
+  Py_XDECREF(items->reads);
+  Py_DECREF(items->owner);
   Py_TYPE(self)->tp_free(self);
 }
 
 }  // namespace
 
-PyObject* make_loop(PyObject* owner, Template* core, PyObject* iterable, PyObject* zip, PyObject* reads) {
-  auto items = std::make_unique<LoopItems>(core->loop().target, iterable, zip);
-  const Owned loop = Owned::steal(LoopType.tp_alloc(&LoopType, 0));
-  if (!loop) throw PythonError();
-  PyLoop* made = loop_in(loop.get());
-  made->call = call;
-  made->owner = Owned(owner).release();
-  made->reads = Owned(reads).release();
-  made->core = core;
-  made->items = items_in(ItemsType.tp_alloc(&ItemsType, 0));
-  if (!made->items) throw PythonError();
-  made->keeps = true;
-  made->items->core = items.release();
-  made->items->loop = made;
-  return Owned(loop).release();
+PyObject* make_loop(PyObject* owner, Template* block, PyObject* iterable, PyObject* zip, PyObject* reads) {
+  auto items = std::make_unique<LoopItems>(block->loop().target, iterable, zip);
+  PyObject* made = ItemsType.tp_alloc(&ItemsType, 0);
+  if (!made) throw PythonError();
+  items_in(made)->core = items.release();
+  items_in(made)->owner = Owned(owner).release();
+  items_in(made)->block = block;
+  items_in(made)->reads = Owned(reads).release();
+  return made;
 }
 
 void add_template_loops() {
-  PyTypeObject& t = LoopType;
-  t.tp_name = "_dynet._Loop";
-  t.tp_basicsize = sizeof(PyLoop);
-  t.tp_vectorcall_offset = offsetof(PyLoop, call);
-  t.tp_call = PyVectorcall_Call;
-  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-  t.tp_dealloc = dealloc_loop;
-  t.tp_iter = iter;
-  t.tp_doc = "A loop whose body is a block, which it records when it is called.";
-  PyTypeObject& i = ItemsType;
-  i.tp_name = "_dynet._LoopItems";
-  i.tp_basicsize = sizeof(PyItems);
-  i.tp_flags = Py_TPFLAGS_DEFAULT;
-  i.tp_dealloc = dealloc_items;
-  i.tp_iter = PyObject_SelfIter;
-  i.tp_iternext = next;
-  i.tp_doc = "The items of such a loop.";
-  if (PyType_Ready(&t) < 0 || PyType_Ready(&i) < 0) throw PythonError();
+  PyTypeObject& t = ItemsType;
+  t.tp_name = "_dynet._LoopItems";
+  t.tp_basicsize = sizeof(PyItems);
+  t.tp_flags = Py_TPFLAGS_DEFAULT;
+  t.tp_dealloc = dealloc;
+  t.tp_iter = PyObject_SelfIter;
+  t.tp_iternext = next;
+  t.tp_doc = "The items of a loop whose body is a block.";
+  if (PyType_Ready(&t) < 0) throw PythonError();
 }
 
 }  // namespace dyc::py

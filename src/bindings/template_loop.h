@@ -92,9 +92,9 @@ class Template::Iterations {
     PyTypeObject* type = nullptr;
   };
   std::vector<Late> late_, fresh_late_;
-  std::vector<Owned> left_;  // names of the target
-  Program* before_ = nullptr;           // how the last iteration ran
-  State after_;                         // that it left behind
+  std::vector<Owned> left_;    // names of the target
+  Program* before_ = nullptr;  // how the last iteration ran
+  State after_;                // that it left behind
   bool held_ = false;
   std::vector<Owned> dropped_;
   Reads asked_;

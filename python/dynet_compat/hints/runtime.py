@@ -177,13 +177,13 @@ def is_own(path: str, folder: str) -> bool:
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _prefixes() -> frozenset[str]:
     """Where Python itself is."""
     return frozenset(map(os.path.realpath, (sys.prefix, sys.base_prefix, sys.exec_prefix)))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _is_environment(folder: str) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in ("pyvenv.cfg", "conda-meta"))
 

@@ -97,7 +97,8 @@ class Rewriter:
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         places: dict[tuple[str, int], list[types.CodeType]] = {}
         for key in old:
-            places.setdefault(key[-1], []).extend({id(c): c for c in (old[key], new.get(key, old[key]))}.values())
+            known = {id(code): code for code in (old[key], new.get(key, old[key]))}
+            places.setdefault(key[-1], []).extend(known.values())
         for node, codes in self.module.codes.items():
             codes += places.get((node.name, node.lineno), ())
 
@@ -175,13 +176,9 @@ class Rewriter:
         shape = _Shape(scope, block, loops.Bound.by(scope, node, block))
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
         self.found.append(Found(qualname, block, node.lineno))
-        name = f".loop{len(self.templates)}"
-        loop = shape.over(placeholder, None, node.target, node.iter)
-        named = ast.NamedExpr(ast.Name(name, ast.Store()), loop)
-        self.parts.append((node, "iter", scopes.locate(named, node)))
-        self.parts.append((node, "body", _placed(shape.statements(placeholder, name), node.body[0])))
-        if not node.orelse:
-            self.parts.append((node, "orelse", _placed([_unset(name)], node)))
+        over = shape.over(placeholder, None, node.target, node.iter)
+        self.parts.append((node, "iter", scopes.locate(over, node.iter)))
+        self.parts.append((node, "body", _placed(shape.statements(placeholder), node.body[0])))
         return True
 
     def _template(self, spec: tuple[Any, ...]) -> str:
@@ -197,10 +194,9 @@ class Rewriter:
         while at < len(statements):
             before, block = self._block(scope, statements[at:])
             if block.ops >= straight.LEAST_OPS:
-                yield from before
-                yield from self._replaced(qualname, scope, block)
-                if block.returned is None:
-                    yield from (scopes.locate(_unset(s.targets[0].id), s) for s in before)
+                yield from _without(
+                    [s.targets[0].id for s in before], [*before, *self._replaced(qualname, scope, block)]
+                )
                 at += len(block.statements)
             else:  # what follows may still begin a block
                 yield statements[at]
@@ -226,14 +222,23 @@ class Rewriter:
         return _placed(shape.statements(placeholder), block.statements[0])
 
 
+def _without(names: list[str], statements: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements, after which the names have no values, also if they fail."""
+    if not names:
+        return statements
+    unset = ast.Delete([ast.Name(name, ast.Del()) for name in names])
+    bound: list[ast.expr] = [ast.Name(name, ast.Store()) for name in names]
+    failed = [ast.Assign(bound, ast.Constant(None)), unset, ast.Raise(None, None)]
+    whole = ast.Try(statements, [ast.ExceptHandler(None, None, failed)], [unset], [])
+    return [scopes.locate(whole, statements[0])]
+
+
 def _placed(new: list[ast.stmt], at: ast.stmt) -> list[ast.stmt]:
     """The statements, with lines: those of the script have them."""
     return [s if hasattr(s, "lineno") else scopes.locate(s, at) for s in new]
 
 
-def functions(
-    tree: ast.Module, top: ast.stmt
-) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
+def functions(tree: ast.Module, top: ast.stmt) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
     """All functions of a statement of the module: qualified name, node, and name of the class of a method of
     a class of the module."""
 
@@ -357,27 +362,25 @@ class _Shape:
         return _method(placeholder, "loop", *arguments)
 
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.ListComp:
-        """[element for .loop in (<what records>,) for target in .loop for element in <elements>]"""
+        """[element for target in <items> for element in <elements that were recorded> or (element,)]"""
         generator = node.generators[0]
         arguments = values.written(self.block.slots)
         n = len(self.block.targets)  # which are the first
         reads = _function([], ast.Tuple(arguments[n:], ast.Load()))
         loop = self.over(placeholder, reads, generator.target, generator.iter)
-        recorded = ast.Call(_load(".loop"), arguments[:n], [])
+        recorded = ast.Call(ast.Constant(placeholder), arguments[:n], [])
         written = ast.Tuple([_method(placeholder, "done", node.elt)], ast.Load())
         parts: list[tuple[ast.expr, ast.expr]] = [
-            (ast.Name(".loop", ast.Store()), ast.Tuple([loop], ast.Load())),
-            (generator.target, _load(".loop")),
+            (generator.target, loop),
             (ast.Name(".element", ast.Store()), ast.BoolOp(ast.Or(), [recorded, written])),
         ]
         return ast.ListComp(_load(".element"), [ast.comprehension(*part, [], 0) for part in parts])
 
-    def statements(self, placeholder: str, called: str = "") -> list[ast.stmt]:
-        """`called`: the name of the loop whose body the block is."""
+    def statements(self, placeholder: str) -> list[ast.stmt]:
         arguments = values.written(self.block.slots)
         if self.loop:
             arguments += map(_load, self.loop.added)
-        call = ast.Call(_load(called) if called else ast.Constant(placeholder), arguments, [])
+        call = ast.Call(ast.Constant(placeholder), arguments, [])
         foreign = ast.If(_method(placeholder, "is_foreign"), [ast.Raise(None, None)], [])
         unbound = [foreign, _set(".results", ast.Constant(None))]
         missed = ast.Compare(_load(".results"), [ast.Is()], [ast.Constant(None)])
@@ -439,9 +442,7 @@ def _left_behind(scope: Scope, block: Block) -> list[str]:
     inside = {n for s in block.statements for n in scopes.nodes_of(s)}
     known = {key[1] for key in block.known if key[0] == "name"}
     return [
-        name
-        for name in block.env
-        if name[0] != "." or name in known or scope.stands_outside(name, inside)
+        name for name in block.env if name[0] != "." or name in known or scope.stands_outside(name, inside)
     ]
 
 

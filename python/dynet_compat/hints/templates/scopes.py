@@ -242,8 +242,8 @@ class OwnTransformer(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = keep  # noqa: N815
 
 
-# Of nodes: those that hold no other ones that anything here asks for.
-_NO_PARTS = frozenset("ctx op ops id attr name module level kind type_comment asname simple conversion".split())
+# Fields of nodes that hold no other ones, or none that anything here asks for.
+_NO_PARTS = frozenset("ctx op ops id attr name module level kind type_comment asname simple".split())
 _with_parts: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: ()}
 
 
@@ -283,7 +283,8 @@ def locate(node: _Node, at: ast.AST) -> _Node:
 
 def copied(node: Any) -> Any:
     """A copy of the node and all in it."""
-    new = type(node).__new__(type(node))
+    kind: Any = type(node)
+    new = kind.__new__(kind)
     for name, part in vars(node).items():
         if isinstance(part, list):
             part = [copied(p) if isinstance(p, ast.AST) else p for p in part]
