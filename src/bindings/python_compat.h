@@ -27,6 +27,7 @@ inline void replace_type_doc(PyTypeObject* type, const std::string& text) {
 }
 
 // Does anybody listen to what the code does? From Python 3.12 on listeners are noted in the code itself.
+constexpr bool kCodeIsMonitored = PY_VERSION_HEX >= 0x030C0000;
 inline bool is_monitored([[maybe_unused]] PyObject* code) {
 #if PY_VERSION_HEX >= 0x030C0000
   const _PyCoMonitoringData* data = reinterpret_cast<PyCodeObject*>(code)->_co_monitoring;

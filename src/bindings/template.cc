@@ -92,11 +92,10 @@ bool is_unbound_name() {
 // With a debugger or profiler on, the script runs as it was written, and so do the functions it calls.
 bool Template::is_watched() const {
   if (is_traced()) return true;
-#if PY_VERSION_HEX >= 0x030C0000
-  for (const TemplateSlot& s : slots_)
-    for (Py_ssize_t i = 0; s.codes && i < PyList_GET_SIZE(s.codes.get()); ++i)
-      if (is_monitored(PyList_GET_ITEM(s.codes.get(), i))) return true;
-#endif
+  if constexpr (kCodeIsMonitored)
+    for (const TemplateSlot& s : slots_)
+      for (Py_ssize_t i = 0; s.codes && i < PyList_GET_SIZE(s.codes.get()); ++i)
+        if (is_monitored(PyList_GET_ITEM(s.codes.get(), i))) return true;
   return false;
 }
 
