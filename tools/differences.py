@@ -411,13 +411,6 @@ ADDITIONS = [
         "False",
     ),
     Difference(
-        "names of other libraries: dy.cat, dy.no_grad, ...",
-        "AttributeError",
-        "AttributeError that says what to write",
-        "dy.cat",
-        "AttributeError",
-    ),
-    Difference(
         "repr() of expressions, parameters, collections, trainers, builders, states, tensors, ...",
         "a number or an address",
         "sizes and computed values; str() of expressions, parameters and tensors is DyNet's",

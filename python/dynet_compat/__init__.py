@@ -52,14 +52,6 @@ from .softmax_builders import *  # noqa: E402, F403
 from .tensor import Tensor as Tensor  # noqa: E402
 from .tree_builders import *  # noqa: E402, F403
 
-if not TYPE_CHECKING:  # to a type checker it would say that every name exists
-
-    def __getattr__(name: str) -> object:
-        from .habits import missing
-
-        raise AttributeError(missing(__name__, name))
-
-
 install_as_dynet = shims.install
 zeroes = _core.zeros
 relu = _core.rectify  # the names that other libraries give them
@@ -95,7 +87,7 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # module of this package, and nothing else that a script may have its own of.
 _OURS = set(
     "annotations TYPE_CHECKING builders config convolution copies cuda debug devices fibers functions "
-    "graph habits hierarchical_softmax holders info interop io legacy migrate options shims "
+    "graph hierarchical_softmax holders info interop io legacy migrate options shims "
     "softmax_builders tensor tree_builders viz batch_plan descriptions graph_svg profile_report profiler "
     "profile Profile reprs".split()
 )
