@@ -20,6 +20,10 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from typing import Any, Optional
 
+try:
+    _START_FOLDER = os.getcwd()  # `run` gives __main__ the path that it was given
+except OSError:  # the folder is gone
+    _START_FOLDER = os.sep
 _STANDARD_LIBRARY = os.path.realpath(os.path.dirname(os.__file__))
 _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
@@ -112,14 +116,10 @@ def _is_foreign(path: str, root: str) -> bool:
 def _is_tool(script: str) -> bool:
     """pytest, `-m unittest` and the like: __main__ is not the program."""
     folder = os.path.dirname(script)
-    places = [
-        os.path.dirname(sys.executable),
-        *(os.path.join(p, "bin") for p in (sys.prefix, sys.base_prefix)),
-    ]
     return (
         _is_in(script, _STANDARD_LIBRARY)
         or not _FOREIGN_FOLDERS.isdisjoint(folder.split(os.sep))
-        or any(folder == os.path.realpath(place) for place in places)
+        or any(folder == os.path.realpath(os.path.join(p, "bin")) for p in (sys.prefix, sys.base_prefix))
     )
 
 
@@ -137,7 +137,7 @@ class OwnClasses:
         self._refusals: dict[str, Optional[str]] = {}
         main = module_attributes("__main__") or {}
         script, package = main.get("__file__"), main.get("__package__")
-        path = os.path.realpath(script) if type(script) is str else ""
+        path = os.path.realpath(os.path.join(_START_FOLDER, script)) if type(script) is str else ""
         self._has_script = path != "" and not _is_tool(path)
         self._owns_main = self._has_script or path == ""
         self.folder = os.path.dirname(path) if self._has_script else os.path.realpath(".")
@@ -163,7 +163,7 @@ class OwnClasses:
         return self._known[name]
 
     def _owns_file(self, path: str) -> bool:
-        real = os.path.realpath(path)
+        real = os.path.realpath(os.path.join(_START_FOLDER, path))
         return any(_is_in(real, root) and not _is_foreign(real, root) for root in self._roots)
 
     # ---- importing
@@ -182,7 +182,10 @@ class OwnClasses:
         if name.partition(".")[0] not in _classes_in(path):
             return f"is no class that {path} defines"
         self._known.pop(module, None)
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # of the module: it says nothing about the file
+            raise ImportError(f"{path}: {type(error).__name__}: {error}", name=module, path=path) from error
         found = (module_attributes(module) or {}).get("__file__")
         if type(found) is not str or os.path.realpath(found) != path:
             return f"{nothing} from {path}, but from elsewhere"

@@ -75,19 +75,19 @@ class OpenPair:
         self.path = data
         self.file: Optional[io.FileIO] = None
         self._meta_path, self._real = meta, os.path.realpath(data)
-        deadline, pause, seen = time.monotonic() + _PATIENCE, 0.001, None
+        deadline, pause, seen, waited = time.monotonic() + _PATIENCE, 0.001, None, False
         while True:
             state = self._open()
             if self.missing is None and not self.is_mixed:
                 return
             # Savers at work change the files between two looks. What stays the same is really so.
-            unchanged = state == seen and not wait_for_turn(self._real)
-            if unchanged or time.monotonic() > deadline:
+            if (state == seen and not waited) or time.monotonic() > deadline:
                 return
             seen = state
             self.close()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
+            waited = wait_for_turn(self._real)
 
     def _open(self) -> tuple[Any, Any]:
         """Opens the pair; returns what identifies the two files."""

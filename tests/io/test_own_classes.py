@@ -470,6 +470,13 @@ def test_a_module_that_another_one_hides(program: Folder, tmp_path_factory: pyte
     assert type(program.read(b"\x80\x02" + G("Plain", "twice") + b")\x81.")).__module__ == "twice"
 
 
+def test_errors_of_a_module_are_its_own(program: Folder) -> None:
+    """They are no damage of the file."""
+    program.write("broken.py", OWN + "LIMIT = int('x')\n")
+    with pytest.raises(ImportError, match=r"broken\.py: ValueError: invalid literal"):
+        program.read(G("Plain", "broken") + b".")
+
+
 def test_random_files(program: Folder, own: Any) -> None:
     """3,000 files of an attacker who knows the program: no code runs, nothing is imported."""
     rng = random.Random(5)

@@ -146,6 +146,33 @@ def test_two_savers_at_once(dy: Any, tmp_path: Path) -> None:
         assert loaded(dy, tmp_path / "m") in (1, 2)
 
 
+def test_file_systems_without_links_and_locks(dy: Any, tmp_path: Path) -> None:
+    """Without links readers wait for the saver between its two files; without locks all goes on as it can."""
+    for without in ("os.link", "fcntl.flock"):
+        base = tmp_path / without
+        dy.save(base, version(dy, 0))
+        fail = (
+            "import fcntl\ndef fail(*arguments): raise OSError(95, 'Operation not supported')\n"
+            + without
+            + " = fail\n"
+        )
+        until = time.time() + 1
+        slow = "import dynet_compat._atomic as a\nsync = a.sync_folder\n"
+        slow += "def slow(path): time.sleep(0.05); sync(path)\na.sync_folder = slow\nn = 1\n"
+        saver = start(
+            f"{fail}{slow}while time.time() < float(sys.argv[4]): dy.save(base, version(dy, n)); n += 1",
+            base,
+            until,
+        )
+        reader = None
+        if without == "os.link":
+            reader = start("while time.time() < float(sys.argv[4]): loaded(dy, base)", base, until)
+        for child in filter(None, (saver, reader)):
+            _, err = child.communicate(timeout=60)
+            assert child.returncode == 0, f"without {without}:\n{err[-3000:]}"
+        assert loaded(dy, base) > 0
+
+
 # --------------------------------------------------------------------------------------- what the dead leave
 
 

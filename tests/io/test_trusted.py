@@ -82,3 +82,14 @@ def test_plain_names_need_no_check(dy: Any, tmp_path: Path, monkeypatch: pytest.
     tags = collections.OrderedDict(a=[1, 2.5, ("b", None)])
     dy.save(tmp_path / "m", [Tagger(dy.ParameterCollection(), 2, 2, dy.tanh, tags)])
     assert (tmp_path / "m.meta").exists()
+
+
+def test_the_folder_of_the_script_stays_the_same(tmp_path: Path) -> None:
+    """Also if the script was started by a relative path and goes elsewhere."""
+    script = "import os; os.mkdir('sub'); os.chdir('sub'); import sys; sys.path[0] = ''\n" + SCRIPT
+    (tmp_path / "words.py").write_text("class Vocabulary:\n    def __init__(self): self.words = ['a']\n")
+    script = script.replace("import sys;", "import sys, words;")
+    (tmp_path / "script.py").write_text(script.format(extra="from words import Vocabulary"))
+    done = run(tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Vocabulary ['a']\n"), done.stderr
+    assert (tmp_path / "sub" / "m.meta").exists()
