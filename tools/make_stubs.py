@@ -57,9 +57,10 @@ PARAMETERS = by_name(
         "np.ndarray": "array",
         "Optional[bool]": "autobatching",
         "int": (
-            "batch batch_size d dim.d hidden_dim k kmh_ngram.v r hinge.v i index input_dim most layers level "
+            "batch batch_size d dim.d hidden_dim k kmh_ngram.v hinge.v i index input_dim most layers level "
             "pick.dim pick_batch.dim pick_batch_elem.v pick_range.e pick_range.s pickneglogsoftmax.v "
-            "pickrange.e pickrange.s poisson_loss.x row seed vecInput.dim"
+            "moment_batches.r moment_dim.r moment_elems.r pickrange.e pickrange.s poisson_loss.x row seed "
+            "vecInput.dim"
         ),
         "Union[str, os.PathLike[str]]": "fname",
         "bool": "mean_dim.b moment_dim.b std_dim.b sum_dim.b "

@@ -416,7 +416,7 @@ class Trainer:
     def update(self, s: _Number = ...) -> None:
         """Change the parameters by their gradients, and clear the gradients."""
         ...
-    def update_epoch(self, r: int = ...) -> None:
+    def update_epoch(self, r: _Number = ...) -> None:
         """Without effect, but for a notice; set `learning_rate` instead."""
         ...
     def update_subset(self, updated_params: Any, updated_lookups: Any) -> None:
@@ -430,11 +430,20 @@ class _Template:
     def done(self, results: Any) -> Any:
         """The block ran as the script has it and left these results behind."""
         ...
-    def loop(self, iterable: Any, zip: Any = ...) -> Any:
-        """Its items, for a loop that calls what it goes over."""
+    def drop(self) -> Any:
+        """The block ran as the script has it, and failed."""
         ...
-    def map(self, iterable: Any, run: Any, reads: Any, zip: Any = ...) -> Any:
-        """The list of run(item) for all items."""
+    def is_foreign(self) -> Any:
+        """Is the exception that is handled another one than that a name has no value here?"""
+        ...
+    def keep(self, result: Any) -> Any:
+        """The block leaves the result behind; done() has the others."""
+        ...
+    def last(self, result: Any) -> Any:
+        """keep(result), and the block ran."""
+        ...
+    def loop(self, reads: Any, iterable: Any, zip: Any = ...) -> Any:
+        """Its items, for a loop that calls the template with each."""
         ...
     def statistics(self) -> Any:
         """How often the block was recorded by one call."""
