@@ -13,6 +13,8 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Optional
 
+import numpy as np
+
 from . import _core
 from ._core import LookupParameters, ParameterCollection, Parameters
 from ._own_classes import OwnClasses, has_method, is_class, is_one_of
@@ -66,13 +68,17 @@ def _is_own(found: Any, name: str) -> bool:
     return vars(_core).get(name) is found or module == "_dynet" or module.split(".")[0] == "dynet_compat"
 
 
+def _is_plain(item: Any) -> bool:
+    return (getattr(item, "__module__", None), getattr(item, "__name__", None)) in PLAIN
+
+
 _BasePickler: Any = pickle._Pickler  # the one written in Python
 
 
 class _Pickler(_BasePickler):  # type: ignore[misc]
     """Writes our names as DyNet does, as those of the module _dynet, which need not be there."""
 
-    has_other_names = False  # than those that `load` admits always
+    is_doubtful = False  # `load` may refuse something of it
 
     def save_global(self, obj: Any, name: Optional[str] = None) -> None:
         own = getattr(obj, "__name__", None)
@@ -82,19 +88,23 @@ class _Pickler(_BasePickler):  # type: ignore[misc]
             self.write(pickle.STACK_GLOBAL)
             self.memoize(obj)
             return
-        plain = (getattr(obj, "__module__", None), own) in PLAIN
-        self.has_other_names |= not (plain or has_method(obj, "from_spec"))
+        self.is_doubtful |= not (_is_plain(obj) or has_method(obj, "from_spec"))
         super().save_global(obj, name)
+
+    def save_reduce(self, func: Any, args: Any, state: Any = None, *rest: Any, **named: Any) -> None:
+        odd = func is np.dtype and (args[0][0] not in "biufcSU" or state[1] == ">")
+        self.is_doubtful |= odd or not _is_plain(func)
+        super().save_reduce(func, args, state, *rest, **named)
 
     dispatch = {**_BasePickler.dispatch, types.FunctionType: save_global}
 
 
 def _pickled(entry: tuple[Any, ...]) -> tuple[bytes, bool]:
-    """A pickle, and whether it has names that `load` may refuse."""
+    """A pickle, and whether `load` may refuse something of it."""
     stream = io.BytesIO()
     pickler = _Pickler(stream, _PICKLE_PROTOCOL)
     pickler.dump(entry)
-    return stream.getvalue(), pickler.has_other_names
+    return stream.getvalue(), pickler.is_doubtful
 
 
 def _names(op: str, meta: str, trusted: Iterable[Any]) -> Names:
@@ -165,9 +175,9 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
     known: dict[tuple[bool, str], int] = {}
     for place, item in enumerate(objects, 1):
         entry, its_pairs = _entry(item, place)
-        pickled, has_other_names = _pickled(entry)
+        pickled, is_doubtful = _pickled(entry)
         metas.append(pickled)
-        if has_other_names:
+        if is_doubtful:
             doubtful.append((place, pickled))
         for p, name in its_pairs:
             lookup, _, _, number = _core._describe(p)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import os
+import pickle
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.models import Tagger
 from support.subject import IS_REFERENCE
@@ -69,6 +73,47 @@ def test_save_warns_of_what_will_not_load(tmp_path: Path) -> None:
         done.returncode == 2
         and "--trust: expected names such as 'package.module.Class', got 'Vocabulary'" in done.stderr
     )
+
+
+class Nested(Tagger):
+    """Has from_spec, and is a part of a spec."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError("the file runs it")
+
+
+def test_save_warns_of_all_that_load_refuses(
+    dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where all names are plain."""
+    monkeypatch.chdir(tmp_path)
+    nested = Nested.__new__(Nested)
+    nested.spec = (1,)  # type: ignore[assignment]
+    refused = [
+        nested,
+        datetime.date(2020, 1, 1),
+        range(3),
+        np.array([1, "a", None], dtype=object),
+        np.array(["2020-01-01"], dtype="datetime64[D]"),
+        np.arange(3, dtype=">f4"),
+        np.zeros(2, dtype=[("x", "f4")]),
+    ]
+    numbers = [np.arange(3), np.float32(1), np.array(["a", "b"]), np.dtype("f4")]
+    admitted = [*numbers, "a", {1: [2]}, Tagger, dy.tanh, int, {(1, 2)}]
+    for tags in [*refused, *admitted]:
+        tagger = Tagger(dy.ParameterCollection(), 2, 2, None, "ab")
+        tagger.spec = (2, 2, tags, "ab")  # type: ignore[assignment]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            dy.save(tmp_path / "m", [tagger])
+        warned = any("load() will refuse object 1" in str(w.message) for w in caught)
+        try:
+            dy.load(tmp_path / "m", dy.ParameterCollection())
+            loads = True
+        except pickle.UnpicklingError:
+            loads = False
+        assert loads == (not warned), f"{tags!r} {'loads' if loads else 'is refused'}, warned: {warned}"
+        assert loads == any(tags is item for item in admitted), f"{tags!r}: {loads}"
 
 
 def test_plain_names_need_no_check(dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
