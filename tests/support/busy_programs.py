@@ -29,7 +29,7 @@ E = pc.lookup_parameters_from_numpy(np.linspace(-1, 1, 27).reshape(9, 3))
 rnn = dy.GRUBuilder(1, 3, 3, pc)
 for p in pc.parameters_list():
     p.set_value(np.cos(np.arange(np.prod(p.shape()))).reshape(p.shape()) * 0.5)
-FOLDER = os.environ.get("BUSY_FOLDER", ".")
+FOLDER = "."
 FILES = []
 RINGS = []
 ev = eval
@@ -38,6 +38,9 @@ class Ring(Exception): pass
 class Noisy:
     def __init__(self, name): self.name = name
     def __del__(self): note("gone", self.name)
+def without_marks(text):
+    # Python 3.11 sets other marks below a line when it has run a few times.
+    return "\\n".join(line for line in text.splitlines() if line.strip(" ^~"))
 def note(*words):
     print(*words, flush=True)
 def shown(value):
@@ -118,7 +121,7 @@ def main():
                 note(function.__name__, shown(result))
             except (Ring, Oops, ValueError, NameError) as error:
                 if str(error) != "alarm":
-                    note(traceback.format_exc())
+                    note(without_marks(traceback.format_exc()))
                 else:  # it comes at any line
                     note([at.name for at in traceback.extract_tb(error.__traceback__)])
                     dy.renew_cg()
@@ -247,6 +250,11 @@ class Outcome:
     rings: int
 
 
+def without_marks(text: str) -> str:
+    """Tracebacks without marks below the lines: Python 3.11 sets others when code has run a few times."""
+    return "\n".join(line for line in text.splitlines() if line.strip(" ^~"))
+
+
 def run(start: Callable[[], ModuleType], folder: Path) -> Outcome:
     """main() of a program, with its handlers of signals, in this process; the module, which `start` loads,
     goes when it has run."""
@@ -266,7 +274,7 @@ def run(start: Callable[[], ModuleType], folder: Path) -> Outcome:
             except SystemExit as end:
                 status = end.code
             except Exception:  # noqa: BLE001 - must be the same on both sides
-                failed = traceback.format_exc()
+                failed = without_marks(traceback.format_exc())
             rings = len(names["RINGS"])
             sys.modules.pop(module.__name__, None)
             del names, module

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import bisect
 import contextlib
-import re
 import types
 import warnings
 from collections.abc import Iterable, Iterator
@@ -64,8 +63,7 @@ class Rewriter:
         self.filename = filename
         self.source = source
         text = source if isinstance(source, bytes) else source.encode("utf-8", "replace")
-        self.odd_lines = [i for i, line in enumerate(text.splitlines(), 1) if _ODD.search(line)]
-        self.argmax = b"argmax" in text
+        self.odd_lines, self.argmax_lines = _lines_with(text, *_ODD), _lines_with(text, b"argmax")
         with _silence():
             self.tree = ast.parse(source, filename)
         self.module = Module(self.tree, names, is_recording)
@@ -120,7 +118,7 @@ class Rewriter:
         replace = _Replace(dict(self.calls))
         for node in self.with_calls:
             replace.visit(node)
-        for top, _, node, _ in wanted if self.argmax else ():
+        for top, _, node, _ in (part for part in wanted if _any_in(self.argmax_lines, part[2])):
             before = self.reads.found
             self.reads.function(node)
             if self.reads.found > before:
@@ -133,10 +131,7 @@ class Rewriter:
         return [top for top in self.tree.body if top in changed]
 
     def _may_change(self, node: ast.FunctionDef) -> bool:
-        lines = self.odd_lines
-        at = bisect.bisect_left(lines, node.lineno)
-        odd = at < len(lines) and lines[at] <= (node.end_lineno or node.lineno)
-        return may_change(node) if odd else not node.decorator_list
+        return may_change(node) if _any_in(self.odd_lines, node) else not node.decorator_list
 
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
@@ -306,8 +301,23 @@ class _Replace(ast.NodeTransformer):
         return scopes.locate(self.new[node], node)
 
 
-# Words that may keep a function as it is; a name in other letters may be one of them.
-_ODD = re.compile(rb"\b(?:locals|vars|eval|exec|dir|global|nonlocal|yield|await)\b|[^\x00-\x7f]")
+# Words that may keep a function as it is.
+_ODD = (b"locals", b"vars", b"eval", b"exec", b"dir", b"global", b"nonlocal", b"yield", b"await")
+
+
+def _lines_with(text: bytes, *words: bytes) -> list[int]:
+    """Numbers of the lines in which one of the words may stand, also in other letters."""
+    found = [word for word in words if word in text]
+    if not found and text.isascii():
+        return []
+    lines = enumerate(text.splitlines(), 1)
+    return [i for i, line in lines if not line.isascii() or any(word in line for word in found)]
+
+
+def _any_in(lines: list[int], node: ast.FunctionDef) -> bool:
+    """Is one of the lines in the function?"""
+    at = bisect.bisect_left(lines, node.lineno)
+    return at < len(lines) and lines[at] <= (node.end_lineno or node.lineno)
 
 
 def may_change(node: ast.FunctionDef) -> bool:

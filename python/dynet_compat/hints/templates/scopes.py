@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, TypeVar
 _Node = TypeVar("_Node", bound=ast.AST)
 
 WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_WAITS = (ast.Yield, ast.YieldFrom, ast.Await)
 MOST_DEPTH = 8  # of functions of the script that call one another
 
 
@@ -36,14 +37,16 @@ class Module:
                 self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
                 self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
-        self.locals: dict[ast.FunctionDef, tuple[set[str], bool]] = {}
-        self.plain: dict[ast.FunctionDef, bool] = {}
+        self.words: dict[ast.FunctionDef, Words] = {}
 
     def is_plain(self, node: ast.FunctionDef) -> bool:
         """Is the function neither decorated nor a generator?"""
-        if node not in self.plain:
-            self.plain[node] = not (node.decorator_list or is_generator(node))
-        return self.plain[node]
+        return not node.decorator_list and not (self.words_of(node).waits and is_generator(node))
+
+    def words_of(self, node: ast.FunctionDef) -> Words:
+        if node not in self.words:
+            self.words[node] = Words(node)
+        return self.words[node]
 
     def codes_of(self, node: ast.FunctionDef) -> list[Any]:
         return self.codes.setdefault(node, [])
@@ -162,35 +165,47 @@ class Scope:
 
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
-        if node not in module.locals:
-            module.locals[node] = _local_names(node)
-        names, lists = module.locals[node]
-        return cls(module, node, owner, set(names), nested, module.written_in.get(node), lists)
+        words = module.words_of(node)
+        return cls(module, node, owner, set(words.local), nested, module.written_in.get(node), words.lists)
 
 
-def _local_names(node: ast.FunctionDef) -> tuple[set[str], bool]:
-    """All that are bound in the function, and in those inside it; and are there comprehensions of lists?"""
-    a = node.args
-    names = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
-    names |= {p.arg for p in (a.vararg, a.kwarg) if p}
-    lists = False
-    for n in nodes_of(node):
-        if isinstance(n, ast.Name):
-            if not isinstance(n.ctx, ast.Load):
-                names.add(n.id)
-        elif isinstance(n, (ast.expr, ast.arg)):
-            lists = lists or isinstance(n, ast.ListComp)
-        elif isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and n is not node:
-            names.add(n.name)
-        elif type(n).__name__ in ("MatchAs", "MatchStar", "MatchMapping"):  # from Python 3.10 on
-            names |= {getattr(n, key) for key in ("name", "rest") if getattr(n, key, None)}
-        elif isinstance(n, ast.ExceptHandler) and n.name:
-            names.add(n.name)
-        elif isinstance(n, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in n.names}
-        elif isinstance(n, (ast.Global, ast.Nonlocal)):
-            names.update(n.names)
-    return names, lists
+class Words:
+    """What stands in a function and in those inside it.
+
+    Attributes:
+        local: names that are bound.
+        read: names that are read.
+        lists: are there comprehensions of lists?
+        waits: is there a `yield` or `await`?
+    """
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        a = node.args
+        self.local = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
+        self.local |= {p.arg for p in (a.vararg, a.kwarg) if p}
+        self.read: set[str] = set()
+        self.lists = self.waits = False
+        for n in nodes_of(node):
+            if isinstance(n, ast.Name):
+                (self.read if isinstance(n.ctx, ast.Load) else self.local).add(n.id)
+            elif isinstance(n, (ast.expr, ast.arg)):
+                self.lists = self.lists or isinstance(n, ast.ListComp)
+                self.waits = self.waits or isinstance(n, _WAITS)
+            elif n is not node:
+                self.local |= _bound_by(n)
+
+
+def _bound_by(n: ast.AST) -> set[str]:
+    """Names that a statement or pattern itself binds."""
+    if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {n.name}
+    if type(n).__name__ in ("MatchAs", "MatchStar", "MatchMapping"):  # from Python 3.10 on
+        return {getattr(n, key) for key in ("name", "rest") if getattr(n, key, None)}
+    if isinstance(n, ast.ExceptHandler):
+        return {n.name} if n.name else set()
+    if isinstance(n, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).split(".")[0] for alias in n.names}
+    return set(n.names) if isinstance(n, (ast.Global, ast.Nonlocal)) else set()
 
 
 def _bound_values(node: ast.AST, name: str) -> list[Optional[ast.expr]]:
@@ -227,7 +242,7 @@ def _is_number(e: Optional[ast.expr]) -> bool:
 
 def is_generator(node: ast.AST) -> bool:
     """Does the function itself, not one inside it, yield or wait?"""
-    return any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in own_nodes(node))
+    return any(isinstance(n, _WAITS) for n in own_nodes(node))
 
 
 class OwnTransformer(ast.NodeTransformer):

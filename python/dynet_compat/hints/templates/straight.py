@@ -13,7 +13,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .scopes import MOST_DEPTH, NotStraight, Scope, nodes_of
+from .scopes import MOST_DEPTH, NotStraight, Scope
 from .values import (
     ARGUMENT,
     ATTRIBUTE,
@@ -479,7 +479,7 @@ class Block:
 
     def _free_names(self, callee: Callee, inner: Scope) -> set[str]:
         """The names that a function takes from the one around it. All are read where the block is."""
-        read = {n.id for n in nodes_of(callee.node) if isinstance(n, ast.Name)} - inner.local
+        read = self.scope.module.words_of(callee.node).read - inner.local
         here = self.around | self.scope.local | set(self.env)
         if callee.own and not read & set(self.targets):
             return read & here
