@@ -34,7 +34,7 @@ class Meta(type):
     def __eq__(cls, other): RAN.append("eq"); return True
     def __instancecheck__(cls, other): RAN.append("check"); return True
     __subclasscheck__ = __instancecheck__
-    __mro__ = __dict__ = __name__ = __qualname__ = __flags__ = property(lambda cls: RAN.append("property"))
+    __mro__ = __dict__ = __name__ = __flags__ = property(lambda cls: RAN.append("property"))
 
 class Plain:
     def __init__(self, *a): self.words = list(a)
