@@ -21,9 +21,9 @@ from importlib.machinery import PathFinder
 from typing import Any, Optional
 
 try:
-    _START_FOLDER = os.getcwd()  # `run` gives __main__ the path that it was given
+    START_FOLDER = os.getcwd()  # `run` gives __main__ the path that it was given
 except OSError:  # the folder is gone
-    _START_FOLDER = os.sep
+    START_FOLDER = os.sep
 _STANDARD_LIBRARY = os.path.realpath(os.path.dirname(os.__file__))
 _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
@@ -98,7 +98,7 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _is_foreign(path: str, root: str) -> bool:
+def is_foreign(path: str, root: str) -> bool:
     """Whether a file in this folder is installed there, and no part of the program."""
     if _is_in(path, _STANDARD_LIBRARY):
         return True
@@ -137,7 +137,7 @@ class OwnClasses:
         self._refusals: dict[str, Optional[str]] = {}
         main = module_attributes("__main__") or {}
         script, package = main.get("__file__"), main.get("__package__")
-        path = os.path.realpath(os.path.join(_START_FOLDER, script)) if type(script) is str else ""
+        path = os.path.realpath(os.path.join(START_FOLDER, script)) if type(script) is str else ""
         self._has_script = path != "" and not _is_tool(path)
         self._owns_main = self._has_script or path == ""
         self.folder = os.path.dirname(path) if self._has_script else os.path.realpath(".")
@@ -163,8 +163,8 @@ class OwnClasses:
         return self._known[name]
 
     def _owns_file(self, path: str) -> bool:
-        real = os.path.realpath(os.path.join(_START_FOLDER, path))
-        return any(_is_in(real, root) and not _is_foreign(real, root) for root in self._roots)
+        real = os.path.realpath(os.path.join(START_FOLDER, path))
+        return any(_is_in(real, root) and not is_foreign(real, root) for root in self._roots)
 
     # ---- importing
 

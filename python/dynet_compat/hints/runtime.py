@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import gc
 import hashlib
 import logging
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from .. import _core
+from .._own_classes import START_FOLDER, is_foreign
 from . import emit, maps
 from .maps import Map
 
@@ -163,29 +163,7 @@ def is_own(path: str, folder: str) -> bool:
         path: of the file, without links.
         folder: of the script, with a separator at its end.
     """
-    if not path.startswith(folder):
-        return False
-    if any(p.startswith(folder) and path.startswith(p + os.sep) for p in _prefixes()):
-        return False
-    parents = path[len(folder) :].split(os.sep)[:-1]
-    if _INSTALLED.intersection(parents):
-        return False
-    below = (folder + os.sep.join(parents[:n]) for n in range(1, len(parents) + 1))
-    return not any(map(_is_environment, below))
-
-
-_INSTALLED = frozenset(("site-packages", "dist-packages"))
-
-
-@functools.cache
-def _prefixes() -> frozenset[str]:
-    """Where Python itself is."""
-    return frozenset(map(os.path.realpath, (sys.prefix, sys.base_prefix, sys.exec_prefix)))
-
-
-@functools.cache
-def _is_environment(folder: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, name)) for name in ("pyvenv.cfg", "conda-meta"))
+    return path.startswith(folder) and not is_foreign(path, folder)
 
 
 def _path_of(module: Any) -> Optional[str]:
@@ -196,7 +174,7 @@ def _path_of(module: Any) -> Optional[str]:
     file = _MODULE_ATTRIBUTE(module, "__dict__").get("__file__")
     if not isinstance(file, str) or not file.endswith((".py", ".pyw")):
         return None
-    return os.path.realpath(file)
+    return os.path.realpath(os.path.join(START_FOLDER, file))
 
 
 def _read(path: str) -> Optional[bytes]:
