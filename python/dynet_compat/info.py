@@ -101,6 +101,7 @@ def collect() -> dict[str, Any]:
         "cpu": _cpu(),
         "gpu": _gpu(),
         "extras": {name: _installed(names) for name, names in EXTRAS.items()},
+        "hints": os.environ.get("DYNET_COMPAT_HINTS") or "of a script: script.dyhints beside it",
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("DYNET_COMPAT_")},
     }
 

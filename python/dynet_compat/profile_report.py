@@ -301,4 +301,11 @@ def summary(threads: list[Thread], wall: int, dropped: int, limit: int, top: int
     calls = [s for t in threads for s in t.of("call") if "site" in s]
     if calls:
         lines += ["", *call_table(calls, top)]
-    return "\n".join(lines)
+    return "\n".join(lines + _hints())
+
+
+def _hints() -> list[str]:
+    """What hints did since the program began; nothing where none are in use."""
+    runtime = sys.modules.get(f"{__package__}.hints.runtime")
+    active = runtime.active() if runtime else None
+    return ["", active.summary()] if active else []

@@ -138,6 +138,7 @@ pybind11::dict timing() {
   d["backward"] = e.timing.backward;
   d["planned_nodes"] = e.timing.planned_nodes;
   d["flushes"] = e.timing.flushes;
+  d["recorded_nodes"] = e.timing.recorded_nodes + e.graph.size();
   d["launches"] = e.executor.counters.launches;
   d["nodes"] = e.executor.counters.nodes;
   d["operand_bytes"] = e.executor.counters.operand_bytes;

@@ -8,7 +8,9 @@
 #include "bindings/template.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <ctime>
 
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
@@ -52,6 +54,7 @@ void Template::replay(Program& p) {
 // The pattern was recorded; `before`: nodes there were.
 void Template::note_replay(const Program& p, uint32_t before) {
   Engine& e = engine();
+  costs_.nodes += e.graph.size() - before;
   if (e.graph.size() > before) e.recorded(e.graph.size() - 1);
   new_steps_.clear();
   std::vector<NodeId>& nodes = reads_.nodes;
@@ -63,7 +66,30 @@ void Template::note_replay(const Program& p, uint32_t before) {
   if (p.n_shared) built_.assign(p.n_shared, nullptr);
 }
 
+int64_t Template::clock() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
+}
+
+double Template::Costs::saved(uint64_t hits) const {
+  if (!timed_calls || written_ns == INT64_MAX) return NAN;
+  const double call = static_cast<double>(call_ns) / static_cast<double>(timed_calls);
+  return 1e-9 *
+         (static_cast<double>(written_ns) * static_cast<double>(hits) - call * static_cast<double>(calls));
+}
+
 PyObject* Template::call(PyObject* const* args, size_t n) {
+  constexpr uint64_t kTimed = 64;  // one call in so many
+  if (++costs_.calls % kTimed != 0) return timed_call(args, n);
+  const int64_t start = clock();
+  PyObject* results = timed_call(args, n);
+  costs_.call_ns += clock() - start;
+  ++costs_.timed_calls;
+  return results;
+}
+
+PyObject* Template::timed_call(PyObject* const* args, size_t n) {
   if (loop_) return call_in_loop(args, n);
   PyObject* results = nullptr;
   try {
@@ -269,10 +295,10 @@ Template::Template() : loop_(TemplateLoop()), off_(true), reason_("it was made i
 Template::~Template() = default;
 
 PyObject* Template::statistics() const {
-  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s}", "name", name_.c_str(), "hits", hits_, "again",
-                       again_hits_, "misses", misses_, "reviews", reviews_, "refusals", refusals_, "programs",
-                       static_cast<Py_ssize_t>(programs_.size()), "off", reason_.c_str(), "refusal",
-                       refusal_.c_str());
+  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s,s:K,s:d}", "name", name_.c_str(), "hits", hits_,
+                       "again", again_hits_, "misses", misses_, "reviews", reviews_, "refusals", refusals_,
+                       "programs", static_cast<Py_ssize_t>(programs_.size()), "off", reason_.c_str(),
+                       "refusal", refusal_.c_str(), "nodes", costs_.nodes, "saved", costs_.saved(hits_));
 }
 
 // ---------------------------------------------------------------- the Python type

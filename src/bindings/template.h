@@ -138,11 +138,21 @@ class Template {
     uint32_t generation = 0;  // Graph::generation()
     NodeId begin = 0;
     std::vector<Owned> values, kept;
+    int64_t start = 0;  // as clock() says; 0: the first run, which costs more than others
     std::vector<std::pair<uint32_t, RnnBuilder::Step>> builders;  // slot of a state, steps there were
     Program* against = nullptr;  // to be compared with what this would have recorded
   };
 
+  // Time that replays take, and the script's own block. Some of the calls are timed. The block runs seldom,
+  // so the interpreter is slow at it: its fastest run counts, not the mean.
+  struct Costs {
+    uint64_t calls = 0, timed_calls = 0, nodes = 0;
+    int64_t call_ns = 0, written_ns = INT64_MAX;
+    double saved(uint64_t hits) const;  // seconds; NaN: not known
+  };
+
   static constexpr uint64_t kReview = 1024;  // times a program is recorded until the script runs all the same
+  PyObject* timed_call(PyObject* const* args, size_t n);
   PyObject* attempt(PyObject* const* args, size_t n);
   PyObject* call_in_loop(PyObject* const* args, size_t n);
   // Records elements of a comprehension, the first with these parts of its item and what `reads()` gives, and
@@ -152,6 +162,7 @@ class Template {
   // the first must run, or an error is set.
   PyObject* iterate(LoopItems* items, PyObject* const* args, size_t n);
   static void forget_error();
+  static int64_t clock();  // nanoseconds of this thread's processor time
   bool watching() const;
   bool is_watched() const;
   Engine* ready(size_t n);
@@ -253,6 +264,7 @@ class Template {
   std::vector<RnnBuilder::Step> new_steps_;  // what became of a program's steps
   std::vector<PyObject*> built_;             // results so far by their numbers; borrowed
   std::vector<Owned> attribute_values_;      // owned, while values_ are in use
+  Costs costs_;
   uint64_t hits_ = 0, again_hits_ = 0, misses_ = 0, reviews_ = 0, refusals_ = 0;
   bool off_ = false, busy_ = false;
   std::string reason_, refusal_;  // why it is off; why the last run was not learned from

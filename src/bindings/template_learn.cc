@@ -54,6 +54,7 @@ void Template::watch(Program* against) {
     if (std::any_of(watch_.builders.begin(), watch_.builders.end(), same)) continue;
     watch_.builders.emplace_back(i, state_in(v)->b->core->steps(engine()));
   }
+  watch_.start = programs_.empty() ? 0 : clock();
 }
 
 bool Template::watching() const { return watch_.on && watch_.engine == &engine(); }
@@ -72,6 +73,7 @@ void Template::drop() {
 void Template::done(PyObject* rest) {
   if (!watching()) return;
   watch_.on = false;
+  if (watch_.start) costs_.written_ns = std::min(costs_.written_ns, clock() - watch_.start);
   const std::vector<Owned> kept = std::exchange(watch_.kept, {});
   const Owned all = kept.empty() ? Owned(rest) : joined(rest, kept);
   PyObject* results = all.get();

@@ -23,6 +23,7 @@ Engine::Engine() : executor_(make_executor(graph, planner.plan)), executor(*exec
 void Engine::renew(const Options& o) {
   executor.refuse_reentry();
   options = o;
+  timing.recorded_nodes += graph.size();
   attentive_ = options.immediate || trace_;
   const bool forgotten = graph.renew();
   if (forgotten) planner.forget_orders();

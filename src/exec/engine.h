@@ -91,6 +91,7 @@ class Engine {
   struct Timing {
     double plan = 0, forward = 0, backward = 0;  // seconds
     uint64_t planned_nodes = 0, flushes = 0;     // how often there was something to plan
+    uint64_t recorded_nodes = 0;                 // of graphs before this one
   };
   Timing timing;
 

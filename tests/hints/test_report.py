@@ -1,0 +1,78 @@
+"""What hints did is visible: at exit on request, in profile(), in info."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our hints")
+
+SCRIPT = """
+import dynet_compat as dy
+model = dy.ParameterCollection()
+W, b = model.add_parameters((4, 4)), model.add_parameters(4)
+
+def step(h):
+    g = dy.logistic(W * h + b)
+    return dy.tanh(W * dy.cmult(g, h) + b)
+
+def run(n):
+    for _ in range(n):
+        dy.renew_cg()
+        h = dy.inputVector([1.0] * 4)
+        for _ in range(10):
+            h = step(h)
+        h.value()
+run(300)
+with dy.profile() as profile:
+    run(2)
+print(profile)
+"""
+
+
+def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DYNET_COMPAT_HINTS")}
+    command = [sys.executable, "-m", "dynet_compat", *arguments]
+    done = subprocess.run(
+        command, env={**environment, **settings}, capture_output=True, text=True, timeout=120, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_one_line_at_exit_on_request(tmp_path: Path) -> None:
+    done = run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
+    line = done.stderr.splitlines()[-1]
+    found = re.fullmatch(
+        r"\[dynet\] hints: (\d+) blocks? recorded (\d+) times by one call, (\d+) % of all ops; "
+        r"about \d+ ms saved",
+        line,
+    )
+    assert found, line
+    blocks, times, share = map(int, found.groups())
+    assert blocks >= 1 and 2500 < times <= 3020 and 80 < share <= 100, line
+    assert done.stdout.rstrip().splitlines()[-1].startswith("hints: ")  # of profile()
+
+
+def test_silent_otherwise(tmp_path: Path) -> None:
+    assert run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="auto").stderr == ""
+    plain = run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="off", DYNET_COMPAT_REPORT="1")
+    assert plain.stderr == "" and "hints:" not in plain.stdout
+
+
+def test_hints_without_use_say_so(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("import dynet_compat as dy\ndy.renew_cg()\n", encoding="utf-8")
+    done = run(tmp_path, "run", "empty.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
+    assert done.stderr == "[dynet] hints: no block was recorded by one call\n"
+
+
+def test_info_says_which_hints_are_used(tmp_path: Path) -> None:
+    assert re.search(r"^hints +auto$", run(tmp_path, "info", DYNET_COMPAT_HINTS="auto").stdout, re.M)
+    assert re.search(r"^hints .*script\.dyhints", run(tmp_path, "info").stdout, re.M)
