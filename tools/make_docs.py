@@ -275,6 +275,7 @@ def on_config(config: Any) -> Any:
     config["nav"] = [
         {"Start": "README.md"},
         {"Moving a program here": guide},
+        {"Programs that were run": "programs.md"},
         {"API reference": api},
         {"Contributing": "CONTRIBUTING.md"},
         {"Changes": "CHANGELOG.md"},
