@@ -100,3 +100,9 @@ _NOT_DYNETS = set(
 __all__ = [  # noqa: PLE0605
     name for name in globals() if not name.startswith("_") and name not in _OURS | _NOT_DYNETS
 ]
+
+# Functions and classes name the module they come from in DyNet, so that it reads pickles that name them.
+for _name in __all__:
+    _module = str(getattr(globals()[_name], "__module__", ""))
+    if _module.startswith("dynet_compat.") and not _module.startswith("dynet_compat.viz"):
+        globals()[_name].__module__ = "_dynet"

@@ -45,10 +45,19 @@ std::unique_ptr<Builder<Core>> make(const char* name, const Object& layers, cons
 
 // ---------------------------------------------------------------- methods of all builders
 
+// _RNNBuilder itself has no cells: it is for subclasses with methods of their own.
+RnnBuilder& core_of(const PyBuilder& b) {
+  if (!b.core)
+    throw RuntimeError(
+        "_RNNBuilder: expected a builder with cells, got the base of all; use LSTMBuilder, for one");
+  return *b.core;
+}
+
 Object initial_state(const Object& self, const Object& vecs, const Object& update) {
   auto* b = self.cast<PyBuilder*>();
   const int flag = PyObject_IsTrue(update.ptr());
   if (flag < 0) throw PythonError();
+  core_of(*b);
   auto state =
       pybind11::reinterpret_steal<Object>(reinterpret_cast<PyObject*>(start_state(self.ptr(), b, flag != 0)));
   return vecs.is_none() ? state : state.attr("set_s")(vecs);
@@ -84,7 +93,7 @@ pybind11::list get_parameter_expressions(const PyBuilder& b) {
 }
 
 std::shared_ptr<Collection> param_collection(const PyBuilder& b) {
-  if (!b.core->collection())
+  if (!core_of(b).collection())
     throw ValueError("param_collection(): expected a builder that was given a model");
   return b.core->collection();
 }
@@ -111,21 +120,38 @@ void set_dropouts(PyBuilder& b, const Object& d, const Object& d_h) {
 
 // ---------------------------------------------------------------- classes
 
+// The innermost call of a builder class in this thread.
+struct ClassCall {
+  PyObject *args, *kwargs;
+  const ClassCall* outer;
+};
+thread_local const ClassCall* class_call = nullptr;
+
+bool is_constructed(const Object& self) {
+  return reinterpret_cast<pybind11::detail::instance*>(self.ptr())
+      ->get_value_and_holder()
+      .holder_constructed();
+}
+
 // A Python subclass need not call the __init__ of its builder (DyNet makes builders before any __init__
 // runs): then that is called afterwards, with the arguments of the call.
 PyObject* make_object(PyObject* type, PyObject* args, PyObject* kwargs) {
+  const ClassCall call{args, kwargs, class_call};
+  class_call = &call;
   auto self = pybind11::reinterpret_steal<Object>(PyType_Type.tp_call(type, args, kwargs));
+  class_call = call.outer;
   if (!self) return nullptr;
-  auto* instance = reinterpret_cast<pybind11::detail::instance*>(self.ptr());
   const auto& infos = pybind11::detail::all_type_info(Py_TYPE(self.ptr()));
-  if (infos.size() != 1 || instance->get_value_and_holder().holder_constructed()) return self.release().ptr();
+  if (infos.size() != 1 || is_constructed(self)) return self.release().ptr();
   auto* base = reinterpret_cast<PyObject*>(infos[0]->type);
   const auto init = pybind11::reinterpret_steal<Object>(PyObject_GetAttrString(base, "__init__"));
   const auto bound = pybind11::reinterpret_steal<Object>(init ? PyTuple_Pack(1, self.ptr()) : nullptr);
+  const bool plain = *infos[0]->cpptype == typeid(PyBuilder);  // _RNNBuilder, which takes none
   const auto all =
-      pybind11::reinterpret_steal<Object>(bound ? PySequence_Concat(bound.ptr(), args) : nullptr);
-  const auto done =
-      pybind11::reinterpret_steal<Object>(all ? PyObject_Call(init.ptr(), all.ptr(), kwargs) : nullptr);
+      plain ? bound
+            : pybind11::reinterpret_steal<Object>(bound ? PySequence_Concat(bound.ptr(), args) : nullptr);
+  const auto done = pybind11::reinterpret_steal<Object>(
+      all ? PyObject_Call(init.ptr(), all.ptr(), plain ? nullptr : kwargs) : nullptr);
   return done ? self.release().ptr() : nullptr;
 }
 
@@ -156,16 +182,16 @@ int make_subclass(PyObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 // The type of the builder classes.
-Object builder_metaclass() {
+pybind11::metaclass builder_metaclass() {
   PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(make_object)},
                          {Py_tp_init, reinterpret_cast<void*>(make_subclass)},
                          {0, nullptr}};
   PyType_Spec spec = {"_dynet._BuilderType", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   auto* parent = reinterpret_cast<PyObject*>(pybind11::detail::get_internals().default_metaclass);
   const auto bases = pybind11::reinterpret_steal<Object>(PyTuple_Pack(1, parent));
-  auto made = pybind11::reinterpret_steal<Object>(PyType_FromSpecWithBases(&spec, bases.ptr()));
+  static PyObject* const made = PyType_FromSpecWithBases(&spec, bases.ptr());
   if (!made) throw PythonError();
-  return made;
+  return pybind11::metaclass(made);
 }
 
 template <class Core>
@@ -173,8 +199,7 @@ using Class = pybind11::class_<Builder<Core>, PyBuilder>;
 
 template <class Core>
 Class<Core> declare(pybind11::module_& m, const char* name, const char* doc) {
-  static PyObject* const metaclass = builder_metaclass().release().ptr();
-  Class<Core> c(m, name, pybind11::metaclass(metaclass), doc);
+  Class<Core> c(m, name, builder_metaclass(), doc);
   c.attr("__module__") = "_dynet";
   c.def(
       "get_parameters", [](const Builder<Core>& b) { return get_parameters(b); },
@@ -237,9 +262,35 @@ Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
   return c;
 }
 
+// Replaces __init__ of a class: without arguments, as a subclass may call it in DyNet, it takes those of the
+// call of the class; and pybind11's own would end the process where a base's is called for a derived object.
+void wrap_init(Object c, bool takes_arguments) {
+  const Object real = c.attr("__init__");
+  const std::string doc = pybind11::str(real.attr("__doc__"));
+  const auto init = [real, c, takes_arguments](const Object& self, const pybind11::args& args,
+                                               const pybind11::kwargs& kwargs) {
+    auto* type = reinterpret_cast<PyTypeObject*>(c.ptr());
+    const bool fits = PyObject_TypeCheck(self.ptr(), type);
+    if (fits && pybind11::detail::all_type_info(Py_TYPE(self.ptr())).front()->type != type) return;
+    const bool bare = args.empty() && kwargs.empty() && takes_arguments;
+    if (!bare || !class_call || !fits || is_constructed(self)) {
+      real(self, *args, **kwargs);  // TypeError if it does not fit
+      return;
+    }
+    const auto outer = pybind11::reinterpret_borrow<pybind11::args>(class_call->args);
+    if (!class_call->kwargs) real(self, *outer);
+    else real(self, *outer, **pybind11::reinterpret_borrow<pybind11::kwargs>(class_call->kwargs));
+  };
+  pybind11::options options;
+  options.disable_function_signatures();
+  replace_init(c, pybind11::cpp_function(init, pybind11::name("init"), pybind11::is_method(c), doc.c_str()));
+}
+
 void add_base(pybind11::module_& m) {
-  pybind11::class_<PyBuilder> c(m, "_RNNBuilder", "What all RNN builders share.");
+  pybind11::class_<PyBuilder> c(m, "_RNNBuilder", builder_metaclass(), "What all RNN builders share.");
   c.attr("__module__") = "_dynet";
+  c.def(pybind11::init<>());
+  wrap_init(c, false);
   reinterpret_cast<PyTypeObject*>(c.ptr())->tp_getattro = attribute;  // and of all derived from it
   c.def(
       "initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true,
@@ -251,11 +302,11 @@ void add_base(pybind11::module_& m) {
   c.def("param_collection", &param_collection, "The builder's own part of its model.");
   c.def(
       "set_dropout",
-      [](PyBuilder& b, const Object& f) { b.core->set_dropout(as_float(f.ptr(), "set_dropout", "f")); },
+      [](PyBuilder& b, const Object& f) { core_of(b).set_dropout(as_float(f.ptr(), "set_dropout", "f")); },
       arg("f"), "Rate of dropout, 0 <= f <= 1, of inputs and states alike.");
   c.def("__repr__",
         [](const Object& self) { return pybind11::reinterpret_steal<Object>(described(self.ptr())); });
-  c.def("disable_dropout", [](PyBuilder& b) { b.core->set_dropout(0.f); }, "The same as set_dropout(0).");
+  c.def("disable_dropout", [](PyBuilder& b) { core_of(b).set_dropout(0.f); }, "The same as set_dropout(0).");
 }
 
 void add_lstms(pybind11::module_& m) {
@@ -309,6 +360,9 @@ void add_builders(pybind11::module_& m) {
   auto gru = declare<Gru>(m, "GRUBuilder", "Gated recurrent unit.");
   with_spec(with_sizes(gru, "GRUBuilder"));
   add_lstms(m);
+  for (const char* name : {"SimpleRNNBuilder", "GRUBuilder", "VanillaLSTMBuilder", "SparseLSTMBuilder",
+                           "CompactVanillaLSTMBuilder", "CoupledLSTMBuilder", "FastLSTMBuilder"})
+    wrap_init(m.attr(name), true);
 }
 
 }  // namespace dyc::py

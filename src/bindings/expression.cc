@@ -28,10 +28,15 @@ void dealloc(PyObject* self) {
     return;
   }
   type->tp_free(self);
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
 }
 
 }  // namespace
+
+PyObject* empty_expression(PyTypeObject* type) {
+  auto* self = reinterpret_cast<PyExpression*>(type->tp_alloc(type, 0));
+  if (self) self->id = self->generation = kNone;
+  return reinterpret_cast<PyObject*>(self);
+}
 
 PyObject* make_expression(NodeId id, PyTypeObject* type) {
   PyObject* e;
@@ -57,8 +62,8 @@ namespace {
 void refuse(const PyExpression* p, const char* op) {
   const Graph& g = engine().graph;
   if (p->id == kNone)
-    PyErr_Format(PyExc_ValueError,
-                 "%s(): expected expressions of a graph, got the empty one that Expression() makes", op);
+    PyErr_Format(StaleError, "%s(): expected expressions of a graph, got an empty one, as Expression() makes",
+                 op);
   else if (p->graph == g.number && p->renewals == g.renewals())
     PyErr_Format(StaleError,
                  "%s(): expected expressions of this graph, got expression %u/%u, which cg_revert() took "
@@ -81,7 +86,7 @@ void refuse(const PyExpression* p, const char* op) {
 // Recording the node may find no memory.
 bool parameter_to_node(Engine& e, PyObject* object, NodeId* id) {
   try {
-    *id = e.graph.parameter(*reinterpret_cast<PyParameters*>(object)->storage, true);
+    *id = e.graph.parameter(storage_in(object), true);
     return true;
   } catch (...) {
     set_error();
@@ -90,6 +95,13 @@ bool parameter_to_node(Engine& e, PyObject* object, NodeId* id) {
 }
 
 }  // namespace
+
+const std::shared_ptr<Storage>& storage_in(PyObject* parameters) {
+  const auto* storage = reinterpret_cast<PyParameters*>(parameters)->storage;
+  if (storage) return *storage;
+  const char* name = Py_TYPE(parameters)->tp_name;
+  throw ValueError(text("expected parameters of a model, got empty ones, as ", name, "() makes"));
+}
 
 bool to_node(PyObject* object, const char* op, NodeId* id) {
   Engine* mine = engine_or_error();
@@ -101,7 +113,8 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
     const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
     if (!plain &&
         (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
-      *id = e.graph.known_parameter(**reinterpret_cast<PyParameters*>(object)->storage, true);
+      const auto* storage = reinterpret_cast<PyParameters*>(object)->storage;
+      *id = storage ? e.graph.known_parameter(**storage, true) : kNone;
       return *id != kNone || parameter_to_node(e, object, id);
     }
     const auto* p = reinterpret_cast<PyExpression*>(object);
@@ -239,7 +252,7 @@ PyObject* method_dim(PyObject* self, PyObject*) {
 
 PyObject* str(PyObject* self) {
   const auto* e = reinterpret_cast<PyExpression*>(self);
-  return PyUnicode_FromFormat("expression %u/%u", e->id, e->renewals);
+  return PyUnicode_FromFormat("expression %u/%u", e->id == kNone ? 0 : e->id, e->renewals);
 }
 
 // ---------------------------------------------------------------- inputs that can be set
@@ -322,15 +335,12 @@ constexpr const char* kI[] = {"i"};
 // Python functions that make the node of a new _inputExpression(..) and the like; set by constructor().
 PyObject* constructors = nullptr;
 
+// A subclass's __init__ takes the arguments, if it likes.
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* make = nullptr;
   for (PyTypeObject* t = type; t && !make; t = t->tp_base)  // of the class, or of the one it is derived from
     make = constructors ? PyDict_GetItem(constructors, reinterpret_cast<PyObject*>(t)) : nullptr;
-  if (!make) {
-    PyErr_Format(PyExc_TypeError, "%s(): expected to be made by a function of the API, such as inputVector()",
-                 type->tp_name);
-    return nullptr;
-  }
+  if (!make) return empty_expression(type);
   PyObject* made = PyObject_Call(make, args, kwargs);
   if (!made) return nullptr;
   auto* self = reinterpret_cast<PyExpression*>(type->tp_alloc(type, 0));

@@ -27,8 +27,11 @@ inline bool is_current(const PyExpression* e, const Graph& g) {
 // Parameters and LookupParameters are expressions too: they enter each graph on first use.
 struct PyParameters {
   PyExpression base;
-  std::shared_ptr<Storage>* storage;  // owned
+  std::shared_ptr<Storage>* storage;  // owned; null: empty Parameters
 };
+
+// Of Parameters or LookupParameters; ValueError for empty ones.
+const std::shared_ptr<Storage>& storage_in(PyObject* parameters);
 
 // The default graph of this thread, which has none before it needs one.
 extern constinit thread_local Engine* this_thread DYC_STATIC_TLS;
@@ -64,6 +67,9 @@ extern PyTypeObject LookupParametersType;  // LookupParameters  (parameters.cc)
 // Raised where an expression or state is used whose nodes are gone or in another thread's graph: a
 // ValueError, as DyNet's operations raise, and a RuntimeError, as its value() does.
 extern PyObject* StaleError;
+
+// A handle without a node, which scripts keep in the place of an expression to come. For Parameters, too.
+PyObject* empty_expression(PyTypeObject* type);
 
 // New expression for a node of this thread's graph.
 PyObject* make_expression(NodeId id, PyTypeObject* type = &ExpressionType);

@@ -22,7 +22,7 @@ using Pair = std::pair<StoragePtr, std::shared_ptr<TextBlock>>;
 const StoragePtr& as_storage(const pb::handle& object, const char* op) {
   PyObject* p = object.ptr();
   if (PyObject_TypeCheck(p, &ParametersType) || PyObject_TypeCheck(p, &LookupParametersType))
-    return *reinterpret_cast<PyParameters*>(p)->storage;
+    return storage_in(p);
   throw TypeError(text(op, "(): expected Parameters or LookupParameters, got ", type_name(p)));
 }
 

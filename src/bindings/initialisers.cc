@@ -20,7 +20,7 @@ std::shared_ptr<FromFileInitialiser> from_file(const pb::object& path) {
   return std::make_shared<FromFileInitialiser>(std::string(encoded));
 }
 
-[[noreturn]] std::shared_ptr<Initialiser> refuse() {
+void refuse(const pb::object&, const pb::args&, const pb::kwargs&) {
   PyErr_SetString(
       PyExc_AssertionError,
       "PyInitializer(): is the base of all initialisers; use one of them, such as ConstInitializer(0)");
@@ -71,11 +71,23 @@ InitialiserPtr initialiser_of(PyObject* init, const InitNumbers& numbers, uint32
                         "; wanted an initialiser, its name, a number or an array"));
 }
 
+void replace_init(const pb::object& type, const pb::cpp_function& init) {
+  const pb::handle function = pb::detail::get_function(init);
+  reinterpret_cast<PyCFunctionObject*>(function.ptr())->m_ml->ml_name = "__init__";
+  type.attr("__init__") = init;
+}
+
 void add_initialisers(pb::module_& m) {
   pb::class_<Initialiser, std::shared_ptr<Initialiser>> base(m, "PyInitializer", "Base of all initialisers.");
   base.attr("__module__") = "_dynet";
-  base.def(pb::init([]() { return refuse(); }));
   base.def("__repr__", &Initialiser::str);
+  // No constructor of pybind11's: that ends the process when it is called for an object of a derived class.
+  {
+    pb::options options;
+    options.disable_function_signatures();
+    const char* doc = "__init__(self: _dynet.PyInitializer) -> None";
+    replace_init(base, pb::cpp_function(&refuse, pb::name("refuse"), pb::is_method(base), doc));
+  }
   initialiser<GlorotInitialiser>(m, "GlorotInitializer",
                                  "Uniform in [-s, s], s = gain sqrt(3 k / sum of the k sizes).")
       .def(pb::init<bool, float>(), pb::arg("is_lookup") = false, pb::arg("gain") = 1.f);

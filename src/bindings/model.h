@@ -31,10 +31,12 @@ void add_trainer_types(PyObject* module);     // trainers.cc
 void add_trainer_state(PyObject* module);     // trainer_state.cc
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
-void add_copies(pybind11::module_& m);            // copies.cc
-void add_files(pybind11::module_& m);             // files.cc
-void add_tensor_functions(pybind11::module_& m);  // tensor.cc
-void add_devices(pybind11::module_& m);           // devices.cc
+// Sets an __init__ that pybind11 shall not take for a constructor.
+void replace_init(const pybind11::object& type, const pybind11::cpp_function& init);  // initialisers.cc
+void add_copies(pybind11::module_& m);                                                // copies.cc
+void add_files(pybind11::module_& m);                                                 // files.cc
+void add_tensor_functions(pybind11::module_& m);                                      // tensor.cc
+void add_devices(pybind11::module_& m);                                               // devices.cc
 
 // What `init` of add_parameters() stands for; null: not recognised. `last`: last size of the dim argument.
 struct InitNumbers {

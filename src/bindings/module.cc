@@ -277,6 +277,20 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("isa", [] { return kernels().isa; });
 }
 
+// Without it, pickle protocols 0 and 1 make an object of pybind11's common base, which ends the process.
+void refuse_pickles(const pybind11::module_& m) {
+  const auto refuse = [](const pybind11::object& self) {
+    throw TypeError(text("cannot pickle '", Py_TYPE(self.ptr())->tp_name, "' object"));
+  };
+  const PyTypeObject* meta = pybind11::detail::get_internals().default_metaclass;
+  for (const auto& [name, value] : pybind11::dict(m.attr("__dict__"))) {
+    if (!PyType_IsSubtype(Py_TYPE(value.ptr()), const_cast<PyTypeObject*>(meta))) continue;
+    const auto type = pybind11::reinterpret_borrow<pybind11::object>(value);
+    type.attr("__reduce__") =
+        pybind11::cpp_function(refuse, pybind11::name("__reduce__"), pybind11::is_method(type));
+  }
+}
+
 void register_exceptions() {
   pybind11::register_exception_translator([](std::exception_ptr p) {
     try {
@@ -317,6 +331,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_devices(m);
   dyc::py::add_fibers(m.ptr());
   dyc::py::add_reads(m.ptr());
+  dyc::py::refuse_pickles(m);
   dyc::py::sign_pybind_classes(m.ptr());
   dyc::py::attach_documentation(m.ptr());
 }

@@ -15,12 +15,9 @@ PyTypeObject LookupParametersType = blank_type();
 
 namespace {
 
-const std::shared_ptr<Storage>& shared(PyObject* self) {
-  return *reinterpret_cast<PyParameters*>(self)->storage;
-}
 Storage& storage_of(PyObject* self) {
   wait_for_gradients();
-  return *shared(self);
+  return *storage_in(self);
 }
 
 std::string shape_text(const pybind11::array& a) {
@@ -90,21 +87,27 @@ PyObject* set_updated(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObj
   });
 }
 
-PyObject* is_updated(PyObject* self, PyObject*) { return PyBool_FromLong(storage_of(self).updated); }
-PyObject* get_name(PyObject* self, PyObject*) { return to_python(storage_of(self).name); }
+PyObject* is_updated(PyObject* self, PyObject*) {
+  return guarded([&] { return PyBool_FromLong(storage_of(self).updated); });
+}
+PyObject* get_name(PyObject* self, PyObject*) {
+  return guarded([&] { return to_python(storage_of(self).name); });
+}
 
 void fill_zero(Storage& s) { std::fill_n(s.begin_write(false), s.size(), 0.f); }
 
 // The node of a parameter as an expression of its own. The role: kConstant, kUpdated or kStopped.
 PyObject* node_expression(PyObject* self, uint32_t role) {
-  const NodeId id = engine().graph.parameter(shared(self), role);
+  const NodeId id = engine().graph.parameter(storage_in(self), role);
   engine().recorded(id);
   return make_expression(id);
 }
 
 // ------------------------------------------------------------------------------------ Parameters
 
-PyObject* p_shape(PyObject* self, PyObject*) { return dim_tuple(storage_of(self).dim); }
+PyObject* p_shape(PyObject* self, PyObject*) {
+  return guarded([&] { return dim_tuple(storage_of(self).dim); });
+}
 
 PyObject* p_as_array(PyObject* self, PyObject*) {
   return guarded([&] { return array_of(storage_of(self).values(), storage_of(self).dim); });
@@ -154,17 +157,25 @@ PyObject* p_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
       [&] { return node_expression(self, parse("expr", names, 0, args, n, kwnames).truth(0, false)); });
 }
 
-PyObject* p_str(PyObject* self) { return to_python("Parameter " + storage_of(self).name); }
+// "Parameter /_0"; "an empty Parameter".
+PyObject* name_text(PyObject* self, const std::string& kind) {
+  const auto* storage = reinterpret_cast<PyParameters*>(self)->storage;
+  return to_python(storage ? kind + " " + (*storage)->name : "an empty " + kind);
+}
+PyObject* p_str(PyObject* self) { return name_text(self, "Parameter"); }
 
 // ------------------------------------------------------------------------------ LookupParameters
 
 PyObject* l_shape(PyObject* self, PyObject*) {
-  const Storage& s = storage_of(self);
-  PyObject* shape = PyTuple_New(s.dim.nd + 1);
-  if (!shape) return nullptr;
-  PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
-  for (uint32_t i = 0; i < s.dim.nd; ++i) PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
-  return shape;
+  return guarded([&]() -> PyObject* {
+    const Storage& s = storage_of(self);
+    PyObject* shape = PyTuple_New(s.dim.nd + 1);
+    if (!shape) return nullptr;
+    PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
+    for (uint32_t i = 0; i < s.dim.nd; ++i)
+      PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
+    return shape;
+  });
 }
 
 PyObject* l_as_array(PyObject* self, PyObject*) {
@@ -304,13 +315,13 @@ PyObject* l_scalar_value(PyObject*, PyObject*, PyObject*) {
   return nullptr;
 }
 
-PyObject* l_str(PyObject* self) { return to_python("LookupParameter " + storage_of(self).name); }
+PyObject* l_str(PyObject* self) { return name_text(self, "LookupParameter"); }
 
 // ------------------------------------------------------------------------------------- lookups
 
 // Whether the row exists is checked when it is computed.
 PyObject* lookup_row(PyObject* table, uint32_t row, bool update) {
-  const NodeId id = engine().graph.lookup(shared(table), {&row, 1, false}, update);
+  const NodeId id = engine().graph.lookup(storage_in(table), {&row, 1, false}, update);
   engine().recorded(id);
   return make_expression(id, &LookupType);
 }
@@ -318,8 +329,8 @@ PyObject* lookup_row(PyObject* table, uint32_t row, bool update) {
 PyObject* lookup_rows(PyObject* table, PyObject* indices, bool update, const char* op) {
   const std::vector<uint32_t> rows = as_uints(indices, op, "indices");
   if (rows.empty()) throw ValueError(text(op, "(): got no indices; wanted at least one"));
-  const NodeId id =
-      engine().graph.lookup(shared(table), {rows.data(), static_cast<uint32_t>(rows.size()), true}, update);
+  const NodeId id = engine().graph.lookup(storage_in(table),
+                                          {rows.data(), static_cast<uint32_t>(rows.size()), true}, update);
   engine().recorded(id);
   return make_expression(id, &LookupBatchType);
 }
@@ -329,15 +340,22 @@ PyObject* l_getitem(PyObject* self, PyObject* key) {
       [&] { return lookup_row(self, as_uint(key, "LookupParameters.__getitem__", "the index"), true); });
 }
 
-Py_ssize_t l_len(PyObject* self) { return storage_of(self).rows; }
+Py_ssize_t l_len(PyObject* self) {
+  try {
+    return storage_of(self).rows;
+  } catch (...) {
+    set_error();
+    return -1;
+  }
+}
 
 // Only iteration comes here; it ends at the IndexError.
 PyObject* l_item(PyObject* self, Py_ssize_t i) {
-  if (i < 0 || i >= l_len(self)) {
-    PyErr_Format(PyExc_IndexError, "LookupParameters[]: got index %zd of %zd rows", i, l_len(self));
-    return nullptr;
-  }
-  return guarded([&] { return lookup_row(self, static_cast<uint32_t>(i), true); });
+  return guarded([&]() -> PyObject* {
+    const Py_ssize_t n = storage_of(self).rows;
+    if (i < 0 || i >= n) throw IndexError(text("LookupParameters[]: got index ", i, " of ", n, " rows"));
+    return lookup_row(self, static_cast<uint32_t>(i), true);
+  });
 }
 
 PyObject* l_batch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -499,11 +517,7 @@ void attach_documentation() {
   }
 }
 
-PyObject* refuse_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyErr_Format(PyExc_TypeError,
-               "%s(): expected to be made by a ParameterCollection, such as add_parameters()", type->tp_name);
-  return nullptr;
-}
+PyObject* make_empty(PyTypeObject* type, PyObject*, PyObject*) { return empty_expression(type); }
 
 void dealloc(PyObject* self) {
   delete reinterpret_cast<PyParameters*>(self)->storage;
@@ -517,8 +531,8 @@ void ready(PyObject* module, PyTypeObject& type, const char* name, const char* d
   sign_type(type);
   type.tp_base = &ExpressionType;
   type.tp_basicsize = sizeof(PyParameters);
-  type.tp_flags = Py_TPFLAGS_DEFAULT;
-  type.tp_new = refuse_new;
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  type.tp_new = make_empty;
   type.tp_dealloc = dealloc;
   if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
   Py_INCREF(&type);

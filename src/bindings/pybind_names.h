@@ -3,6 +3,7 @@
 #pragma once
 
 namespace pybind11 {
+class cpp_function;
 class module_;
 class object;
 }  // namespace pybind11

@@ -241,7 +241,7 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
       throw TypeError(text("RNNState(): expected an RNNState for prev_state, got ", type_name(prev)));
     PyBuilder* b = builder_of(builder);
     if (!b) throw TypeError(text("RNNState(): expected a builder, got ", type_name(builder)));
-    if (!b->core->started(engine()))
+    if (!b->core || !b->core->started(engine()))
       throw ValueError("RNNState(): expected initial_state() of the builder before, in the current graph");
     if (step < RnnBuilder::kStart || step >= b->core->steps(engine()))
       throw ValueError(

@@ -18,6 +18,12 @@ bool is_parameters(PyObject* o) {
   return PyObject_TypeCheck(o, &ParametersType) || PyObject_TypeCheck(o, &LookupParametersType);
 }
 
+// Of an expression: does a slot hold these parameters?
+bool has_uid(PyObject* o, uint32_t uid) {
+  const auto* storage = is_parameters(o) ? reinterpret_cast<PyParameters*>(o)->storage : nullptr;
+  return storage && (*storage)->uid == uid;
+}
+
 // Of exact builtin types: runs no code of the script.
 bool equal_values(PyObject* a, PyObject* b) {
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
@@ -154,8 +160,7 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
     case function:
       return PyFunction_Check(value) && holds_function(value);
     case parameters:
-      return is_expression(value) && is_parameters(value) &&
-             (*reinterpret_cast<PyParameters*>(value)->storage)->uid == slot;
+      return is_expression(value) && has_uid(value, slot);
     case equal:
       return value == object.get() || equal_values(value, object.get());
     case hole: {
@@ -203,7 +208,7 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
   if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
     g.kind = is_parameters(value) ? parameters : expression;
-    if (g.kind == parameters) g.slot = (*reinterpret_cast<PyParameters*>(value)->storage)->uid;
+    if (g.kind == parameters) g.slot = storage_in(value)->uid;
   } else if (fixed) {
     g.kind = same;
   } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {

@@ -143,7 +143,7 @@ const std::shared_ptr<Storage>& storage_of(const pb::object& p) {
   wait_for_gradients();
   if (!PyObject_TypeCheck(p.ptr(), &ParametersType) && !PyObject_TypeCheck(p.ptr(), &LookupParametersType))
     throw TypeError(text("expected Parameters or LookupParameters, got ", type_name(p.ptr())));
-  return *reinterpret_cast<PyParameters*>(p.ptr())->storage;
+  return storage_in(p.ptr());
 }
 
 bool decayed(const Storage& s) { return s.decay && s.decay->factor != 1.f; }

@@ -222,17 +222,14 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
 }
 
 // A subclass may leave out the __init__ of its base (DyNet builds the trainer before any __init__ runs),
-// or have one with other arguments, which then calls init() below.
+// or have one with other arguments, which then calls init() below. Trainer itself has nothing to build: it is
+// for subclasses with methods of their own.
 PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const Kind* kind = kind_of(type);
-  if (!kind) {
-    PyErr_SetString(PyExc_TypeError, "Trainer(): is the base of all trainers; use one of them");
-    return nullptr;
-  }
   auto* self = reinterpret_cast<PyTrainer*>(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   new (&self->trainer) std::unique_ptr<Trainer>();
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+  if (kind && type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
     try {
       self->trainer = build(*kind, args, kwargs);
     } catch (...) {
@@ -243,8 +240,12 @@ PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 int init(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const Kind* kind = kind_of(Py_TYPE(self));
+  auto& trainer = reinterpret_cast<PyTrainer*>(self)->trainer;
+  const bool bare = PyTuple_GET_SIZE(args) == 0 && (!kwargs || PyDict_GET_SIZE(kwargs) == 0);
+  if (!kind || (bare && trainer)) return 0;
   try {
-    reinterpret_cast<PyTrainer*>(self)->trainer = build(*kind_of(Py_TYPE(self)), args, kwargs);
+    trainer = build(*kind, args, kwargs);
     return 0;
   } catch (...) {
     set_error();
@@ -259,6 +260,27 @@ void dealloc(PyObject* self) {
 
 // --------------------------------------------------------------------------------------- methods
 
+// Without renew_cg() one graph takes in every example, and memory and time per example grow for ever: says
+// so, once, where a graph has grown before each of more than ten updates. False: the warning is an error.
+bool warn_of_growth() {
+  constexpr uint32_t kUpdates = 10;
+  static bool warned = false;
+  static thread_local uint32_t version = kNone, size = 0, updates = 0;
+  if (warned || !this_thread) return true;
+  const Graph& g = this_thread->graph;
+  const bool grows = g.version() == version && g.size() > size;
+  updates = grows ? updates + 1 : 0;
+  version = g.version();
+  size = g.size();
+  if (updates < kUpdates) return true;
+  warned = true;
+  const std::string message =
+      text("update(): one graph has grown over ", updates + 1, " updates, to ", size,
+           " nodes; call renew_cg() before each example or minibatch, or it takes more memory and time with "
+           "every one");
+  return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) == 0;
+}
+
 PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   static constexpr const char* names[] = {"s"};
   return guarded([&] {
@@ -271,7 +293,7 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
     const Call call("update");
     wait_for_gradients();
     trainer_of(self).update(scale);
-    return none();
+    return warn_of_growth() ? none() : nullptr;
   });
 }
 
@@ -506,6 +528,10 @@ void ready(PyObject* module, PyTypeObject& type, const char* name, const char* d
 
 Trainer& trainer_of(PyObject* self) {
   Trainer* t = reinterpret_cast<PyTrainer*>(self)->trainer.get();
+  if (!t && !kind_of(Py_TYPE(self)))
+    throw RuntimeError(text(Py_TYPE(self)->tp_name,
+                            ": expected a trainer with a rule for its updates, got Trainer, the base of all; "
+                            "use one of them, such as SimpleSGDTrainer"));
   if (!t) throw RuntimeError(text(Py_TYPE(self)->tp_name, ": __init__() of the trainer was not called"));
   return *t;
 }

