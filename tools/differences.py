@@ -64,6 +64,11 @@ GRAPH = [
         "'NaN or Inf detected'",
         "the error names the first bad node, its op, the ranges of its inputs and the script's line",
     ),
+    Difference(
+        "a forgotten renew_cg()",
+        "memory and time grow until the process dies",
+        "one RuntimeWarning when a graph has grown before each of more than ten updates",
+    ),
     Difference("dump_cg()", "leaves out the last node", "all nodes; errors of single nodes are shown"),
     Difference("print_text_graphviz()", "addresses of parameters", "their names"),
     Difference(
@@ -186,11 +191,17 @@ ARGUMENTS = [
         "ValueError",
     ),
     Difference(
-        "empty inputs",
-        "nodes of size 0",
-        "ValueError",
-        "dy.inputVector([])",
-        "ValueError",
+        "operations on expressions of size 0",
+        "concatenate: ValueError, max_dim: -inf, log_softmax: the process dies",
+        "the value where there is one (sums are 0, results of size 0 are empty), else ValueError",
+        "(dy.zeros((2, 0)) * dy.zeros(0)).value(), dy.tanh(dy.zeros(0)).value()",
+        "([0.0, 0.0], [])",
+    ),
+    Difference(
+        "Python functions as attributes of a class (class A: f = dy.inputTensor)",
+        "a.f(x) is inputTensor(x)",
+        "for conv2d, inputTensor, one_hot, save, load and the like a.f(x) is inputTensor(a, x): write "
+        "f = staticmethod(dy.inputTensor)",
     ),
     Difference(
         "complex arrays",
@@ -306,6 +317,27 @@ OPERATIONS = [
 
 MODELS = [
     Difference("add_parameters(())", "a scalar", "ValueError: dims of at least one size"),
+    Difference(
+        "builders with hidden_dim=0",
+        "ValueError at the first input, or states of size 0",
+        "ValueError in the constructor",
+        "dy.GRUBuilder(1, 4, 0, dy.ParameterCollection())",
+        "ValueError",
+    ),
+    Difference(
+        "dy.Expression(), dy.Parameters(), dy.Trainer() and other empty objects",
+        "most uses kill the process",
+        "every use is a ValueError or RuntimeError",
+        "dy.Expression() + 1",
+        "StaleExpressionError",
+    ),
+    Difference(
+        "np.array() of Parameters, LookupParameters and Tensors",
+        "an array of objects",
+        "the values (np.array(list_of_parameters) stacks them where shapes agree)",
+        "np.array(dy.ParameterCollection().add_parameters((2, 3))).shape",
+        "(2, 3)",
+    ),
     Difference(
         "dims of add_parameters",
         "a list gives a scalar",

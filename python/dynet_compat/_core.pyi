@@ -541,7 +541,7 @@ class EGTrainer(Trainer):
         """The name of the class in DyNet."""
         ...
 
-@final
+@disjoint_base
 class LookupParameters(Expression):
     """A table of trainable rows: table[i] is the expression of a row."""
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> np.ndarray: ...
@@ -630,7 +630,7 @@ class MomentumSGDTrainer(Trainer):
         """The name of the class in DyNet."""
         ...
 
-@final
+@disjoint_base
 class Parameters(Expression):
     """Trainable values, and an expression in every graph."""
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> np.ndarray: ...
@@ -731,7 +731,6 @@ class _Marks(metaclass=_Meta):
 
 class _RNNBuilder(metaclass=_Meta):
     """What all RNN builders share."""
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def disable_dropout(self) -> None:
         """The same as `set_dropout(0)`."""
         ...

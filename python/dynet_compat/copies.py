@@ -9,7 +9,7 @@ parameters and a sub-collection gives one that holds theirs of one new tree. Val
 from __future__ import annotations
 
 import weakref
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def _tree_of(op: str, item: _Of) -> Tree:
 
 
 def restored_tree(
-    number: int, state: Any, factor: float, parameters: list[tuple[str, Any, int, bool, np.ndarray]]
+    number: int, state: Any, factor: float, parameters: list[tuple[str, Any, Optional[int], bool, np.ndarray]]
 ) -> Tree:
     """A new tree in a certain state."""
     root = _core._restore_root(state, factor)

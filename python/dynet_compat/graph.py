@@ -554,7 +554,7 @@ class DeviceInfo:
     __module__ = "_dynet"
 
     def __init__(self, name: str, id: int, dtype: int) -> None:
-        self.name, self.id, self.type = name, id, dtype
+        self.name, self.type, self.id = name, dtype, id
 
 
 def available_devices() -> list[str]:

@@ -55,10 +55,16 @@ Arena::~Arena() {
 }
 
 void Arena::fail(size_t n) const {
-  auto megabytes = [](double floats) { return std::round(floats * 4 / 104857.6) / 10; };  // one decimal
-  throw MemoryError(text("out of memory: ", name_, " arena, requested ", megabytes(static_cast<double>(n)),
-                         " MB, in use ", megabytes(static_cast<double>(top_)), " of ",
-                         megabytes(static_cast<double>(capacity_)), " MB", details_ ? details_() : ""));
+  const auto floats = [](auto count) { return bytes_text(4.0 * static_cast<double>(count)); };
+  throw MemoryError(text("out of memory: ", name_, " arena, requested ", floats(n), ", in use ", floats(top_),
+                         " of ", floats(capacity_), details_ ? details_() : ""));
+}
+
+std::string bytes_text(double bytes) {
+  const double kilo = 1024, mega = kilo * kilo;
+  const auto one_decimal = [](double x) { return std::round(x * 10) / 10; };
+  if (bytes >= mega) return text(one_decimal(bytes / mega), " MB");
+  return bytes >= kilo ? text(one_decimal(bytes / kilo), " kB") : text(bytes, " B");
 }
 
 }  // namespace dyc

@@ -41,4 +41,7 @@ class Arena {
   size_t reserved_ = 0;  // bytes
 };
 
+// "2.4 MB", for messages.
+std::string bytes_text(double bytes);
+
 }  // namespace dyc

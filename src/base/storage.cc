@@ -67,13 +67,15 @@ FloatBuffer& FloatBuffer::operator=(FloatBuffer&& other) noexcept {
   return *this;
 }
 
-Storage::Storage(std::string full_name, const Dim& dims, uint32_t row_count, std::shared_ptr<WeightDecay> wd)
+Storage::Storage(std::string full_name, const Dim& dims, std::optional<uint32_t> row_count,
+                 std::shared_ptr<WeightDecay> wd)
     : uid(next_uid()),
       name(std::move(full_name)),
       dim(dims),
-      rows(row_count),
+      rows(row_count.value_or(0)),
       decay(std::move(wd)),
       row_size_(dims.batch_size()),
+      lookup_(row_count.has_value()),
       shared_(sharing) {
   versions_.emplace_back();
   versions_[0].buffer = FloatBuffer(size(), false, shared_);

@@ -18,6 +18,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,21 +75,21 @@ class Elsewhere {
 
 class Storage {
  public:
-  // rows == 0: Parameters with values of `dim`; rows == N: LookupParameters, N rows of `dim` each.
-  // The values are undefined until written.
-  Storage(std::string name, const Dim& dim, uint32_t rows, std::shared_ptr<WeightDecay> decay);
+  // Without rows: Parameters with values of `dim`; with N rows: LookupParameters, N rows of `dim` each. There
+  // may be no element at all. The values are undefined until written.
+  Storage(std::string name, const Dim& dim, std::optional<uint32_t> rows, std::shared_ptr<WeightDecay> decay);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  const uint32_t uid;  // unique in the process, never reused
-  std::string name;    // full name, "/lstm/W_1"
-  const Dim dim;       // of one row for lookups
-  const uint32_t rows;
+  const uint32_t uid;   // unique in the process, never reused
+  std::string name;     // full name, "/lstm/W_1"
+  const Dim dim;        // of one row for lookups
+  const uint32_t rows;  // of lookups
   bool updated = true;  // false: trainers skip it
   std::shared_ptr<WeightDecay> decay;
 
-  bool is_lookup() const { return rows != 0; }
+  bool is_lookup() const { return lookup_; }
   size_t row_size() const { return row_size_; }
   size_t size() const { return is_lookup() ? row_size_ * rows : row_size_; }
 
@@ -207,6 +208,7 @@ class Storage {
   void allocate_grad();
 
   size_t row_size_;
+  bool lookup_;
   bool shared_;
   size_t current_ = 0;
   std::vector<Version> versions_;  // all buffers in existence

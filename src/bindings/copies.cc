@@ -26,7 +26,7 @@ bool is_parameter(const pb::handle& o) {
 // The root of a collection's or a parameter's tree, or None, and a number of the tree.
 pb::tuple root_of(const pb::object& o) {
   CollectionPtr root;
-  if (is_parameter(o)) root = Collection::root_of(**reinterpret_cast<PyParameters*>(o.ptr())->storage);
+  if (is_parameter(o)) root = Collection::root_of(*storage_in(o.ptr()));
   else root = as_collection(o.ptr(), "_root_of", "o")->root().shared_from_this();
   if (!root) return pb::make_tuple(pb::none(), 0);
   const auto number = reinterpret_cast<uintptr_t>(root.get());
@@ -84,26 +84,28 @@ CollectionPtr restore_child(const CollectionPtr& parent, StateTuple state,
                               listed(lookups, root.lookups()));
 }
 
-// (name, sizes as in files, rows or 0, updated, raw values in memory order) of a parameter.
+// (name, sizes as in files, rows of a table or None, updated, raw values in memory order) of a parameter.
 pb::tuple parameter_state(const pb::object& p) {
   wait_for_gradients();
-  const Storage& s = **reinterpret_cast<PyParameters*>(p.ptr())->storage;
+  const Storage& s = *storage_in(p.ptr());
   const pb::array_t<float> values(static_cast<pb::ssize_t>(s.size()), s.values());
-  return pb::make_tuple(s.name, pb::reinterpret_steal<pb::object>(dim_tuple(s.dim)), s.rows, s.updated,
-                        values);
+  const pb::object rows = s.is_lookup() ? pb::object(pb::int_(s.rows)) : pb::none();
+  return pb::make_tuple(s.name, pb::reinterpret_steal<pb::object>(dim_tuple(s.dim)), rows, s.updated, values);
 }
 
 void restore_parameter(const CollectionPtr& root, const std::string& name, const pb::object& sizes,
-                       uint32_t rows, bool updated, const pb::object& values) {
+                       const pb::object& rows, bool updated, const pb::object& values) {
   const FloatArray array = float_array(values.ptr(), "copy", name.c_str());
   const Dim dim = as_dim(sizes.ptr(), "copy");
-  const ArrayInitialiser init(std::vector<float>(array.data(), array.data() + array.size()), rows != 0);
-  root->restore_parameter(name, dim, rows, init)->updated = updated;
+  const bool lookup = !rows.is_none();
+  const std::optional<uint32_t> count = lookup ? std::optional(rows.cast<uint32_t>()) : std::nullopt;
+  const ArrayInitialiser init(std::vector<float>(array.data(), array.data() + array.size()), lookup);
+  root->restore_parameter(name, dim, count, init)->updated = updated;
 }
 
 // The place of a parameter in the list of its kind of the root.
 uint32_t parameter_place(const CollectionPtr& root, const pb::object& p) {
-  const StoragePtr& s = *reinterpret_cast<PyParameters*>(p.ptr())->storage;
+  const StoragePtr& s = storage_in(p.ptr());
   return places({s}, s->is_lookup() ? root->lookups() : root->parameters())[0];
 }
 

@@ -209,10 +209,7 @@ Dim as_dim(PyObject* object, const char* op) {
     d.d[d.nd++] = as_uint(object, op, "dim");
   }
   double size = 1;
-  for (uint32_t i = 0; i < d.nd; ++i) {
-    if (d.d[i] == 0) throw ValueError(text(op, "(): expected sizes of at least 1, got ", d));
-    size *= d.d[i];
-  }
+  for (uint32_t i = 0; i < d.nd; ++i) size *= d.d[i];
   if (size >= 2147483648.0) throw ValueError(text(op, "(): expected fewer than 2**31 elements, got ", d));
   return d;
 }

@@ -49,7 +49,6 @@ FUNCTION(input_vector) {
     Graph& g = engine().graph;
     if ((PyList_CheckExact(v) || PyTuple_CheckExact(v)) && has_plain_items(v)) {
       const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
-      if (size == 0) throw ValueError("inputVector(): expected at least one number, got none");
       PyObject** items = PySequence_Fast_ITEMS(v);
       for (Py_ssize_t i = 0; i < size; ++i)
         if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op(), "v");  // may be too large
@@ -59,7 +58,6 @@ FUNCTION(input_vector) {
       return recorded(id, &VectorInputType);
     }
     const std::vector<float> values = as_floats(v, a.op(), "v");
-    if (values.empty()) throw ValueError("inputVector(): expected at least one number, got none");
     const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
     std::memcpy(g.values(id), values.data(), values.size() * 4);
     return recorded(id, &VectorInputType);

@@ -69,8 +69,8 @@ Dim array_dim(const pb::array& array, pb::ssize_t first, const char* op) {
   if (array.ndim() - first > kMaxDims)
     throw ValueError(text(op, "(): expected at most ", kMaxDims, " dimensions, got ", array.ndim() - first));
   for (pb::ssize_t i = first; i < array.ndim(); ++i) {
-    if (array.shape(i) < 1 || array.shape(i) > std::numeric_limits<int32_t>::max())
-      throw ValueError(text(op, "(): expected sizes of at least 1, got ", array.shape(i)));
+    if (array.shape(i) > std::numeric_limits<int32_t>::max())
+      throw ValueError(text(op, "(): expected sizes below 2**31, got ", array.shape(i)));
     dim.d[dim.nd++] = static_cast<uint32_t>(array.shape(i));
   }
   return dim;

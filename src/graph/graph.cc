@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "graph/steps.h"
 
@@ -89,6 +90,8 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   }
   const uint32_t sig = signatures_.of(op, key, size);
   const Sig& s = signatures_[sig];
+  if (s.empty) [[unlikely]]
+    return record_empty(s, args);
 
   uint32_t inv = 0;
   if (invariant) {
@@ -113,6 +116,40 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   node.site = site_of(sig, args, n);
   bucket_node(node, args, n);
   return append(node, kPending);
+}
+
+// An input that nobody can set, so that no pattern takes it for more than the value of this once.
+NodeId Graph::filled(const Dim& dim, float value) {
+  const NodeId id = input(dim, false);
+  std::fill_n(values(id), dim.size(), value);
+  return id;
+}
+
+// An op with arguments or a result without elements, as {0}. No kernel sees it: the value is known, and no
+// gradient passes.
+NodeId Graph::record_empty(const Sig& s, const NodeId* args) {
+  if (s.size == 0) return filled(*s.y, 0.f);
+  switch (s.op) {
+    case op_id<MatMul>:
+    case op_id<SumElems>:
+    case op_id<SumDim>:
+    case op_id<SquaredNorm>:
+    case op_id<DotProduct>:
+      return filled(*s.y, 0.f);
+    case op_id<MomentDim>:  // the mean is one
+      return filled(*s.y, std::numeric_limits<float>::quiet_NaN());
+    case op_id<Affine>: {  // without the products that add nothing
+      std::vector<NodeId> rest = {args[0]};
+      for (uint32_t i = 1; i < s.n_args; i += 2)
+        if (s.x[i]->size() != 0) rest.insert(rest.end(), {args[i], args[i + 1]});
+      const NodeId sum = record(s.op, rest.data(), static_cast<uint32_t>(rest.size()));
+      return dim(sum) == *s.y ? sum : binary(op_id<Add>, sum, filled(*s.y, 0.f));
+    }
+    default: {
+      const ShapeArgs shape{op_row(s.op).meta->name, s.x.data(), s.n_args, nullptr, 0};
+      shape_error(shape, "arguments with elements");
+    }
+  }
 }
 
 void Graph::set_ids(Node* n, const Ids& ids) {
@@ -344,6 +381,13 @@ NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) 
 
 NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
   use_storage(storage);
+  if (storage->row_size() == 0) [[unlikely]] {
+    Dim dim = storage->dim;
+    dim.bd = ids.list ? ids.n : 1;
+    const NodeId id = filled(dim, 0.f);
+    set_ids(&nodes_[id], ids);
+    return id;
+  }
   Slot::Row& known = slots_[storage->uid].row[update];
   Node n{};
   if (!ids.list && known.tables == tables_) {
@@ -468,20 +512,8 @@ void Graph::unpin_parameters() {
 
 // ---------------------------------------------------------------- messages
 
-namespace {
-
-// "2.4 MB"
-std::string bytes_text(double bytes) {
-  const double kilo = 1024, mega = kilo * kilo;
-  const auto one_decimal = [](double x) { return std::round(x * 10) / 10; };
-  if (bytes >= mega) return text(one_decimal(bytes / mega), " MB");
-  return bytes >= kilo ? text(one_decimal(bytes / kilo), " kB") : text(bytes, " B");
-}
-
-}  // namespace
-
 std::string Graph::largest_nodes() const {
-  constexpr size_t kShown = 5;
+  constexpr size_t kShown = 5, kMany = 1000;
   std::vector<NodeId> ids;  // those with memory of their own
   for (NodeId id = 0; id < size(); ++id)
     if (!(nodes_[id].flags & Node::alias) && !is_parameter(id)) ids.push_back(id);
@@ -491,6 +523,7 @@ std::string Graph::largest_nodes() const {
   };
   std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(shown), ids.end(), larger);
   std::string out = text("; the graph has ", size(), " nodes");
+  if (size() > kMany) out += " (renew_cg() before each example or minibatch gives their memory back)";
   for (size_t i = 0; i < shown; ++i) {
     const Sig& s = sig(ids[i]);
     out += text(i ? ", " : ", the largest: ", op_row(s.op).meta->name, " ", *s.y, " ",

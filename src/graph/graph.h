@@ -333,6 +333,8 @@ class Graph {
   void connect(uint32_t pred, uint32_t bucket);
   void mark_used(NodeId id);
   NodeId append(const Node& n, int64_t place);
+  NodeId filled(const Dim& dim, float value);
+  NodeId record_empty(const Sig& s, const NodeId* args);
   void set_ids(Node* n, const Ids& ids);
   NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);

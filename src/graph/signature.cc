@@ -81,6 +81,8 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   s.y = &dims_[s.dim];
   s.size = static_cast<uint32_t>(y.size());
   if (row.meta->form == Form::matmul) set_matmul_mode(s, args);
+  s.empty = y.size() == 0;
+  for (const Dim* d : s.x) s.empty = s.empty || d->size() == 0;
   for (const Dim* d : s.x) s.flat = s.flat && d->size() == y.size() && d->bd == y.bd;
   s.cls = class_of(s, args);
   briefs_.push_back({s.dim, s.size});

@@ -15,6 +15,7 @@ struct Sig {
   bool owns_weight = false;      // an argument in weight position is the same for the whole graph
   bool flat = false;             // all arguments have exactly the result's extents
   bool needs = false;            // some argument needs a gradient
+  bool empty = false;            // the result or an argument has no elements
   bool columns = false;          // matmul form: one GEMM per weight over the columns of all members
   bool bias_per_column = false;  // matmul form: the bias has the result's extents
   uint32_t dim = 0;              // result extents, as a number

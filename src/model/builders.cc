@@ -20,6 +20,8 @@ uint32_t next_number() {
 
 RnnBuilder::RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer)
     : number(next_number()), shape_(shape), size_(size), cells_(shape.cells) {
+  if (size.layers && size.hidden == 0)
+    throw ValueError(text(shape.name, "(): expected hidden_dim >= 1, got 0"));
   run_ = runs_.emplace_back(std::make_unique<Run>()).get();
   part_ = &run_->outside;
   if (outer) collection_ = outer->add_subcollection(shape.collection);

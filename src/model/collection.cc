@@ -86,21 +86,20 @@ void Collection::set_default_weight_decay(float lambda) {
 StoragePtr Collection::add_parameters(const Dim& dim, const Initialiser& init, const std::string& name) {
   check_name("add_parameters()", name);
   check_size("add_parameters()", dim, 0);
-  return add(name_ + with_suffix(name, parameter_counts_), dim, 0, init);
+  return add(name_ + with_suffix(name, parameter_counts_), dim, std::nullopt, init);
 }
 
 StoragePtr Collection::add_lookup_parameters(uint32_t rows, const Dim& row_dim, const Initialiser& init,
                                              const std::string& name) {
   check_name("add_lookup_parameters()", name);
-  if (rows == 0)
-    throw ValueError(text("add_lookup_parameters(): got 0 rows of ", row_dim, "; wanted at least 1"));
   check_size("add_lookup_parameters()", row_dim, rows);
   return add(name_ + with_suffix(name, parameter_counts_), row_dim, rows, init);
 }
 
-StoragePtr Collection::add(std::string full_name, const Dim& dim, uint32_t rows, const Initialiser& init) {
-  InitTarget target{full_name, {dim.d, dim.d + dim.nd}, rows != 0};
-  if (rows) target.dims.push_back(rows);
+StoragePtr Collection::add(std::string full_name, const Dim& dim, std::optional<uint32_t> rows,
+                           const Initialiser& init) {
+  InitTarget target{full_name, {dim.d, dim.d + dim.nd}, rows.has_value()};
+  if (rows) target.dims.push_back(*rows);
   auto storage = std::make_shared<Storage>(std::move(full_name), dim, rows, decay_);
   init.fill(storage->begin_write(false), target);
   for (Collection* c = this; c; c = c->parent_.get())

@@ -67,7 +67,7 @@ class Collection : public std::enable_shared_from_this<Collection> {
                                               std::vector<StoragePtr> parameters,
                                               std::vector<StoragePtr> lookups);
   // Of a root: a parameter with the name it had.
-  StoragePtr restore_parameter(std::string full_name, const Dim& dim, uint32_t rows,
+  StoragePtr restore_parameter(std::string full_name, const Dim& dim, std::optional<uint32_t> rows,
                                const Initialiser& init) {
     return add(std::move(full_name), dim, rows, init);
   }
@@ -84,7 +84,8 @@ class Collection : public std::enable_shared_from_this<Collection> {
   void decay_weights();
 
  private:
-  StoragePtr add(std::string full_name, const Dim& dim, uint32_t rows, const Initialiser& init);
+  StoragePtr add(std::string full_name, const Dim& dim, std::optional<uint32_t> rows,
+                 const Initialiser& init);
 
   std::string name_;
   std::shared_ptr<Collection> parent_;

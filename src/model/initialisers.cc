@@ -16,8 +16,8 @@ namespace {
 
 std::string dims_text(const std::vector<uint32_t>& dims) {
   std::ostringstream out;
-  for (size_t i = 0; i < dims.size(); ++i) out << (i ? "," : "{") << dims[i];
-  return out.str() + "}";
+  for (size_t i = 0; i < dims.size(); ++i) out << (i ? "," : "") << dims[i];
+  return "{" + out.str() + "}";
 }
 
 size_t square_extent(const char* initialiser, const InitTarget& target) {

@@ -209,7 +209,7 @@ void TextReader::parse_dims(TextBlock& block, const char* begin, const char* end
   for (const char* p = begin + 1; p < end - 1;) {
     uint32_t size = 0;
     const auto done = std::from_chars(p, end - 1, size);
-    if (done.ec != std::errc() || size == 0) wrong("a size is no number from 1 to 4294967295");
+    if (done.ec != std::errc()) wrong("a size is no number below 4294967296");
     if (done.ptr != end - 1 && *done.ptr != ',') wrong("sizes are separated by commas");
     if (done.ptr == end - 2) wrong("a size is missing");
     if (block.dims.size() == most) wrong(text("more than ", most, " sizes"));

@@ -234,7 +234,7 @@ void Trainer::cut_jobs() {
   for (uint32_t j = 0; j < n_jobs_; ++j) {
     const Job& job = jobs_[j];
     const size_t units = job.rows ? job.rows->size() : job.slice.n;
-    const size_t step = job.rows ? kPiece / job.width + 1 : kPiece;
+    const size_t step = job.rows ? kPiece / std::max<size_t>(job.width, 1) + 1 : kPiece;
     for (size_t begin = 0; begin < units; begin += step)
       pieces_.push_back({j, begin, std::min(units, begin + step)});
   }

@@ -56,6 +56,12 @@ for _ in range(3):
 """
 
 
+def bytes_of(text: str) -> float:
+    """Of "23.8 MB"."""
+    number, unit = text.split()
+    return float(number) * {"MB": 2**20, "kB": 2**10, "B": 1}[unit]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_message(dy: Any, name: str) -> None:
     """Arena, request, what is in use, and the largest nodes with their ops, extents and sizes."""
@@ -70,14 +76,13 @@ def test_message(dy: Any, name: str) -> None:
     )
     assert result.returncode == 0, result.stderr
     message = result.stdout.strip()
-    head = r"out of memory: value arena, requested ([\d.]+) MB, in use ([\d.]+) of 16 MB; "
+    head = r"out of memory: value arena, requested ([\d.]+ [Mk]?B), in use ([\d.]+ [Mk]?B) of 16 MB; "
     found = re.match(head + r"the graph has (\d+) nodes(?:, the largest: (.*))?$", message)
     assert found, message
-    requested, used, nodes = float(found[1]), float(found[2]), int(found[3])
-    assert used <= 16 < requested + used and nodes >= 1
+    requested, used, nodes = bytes_of(found[1]), bytes_of(found[2]), int(found[3])
+    assert used <= 2**24 < requested + used and nodes >= 1
     listed = re.findall(r"(\w+) (\{[^}]*\}(?:X\d+)?) ([\d.]+ [Mk]?B) \(node (\d+)\)", found[4])
-    units = {"MB": 2**20, "kB": 2**10, "B": 1}
-    sizes = [float(size.split()[0]) * units[size.split()[1]] for _, _, size, _ in listed]
+    sizes = [bytes_of(size) for _, _, size, _ in listed]
     assert 1 <= len(listed) <= 5 and sizes == sorted(sizes, reverse=True)
     assert ("{500,500}", "976.6 kB") in {(dim, size) for _, dim, size, _ in listed}
     if name == "planned":

@@ -146,7 +146,7 @@ DAMAGED: list[tuple[Callable[[str], str], str]] = [
         r"line 2: Parameter /W \{2,2\}: expected 4 values, found more",
     ),
     (lambda s: s.replace("{2,3}", "{-2,3}"), r"line 1: expected sizes .* found '\{-2,3\}'"),
-    (lambda s: s.replace("{2,3}", "{0,3}"), "line 1: expected sizes .* from 1 to"),
+    (lambda s: s.replace("{2,3}", "{0,3}"), "line 2: .* expected 0 values, found more"),
     (lambda s: s.replace("{2,3}", "{2,3,}"), "line 1: expected sizes .* missing"),
     (lambda s: s.replace("{2,3}", "{2;3}"), "line 1: expected sizes .* commas"),
     (lambda s: s.replace("{2,3}", "2,3"), "line 1: expected sizes .* braces"),
