@@ -187,7 +187,7 @@ class Writer:
         lines = ["note(names())", 'note(query("n + m"))', 'note(shown(ev("h")))', 'note(query("x"))']
         lines += ["note(sorted(builtins.locals()))", "ring()", "ring()", "noisy = Noisy(n)", "m += n"]
         lines += ['FILES.append(file("kept.txt")); FILES[-1].write("%d\\n" % n)', "n = (n + m) % 9"]
-        lines += ['out = file("local.txt"); out.write("%d\\n" % m)', "note(shown(h))", "del noisy, m"]
+        lines += ['out = file("local.txt"); out.write("%d\\n" % m)', "note(shown(h))", "del noisy"]
         lines += [f"xs = xs + [dy.tanh({self.vector(1)} + bad)]", f"xs.append(dy.tanh({self.vector(1)}))"]
         lines += ["bad = dy.ones(4)", f"xs = xs[-2:]; x = {self.vector(1)}"]
         if others != ["cell"]:
@@ -218,6 +218,8 @@ class Writer:
                 name = f"k{self.fresh}"
                 self.add(depth, f"{name} = 3")
                 head = f"while {name} > 0:"
+            if not head.endswith(("n % 2:", "Guard():", "try:")):
+                self.add(depth, "xs = xs[-3:]")  # loops in loops would make it long
             self.add(depth, head)
             if head.startswith("while"):
                 self.add(depth + 1, f"{name} -= 1")
