@@ -6,6 +6,10 @@
 
 #ifdef __linux__
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#include <pthread.h>
 #endif
 
 // For thread_local variables read at every recorded node: an offset known when the module is loaded takes the
@@ -24,6 +28,15 @@ inline void pause_cpu() {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#endif
+}
+
+// Whether the process began with this thread.
+inline bool is_main_thread() {
+#ifdef __linux__
+  return syscall(SYS_gettid) == getpid();
+#else
+  return pthread_main_np() != 0;
 #endif
 }
 

@@ -6,11 +6,13 @@
 #include "bindings/compute.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "base/instance.h"
+#include "base/platform.h"
 #include "bindings/fibers.h"
 #include "bindings/trace.h"
 #include "exec/device.h"
@@ -120,6 +122,34 @@ void wait_for_gradients() {
   --waiting;
 }
 
+namespace {
+
+constexpr int64_t kPollEvery = 50;  // ms
+
+int64_t milliseconds() {
+#if defined(CLOCK_MONOTONIC_COARSE)
+  constexpr clockid_t kClock = CLOCK_MONOTONIC_COARSE;  // asked for after every launch
+#else
+  constexpr clockid_t kClock = CLOCK_MONOTONIC;
+#endif
+  timespec t;
+  clock_gettime(kClock, &t);
+  return int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
+}
+
+}  // namespace
+
+// Runs handlers of signals, which may record, but not compute.
+void Computing::poll() {
+  const int64_t now = milliseconds();
+  if (now - polled_ < kPollEvery) return;
+  PyEval_RestoreThread(state_);
+  const bool raised = PyErr_CheckSignals() < 0;
+  state_ = PyEval_SaveThread();
+  polled_ = milliseconds();
+  if (raised) throw PythonError();
+}
+
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
   // A few small nodes take less time than handing the lock over.
   constexpr uint64_t kWorthwhile = 65536;
@@ -128,11 +158,14 @@ Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(d
   engine_.graph.hold_storages();
   static_cast<ThreadEngine&>(engine_).computing = true;
   if (to_parameters_) to_parameters = 1;
+  else if (is_main_thread()) engine_.executor.poll = [this] { poll(); };
+  polled_ = milliseconds();
   state_ = PyEval_SaveThread();
 }
 
 Computing::~Computing() noexcept(false) {
   if (!state_) return;
+  engine_.executor.poll = nullptr;
   PyEval_RestoreThread(state_);
   static_cast<ThreadEngine&>(engine_).computing = false;
   engine_.graph.release_storages();
@@ -183,13 +216,24 @@ void compute_forward(NodeId id, bool recalculate) {
   c.engine().forward(id);
 }
 
+// A computation that may take so long that somebody presses Ctrl-C. The gradients of parameters then stay
+// apart until the end, so that none is left half added: no more of them than the graph has values.
+static bool is_long(Graph& graph) {
+  constexpr uint64_t kLong = 4 << 20;
+  const uint64_t floats = graph.recorded_floats();
+  if (floats < kLong) return false;
+  uint64_t parameters = 0;
+  for (const ParameterUse& use : graph.parameters()) parameters += use.storage->size();
+  return parameters < floats;
+}
+
 void compute_backward(NodeId id, bool full) {
   refuse_inside_instance("backward()",
                          "return the loss, and call backward() on the sum of what batch_map() returns");
   Engine& e = engine();
   const Call call("backward");
   e.alone = engines.size() == 1 && waiting == 0;
-  const bool direct = e.alone;
+  const bool direct = e.alone && !is_long(e.graph);
   {
     Computing c(direct);
     c.engine().backward(id, full, direct);

@@ -10,7 +10,8 @@ Engine::Options& default_options();
 
 // While one exists, the engine computes. If there is much to do the interpreter lock is released: the graph
 // then reads parameters as they are now, and nothing that other threads can reach is written, but for the
-// gradients of parameters in a backward pass of a process with one graph (`to_parameters`).
+// gradients of parameters in a backward pass of a process with one graph (`to_parameters`). In the main
+// thread, handlers of signals run every now and then; what they raise ends the computation.
 class Computing {
  public:
   explicit Computing(bool to_parameters = false);
@@ -20,8 +21,11 @@ class Computing {
   Engine& engine() const { return engine_; }
 
  private:
+  void poll();
+
   Engine& engine_;
   const bool to_parameters_;
+  int64_t polled_ = 0;
   PyThreadState* state_ = nullptr;
 };
 

@@ -4,7 +4,7 @@
 // All matrices are column-major float. Every element of a result is one sequence of additions that depends
 // only on the length of the sum: never on the number of columns, the ranges a caller splits the work into, or
 // the tile an element falls into. So a column computed alone has the bits it has in a batch, and threads do
-// not change results.
+// not change results. Long sums are made of blocks; what is there already is added to a whole block.
 #pragma once
 #include <stdint.h>
 

@@ -50,7 +50,26 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
       }
     }
     end = head;
+    if (!direct_) look_up();
   }
+}
+
+void CpuExecutor::look_up() {
+  if (!poll) return;
+  struct Looking {
+    bool& flag;
+    ~Looking() { flag = false; }
+  } looking{looking_up_};
+  looking_up_ = true;
+  poll();
+}
+
+void CpuExecutor::refuse_reentry() {
+  if (looking_up_)
+    throw RuntimeError(
+        "the handler of a signal runs in the middle of a computation: it can neither compute nor call "
+        "renew_cg(); "
+        "raise an exception, or set a flag that the program looks at");
 }
 
 void CpuExecutor::zero_gradients(int64_t place, size_t floats) {

@@ -26,13 +26,21 @@ class CpuExecutor final : public Executor {
   CpuExecutor(Graph& graph, Plan& plan) : Executor(graph, plan), kernels_(kernels()) {}
 
   void forward(uint32_t& next, uint32_t end) override {
-    while (next < end) next = forward(next);
+    while (next < end) {
+      next = forward(next);
+      look_up();
+    }
   }
+  void refuse_reentry() override;
   void backward(NodeId root, const std::vector<uint8_t>& live,
                 const std::vector<uint32_t>& live_members) override;
   const float* parameter_gradient(NodeId id) override;
 
  private:
+  // Calls poll().
+  void look_up();
+  bool looking_up_ = false;
+
   bool always_apart() const override { return false; }
   void zero_gradients(int64_t place, size_t floats) override;
 

@@ -366,7 +366,12 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   backward_full_ = full;
   count_live();
   apart_.reset();
-  executor.backward(root, live_, live_members_);
+  try {
+    executor.backward(root, live_, live_members_);
+  } catch (...) {
+    backward_root_ = kNone;  // there are no gradients to ask for
+    throw;
+  }
   timing.backward += now() - start;
 }
 

@@ -1,6 +1,7 @@
 // Runs launch records on a device, forward and backward. One executor per engine; which kind is decided once
 // per process (device.h).
 #pragma once
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -61,6 +62,10 @@ class Executor {
   virtual void cut_back(uint32_t /*launches*/) {}
   // Throws RuntimeError in code of the script that this thread runs in the middle of a computation.
   virtual void refuse_reentry() {}
+
+  // Called between launches, while nothing outside the graph has been written; throws to end the computation.
+  // Null: nobody asks.
+  std::function<void()> poll;
 
   Counters counters;
 

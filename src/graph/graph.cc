@@ -229,9 +229,17 @@ void Graph::connect(uint32_t pred, uint32_t bucket) {
   Bucket& p = buckets_[pred];
   if (p.reader == bucket) return;
   p.reader = bucket;
+  constexpr uint32_t kMostSearched = 16;
   Bucket& b = buckets_[bucket];
-  for (uint32_t e = b.preds; e != kNone; e = edges_[e].next)
+  uint32_t e = b.preds, searched = 0;
+  for (; e != kNone && searched < kMostSearched; e = edges_[e].next, ++searched)
     if (edges_[e].pred == pred) return;
+  if (searched == kMostSearched) {
+    const auto key = [bucket](uint32_t from) { return uint64_t{from} << 32 | bucket; };
+    if (e == kNone)  // the first time
+      for (e = b.preds; e != kNone; e = edges_[e].next) listed_edges_.insert(key(edges_[e].pred));
+    if (!listed_edges_.insert(key(pred)).second) return;
+  }
   edges_.push_back({pred, b.preds});
   b.preds = static_cast<uint32_t>(edges_.size() - 1);
 }
@@ -264,6 +272,7 @@ void Graph::regroup(const Steps* steps) {
     if (v.epoch == epoch_ - 1) v.epoch = epoch_;
   buckets_.clear();
   edges_.clear();
+  if (!listed_edges_.empty()) listed_edges_.clear();  // goes through the whole table
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     Node& n = nodes_[id];
     if (n.flags & Node::alias) {
@@ -543,6 +552,7 @@ bool Graph::renew() {
   id_pool_.clear();
   buckets_.clear();
   edges_.clear();
+  if (!listed_edges_.empty()) listed_edges_.clear();  // goes through the whole table
   draws_.clear();
   storages_.clear();
   values_arena.reset();

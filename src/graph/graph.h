@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "base/arena.h"
@@ -349,6 +350,7 @@ class Graph {
   std::vector<uint32_t> arg_pool_, id_pool_;
   std::vector<Bucket> buckets_;
   std::vector<BucketEdge> edges_;
+  std::unordered_set<uint64_t> listed_edges_;  // of buckets with many predecessors: predecessor, bucket
   std::vector<NodeId> draws_;
   std::vector<ParameterUse> parameters_;
   std::vector<std::shared_ptr<Storage>> storages_;  // used in this graph, kept alive

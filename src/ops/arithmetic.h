@@ -156,41 +156,15 @@ struct PairwiseRankLoss {
 };
 
 // ---- sums over all elements: x {..}xB, y {..}xB -> {1}xB. Term supplies, for V a vector of floats,
-//   f(x, y, a)              one summand, 0 at x = y = 0 (tails are padded with zeros)
+//   f(x, y, a)              one summand
 //   dx(x, y, a), dy(...)    its derivatives
 //   kAttr                   whether a[0] is an attribute
 
 namespace detail {
 
-constexpr size_t kSumBlock = 64;  // vectors per partial sum: keeps rounding errors small for long arguments
-
 template <class Term, class I>
 DYC_INLINE float sum_of_terms(const float* x, const float* y, size_t n, const float* a) {
-  using V = typename I::V;
-  if constexpr (is_team<I>)
-    return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return Term::f(c.get(x + i), c.get(y + i), a); });
-  constexpr size_t L = I::lanes;
-  float sum = 0;
-  size_t i = 0;
-  while (i + L <= n) {
-    const size_t end = n - i < kSumBlock * L ? n : i + kSumBlock * L;
-    V s0{}, s1{}, s2{}, s3{};  // four chains: one would wait for the latency of each addition
-    for (; i + 4 * L <= end; i += 4 * L) {
-      s0 += Term::f(load<V>(x + i), load<V>(y + i), a);
-      s1 += Term::f(load<V>(x + i + L), load<V>(y + i + L), a);
-      s2 += Term::f(load<V>(x + i + 2 * L), load<V>(y + i + 2 * L), a);
-      s3 += Term::f(load<V>(x + i + 3 * L), load<V>(y + i + 3 * L), a);
-    }
-    for (; i + L <= end; i += L) s0 += Term::f(load<V>(x + i), load<V>(y + i), a);
-    const V part = (s0 + s1) + (s2 + s3);
-    sum += hsum(part);
-  }
-  if (i < n) {
-    const auto rest = static_cast<int>(n - i) % I::lanes;
-    const V xv = load_n(x + i, rest), yv = load_n(y + i, rest);
-    sum += hsum(Term::f(xv, yv, a));
-  }
-  return sum;
+  return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return Term::f(c.get(x + i), c.get(y + i), a); });
 }
 
 template <class Term, int Arg, class V> DYC_INLINE V slope_of_term(V x, V y, const float* a) {

@@ -269,7 +269,10 @@ struct Softsign : OfX {
     if (!s[0].column_like()) shape_error(s, "a vector");
     return s[0];
   }
-  template <class T> static T f(T x, const float*) { return x / (1.f + vabs(x)); }
+  template <class T> static T f(T x, const float*) {
+    const T a = vabs(x), limit = vcopysign(splat<T>(1.f), x);
+    return select(a == splat<T>(__builtin_inff()), limit, x / (1.f + a));
+  }
   template <class T> static T df(T x, T, const float*) {
     const T d = 1.f + vabs(x);
     return 1.f / (d * d);

@@ -2,6 +2,7 @@
 // gradient in one pass (dx[i] null: not asked for), where backward(m, arg) would have to count up to arg.
 #pragma once
 #include "ops/op.h"
+#include "ops/rows.h"
 #include "ops/shape.h"
 
 namespace dyc {
@@ -33,11 +34,37 @@ struct Esum {
   }
   template <class V>
   static DYC_INLINE V column(const Member& m, size_t i) {
-    V a = load_any<V>(m.x[0] + i);
-    for (uint32_t k = 1; k < m.n; ++k) a += load_any<V>(m.x[k] + i);
-    return a;
+    LongSum<V> sum(load_any<V>(m.x[0] + i));
+    for (uint32_t k = 1; k < m.n; ++k) sum.add(load_any<V>(m.x[k] + i));
+    return sum.total();
   }
-  // Sums in list order; four vectors of the result stay in registers while the list is read.
+  // The same of four neighbouring vectors at once.
+  template <class V, size_t L>
+  static DYC_INLINE void four_columns(const Member& m, size_t i, float* y) {
+    V high[4] = {}, low[4] = {};
+    for (uint32_t from = 0, end; from < m.n; from = end) {
+      end = m.n - from < kSumBlock ? m.n : from + kSumBlock;
+      const float* x = m.x[from] + i;
+      V a = load_any<V>(x), b = load_any<V>(x + L), c = load_any<V>(x + 2 * L), d = load_any<V>(x + 3 * L);
+      for (uint32_t k = from + 1; k < end; ++k) {
+        x = m.x[k] + i;
+        a += load_any<V>(x);
+        b += load_any<V>(x + L);
+        c += load_any<V>(x + 2 * L);
+        d += load_any<V>(x + 3 * L);
+      }
+      const V block[4] = {a, b, c, d};
+      for (int q = 0; q < 4; ++q) {
+        if (end - from == kSumBlock) add_exactly(high[q], low[q], block[q]);
+        else high[q] = from ? high[q] + (low[q] + block[q]) : block[q], low[q] = V{};
+      }
+    }
+    for (int q = 0; q < 4; ++q) {
+      const V sum = m.n < kSumBlock ? high[q] : high[q] + low[q];
+      __builtin_memcpy(y + i + q * L, &sum, sizeof(V));
+    }
+  }
+  // Sums in list order.
   template <class I>
   static DYC_INLINE void sum(const Member& m, float* y, size_t n) {
     using V = typename I::V;
@@ -47,21 +74,7 @@ struct Esum {
     }
     constexpr size_t L = I::lanes;
     size_t i = 0;
-    for (; i + 4 * L <= n; i += 4 * L) {
-      const float* x = m.x[0] + i;
-      V a = load_any<V>(x), b = load_any<V>(x + L), c = load_any<V>(x + 2 * L), d = load_any<V>(x + 3 * L);
-      for (uint32_t k = 1; k < m.n; ++k) {
-        x = m.x[k] + i;
-        a += load_any<V>(x);
-        b += load_any<V>(x + L);
-        c += load_any<V>(x + 2 * L);
-        d += load_any<V>(x + 3 * L);
-      }
-      __builtin_memcpy(y + i, &a, sizeof(V));
-      __builtin_memcpy(y + i + L, &b, sizeof(V));
-      __builtin_memcpy(y + i + 2 * L, &c, sizeof(V));
-      __builtin_memcpy(y + i + 3 * L, &d, sizeof(V));
-    }
+    for (; i + 4 * L <= n; i += 4 * L) four_columns<V, L>(m, i, y);
     for (; i + L <= n; i += L) {
       const V a = column<V>(m, i);
       __builtin_memcpy(y + i, &a, sizeof(V));
@@ -77,11 +90,12 @@ struct Esum {
       sum<I>(m, m.out(), n * m.yd->bd);
       return;
     }
-    for (uint32_t b = 0; b < m.yd->bd; ++b) {
-      float* const y = m.out() + b * n;
-      copy_span<I>(y, m.x[0] + (m.xd[0]->bd > 1 ? b * n : 0), n);
-      for (uint32_t k = 1; k < m.n; ++k) add_span<I>(y, m.x[k] + (m.xd[k]->bd > 1 ? b * n : 0), n);
-    }
+    for (uint32_t b = 0; b < m.yd->bd; ++b)
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+        LongSum<typename I::V> s(c.get(m.xb(0, b) + i));
+        for (uint32_t k = 1; k < m.n; ++k) s.add(c.get(m.xb(k, b) + i));
+        c.put(m.yb(b) + i, s.total());
+      });
   }
   template <class I>
   static DYC_INLINE void add_gradient(const Member& m, uint32_t arg, float* dx) {

@@ -32,12 +32,16 @@ struct PickNegLogSoftmax {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
-      const LogZ z = log_z<I>(x, n);
-      *m.yb(b) = (z.shift - x[id_of(m, b)]) + z.log_sum;
+      const uint32_t v = id_of(m, b);
+      const float shift = shift_of<I>(x, n);
+      const float others = sum_others<I>(
+          n, v, [&](size_t i, auto c) DYC_LAMBDA { return exp_of(below(c.get(x + i), shift)); });
+      if (x[v] == shift) *m.yb(b) = log1p_of(others);  // no digit is lost where the loss is small
+      else *m.yb(b) = (shift - x[v]) + log_of(others + exp_of(x[v] - shift));
     }
   }
-  // log Z = y + x[v], so that softmax(x) = exp((x - x[v]) - y) takes one pass. Rounding of y would show where
-  // the loss is large: Z is then computed again.
+  // log Z is about y + x[v]. Dividing by the sum of the exponentials takes away what rounding y has left in
+  // all of them, and p[v] - 1 is minus the sum of the others: exact where p[v] is almost 1.
   template <class I>
   static void backward(const Member& m, uint32_t) {
     constexpr float kLargeLoss = 32.f;
@@ -47,13 +51,13 @@ struct PickNegLogSoftmax {
       float* dx = m.dxb(0, b);
       const uint32_t v = id_of(m, b);
       float shift = x[v], rest = *m.yb(b);
-      if (!(rest < kLargeLoss)) {
-        const LogZ z = log_z<I>(x, n);
-        shift = z.shift, rest = z.log_sum;
-      }
-      each<I>(
-          n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, dy * exp_of((c.get(x + i) - shift) - rest)); });
-      add_once<I>(dx + v, -dy);
+      if (!(rest < kLargeLoss)) shift = shift_of<I>(x, n), rest = 0;
+      const auto e = [&](size_t i, auto c) DYC_LAMBDA { return exp_of(below(c.get(x + i), shift) - rest); };
+      const float others = sum_others<I>(n, v, e), scale = dy / (others + exp_of(below(x[v], shift) - rest));
+      const float own = dx[v];
+      join<I>();
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, scale * e(i, c)); });
+      once<I>([&]() DYC_LAMBDA { dx[v] = own - scale * others; });
     }
   }
 };
@@ -63,20 +67,17 @@ template <class I>
 DYC_INLINE float hinge_run(const float* x, size_t len, size_t step, size_t v, float margin) {
   const float base = margin - x[v * step];
   if (step != 1) {
-    float s = 0;
+    LongSum<float> s;
     for (size_t k = 0; k < len; ++k) {
       const float t = base + x[k * step];
-      if (k != v && !(t <= 0)) s += t;
+      if (k != v && !(t <= 0)) s.add(t);
     }
-    return s;
+    return s.total();
   }
-  const auto before = [&](size_t from, size_t n) DYC_LAMBDA {
-    return sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
-      const auto t = base + c.get(x + from + i);
-      return select(t <= 0.f, typename I::V{}, t);
-    });
-  };
-  return before(0, v) + before(v + 1, len - v - 1);
+  return sum_others<I>(len, v, [&](size_t i, auto c) DYC_LAMBDA {
+    const auto t = base + c.get(x + i);
+    return select(t <= 0.f, typename I::V{}, t);
+  });
 }
 template <class I>
 DYC_INLINE void hinge_gradient(float* dx, const float* x, size_t len, size_t step, size_t v, float margin,

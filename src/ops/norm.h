@@ -101,14 +101,15 @@ struct LayerNorm {
     const float *x = m.xb(0, b), *gp = m.xb(1, b), *dy = m.dyb(b);
     float* dx = m.dxb(0, b);
     const Stats s = stats<I>(x, n);
-    float sum_e = 0, sum_ex = 0;
+    LongSum<float> total_e, total_ex;
     for (size_t j = 0; j < cols; ++j) {
       const auto e = [&](size_t i, auto c)
                          DYC_LAMBDA { return c.get(dy + j * rows + i) * g.template get<I>(gp, c, i, j); };
-      sum_e += sum_run<I>(rows, e);
-      sum_ex += sum_run<I>(
-          rows, [&](size_t i, auto c) DYC_LAMBDA { return e(i, c) * (c.get(x + j * rows + i) - s.mean); });
+      total_e.add(sum_run<I>(rows, e));
+      total_ex.add(sum_run<I>(
+          rows, [&](size_t i, auto c) DYC_LAMBDA { return e(i, c) * (c.get(x + j * rows + i) - s.mean); }));
     }
+    const float sum_e = total_e.total(), sum_ex = total_ex.total();
     const float scale = 1.f / (s.std + 1e-8f), count = static_cast<float>(n), mean_e = sum_e / count;
     const float k = s.std > 0 ? sum_ex * scale * scale / (count * s.std) : 0.f;
     for (size_t j = 0; j < cols; ++j)

@@ -263,14 +263,17 @@ struct CumSum {
       float* y = m.out() + o * a.inner * a.len;
       if (a.inner == 1) {
         once<I>([&]() DYC_LAMBDA {
-          float s = 0;
-          for (size_t k = 0; k < a.len; ++k) y[k] = s += x[k];
+          LongSum<float> s;
+          for (size_t k = 0; k < a.len; ++k) s.add(x[k]), y[k] = s.total();
         });
         continue;
       }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
-        typename I::V s{};
-        for (size_t k = 0; k < a.len; ++k) c.put(y + i + k * a.inner, s += c.get(x + i + k * a.inner));
+        LongSum<typename I::V> s;
+        for (size_t k = 0; k < a.len; ++k) {
+          s.add(c.get(x + i + k * a.inner));
+          c.put(y + i + k * a.inner, s.total());
+        }
       });
     }
   }
@@ -282,14 +285,17 @@ struct CumSum {
       const float* dy = m.dy + o * a.inner * a.len;
       if (a.inner == 1) {
         once<I>([&]() DYC_LAMBDA {
-          float s = 0;
-          for (size_t k = a.len; k-- > 0;) dx[k] += s += dy[k];
+          LongSum<float> s;
+          for (size_t k = a.len; k-- > 0;) s.add(dy[k]), dx[k] += s.total();
         });
         continue;
       }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
-        typename I::V s{};
-        for (size_t k = a.len; k-- > 0;) c.add(dx + i + k * a.inner, s += c.get(dy + i + k * a.inner));
+        LongSum<typename I::V> s;
+        for (size_t k = a.len; k-- > 0;) {
+          s.add(c.get(dy + i + k * a.inner));
+          c.add(dx + i + k * a.inner, s.total());
+        }
       });
     }
   }
@@ -323,9 +329,9 @@ struct LogSumExpDim {
         auto top = c.get(x + i);
         for (size_t k = 1; k < a.len; ++k) top = vmax(top, c.get(x + i + k * a.inner));
         const auto shift = select(top - top == 0.f, top, typename I::V{});  // false for infinities
-        typename I::V s{};
-        for (size_t k = 0; k < a.len; ++k) s += exp_of(c.get(x + i + k * a.inner) - shift);
-        c.put(y + i, shift + log_of(s));
+        LongSum<typename I::V> s;
+        for (size_t k = 0; k < a.len; ++k) s.add(exp_of(c.get(x + i + k * a.inner) - shift));
+        c.put(y + i, shift + log_of(s.total()));
       });
     }
   }
@@ -442,9 +448,9 @@ struct LogSumExp {
         auto top = c.get(m.xb(0, b) + i);
         for (uint32_t k = 1; k < m.n; ++k) top = vmax(top, c.get(m.xb(k, b) + i));
         const auto shift = select(top - top == 0.f, top, typename I::V{});  // false for infinities
-        typename I::V s{};
-        for (uint32_t k = 0; k < m.n; ++k) s += exp_of(c.get(m.xb(k, b) + i) - shift);
-        c.put(m.yb(b) + i, shift + log_of(s));
+        LongSum<typename I::V> s;
+        for (uint32_t k = 0; k < m.n; ++k) s.add(exp_of(c.get(m.xb(k, b) + i) - shift));
+        c.put(m.yb(b) + i, shift + log_of(s.total()));
       });
   }
   template <class I>

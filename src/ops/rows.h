@@ -14,6 +14,7 @@
 // Whatever else is stored is the same in each thread; what is added to stands in once(), or is added by
 // add_once().
 #pragma once
+#include "ops/long_sum.h"
 #include "ops/member.h"
 
 #define DYC_LAMBDA __attribute__((always_inline))
@@ -140,16 +141,26 @@ DYC_INLINE T log_of(T x) {
   return vlog(x);
 }
 template <class T>
+DYC_INLINE T log1p_of(T x) {
+  return vlog1p(x);
+}
+template <class T>
 DYC_INLINE T sqrt_of(T x) {
   return vsqrt(x);
 }
 
-// Sum of g(position, chunk) over a run: one chain per lane, folded in a fixed order.
+// Sum of g(position, chunk) over a run: one sum per lane, added up in a fixed order.
 template <class I, class G>
 DYC_INLINE float sum_run(size_t n, G g) {
-  typename I::V s{};
-  each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s += c.keep(g(i, c), typename I::V{}); });
-  return total_of<I>(s);
+  LongSum<typename I::V> s;
+  each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s.add(c.keep(g(i, c), typename I::V{})); });
+  return total_of<I>(s.total());
+}
+// Of all positions but v.
+template <class I, class G>
+DYC_INLINE float sum_others(size_t n, size_t v, G g) {
+  const float before = sum_run<I>(v, g);
+  return before + sum_run<I>(n - v - 1, [&](size_t i, auto c) DYC_LAMBDA { return g(v + 1 + i, c); });
 }
 
 template <class I>
@@ -160,15 +171,27 @@ DYC_INLINE float max_run(const float* x, size_t n) {
   return largest_of<I>(s);
 }
 
-// log(sum(exp(x))) = shift + log_sum. The shift is the maximum, or 0 where that is infinite, so that a run of
-// -inf gives -inf and +inf gives +inf instead of NaN.
+// x - top, and 0 for the distance between two +inf: exp(below(x, top)) is then 1 for +inf and 0 for the rest.
+template <class V>
+DYC_INLINE V below(V x, float top) {
+  return select(x == __builtin_inff(), V{}, x - top);
+}
+
+// log(sum(exp(x))) = shift + log_sum. The shift is the maximum, or 0 where that is -inf, so that a run of
+// -inf gives -inf instead of NaN.
 struct LogZ {
   float shift, log_sum;
 };
 template <class I>
+DYC_INLINE float shift_of(const float* x, size_t n) {
+  const float top = max_run<I>(x, n);
+  return top == -__builtin_inff() ? 0.f : top;
+}
+template <class I>
 DYC_INLINE LogZ log_z(const float* x, size_t n) {
-  const float top = max_run<I>(x, n), shift = __builtin_isfinite(top) ? top : 0.f;
-  const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return exp_of(c.get(x + i) - shift); });
+  const float shift = shift_of<I>(x, n);
+  const float s =
+      sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return exp_of(below(c.get(x + i), shift)); });
   return {shift, log_of(s)};
 }
 
@@ -311,9 +334,9 @@ DYC_INLINE void each_result(const ReducePlan& p, F f) {
 // Sum of g(value of x) over the inputs of one chunk of results.
 template <class I, class L, class G>
 DYC_INLINE typename I::V sum_lanes(const L& lanes, const float* x, G g) {
-  typename I::V s{};
-  lanes.visit([&](size_t i, auto c) DYC_LAMBDA { s += c.keep(g(c.get(x + i)), typename I::V{}); });
-  return lanes.total(s);
+  LongSum<typename I::V> s;
+  lanes.visit([&](size_t i, auto c) DYC_LAMBDA { s.add(c.keep(g(c.get(x + i)), typename I::V{})); });
+  return lanes.total(s.total());
 }
 
 }  // namespace dyc

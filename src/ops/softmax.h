@@ -30,13 +30,15 @@ struct Softmax {
         each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
           auto top = c.get(x + i);
           for (size_t k = 1; k < a.len; ++k) top = vmax(top, c.get(x + i + k * a.inner));
-          typename I::V s{};
+          const auto infinite = fill<I>(__builtin_inff());
+          LongSum<typename I::V> s;
           for (size_t k = 0; k < a.len; ++k) {
-            const auto e = exp_of(c.get(x + i + k * a.inner) - top);
+            const auto v = c.get(x + i + k * a.inner);
+            const auto e = exp_of(select(v == infinite, typename I::V{}, v - top));
             c.put(y + i + k * a.inner, e);
-            s += e;
+            s.add(e);
           }
-          const auto scale = 1.f / s;
+          const auto scale = 1.f / s.total();
           for (size_t k = 0; k < a.len; ++k) c.put(y + i + k * a.inner, c.get(y + i + k * a.inner) * scale);
         });
     }
@@ -45,7 +47,7 @@ struct Softmax {
   static DYC_INLINE void column(const float* x, float* y, size_t n) {
     const float top = max_run<I>(x, n);
     const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
-      const auto e = exp_of(c.get(x + i) - top);
+      const auto e = exp_of(below(c.get(x + i), top));
       c.put(y + i, e);
       return e;
     });
@@ -67,8 +69,9 @@ struct Softmax {
         continue;
       }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
-        typename I::V s{};
-        for (size_t k = 0, p = i; k < a.len; ++k, p += a.inner) s += c.get(dy + p) * c.get(y + p);
+        LongSum<typename I::V> products;
+        for (size_t k = 0, p = i; k < a.len; ++k, p += a.inner) products.add(c.get(dy + p) * c.get(y + p));
+        const auto s = products.total();
         for (size_t k = 0, p = i; k < a.len; ++k, p += a.inner)
           c.add(dx + p, c.get(y + p) * (c.get(dy + p) - s));
       });
@@ -97,7 +100,8 @@ struct LogSoftmax {
       const float* x = m.x[0] + j * n;
       float* y = m.out() + j * n;
       const LogZ z = log_z<I>(x, n);
-      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, (c.get(x + i) - z.shift) - z.log_sum); });
+      each<I>(n,
+              [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, below(c.get(x + i), z.shift) - z.log_sum); });
     }
   }
   template <class I>  // dx = dy - exp(y) * sum(dy)
@@ -140,14 +144,15 @@ struct RestrictedLogSoftmax {
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
       float* y = m.yb(b);
-      float top = x[m.ids[0]], sum = 0;
+      float top = x[m.ids[0]];
       for (uint32_t i = 1; i < m.n_ids; ++i) top = vmax_of<I>(top, x[m.ids[i]]);
-      if (!__builtin_isfinite(top)) top = 0;
-      for (uint32_t i = 0; i < m.n_ids; ++i) sum += exp_of(x[m.ids[i]] - top);
-      const float log_sum = log_of(sum);
+      if (top == -__builtin_inff()) top = 0;
+      LongSum<float> sum;
+      for (uint32_t i = 0; i < m.n_ids; ++i) sum.add(exp_of(below(x[m.ids[i]], top)));
+      const float log_sum = log_of(sum.total());
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(-__builtin_inff())); });
       join<I>();
-      for (uint32_t i = 0; i < m.n_ids; ++i) y[m.ids[i]] = (x[m.ids[i]] - top) - log_sum;
+      for (uint32_t i = 0; i < m.n_ids; ++i) y[m.ids[i]] = below(x[m.ids[i]], top) - log_sum;
     }
   }
   template <class I>
@@ -159,14 +164,15 @@ struct RestrictedLogSoftmax {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *y = m.yb(b), *dy = m.dyb(b);
-      float *dx = m.dxb(0, b), sum = 0;
+      float* dx = m.dxb(0, b);
+      LongSum<float> part;
       each_one<I>(n, [&](size_t i) DYC_LAMBDA {  // each listed row once, however often it is listed
         if (y[i] != -__builtin_inff()) {
-          sum += dy[i];
+          part.add(dy[i]);
           dx[i] += dy[i];
         }
       });
-      sum = sum_of_team<I>(sum);
+      const float sum = sum_of_team<I>(part.total());
       once<I>([&]() DYC_LAMBDA {
         for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= sum * exp_of(y[m.ids[i]]);
       });

@@ -251,11 +251,11 @@ void bias_gradient(const Item* items, int64_t n) {
     const float* dy = it.dy();
     float* db = it.dbias();
     for (int64_t k = 0; k < c.filters; k++, dy += c.positions()) {
-      V sum{};
+      LongSum<V> sum;
       int64_t p = 0;
-      for (; p + kLanes <= c.positions(); p += kLanes) sum += load<V>(dy + p);
-      if (p < c.positions()) sum += load_n(dy + p, static_cast<int>(c.positions() - p));
-      db[k] += hsum(sum);
+      for (; p + kLanes <= c.positions(); p += kLanes) sum.add(load<V>(dy + p));
+      if (p < c.positions()) sum.add(load_n(dy + p, static_cast<int>(c.positions() - p)));
+      db[k] += hsum(sum.total());
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "cpu/gemm.h"
 #include "cpu/simd.h"
+#include "ops/long_sum.h"
 
 #define DYC_TILE static __attribute__((noinline)) void
 // Tiles live in registers only if every loop over them disappears.
@@ -73,6 +74,16 @@ class Scratch {
   float* data_ = nullptr;
   int64_t size_ = 0;
 };
+
+// sum + low += part, element by element.
+DYC_INLINE void add_parts(float* sum, float* low, const float* part, int64_t n) {
+  for (int64_t i = 0; i < n; i++) add_exactly(sum[i], low[i], part[i]);
+}
+// sum += low
+DYC_INLINE void join_parts(float* sum, const float* low, int64_t n) {
+  for (int64_t i = 0; i < n; i++) sum[i] += low[i];
+}
+DYC_INLINE void clear(float* p, int64_t n) { __builtin_memset(p, 0, static_cast<size_t>(n) * sizeof(float)); }
 
 template <int N> struct Int {
   static constexpr int value = N;

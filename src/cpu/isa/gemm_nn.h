@@ -1,8 +1,13 @@
-// y_j (+)= W x_j. One chain of additions per element, in order of k: tiles differ in shape, not in results.
+// y_j = start_j + W x_j. One chain of additions in order of k per block of kNnBlock; tiles differ in shape,
+// not in results.
 #pragma once
 #include "cpu/isa/gemm_common.h"
 
 namespace dyc::DYC_ISA {
+
+inline constexpr int64_t kNnBlock = 64;
+// Of a longer sum, pieces of this length are added up by add_parts().
+inline constexpr int64_t kNnLong = 2048;
 
 // The most vectors of rows for a tile of `cols` columns: as many independent chains as fit the registers.
 template <int Cols>
@@ -34,46 +39,48 @@ DYC_INLINE int64_t nn_pass_rows(int64_t k) {
 template <int R, int C, bool kTail>
 DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, const float* const* starts,
                  float* const* ys, int last) {
-  V acc[R][C];
   const float* x[C];
-  DYC_UNROLL for (int c = 0; c < C; c++) {
-    x[c] = xs[c];
-    if (!starts) {
-      DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{};
-    } else {
-      DYC_UNROLL for (int r = 0; r < R; r++) {
-        const float* start = starts[c] + r * kLanes;
-        acc[r][c] = kTail && r == R - 1 ? load_n(start, last) : load<V>(start);
+  DYC_UNROLL for (int c = 0; c < C; c++) x[c] = xs[c];
+  int64_t i = 0;
+  do {
+    V acc[R][C];
+    DYC_UNROLL for (int c = 0; c < C; c++) { DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{}; }
+    for (const int64_t end = min_of(k, i + kNnBlock); i < end; i++, w += ld) {
+      // With few registers only the shorter side of the tile is held, the longer one passes through one more.
+      if constexpr (R > C && !kManyRegisters) {
+        V b[C];
+        DYC_UNROLL for (int c = 0; c < C; c++) b[c] = splat<V>(x[c][i]);
+        DYC_UNROLL for (int r = 0; r < R; r++) {
+          const V a = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
+          DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(a, b[c], acc[r][c]);
+        }
+      } else {
+        V a[R];
+        DYC_UNROLL for (int r = 0; r < R; r++) {
+          a[r] = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
+        }
+        DYC_UNROLL for (int c = 0; c < C; c++) {
+          const V b = splat<V>(x[c][i]);
+          DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
+        }
       }
     }
-  }
-  for (int64_t i = 0; i < k; i++, w += ld) {
-    // With few registers only the shorter side of the tile is held, the longer one passes through one more.
-    if constexpr (R > C && !kManyRegisters) {
-      V b[C];
-      DYC_UNROLL for (int c = 0; c < C; c++) b[c] = splat<V>(x[c][i]);
+    DYC_UNROLL for (int c = 0; c < C; c++) {
       DYC_UNROLL for (int r = 0; r < R; r++) {
-        const V a = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
-        DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(a, b[c], acc[r][c]);
-      }
-    } else {
-      V a[R];
-      DYC_UNROLL for (int r = 0; r < R; r++) {
-        a[r] = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
-      }
-      DYC_UNROLL for (int c = 0; c < C; c++) {
-        const V b = splat<V>(x[c][i]);
-        DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
+        const float* from = starts ? starts[c] + r * kLanes : nullptr;
+        float* y = ys[c] + r * kLanes;
+        V sum = acc[r][c];
+        if (kTail && r == R - 1) {
+          if (from) sum = load_n(from, last) + sum;
+          store_n(y, sum, last);
+        } else {
+          if (from) sum = load<V>(from) + sum;
+          store(y, sum);
+        }
       }
     }
-  }
-  DYC_UNROLL for (int c = 0; c < C; c++) {
-    DYC_UNROLL for (int r = 0; r < R; r++) {
-      float* y = ys[c] + r * kLanes;
-      if (kTail && r == R - 1) store_n(y, acc[r][c], last);
-      else store(y, acc[r][c]);
-    }
-  }
+    starts = ys;
+  } while (i < k);
 }
 
 struct NnArgs {
@@ -123,48 +130,64 @@ DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows
 }
 
 // For few columns W is read once and its streaming is all that counts: kStreamK whole columns of W at a time,
-// the results waiting in the first-level cache. Each element has the same chain as in a tile.
+// the sums waiting in the first-level cache. Each element has the same chains as in a tile.
 template <int Cols>
 inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
 inline constexpr int kStreamCols = 2;
 
+// What a pass over some columns of W goes on from, what it is added to in the end, and where it goes; null:
+// 0.
+template <int C> struct NnStream {
+  const float *begun[C], *start[C];
+  float* y[C];
+};
+
 template <int K, int C>
 DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* const* xs,
-                         const float* const* starts, float* const* ys) {
+                         const NnStream<C>& stream) {
   V b[K][C];
-  const float* start[C];
-  float* y[C];
+  const NnStream<C> s = stream;
   DYC_UNROLL for (int c = 0; c < C; c++) {
-    y[c] = ys[c];
-    start[c] = starts[c];
     DYC_UNROLL for (int q = 0; q < K; q++) b[q][c] = splat<V>(xs[c][q]);
   }
   each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
     V acc[C];
-    DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = start[c] ? get(start[c] + r) : V{};
+    DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = s.begun[c] ? get(s.begun[c] + r) : V{};
     DYC_UNROLL for (int q = 0; q < K; q++) {
       const V a = get(w + q * ld + r);
       DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = vfma(a, b[q][c], acc[c]);
     }
-    DYC_UNROLL for (int c = 0; c < C; c++) put(y[c] + r, acc[c]);
+    DYC_UNROLL for (int c = 0; c < C; c++)
+        put(s.y[c] + r, s.start[c] ? get(s.start[c] + r) + acc[c] : acc[c]);
   });
 }
 
 template <int C> DYC_INLINE void nn_stream(const NnArgs& a, Range rows, int64_t j) {
+  static thread_local Scratch scratch;
+  const int64_t height = rows.end - rows.begin;
+  float* sums = scratch.get(C * height);
   const float *xs[C], *starts[C];
-  float* ys[C];
   for (int c = 0; c < C; c++) {
     xs[c] = col(a.x, j + c);
-    ys[c] = col(a.y, j + c) + rows.begin;
     starts[c] = a.start.base ? col(a.start, j + c) + rows.begin : nullptr;
   }
   constexpr int kMost = kStreamK<C>;
-  for (int64_t k = 0; k < a.k; k += kMost) {
-    with_constant<kMost>(min_of(kMost, a.k - k), [&](auto count) {
-      nn_stream_block<decltype(count)::value, C>(rows.end - rows.begin, a.w + rows.begin + k * a.ld, a.ld, xs,
-                                                 starts, ys);
+  for (int64_t k = 0, block = 0; k < a.k;) {
+    const int64_t end = min_of(a.k, block + kNnBlock), count = min_of(kMost, end - k);
+    NnStream<C> stream;
+    for (int c = 0; c < C; c++) {
+      float* const y = col(a.y, j + c) + rows.begin;
+      stream.begun[c] = k > block ? sums + c * height : nullptr;
+      stream.start[c] = k + count < end ? nullptr : starts[c];
+      stream.y[c] = k + count < end ? sums + c * height : y;
+      if (k + count == end) starts[c] = y;
+    }
+    with_constant<kMost>(count, [&](auto q) {
+      nn_stream_block<decltype(q)::value, C>(height, a.w + rows.begin + k * a.ld, a.ld, xs, stream);
     });
-    for (int c = 0; c < C; c++) xs[c] += kMost, starts[c] = ys[c];
+    for (int c = 0; c < C; c++) xs[c] += count;
+    k += count;
+    if (k == end) block = k;
   }
 }
 
@@ -185,8 +208,8 @@ static void nn_pack(const float* w, int64_t ld, int64_t rows, int64_t k, float* 
   }
 }
 
-static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
-                    ConstCols start, Cols y, Copy w_copy) {
+static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
+                     ConstCols start, Cols y, Copy w_copy) {
   const NnArgs args{k, w, ld, x, start, y};
   const int64_t width = cols.end - cols.begin;
   if (width <= 0 || rows.end <= rows.begin) return;
@@ -220,6 +243,41 @@ static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t l
       }
     }
   }
+}
+
+// Some columns at a time: y holds the sum, scratch memory a piece and what rounding y has lost.
+static void nn_long(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
+                    ConstCols start, Cols y, Copy w_copy) {
+  constexpr int64_t kMost = 96;
+  static thread_local Scratch scratch;
+  const int64_t height = rows.end - rows.begin;
+  for (int64_t begin = cols.begin; begin < cols.end; begin += kMost) {
+    const Range part{begin, min_of(cols.end, begin + kMost)};
+    const int64_t size = height * (part.end - part.begin);
+    float *piece = scratch.get(2 * size), *low = piece + size;
+    clear(low, size);
+    const auto each_column = [&](auto f) {
+      for (int64_t j = part.begin; j < part.end; j++) f(j, (j - begin) * height, col(y, j) + rows.begin);
+    };
+    each_column([&](int64_t j, int64_t, float* to) {
+      if (start.base) __builtin_memmove(to, col(start, j) + rows.begin, height * sizeof(float));
+      else clear(to, height);
+    });
+    const Cols out{piece - rows.begin - begin * height, height, nullptr};
+    for (int64_t i = 0; i < k; i += kNnLong) {
+      ConstCols from = x;
+      from.base += i;
+      nn_short(rows, part, min_of(kNnLong, k - i), w + i * ld, ld, from, ConstCols{}, out, w_copy);
+      each_column([&](int64_t, int64_t at, float* to) { add_parts(to, low + at, piece + at, height); });
+    }
+    each_column([&](int64_t, int64_t at, float* to) { join_parts(to, low + at, height); });
+  }
+}
+
+static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
+                    ConstCols start, Cols y, Copy w_copy) {
+  if (k > kNnLong) nn_long(rows, cols, k, w, ld, x, start, y, w_copy);
+  else nn_short(rows, cols, k, w, ld, x, start, y, w_copy);
 }
 
 }  // namespace dyc::DYC_ISA

@@ -1,10 +1,11 @@
 // dW += sum_j dy_j x_j^T. One chain in order of j per block of kNtBlock columns, blocks added in order.
+// Pieces of kNtLong columns are added up by add_parts().
 #pragma once
 #include "cpu/isa/gemm_common.h"
 
 namespace dyc::DYC_ISA {
 
-inline constexpr int64_t kNtBlock = 128;
+inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;
 // Up to so many columns, dW is streamed; it is all that takes time.
 inline constexpr int kNtStreamCols = 8;
 
@@ -161,6 +162,32 @@ static void nt_packed(const NtArgs& a, Range js) {
   }
 }
 
+static void nt_short(const NtArgs& args, Range js, bool packs) {
+  for (int64_t j = js.begin; j < js.end; j += kNtBlock) {
+    const Range block{j, min_of(js.end, j + kNtBlock)};
+    if (packs) nt_packed(args, block);
+    else nt_direct(args, block);
+  }
+}
+
+static void nt_long(const NtArgs& args, int64_t n, bool packs) {
+  static thread_local Scratch scratch;
+  const int64_t height = args.rows.end - args.rows.begin, width = args.ks.end - args.ks.begin;
+  const int64_t size = height * width;
+  float *piece = scratch.get(2 * size), *low = piece + size;
+  clear(low, size);
+  NtArgs part = args;
+  part.dw = piece - args.rows.begin - args.ks.begin * height;
+  part.ld = height;
+  const auto to = [&](int64_t k) { return args.dw + (args.ks.begin + k) * args.ld + args.rows.begin; };
+  for (int64_t j = 0; j < n; j += kNtLong) {
+    clear(piece, size);
+    nt_short(part, {j, min_of(n, j + kNtLong)}, packs);
+    for (int64_t k = 0; k < width; k++) add_parts(to(k), low + k * height, piece + k * height, height);
+  }
+  for (int64_t k = 0; k < width; k++) join_parts(to(k), low + k * height, height);
+}
+
 static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld,
                     Copy dy_copy) {
   const NtArgs args{rows, ks, dy, x, dw, ld};
@@ -172,11 +199,8 @@ static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, 
   const bool by_rule = dy_copy == Copy::by_rule;
   const bool packs =
       by_rule ? nt_packs(rows.end - rows.begin, ks.end - ks.begin, n) : dy_copy == Copy::always;
-  for (int64_t j = 0; j < n; j += kNtBlock) {
-    const Range block{j, min_of(n, j + kNtBlock)};
-    if (packs) nt_packed(args, block);
-    else nt_direct(args, block);
-  }
+  if (n > kNtLong) nt_long(args, n, packs);
+  else nt_short(args, {0, n}, packs);
 }
 
 }  // namespace dyc::DYC_ISA

@@ -1,14 +1,12 @@
 // dx_j += W^T dy_j. Both operands run along m, so an element is kLanes chains over m and one fixed tree at
 // the end.
 #pragma once
-#include <string.h>
-
 #include "cpu/isa/gemm_common.h"
 
 namespace dyc::DYC_ISA {
 
-// A longer m is summed in pieces of this length, so that a tile's columns stay in the cache.
-inline constexpr int64_t kTnChunk = 2048;
+// A longer m is summed in pieces, so that a tile's columns stay in the cache and the chains short.
+inline constexpr int64_t kTnChunk = 2048, kTnPiece = 64 * kLanes;
 inline constexpr int64_t kTnSumCols = 96;  // columns whose sums over the pieces are kept at a time
 inline constexpr int kMostProducts = 16;   // in one sum
 inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
@@ -115,14 +113,17 @@ static void tn_long(const Product& p, Range ks, Range cols, Cols dx) {
   for (int64_t begin = cols.begin; begin < cols.end; begin += kTnSumCols) {
     const Range part{begin, min_of(cols.end, begin + kTnSumCols)};
     const int64_t size = height * (part.end - part.begin);
-    float* sums = scratch.get(size);
-    memset(sums, 0, static_cast<size_t>(size) * sizeof(float));
-    const Cols out{sums - ks.begin - begin * height, height, nullptr};
-    for (int64_t i = 0; i < p.m; i += kTnChunk) {
-      Product piece{min_of(kTnChunk, p.m - i), p.w + i, p.ld, p.dy};
+    float *sums = scratch.get(3 * size), *low = sums + size, *last = low + size;
+    clear(sums, 2 * size);
+    const Cols out{last - ks.begin - begin * height, height, nullptr};
+    for (int64_t i = 0; i < p.m; i += kTnPiece) {
+      Product piece{min_of(kTnPiece, p.m - i), p.w + i, p.ld, p.dy};
       piece.dy.base += i;
+      clear(last, size);
       tn_passes({&piece, 1, out}, ks, part);
+      add_parts(sums, low, last, size);
     }
+    join_parts(sums, low, size);
     for (int64_t j = part.begin; j < part.end; j++) {
       float* to = col(dx, j) + ks.begin;
       const float* from = sums + (j - begin) * height;

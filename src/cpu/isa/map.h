@@ -15,8 +15,10 @@ namespace dyc {
 using namespace DYC_ISA;
 }
 
+#include "ops/long_sum.h"
 #include "ops/member.h"
 #include "ops/op.h"
+#include "ops/room.h"
 
 #if defined(__has_attribute) && __has_attribute(noipa)
 #define DYC_ONE_BODY __attribute__((noipa))
@@ -175,8 +177,7 @@ inline void row2_back(const float* x, const float* y, const float* z, const floa
   if (rest) tail2_back<Op, Arg, X1, Y1, false>(x, y, z, dz, g, whole, rest, attrs).put(g + whole, rest);
 }
 
-// Sum over the row of dz * slope, for an argument that is one float per row. Blocks are summed one by one:
-// the order is fixed by n, and rounding errors grow with the number of blocks only.
+// Sum over the row of dz * slope, for an argument that is one float per row.
 template <class Op, int Arg>
 inline float row2_sum(const float* x, const float* y, const float* z, const float* dz, size_t n,
                       const float* attrs) {
@@ -185,21 +186,19 @@ inline float row2_sum(const float* x, const float* y, const float* z, const floa
   alignas(64) float g[kBlock];
   const size_t whole = n / kLanes * kLanes;
   const int rest = static_cast<int>(n - whole);
-  float sum = 0;
+  LongSum<V> sum;
   for (size_t at = 0; at < whole; at += kBlock) {
     const size_t m = whole - at < kBlock ? whole - at : kBlock;
     const auto from = [at](const float* p, bool read) { return read ? p + at : p; };
     loop2_back<Op, Arg, X1, Y1, true>(from(x, Op::meta.reads_x && !X1), from(y, Op::meta.reads_x && !Y1),
                                       from(z, Op::meta.reads_y), dz + at, g, m, attrs);
-    V part = load<V>(g);
-    for (size_t i = kLanes; i < m; i += kLanes) part += load<V>(g + i);
-    sum += hsum(part);
+    for (size_t i = 0; i < m; i += kLanes) sum.add(load<V>(g + i));
   }
   if (rest) {
     const Tail t = tail2_back<Op, Arg, X1, Y1, true>(x, y, z, dz, nullptr, whole, rest, attrs);
-    sum += hsum(load_n(t.v, rest));
+    sum.add(load_n(t.v, rest));
   }
-  return sum;
+  return hsum(sum.total());
 }
 
 // dx += dz * dz/dx and dy += dz * dz/dy over n elements; dx and dy may be null and may be the same memory.
@@ -281,16 +280,15 @@ template <class Op, class I = Isa> inline void broadcast_forward(const Member& m
   else rows([&](P xr, P yr, float* zr) { row2<Op, false, false>(xr, yr, zr, n, attrs); });
 }
 
-template <class Op, int Arg> inline void broadcast_backward_of(const Member& m) {
-  if (same_dims(*m.xd[0], *m.xd[1]))
-    return row2_back<Op, Arg, false, false>(m.x[0], m.x[1], m.y, m.dy, m.dx, m.yd->size(), attrs_of(m));
-  const Broadcast b(*m.xd[0], *m.xd[1], *m.yd);
-  const float *x = m.x[0], *y = m.x[1], *z = m.y, *attrs = attrs_of(m);
+// The rows of b, where the operands begin at x, y, z; adds to g.
+template <class Op, int Arg>
+inline void broadcast_backward_rows(const Broadcast& b, const float* x, const float* y, const float* z,
+                                    const float* dz, float* g, const float* attrs) {
   const size_t n = b.axis[0].extent;
   const size_t own = Arg == 0 ? b.axis[0].x : b.axis[0].y, other = Arg == 0 ? b.axis[0].y : b.axis[0].x;
   const auto rows = [&](auto row) {
     b.rows([&](size_t xo, size_t yo, size_t zo) {
-      row(x + xo, y + yo, z + zo, m.dy + zo, m.dx + (Arg == 0 ? xo : yo));
+      row(x + xo, y + yo, z + zo, dz + zo, g + (Arg == 0 ? xo : yo));
     });
   };
   using P = const float*;
@@ -304,6 +302,37 @@ template <class Op, int Arg> inline void broadcast_backward_of(const Member& m) 
     rows([&](P xr, P yr, P zr, P dz, float* dx) {
       row2_back<Op, Arg, false, false>(xr, yr, zr, dz, dx, n, attrs);
     });
+}
+
+// g + low += part, which is then 0.
+inline void close_part(float* part, float* g, float* low, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    add_exactly(g[i], low[i], part[i]);
+    part[i] = 0;
+  }
+}
+
+// Where the last axis repeats the operand many times, its repetitions are summed in blocks.
+template <class Op, int Arg> inline void broadcast_backward_of(const Member& m) {
+  if (same_dims(*m.xd[0], *m.xd[1]))
+    return row2_back<Op, Arg, false, false>(m.x[0], m.x[1], m.y, m.dy, m.dx, m.yd->size(), attrs_of(m));
+  Broadcast b(*m.xd[0], *m.xd[1], *m.yd);
+  Broadcast::Axis& last = b.axis[b.n - 1];
+  const size_t repeats = last.extent;
+  if (b.n == 1 || repeats <= kSumBlock || (Arg == 0 ? last.x : last.y) != 0)
+    return broadcast_backward_rows<Op, Arg>(b, m.x[0], m.x[1], m.y, m.dy, m.dx, attrs_of(m));
+  const size_t n = Arg == 0 ? b.x_size : b.y_size, step = m.yd->size() / repeats;
+  Room<float> part(n), low(n);
+  __builtin_memset(part.get(), 0, n * sizeof(float));
+  __builtin_memset(low.get(), 0, n * sizeof(float));
+  for (size_t at = 0; at < repeats; at += kSumBlock) {
+    last.extent = repeats - at < kSumBlock ? repeats - at : kSumBlock;
+    const auto from = [at](const float* p, size_t each) { return p ? p + at * each : p; };
+    broadcast_backward_rows<Op, Arg>(b, from(m.x[0], last.x), from(m.x[1], last.y), from(m.y, step),
+                                     m.dy + at * step, part.get(), attrs_of(m));
+    close_part(part.get(), m.dx, low.get(), n);
+  }
+  for (size_t i = 0; i < n; ++i) m.dx[i] += low[i];
 }
 
 // Adds the gradient of argument `arg` to m.dx; what a repeated operand gets is summed in memory order of z.

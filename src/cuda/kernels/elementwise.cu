@@ -8,6 +8,7 @@
 #include "cuda/rows.h"
 #include "cuda/units.h"
 #include "cuda/worker.h"
+#include "ops/long_sum.h"
 
 namespace dyc::cuda {
 
@@ -148,13 +149,13 @@ __device__ void run_binary_backward(const Record& r, const Worker& w) {
       walk(a, e, first, owned);
       for (uint32_t k = 0; k < a.n; ++k) repeats *= repeated(a.x[k], a.y[k]) ? a.extent[k] : 1;
     }
-    float sum = 0.f;
+    LongSum<float> sum;
     for (int64_t i = 0; i < repeats; ++i) {
       Offsets at = first;
       walk(a, i, at, repeated);
-      sum += slope_product<Op, Arg>(xm, ym, zm, dzm, at, attrs);
+      sum.add(slope_product<Op, Arg>(xm, ym, zm, dzm, at, attrs));
     }
-    argument(g, own, member)[e] += sum;
+    argument(g, own, member)[e] += sum.total();
   });
 }
 

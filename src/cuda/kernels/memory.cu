@@ -5,6 +5,7 @@
 #include "cuda/record.h"
 #include "cuda/units.h"
 #include "cuda/worker.h"
+#include "ops/long_sum.h"
 
 namespace dyc::cuda {
 
@@ -42,10 +43,10 @@ __device__ inline void run_add_many(const Record& r, const Worker& w) {
   for (int64_t i = w.warp(); i < s.ends[s.count - 1]; i += w.warps()) {
     const uint32_t segment = segment_of(s, i);
     const int64_t e = i - (segment ? s.ends[segment - 1] : 0);
-    float sum = 0.f;
+    LongSum<float> part;
     for (uint32_t k = s.starts[segment] + w.lane(); k < s.starts[segment + 1]; k += kWarp)
-      sum += s.from[s.sources[k] + e];
-    sum = warp_sum(sum);
+      part.add(s.from[s.sources[k] + e]);
+    const float sum = warp_sum(part.total());
     if (w.lane() > 0) continue;
     float* const to = s.to + s.targets[segment] + e;
     *to = is_fresh(s, segment) ? sum : *to + sum;

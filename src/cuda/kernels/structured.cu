@@ -7,6 +7,7 @@
 #include "cuda/rows.h"
 #include "cuda/teams.h"
 #include "cuda/worker.h"
+#include "ops/long_sum.h"
 
 namespace dyc::cuda {
 
@@ -112,12 +113,12 @@ struct Conv {
     const ConvShape c = shape(m);
     const Place5 bias(i, c.filters, 1, 1);
     const Readers items(m, 2, bias.batch);
-    float sum = 0.f;
+    LongSum<float> sum;
     for (uint32_t b = items.begin; b < items.end; ++b) {
       const float* const dy = m.dyb(b) + bias.at[0] * c.positions();
-      for (int64_t p = first; p < c.positions(); p += step) sum += dy[p];
+      for (int64_t p = first; p < c.positions(); p += step) sum.add(dy[p]);
     }
-    return sum;
+    return sum.total();
   }
 };
 
