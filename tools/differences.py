@@ -276,11 +276,26 @@ OPERATIONS = [
         "nan",
     ),
     Difference(
-        "infinity in logsumexp, log_softmax, softsign, binary_log_loss, and in gradients",
+        "infinity in logsumexp, softmax, log_softmax, pickneglogsoftmax, softsign, binary_log_loss, and in "
+        "gradients",
         "NaN in places",
         "the limit where there is one",
-        "dy.logsumexp([dy.scalarInput(float('-inf'))] * 2).value()",
-        "-inf",
+        "dy.log_softmax(dy.inputVector([float('inf'), 1, 2])).value()",
+        "[0.0, -inf, -inf]",
+    ),
+    Difference(
+        "sums, means, norms, products and gradients of very many terms",
+        "terms are added one by one: sum_elems of a million is off by 1 %",
+        "within 1e-6 of the exact sum",
+        "round(dy.sum_elems(dy.inputTensor(np.full(10**6, 0.1))).value(), 1)",
+        "100000.0",
+    ),
+    Difference(
+        "pickneglogsoftmax of an almost certain row",
+        "loss and gradient are off by up to 6e-8, or 0",
+        "all digits right",
+        "dy.pickneglogsoftmax(dy.inputVector([20, 0]), 0).value() > 2e-9",
+        "True",
     ),
     Difference("kmax_pooling with NaN", "zeros or garbage", "NaN counts as -inf"),
     Difference(

@@ -221,6 +221,19 @@ def elementwise(cases: CaseList, unary: Mapping[str, Mapping[str, Any]], loose: 
         t(4, lo=-50, hi=50),
     ):
         add("softsign", "dy.softsign(x[0])", spec, fd=spec.lo != spec.hi)
+    add("softsign", f"dy.softsign(dy.inputVector([{INF}, -{INF}, 1]))", ref="np.array([[1], [-1], [0.5]])",
+        why="the reference gives NaN", **NODIFF)
+    infinite = f"dy.inputVector([{INF}, 1, 2])"
+    twice = f"dy.concatenate_cols([{infinite}, {infinite}])"
+    for name, call, ref in (
+        ("softmax", f"dy.softmax({infinite})", "[[1], [0], [0]]"),
+        ("softmax", f"dy.softmax(dy.transpose({twice}), 1)", "[[[1], [0], [0]]] * 2"),
+        ("log_softmax", f"dy.log_softmax({infinite})", "[[0], [-np.inf], [-np.inf]]"),
+        ("restricted_log_softmax", f"dy.log_softmax({infinite}, [0, 2])", "[[0], [-np.inf], [-np.inf]]"),
+        ("pickneglogsoftmax", f"dy.pickneglogsoftmax({infinite}, 0)", "[[0]]"),
+        ("pickneglogsoftmax", f"dy.pickneglogsoftmax({infinite}, 1)", "[[np.inf]]"),
+    ):
+        add(name, call, ref=f"np.array({ref})", why="the reference gives NaN", **NODIFF)
     for name in ("round", "ceil", "floor"):
         for data in (
             "[0.0]",

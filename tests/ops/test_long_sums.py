@@ -1,0 +1,139 @@
+"""Sums of a million elements against float64, on every instruction set, alone and in a batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the reference adds up one by one")
+
+TOLERANCE = 1e-6  # of the sum of the terms' absolute values
+
+# Prints, by name, the largest error; equal terms are the worst case: their rounding errors add up.
+SUMS = """
+import json, sys
+import numpy as np, dynet_compat as dy
+n, errors = 10**6, {}
+def check(name, got, terms, axis):
+    terms = np.asarray(terms, "f8")
+    error = np.abs(np.asarray(got, "f8").ravel(order="F") - terms.sum(axis).ravel(order="F"))
+    errors[name] = float((error / np.abs(terms).sum(axis).ravel(order="F")).max())
+for kind, x in (("equal", np.full(n, 0.1, "f4")), ("random", np.random.RandomState(0).randn(n).astype("f4"))):
+    X, y = x.astype("f8"), np.float32(3) * x[::-1].copy()
+    Y = y.astype("f8")
+    tall, wide, box = (x.reshape(s, order="F") for s in ((n // 4, 4), (4, n // 4), (2, n // 4, 2)))
+    dy.renew_cg()
+    ex, ey = dy.inputTensor(x), dy.inputTensor(y)
+    eb = dy.inputTensor(wide, batched=True)
+    name = (kind + " {}").format
+    check(name("sum_elems"), dy.sum_elems(ex).value(), X, 0)
+    check(name("mean_elems"), dy.mean_elems(ex).value() * n, X, 0)
+    check(name("moment_elems"), dy.moment_elems(ex, 3).value() * n, X**3, 0)
+    check(name("squared_norm"), dy.squared_norm(ex).value(), X * X, 0)
+    check(name("l2_norm"), dy.l2_norm(ex).value() ** 2, X * X, 0)
+    check(name("dot_product"), dy.dot_product(ex, ey).value(), X * Y, 0)
+    check(name("l1_distance"), dy.l1_distance(ex, ey).value(), abs(X - Y), 0)
+    check(name("squared_distance"), dy.squared_distance(ex, ey).value(), (X - Y) ** 2, 0)
+    check(name("cumsum"), dy.cumsum(ex).npvalue()[[9999, n // 2, n - 1]],
+          np.stack([np.where(np.arange(n) <= i, X, 0) for i in (9999, n // 2, n - 1)]), 1)
+    check(name("sum_dim of a tall matrix"), dy.sum_dim(dy.inputTensor(tall), [0]).npvalue(), tall, 0)
+    check(name("sum_dim of a wide matrix"), dy.sum_dim(dy.inputTensor(wide), [1]).npvalue(), wide, 1)
+    check(name("sum_dim of a tensor"), dy.sum_dim(dy.inputTensor(box), [1]).npvalue(), box, 1)
+    check(name("sum_batches"), dy.sum_batches(eb).npvalue(), wide, 1)
+    check(name("mean_batches"), dy.mean_batches(eb).npvalue() * (n // 4), wide, 1)
+    check(name("softmax of a wide matrix"), 1 / dy.softmax(dy.inputTensor(wide), 1).npvalue()[:, 7],
+          np.exp(wide.astype("f8") - wide[:, 7:8]), 1)
+    check(name("loss"), np.exp(dy.pickneglogsoftmax(ex, 5).value() - np.log(n)),
+          np.exp(X - X[5]) / n, 0)
+    xs = [dy.inputTensor(x[100 * i:100 * i + 100]) for i in range(10000)]
+    check(name("esum"), dy.esum(xs).npvalue(), x.reshape(10000, 100), 0)
+    check(name("average"), dy.average(xs).npvalue() * 10000, x.reshape(10000, 100), 0)
+    v, m = dy.inputTensor(y[:n // 4]), dy.inputTensor(y[:n // 4 * 3].reshape(n // 4, 3, order="F"))
+    products = wide.astype("f8") * Y[:n // 4]
+    check(name("matrix * vector"), (dy.inputTensor(wide) * v).npvalue(), products, 1)
+    check(name("matrix * matrix"), (dy.inputTensor(wide) * m).npvalue()[:, 0], products, 1)
+    pc = dy.ParameterCollection()
+    b, w, u = pc.add_parameters(4, init=0), pc.add_parameters((4, 2), init=0.5), pc.add_parameters(4, init=0)
+    z = y[:n // 2].reshape(2, n // 4, order="F")
+    affine = dy.affine_transform([b, w, dy.inputTensor(z, batched=True)])
+    dy.sum_batches(dy.dot_product(affine + u, eb)).backward()
+    check(name("gradient of a bias"), b.grad_as_array(), wide, 1)
+    check(name("gradient of what is broadcast"), u.grad_as_array(), wide, 1)
+    check(name("gradient of a weight"), w.grad_as_array(),
+          wide.astype("f8")[:, None, :] * z.astype("f8")[None, :, :], 2)
+    q = pc.add_parameters(4, init=0)
+    dy.renew_cg()
+    dy.dot_product(dy.inputTensor(tall) * q, dy.inputTensor(y[:n // 4])).backward()
+    check(name("gradient of a long column"), q.grad_as_array(), tall.astype("f8") * Y[:n // 4, None], 0)
+print(json.dumps(errors))
+"""
+
+
+def run(script: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **env}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+def test_a_million_terms(isa: str) -> None:
+    if json.loads(run(ISA, DYNET_COMPAT_ISA=isa)) != isa:
+        pytest.skip(f"this processor has no {isa}")
+    errors = json.loads(run(SUMS, DYNET_COMPAT_ISA=isa))
+    bad = {name: error for name, error in errors.items() if not error < TOLERANCE}
+    assert not bad, f"relative errors on {isa}: {bad}"
+    assert len(errors) == 48
+
+
+ISA = "import json, dynet_compat as dy; print(json.dumps(dy._core.isa()))"
+
+TEN_MILLION = """
+import json, numpy as np, dynet_compat as dy
+x = dy.inputTensor(np.full(10**7, 0.1, "f4"))
+tenth = float(np.float32(0.1))
+print(json.dumps([dy.sum_elems(x).value() / (tenth * 1e7), dy.mean_elems(x).value() / tenth,
+                  dy.squared_norm(x).value() / (tenth**2 * 1e7)]))
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", ""])
+def test_ten_million_terms(isa: str) -> None:
+    ratios = json.loads(run(TEN_MILLION, DYNET_COMPAT_ISA=isa))
+    assert ratios == pytest.approx([1.0, 1.0, 1.0], rel=TOLERANCE), f"sum, mean, squared norm: {ratios}"
+
+
+# A result of every kind, in one graph of three instances and alone: prints a digest of the bytes.
+BITS = """
+import hashlib, numpy as np, dynet_compat as dy
+r = np.random.RandomState(1)
+pc = dy.ParameterCollection()
+w, v = pc.parameters_from_numpy(r.randn(37, 5000)), pc.parameters_from_numpy(r.randn(37, 100))
+xs = [r.randn(5000).astype("f4") for _ in range(19)]
+def each(x):
+    e = dy.inputTensor(x)
+    h = w * e + v * dy.inputTensor(x[:100])
+    terms = [dy.inputTensor(x[i:i + 37]) for i in range(0, 4000, 37)]
+    return dy.concatenate([h, dy.esum(terms), dy.average(terms[:40]), dy.sum_elems(e), dy.squared_norm(e),
+                           dy.pickneglogsoftmax(e, 17), dy.cumsum(h), dy.logsumexp(terms[:50])])
+def values(batching, together):
+    out = []
+    for k in range(0, len(xs), len(xs) if together else 1):
+        dy.renew_cg(autobatching=batching)
+        nodes = [each(x) for x in (xs if together else xs[k:k + 1])]
+        out += [n.npvalue().astype("f4").tobytes() for n in nodes]
+    return hashlib.sha1(b"".join(out)).hexdigest()
+print({values(True, True), values(True, False), values(False, True)})
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_same_bits_in_a_batch_and_on_any_number_of_threads(isa: str) -> None:
+    found = {run(BITS, DYNET_COMPAT_ISA=isa, DYNET_COMPAT_THREADS=n) for n in ("1", "2", "3")}
+    assert len(found) == 1 and found.pop().count("'") == 2, f"on {isa or 'the best instruction set'}: {found}"
