@@ -6,10 +6,10 @@
 #include "bindings/compute.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 
 #include "base/instance.h"
 #include "base/platform.h"
@@ -127,14 +127,8 @@ namespace {
 constexpr int64_t kPollEvery = 50;  // ms
 
 int64_t milliseconds() {
-#if defined(CLOCK_MONOTONIC_COARSE)
-  constexpr clockid_t kClock = CLOCK_MONOTONIC_COARSE;  // asked for after every launch
-#else
-  constexpr clockid_t kClock = CLOCK_MONOTONIC;
-#endif
-  timespec t;
-  clock_gettime(kClock, &t);
-  return int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
+  using namespace std::chrono;
+  return duration_cast<std::chrono::milliseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
