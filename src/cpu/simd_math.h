@@ -6,6 +6,10 @@
 
 #include "cpu/simd.h"
 
+#if defined(__APPLE__)  // there, and in math.h, but declared under _REENTRANT only
+extern "C" double lgamma_r(double, int*);
+#endif
+
 namespace dyc::DYC_ISA {
 
 inline constexpr float kInf = __builtin_inff();

@@ -18,17 +18,22 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+// What the assembler wants around a function: macOS has Mach-O, the others ELF.
+#if defined(__APPLE__)
+#define DYC_FUNCTION(name) ".text\n.p2align 4\n.globl _" name "\n.private_extern _" name "\n_" name ":\n"
+#define DYC_FUNCTION_END(name) ""
+#else
+#define DYC_FUNCTION(name)                                                                                  \
+  ".pushsection .text\n.p2align 4\n.globl " name "\n.hidden " name "\n.type " name ", @function\n" name ":" \
+                                                                                                        "\n"
+#define DYC_FUNCTION_END(name) ".size " name ", .-" name "\n.popsection\n"
+#endif
+
 // dyc_switch_stack(&from, to): keeps the registers that a function must keep on this stack, stores its end in
 // `from` and goes on where the stack `to` was left.
 extern "C" __attribute__((visibility("hidden"))) void dyc_switch_stack(void** from, void* to);
 #if defined(__x86_64__)
-asm(R"(
-.pushsection .text
-.p2align 4
-.globl dyc_switch_stack
-.hidden dyc_switch_stack
-.type dyc_switch_stack, @function
-dyc_switch_stack:
+asm(DYC_FUNCTION("dyc_switch_stack") R"(
   pushq %rbp
   pushq %rbx
   pushq %r12
@@ -44,17 +49,9 @@ dyc_switch_stack:
   popq %rbx
   popq %rbp
   ret
-.size dyc_switch_stack, .-dyc_switch_stack
-.popsection
-)");
+)" DYC_FUNCTION_END("dyc_switch_stack"));
 #elif defined(__aarch64__)
-asm(R"(
-.pushsection .text
-.p2align 4
-.globl dyc_switch_stack
-.hidden dyc_switch_stack
-.type dyc_switch_stack, @function
-dyc_switch_stack:
+asm(DYC_FUNCTION("dyc_switch_stack") R"(
   sub sp, sp, #160
   stp x19, x20, [sp, #0]
   stp x21, x22, [sp, #16]
@@ -81,9 +78,7 @@ dyc_switch_stack:
   ldp d14, d15, [sp, #144]
   add sp, sp, #160
   ret
-.size dyc_switch_stack, .-dyc_switch_stack
-.popsection
-)");
+)" DYC_FUNCTION_END("dyc_switch_stack"));
 #else
 extern "C" void dyc_switch_stack(void**, void*) { std::abort(); }  // run_grid() has thrown
 #endif
