@@ -56,8 +56,8 @@ gpu-check: build
 build: $(VENV)/.built
 
 $(VENV)/.ready: requirements-dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 15))' \
-	  || { echo "$(PYTHON) is not Python 3.9 to 3.14: run make PYTHON=... "; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info)' \
+	  || { echo "$(PYTHON) is not Python 3.9 or newer: run make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@

@@ -100,3 +100,22 @@ def test_sdist_is_built_from_pins() -> None:
 def test_continuous_integration_runs_the_readme() -> None:
     script = (Path(ROOT) / ".ci" / "run").read_text(encoding="utf-8")
     assert "make test" in script and "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_no_message_names_an_extra_of_a_package_that_is_on_no_index() -> None:
+    """`pip install dynet-compat[...]` answers "No matching distribution" until it is published."""
+    pages = [ROOT / "README.md", *(ROOT / "migration_guide").glob("*.md"), *(ROOT / "python").rglob("*.py")]
+    found = [str(p) for p in pages if re.search(r"dynet[-_]compat\[", p.read_text(encoding="utf-8"))]
+    assert found == [], "name the package that the extra stands for"
+
+
+def test_citation_and_security() -> None:
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert f'version = "{cited["version"]}"' in PROJECT and cited["license"] == "Apache-2.0"
+    assert "Reporting" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+
+
+def test_wheels_for_macos_and_newer_pythons() -> None:
+    assert 'macos.archs = "arm64"' in PROJECT and 'linux.archs = "x86_64 aarch64"' in PROJECT
+    assert "< (3, 15)" not in MAKEFILE

@@ -1,7 +1,7 @@
 """Every core file compiles for machines that nobody here has: macOS and musl on aarch64.
 
 Clang's front end of the zig tool chain (ziglang on PyPI) reads the files as a compiler there would;
-nothing is linked or run. By default those that ask something of the system; all of them with DYNET_COMPAT_FUZZ=1.
+nothing is linked or run. By default those that ask something of the system; DYNET_COMPAT_FUZZ=1: all.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def compiler(target: str) -> list[str]:
     isystem = [part for folder in folders for part in ("-isystem", str(lib / folder))]
     library = [f"-D_LIBCPP_{setting}" for setting in LIBRARY.split()]
     return [sys.executable, "-m", "ziglang", "clang", f"--target={triple}", "-nostdinc", "-nostdinc++",
-            *isystem, *library, *flags, "-std=c++20", "-w", "-DDYC_ISA_ONLY_BASELINE", f"-I{SRC}"]  # fmt: skip
+            *isystem, *library, *flags, "-std=c++20", "-w", "-DDYC_ISA_ONLY_BASELINE",
+            f"-I{SRC}"]  # fmt: skip
 
 
 def errors(target: str, file: str, folder: Path) -> str:

@@ -474,7 +474,7 @@ def batch_map(
         instances: any iterable; it is read to its end first.
         return_exceptions: an instance that fails gives its exception in the list, instead of a result.
         backend: "greenlet", "threads", or None for greenlets if that library is installed
-            (`pip install dynet_compat[fibers]`), else threads, of which one runs at a time: slower, same
+            (`pip install greenlet`), else threads, of which one runs at a time: slower, same
             results. Then each instance sees thread-local data of its own.
     Returns:
         A list of the results in the order of the instances.

@@ -313,7 +313,7 @@ def _safetensors(op: str) -> ModuleType:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            f"{op}(): needs the package safetensors: pip install 'dynet-compat[safetensors]'"
+            f"{op}(): needs the package safetensors: pip install safetensors"
         ) from error
     module: ModuleType = safetensors.numpy
     return module

@@ -23,9 +23,10 @@
 #define DYC_FUNCTION(name) ".text\n.p2align 4\n.globl _" name "\n.private_extern _" name "\n_" name ":\n"
 #define DYC_FUNCTION_END(name) ""
 #else
-#define DYC_FUNCTION(name)                                                                                  \
-  ".pushsection .text\n.p2align 4\n.globl " name "\n.hidden " name "\n.type " name ", @function\n" name ":" \
-                                                                                                        "\n"
+#define DYC_FUNCTION(name)                                                                              \
+  ".pushsection .text\n.p2align 4\n.globl " name "\n.hidden " name "\n.type " name ", @function\n" name \
+  ":"                                                                                                   \
+  "\n"
 #define DYC_FUNCTION_END(name) ".size " name ", .-" name "\n.popsection\n"
 #endif
 

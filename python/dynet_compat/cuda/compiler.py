@@ -34,7 +34,7 @@ def _target(nvrtc: Nvrtc, architecture: int) -> int:
         return max(fitting)
     version, known = ".".join(map(str, nvrtc.version)), nvrtc.architectures
     if architecture < known[0]:
-        advice = f'it is too old for CUDA {nvrtc.version[0]}: pip install "dynet-compat[cuda12]" instead'
+        advice = f"it is too old for CUDA {nvrtc.version[0]}: pip install nvidia-cuda-nvrtc-cu12 instead"
     else:
         advice = "update the package that has it (nvidia-cuda-nvrtc), and the driver"
     raise KernelError(

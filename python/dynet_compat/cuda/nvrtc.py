@@ -16,7 +16,7 @@ from .libraries import bare_names, find
 
 MISSING = (
     "NVRTC, which compiles the GPU's kernels, is not installed: "
-    'pip install "dynet-compat[cuda13]" (drivers from 580 on) or "dynet-compat[cuda12]" (from 525 on)'
+    "pip install nvidia-cuda-nvrtc (drivers from 580 on) or nvidia-cuda-nvrtc-cu12 (from 525 on)"
 )
 _NAMES = tuple(bare_names("libnvrtc"))
 
@@ -140,7 +140,7 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
     fitting = [one for one in found if not driver or one.version[0] <= driver // 1000]
     if not fitting:
         newest = ".".join(map(str, found[0].version))
-        other = 'pip install "dynet-compat[cuda12]", or ' if driver >= 12000 else ""
+        other = "pip install nvidia-cuda-nvrtc-cu12, or " if driver >= 12000 else ""
         raise RuntimeError(
             f"the GPU's driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and NVRTC {newest} makes "
             f"kernels for newer drivers only: {other}update the driver"
