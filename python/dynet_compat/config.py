@@ -19,6 +19,7 @@ from .options import UNSET, Settings, parse_arguments
 
 _CONFIG_KEY = "__DYNET_CONFIG"  # keys in builtins, where DyNet keeps them too
 _GPU_KEY = "__DYNET_GPU"
+_WITH_SCRIPTS = ("run", "compare", "compile", "migrate")  # commands whose options are a script's
 
 
 # ---------------------------------------------------------------- start-up
@@ -145,14 +146,15 @@ def viz_is_asked_for() -> bool:
 def script_follows() -> bool:
     """Whether the program has still to import dynet, and may call `dynet_config` before it does.
 
-    So it is in `dynet-compat run script.py` and `python -m dynet_compat run script.py`, which import this
-    package first, and when one of our modules `dynet_config`, `_dynet` and so on is being imported.
+    So it is in `dynet-compat run script.py` and `python -m dynet_compat run script.py`, and in our other
+    commands with the options of a script, which import this package first, and when one of our modules `dynet_config`, `_dynet` and so on is being imported.
     """
     program, *arguments = getattr(sys, "argv", [])[:2] or [""]
-    if os.path.basename(program) == "dynet-compat" and arguments == ["run"]:
+    with_script = arguments[:1] != [] and arguments[0] in _WITH_SCRIPTS
+    if os.path.basename(program) == "dynet-compat" and with_script:
         return True
     words = getattr(sys, "orig_argv", ["-m", "dynet_compat"])  # Python 3.9 does not tell
-    if getattr(sys, "argv", [])[:2] == ["-m", "run"] and "dynet_compat" in words:
+    if program == "-m" and with_script and "dynet_compat" in words:
         return True
     from .shims import MODULES, NAMES
 

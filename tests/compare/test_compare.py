@@ -53,9 +53,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
         extra = [] if times else ["--repeats", "0"]
         if outputs:
             extra += ["--report", str(tmp_path / "report.html"), "--json", str(tmp_path / "out.json")]
-        given = [str(a) for a in arguments]
-        at = given.index("--") if "--" in given else len(given)
-        status = compare.main([*given[:at], *extra, *given[at:]])
+        status = compare.main([*extra, *map(str, arguments)])
         captured = capsys.readouterr()
         return Outcome(status, captured.out, captured.err, tmp_path)
 
@@ -85,7 +83,7 @@ both_references = pytest.mark.parametrize("kind", ["self", pytest.param("dynet",
 
 @both_references
 def test_equal(kind: str, command: Any) -> None:
-    done = command(*reference_of(kind), SCRIPTS / "small.py", "--repeats", "1", "--", "4", times=True)
+    done = command(*reference_of(kind), "--repeats", "1", SCRIPTS / "small.py", "4", times=True)
     assert done.status == 0, done.out + done.err
     result = done.result
     assert result["status"] == "equal" and result["first"] is None and result["steps"] == 4
@@ -140,21 +138,25 @@ def test_imports(kind: str, name: str, command: Any, tmp_path: Path) -> None:
     done = command(*reference_of(kind), script, "2")
     assert done.status == 0, done.out + done.err
     first = {"config": 77}.get(name, 1)  # the seed
-    other = command(*SELF, script, "2", "--seed", str(first)) if kind == "self" else done
+    other = command(*SELF, "--seed", str(first), script, "2") if kind == "self" else done
     assert other.result["losses"] == done.result["losses"]
 
 
 def test_seed(command: Any) -> None:
     """--seed is the default; --dynet-seed of the script wins; the script's sys.argv stays its own."""
     one, two, three = (
-        command(*SELF, SCRIPTS / "small.py", *args).result["losses"][1]
-        for args in (["--seed", "5", "--", "1"], ["--", "1", "--dynet-seed", "5"], ["--seed", "6", "--", "1"])
+        command(*SELF, *options, SCRIPTS / "small.py", *args).result["losses"][1]
+        for options, args in (
+            (["--seed", "5"], ["1"]),
+            ([], ["1", "--dynet-seed", "5"]),
+            (["--seed", "6"], ["1"]),
+        )
     )
     assert one == two != three
 
 
 def test_steps(command: Any) -> None:
-    done = command(*SELF, SCRIPTS / "small.py", "--steps", "2", "--", "5")
+    done = command(*SELF, "--steps", "2", SCRIPTS / "small.py", "5")
     assert done.status == 0 and done.result["steps"] == 2
     assert len(done.result["losses"][0]) == 2
     assert done.result["verdict"]["compared"]["value"] == 2  # what comes after the cut is not run
@@ -242,14 +244,14 @@ def test_hints_are_off(command: Any, tmp_path: Path) -> None:
         "print('hints', os.environ.get('DYNET_COMPAT_HINTS'))\n"
         "assert os.environ.get('DYNET_COMPAT_HINTS') == 'off'\n"
     )
-    outcome = command(script, *SELF)
+    outcome = command(*SELF, script)
     assert outcome.status == 0, outcome
 
 
 def test_rtol(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage of 1% is within a tolerance of 5%; the numbers still tell."""
     monkeypatch.setenv("SABOTAGE", "value")
-    done = command(*SELF, SCRIPTS / "small.py", "--rtol", "0.05", "--", "3")
+    done = command(*SELF, "--rtol", "0.05", SCRIPTS / "small.py", "3")
     assert done.status == 0
     assert done.result["verdict"]["largest"]["loss"] > 1e-4
 
@@ -326,15 +328,15 @@ def test_reference_without_dynet(command: Any) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_full_disk(command: Any, tmp_path: Path) -> None:
-    arguments = [*SELF, "--repeats", "0", SCRIPTS / "small.py", "1"]
-    done = command(*arguments, "--report", "/dev/full", outputs=False)
+    script = [SCRIPTS / "small.py", "1"]
+    done = command(*SELF, "--report", "/dev/full", *script, outputs=False)
     one_line(done, "cannot write the report /dev/full: No space left", "free some space")
-    done = command(*arguments, "--no-report", "--json", "/dev/full", outputs=False)
+    done = command(*SELF, "--no-report", "--json", "/dev/full", *script, outputs=False)
     one_line(done, "cannot write the JSON file /dev/full: No space left", "free some space")
 
 
 def test_report_place(command: Any, tmp_path: Path) -> None:
-    done = command(*SELF, SCRIPTS / "small.py", "--report", tmp_path / "no" / "r.html", outputs=False)
+    done = command(*SELF, "--report", tmp_path / "no" / "r.html", SCRIPTS / "small.py", outputs=False)
     one_line(done, "cannot write the report", "name a file in a folder")
 
 
@@ -365,7 +367,7 @@ def test_options(options: list[str], capsys: pytest.CaptureFixture[str]) -> None
 def test_several(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SABOTAGE", "value")
     names = ["small.py", "without_trainer.py", "no_backward.py"]
-    done = command(*SELF, *(SCRIPTS / name for name in names), EXAMPLES / "common.py", "3", "--plain")
+    done = command(*SELF, "--plain", *(SCRIPTS / name for name in names), EXAMPLES / "common.py", "3")
     assert done.status == 1  # one differs, one cannot be compared
     assert [r["status"] for r in done.all["results"]] == ["different", "equal", "failed", "skipped"]
     summary = done.out[done.out.index("summary") :]
@@ -377,22 +379,20 @@ def test_several(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_to_stdout(command: Any) -> None:
-    done = command(
-        *SELF, SCRIPTS / "small.py", "1", "--json", "-", "--no-report", "--repeats", "0", outputs=False
-    )
+    done = command(*SELF, "--json", "-", "--no-report", SCRIPTS / "small.py", "1", outputs=False)
     assert done.status == 0 and json.loads(done.out)["results"][0]["status"] == "equal"
 
 
 def test_default_report(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = command(*SELF, SCRIPTS / "small.py", "1", "--repeats", "0", outputs=False)
+    done = command(*SELF, SCRIPTS / "small.py", "1", outputs=False)
     assert done.status == 0 and "report: compare-small.html" in done.out
     assert (tmp_path / "compare-small.html").exists() and os.listdir(tmp_path) == ["compare-small.html"]
 
 
 def test_rich_and_plain(command: Any) -> None:
     """The same content with rich and without."""
-    plain = command(*SELF, SCRIPTS / "small.py", "1", "--plain").out
+    plain = command(*SELF, "--plain", SCRIPTS / "small.py", "1").out
     assert "largest relative difference" in plain and "\x1b" not in plain
     pytest.importorskip("rich")
     fancy = command(*SELF, SCRIPTS / "small.py", "1").out
@@ -401,7 +401,7 @@ def test_rich_and_plain(command: Any) -> None:
 
 
 def test_progress(command: Any) -> None:
-    done = command(*SELF, SCRIPTS / "small.py", "1", "--progress", "--plain")
+    done = command(*SELF, "--progress", "--plain", SCRIPTS / "small.py", "1")
     assert done.status == 0 and "small.py: checking dynet_compat" in done.err
 
 
@@ -413,7 +413,7 @@ def test_command_line(tmp_path: Path) -> None:
     lines = "".join(f"import {name}\n{name}.mine\n" for name in own)
     text = (SCRIPTS / "small.py").read_text().replace("import random\n", "import random\n" + lines, 1)
     (tmp_path / "s.py").write_text(text)
-    command = [sys.executable, "-m", "dynet_compat", "compare", "s.py", "1", *SELF, "--repeats", "0"]
+    command = [sys.executable, "-m", "dynet_compat", "compare", *SELF, "--repeats", "0", "s.py", "1"]
     environment = {**os.environ, "SABOTAGE": ""}
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment, timeout=120
@@ -489,7 +489,7 @@ def unfilter(mode: int, line: Any, above: Any, pixel: int) -> Any:
 def test_report_in_a_browser(command: Any, tmp_path: Path) -> None:
     """Chromium shows the plots: each one's colours are on the screen, not only white."""
     browser = chromium()
-    done = command(*SELF, SCRIPTS / "small.py", "--repeats", "1", "--", "6", times=True)
+    done = command(*SELF, "--repeats", "1", SCRIPTS / "small.py", "6", times=True)
     assert done.status == 0, done.out + done.err
     assert self_contained(done.report)
     picture = tmp_path / "page.png"
@@ -519,7 +519,7 @@ def test_example(command: Any) -> None:
     """The issue's own example, on the tests' small data."""
     real = reference_of("dynet")
     script, data, small = EXAMPLES / "treelstm.py", DATA / "trees.txt", ["--hidden", "16", "--batch", "4"]
-    done = command(*real, script, "--steps", "20", "--", "--epochs", "2", "--data", data, *small)
+    done = command(*real, "--steps", "20", script, "--epochs", "2", "--data", data, *small)
     assert done.status == 0, done.out + done.err
     assert done.result["steps"] == 20 and "report:" in done.out
 
@@ -529,7 +529,7 @@ def test_example(command: Any) -> None:
 def test_all_examples(kind: str, command: Any) -> None:
     """No example differs; their default data are the same for both Pythons."""
     scripts = sorted(EXAMPLES.glob("*.py"))
-    done = command(*reference_of(kind), *scripts, "--steps", "5", "--plain", "--", "--limit", "300")
+    done = command(*reference_of(kind), "--steps", "5", "--plain", *scripts, "--limit", "300")
     assert done.status == 0, done.out + done.err
     found = {Path(r["script"]).stem: r["status"] for r in done.all["results"]}
     skipped = {"common", "data", "demo", "export_weights"}
@@ -542,7 +542,7 @@ def test_all_examples(kind: str, command: Any) -> None:
 def test_randomness_that_cannot_agree(command: Any) -> None:
     """Dropout with autobatching on the reference: said, and not blamed. Without it: the same numbers."""
     real = reference_of("dynet")
-    done = command(*real, SCRIPTS / "small.py", "--", "3", "dropout", "--dynet-autobatch", "1")
+    done = command(*real, SCRIPTS / "small.py", "3", "dropout", "--dynet-autobatch", "1")
     assert done.status == 0, done.out + done.err
     notes = " ".join(done.result["notes"])
     assert "randomness: with autobatching" in notes and "dropout" in notes and "autobatching off" in notes

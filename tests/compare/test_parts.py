@@ -152,11 +152,13 @@ def test_thinning_keeps_extremes() -> None:
     [
         ("s.py", ["s.py"], [], None),
         ("--steps 3 s.py --hidden 8 x", ["s.py"], ["--hidden", "8", "x"], 3),
-        ("s.py --steps 3 --hidden 8", ["s.py"], ["--hidden", "8"], 3),
-        ("s.py --hidden 8 -- --steps 3", ["s.py"], ["--hidden", "8", "--steps", "3"], None),
+        ("--steps=3 --plain s.py", ["s.py"], [], 3),
+        ("s.py --steps 3 --help", ["s.py"], ["--steps", "3", "--help"], None),
+        ("s.py -- --steps 3", ["s.py"], ["--steps", "3"], None),
+        ("--steps 3 -- s.py x", ["s.py"], ["x"], 3),
         ("a.py b.py data.txt", ["a.py", "b.py"], ["data.txt"], None),
         ("a.py -- b.py", ["a.py"], ["b.py"], None),
-        ("folder --steps 5", ["folder"], [], 5),
+        ("--no-report --no-progress folder --steps 5", ["folder"], ["--steps", "5"], None),
         ("s.py --dynet-seed 4", ["s.py"], ["--dynet-seed", "4"], None),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import stat
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from . import reference, report
+from .cleaner import TemporaryFolder
 from .errors import CannotCompare
 from .runs import Job, Side
 from .side_by_side import Result, SideBySide
@@ -24,11 +26,12 @@ _USES = re.compile(r"^\s*(import|from)\s+(_?dynet|_gdynet|dynet_compat|dynet_con
 # A comment by which a script that is no program for DyNet stays out of a comparison of several.
 _SKIP = re.compile(r"^# dynet_compat compare: skip: (.+?)\s*$", re.MULTILINE)
 _EPILOG = """\
-Options of compare may stand before or after the script; those that it does not know, and everything after
---, go to the script. Several scripts, or a folder, give a summary: every positional argument that ends in .py
-before the first other one is a script, and one with the comment `# dynet_compat compare: skip: reason` is
-left out. The script's --dynet-* options hold on both sides:
-`-- --dynet-autobatch 1` compares with DyNet's own batching.
+Options of compare stand before the script; everything after it goes to the script. Several scripts, or a
+folder, give a summary: every argument that ends in .py before the first other one is a script, and one with
+the comment `# dynet_compat compare: skip: reason` is left out. The script's --dynet-* options hold on both
+sides: `compare script.py --dynet-autobatch 1` compares with DyNet's own batching.
+
+No file of yours is changed: each run works in a copy of the folder, and what it writes is compared.
 
 exit status: 0 equal within --rtol; 1 not equal, or one side crashed; 2 nothing could be compared.
 """
@@ -63,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(
         prog="python -m dynet_compat compare",
-        usage="%(prog)s [options] script.py [more.py ...] [options] [--] [arguments of the script]",
+        usage="%(prog)s [options] script.py [more.py ...] [arguments of the script]",
         description="Runs an unmodified script on DyNet and on dynet_compat and compares them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -76,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
         default="dynet",
         help="dynet (default), or self:none, our unbatched mode",
     )
+    add("--hints", action="store_true", help="compare dynet_compat with hints to dynet_compat without them")
     add("--reference-python", metavar="PATH", help="a Python that has dynet 2.1.2 (default: found, or made)")
     add("--rtol", type=_positive, default=1e-4, help="largest relative difference (default 1e-4)")
     add("--steps", type=_natural, metavar="N", help="stop after N updates")
@@ -90,27 +94,40 @@ def parser() -> argparse.ArgumentParser:
         "--progress",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="bar on stderr (default: on a tty)",
+        help="bar on stderr (default: on a terminal; elsewhere lines, in runs of more than 5 s)",
     )
     return made
 
 
 def _split(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Options, scripts, and arguments of the scripts."""
-    arguments = list(arguments)
-    tail: list[str] = []
-    if "--" in arguments:
-        at = arguments.index("--")
-        arguments, tail = arguments[:at], arguments[at + 1 :]
-    chosen, rest = parser().parse_known_args(arguments)
+    """Options, scripts, and arguments of the scripts, which are not looked at."""
+    options, rest = _until_script(list(arguments))
+    chosen = parser().parse_args(options)
     scripts: list[str] = []
     while rest and not rest[0].startswith("-") and (not scripts or rest[0].endswith(".py")):
         scripts.append(rest.pop(0))
-    if rest and not scripts:
-        parser().error(f"unknown option {rest[0]} before the script")
     if not scripts:
         parser().error("expected a script")
-    return chosen, scripts, rest + tail
+    return chosen, scripts, rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _until_script(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first argument that is no option, nor the value of one; and the rest."""
+    with_value = {
+        option for action in parser()._actions if action.nargs != 0 for option in action.option_strings
+    }
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        if arguments[at] == "--":
+            return arguments[:at], arguments[at + 1 :]
+        at += 2 if arguments[at] in with_value and not arguments[at].startswith("--no-progress") else 1
+    return arguments[:at], arguments[at:]
+
+
+def _strangers(args: Sequence[str]) -> list[str]:
+    """Options of compare among the arguments of the script."""
+    known = {option for action in parser()._actions for option in action.option_strings} - {"-h", "--help"}
+    return [arg for arg in args if arg.split("=")[0] in known]
 
 
 def _text(path: Path) -> str:
@@ -154,6 +171,9 @@ def find_scripts(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 def _sides(chosen: argparse.Namespace, say: Any) -> tuple[Side, Side]:
     ours = Side("dynet_compat", reference.ours(), "ours")
+    if chosen.hints:
+        sides = [Side(f"hints {which}", reference.ours(), "ours", hints=which) for which in ("off", "on")]
+        return sides[0], sides[1]
     if chosen.reference == reference.SELF:
         unbatched = {"DYNET_COMPAT_SCHEDULER": "none"}
         return Side("dynet_compat unbatched", reference.ours(), "ours", unbatched), ours
@@ -207,8 +227,9 @@ def compare_one(
 ) -> Result:
     """Compare one script; what cannot be compared becomes a result, too."""
     try:
-        with tempfile.TemporaryDirectory(prefix="dynet_compat-compare-") as folder:
-            job = Job(str(script), args, chosen.seed, chosen.steps or 0, Path(folder), chosen.timeout or 0.0)
+        with TemporaryFolder("dynet_compat-compare-") as folder:
+            timeout = chosen.timeout or 0.0
+            job = Job(str(script), args, chosen.seed, chosen.steps or 0, folder.path, timeout, folder.runs)
             both = SideBySide(job, sides, chosen.rtol, chosen.repeats, watch)
             try:
                 return both.run()
@@ -238,7 +259,7 @@ def _show(results: list[Result], printer: Printer) -> None:
         printer.summary(results)
 
 
-def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str]) -> int:
+def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str], command: str) -> int:
     files, others = find_scripts(scripts)
     if not files:
         raise CannotCompare("none of the files imports dynet", "name a script that does")
@@ -248,6 +269,9 @@ def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str]) -> int
             _check_place(path, what)
     printer = Printer(sys.stderr if chosen.json == "-" else sys.stdout, chosen.plain)
     watch = Progress(chosen.progress, chosen.plain)
+    strange = _strangers(args)
+    if strange:
+        print(f"note: {strange[0]} goes to the script; options of compare stand before it", file=sys.stderr)
     results = []
     try:
         sides = _sides(chosen, lambda line: print(line, file=sys.stderr))
@@ -297,9 +321,11 @@ def _status(results: Sequence[Result]) -> int:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Parse the command line and compare; returns the exit status."""
-    chosen, scripts, args = _split(sys.argv[2:] if arguments is None else arguments)
+    given = sys.argv[2:] if arguments is None else list(arguments)
+    chosen, scripts, args = _split(given)
+    command = shlex.join(["python", "-m", "dynet_compat", "compare", *given])
     try:
-        return _run(chosen, scripts, args)
+        return _run(chosen, scripts, args, command)
     except CannotCompare as error:
         return _fail(str(error))
     except KeyboardInterrupt:

@@ -15,14 +15,20 @@ _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
 
 # What a function or method is to the comparison.
-OP, READ, FORWARD, BACKWARD, UPDATE, RENEW, RANDOM, COLLECT, TRAINER = (
-    "op", "read", "forward", "backward", "update", "renew", "random", "collect", "trainer")  # fmt: skip
+OP, READ, FORWARD, BACKWARD, UPDATE = "op", "read", "forward", "backward", "update"
+RENEW, RANDOM, COLLECT, TRAINER, FILE = "renew", "random", "collect", "trainer", "file"
 
 _SKIPPED_FUNCTIONS = frozenset(
     "init init_from_params available_devices get_device_info cg cg_version print_graphviz "
-    "print_text_graphviz dump_cg save load load_generator reset_random_seed to_device".split()
+    "print_text_graphviz dump_cg reset_random_seed to_device".split()
 )
-_FUNCTIONS = {"forward": FORWARD, "values": READ, "npvalues": READ, "renew_cg": RENEW}
+_FILES = dict.fromkeys("save load load_generator save_safetensors load_safetensors".split(), FILE)
+_FILES.update(
+    dict.fromkeys(
+        "save_all load_all populate populate_from_textfile load_param load_lookup_param".split(), FILE
+    )
+)
+_FUNCTIONS = {"forward": FORWARD, "values": READ, "npvalues": READ, "renew_cg": RENEW, **_FILES}
 RANDOM_OPS = frozenset(
     "dropout dropout_dim dropout_batch block_dropout noise random_normal random_bernoulli random_uniform "
     "random_gumbel vanilla_lstm_gates_dropout vanilla_lstm_gates_dropout_concat".split()
@@ -34,6 +40,7 @@ _VALUES += "rows_as_array row_grad_as_array rows_grad_as_array".split()
 _EXPRESSION = {f"__{name}__": OP for name in _OPERATORS}
 _EXPRESSION.update(dict.fromkeys(_VALUES, READ))
 _EXPRESSION.update({"forward": FORWARD, "backward": BACKWARD, "set": OP, "expr": OP, "batch": OP})
+_EXPRESSION.update(_FILES)
 _EXPRESSION.update({"set_value": OP, "init_row": OP, "init_from_array": OP, "zero": OP, "clip_inplace": OP})
 _STATE = dict.fromkeys("add_input add_inputs transduce set_h set_s".split(), OP)
 _BUILDER = dict.fromkeys("initial_state initial_state_from_raw_vectors add_inputs transduce".split(), OP)
@@ -43,10 +50,12 @@ _GRAPH = {"renew": RENEW, "backward": BACKWARD, "forward": FORWARD, "inc_forward
 _GRAPH.update(dict.fromkeys("forward_scalar inc_forward_scalar forward_vec inc_forward_vec".split(), READ))
 _GRAPH.update(dict.fromkeys("inputMatrixLiteral inputSparseTensor checkpoint revert".split(), OP))
 
+_ALIASES = {"__div__": "__truediv__", "zeroes": "zeros"}  # names that one side has apart, the other does not
+
 _BASES: tuple[tuple[str, dict[str, str]], ...] = (
     ("Expression", _EXPRESSION),
-    ("Trainer", {"update": UPDATE, "__init__": TRAINER}),
-    ("ParameterCollection", {"__init__": COLLECT}),
+    ("Trainer", {"update": UPDATE, "__init__": TRAINER, **_FILES}),
+    ("ParameterCollection", {"__init__": COLLECT, **_FILES}),
     ("_RNNBuilder", _BUILDER),
     ("BiRNNBuilder", _BUILDER),
     ("RNNState", _STATE),
@@ -103,7 +112,7 @@ def common_name(name: str) -> str:
     """One name for what both sides may call differently: `2 * x` is `__mul__` or `__rmul__`."""
     if name.startswith("__r") and name[3:] in ("add__", "sub__", "mul__", "truediv__", "pow__"):
         name = "__" + name[3:]
-    return "__truediv__" if name == "__div__" else name
+    return _ALIASES.get(name, name)
 
 
 def display_name(name: str, cls: Optional[type] = None) -> str:

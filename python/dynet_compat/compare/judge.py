@@ -7,8 +7,9 @@ from typing import Any, Optional
 
 import numpy as np
 
-from .runs import Event, Run
+from .runs import KINDS, Event, Run
 
+_AT_ONCE = 1 << 22  # numbers that are compared at once
 FLOOR = 1e-6  # smallest absolute difference that counts, times the largest number nearby if that is > 1
 
 
@@ -80,6 +81,21 @@ def relative_difference(got: np.ndarray, want: np.ndarray, rtol: float) -> float
     return difference / max(largest, floor, 1e-38) if difference else 0.0
 
 
+def segment_differences(got: np.ndarray, want: np.ndarray, starts: np.ndarray, rtol: float) -> np.ndarray:
+    """`relative_difference` of each of several parts of two arrays; none of the parts is empty."""
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        gap, largest = np.abs(got - want), np.abs(want)
+    odd = ~np.isfinite(got) | ~np.isfinite(want)
+    if odd.any():
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        gap[odd], largest[odd] = np.where(same[odd], 0.0, np.inf), 0.0
+    gaps, most = np.maximum.reduceat(gap, starts), np.maximum.reduceat(largest, starts)
+    floor = FLOOR * np.maximum(1.0, most) / rtol if rtol > 0 else 0.0
+    found: np.ndarray = gaps / np.maximum(np.maximum(most, floor), 1e-38)
+    return found
+
+
 def norm_difference(got: np.ndarray, want: np.ndarray, rtol: float) -> float:
     """Norm of the difference of two arrays, relative to the wanted one's norm.
 
@@ -149,14 +165,116 @@ class Judge:
     def decide(self) -> Verdict:
         """Compare everything; the first divergence in the order of time is kept."""
         self._initial()
-        for number, (theirs, ours) in enumerate(zip(self.reference.events, self.ours.events)):
-            if not self._event(number, theirs, ours):
-                break
+        same = self._same_way()
+        differences = self._differences(same)
+        self._note(differences)
+        kinds = self.reference.events.column("kind")[:same]
+        unlike: np.ndarray = np.zeros(same, bool)
+        for item in ("ops", "digest"):
+            unlike |= self.reference.events.column(item)[:same] != self.ours.events.column(item)[:same]
+        unlike &= kinds != KINDS.index("update")
+        wrong = (differences > self.rtol) | unlike
+        first = int(wrong.argmax()) if wrong.any() else same
+        updates = np.flatnonzero(kinds == KINDS.index("update")).tolist()
+        for number in [n for n in updates if n < first]:
+            self._update(number)
+        if first < same:
+            self._first_value(first, float(differences[first]))
+        for number in [n for n in updates if n > first]:
+            self._update(number)
+        if same < min(len(self.reference.events), len(self.ours.events)):
+            self._other_way(same)
         else:
             self._lengths()
             if len(self.reference.events) == len(self.ours.events):
                 self._final()
         return self.verdict
+
+    def _same_way(self) -> int:
+        """How many events, from the first on, both sides have at the same line and in the same graph."""
+        runs = (self.reference, self.ours)
+        shared = min(len(run.events) for run in runs)
+        numbers: dict[Any, int] = {}
+        columns = []
+        for run in runs:
+            events = run.events
+            named = {number: numbers.setdefault(name, len(numbers)) for number, name in events.names.items()}
+            lines = {place: numbers.setdefault((run.location(place),), len(numbers)) for place in run.places}
+            column = [events.column("kind")[:shared], events.column("graph")[:shared]]
+            for item, known in (("name", named), ("place", lines)):
+                table = np.full(max(known, default=0) + 1, -1)
+                table[list(known)] = list(known.values())
+                column.append(table[events.column(item)[:shared]])
+            columns.append(np.stack(column) if shared else np.zeros((4, 0)))
+        other = (columns[0] != columns[1]).any(axis=0)
+        return int(other.argmax()) if other.any() else shared
+
+    def _differences(self, count: int) -> np.ndarray:
+        """Relative difference of the value of each of the first events; 0 of updates."""
+        found: np.ndarray = np.zeros(count)
+        starts, sizes = ([run.events.column(name)[:count] for run in (self.reference, self.ours)]
+                         for name in ("start", "size"))  # fmt: skip
+        values = self.reference.events.column("kind")[:count] != KINDS.index("update")
+        found[values & (sizes[0] != sizes[1])] = np.inf
+        usual = np.flatnonzero(values & (sizes[0] == sizes[1]) & (sizes[0] > 0))
+        ends = np.cumsum(sizes[0][usual])
+        at = 0
+        while at < len(usual):
+            before = int(ends[at - 1]) if at else 0
+            end = max(at + 1, int(np.searchsorted(ends, before + _AT_ONCE)))
+            part = usual[at:end]
+            offsets = ends[at:end] - sizes[0][part] - before
+            inner = np.arange(int(ends[end - 1]) - before) - np.repeat(offsets, sizes[0][part])
+            want, got = (
+                run.numbers[np.repeat(start[part], sizes[0][part]) + inner]
+                for run, start in zip((self.reference, self.ours), starts)
+            )
+            found[part] = segment_differences(got, want, offsets, self.rtol)
+            at = end
+        return found
+
+    def _note(self, differences: np.ndarray) -> None:
+        """Count values and losses, and their largest differences."""
+        events, verdict = self.reference.events, self.verdict
+        kinds = events.column("kind")[: len(differences)]
+        for kind, shown in (("read", "value"), ("loss", "loss")):
+            of_kind = differences[kinds == KINDS.index(kind)]
+            if len(of_kind):
+                verdict.compared[shown] = len(of_kind)
+                verdict.largest[shown] = float(of_kind.max())
+        losses = kinds == KINDS.index("loss")
+        steps = events.column("step")[: len(differences)][losses] + 1
+        verdict.per_step = list(zip(steps.tolist(), differences[losses].tolist()))
+
+    def _common(self, number: int) -> tuple[Event, Event, dict[str, Any]]:
+        theirs, ours = self.reference.events[number], self.ours.events[number]
+        common: dict[str, Any] = dict(step=theirs.step + 1, graph=theirs.graph, event=number)
+        common.update(at_place(self.reference, theirs.place))
+        return theirs, ours, common
+
+    def _other_way(self, number: int) -> None:
+        """The event where the two scripts went different ways."""
+        theirs, ours, common = self._common(number)
+        sides = ((theirs, self.reference), (ours, self.ours))
+        ways = [f"{event.name} at {run.location(event.place)}" for event, run in sides]
+        self._first(Divergence("graph", op=theirs.name, values=ways, **common))
+
+    def _first_value(self, number: int, difference: float) -> None:
+        """An event with another value, or with other calls before it."""
+        if self.verdict.first is not None:
+            return
+        theirs, ours, common = self._common(number)
+        if difference > self.rtol:
+            want = self.reference.values(theirs.start, theirs.size)
+            got = self.ours.values(ours.start, ours.size)
+            values, nodes = [show(want, got), show(got, want)], [theirs.node, ours.node]
+            common.update(nodes=nodes, relative=difference)
+            self._first(Divergence("value", op=theirs.name, values=values, **common))
+            return
+        counts = [f"{event.ops} calls so far" for event in (theirs, ours)]
+        if theirs.ops == ours.ops:
+            counts = ["other arguments or lines" for _ in counts]
+        self._first(Divergence("graph", op=theirs.name, values=counts, **common))
 
     def _count(self, kind: str, difference: float) -> None:
         verdict = self.verdict
@@ -199,43 +317,11 @@ class Judge:
                 self._count(what, float("inf"))
                 self._first(Divergence(what, op=name, values=["missing", str(ours[name].shape)], **common))  # type: ignore[arg-type]
 
-    def _event(self, number: int, theirs: Event, ours: Event) -> bool:
-        """Compare one event; False where the two scripts went different ways."""
-        common: dict[str, Any] = dict(step=theirs.step + 1, graph=theirs.graph, event=number)
-        common.update(at_place(self.reference, theirs.place))
-        ways = [
-            f"{e.name} at {r.location(e.place)}" for e, r in ((theirs, self.reference), (ours, self.ours))
-        ]
-        if (theirs.kind, theirs.name, theirs.graph) != (ours.kind, ours.name, ours.graph) or ways[0] != ways[
-            1
-        ]:
-            self._first(Divergence("graph", op=theirs.name, values=ways, **common))
-            return False
-        want = self.reference.values(theirs.start, theirs.size)
+    def _update(self, number: int) -> None:
+        """Norms of gradients and parameters at an update."""
+        event, ours, common = self._common(number)
+        want = self.reference.values(event.start, event.size)
         got = self.ours.values(ours.start, ours.size)
-        if theirs.kind == "update":
-            self._update(theirs, want, got, common)
-            return True
-        kind = "loss" if theirs.kind == "loss" else "value"
-        difference = relative_difference(got, want, self.rtol)
-        self._count(kind, difference)
-        if kind == "loss":
-            self.verdict.per_step.append((theirs.step + 1, difference))
-        if difference > self.rtol:
-            values = [show(want, got), show(got, want)]
-            nodes = [theirs.node, ours.node]
-            self._first(
-                Divergence("value", op=theirs.name, values=values, nodes=nodes, relative=difference, **common)
-            )
-        elif (theirs.ops, theirs.digest) != (ours.ops, ours.digest):
-            counts = [f"{e.ops} calls so far" for e in (theirs, ours)]
-            if theirs.ops == ours.ops:
-                counts = ["other arguments or lines" for _ in counts]
-            self._first(Divergence("graph", op=theirs.name, values=counts, **common))
-            # Later digests differ because this one does.
-        return True
-
-    def _update(self, event: Event, want: np.ndarray, got: np.ndarray, common: dict[str, Any]) -> None:
         if want.size != got.size:
             sizes = [f"{v.size // 2} parameters" for v in (want, got)]
             self._first(Divergence("graph", op=event.name, values=sizes, **common))
@@ -251,11 +337,8 @@ class Judge:
                 at = int(each.argmax())
                 name = names[at] if at < len(names) else f"number {at}"
                 values = [f"norm {float(v[part][at]):.8g} of {name}" for v in (want, got)]
-                self._first(
-                    Divergence(
-                        what, op=event.name, values=values, relative=float(each[at]), note=name, **common
-                    )
-                )
+                common.update(relative=float(each[at]), note=name)
+                self._first(Divergence(what, op=event.name, values=values, **common))
 
     def _lengths(self) -> None:
         """One script stopped earlier than the other one."""

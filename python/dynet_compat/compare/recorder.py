@@ -31,9 +31,11 @@ if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 import hooks  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 import notes  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+import redirect  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
-del sys.modules["hooks"], sys.modules["notes"]
+for _name in ("hooks", "notes", "reading", "redirect"):
+    del sys.modules[_name]
 
 LIBRARY_NAMES = ("dynet", "_dynet", "_gdynet", "dynet_compat")
 _CONFIG_KEY = "__DYNET_CONFIG"
@@ -293,9 +295,11 @@ def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as stream:
         spec = json.load(stream)
     faulthandler.enable()
+    shadow = redirect.install(spec)
     start = time.perf_counter()
     notebook = notes.Notebook(spec)
     importer = Importer(spec, Configuration(spec, notebook), notebook)
+    notebook.shadow = shadow
     sys.meta_path.insert(0, importer)
     random.seed(spec["seed"])
     import numpy
@@ -305,6 +309,8 @@ def main() -> None:
     notebook.begin()
     how, crash = run_script(spec, notebook)
     sys.stdout.flush()
+    if os.getpid() != notebook.pid:  # a child that the script forked ends here, too
+        return
     notebook.finish(how, crash, start)
     if how == "crash":
         sys.stderr.write(crash["traceback"] if crash else "")

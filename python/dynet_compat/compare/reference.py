@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Optional
 
+from .cleaner import TemporaryFolder
 from .errors import CannotCompare
 
 PINNED = ("dynet==2.1.2", "numpy<1.25")
@@ -18,6 +20,7 @@ SELF = "self:none"
 _NAMED = "DYNET_COMPAT_ORACLE"
 _PROBE = "import dynet_config, numpy, _dynet; _dynet.DynetParams"
 _OTHERWISE = f"or compare with our own unbatched mode: --reference {SELF}"
+_TOLD = ("Collecting", "Downloading", "Building", "Installing collected")  # lines of pip that show progress
 
 Say = Callable[[str], None]
 
@@ -63,6 +66,12 @@ def cache_folder() -> Path:
     return Path(base) / "dynet_compat"
 
 
+def free_folders() -> list[Path]:
+    """Folders of caches, which are nobody's files: compiled kernels."""
+    kernels = os.environ.get("DYNET_COMPAT_CACHE")
+    return [cache_folder(), Path(os.path.expanduser("~")) / ".nv", *([Path(kernels)] if kernels else [])]
+
+
 def pythons_38() -> Iterator[str]:
     """Interpreters of Python 3.8 on this machine: on PATH, then pyenv's."""
     found = [shutil.which("python3.8")]
@@ -96,33 +105,48 @@ def make_environment(say: Say) -> str:
     say(f"making a reference environment with {' '.join(PINNED)} in {final} (once)")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="reference-", dir=final.parent))
+        folder = TemporaryFolder("reference-", str(final.parent))
     except OSError as error:
         raise CannotCompare(f"cannot make a reference environment: {error}", _OTHERWISE) from None
-    try:
-        python = str(folder / "bin" / "python")
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINNED]
-        for command in ([base, "-m", "venv", str(folder)], install):
-            done = subprocess.run(
-                command,
-                env=clean_environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-            if done.returncode:
-                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    with folder:
+        python = str(folder.path / "bin" / "python")
+        install = [python, "-m", "pip", "install", "--progress-bar", "off", "--disable-pip-version-check"]
+        for command in ([base, "-m", "venv", str(folder.path)], [*install, *PINNED]):
+            status, errors = _follow(command, folder, say)
+            if status:
+                last = (errors.strip().splitlines() or ["no message"])[-1]
                 raise CannotCompare(
                     f"cannot install {PINNED[0]} for {base}: {last}",
                     f"name a Python that has DyNet with --reference-python PATH, {_OTHERWISE}",
-                    done.stderr,
+                    errors,
                 )
         if not final.exists():
-            os.replace(folder, final)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            os.replace(folder.path, final)
     return str(final / "bin" / "python")
+
+
+def _follow(command: list[str], folder: TemporaryFolder, say: Say) -> tuple[int, str]:
+    """Run a command and say what it does; its exit status and its messages."""
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        process = subprocess.Popen(
+            command, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+            text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+        folder.runs(process.pid)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.lstrip().startswith(_TOLD):
+                    say("  " + line.strip())
+            status = process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            process.stdout.close()
+            folder.runs(0)
+        errors.seek(0)
+        return status, errors.read()
 
 
 def find(named: Optional[str], say: Say) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -16,11 +17,14 @@ from typing import Any, Optional
 import numpy as np
 
 from .errors import CannotCompare
-from .reference import clean_environment
+from .redirect import Shadow
+from .reference import clean_environment, free_folders
+from .scratch import Originals
 
 RECORDER = Path(__file__).resolve().parent / "recorder.py"
 PACKAGE_PARENT = RECORDER.parent.parent.parent
 SHARED_FOLDER = "DYNET_COMPAT_SHARED"  # a folder that all runs of a script share, for data it generates
+_HINTS = "DYNET_COMPAT_HINTS"
 _TAIL = 4000  # characters of a script's output that are kept
 _POLL = 0.05
 
@@ -33,6 +37,7 @@ class Side:
     python: str
     kind: str  # "ours" or "reference": the library behind `import dynet`
     environment: dict[str, str] = field(default_factory=dict)
+    hints: str = ""  # with --hints: "on" or "off"; the script's calls are not hooked then
 
     @property
     def is_ours(self) -> bool:
@@ -56,6 +61,32 @@ class Event:
     node: Optional[int]
 
 
+KINDS = ("read", "loss", "update")
+_COLUMNS = ("kind", "name", "place", "step", "graph", "ops", "digest", "start", "size", "node")
+
+
+@dataclass
+class Events:
+    """All events of a run: an array for each item, of one number for each event."""
+
+    rows: np.ndarray  # in the order of _COLUMNS
+    names: dict[int, str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> np.ndarray:
+        """One item of all events."""
+        column: np.ndarray = self.rows[:, _COLUMNS.index(name)]
+        return column
+
+    def __getitem__(self, number: int) -> Event:
+        items: dict[str, Any] = dict(zip(_COLUMNS, map(int, self.rows[number])))
+        items.update(kind=KINDS[items["kind"]], name=self.names.get(items["name"], "?"))
+        items["node"] = None if items["node"] < 0 else items["node"]
+        return Event(**items)
+
+
 @dataclass
 class Traced:
     """A call that made expressions: [node, start, size(, start, size of the gradient)] of each."""
@@ -73,7 +104,7 @@ class Run:
 
     side: Side
     result: dict[str, Any]
-    events: list[Event]
+    events: Events
     traced: list[Traced]
     places: dict[int, tuple[str, int]]
     numbers: np.ndarray
@@ -82,6 +113,12 @@ class Run:
     during: dict[str, np.ndarray]
     output: str
     errors: str
+    sampling: dict[str, list[list[int]]]  # what was written down: see reading.Sampler
+    files: dict[str, Path] = field(
+        default_factory=dict
+    )  # that the script wrote: original path -> where it is
+    removed: list[str] = field(default_factory=list)
+    shadow: str = ""  # the folder in which it ran
 
     @property
     def crash(self) -> Optional[dict[str, Any]]:
@@ -111,20 +148,20 @@ def _parameters(path: Path) -> dict[str, np.ndarray]:
         return {str(name): stored[f"p{i}"] for i, name in enumerate(stored["names"])}
 
 
-def _rows(path: Path) -> list[list[Any]]:
+def _rows(text: str) -> list[list[Any]]:
     """The complete lines; a process that died may have left half a line at the end."""
     rows = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
+    for line in text.splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
     return rows
 
 
 def _died(status: int, errors: str) -> dict[str, Any]:
     """Description of a process that ended without a result."""
+    errors = "".join(line for line in errors.splitlines(True) if not line.startswith("[dynet]"))
     if status < 0:
         try:
             how = f"killed by {signal.Signals(-status).name}"
@@ -138,39 +175,64 @@ def _died(status: int, errors: str) -> dict[str, Any]:
     return {"error": how + (f": {lines[-1]}" if lines else ""), "line": None, "traceback": errors[-_TAIL:]}
 
 
-def read(folder: Path, side: Side, status: int) -> Run:
-    """Everything a process left in its folder."""
-    output, errors = (
-        (folder / name).read_text(encoding="utf-8", errors="replace") for name in ("stdout", "stderr")
-    )
-    events, traced, places = [], [], {}
-    for kind, *rest in _rows(folder / "events.jsonl"):
+def _array(path: Path, kind: Any) -> np.ndarray:
+    found: np.ndarray = np.fromfile(path, dtype=kind) if path.exists() else np.zeros(0, kind)
+    return found
+
+
+def _events(folder: Path, names: dict[int, str], numbers: int) -> Events:
+    """The complete events; the last of a process that died may lack its values."""
+    rows = _array(folder / "events.bin", np.int64)
+    rows = rows[: len(rows) // len(_COLUMNS) * len(_COLUMNS)].reshape(-1, len(_COLUMNS))
+    events = Events(rows, names)
+    return Events(rows[events.column("start") + events.column("size") <= numbers], names)
+
+
+def _without_result(folder: Path, status: int, events: Events, numbers: np.ndarray, errors: str) -> Any:
+    """What can be said of a process that died."""
+    shown = (folder / "progress").read_text().strip() if (folder / "progress").exists() else ""
+    updates = events.column("step")[events.column("kind") == KINDS.index("update")]
+    losses = events.column("start")[events.column("kind") == KINDS.index("loss")]
+    return {
+        "how": "crash", "crash": _died(status, errors), "steps": max([int(shown or 0), *(updates + 1)]),
+        "seconds": {}, "backwards": len(losses), "random_ops": [], "autobatch": False,
+        "losses": [float(v) for v in numbers[losses]], "hidden": 0.0, "wall": 0.0, "startup": 0.0,
+        "memory": 0, "ops": events[-1].ops if len(events) else 0, "imported": bool(len(events)),
+        "step_times": [], "python": "", "numpy": "", "library": "", "graphs": 0, "reads": 0,
+    }  # fmt: skip
+
+
+def read(folder: Path, side: Side, status: int, shadow: Optional[Shadow] = None) -> Run:
+    """Everything a process left in its folder; paths of its shadow as those of the originals."""
+
+    def text(name: str) -> str:
+        path = folder / name
+        found = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return found.replace(shadow.root, "") if shadow else found
+
+    output, errors = text("stdout"), text("stderr")
+    traced, places, names = [], {}, {}
+    sampling: dict[str, list[list[int]]] = {"arrays": [], "updates": []}
+    for kind, *rest in _rows(text("texts.jsonl")):
         if kind == "place":
             places[rest[0]] = (rest[1], rest[2])
-        elif kind == "traced":
-            traced.append(Traced(*rest))
+        elif kind == "name":
+            names[rest[0]] = rest[1]
+        elif kind == "sampling":
+            sampling[rest[0]].append(rest[1:])
         else:
-            events.append(Event(kind, *rest))
-    blob = folder / "values.bin"
-    numbers = np.fromfile(blob, dtype=np.float32) if blob.exists() else np.zeros(0, np.float32)
-    events = [e for e in events if e.start + e.size <= numbers.size]
+            traced.append(Traced(*rest))
+    numbers = _array(folder / "values.bin", np.float32)
+    events = _events(folder, names, numbers.size)
     if (folder / "result.json").exists():
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        result = json.loads(text("result.json"))
     else:
-        updates = [e.step + 1 for e in events if e.kind == "update"]
-        shown = (folder / "progress").read_text().strip() if (folder / "progress").exists() else ""
-        steps = max([int(shown or 0), *updates])
-        result = {
-            "how": "crash", "crash": _died(status, errors), "steps": steps, "seconds": {},
-            "backwards": sum(e.kind == "loss" for e in events), "random_ops": [], "autobatch": False,
-            "losses": [float(numbers[e.start]) for e in events if e.kind == "loss"], "hidden": 0.0,
-            "wall": 0.0, "startup": 0.0, "memory": 0, "ops": events[-1].ops if events else 0,
-            "imported": bool(events), "step_times": [], "python": "", "numpy": "", "graphs": 0,
-        }  # fmt: skip
+        result = _without_result(folder, status, events, numbers, errors)
     return Run(
         side=side, result=result, events=events, traced=traced, places=places, numbers=numbers,
         initial=_parameters(folder / "initial.npz"), final=_parameters(folder / "final.npz"),
         during=_parameters(folder / "trace.npz"), output=output[-_TAIL:], errors=errors[-_TAIL:],
+        sampling=sampling, shadow=shadow.root if shadow else "",
     )  # fmt: skip
 
 
@@ -184,6 +246,9 @@ class Job:
     steps: int
     folder: Path
     timeout: float = 0.0  # seconds per run; 0: no limit
+    started: Callable[[int], None] = lambda pid: None  # takes the number of each process
+    originals: Optional[Originals] = None  # the files around the script; copied before the first run
+    sampling: Optional[dict[str, list[list[int]]]] = None  # what the first checked run wrote down
 
     def start(
         self,
@@ -204,35 +269,62 @@ class Job:
             unbatched: turn the reference's autobatching off.
             steps: stop after this many.
         """
+        shared = self.folder / "shared"
         try:
             out = Path(tempfile.mkdtemp(prefix=f"{mode}-", dir=self.folder))
+            for folder in (shared, out / "tmp"):
+                folder.mkdir(exist_ok=True)
+            if self.originals is None:
+                self.originals = Originals.around(self.script, self.folder / "originals")
+            shadow = self.originals.shadow(out / "files")
             spec = {
-                "mode": mode, "side": side.kind, "script": self.script, "args": self.args, "out": str(out),
-                "seed": self.seed, "steps": self.steps if steps is None else steps, "focus": focus,
-                "unbatched": unbatched, "sys_path": [str(PACKAGE_PARENT)],
+                "mode": mode, "side": side.kind, "script": shadow.of(os.path.realpath(self.script)),
+                "args": self.args, "out": str(out), "seed": self.seed,
+                "steps": self.steps if steps is None else steps, "focus": focus, "unbatched": unbatched,
+                "sys_path": [str(PACKAGE_PARENT)], "sampling": self.sampling, "hints": side.hints,
+                "shadow": shadow.root, "free": [str(shared), *map(str, free_folders())],
             }  # fmt: skip
             (out / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-            shared = self.folder / "shared"
-            shared.mkdir(exist_ok=True)
         except OSError as error:
             raise CannotCompare(
                 f"cannot write in {self.folder}: {error.strerror}",
                 "free some space, or set TMPDIR to another disk",
             ) from None
         environment = dict(os.environ) if side.is_ours else clean_environment()
-        environment.update({"PYTHONHASHSEED": "0", SHARED_FOLDER: str(shared), **side.environment})
-        if mode in ("check", "trace"):  # templates record without the calls that are compared
-            environment["DYNET_COMPAT_HINTS"] = "off"
-        status = self._wait(side, out, environment, watch)
-        return read(out, side, status)
+        current = shadow.of(os.path.realpath(os.curdir))
+        environment.update({"PYTHONHASHSEED": "0", SHARED_FOLDER: str(shared), "TMPDIR": str(out / "tmp")})
+        self._choose_hints(environment, side, mode)
+        environment.update({"PWD": current, **side.environment})
+        status = self._wait(side, out, environment, current, watch)
+        run = read(out, side, status, shadow)
+        files, run.removed = self.originals.written(shadow), self.originals.removed(shadow)
+        if mode == "check":
+            run.files = files
+            self.sampling = self.sampling if self.sampling is not None else run.sampling
+        else:
+            shutil.rmtree(out, ignore_errors=True)
+        return run
 
-    def _wait(self, side: Side, out: Path, environment: dict[str, str], watch: Callable[[int], None]) -> int:
+    def _choose_hints(self, environment: dict[str, str], side: Side, mode: str) -> None:
+        if side.hints == "on":
+            if environment.get(_HINTS, "off").lower() in ("off", "0", "none", ""):
+                environment.pop(_HINTS, None)
+                if not os.path.exists(os.path.splitext(self.script)[0] + ".dyhints"):
+                    environment[_HINTS] = "auto"
+        elif side.hints or mode in ("check", "trace"):  # templates record without the calls that are compared
+            environment[_HINTS] = "off"
+
+    def _wait(
+        self, side: Side, out: Path, environment: dict[str, str], current: str, watch: Callable[[int], None]
+    ) -> int:
         end = time.monotonic() + self.timeout if self.timeout else float("inf")
         command = [side.python, str(RECORDER), str(out / "spec.json")]
         with open(out / "stdout", "wb") as stdout, open(out / "stderr", "wb") as stderr:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
-            )
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=current,
+                start_new_session=True,
+            )  # fmt: skip
+            self.started(process.pid)
             try:
                 while True:
                     try:
@@ -245,9 +337,8 @@ class Job:
                             "cut the run with --steps N, or raise --timeout",
                         )
             finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+                end_group(process)
+                self.started(0)
 
     @staticmethod
     def _steps_so_far(out: Path) -> int:
@@ -255,3 +346,12 @@ class Job:
             return int((out / "progress").read_bytes() or b"0")
         except (OSError, ValueError):
             return 0
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it has started and left behind."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()

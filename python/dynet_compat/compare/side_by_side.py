@@ -12,6 +12,7 @@ from .blame import Blame, focus_of
 from .errors import CannotCompare
 from .judge import Divergence, Judge, Verdict, repeatable
 from .runs import Job, Run, Side
+from .written import Written, compare
 
 KINDS = ("recording", "forward", "backward", "update", "script")
 Watch = Callable[[str, int, int], None]  # what runs now, steps made, steps in all (0: unknown)
@@ -60,6 +61,12 @@ class Result:
     crashes: list[Optional[dict[str, Any]]] = field(default_factory=lambda: [None, None])
     outputs: list[str] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
+    files: list[Written] = field(default_factory=list)  # that the script wrote
+    sampled: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # what -> [how many were compared, of how many]
+    is_batched: bool = False  # whether the reference ran with autobatching
+    hints: Optional[dict[str, Any]] = None  # with --hints: templates in use, and how often they were hit
 
     @property
     def exit_status(self) -> int:
@@ -86,6 +93,7 @@ class SideBySide:
 
     def __init__(self, job: Job, sides: tuple[Side, Side], rtol: float, repeats: int, watch: Watch) -> None:
         self.job, self.rtol, self.repeats, self.watch = job, rtol, repeats, watch
+        job.sampling = None
         self.reference, self.ours = sides
         self.unbatched = False  # the reference's autobatching is off while values are checked
         self.steps = job.steps
@@ -111,14 +119,18 @@ class SideBySide:
             self._remember(theirs, ours)
             result.verdict = Judge(theirs, ours, self.rtol).decide()
         result.first = result.seen = result.verdict.first
+        self._sampled(ours)
+        result.files = compare(theirs, ours, self.rtol)
         if any(result.crashes):
             self._crashed(theirs, ours)
             return result
+        if result.first is not None:
+            self._explain(theirs)
+        elif not all(file.is_equal for file in result.files):
+            self._explain_files(theirs)
         if result.first is None:
             result.status = "equal"
             result.message = f"equal within {self.rtol:g}"
-        else:
-            self._explain(theirs)
         if self.repeats:
             self._measure()
         return result
@@ -143,9 +155,12 @@ class SideBySide:
         result.losses = [run.result["losses"] for run in (theirs, ours)]
         result.steps = min(theirs.steps, ours.steps)
         result.outputs = [run.output + run.errors for run in (theirs, ours)]
+        result.is_batched = bool(theirs.result["autobatch"])
+        result.hints = ours.result.get("hints")
         result.versions = [
-            f"Python {run.result['python']}, NumPy {run.result['numpy']}" for run in (theirs, ours)
-        ]
+            f"{run.result['library'] or run.side.name}, Python {run.result['python']}, "
+            f"NumPy {run.result['numpy']}" for run in (theirs, ours)
+        ]  # fmt: skip
 
     def _usable(self, theirs: Run, ours: Run) -> None:
         """Refuses scripts in which there is nothing to compare."""
@@ -171,6 +186,42 @@ class SideBySide:
         if not theirs.crash and not ours.crash and not theirs.result["backwards"] + ours.result["backwards"]:
             hint = "give it the arguments that make it train, or a script that trains"
             raise CannotCompare(f"{name} never calls backward()", hint)
+
+    def _sampled(self, ours: Run) -> None:
+        """Say where not everything was compared."""
+        counts = ours.result.get("counts") or {}
+        for name, shown in (("arrays", "values"), ("updates", "norms")):
+            taken, seen = counts.get(name, (0, 0))
+            if taken < seen:
+                self.result.sampled[shown] = [taken, seen]
+                what = "values that are no single numbers" if name == "arrays" else "updates"
+                self.result.notes.append(
+                    f"sampled: {taken} of {seen} {what} were compared, since writing them all down would "
+                    "take longer than the script itself"
+                )
+
+    def _explain_files(self, theirs: Run) -> None:
+        """Files that differ: from themselves, too, in a second run of the reference?"""
+        result = self.result
+        again = self._start(self.reference, "check")
+        varying = {file.name for file in compare(theirs, again, self.rtol) if not file.is_equal}
+        for file in result.files:
+            if not file.is_equal and file.name in varying:
+                file.verdict = "varies"
+        unlike = [file for file in result.files if not file.is_equal]
+        if not unlike:
+            return
+        file = unlike[0]
+        values = ["missing" if size is None else f"{size} bytes" for size in file.sizes]
+        relative = None if file.difference in (None, float("inf")) else file.difference
+        result.first = result.seen = Divergence(
+            "file", step=max(1, result.steps), op="(written by the script)", place=file.name,
+            source=file.detail, values=values, relative=relative,
+        )  # fmt: skip
+        result.status = "different"
+        result.message = f"differs: the file {file.name} {file.verdict}" + (
+            f": {file.detail}" if file.detail else ""
+        )
 
     def _unlike_randomness(self, theirs: Run, ours: Run) -> bool:
         """Whether the reference drew its random numbers in the order of its batches; says so."""
@@ -199,7 +250,7 @@ class SideBySide:
             )
         result.status = "different"
         focus = focus_of(result.first, theirs)
-        if focus is not None:
+        if focus is not None and not self.ours.hints:
             traces = [self._start(side, "trace", focus) for side in (self.reference, self.ours)]
             result.first = Blame(result.first, traces[0], traces[1], self.rtol).origin()
         result.message = "differs: " + result.first.line()

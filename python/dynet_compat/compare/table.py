@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any, Optional, TextIO
 
 from .side_by_side import KINDS, Result
@@ -198,10 +199,15 @@ class Printer:
 
 
 class Progress:
-    """A progress bar on stderr, when that is a terminal."""
+    """A progress bar on stderr, when that is a terminal; elsewhere a line now and then, in long runs."""
+
+    _QUIET = 5.0  # seconds before the first line, and between two about one thing
+    _PAUSE = 15.0
 
     def __init__(self, wanted: Optional[bool] = None, plain: bool = False) -> None:
         self.on = sys.stderr.isatty() if wanted is None else wanted
+        self.in_lines = wanted is None and not self.on
+        self.begun = self.said = time.monotonic()
         self.rich = rich_parts() if self.on and not plain else None
         self.bar: Any = None
         self.task: Any = None
@@ -210,6 +216,8 @@ class Progress:
     def __call__(self, title: str, done: int, total: int) -> None:
         """Show a state."""
         if not self.on:
+            if self.in_lines:
+                self._line(title, done, total)
             return
         if self.rich:
             if self.bar is None:
@@ -227,6 +235,14 @@ class Progress:
             file=sys.stderr,
             flush=True,
         )
+
+    def _line(self, title: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self.begun < self._QUIET or (title == self.title and now - self.said < self._PAUSE):
+            return
+        self.title, self.said = title, now
+        steps = f", step {done}{f' of {total}' if total else ''}" if done else ""
+        print(f"{title}{steps} ({now - self.begun:.0f} s)", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Remove the bar."""
