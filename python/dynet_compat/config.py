@@ -147,7 +147,8 @@ def script_follows() -> bool:
     """Whether the program has still to import dynet, and may call `dynet_config` before it does.
 
     So it is in `dynet-compat run script.py` and `python -m dynet_compat run script.py`, and in our other
-    commands with the options of a script, which import this package first, and when one of our modules `dynet_config`, `_dynet` and so on is being imported.
+    commands with the options of a script, which import this package first, and when one of our modules
+    `dynet_config`, `_dynet` and so on is being imported.
     """
     program, *arguments = getattr(sys, "argv", [])[:2] or [""]
     with_script = arguments[:1] != [] and arguments[0] in _WITH_SCRIPTS

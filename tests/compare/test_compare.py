@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import examples, oracle
+from support import examples
+from support.comparing import SELF, Outcome, both_references, reference_of
 from support.subject import IS_REFERENCE
 
 if IS_REFERENCE:
@@ -25,57 +26,12 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE / "scripts"
 EXAMPLES = HERE.parent.parent / "examples"
 DATA = HERE.parent / "apps" / "data"
-SELF = ["--reference", "self:none"]
-
-
-class Outcome:
-    """What one command did."""
-
-    def __init__(self, status: int, out: str, err: str, folder: Path) -> None:
-        self.status, self.out, self.err, self.folder = status, out, err, folder
-        written = folder / "out.json"
-        self.all: Any = json.loads(written.read_text()) if written.exists() else {"results": []}
-
-    @property
-    def result(self) -> Any:
-        return self.all["results"][0]
-
-    @property
-    def report(self) -> str:
-        return (self.folder / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `compare` in this process (the scripts run in theirs), with a report and JSON."""
-
-    def run(*arguments: Any, times: bool = False, outputs: bool = True) -> Outcome:
-        extra = [] if times else ["--repeats", "0"]
-        if outputs:
-            extra += ["--report", str(tmp_path / "report.html"), "--json", str(tmp_path / "out.json")]
-        status = compare.main([*extra, *map(str, arguments)])
-        captured = capsys.readouterr()
-        return Outcome(status, captured.out, captured.err, tmp_path)
-
-    return run
 
 
 def line_of(script: str, text: str) -> int:
     """Number of the line of a script with a text in it."""
     lines = (SCRIPTS / script).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
-
-
-def reference_of(kind: str) -> list[str]:
-    if kind == "self":
-        return SELF
-    found = oracle.interpreter()
-    if found is None:
-        pytest.skip("no Python 3.8 with dynet 2.1.2")
-    return ["--reference-python", found]
-
-
-both_references = pytest.mark.parametrize("kind", ["self", pytest.param("dynet", marks=pytest.mark.oracle)])
 
 
 # ---------------------------------------------------------------- equal
@@ -99,7 +55,7 @@ def test_equal(kind: str, command: Any) -> None:
         assert cost["parts"]["forward"] > 0 and cost["parts"]["recording"] > 0 and cost["memory"] > 2**20
         assert 0 < cost["hook_per_call"] < 1e-4 and cost["hook_calls"] > 4 * 20
     assert sum(size * n for size, n in result["costs"][1]["launches"]) > 100
-    assert "equal within" in done.out and "hooks of the profiled run" in done.out
+    assert "equal within" in done.out and "cost of measuring, already subtracted" in done.out
     for plot in ("losses", "differences", "times", "batches"):
         assert f'<svg xmlns="http://www.w3.org/2000/svg" class="{plot}"' in done.report
 

@@ -88,7 +88,7 @@ class Blame:
             places = [self.reference.location(theirs.place), self.ours.location(ours.place)]
             if theirs.name != ours.name or places[0] != places[1]:
                 values = [f"calls {c.name} at {p}" for c, p in zip((theirs, ours), places)]
-                note = "the script itself went another way: see what decides about this line"
+                note = "the script branches differently on the two sides: see the condition before this line"
                 run, call = self._extra(theirs.number)
                 return replace(
                     self.first, what="graph", op=call.name, values=values, nodes=[None, None], relative=None,

@@ -299,7 +299,7 @@ def _run(chosen: argparse.Namespace, scripts: list[str], args: list[str], comman
         else:
             write(chosen.json, text, "JSON file")
     if target and any(r.names for r in results):
-        write(target, report.page(results), "report")
+        write(target, report.page(results, command), "report")
         printer.line(f"report: {target}")
     return status
 

@@ -63,7 +63,9 @@ class Notebook:
         self.rows, self.numbers = array("q"), array("f")  # of events, and their values, not written yet
         self.written = 0  # numbers in values.bin
         self.names: dict[str, int] = {}
-        self.known_places: dict[tuple[Any, int], int] = {}
+        self.known_places: dict[tuple[int, int], int] = {}  # number of a code object, line -> place
+        self.codes: list[Any] = []  # keeps the numbers of code objects their own
+        self.numbering = True  # whether events have the numbers of their expressions, which take time
         self.samplers = {name: reading.Sampler(name, self) for name in ("arrays", "updates")}
         self.pid = os.getpid()
         os.register_at_fork(after_in_child=self.stop)
@@ -123,7 +125,9 @@ class Notebook:
             return self.wrapped[id(original)]
         shown = hooks.display_name(hooks.common_name(name), cls)
         made = original
-        if kind == hooks.OP and not self.spec.get("hints"):
+        if kind == hooks.OP:
+            if self.spec.get("hints"):
+                return original  # a template takes the place of such calls
             if self.mode == "profile":
                 made = self.timed(original, "record")
             elif self.mode in ("check", "trace"):
@@ -293,7 +297,8 @@ class Notebook:
     def read_hook(self, original: Any, shown: str) -> Callable[..., Any]:
         if self.mode not in ("check", "trace"):
             return self.timed(original, "forward")
-        inside, calls, known = self.inside, self.calls, self.known_places
+        inside, calls, places = self.inside, self.calls, self.known_places
+        rows, numbers = self.rows, self.numbers
         name, sampler = self.number_of(shown), self.samplers["arrays"]
 
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -304,19 +309,25 @@ class Notebook:
                 if not self.initial_saved:
                     self.save_initial()
                 out = original(*args, **kwargs)
-                start, size = self.written + len(self.numbers), 1
+                start, size = self.written + len(numbers), 1
                 if type(out) is float:
-                    self.numbers.append(out)
+                    numbers.append(out)
                 else:
                     size = sampler.take(lambda: self.store(reading.flat(out)))
                     if size is None or size < 0:
                         return out
                 frame = _getframe(1)
-                place = known.get((frame.f_code, frame.f_lineno), -1)
+                place = places.get((id(frame.f_code), frame.f_lineno), -1)
                 if place < 0:
-                    place = known[frame.f_code, frame.f_lineno] = self.place(frame)
-                row = (READ, name, place, self.step, self.graph, calls[0], calls[1], start, size)
-                self.add_event(row, args[0] if args else None)
+                    place = self.place_again(frame)
+                if self.numbering:
+                    row = (READ, name, place, self.step, self.graph, calls[0], calls[1], start, size)
+                    self.add_event(row, args[0] if args else None)
+                    return out
+                rows.extend((READ, name, place, self.step, self.graph, calls[0], calls[1], start, size, -1))
+                self.events += 1
+                if len(rows) > _FULL or len(numbers) > _FULL:
+                    self.flush()
                 return out
             finally:
                 inside[0] = False
@@ -396,20 +407,24 @@ class Notebook:
                 self.write(["place", number, key[0], key[1]])
         return number
 
+    def place_again(self, frame: Any) -> int:
+        """As `place`, and remembers it."""
+        number = self.place(frame)
+        if not self.own_code.get(frame.f_code):  # of the library's lines each has many callers
+            self.codes.append(frame.f_code)
+            self.known_places[id(frame.f_code), frame.f_lineno] = number
+        return number
+
     def write(self, row: list[Any]) -> None:
         self.stream.write(json.dumps(row) + "\n")
-
-    def write_later(self, row: list[Any]) -> None:
-        """As `write`, also before the script starts; nothing in modes that write no events."""
-        if self.stream:
-            self.write(row)
 
     def number_of(self, name: str) -> int:
         """Number of a name in the events."""
         number = self.names.get(name)
         if number is None:
             number = self.names[name] = len(self.names)
-            self.write_later(["name", number, name])
+            if self.stream:
+                self.write(["name", number, name])
         return number
 
     def store(self, numbers: Optional[np.ndarray]) -> int:
@@ -429,7 +444,8 @@ class Notebook:
     def add_event(self, row: tuple[int, ...], expression: Any) -> None:
         """One more event: its row without the number of the expression."""
         tracing = self.mode == "trace"
-        node = reading.node_of(expression) if tracing or self.events < _NUMBERED else None
+        node = reading.node_of(expression)
+        self.numbering = tracing or self.events < _NUMBERED
         self.rows.extend(row)
         self.rows.append(-1 if node is None else node)
         if tracing and self.events == self.focus["event"]:
@@ -541,30 +557,6 @@ class Notebook:
         cell[:] = saved
         return {"per_call": added, "counted": counted}
 
-    def library(self) -> str:
-        """Name and version of the library."""
-        ours = getattr(sys.modules.get("dynet_compat"), "__compat_version__", None)
-        if ours is not None:  # on the other side, the script's `import dynet_compat` gives DyNet
-            return f"dynet_compat {ours}"
-        try:
-            from importlib.metadata import version
-
-            return f"DyNet {version('dynet')}"
-        except Exception:  # not installed by a package
-            return f"DyNet {getattr(self.toolkit, '__version__', '')}".strip()
-
-    def hints(self) -> Optional[dict[str, Any]]:
-        """With --hints: how many templates are in use, and how often one was replayed, or could not be."""
-        runtime = sys.modules.get("dynet_compat.hints.runtime")
-        active = runtime.active() if runtime is not None and self.spec.get("hints") else None
-        if active is None:
-            return None
-        found = active.templates()
-        counts = {name: sum(int(t.get(name, 0)) for t in found) for name in ("hits", "again", "misses")}
-        counts["hits"] += counts.pop("again")
-        in_use = sum(bool(t.get("hits") or t.get("again")) for t in found)
-        return {"templates": len(found), "in_use": in_use, **counts}
-
     def finish(self, how: str, crash: Optional[dict[str, Any]], start: float) -> None:
         """Writes everything that is not written yet."""
         end = _clock()
@@ -587,8 +579,9 @@ class Notebook:
             "interpreter": self.started - start, "losses": self.losses, "imported": self.toolkit is not None,
             "step_times": [t - self.started for t in self.step_times],
             "counts": {name: sampler.counts() for name, sampler in self.samplers.items()},
-            "library": self.library(), "hints": self.hints(),
-            "memory": peak_memory(), "python": sys.version.split()[0], "numpy": np.__version__,
+            "library": reading.library(self.toolkit),
+            "hints": reading.hints() if self.spec.get("hints") else None,
+            "memory": reading.peak_memory(), "python": sys.version.split()[0], "numpy": np.__version__,
         }  # fmt: skip
         if self.mode == "profile":
             result["hook"] = self.hook_cost()
@@ -604,10 +597,3 @@ class Notebook:
 
 def nothing(*args: Any, **kwargs: Any) -> None:
     """A function that does nothing."""
-
-
-def peak_memory() -> int:
-    """Bytes of memory that the process had at most."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,8 +1,12 @@
-"""What is written down of a value, and how often. Runs under Python 3.8 as well; see `notes.py`."""
+"""What is written down of a value, and how often; facts about the process.
+
+Runs under Python 3.8 as well; see `notes.py`.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
 from typing import Any, Callable, Optional
 
@@ -38,13 +42,11 @@ class Sampler:
     first one took: the spec has its decisions.
     """
 
-    _ALLOWED = 2.0  # seconds of writing for each second of the script
-    _START = 0.5  # seconds of writing that are always allowed
-
     def __init__(self, name: str, notebook: Any) -> None:
         self.name, self.notebook = name, notebook
         given = notebook.spec.get("sampling")
         self.given: Optional[list[list[int]]] = list(given.get(name, [])) if given is not None else None
+        self.allowed = float(notebook.spec.get("allowed", 2.0))
         self.count = 0
         self.stride = 1
         self.taken = 0
@@ -58,7 +60,7 @@ class Sampler:
                 self.stride = self.given.pop(0)[1]
         elif self.count % self.stride == 0:
             script = _clock() - self.notebook.started - self.notebook.hidden
-            if self.spent > self._START + self._ALLOWED * script:
+            if self.spent > self.allowed * (script + 0.25):
                 self.stride *= 2
                 self.notebook.write(["sampling", self.name, self.count, self.stride])
         return self.count % self.stride == 0
@@ -115,3 +117,39 @@ def describe_argument(arg: Any) -> Any:
         return [describe_argument(a) for a in arg[:1000]]
     states = expressions_of(arg)
     return [describe_argument(e) for e in states] if states else str(type(arg).__name__)
+
+
+# ---------------------------------------------------------------- the process
+
+
+def library(toolkit: Any) -> str:
+    """Name and version of the library."""
+    ours = getattr(sys.modules.get("dynet_compat"), "__compat_version__", None)
+    if ours is not None:  # on the other side, the script's `import dynet_compat` gives DyNet
+        return f"dynet_compat {ours}"
+    try:
+        from importlib.metadata import version
+
+        return f"DyNet {version('dynet')}"
+    except Exception:  # not installed as a package
+        return f"DyNet {getattr(toolkit, '__version__', '')}".strip()
+
+
+def hints() -> Optional[dict[str, Any]]:
+    """How many templates are in use, and how often one was replayed, or could not be; None without hints."""
+    runtime = sys.modules.get("dynet_compat.hints.runtime")
+    active = runtime.active() if runtime is not None else None
+    if active is None:
+        return None
+    found = active.templates()
+    counts = {name: sum(int(t.get(name, 0)) for t in found) for name in ("hits", "again", "misses")}
+    counts["hits"] += counts.pop("again")
+    in_use = sum(bool(t.get("hits") or t.get("again")) for t in found)
+    return {"templates": len(found), "in_use": in_use, **counts}
+
+
+def peak_memory() -> int:
+    """Bytes of memory that the process had at most."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

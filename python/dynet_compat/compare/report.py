@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import html
 import platform
-import sys
+import shlex
 from collections.abc import Sequence
 
 from . import svg, table
 from .side_by_side import KINDS, Result
+
+_TERMS = (
+    ("step", "one call of trainer.update(), or of backward() in a script without a trainer"),
+    ("launch", "one call of a kernel, which computes one op, or some ops fused, for all nodes of a batch"),
+    ("nodes per launch", "how many nodes of the graph a launch computes at once: the size of the batch"),
+    ("recording", "the calls that add nodes to the graph, as dy.tanh(x) does; nothing is computed by them"),
+    ("forward", "computing values that the script reads, with planning of the batches"),
+    ("script's own Python", "the time between the calls of the library"),
+    ("start-up", "from the start of the script to the first use of a graph; not part of the steps"),
+    (
+        "relative difference",
+        "largest difference of two arrays, divided by the largest number in the reference's",
+    ),
+    ("norm", "of each parameter and each gradient, at each update"),
+    ("rtol", "the largest relative difference that counts as equal; --rtol sets it"),
+)
 
 _STYLE = """
 :root{color-scheme:light}
@@ -41,6 +57,9 @@ svg .limit{stroke:#b91c1c;stroke-dasharray:6 4}
 """
 
 
+_STEPS = "call of backward()"
+
+
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: bool = True) -> str:
     if not rows:
         return ""
@@ -58,16 +77,18 @@ def _plots(result: Result) -> str:
     parts = []
     if any(result.losses):
         series = [(n, [(i + 1.0, v) for i, v in enumerate(ls)]) for n, ls in zip(result.names, result.losses)]
-        parts.append(svg.lines("losses", "Loss", "backward", "loss", series))
+        parts.append(svg.lines("losses", "Loss", _STEPS, "loss", series))
     if result.verdict.per_step:
         points = [(i + 1.0, d) for i, (_, d) in enumerate(result.verdict.per_step)]
-        title = "Relative difference of the losses (dashed: rtol)"
+        title = "Relative difference of losses (dashed: rtol)"
         series = [("difference", points)]
         parts.append(
-            svg.lines("differences", title, "backward", "relative", series, log=True, limit=result.rtol)
+            svg.lines(
+                "differences", title, _STEPS, "relative difference", series, log=True, limit=result.rtol
+            )
         )
     if len(result.costs) == 2:
-        kinds = ["script's Python" if kind == "script" else kind for kind in KINDS]
+        kinds = [table.part_name(kind, result) for kind in KINDS]
         rows = []
         for name, cost in zip(result.names, result.costs):
             rows.append((name, [1e3 * cost.parts[kind] / max(1, cost.steps) for kind in KINDS]))
@@ -75,7 +96,7 @@ def _plots(result: Result) -> str:
         launches = result.costs[1].launches
         if launches:
             title = "Launches of dynet_compat by batch size"
-            parts.append(svg.histogram("batches", title, "nodes in a launch", "launches", launches))
+            parts.append(svg.histogram("batches", title, "nodes per launch", "launches", launches))
     return f'<div class="plots">{"".join(parts)}</div>' if parts else ""
 
 
@@ -92,9 +113,13 @@ def _ops(result: Result) -> str:
 def _section(result: Result) -> str:
     name = html.escape(result.script.rsplit("/", 1)[-1])
     parts = [f"<h2>{name} {_badge(result)}</h2><p>{html.escape(result.message)}</p>"]
-    command = " ".join([result.script, *result.args])
+    for sentence in (table.speed_line(result), table.hints_line(result)):
+        parts += [f"<p><b>{html.escape(sentence)}</b></p>"] if sentence else []
+    sides = "; ".join(f"{n}: {v}" for n, v in zip(result.names, result.versions))
+    command = shlex.join([result.script, *result.args])
     parts.append(
-        f'<p class="small"><code>{html.escape(command)}</code>, seed {result.seed}, {result.steps} steps</p>'
+        f'<p class="small"><code>{html.escape(command)}</code>, seed {result.seed}, {result.steps} steps'
+        f"<br>{html.escape(sides)}</p>"
     )
     parts += [f'<p class="note">{html.escape(note)}</p>' for note in result.notes]
     divergence = table.divergence_rows(result)
@@ -104,6 +129,11 @@ def _section(result: Result) -> str:
     compared = table.comparison_rows(result)
     if compared:
         parts.append("<h3>Compared</h3>" + _table(["", "number", "largest relative difference"], compared))
+    files = table.file_rows(result)
+    if files:
+        headers = ["", *(f"bytes, {name}" for name in result.names), ""]
+        parts.append("<h3>Files that the script wrote (kept apart from yours)</h3>")
+        parts.append(_table(headers, files, numeric=False))
     cost = table.cost_rows(result)
     if cost:
         parts.append("<h3>Cost</h3>" + _table(["", *result.names, "ratio"], cost))
@@ -113,22 +143,23 @@ def _section(result: Result) -> str:
         parts.append(f'<p class="small">seconds of each repeat: {html.escape(repeats)}<br>')
         parts.append(f"{html.escape(table.hook_line(result))}</p>")
     parts.append(_ops(result))
-    for side, version, crash, output in zip(result.names, result.versions, result.crashes, result.outputs):
+    for side, crash, output in zip(result.names, result.crashes, result.outputs):
         if crash:
             parts.append(
                 f"<h3>Traceback of {html.escape(side)}</h3><pre>{html.escape(crash['traceback'])}</pre>"
             )
         if output.strip():
-            title = f"end of the output of {html.escape(side)} ({html.escape(version)})"
+            title = f"end of the output of {html.escape(side)}"
             parts.append(f"<details><summary>{title}</summary><pre>{html.escape(output)}</pre></details>")
     return "".join(parts)
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[Result], command: str = "") -> str:
     """The report as HTML text.
 
     Args:
         results: one or more scripts.
+        command: what makes this report, for a shell.
     Returns:
         A complete page that needs no other file.
     """
@@ -137,12 +168,13 @@ def page(results: Sequence[Result]) -> str:
     machine = f"dynet_compat {__compat_version__}, Python {platform.python_version()}, {platform.platform()}"
     parts = ['<!doctype html><html lang="en"><head><meta charset="utf-8"><title>dynet_compat compare</title>']
     parts.append(f"<style>{_STYLE}</style></head><body><h1>DyNet and dynet_compat, side by side</h1>")
-    parts.append(
-        f'<p class="small">{html.escape(machine)}; {html.escape(" | ".join(sys.argv[1:])[:300])}</p>'
-    )
+    parts.append(f'<p class="small">{html.escape(machine)}</p>')
+    if command:
+        parts.append(f"<pre>{html.escape(command)}</pre>")
     if len(results) > 1:
         headers = ["script", "result", "steps", "compared", "largest difference", "speed", ""]
         parts.append(_table(headers, table.summary_rows(list(results)), numeric=False))
     parts += [_section(result) for result in results]
-    parts.append("</body></html>\n")
+    terms = _table(["", ""], _TERMS, numeric=False)
+    parts.append(f"<h2>What the words mean</h2>{terms}</body></html>\n")
     return "".join(parts)

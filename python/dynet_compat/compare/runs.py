@@ -25,6 +25,7 @@ RECORDER = Path(__file__).resolve().parent / "recorder.py"
 PACKAGE_PARENT = RECORDER.parent.parent.parent
 SHARED_FOLDER = "DYNET_COMPAT_SHARED"  # a folder that all runs of a script share, for data it generates
 _HINTS = "DYNET_COMPAT_HINTS"
+ALLOWED = 2.0  # seconds of writing arrays and norms down, for each second of the script itself
 _TAIL = 4000  # characters of a script's output that are kept
 _POLL = 0.05
 
@@ -281,7 +282,8 @@ class Job:
                 "mode": mode, "side": side.kind, "script": shadow.of(os.path.realpath(self.script)),
                 "args": self.args, "out": str(out), "seed": self.seed,
                 "steps": self.steps if steps is None else steps, "focus": focus, "unbatched": unbatched,
-                "sys_path": [str(PACKAGE_PARENT)], "sampling": self.sampling, "hints": side.hints,
+                "allowed": ALLOWED, "sys_path": [str(PACKAGE_PARENT)], "hints": side.hints,
+                "sampling": self.sampling,
                 "shadow": shadow.root, "free": [str(shared), *map(str, free_folders())],
             }  # fmt: skip
             (out / "spec.json").write_text(json.dumps(spec), encoding="utf-8")

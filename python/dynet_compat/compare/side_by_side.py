@@ -296,9 +296,21 @@ class SideBySide:
 
 
 def _loop(run: Run) -> float:
-    """Seconds from the first graph to the end of the script, without the time of the hooks."""
+    """Seconds from the first graph to the end of the script, without the time of the hooks.
+
+    With --hints: that many usual steps, since the analysis of the script falls into the first ones.
+    """
     result = run.result
+    ends = result["step_times"]
+    if run.side.hints and len(ends) > 2:
+        return max(1e-9, median([b - a for a, b in zip(ends, ends[1:])]) * len(ends))
     return max(1e-9, float(result["wall"]) - float(result["startup"]) - float(result["hidden"]))
+
+
+def _startup(run: Run) -> float:
+    """Seconds before the first graph; with --hints all that is no usual step."""
+    result = run.result
+    return float(result["wall"]) - _loop(run) if run.side.hints else float(result["startup"])
 
 
 def _seconds(run: Run, kind: str) -> float:
@@ -316,9 +328,10 @@ def cost_of(profile: Run, repeats: list[Run]) -> Cost:
     cost.hook_share = min(1.0, calls * hook["per_call"] / _loop(profile))
     cost.repeats = [_loop(run) for run in repeats]
     cost.seconds = median(cost.repeats)
-    cost.startup = median([float(run.result["startup"]) for run in repeats])
+    cost.startup = median([_startup(run) for run in repeats])
     parts = {k: median([_seconds(run, k) for run in repeats]) for k in ("forward", "backward", "update")}
     rest = max(0.0, cost.seconds - sum(parts.values()))
+    share = 0.0 if profile.side.hints else share
     parts.update(recording=rest * share, script=rest * (1 - share))
     cost.parts = {kind: parts[kind] for kind in KINDS}
     cost.memory = max(int(run.result["memory"]) for run in repeats)

@@ -6,7 +6,11 @@ import html
 import math
 from collections.abc import Sequence
 
-COLOURS = ("#c2410c", "#1d4ed8", "#15803d", "#a16207", "#7e22ce", "#0e7490")
+COLOURS = ("#c2410c", "#1d4ed8")  # of the two sides, the reference first
+PART_COLOURS = ("#0e7490", "#65a30d", "#7e22ce", "#ca8a04", "#78716c")  # of the parts of a step
+PLAIN = "#44403c"  # of what belongs to neither side
+ZERO = "#15803d"  # of differences that are none
+_CHARACTER = 6.6  # width, in pixels, of 12 px text
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 300, 74, 34, 14, 46
 _MOST_POINTS = 800  # of one line; more are thinned out, keeping extremes
 
@@ -14,13 +18,15 @@ _MOST_POINTS = 800  # of one line; more are thinned out, keeping extremes
 def _number(value: float) -> str:
     if value == 0:
         return "0"
+    if value == int(value) and abs(value) < 1e7:
+        return f"{int(value):,}"
     if 1e-3 <= abs(value) < 1e5:
         return f"{value:.4g}"
     return f"{value:.0e}"
 
 
-def _ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between two."""
+def _ticks(low: float, high: float, count: int = 5, whole: bool = False) -> list[float]:
+    """Round numbers between two; `whole`: none between two whole ones."""
     span = high - low
     if span <= 0:
         return [low]
@@ -29,6 +35,7 @@ def _ticks(low: float, high: float, count: int = 5) -> list[float]:
         if span / (step * factor) <= count:
             step *= factor
             break
+    step = max(1, round(step)) if whole else step
     first = math.ceil(low / step) * step
     return [first + i * step for i in range(int((high - first) / step + 1e-9) + 1)]
 
@@ -83,7 +90,7 @@ class _Axes:
                 f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             )
             parts.append(_text(_LEFT - 6, y + 4, _number(value), anchor="end"))
-        for value, label in x_ticks or [(v, _number(v)) for v in _ticks(*self.x, count=8)]:
+        for value, label in x_ticks or [(v, _number(v)) for v in _ticks(*self.x, count=8, whole=True)]:
             x = self.px(value)
             parts.append(_text(x, _HEIGHT - _BOTTOM + 16, label, anchor="middle"))
         bottom = _HEIGHT - _BOTTOM
@@ -100,7 +107,7 @@ class _Axes:
 def _legend(names: Sequence[str], colours: Sequence[str]) -> list[str]:
     parts, x = [], float(_WIDTH - _RIGHT)
     for name, colour in reversed(list(zip(names, colours))):
-        x -= 7.2 * len(name) + 26
+        x -= _CHARACTER * len(name) + 32
         parts.append(f'<rect x="{x:.0f}" y="8" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text class="tick" x="{x + 17:.0f}" y="18">{html.escape(name)}</text>')
     return parts
@@ -127,16 +134,17 @@ def lines(
     Args:
         name: class of the element.
         title: above the plot.
-        x_title: below it.
+        x_title: below it; the numbers of this axis are whole.
         y_title: at its side.
         series: (name, points) of each line; the first one is drawn broad, so that one below shows.
-        log: logarithmic y; points that are not positive are left out.
+        log: logarithmic y; zeros are dots at the lower edge.
         limit: a dashed line at this y.
     """
-    shown = []
+    shown, zeros = [], []
     for label, points in series:
         good = [(x, y) for x, y in points if math.isfinite(y) and (y > 0 or not log)]
         shown.append((label, _thin(good)))
+        zeros += [x for x, y in points if log and y == 0]
     every = [p for _, points in shown for p in points]
     ys = [y for _, y in every] + ([limit] if limit else [])
     if not ys:
@@ -148,13 +156,13 @@ def lines(
     else:
         margin = 0.05 * (high - low) or 0.5 * abs(high) or 0.5
         low, high = low - margin, high + margin
-    xs = [x for x, _ in every] or [0.0, 1.0]
+    xs = [x for x, _ in every] + zeros or [0.0, 1.0]
     axes = _Axes((min(xs), max(max(xs), min(xs) + 1)), (low, high), log)
     parts = axes.draw(title, x_title, y_title)
     for number, (_, points) in enumerate(shown):
         width = 5 if number == 0 and len(shown) > 1 else 1.8
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in points)
-        colour = COLOURS[number]
+        colour = COLOURS[number] if len(shown) > 1 else PLAIN
         opacity = 0.45 if width > 2 else 1
         if len(points) == 1:
             x, y = points[0]
@@ -166,8 +174,14 @@ def lines(
     if limit:
         y = axes.py(limit)
         parts.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    if not every:
-        parts.append(f'<text class="label" x="{_LEFT + 20}" y="{_HEIGHT / 2}">no difference at all</text>')
+    step = max(1, len(zeros) // _MOST_POINTS)
+    for x in zeros[::step]:
+        place = f'cx="{axes.px(x):.1f}" cy="{_HEIGHT - _BOTTOM - 3}"'
+        parts.append(f'<circle class="zero" {place} r="2.5" fill="{ZERO}"/>')
+    if zeros:
+        parts += _legend([f"exactly equal: {len(zeros)}"], [ZERO])
+    elif not every:
+        parts.append(_text(_LEFT + 20, _HEIGHT / 2, "nothing to show", "label"))
     if len(shown) > 1:
         parts += _legend([label for label, _ in shown], COLOURS)
     return _svg(name, parts)
@@ -179,14 +193,15 @@ def bars(
     """Horizontal stacked bars, one per row; kinds name the parts."""
     height = 64 + 46 * len(rows)
     most = max((sum(values) for _, values in rows), default=0.0) or 1.0
-    left, wide = 130, _WIDTH - 130 - 90
+    left = round(max([90.0, *(_CHARACTER * len(label) + 20 for label, _ in rows)]))
+    wide = _WIDTH - left - 100
     parts = [f'<text class="title" x="8" y="18">{html.escape(title)}</text>']
     for number, (label, values) in enumerate(rows):
         y, x = 30 + 46 * number, float(left)
         parts.append(
             f'<text class="label" text-anchor="end" x="{left - 8}" y="{y + 20}">{html.escape(label)}</text>'
         )
-        for kind, value, colour in zip(kinds, values, COLOURS):
+        for kind, value, colour in zip(kinds, values, PART_COLOURS):
             width = wide * value / most
             hint = f"<title>{html.escape(kind)}: {_number(value)} {unit}</title>"
             parts.append(
@@ -194,11 +209,11 @@ def bars(
             )
             x += width
         parts.append(f'<text class="tick" x="{x + 6:.1f}" y="{y + 20}">{_number(sum(values))} {unit}</text>')
-    x = float(left)
-    for kind, colour in zip(kinds, COLOURS):
+    x = 8.0
+    for kind, colour in zip(kinds, PART_COLOURS):
         parts.append(f'<rect x="{x:.0f}" y="{height - 22}" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text class="tick" x="{x + 16:.0f}" y="{height - 12}">{html.escape(kind)}</text>')
-        x += 7.2 * len(kind) + 34
+        x += _CHARACTER * len(kind) + 34
     return _svg(name, parts, height)
 
 
@@ -211,12 +226,14 @@ def histogram(name: str, title: str, x_title: str, y_title: str, counts: Sequenc
     last = max(bins, default=0)
     most = max(bins.values(), default=1)
     axes = _Axes((-0.6, last + 0.6), (0.0, most * 1.08))
-    labels = []
-    for at in range(last + 1):
-        low, high = 2**at, 2 ** (at + 1) - 1
-        labels.append((float(at), str(low) if low == high else f"{low}-{high}"))
+    spacing = axes.px(1) - axes.px(0)
+    texts = [f"{2**at:,}" if at == 0 else f"{2**at:,}-{2 ** (at + 1) - 1:,}" for at in range(last + 1)]
+    if _CHARACTER * len(texts[-1]) > spacing - 6:
+        texts = [f"{2**at:,}+" for at in range(last + 1)]
+    every = math.ceil((_CHARACTER * len(texts[-1]) + 6) / spacing)
+    labels = [(float(at), text) for at, text in enumerate(texts) if (last - at) % every == 0]
     parts = axes.draw(title, x_title, y_title, labels)
-    width = 0.8 * (axes.px(1) - axes.px(0))
+    width = 0.8 * spacing
     for at, number in sorted(bins.items()):
         x, y = axes.px(at) - width / 2, axes.py(number)
         hint = f"<title>{number} launches</title>"

@@ -9,6 +9,7 @@ from typing import Any, Optional, TextIO
 from .side_by_side import KINDS, Result
 
 Row = list[str]
+_MOST_FILES = 40  # in a table
 MARKS = {"equal": "equal", "different": "DIFFERS", "crashed": "CRASHED", "failed": "not compared"}
 COLOURS = {"equal": "green", "different": "red", "crashed": "red", "failed": "yellow", "skipped": "dim"}
 
@@ -42,25 +43,83 @@ def comparison_rows(result: Result) -> list[Row]:
     return [[kind, str(n), f"{verdict.largest[kind]:.2g}"] for kind, n in verdict.compared.items()]
 
 
+def part_name(kind: str, result: Result) -> str:
+    """A part of a step, for people."""
+    if kind != "script":
+        return kind
+    return "script's own Python" if result.hints is None else "recording and script"
+
+
+def speed_line(result: Result) -> str:
+    """The speed-up as a sentence."""
+    if not result.speedup:
+        return ""
+    theirs, ours = result.costs
+    times = f"{seconds(theirs.per_step)} and {seconds(ours.per_step)} per step"
+    which = result.names[0]
+    if which == "DyNet" and result.is_batched:
+        which = "DyNet with autobatching"
+    elif which == "DyNet":
+        which = "DyNet without autobatching (`--dynet-autobatch 1` after the script turns it on)"
+    ratio = result.speedup
+    if 0.95 < ratio < 1.05:
+        return f"{result.names[1]} is as fast as {which}: {times}."
+    faster = (
+        f"{ratio:.2g} times as fast as"
+        if ratio > 1
+        else f"slower than {which}, by a factor of {1 / ratio:.2g}"
+    )
+    return f"{result.names[1]} is {faster}{f' {which}' if ratio > 1 else ''}: {times}."
+
+
+def hints_line(result: Result) -> str:
+    """With --hints: what was in use."""
+    found = result.hints
+    if found is None:
+        return ""
+    runs = found["hits"] + found["misses"]
+    return (
+        f"hints: {found['in_use']} of {found['templates']} templates in use; {found['hits']} of {runs} runs "
+        "of their blocks were replayed by one call instead of the block's own statements"
+    )
+
+
+def file_rows(result: Result) -> list[Row]:
+    """Files that the script wrote: name, bytes on each side, verdict."""
+    rows = []
+    for file in result.files[:_MOST_FILES]:
+        verdict = "differs in each run" if file.verdict == "varies" else file.verdict
+        if file.verdict == "same numbers":
+            verdict += f", {file.difference:.1g}"
+        if file.verdict == "differs":
+            verdict += f": {file.detail}"
+        rows.append([file.name, *("-" if size is None else f"{size:,}" for size in file.sizes), verdict])
+    if len(result.files) > _MOST_FILES:
+        rows.append([f"and {len(result.files) - _MOST_FILES} more", "", "", ""])
+    return rows
+
+
 def cost_rows(result: Result) -> list[Row]:
     """Times and memory: what, reference, ours, ratio."""
     if len(result.costs) != 2:
         return []
     theirs, ours = result.costs
+    known = KINDS if result.hints is None else [kind for kind in KINDS if kind != "recording"]
     rows = [
         ["per step", seconds(theirs.per_step), seconds(ours.per_step), _ratio(theirs.seconds, ours.seconds)]
     ]
-    for kind in KINDS:
+    for kind in known:
         a, b = theirs.parts[kind] / max(1, theirs.steps), ours.parts[kind] / max(1, ours.steps)
         rows.append(
             [
-                "  " + ("script's own Python" if kind == "script" else kind),
+                "  " + part_name(kind, result),
                 seconds(a),
                 seconds(b),
                 _ratio(a, b),
             ]
         )
-    rows.append(["start-up", seconds(theirs.startup), seconds(ours.startup), ""])
+    start = "start-up" if result.hints is None else "start-up and analysis"
+    rows.append([start, seconds(theirs.startup), seconds(ours.startup), ""])
     memory = [f"{cost.memory / 2**20:.0f} MB" for cost in (theirs, ours)]
     rows.append(["peak memory", *memory, _ratio(theirs.memory, ours.memory)])
     launches = [sum(n for _, n in cost.launches) for cost in (theirs, ours)]
@@ -79,11 +138,11 @@ def hook_line(result: Result) -> str:
     if len(result.costs) != 2:
         return ""
     parts = [
-        f"{cost.hook_per_call * 1e6:.2f} us x {cost.hook_calls} calls on {name} "
-        f"({cost.hook_share:.0%} of its run)"
+        f"{cost.hook_per_call * 1e6:.2f} us for each of {cost.hook_calls} calls on {name} "
+        f"({cost.hook_share:.0%} of that run)"
         for name, cost in zip(result.names, result.costs)
     ]
-    return "hooks of the profiled run, taken out: " + "; ".join(parts)
+    return "cost of measuring, already subtracted: " + "; ".join(parts)
 
 
 def divergence_rows(result: Result) -> list[Row]:
@@ -121,6 +180,8 @@ def summary_rows(results: list[Result]) -> list[Row]:
         mark = MARKS.get(result.status, result.status)
         first = result.first if result.status == "different" else None
         why = f"step {first.step}, {first.op}, {first.place}" if first else ""
+        if result.status in ("skipped", "failed", "crashed"):
+            why = result.message
         rows.append([name, mark, str(result.steps or ""), str(compared or ""), size, speed, why])
     return rows
 
@@ -180,6 +241,8 @@ class Printer:
         self.line(title, "bold " + COLOURS[result.status])
         self.table("compared", ["", "number", "largest relative difference"], comparison_rows(result))
         self.table("first divergence", ["", ""], divergence_rows(result))
+        headers = ["", *(f"bytes, {name}" for name in result.names), ""]
+        self.table("files written (kept apart from yours)", headers, file_rows(result))
         self.table("cost", ["", *result.names, "ratio"], cost_rows(result))
         for note in result.notes:
             self.line("note: " + note)
@@ -189,6 +252,9 @@ class Printer:
         for side, crash in zip(result.names, result.crashes):
             if crash:
                 self.line(f"traceback of {side}:\n{crash['traceback'].rstrip()}")
+        for sentence in (hints_line(result), speed_line(result)):
+            if sentence:
+                self.line(sentence, "bold")
         self.line(result.message, COLOURS[result.status])
 
     def summary(self, results: list[Result]) -> None:
