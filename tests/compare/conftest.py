@@ -15,8 +15,9 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
     from dynet_compat import compare
 
-    def run(*arguments: Any, times: bool = False, outputs: bool = True) -> Outcome:
+    def run(*arguments: Any, times: bool = False, outputs: bool = True, progress: bool = False) -> Outcome:
         extra = [] if times else ["--repeats", "0"]
+        extra += [] if progress else ["--no-progress"]
         if outputs:
             extra += ["--report", str(tmp_path / "report.html"), "--json", str(tmp_path / "out.json")]
         status = compare.main([*extra, *map(str, arguments)])

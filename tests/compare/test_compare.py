@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -357,7 +358,7 @@ def test_rich_and_plain(command: Any) -> None:
 
 
 def test_progress(command: Any) -> None:
-    done = command(*SELF, "--progress", "--plain", SCRIPTS / "small.py", "1")
+    done = command(*SELF, "--progress", "--plain", SCRIPTS / "small.py", "1", progress=True)
     assert done.status == 0 and "small.py: checking dynet_compat" in done.err
 
 
@@ -461,8 +462,8 @@ def test_report_in_a_browser(command: Any, tmp_path: Path) -> None:
     counts = colours(picture)
     total = sum(counts.values())
     assert total == 1100 * 1300 and len(counts) > 50
-    # Bars and lines in both sides' colours: recording's, forward's (also the histogram's), backward's.
-    for colour, least in (((0xC2, 0x41, 0x0C), 200), ((0x1D, 0x4E, 0xD8), 3000), ((0x15, 0x80, 0x3D), 200)):
+    # Recording's bar, our colour (the histogram's), what is equal.
+    for colour, least in (((0x0E, 0x74, 0x90), 100), ((0x1D, 0x4E, 0xD8), 3000), ((0x15, 0x80, 0x3D), 200)):
         assert counts.get(colour, 0) > least, (colour, counts.get(colour, 0))
     assert max(counts.values()) < 0.97 * total
 
@@ -579,6 +580,26 @@ def test_environment_cannot_be_made(bare_machine: Path, command: Any) -> None:
     line = command(script).err.strip().splitlines()[-1]
     assert "cannot install dynet==2.1.2" in line and "no network" in line and "self:none" in line
     assert os.listdir(bare_machine / "cache" / "dynet_compat") == []
+
+
+def test_killed_set_up_leaves_nothing(bare_machine: Path) -> None:
+    """And while it lasts, it says what it does."""
+    said = bare_machine / "said"
+    fake_python(bare_machine / "bin", install=f"echo Collecting dynet; echo $$ > {said}; sleep 100")
+    line = [sys.executable, "-m", "dynet_compat", "compare", str(SCRIPTS / "small.py")]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd=bare_machine)
+    cache = bare_machine / "cache" / "dynet_compat"
+    assert process.stderr is not None
+    with process.stderr:
+        lines = [process.stderr.readline(), process.stderr.readline()]
+        assert "making a reference environment" in lines[0] and lines[1] == "  Collecting dynet\n"
+        assert [path.name[:10] for path in cache.iterdir()] == ["reference-"]
+        process.kill()
+    assert process.wait(20) == -9
+    end = time.monotonic() + 60
+    while os.listdir(cache):
+        assert time.monotonic() < end, "the folder stays"
+        time.sleep(0.05)
 
 
 def test_clean_environment(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ CONTENTS = {
               float("inf")),
     "digits": (b"loss 1.23456 at 7\n", b"loss 1.23457 at 7\n", 0.0),
     "words": (b"loss 1.2\n", b"cost 1.2\n", float("inf")),
-    "numbers": (b"loss 1.200000\n", b"loss 1.300000\n", 0.0769),
+    "numbers": (b"loss 1.200000\n", b"loss 1.300000\n", 0.0833),
     "lines": (b"a\n", b"a\nb\n", float("inf")),
 }  # fmt: skip
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
+import shlex
 import subprocess
 import sys
+import types
 import xml.dom.minidom
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,9 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("for dynet_compat", allow_module_level=True)
 
-from dynet_compat.compare import cli, judge, svg  # noqa: E402
+from dynet_compat.compare import cli, judge, reading, report, svg, table  # noqa: E402
 from dynet_compat.compare.errors import CannotCompare  # noqa: E402
+from dynet_compat.compare.side_by_side import KINDS, Cost, Result  # noqa: E402
 
 FOLDER = Path(judge.__file__).resolve().parent
 
@@ -96,6 +101,34 @@ def test_relative_difference(got: list[float], want: list[float], expected: floa
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
+def test_segments_are_as_single_ones() -> None:
+    random = np.random.default_rng(1)
+    parts = [random.normal(size=size) for size in (1, 5, 1, 300, 2)] + [np.array([np.nan, np.inf, 1e-9])]
+    others = [part * (1 + 1e-3 * random.normal(size=part.size)) for part in parts]
+    others[4] = np.array([np.nan, 1.0])
+    starts = np.cumsum([0] + [part.size for part in parts[:-1]])
+    want, got = np.concatenate(parts), np.concatenate(others)
+    found = judge.segment_differences(got, want, starts, 1e-4)
+    single = [judge.relative_difference(b, a, 1e-4) for a, b in zip(parts, others)]
+    assert found.tolist() == single and found[4] == np.inf
+
+
+def test_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It doubles its stride while writing is too slow, and the second side takes the same ones."""
+    rows: list[list[Any]] = []
+    book = types.SimpleNamespace(spec={}, started=0.0, hidden=0.0, write=rows.append)
+    first = reading.Sampler("arrays", book)
+    monkeypatch.setattr(reading, "_clock", lambda: 0.01 * first.count)
+    first.spent = 1.5  # three times what is allowed at the start; from 0.5 s on it is not too much any more
+    taken = [first.is_next() for _ in range(200)]
+    assert [number for number, is_taken in enumerate(taken, 1) if is_taken] == [64, 128, 192]
+    schedule = [row[2:] for row in rows]
+    assert schedule == [[2**i, 2 ** (i + 1)] for i in range(6)]
+    book.spec = {"sampling": {"arrays": schedule}}
+    second = reading.Sampler("arrays", book)
+    assert [second.is_next() for _ in range(200)] == taken
+
+
 def test_norm_and_element_difference() -> None:
     want = np.ones(100)
     got = want.copy()
@@ -138,6 +171,101 @@ def test_plots_are_xml(points: Any, log: bool) -> None:
         xml.dom.minidom.parseString(text)
         assert "nan" not in text and "inf" not in text
     assert len(drawn[0]) < 60000  # many points are thinned out
+
+
+def boxes(drawn: str) -> list[tuple[float, float, float, str]]:
+    """Left, right and baseline of each text that is not turned."""
+    found = []
+    for node in xml.dom.minidom.parseString(drawn).getElementsByTagName("text"):
+        if node.hasAttribute("transform"):
+            continue
+        text = node.firstChild.data
+        width = len(text) * (7.5 if node.getAttribute("class") == "title" else 6.2)
+        x, y = float(node.getAttribute("x")), float(node.getAttribute("y"))
+        left = x - {"": 0, "start": 0, "middle": width / 2, "end": width}[node.getAttribute("text-anchor")]
+        found.append((left, left + width, y, text))
+    return found
+
+
+NAMES = ["dynet_compat unbatched", "dynet_compat"]
+LONG_PLOTS = {
+    "times": svg.bars("p", "Time per step", "ms", [(n, [1.5, 22, 3, 4, 5]) for n in NAMES],
+                      ["recording", "forward", "backward", "update", "script's own Python"]),
+    "losses": svg.lines("p", "Loss", "call of backward()", "loss", [(n, [(1.0, 2.0)]) for n in NAMES]),
+    "many steps": svg.lines("p", "Loss", "s", "l", [("a", [(99.0 * i, 1e9 * i) for i in range(1, 1234)])]),
+    "equal": svg.lines("p", "Relative difference of losses (dashed: rtol)", "s", "l",
+                       [("d", [(float(i), 0.0) for i in range(5000)])], log=True, limit=1e-4),
+    **{f"up to 2**{n}": svg.histogram("p", "Launches of dynet_compat by batch size", "x", "y",
+                                      [[2**i, 10**i] for i in range(n + 1)]) for n in (1, 7, 12, 25)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(LONG_PLOTS))
+def test_labels_do_not_overlap(name: str) -> None:
+    placed = boxes(LONG_PLOTS[name])
+    for number, (left, right, y, text) in enumerate(placed):
+        assert left >= 0 and right <= svg._WIDTH, f"{text!r} leaves the picture"
+        for other_left, other_right, other_y, other in placed[:number]:
+            apart = right <= other_left or other_right <= left or abs(y - other_y) >= 10
+            assert apart, f"{text!r} covers {other!r}"
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 9, 17, 100])
+def test_steps_are_whole(count: int) -> None:
+    series = [("a", [(i + 1.0, 0.5) for i in range(count)]), ("b", [(i + 1.0, 0.5) for i in range(count)])]
+    drawn = svg.lines("p", "T", "x", "y", series)
+    shown = [text for _, _, y, text in boxes(drawn) if y == svg._HEIGHT - svg._BOTTOM + 16]
+    assert len(shown) >= 2 and all(text.isdigit() for text in shown) and len(set(shown)) == len(shown), shown
+
+
+def test_equal_losses_are_visible() -> None:
+    drawn = svg.lines(
+        "p", "T", "x", "y", [("d", [(1.0, 0.0), (2.0, 1e-7), (3.0, 0.0)])], log=True, limit=1e-4
+    )
+    assert drawn.count('class="zero"') == 2 and "exactly equal: 2" in drawn
+    assert not set(svg.COLOURS) & set(re.findall("#[0-9a-f]{6}", drawn)), "a difference has no side's colour"
+
+
+def timed(reference: str, seconds: float, batched: bool = False) -> Result:
+    costs = [Cost(seconds=s, steps=10, parts=dict.fromkeys(KINDS, s / 5)) for s in (seconds, 1.0)]
+    return Result("s.py", [], names=[reference, "dynet_compat"], costs=costs, is_batched=batched, rtol=1e-4)
+
+
+SPEEDS = [
+    (timed("DyNet", 2.7), "2.7 times as fast as DyNet without autobatching (`--dynet-autobatch 1`"),
+    (timed("DyNet", 2.7, True), "2.7 times as fast as DyNet with autobatching: 270.00 ms and 100.00"),
+    (timed("DyNet", 0.5, True), "slower than DyNet with autobatching, by a factor of 2: 50.00 ms"),
+    (timed("hints off", 1.01), "as fast as hints off: "),
+]
+
+
+@pytest.mark.parametrize(("result", "begins"), SPEEDS)
+def test_speed_is_a_sentence(result: Result, begins: str) -> None:
+    assert table.speed_line(result).startswith(f"dynet_compat is {begins}")
+    assert begins[:20] in report.page([result])
+
+
+def test_page_says_what_was_run() -> None:
+    result = timed("DyNet", 2.0)
+    result.script, result.args = "/a b/s.py", ["--name", "it's"]
+    result.versions = [
+        "DyNet 2.1.2, Python 3.8.18, NumPy 1.24",
+        "dynet_compat 0.1.0, Python 3.11.7, NumPy 2.0",
+    ]
+    page = report.page([result], "python -m dynet_compat compare 'a b'")
+    first_screen = html.unescape(page[: page.index("<svg")])
+    assert "python -m dynet_compat compare 'a b'" in first_screen
+    assert shlex.join([result.script, *result.args]) in first_screen and "DyNet 2.1.2" in first_screen
+    for word in ("launch", "nodes per launch", "recording", "rtol"):
+        assert f"<td>{word}</td>" in page[page.index("What the words mean") :]
+
+
+def test_summary_says_why() -> None:
+    results = [
+        Result("a.py", [], "skipped", "does not import dynet"),
+        Result("b.py", [], "failed", "never trains"),
+    ]
+    assert [row[-1] for row in table.summary_rows(results)] == ["does not import dynet", "never trains"]
 
 
 def test_thinning_keeps_extremes() -> None:

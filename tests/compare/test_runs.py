@@ -57,12 +57,12 @@ def test_launches_of_a_graph_that_grows(command: Any) -> None:
 
 def test_lines_where_there_is_no_terminal(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table.Progress, "_QUIET", 0.0)
-    done = command(*SELF, SCRIPTS / "small.py", "2")
+    done = command(*SELF, SCRIPTS / "small.py", "2", progress=True)
     lines = done.err.splitlines()
     for side in ("dynet_compat", "dynet_compat unbatched"):
         assert any(re.match(rf"small.py: checking {side}.* \(\d+ s\)$", line) for line in lines), done.err
     assert "\r" not in done.err
-    assert command(*SELF, "--no-progress", SCRIPTS / "small.py", "2").err == ""
+    assert command(*SELF, SCRIPTS / "small.py", "2").err == ""
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

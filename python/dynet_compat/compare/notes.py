@@ -78,6 +78,8 @@ class Notebook:
         """The script starts now."""
         if self.mode in ("check", "trace"):
             self.stream = open(os.path.join(self.out, "texts.jsonl"), "w", encoding="utf-8")
+            for name, number in self.names.items():  # of a library that was imported before
+                self.write(["name", number, name])
         self.started = _clock()
 
     def stop(self) -> None:
@@ -138,12 +140,13 @@ class Notebook:
             made = self.trainer_hook(original)
         elif kind == hooks.RANDOM:
             made = self.random_hook(original, shown)
+        elif kind == hooks.FORWARD:
+            made = self.around(original, "forward", nothing)
         elif kind == hooks.FILE:
             made = self.file_hook(original, name.startswith("save"), 0 if cls is None else 1)
         else:
-            maker = {hooks.READ: self.read_hook, hooks.FORWARD: self.forward_hook}
-            maker.update({hooks.BACKWARD: self.backward_hook, hooks.UPDATE: self.update_hook})
-            maker[hooks.RENEW] = self.renew_hook
+            maker = {hooks.READ: self.read_hook, hooks.BACKWARD: self.backward_hook}
+            maker.update({hooks.UPDATE: self.update_hook, hooks.RENEW: self.renew_hook})
             made = maker[kind](original, shown)
         if made is not original:
             made.__name__ = getattr(original, "__name__", name)
@@ -291,9 +294,6 @@ class Notebook:
 
         return self.around(original, "record", lambda *_: None, before)
 
-    def forward_hook(self, original: Any, shown: str) -> Callable[..., Any]:
-        return self.around(original, "forward", nothing)
-
     def read_hook(self, original: Any, shown: str) -> Callable[..., Any]:
         if self.mode not in ("check", "trace"):
             return self.timed(original, "forward")
@@ -320,11 +320,12 @@ class Notebook:
                 place = places.get((id(frame.f_code), frame.f_lineno), -1)
                 if place < 0:
                     place = self.place_again(frame)
+                row = (READ, name, place, self.step, self.graph, calls[0], calls[1], start, size)
                 if self.numbering:
-                    row = (READ, name, place, self.step, self.graph, calls[0], calls[1], start, size)
                     self.add_event(row, args[0] if args else None)
                     return out
-                rows.extend((READ, name, place, self.step, self.graph, calls[0], calls[1], start, size, -1))
+                rows.extend(row)
+                rows.append(-1)
                 self.events += 1
                 if len(rows) > _FULL or len(numbers) > _FULL:
                     self.flush()

@@ -12,6 +12,7 @@ PLAIN = "#44403c"  # of what belongs to neither side
 ZERO = "#15803d"  # of differences that are none
 _CHARACTER = 6.6  # width, in pixels, of 12 px text
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 300, 74, 34, 14, 46
+_MOST_ZEROS = 200  # dots for points that are zero
 _MOST_POINTS = 800  # of one line; more are thinned out, keeping extremes
 
 
@@ -23,6 +24,13 @@ def _number(value: float) -> str:
     if 1e-3 <= abs(value) < 1e5:
         return f"{value:.4g}"
     return f"{value:.0e}"
+
+
+def _short(count: int) -> str:
+    """A count in at most five characters, for labels that stand close."""
+    if count < 10_000:
+        return f"{count:,}"
+    return f"{count / 1e3:.0f}k" if count < 1_000_000 else f"{count / 1e6:.0f}M"
 
 
 def _ticks(low: float, high: float, count: int = 5, whole: bool = False) -> list[float]:
@@ -174,7 +182,7 @@ def lines(
     if limit:
         y = axes.py(limit)
         parts.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    step = max(1, len(zeros) // _MOST_POINTS)
+    step = max(1, len(zeros) // _MOST_ZEROS)
     for x in zeros[::step]:
         place = f'cx="{axes.px(x):.1f}" cy="{_HEIGHT - _BOTTOM - 3}"'
         parts.append(f'<circle class="zero" {place} r="2.5" fill="{ZERO}"/>')
@@ -229,7 +237,7 @@ def histogram(name: str, title: str, x_title: str, y_title: str, counts: Sequenc
     spacing = axes.px(1) - axes.px(0)
     texts = [f"{2**at:,}" if at == 0 else f"{2**at:,}-{2 ** (at + 1) - 1:,}" for at in range(last + 1)]
     if _CHARACTER * len(texts[-1]) > spacing - 6:
-        texts = [f"{2**at:,}+" for at in range(last + 1)]
+        texts = [_short(2**at) + "+" for at in range(last + 1)]
     every = math.ceil((_CHARACTER * len(texts[-1]) + 6) / spacing)
     labels = [(float(at), text) for at, text in enumerate(texts) if (last - at) % every == 0]
     parts = axes.draw(title, x_title, y_title, labels)
