@@ -9,6 +9,12 @@ import pytest
 from support.comparing import Outcome
 
 
+@pytest.fixture(autouse=True)
+def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is part of what `compare` copies."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs `compare` in this process (the scripts run in theirs), with a report and JSON."""

@@ -66,12 +66,19 @@ class Shadow:
 
     def mirror(self, folder: str, original: str) -> None:
         """Fill a folder of the shadow with links to what is in the original one."""
-        for entry in os.scandir(original):
+        try:
+            entries = list(os.scandir(original))
+        except (PermissionError, FileNotFoundError):
+            return  # a folder that only leads to others
+        for entry in entries:
             target, place = entry.path, os.path.join(folder, entry.name)
             if target == self.work or os.path.lexists(place):
                 continue
             if entry.is_symlink():  # the user's own: leads to the same file, in the shadow
-                target = os.readlink(target)
+                try:
+                    target = os.readlink(target)
+                except FileNotFoundError:
+                    continue  # removed by another program just now
                 target = self.of(target) if os.path.isabs(target) else target
             os.symlink(target, place)
 
@@ -80,10 +87,7 @@ class Shadow:
         target = os.readlink(link)
         os.unlink(link)
         os.mkdir(link)
-        try:
-            self.mirror(link, target)
-        except PermissionError:
-            pass  # what cannot be listed cannot be opened by the script, either
+        self.mirror(link, target)
 
     def is_ours(self, path: str) -> bool:
         """Whether a path of the shadow is a link to an original."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from .redirect import Shadow
 
-MOST_ENTRIES = 20_000  # files and folders that a shadow begins with; the rest become real when they are used
-MOST_BYTES = 256 << 20  # copied in all, small files first
+MOST_ENTRIES = 10_000  # files and folders that a shadow begins with; the rest become real when they are used
+MOST_BYTES = 64 << 20  # copied in all, small files first
 _NOT_COPIED = frozenset((".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__"))
 
 
@@ -58,7 +58,10 @@ class Originals:
                 if entry.is_symlink():
                     continue
                 if entry.is_file():
-                    sizes[entry.path] = entry.stat().st_size
+                    try:
+                        sizes[entry.path] = entry.stat().st_size
+                    except FileNotFoundError:
+                        continue  # removed by another program just now
                 elif entry.is_dir() and entry.name not in _NOT_COPIED:
                     if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
                         pending.append(entry.path)
@@ -70,13 +73,13 @@ class Originals:
         return found
 
     def copy(self, path: str) -> bool:
-        """Copy a file; False if it cannot be read."""
+        """Copy a file; False if it cannot be read, or is no longer there."""
         place = f"{self.base}{path}"
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
             shutil.copy2(path, place)
             status = os.stat(place)
-        except PermissionError:
+        except (PermissionError, FileNotFoundError):
             return False
         self.copies[path] = (place, status.st_ino, status.st_mtime_ns, status.st_size)
         return True
