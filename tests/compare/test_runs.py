@@ -38,11 +38,11 @@ def test_many_values(kind: str, command: Any) -> None:
 @both_references
 def test_many_arrays_are_sampled(kind: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides write the same ones down, and the result says how many."""
-    monkeypatch.setattr(runs, "ALLOWED", 0.02)
+    monkeypatch.setattr(runs, "ALLOWED", 0.002)
     done = command(*reference_of(kind), SCRIPTS / "reads.py", 3000, "arrays")
     assert done.status == 0, done.out
     taken, seen = done.result["sampled"]["values"]
-    assert seen == 6000 and 10 < taken < 3000
+    assert seen == 6000 and 0 < taken < 3000
     assert done.result["verdict"]["compared"]["value"] == 6000 + taken
     assert f"sampled: {taken} of 6000" in done.out
 

@@ -328,11 +328,8 @@ class Job:
             )  # fmt: skip
             self.started(process.pid)
             try:
-                while True:
-                    try:
-                        return process.wait(_POLL)
-                    except subprocess.TimeoutExpired:
-                        watch(self._steps_so_far(out))
+                while not has_ended(process):
+                    watch(self._steps_so_far(out))
                     if time.monotonic() > end:
                         raise CannotCompare(
                             f"{os.path.basename(self.script)} on {side.name}: not done in {self.timeout:g} s",
@@ -341,6 +338,7 @@ class Job:
             finally:
                 end_group(process)
                 self.started(0)
+        return int(process.returncode)
 
     @staticmethod
     def _steps_so_far(out: Path) -> int:
@@ -350,8 +348,21 @@ class Job:
             return 0
 
 
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended within a moment; its number stays its own until somebody waits for it."""
+    if not hasattr(os, "waitid"):
+        time.sleep(_POLL)
+        return process.poll() is not None
+    end = time.monotonic() + _POLL
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL / 10)
+    return True
+
+
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and what it has started and left behind."""
+    """End a process that nobody has waited for, and what it has started and left behind."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
