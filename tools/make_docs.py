@@ -49,6 +49,11 @@ FUNCTIONS = {
     "simplex": "Maps onto the simplex",
     "softmax": "Softmax functions",
 }
+# Names that belong together although one is a class and the other a function.
+TOGETHER = {
+    "Looking at a program: plans, drawings, profiles": {"ComputationGraph", "Profile", "profile"},
+    "Batching over instances": {"batch_map", "instance_rng"},
+}
 OTHER_CLASSES, OTHER_FUNCTIONS = "Graph and settings: classes", "Graph, models and settings: functions"
 
 
@@ -62,7 +67,7 @@ class Entry(NamedTuple):
 
 def public_names() -> list[str]:
     """What scripts use, and the names of the package with a meaning of their own."""
-    names = {*package.__all__, *package._NOT_DYNETS}
+    names = {*package.__all__, *package._NOT_DYNETS, "Profile", "profile"}
     return sorted(names | {"__version__", "__compat_version__", "__gitversion__"})
 
 
@@ -87,7 +92,8 @@ def entries() -> list[Entry]:
         item = getattr(package, name)
         if not is_ours(item):
             continue
-        page = topics.get(name) or topics.get(getattr(item, "__name__", ""))
+        together = next((title for title, names in TOGETHER.items() if name in names), None)
+        page = together or topics.get(name) or topics.get(getattr(item, "__name__", ""))
         if page is None and inspect.isclass(item):
             page = next((title for title, fits in CLASSES.items() if fits(item)), OTHER_CLASSES)
         found.append(Entry(name, item, page or OTHER_FUNCTIONS))

@@ -134,3 +134,22 @@ def test_markdown_of_the_repository() -> None:
     text = "One:\n- a\n- b\n\n```sh dry-run\nls:\n- x\n```\n"
     assert make_docs.for_site(text) == "One:\n\n- a\n- b\n\n```sh\nls:\n- x\n```\n"
     assert not re.search(r"^```\w+ ", make_docs.for_site((ROOT / "CONTRIBUTING.md").read_text()), re.M)
+
+
+def test_tools_for_looking_at_a_program_have_a_page(site: Path) -> None:
+    page = (site / "api" / "looking_at_a_program_plans_drawings_profiles.html").read_text(encoding="utf-8")
+    for name in ("profile", "batch_plan", "to_svg"):
+        assert re.search(rf'id="[^"]*{name}"', page), f"{name} is on no page of the API"
+
+
+def test_search_stays_in_view() -> None:
+    """The theme scrolls the menu to the current page, past the search at its top."""
+    style = (ROOT / "docs" / "style.css").read_text(encoding="utf-8")
+    assert re.search(r"\.wy-side-nav-search \{[^}]*position: sticky", style)
+
+
+def test_guide_has_no_private_names() -> None:
+    for page in (ROOT / "README.md", *sorted((ROOT / "migration_guide").glob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"\bdy\._\w+", text), f"{page.name} uses a private name"
+        assert "do not edit" not in text.split("\n\n")[1], f"{page.name} does not begin with what it is about"
