@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,15 @@ def test_citation_and_security() -> None:
 def test_wheels_for_macos_and_newer_pythons() -> None:
     assert 'macos.archs = "arm64"' in PROJECT and 'linux.archs = "x86_64 aarch64"' in PROJECT
     assert "< (3, 15)" not in MAKEFILE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ELF")
+def test_thread_local_variables_fit_into_the_reserve_of_the_c_library() -> None:
+    """glibc keeps 1,664 bytes for modules that are loaded late; one that needs more cannot be imported."""
+    from dynet_compat import _core
+
+    data = Path(_core.__file__).read_bytes()
+    start, size, n = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    headers = [struct.unpack_from("<IIQQQQQQ", data, start + i * size) for i in range(n)]
+    needed = sum(h[6] for h in headers if h[0] == 7)  # p_memsz of PT_TLS
+    assert 0 < needed <= 1408, f"{needed} bytes: find the new thread_local variables"

@@ -55,24 +55,30 @@ DYC_INLINE void each_vector(int64_t rows, Step step) {
 // A block of memory per thread and use that only grows.
 class Scratch {
  public:
-  ~Scratch() { free(data_); }
+  ~Scratch() { release(); }
   float* get(int64_t floats) {
-    if (floats > size_) grow(floats);
+    if (!data_ || floats > size()) grow(floats);
     return data_;
   }
 
  private:
+  // The size stands before the data: what a thread has in static storage is limited to about 1,600 bytes by
+  // the C library, for all objects of the module together.
+  static constexpr int64_t kHeader = 64;  // bytes: the data stays aligned
+  int64_t& size() const { return *reinterpret_cast<int64_t*>(reinterpret_cast<char*>(data_) - kHeader); }
+  void release() {
+    if (data_) free(reinterpret_cast<char*>(data_) - kHeader);
+    data_ = nullptr;
+  }
   __attribute__((noinline)) void grow(int64_t floats) {
-    free(data_);
-    size_ = (floats + 1023) / 1024 * 1024;
-    data_ = static_cast<float*>(aligned_alloc(64, static_cast<size_t>(size_) * sizeof(float)));
-    if (!data_) {
-      size_ = 0;
-      throw std::bad_alloc();
-    }
+    release();
+    const int64_t size_now = (floats + 1023) / 1024 * 1024;
+    void* block = aligned_alloc(64, static_cast<size_t>(size_now) * sizeof(float) + kHeader);
+    if (!block) throw std::bad_alloc();
+    data_ = reinterpret_cast<float*>(static_cast<char*>(block) + kHeader);
+    size() = size_now;
   }
   float* data_ = nullptr;
-  int64_t size_ = 0;
 };
 
 // sum + low += part, element by element.
