@@ -70,9 +70,8 @@ const char* advice(Result result) {
     case kInvalidImage:
     case kNoBinary:
     case kUnsupportedPtx:
-      return "the kernels do not fit this GPU or its driver: update the driver, or install the extra "
-             "[cuda12] in "
-             "place of [cuda13]";
+      return "the kernels do not fit this GPU or its driver: update the driver, or install "
+             "nvidia-cuda-nvrtc-cu12 in place of nvidia-cuda-nvrtc";
     case kUncorrectable:
       return "the GPU's memory is damaged: see nvidia-smi -q, and restart the machine";
     case kOutOfResources:
