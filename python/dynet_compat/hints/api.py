@@ -25,11 +25,12 @@ INPUT_OPS = _names(
 )
 CONSTANT_OPS = _names("zeros zeroes ones constant")
 OPS = _names(
+    "relu gelu sigmoid "
     "affine_transform exp log sqrt square cube abs sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh logistic sigmoid log_sigmoid rectify relu elu selu gelu silu softsign erf lgamma round ceil floor "
-    "nobackprop flip_gradient scale_gradient cmult cdiv pow colwise_add bmax bmin pairwise_rank_loss "
-    "dot_product trace_of_product squared_distance l1_distance huber_distance binary_log_loss esum average "
-    "emax concatenate concatenate_to_batch concatenate_cols pick pick_range pickrange select_rows select_cols "
+    "atanh logistic log_sigmoid rectify elu selu silu softsign erf lgamma round ceil floor nobackprop "
+    "flip_gradient scale_gradient cmult cdiv pow colwise_add bmax bmin pairwise_rank_loss dot_product "
+    "trace_of_product squared_distance l1_distance huber_distance binary_log_loss esum average emax "
+    "concatenate concatenate_to_batch concatenate_cols pick pick_range pickrange select_rows select_cols "
     "pick_batch pick_batch_elem pick_batch_elems strided_select fold_rows sum_elems sum_dim sum_batches "
     "squared_norm l2_norm cumsum logsumexp logsumexp_dim max_dim min_dim mean_elems mean_dim mean_batches "
     "moment_elems moment_dim moment_batches std_elems std_dim std_batches layer_norm weight_norm softmax "
