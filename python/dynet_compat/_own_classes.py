@@ -361,12 +361,17 @@ def member(cls: Any, value: Any) -> Any:
 
 
 def set_state(target: Any, state: Any) -> None:
-    """Puts what the file says of an object into its __dict__ and its slots."""
+    """Puts what the file says of an object into its __dict__ and its slots.
+
+    Classes and members of enumerations belong to the whole program and are not changed.
+    """
+    cls = target if is_class(target) else type(target)
+    shared = is_class(target) or any(c is enum.Enum for c in bases_of(cls))
+    expect(not shared, f"a state for {name_of(cls)}, which the program shares")
     attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
     for part in (attributes, slots):
         expect(part is None or type(part) is dict, "a state that is no dictionary")
         expect(all(type(name) is str for name in part or ()), "an attribute whose name is no text")
-    cls = type(target)
     if attributes:
         found = _descriptor(cls, "__dict__")
         expect(type(found) is types.GetSetDescriptorType, f"{name_of(cls)} has no plain __dict__")

@@ -154,6 +154,11 @@ class Names:
 
     def hint(self, name: str) -> str:
         """What to do about a name that is refused."""
+        if name.startswith("__main__."):
+            return (
+                "the script that saved it had the class in itself: put the class into a module that both "
+                f"scripts import, or say `from that_script import {name.split('.')[1]}` here"
+            )
         return (
             f"if you know the file and what it would run, say {self._caller.split('(')[0]}(..., "
             f"trusted=[{name!r}]), set {VARIABLE}={name}, or start the program with `run --trust {name}`"
@@ -183,6 +188,9 @@ def _loaded(module: str, name: str) -> Any:
 def _imported(module: str, name: str) -> Any:
     __import__(module)
     found: Any = sys.modules[module]
-    for part in _parts(name):
-        found = getattr(found, part)
+    try:
+        for part in _parts(name):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise pickle.UnpicklingError(f"{module}.{name} is trusted, but cannot be found: {error}") from error
     return found

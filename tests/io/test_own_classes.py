@@ -305,6 +305,7 @@ REFUSED = {
     "list": G("RAN") + b".",
     "metaclass": G("Meta") + b"(Vx\n)}tR.",
     "metaclass as an object": b"\x80\x02" + G("Meta") + b")\x81.",
+    "state of a member": b"\x80\x02" + G("Colour") + b"I1\n\x85R}X\x07\x00\x00\x00_value_I99\nsb.",
     "member that is none": b"\x80\x02" + G("Colour") + b"I3\n\x85R.",
     "fields of a named tuple": b"\x80\x02" + G("Pair") + b"I3\n\x85\x81.",
     "text of a number": b"\x80\x02" + G("Text") + b"I3\n\x85\x81.",

@@ -18,6 +18,7 @@ import shutil
 import stat
 import struct
 import sys
+import tempfile
 import threading
 from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035 - Python 3.8
 
@@ -135,15 +136,9 @@ class Shadow:
                 return place
             if not stat.S_ISREG(status.st_mode) or status.st_nlink < 2:
                 return place
-        temporary = place + ".copied"
-        if not content:
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o666))
-            shutil.copymode(place, temporary)
-        elif os.path.isfile(place):
-            shutil.copy2(place, temporary)
-        else:
+        if content and not os.path.isfile(place):
             return place
-        os.replace(temporary, place)
+        replace_by_copy(place, content)
         return place
 
     def own_name(self, path: str) -> str:
@@ -288,6 +283,33 @@ class Shadow:
         sys.addaudithook(self.audit)
 
 
+def replace_by_copy(place: str, content: bool = True) -> None:
+    """Put a file of its own in the place of a link, with the same content or empty.
+
+    The name of the copy is new: a link of that name could lead to a file of the user's.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=".copied-", dir=os.path.dirname(place))
+    os.close(descriptor)
+    if content:
+        shutil.copy2(place, temporary)
+    else:
+        shutil.copymode(place, temporary)
+    os.replace(temporary, place)
+
+
+def folder_of(descriptor: int) -> str:
+    """Path of an open folder.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    if sys.platform == "darwin":
+        import fcntl
+
+        return os.fsdecode(fcntl.fcntl(descriptor, 50, bytes(1024)).rstrip(b"\0"))  # F_GETPATH
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
 class Redirected:
     """A function for files whose absolute paths lead into the shadow. No descriptor, as builtins are none."""
 
@@ -306,6 +328,7 @@ class Redirected:
         first, second = names.get(self.__name__, ("path", ""))
         if self.kind == "open" and self.original.__name__ == "open" and "path" in kwargs:
             first = "path"
+        self._make_absolute(given, kwargs, first, second)
         how = self._how(given, kwargs) if self.kind == "open" else self.kind
         if how in ("two", "second"):
             self._lead(given, kwargs, 1, second, "name")
@@ -313,6 +336,18 @@ class Redirected:
         if how:
             self._lead(given, kwargs, 0, first, how)
         return self.original(*given, **kwargs)
+
+    def _make_absolute(self, given: List[Any], kwargs: Dict[str, Any], first: str, second: str) -> None:  # noqa: UP006
+        """Paths relative to an open folder as absolute ones: the folder may be one of the user's."""
+        at = {"dir_fd": 1 if self.__name__ == "symlink" else 0, "src_dir_fd": 0, "dst_dir_fd": 1}
+        for word in [word for word in at if kwargs.get(word) is not None]:
+            holder: Any = given if len(given) > at[word] else kwargs
+            key: Any = at[word] if holder is given else (first, second)[at[word]]
+            path = holder.get(key, 0) if holder is kwargs else holder[key]
+            if isinstance(path, int):
+                continue
+            text = os.path.join(folder_of(kwargs.pop(word)), os.fsdecode(path))
+            holder[key] = os.fsencode(text) if isinstance(path, bytes) else text
 
     def _how(self, given: List[Any], kwargs: Dict[str, Any]) -> str:  # noqa: UP006
         mode = given[1] if len(given) > 1 else kwargs.get("mode", kwargs.get("flags", "r"))

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .redirect import Shadow
+from .redirect import Shadow, replace_by_copy
 
 MOST_ENTRIES = 10_000  # files and folders that a shadow begins with; the rest become real when they are used
 MOST_BYTES = 64 << 20  # copied in all, small files first
@@ -128,8 +128,7 @@ class Originals:
                     continue
                 found[original] = Path(path)
                 if status.st_ino == inode:  # written in place by a program that Python does not see
-                    shutil.copy2(path, path + ".copied")
-                    os.replace(path + ".copied", path)
+                    replace_by_copy(path)
                     os.unlink(copy)
                     self.copy(original)
         return found

@@ -100,10 +100,23 @@ def native(base):
         subprocess.run(f"echo evil >> {base}/{path}", shell=True, stderr=subprocess.DEVNULL, check=False)
 
 
+def held(base):
+    """Names relative to an open folder, which is not the working one."""
+    outside = os.path.join(base, "outside")
+    folder = os.open(outside, os.O_RDONLY)
+    os.unlink("native.txt", dir_fd=folder)
+    with open(os.open("new.model", os.O_WRONLY | os.O_CREAT, dir_fd=folder), "w") as file:
+        file.write("x")
+    os.rename("new.model", "newer.model", src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(folder)
+    assert os.listdir(outside) == ["newer.model"], os.listdir(outside)
+
+
 def main():
     base = sys.argv[1]
     relative()
     absolute(base)
+    held(base)
     refused(base)
     if "native" in sys.argv:
         native(base)

@@ -2,7 +2,7 @@
 
 In place of a block stands: one call with what the block reads; where that knows what the block would
 record, it has recorded it and gives the results; else the block runs as it was written. Either way the names
-that the block assigns have their values, and no others are left: whoever looks at frames sees the script's.
+that the block assigns have their values, and no others are left: code that looks at frames sees the script's.
 """
 
 from __future__ import annotations
