@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 HEAD = """
-import builtins, os, signal, sys, threading, traceback
+import builtins, os, re, signal, sys, threading, traceback
 import numpy as np
 import dynet_compat as dy
 NUMBERS = np.linspace(-1, 1, 9)
@@ -39,8 +39,9 @@ class Noisy:
     def __init__(self, name): self.name = name
     def __del__(self): note("gone", self.name)
 def without_marks(text):
-    # Python 3.11 sets other marks below a line when it has run a few times.
-    return "\\n".join(line for line in text.splitlines() if line.strip(" ^~"))
+    # Python 3.11 sets other marks below a line when it has run a few times; graphs count what came before.
+    lines = (re.sub(r"(version|expression) [0-9/]+", r"\\1", line) for line in text.splitlines())
+    return "\\n".join(line for line in lines if line.strip(" ^~"))
 def note(*words):
     print(*words, flush=True)
 def shown(value):
