@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import dynet_compat as package
 from dynet_compat import _core
 
 ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK, NOTEBOOK_PAGE = "migration_guide/tutorial.ipynb", "migration_guide/tutorial.md"
 DOC = re.compile(r"^DOC\((\w+),", re.M)
 SECTION = re.compile(r"^(Args|Returns|Raises|Source|Example):[ \t]*", re.M)
 # Pages of classes, the first that fits: what a page is called, and which classes it has.
@@ -257,8 +259,20 @@ def api_pages() -> dict[str, str]:
 
 def own_pages() -> list[str]:
     guide = (ROOT / "migration_guide" / "README.md").read_text(encoding="utf-8")
-    listed = [f"migration_guide/{name}" for name in re.findall(r"\]\((\w+\.md)\)", guide)]
+    listed = [f"migration_guide/{name}" for name in re.findall(r"\]\((\w+\.(?:md|ipynb))\)", guide)]
+    listed = [name.replace(".ipynb", ".md") for name in listed]  # a notebook has a page of its cells
     return ["README.md", "migration_guide/README.md", *listed, "CONTRIBUTING.md", "CHANGELOG.md"]
+
+
+def notebook_page(name: str) -> str:
+    """The cells of a notebook as a page, which offers the notebook itself below its heading."""
+    file = ROOT / name
+    out = []
+    for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        out.append(block("python", text) if cell["cell_type"] == "code" else text + "\n")
+    out.insert(1, f"[Download this page as a notebook]({file.name})\n")
+    return "\n".join(out)
 
 
 def for_site(text: str) -> str:
@@ -276,7 +290,8 @@ def for_site(text: str) -> str:
 
 
 def on_config(config: Any) -> Any:
-    guide = [page for page in own_pages() if page.startswith("migration_guide/")]
+    pages = [page for page in own_pages() if page.startswith("migration_guide/")]
+    guide = [{"Tutorial": page} if page == NOTEBOOK_PAGE else page for page in pages]
     api = list(api_pages())
     config["nav"] = [
         {"Start": "README.md"},
@@ -291,12 +306,16 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     mkdocs_files: ModuleType = __import__("mkdocs.structure.files", fromlist=["File"])
-    for page in own_pages():
-        files.append(mkdocs_files.File.generated(config, page, abs_src_path=str(ROOT / page)))
-    for page, text in api_pages().items():
+    written = {NOTEBOOK_PAGE: notebook_page(NOTEBOOK), **api_pages()}
+    for page in [*own_pages(), NOTEBOOK]:
+        if page not in written:
+            files.append(mkdocs_files.File.generated(config, page, abs_src_path=str(ROOT / page)))
+    for page, text in written.items():
         files.append(mkdocs_files.File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    if page.file.src_uri != NOTEBOOK_PAGE:  # other pages lead to the page, not the download
+        markdown = markdown.replace(f"]({Path(NOTEBOOK).name})", f"]({Path(NOTEBOOK).stem}.md)")
     return for_site(markdown)

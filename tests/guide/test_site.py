@@ -94,8 +94,8 @@ def test_every_op_is_there(site: Path, pages: dict[str, Page]) -> None:
             assert row["name"] in ids, f"no documentation of {row['name']}"
 
 
-def test_links(pages: dict[str, Page]) -> None:
-    """Each leads to a page of the site, and to a place on it that exists."""
+def test_links(site: Path, pages: dict[str, Page]) -> None:
+    """Each leads to a page or a file of the site, and to a place on the page that exists."""
     wrong = []
     for path, page in pages.items():
         for link in page.links:
@@ -103,6 +103,8 @@ def test_links(pages: dict[str, Page]) -> None:
             if parts.scheme or path == "404.html":
                 continue
             target = os.path.normpath(os.path.join(os.path.dirname(path), parts.path)) if parts.path else path
+            if target.endswith(".ipynb") and (site / target).exists():
+                continue
             if target not in pages or (parts.fragment and unquote(parts.fragment) not in pages[target].ids):
                 wrong.append(f"{path}: {link}")
     assert wrong == []
@@ -140,6 +142,15 @@ def test_tools_for_looking_at_a_program_have_a_page(site: Path) -> None:
     page = (site / "api" / "looking_at_a_program_plans_drawings_profiles.html").read_text(encoding="utf-8")
     for name in ("profile", "batch_plan", "to_svg"):
         assert re.search(rf'id="[^"]*{name}"', page), f"{name} is on no page of the API"
+
+
+def test_tutorial_is_a_page_and_a_download(site: Path, pages: dict[str, Page]) -> None:
+    tutorial = pages["migration_guide/tutorial.html"]
+    assert "tutorial.ipynb" in tutorial.links and {"model", "training", "save-and-load"} <= tutorial.ids
+    assert (site / make_docs.NOTEBOOK).read_bytes() == (ROOT / make_docs.NOTEBOOK).read_bytes()
+    assert "tutorial.html" in pages["migration_guide/index.html"].links, "the guide leads to the page"
+    menu = (site / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'href="migration_guide/tutorial.html"[^>]*>\s*Tutorial\s*<', menu), "not in the menu"
 
 
 def test_search_stays_in_view() -> None:
