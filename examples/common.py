@@ -57,7 +57,7 @@ class Log:
         self.losses: list[float] = []  # sum over the batch, as DyNet computed it
         self.means: list[float] = []  # per word, node or example
         self.instances = self.seen = 0
-        self.start = self.since = time.perf_counter()
+        self.start = self.since = self.end = time.perf_counter()
 
     def step(self, loss: float, units: int, instances: int) -> None:
         """Record one update: its loss, how many predictions it sums, how many instances it used."""
@@ -65,6 +65,7 @@ class Log:
         self.means.append(loss / units)
         self.instances += instances
         self.seen += instances
+        self.end = time.perf_counter()
         if not self.args.quiet and len(self.losses) % self.args.report == 0:
             now = time.perf_counter()
             mean = sum(self.means[-self.args.report :]) / self.args.report
@@ -74,7 +75,7 @@ class Log:
 
     def finish(self, **scores: float) -> dict[str, Any]:
         """Print and return what the run achieved."""
-        seconds = time.perf_counter() - self.start
+        seconds = self.end - self.start  # of training: without the evaluation
         tenth = max(1, len(self.means) // 10)
         result = {
             "losses": self.losses,
