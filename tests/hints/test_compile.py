@@ -17,7 +17,8 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import cli, emit, load  # noqa: E402
+from dynet_compat.hints import cli, hints_file  # noqa: E402
+from dynet_compat.hints.analysis import load  # noqa: E402
 from sources import EXAMPLES, MODEL, generated, written  # noqa: E402
 
 
@@ -35,7 +36,7 @@ def test_command(tmp_path: Path) -> None:
     )
     assert "what prevents batching:\n  nothing that can be seen\n" in done.stdout
     assert "  script.py:9: cell(): 2 ops" in done.stdout
-    hints = emit.read(str(tmp_path / "script.dyhints"))
+    hints = hints_file.read(str(tmp_path / "script.dyhints"))
     assert [t.qualname for t in hints.templates] == ["cell"]
 
 
@@ -43,7 +44,7 @@ def test_output(tmp_path: Path) -> None:
     written(tmp_path, "y = W * b\n")
     (tmp_path / "deep").mkdir()
     assert command("script.py", "-o", "deep/h", folder=tmp_path).returncode == 0
-    assert emit.read(str(tmp_path / "deep" / "h")).root == ".."
+    assert hints_file.read(str(tmp_path / "deep" / "h")).root == ".."
     assert not (tmp_path / "script.dyhints").exists()
 
 
@@ -60,7 +61,7 @@ def test_the_script_is_not_run(tmp_path: Path) -> None:
     written(tmp_path, "import helper\nopen('ran1', 'w')\nx = W * b\nraise SystemExit(3)\n")
     assert command("script.py", "--explain", folder=tmp_path).returncode == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["helper.py", "script.dyhints", "script.py"]
-    assert emit.read(str(tmp_path / "script.dyhints")).sites
+    assert hints_file.read(str(tmp_path / "script.dyhints")).sites
 
 
 # ---------------------------------------------------------------- what cannot be compiled
@@ -106,7 +107,7 @@ def test_defeated(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: byte
     assert cli.main([str(tmp_path / "x.py"), "--explain"]) == 0
     errors = capsys.readouterr().err
     assert "x.py:" in errors and words in errors and errors.count("\n") == 1
-    hints = emit.read(str(tmp_path / "x.dyhints"))
+    hints = hints_file.read(str(tmp_path / "x.dyhints"))
     assert (hints.sites, hints.loops, hints.templates, hints.complete) == ((), (), (), False)
     assert hints.problems and list(hints.sources) == ["x.py"]
 
@@ -126,7 +127,7 @@ def test_a_module_that_cannot_be_parsed(tmp_path: Path, capsys: pytest.CaptureFi
     script = written(tmp_path, "import old\ny = dy.tanh(W * b)\nold.f(y)\n")
     assert cli.main([str(script)]) == 0
     assert "old.py:1: not Python 3" in capsys.readouterr().err
-    assert len(emit.read(str(tmp_path / "script.dyhints")).sites) == 2
+    assert len(hints_file.read(str(tmp_path / "script.dyhints")).sites) == 2
 
 
 def test_computed_names_cost_their_function_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +138,7 @@ def test_computed_names_cost_their_function_only(tmp_path: Path, capsys: pytest.
     script = written(tmp_path, text)
     assert cli.main([str(script)]) == 0
     assert "script.py:9: getattr() with a computed name" in capsys.readouterr().err
-    hints = emit.read(str(tmp_path / "script.dyhints"))
+    hints = hints_file.read(str(tmp_path / "script.dyhints"))
     assert {s.place.qualname for s in hints.sites} == {"g"} and [t.qualname for t in hints.templates] == ["g"]
 
 
@@ -179,7 +180,7 @@ def test_a_fault_of_ours(
     script = written(tmp_path, "y = W * b\n")
     assert cli.main([str(script)]) == 0
     assert "the analysis failed (KeyError" in capsys.readouterr().err
-    assert emit.read(str(tmp_path / "script.dyhints")).sites == ()
+    assert hints_file.read(str(tmp_path / "script.dyhints")).sites == ()
 
 
 # ---------------------------------------------------------------- time, depth, order
@@ -218,7 +219,7 @@ def test_nested(tmp_path: Path, text: str) -> None:
     start = time.perf_counter()
     hints = Passes(str(script)).hints()
     assert time.perf_counter() - start < 20
-    assert emit.parse(emit.to_text(hints).encode()) == hints
+    assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
 
 
 @pytest.mark.parametrize("element", ["(1, 'a')", "'word': [-1.0, 2]"])
@@ -261,10 +262,10 @@ def test_time(tmp_path: Path, lines: int, seconds: float) -> None:
 
 def test_limits_are_met_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small budget the analysis ends and says so."""
-    from dynet_compat.hints import kinds
+    from dynet_compat.hints.analysis import interpreter
     from dynet_compat.hints.passes import Passes
 
-    monkeypatch.setattr(kinds, "MAX_STEPS", 1000)
+    monkeypatch.setattr(interpreter, "MAX_STEPS", 1000)
     hints = Passes(str(written(tmp_path, generated(1000), model=False))).hints()
     assert not hints.complete and any("not analysed to the end" in p.text for p in hints.problems)
 
@@ -330,7 +331,7 @@ def test_profile(tmp_path: Path) -> None:
     done = command("script.py", "--profile", "3", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("loss ") == 3 and "profile of 4 graphs" in done.stdout
-    profile = emit.read(str(tmp_path / "script.dyhints")).profile
+    profile = hints_file.read(str(tmp_path / "script.dyhints")).profile
     assert profile is not None and profile.arguments == "3" and profile.nodes >= 3 * 28
     line = 2 + (MODEL + PROFILED).split("\n").index("    dy.renew_cg()")
     counts = {(c.line, c.op): (c.size, c.launches) for c in profile.launches}

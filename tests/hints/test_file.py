@@ -16,7 +16,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import emit  # noqa: E402
+from dynet_compat.hints import hints_file  # noqa: E402
 from dynet_compat.hints.passes import Passes  # noqa: E402
 from sources import EXAMPLES, SCRIPTS, passes, written  # noqa: E402
 
@@ -25,7 +25,7 @@ FUZZED = 300
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return emit.to_text(Passes(str(EXAMPLES / "treelstm.py")).hints("."))
+    return hints_file.to_text(Passes(str(EXAMPLES / "treelstm.py")).hints("."))
 
 
 def put(folder: Path, data: bytes) -> Path:
@@ -36,8 +36,8 @@ def put(folder: Path, data: bytes) -> Path:
 
 def refused(folder: Path, data: bytes) -> str:
     """The reason, which must be one line."""
-    with pytest.raises(emit.HintsError) as caught:
-        emit.read(str(put(folder, data)), str(EXAMPLES))
+    with pytest.raises(hints_file.HintsError) as caught:
+        hints_file.read(str(put(folder, data)), str(EXAMPLES))
     reason = str(caught.value)
     assert reason and "\n" not in reason and len(reason) < 300
     return reason
@@ -49,8 +49,8 @@ def refused(folder: Path, data: bytes) -> str:
 def test_what_is_written_is_read(path: Path, tmp_path: Path) -> None:
     hints = Passes(str(path)).hints(".")
     file = tmp_path / "x.dyhints"
-    emit.write(hints, str(file))
-    assert emit.read(str(file), str(path.parent)) == hints
+    hints_file.write(hints, str(file))
+    assert hints_file.read(str(file), str(path.parent)) == hints
     assert [p.name for p in tmp_path.iterdir()] == ["x.dyhints"]
 
 
@@ -69,13 +69,13 @@ def test_sources_are_found_from_the_file(tmp_path: Path) -> None:
     elsewhere.mkdir(parents=True)
     output = str(elsewhere / "x.dyhints")
     hints, _ = compile_script(str(script), output)
-    emit.write(hints, output)
-    assert emit.read(output).script == "script.py"
+    hints_file.write(hints, output)
+    assert hints_file.read(output).script == "script.py"
     moved = tmp_path / "moved.dyhints"
     moved.write_bytes(Path(output).read_bytes())
-    with pytest.raises(emit.HintsError):
-        emit.read(str(moved))
-    assert emit.read(str(moved), str(tmp_path)) == hints
+    with pytest.raises(hints_file.HintsError):
+        hints_file.read(str(moved))
+    assert hints_file.read(str(moved), str(tmp_path)) == hints
 
 
 def test_stale(tmp_path: Path) -> None:
@@ -83,29 +83,29 @@ def test_stale(tmp_path: Path) -> None:
     helper = tmp_path / "helper.py"
     helper.write_text("x = 1\n", encoding="utf-8")
     file = str(tmp_path / "script.dyhints")
-    emit.write(Passes(str(script)).hints(), file)
-    emit.read(file)
+    hints_file.write(Passes(str(script)).hints(), file)
+    hints_file.read(file)
     helper.write_text("x = 2\n", encoding="utf-8")
-    with pytest.raises(emit.HintsError, match="stale: helper.py has changed"):
-        emit.read(file)
+    with pytest.raises(hints_file.HintsError, match="stale: helper.py has changed"):
+        hints_file.read(file)
     helper.unlink()
-    with pytest.raises(emit.HintsError, match="helper.py is not there"):
-        emit.read(file)
+    with pytest.raises(hints_file.HintsError, match="helper.py is not there"):
+        hints_file.read(file)
     helper.write_text("x = 1\n", encoding="utf-8")
-    emit.read(file)
+    hints_file.read(file)
 
 
 def test_missing_and_special_files(tmp_path: Path) -> None:
-    with pytest.raises(emit.HintsError, match="not there"):
-        emit.read(str(tmp_path / "none"))
-    with pytest.raises(emit.HintsError, match="not a regular file"):
-        emit.read(str(tmp_path))
-    with pytest.raises(emit.HintsError):
-        emit.read("a\0b")
+    with pytest.raises(hints_file.HintsError, match="not there"):
+        hints_file.read(str(tmp_path / "none"))
+    with pytest.raises(hints_file.HintsError, match="not a regular file"):
+        hints_file.read(str(tmp_path))
+    with pytest.raises(hints_file.HintsError):
+        hints_file.read("a\0b")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(emit.HintsError, match="not a regular file"):
-            emit.read(str(tmp_path / "pipe"))
+        with pytest.raises(hints_file.HintsError, match="not a regular file"):
+            hints_file.read(str(tmp_path / "pipe"))
 
 
 def test_a_source_that_became_a_pipe(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_a_source_that_became_a_pipe(tmp_path: Path) -> None:
         pytest.skip("no pipes")
     script = written(tmp_path, "y = W * b\n")
     file = str(tmp_path / "script.dyhints")
-    emit.write(Passes(str(script)).hints(), file)
+    hints_file.write(Passes(str(script)).hints(), file)
     script.unlink()
     os.mkfifo(script)
-    with pytest.raises(emit.HintsError, match="not a regular file"):
-        emit.read(file)
+    with pytest.raises(hints_file.HintsError, match="not a regular file"):
+        hints_file.read(file)
 
 
 def change(*path: Any, to: Any) -> Callable[[Any], Any]:
@@ -204,7 +204,7 @@ def test_raw(tmp_path: Path, data: bytes) -> None:
 
 
 def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(emit, "MAX_FILE", 100)
+    monkeypatch.setattr(hints_file, "MAX_FILE", 100)
     assert "too large" in refused(tmp_path, text.encode())
 
 
@@ -227,9 +227,9 @@ def test_fuzzed_bytes(tmp_path: Path, text: str, fuzz_count: int) -> None:
             else:
                 mutated[at : at + 1] = rng.choice([b"[", b"{", b'"', b"-", b"0", b"null", b"true"])
         try:
-            emit.read(str(put(tmp_path, bytes(mutated))), str(EXAMPLES))
+            hints_file.read(str(put(tmp_path, bytes(mutated))), str(EXAMPLES))
             kept += 1
-        except emit.HintsError as error:
+        except hints_file.HintsError as error:
             assert "\n" not in str(error)
     assert kept < (fuzz_count or FUZZED)
 
@@ -265,8 +265,8 @@ def test_fuzzed_values(tmp_path: Path, text: str, fuzz_count: int) -> None:
                 break
             at = at[key]
         try:
-            emit.read(str(put(tmp_path, json.dumps(contents).encode())), str(EXAMPLES))
-        except emit.HintsError as error:
+            hints_file.read(str(put(tmp_path, json.dumps(contents).encode())), str(EXAMPLES))
+        except hints_file.HintsError as error:
             assert "\n" not in str(error)
 
 
@@ -279,4 +279,4 @@ def test_names_of_the_script_that_a_file_cannot_hold(tmp_path: Path) -> None:
     )
     hints = passes(tmp_path, text).hints()
     assert hints.sites
-    assert emit.parse(emit.to_text(hints).encode()) == hints
+    assert hints_file.parse(hints_file.to_text(hints).encode()) == hints

@@ -14,7 +14,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import emit  # noqa: E402
+from dynet_compat.hints import hints_file  # noqa: E402
 from dynet_compat.hints.explain import Explanation  # noqa: E402
 from dynet_compat.hints.passes import Passes  # noqa: E402
 from sources import EXAMPLES, SCRIPTS  # noqa: E402
@@ -26,10 +26,10 @@ WORDS = (
 )
 
 
-def check(path: Path) -> emit.Hints:
+def check(path: Path) -> hints_file.Hints:
     passes = Passes(str(path))
     hints = passes.hints()
-    assert emit.parse(emit.to_text(hints).encode()) == hints
+    assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
     assert all("\n" not in line for line in Explanation(passes).lines())
     return hints
 

@@ -327,7 +327,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
         "for x in batch:\n    dy.renew_cg()\n    p = predict(x)\n    results.append(p)\n    total += len(p)"
     )
     hints = passes(tmp_path, PREDICT + SETUP + text).hints()
-    (rewrite,) = hints.map_rewrites
+    (rewrite,) = hints.independent_loops
     assert (rewrite.renew_first, rewrite.appends, rewrite.sums) == (True, ("results",), ("total",))
 
 
@@ -346,11 +346,11 @@ def test_training_loops_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_unfinished_analysis_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dynet_compat.hints import kinds
+    from dynet_compat.hints.analysis import interpreter
 
     text = PREDICT + SETUP + PROVED["appends"]
     assert passes(tmp_path, text).independence.proved()
-    monkeypatch.setattr(kinds, "MAX_STEPS", 50)
+    monkeypatch.setattr(interpreter, "MAX_STEPS", 50)
     found = passes(tmp_path, text)
     assert not found.analysis.complete and not found.hints().complete
-    assert found.hints().map_rewrites == ()
+    assert found.hints().independent_loops == ()

@@ -14,7 +14,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import api  # noqa: E402
+from dynet_compat.hints.analysis import api  # noqa: E402
 from dynet_compat.hints.explain import Explanation  # noqa: E402
 from sources import passes, written  # noqa: E402
 
@@ -102,7 +102,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("text", "kind"), KINDS.values(), ids=list(KINDS))
 def test_kind(tmp_path: Path, text: str, kind: str) -> None:
-    from dynet_compat.hints import lattice
+    from dynet_compat.hints.analysis import lattice
 
     found = passes(tmp_path, text)
     cell = found.analysis.cell("var", 0, "x")

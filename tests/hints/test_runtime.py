@@ -142,7 +142,7 @@ def mutated(hints: dict, rng: random.Random) -> dict:
             site["place"]["qualname"] = rng.choice(names)
             site["place"]["line"] = rng.randint(1, 50)
             site["phase"] = rng.randint(0, 5)
-    for key in ("loops", "blocks", "templates", "helpers", "param_groups", "map_rewrites"):
+    for key in ("loops", "blocks", "templates", "helpers", "param_groups", "independent_loops"):
         rng.shuffle(hints[key])
         if rng.random() < 0.3:
             hints[key] = []

@@ -19,7 +19,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import emit  # noqa: E402
+from dynet_compat.hints import hints_file  # noqa: E402
 from dynet_compat.hints.passes import Passes  # noqa: E402
 from sources import EXAMPLES, SCRIPTS  # noqa: E402
 
@@ -42,7 +42,7 @@ def wanted(path: Path) -> Counter[tuple[int, str]]:
     return found
 
 
-def found_in(hints: emit.Hints) -> Counter[tuple[int, str]]:
+def found_in(hints: hints_file.Hints) -> Counter[tuple[int, str]]:
     """The same of what was found."""
     found: Counter[tuple[int, str]] = Counter()
     for loop in hints.loops:
@@ -51,7 +51,7 @@ def found_in(hints: emit.Hints) -> Counter[tuple[int, str]]:
     found.update((i.line, "instance") for i in hints.instance_loops if i.kind == "batch")
     found.update((t.line, "template") for t in hints.templates)
     found.update((s.place.line, "read") for s in hints.sync_points)
-    found.update((r.line, "rewrite") for r in hints.map_rewrites)
+    found.update((r.line, "rewrite") for r in hints.independent_loops)
     return found
 
 
@@ -192,7 +192,7 @@ def test_example(name: str) -> None:
     assert (None if found is None else (found.qualname, found.kind)) == want["instance"]
     assert {t.qualname: t.ops for t in hints.templates} == want["templates"]
     assert [f"{s.place.qualname}.{s.method}" for s in hints.sync_points] == want["reads"]
-    assert [(r.qualname, r.renew_first, r.appends) for r in hints.map_rewrites] == want["rewrites"]
+    assert [(r.qualname, r.renew_first, r.appends) for r in hints.independent_loops] == want["rewrites"]
 
 
 def test_every_example_is_here() -> None:

@@ -25,7 +25,7 @@ if IS_REFERENCE:
     pytest.skip("our own engine", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat import _core  # noqa: E402
-from dynet_compat.hints import emit, profile, runtime  # noqa: E402
+from dynet_compat.hints import hints_file, runtime, tune  # noqa: E402
 from sources import EXAMPLES  # noqa: E402
 
 TURNS = 8  # more than the ways of any choice: work within other work is met in some of them only
@@ -274,28 +274,28 @@ def row(way: str, ratio: float, low: float, rounds: int = 50, **more: Any) -> di
 
 
 def test_only_what_is_clear_is_kept() -> None:
-    assert profile.faster([row("apart", 1.5, 1.01)]) == ()  # not in each third of the run
-    assert profile.faster([row("apart", 1.5, 1.4, rounds=3)]) == ()  # too few
-    assert profile.faster([]) == ()
+    assert tune.faster([row("apart", 1.5, 1.01)]) == ()  # not in each third of the run
+    assert tune.faster([row("apart", 1.5, 1.4, rounds=3)]) == ()  # too few
+    assert tune.faster([]) == ()
     rows = [row("apart", 1.2, 1.1), row("tile_512", 1.3, 1.2), row("tile_1024", 1.4, 0.9)]
-    (way,) = profile.faster(rows)
-    assert way == emit.Way("chain", ("tanh", "exp"), (64,), 4, "tile_512", 130, 50)
+    (way,) = tune.faster(rows)
+    assert way == hints_file.Way("chain", ("tanh", "exp"), (64,), 4, "tile_512", 130, 50)
     rare = row("apart", 1.5, 1.4, runs=20, size=5)
     often = row("apart", 1.0, 1.0, runs=10**6, size=6)
-    assert profile.faster([rare, often]) == ()  # not worth a look before every launch
-    assert [w.size for w in profile.faster([rare, *rows])] == [4, 5]  # the most useful first
+    assert tune.faster([rare, often]) == ()  # not worth a look before every launch
+    assert [w.size for w in tune.faster([rare, *rows])] == [4, 5]  # the most useful first
 
 
 def test_explanation() -> None:
-    ways = profile.faster([row("tile_512", 1.3, 1.2), row("copy", 2, 2, choice="product", ops=[], size=9)])
-    counts = tuple(emit.LaunchCount("a.py", line, 0, "tanh", 4, 9) for line in (7, 9))
-    found = emit.Profile("", 1, 1, counts, "avx2", 2, ways)
-    assert profile.explanation(found) == [
+    ways = tune.faster([row("tile_512", 1.3, 1.2), row("copy", 2, 2, choice="product", ops=[], size=9)])
+    counts = tuple(hints_file.LaunchCount("a.py", line, 0, "tanh", 4, 9) for line in (7, 9))
+    found = hints_file.Profile("", 1, 1, counts, "avx2", 2, ways)
+    assert tune.explanation(found) == [
         "ways to run launches that were faster than the rules (avx2, 2 threads):",
         "  product 64, 512 to 1023 columns: copy, 2.00 times as fast (50 rounds)",
         "  a.py:7, a.py:9: chain tanh,exp 64, 16 to 31 members: tile_512, 1.30 times as fast (50 rounds)",
     ]
-    assert "none" in profile.explanation(emit.Profile("", 1, 1, (), "avx2", 1, ()))[1]
+    assert "none" in tune.explanation(hints_file.Profile("", 1, 1, (), "avx2", 1, ()))[1]
 
 
 def command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -342,12 +342,12 @@ def losses(folder: Path, name: str, hints: str) -> tuple[list[float], str]:
 
 
 def test_a_profile_of_an_example(profiled: Path) -> None:
-    hints = emit.read(str(profiled / "rnnlm.dyhints"))
+    hints = hints_file.read(str(profiled / "rnnlm.dyhints"))
     assert hints.profile is not None
     assert hints.profile.isa == _core.isa() and hints.profile.threads == 1
     lines = [(w.choice, w.ops, w.extents, w.size, w.way) for w in hints.profile.ways]
     assert _core._install_choices(lines, 1) == 0, "the profile has ways that the engine does not know"
-    assert all(w.percent > 100 and w.rounds >= profile.LEAST_ROUNDS for w in hints.profile.ways)
+    assert all(w.percent > 100 and w.rounds >= tune.LEAST_ROUNDS for w in hints.profile.ways)
     assert losses(profiled, "with.json", "rnnlm.dyhints")[0] == losses(profiled, "without.json", "off")[0]
 
 
@@ -378,14 +378,14 @@ def test_a_stale_file_brings_no_ways(profiled: Path) -> None:
     path.write_text((profiled / "rnnlm.dyhints").read_text())
     script.write_text(text + "# changed\n")
     try:
-        with pytest.raises(emit.HintsError, match="stale"):
-            emit.read(str(path))
+        with pytest.raises(hints_file.HintsError, match="stale"):
+            hints_file.read(str(path))
         assert "hints not used: stale" in losses(profiled, "stale.json", "stale.dyhints")[1]
     finally:
         script.write_text(text)
 
 
-def ways_in_use(found: Optional[emit.Profile], program: Callable[[], Any]) -> bool:
+def ways_in_use(found: Optional[hints_file.Profile], program: Callable[[], Any]) -> bool:
     runtime.use_ways(found)
     before = _core._ways_taken()
     program()
@@ -394,9 +394,9 @@ def ways_in_use(found: Optional[emit.Profile], program: Callable[[], Any]) -> bo
 
 def test_ways_are_for_one_kind_of_processor(dy: Any, caplog: pytest.LogCaptureFixture) -> None:
     program = product(dy.ParameterCollection())
-    ways = (emit.Way("product", (), (20, 20), 5, "alone", 120, 9),)
-    here = emit.Profile("", 1, 1, (), _core.isa(), _core.threads(), ways)
-    elsewhere = emit.Profile("", 1, 1, (), "z80", _core.threads(), ways)
+    ways = (hints_file.Way("product", (), (20, 20), 5, "alone", 120, 9),)
+    here = hints_file.Profile("", 1, 1, (), _core.isa(), _core.threads(), ways)
+    elsewhere = hints_file.Profile("", 1, 1, (), "z80", _core.threads(), ways)
     with caplog.at_level(logging.INFO, "dynet_compat"):
         assert not ways_in_use(elsewhere, program)
     assert "the profile is of z80" in caplog.text

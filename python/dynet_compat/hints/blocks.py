@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from . import lattice as lat
-from .kinds import Analysis
-from .lattice import EMPTY, Atom, Value
-from .loops import text_of
-from .scopes import COMPREHENSIONS, Function
+from .analysis import lattice as lat
+from .analysis.interpreter import Analysis
+from .analysis.lattice import EMPTY, Atom, Value
+from .analysis.loops import text_of
+from .analysis.scopes import COMPREHENSIONS, Function
 from .sites import Sites
 from .straight import STATE_METHODS, Straight
 

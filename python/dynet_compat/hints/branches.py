@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import lattice as lat
-from .callgraph import CallGraph
-from .kinds import Analysis
-from .lattice import EMPTY
-from .loops import Loops
+from .analysis import lattice as lat
+from .analysis.callgraph import CallGraph
+from .analysis.interpreter import Analysis
+from .analysis.lattice import EMPTY
+from .analysis.loops import Loops
 
 TENSOR, STRUCTURE = "tensor", "structure"
 SPLITTING = frozenset({"If", "IfExp", "Try", "TryStar", "Match"})

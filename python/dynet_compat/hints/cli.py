@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Optional
 
 from ..migrate import quiet_pipe
-from . import emit
+from . import hints_file
+from .analysis.load import LoadError
 from .explain import Explanation
-from .load import LoadError
 from .passes import Passes, clean
 
 SUFFIX = ".dyhints"
@@ -55,12 +55,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         profile_arguments = None if chosen.profile is None else shlex.split(chosen.profile)
         hints, explanation = compile_script(chosen.script, output)
         if profile_arguments is not None:
-            from . import profile
+            from . import tune
 
-            found = profile.run(chosen.script, profile_arguments, list(hints.sources))
-            hints = profile.with_profile(hints, found)
-            explanation += profile.explanation(found)
-        emit.write(hints, output)
+            found = tune.run(chosen.script, profile_arguments, list(hints.sources))
+            hints = tune.with_profile(hints, found)
+            explanation += tune.explanation(found)
+        hints_file.write(hints, output)
     except LoadError as error:
         return fail(str(error))
     except OSError as error:
@@ -96,11 +96,11 @@ def check_output(path: str) -> None:
         return
     with open(path, "rb") as file:
         begin = file.read(64)
-    if begin.strip() and not begin.startswith(b'{"format": "' + emit.FORMAT.encode() + b'"'):
+    if begin.strip() and not begin.startswith(b'{"format": "' + hints_file.FORMAT.encode() + b'"'):
         raise ValueError(f"{path} is no hints file and is not replaced")
 
 
-def compile_script(script: str, output: str) -> tuple[emit.Hints, list[str]]:
+def compile_script(script: str, output: str) -> tuple[hints_file.Hints, list[str]]:
     """Analyse a script.
 
     Args:
@@ -129,19 +129,19 @@ def compile_script(script: str, output: str) -> tuple[emit.Hints, list[str]]:
         bar.done()
 
 
-def empty(script: str, root: str, why: str) -> tuple[emit.Hints, list[str]]:
+def empty(script: str, root: str, why: str) -> tuple[hints_file.Hints, list[str]]:
     """Hints that say nothing, and why."""
-    from .load import load
+    from .analysis.load import load
 
     loaded = load(script)
     name = loaded.sources[0].path
-    note = emit.Note(name, 1, clean(why))
+    note = hints_file.Note(name, 1, clean(why))
     sources = {source.path: source.sha256 for source in loaded.sources}
-    hints = emit.Hints(name, root.replace(os.sep, "/"), False, sources, (note,))
+    hints = hints_file.Hints(name, root.replace(os.sep, "/"), False, sources, (note,))
     return hints, [f"{name}:1: {note.text}"]
 
 
-def summary(hints: emit.Hints, output: str, seconds: float) -> str:
+def summary(hints: hints_file.Hints, output: str, seconds: float) -> str:
     """One line about what was written."""
 
     def count(number: int, what: str) -> str:
@@ -152,7 +152,7 @@ def summary(hints: emit.Hints, output: str, seconds: float) -> str:
         count(len(hints.sites), "site"),
         f"{count(len(hints.loops), 'loop')} ({recurrent} recurrent)",
         count(len(hints.templates), "template"),
-        count(len(hints.map_rewrites), "batch_map loop"),
+        count(len(hints.independent_loops), "batch_map loop"),
     ]
     if hints.profile is not None:
         parts.append(f"profile of {count(hints.profile.graphs, 'graph')}")

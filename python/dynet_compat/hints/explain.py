@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import api
-from .flow import Flow
-from .independence import Rewrite
-from .instances import BATCH, ONLINE
-from .loops import GRAPH, MAP, RECURRENCE, receiver_of, text_of
+from .analysis import api
+from .analysis.independence import Rewrite
+from .analysis.instances import BATCH, ONLINE
+from .analysis.liveness import Liveness
+from .analysis.loops import GRAPH, MAP, RECURRENCE, receiver_of, text_of
+from .analysis.scopes import COMPREHENSIONS, Loop
 from .passes import Passes
-from .scopes import COMPREHENSIONS, Loop
 from .templates.maps import is_possible
 from .templates.rewrite import may_change
 
@@ -326,7 +326,7 @@ def _assigned(loop: Loop) -> set[str]:
     node: Any = loop.node
     if isinstance(node, COMPREHENSIONS):
         return {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-    flow = Flow()
+    flow = Liveness()
     if not isinstance(node, ast.While):
         flow.target(node.target)
     flow.block(node.body)

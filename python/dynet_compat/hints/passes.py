@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
-from . import emit, phases
+from . import hints_file, phases
+from .analysis.callgraph import CallGraph
+from .analysis.independence import Independence
+from .analysis.instances import InstanceLoop, Instances
+from .analysis.interpreter import Analysis
+from .analysis.load import Loaded, load
+from .analysis.loops import Loops
+from .analysis.scopes import Function, Program
 from .blocks import Blocks
 from .branches import Branches
-from .callgraph import CallGraph
-from .independence import Independence
-from .instances import InstanceLoop, Instances
-from .kinds import Analysis
-from .load import Loaded, load
-from .loops import Loops
-from .scopes import Function, Program
 from .sites import Sites, position
 from .straight import Straight
 
@@ -52,7 +52,7 @@ class Passes:
         """Whether anything may be said of the program at all."""
         return not any(problem.scope == "program" for problem in self.program.problems)
 
-    def hints(self, root: str = ".") -> emit.Hints:
+    def hints(self, root: str = ".") -> hints_file.Hints:
         """The contents of the hints file; empty lists for a program that cannot be seen through.
 
         Args:
@@ -74,33 +74,35 @@ class _Contents:
         self.site_list = [s for s in passes.sites.all if s.function not in self.opaque]
         self.site_number = {s.id: i for i, s in enumerate(self.site_list)}
 
-    def hints(self, root: str) -> emit.Hints:
+    def hints(self, root: str) -> hints_file.Hints:
         p, program = self.p, self.program
         base: dict[str, Any] = {
             "script": program.sources[0].path,
             "root": root.replace(os.sep, "/"),
             "complete": p.usable and p.analysis.complete,
             "sources": {source.path: source.sha256 for source in program.sources},
-            "problems": tuple(emit.Note(q.path, q.line, clean(q.text)) for q in sorted(program.problems)),
+            "problems": tuple(
+                hints_file.Note(q.path, q.line, clean(q.text)) for q in sorted(program.problems)
+            ),
         }
         if not p.usable:
-            return emit.Hints(**base)
+            return hints_file.Hints(**base)
         main = p.instances.main
-        return emit.Hints(
+        return hints_file.Hints(
             **base,
             sites=tuple(self._sites()),
             loops=tuple(self._loops()),
             branches=tuple(
-                emit.Branch(self.place(b.node), b.kind, tuple(b.arms))
+                hints_file.Branch(self.place(b.node), b.kind, tuple(b.arms))
                 for b in p.branches.all if self._clear(b.node)
             ),
             blocks=tuple(self._blocks()),
             templates=tuple(
-                emit.Template(*self._header(v.function), col(v.function.node), v.ops, v.random)
+                hints_file.Template(*self._header(v.function), col(v.function.node), v.ops, v.random)
                 for v in p.straight.templates() if v.function.id not in self.opaque
             ),
             helpers=tuple(
-                emit.Helper(*self._header(f), tuple(self._calls(calls)))
+                hints_file.Helper(*self._header(f), tuple(self._calls(calls)))
                 for f, calls in p.straight.helpers() if f.id not in self.opaque
             ),
             param_groups=tuple(self._groups()),
@@ -110,14 +112,15 @@ class _Contents:
                 i for i in (self._instance(i) for i in p.instances.all) if i is not None
             ),
             sync_points=tuple(
-                emit.SyncPoint(self.place(n), p.facts.reads[n]) for n in p.branches.reads if self._clear(n)
+                hints_file.SyncPoint(self.place(n), p.facts.reads[n])
+                for n in p.branches.reads if self._clear(n)
             ),
             phases=tuple(p.phases[s.id] for s in self.site_list),
-            map_rewrites=tuple(self._rewrites()),
+            independent_loops=tuple(self._rewrites()),
         )  # fmt: skip
 
-    def place(self, node: ast.AST) -> emit.Place:
-        return emit.Place(**position(self.program, node))
+    def place(self, node: ast.AST) -> hints_file.Place:
+        return hints_file.Place(**position(self.program, node))
 
     def _clear(self, node: ast.AST) -> bool:
         return self.program.owner[node] not in self.opaque
@@ -125,7 +128,7 @@ class _Contents:
     def _header(self, function: Function) -> tuple[str, str, int]:
         return self.program.path(function.module), function.qualname, function.line
 
-    def _calls(self, calls: Iterable[int]) -> Iterator[emit.Place]:
+    def _calls(self, calls: Iterable[int]) -> Iterator[hints_file.Place]:
         nodes = (self.program.nodes[call] for call in calls)
         return (self.place(node) for node in nodes if self._clear(node))
 
@@ -137,7 +140,7 @@ class _Contents:
             if -1 in loops:  # a loop of a function that is left out
                 loops, vector = [], vector[-1:]
             phase, role = self.p.phases[site.id], self.p.roles[site.id]
-            yield emit.Site(
+            yield hints_file.Site(
                 self.place(site.node), site.op, tuple(site.kinds), tuple(loops), tuple(vector), phase, role
             )
 
@@ -145,14 +148,14 @@ class _Contents:
         for f in self.loop_facts:
             path = tuple(self.loop_number[i] for i in f.path if i in self.loop_number)
             names = (cleaned(f.carried), cleaned(f.sums), cleaned(f.collects))
-            yield emit.Loop(self.place(f.loop.node), f.loop.form, f.kind, *names, path)
+            yield hints_file.Loop(self.place(f.loop.node), f.loop.form, f.kind, *names, path)
 
     def _blocks(self) -> Any:
         for block in self.p.blocks.all:
             if block.function.id in self.opaque or any(op.site not in self.site_number for op in block.ops):
                 continue
-            ops = tuple(emit.BlockOp(self.site_number[op.site], tuple(op.args)) for op in block.ops)
-            yield emit.Block(self.place(block.node), ops)
+            ops = tuple(hints_file.BlockOp(self.site_number[op.site], tuple(op.args)) for op in block.ops)
+            yield hints_file.Block(self.place(block.node), ops)
 
     def _groups(self) -> Any:
         for block, name, products in self.p.blocks.groups():
@@ -164,9 +167,9 @@ class _Contents:
                 file, line = self.program.where(made)
                 key = product.weight[2]
                 shown, key = clean(product.name), None if key is None else clean(key)
-                weights.append(emit.Weight(shown, file, line, col(made), key))
+                weights.append(hints_file.Weight(shown, file, line, col(made), key))
             file, qualname, _ = self._header(block.function)
-            yield emit.ParamGroup(file, qualname, products[0].line, clean(name), tuple(weights))
+            yield hints_file.ParamGroup(file, qualname, products[0].line, clean(name), tuple(weights))
 
     def _recursion(self) -> Any:
         for number in sorted(self.p.graph.recursive):
@@ -175,15 +178,17 @@ class _Contents:
                 continue
             groups = self.p.graph.siblings(function)
             siblings = tuple(tuple(self.place(call) for call in group) for group in groups)
-            yield emit.Recursion(*self._header(function), siblings)
+            yield hints_file.Recursion(*self._header(function), siblings)
 
-    def _instance(self, found: InstanceLoop) -> Optional[emit.InstanceLoop]:
+    def _instance(self, found: InstanceLoop) -> Optional[hints_file.InstanceLoop]:
         loop = found.loop
         if loop.id not in self.loop_number:
             return None
         file, qualname, _ = self._header(self.program.functions[loop.function])
         number = self.loop_number[loop.id]
-        return emit.InstanceLoop(number, file, qualname, loop.line, loop.col, found.kind, found.training)
+        return hints_file.InstanceLoop(
+            number, file, qualname, loop.line, loop.col, found.kind, found.training
+        )
 
     def _rewrites(self) -> Any:
         for r in self.p.independence.proved():
@@ -191,7 +196,7 @@ class _Contents:
                 continue
             file, qualname, _ = self._header(self.program.functions[r.loop.function])
             names = (r.renews, cleaned(r.appends), cleaned(r.sums))
-            yield emit.MapRewrite(file, qualname, r.loop.line, r.loop.col, *names)
+            yield hints_file.IndependentLoop(file, qualname, r.loop.line, r.loop.col, *names)
 
 
 def col(node: ast.AST) -> int:
@@ -204,4 +209,4 @@ def cleaned(texts: Iterable[str]) -> tuple[str, ...]:
 
 def clean(text: str) -> str:
     """A text that a hints file may hold."""
-    return "".join(c if c.isprintable() else "?" for c in text)[: emit.MAX_TEXT]
+    return "".join(c if c.isprintable() else "?" for c in text)[: hints_file.MAX_TEXT]

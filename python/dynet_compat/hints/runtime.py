@@ -23,8 +23,8 @@ from typing import Any, Optional
 
 from .. import _core
 from .._own_classes import START_FOLDER, is_foreign
-from . import emit, maps
-from .maps import Map
+from . import hints_file, parallel_loops
+from .parallel_loops import ParallelLoop
 
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
@@ -54,7 +54,7 @@ class Active:
         path: Optional[str],
         wanted: dict[str, Optional[set[str]]],
         digests: dict[str, str],
-        loops: Optional[dict[str, list[Map]]] = None,
+        loops: Optional[dict[str, list[ParallelLoop]]] = None,
     ) -> None:
         self.path = path
         self.wanted = wanted
@@ -219,8 +219,8 @@ def prepare(setting: str) -> None:
 def load(path: str) -> None:
     """Use a hints file; what is wrong with it is one line in the log."""
     try:
-        hints = emit.read(path)
-    except emit.HintsError as error:
+        hints = hints_file.read(path)
+    except hints_file.HintsError as error:
         _log.warning("hints not used: %s; run `python -m dynet_compat compile` again", error)
         return
     root = os.path.join(os.path.dirname(os.path.abspath(path)), hints.root)
@@ -235,7 +235,7 @@ def load(path: str) -> None:
     use_ways(hints.profile)
 
 
-def use_ways(profile: Optional[emit.Profile]) -> None:
+def use_ways(profile: Optional[hints_file.Profile]) -> None:
     """Run launches in the ways that a profile found the fastest on such a computer, or by the rules."""
     _core._install_choices([], 1)  # those of hints that were in use before
     if profile is None or not profile.ways:
@@ -249,15 +249,15 @@ def use_ways(profile: Optional[emit.Profile]) -> None:
         _log.warning("hints: %d of %d ways to run launches are not known and not used", odd, len(lines))
 
 
-def _loops(hints: emit.Hints, root: str) -> dict[str, list[Map]]:
+def _loops(hints: hints_file.Hints, root: str) -> dict[str, list[ParallelLoop]]:
     """Those that may run side by side, by file."""
-    if not hints.map_rewrites or not maps.possible():
+    if not hints.independent_loops or not parallel_loops.possible():
         return {}
-    sources = maps.Sources(os.path.join(root, hints.script), hints.sources)
-    found: dict[str, list[Map]] = {}
-    for record in hints.map_rewrites:
+    sources = parallel_loops.Sources(os.path.join(root, hints.script), hints.sources)
+    found: dict[str, list[ParallelLoop]] = {}
+    for record in hints.independent_loops:
         path = os.path.realpath(os.path.join(root, record.file))
-        found.setdefault(path, []).append(Map(record, sources))
+        found.setdefault(path, []).append(ParallelLoop(record, sources))
     return found
 
 

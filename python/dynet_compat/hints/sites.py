@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from . import lattice as lat
-from .kinds import Analysis
-from .loops import Loops
+from .analysis import lattice as lat
+from .analysis.interpreter import Analysis
+from .analysis.loops import Loops
 
 
 @dataclass

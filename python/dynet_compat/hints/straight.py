@@ -12,12 +12,12 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from . import api
-from . import lattice as lat
-from .callgraph import CallGraph
-from .kinds import Analysis, Target
-from .lattice import EMPTY, Value
-from .scopes import COMPREHENSIONS, Function
+from .analysis import api
+from .analysis import lattice as lat
+from .analysis.callgraph import CallGraph
+from .analysis.interpreter import Analysis, Target
+from .analysis.lattice import EMPTY, Value
+from .analysis.scopes import COMPREHENSIONS, Function
 
 MIN_OPS = 2
 TRAINING = frozenset(

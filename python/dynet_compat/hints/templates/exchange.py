@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
-from ..emit import MapRewrite
+from ..hints_file import IndependentLoop
 from .rewrite import Key, Rewriter
 
 
@@ -15,7 +15,7 @@ def rewrite_module(
     module: types.ModuleType,
     source: Union[str, bytes],
     wanted: Optional[set[str]] = None,
-    loops: Iterable[tuple[MapRewrite, Any]] = (),
+    loops: Iterable[tuple[IndependentLoop, Any]] = (),
     functions: Optional[list[types.FunctionType]] = None,
 ) -> Rewriter:
     """Exchange the code of functions of a module for code in which blocks are recorded by one call.

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
-from ..emit import MapRewrite
+from ..hints_file import IndependentLoop
 from .scopes import OwnTransformer
 
 Loop = Union[ast.For, ast.ListComp]
@@ -42,7 +42,7 @@ class Maps:
         old: the module's tree as it is in the source, for a look at what is written there.
     """
 
-    def __init__(self, loops: Iterable[tuple[MapRewrite, Any]], old: ast.Module) -> None:
+    def __init__(self, loops: Iterable[tuple[IndependentLoop, Any]], old: ast.Module) -> None:
         self.wanted = {(r.line, r.col): (r, decider) for r, decider in loops}
         self.possible = {
             (node.lineno, node.col_offset)
@@ -59,16 +59,16 @@ class Maps:
         """Names of the lists that they append to."""
         return frozenset(name for r in self._of_function(qualname) for name in r.appends)
 
-    def _of_function(self, qualname: str) -> list[MapRewrite]:
+    def _of_function(self, qualname: str) -> list[IndependentLoop]:
         found = (r for place, (r, _) in self.wanted.items() if place in self.possible)
         return [r for r in found if r.qualname == qualname]
 
-    def of(self, node: Loop) -> Optional[tuple[MapRewrite, Any]]:
+    def of(self, node: Loop) -> Optional[tuple[IndependentLoop, Any]]:
         """The record of a loop that can be written anew."""
         place = (node.lineno, node.col_offset)
         return self.wanted.get(place) if place in self.possible else None
 
-    def written(self, node: Loop, record: MapRewrite, decider: Any) -> Union[list[ast.stmt], ast.expr]:
+    def written(self, node: Loop, record: IndependentLoop, decider: Any) -> Union[list[ast.stmt], ast.expr]:
         """What takes the place of a loop or comprehension."""
         number = len(self.constants)
         placeholder = f"\0map {number}"
@@ -147,7 +147,9 @@ def _statements_possible(body: Sequence[ast.stmt], inner: bool) -> bool:
 # ---------------------------------------------------------------- how it is written
 
 
-def _statements(node: ast.For, placeholder: str, name: str, body: str, record: MapRewrite) -> list[ast.stmt]:
+def _statements(
+    node: ast.For, placeholder: str, name: str, body: str, record: IndependentLoop
+) -> list[ast.stmt]:
     parts = list(node.body)
     renew: list[ast.expr] = []
     if record.renew_first:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ... import _core
-from ..emit import MapRewrite
-from ..load import DYNET_MODULES
+from ..analysis.load import DYNET_MODULES
+from ..hints_file import IndependentLoop
 from . import longer, loops, reads, scopes, straight, values
 from .maps import Maps, Replace
 from .reads import Reads
@@ -58,7 +58,7 @@ class Rewriter:
         filename: str,
         names: dict[str, Any],
         wanted: Optional[set[str]] = None,
-        loops: Iterable[tuple[MapRewrite, Any]] = (),
+        loops: Iterable[tuple[IndependentLoop, Any]] = (),
     ) -> None:
         self.filename = filename
         self.source = source

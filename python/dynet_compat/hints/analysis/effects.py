@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ..straight import name_of
 from . import api
 from . import lattice as lat
-from .kinds import Analysis, is_class_method, is_static
+from .interpreter import Analysis, is_class_method, is_static
 from .lattice import EMPTY
 from .loops import Loops, receiver_of, text_of
 from .scopes import Function, Loop
-from .straight import name_of
 
 _MAKERS = {"builtins": "list dict set sorted", "collections": "deque defaultdict Counter OrderedDict"}
 MAKERS = frozenset(f"{module}.{name}" for module, names in _MAKERS.items() for name in names.split())

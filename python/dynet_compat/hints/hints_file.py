@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
 
 from .._atomic import replacing
-from .load import MAX_BYTES
+from .analysis.load import MAX_BYTES
 
 FORMAT = "dynet_compat hints"
 VERSION = 2
@@ -181,7 +181,7 @@ class SyncPoint:
 
 
 @dataclass(frozen=True)
-class MapRewrite:
+class IndependentLoop:
     """A loop whose iterations are proved to be independent.
 
     renew_first: the body begins with renew_cg(). appends, sums: names that only get results, in order.
@@ -268,7 +268,7 @@ class Hints:
     instance_loops: tuple[InstanceLoop, ...] = ()
     sync_points: tuple[SyncPoint, ...] = ()
     phases: tuple[int, ...] = ()  # of each site
-    map_rewrites: tuple[MapRewrite, ...] = ()
+    independent_loops: tuple[IndependentLoop, ...] = ()
     profile: Optional[Profile] = None
 
 

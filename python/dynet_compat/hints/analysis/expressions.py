@@ -10,7 +10,7 @@ from typing import Any, Optional
 from . import api
 from . import lattice as lat
 from .calls import Calls
-from .kinds import Analysis, Unit, is_property
+from .interpreter import Analysis, CallContext, is_property
 from .lattice import EMPTY, UNKNOWN, Atom, Value, join
 from .scopes import COMPREHENSIONS
 
@@ -39,7 +39,7 @@ def join_envs(envs: Sequence[Optional[Env]]) -> Optional[Env]:
 class Expressions(Calls):
     """Expressions of one unit."""
 
-    def __init__(self, analysis: Analysis, unit: Unit) -> None:
+    def __init__(self, analysis: Analysis, unit: CallContext) -> None:
         self.an = analysis
         self.unit = unit
         self.function = analysis.program.functions[unit.function]

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from . import emit
+from . import hints_file
 
 MOST = 100_000  # counts that are kept
 CLEAR = 1.05  # so much faster than the rule, in the whole run and in each third of it
@@ -23,7 +23,7 @@ LEAST_ROUNDS = 9  # in which every way ran
 LEAST_SAVED = 0.0005  # of the time of all launches: a table is looked into before every launch
 
 
-def run(script: str, arguments: Sequence[str], sources: Sequence[str]) -> emit.Profile:
+def run(script: str, arguments: Sequence[str], sources: Sequence[str]) -> hints_file.Profile:
     """Run a script and count.
 
     Args:
@@ -41,7 +41,7 @@ def run(script: str, arguments: Sequence[str], sources: Sequence[str]) -> emit.P
         spec = os.path.join(temporary, "spec.json")
         with open(spec, "w", encoding="utf-8") as file:
             json.dump({"report": report, "folder": folder, "sources": list(sources)}, file)
-        command = [sys.executable, "-m", "dynet_compat.hints.profile_child", spec, script, *arguments]
+        command = [sys.executable, "-m", "dynet_compat.hints.tune_child", spec, script, *arguments]
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH")) if p)
         status = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}).returncode
@@ -54,15 +54,15 @@ def run(script: str, arguments: Sequence[str], sources: Sequence[str]) -> emit.P
         raise ValueError(f"--profile: the script ended with status {status}; no hints were written")
     if not found:
         raise ValueError("--profile: the script ended without a report; no hints were written")
-    counts = [emit.LaunchCount(*row) for row in found["launches"][:MOST]]
-    graphs, nodes = (min(found[key], emit.MAX_INT) for key in ("graphs", "nodes"))
+    counts = [hints_file.LaunchCount(*row) for row in found["launches"][:MOST]]
+    graphs, nodes = (min(found[key], hints_file.MAX_INT) for key in ("graphs", "nodes"))
     ways = faster(found["ways"])
-    return emit.Profile(
-        emit_text(arguments), graphs, nodes, tuple(counts), found["isa"], found["threads"], ways
+    return hints_file.Profile(
+        command_line(arguments), graphs, nodes, tuple(counts), found["isa"], found["threads"], ways
     )
 
 
-def faster(rows: Sequence[dict[str, Any]]) -> tuple[emit.Way, ...]:
+def faster(rows: Sequence[dict[str, Any]]) -> tuple[hints_file.Way, ...]:
     """The ways to keep, one of each piece of work, the most useful first.
 
     Args:
@@ -81,13 +81,13 @@ def faster(rows: Sequence[dict[str, Any]]) -> tuple[emit.Way, ...]:
     return tuple(_way(best[key]) for key in kept)
 
 
-def _way(row: dict[str, Any]) -> emit.Way:
-    percent = min(round(100 * row["ratio"]), emit.MAX_INT)
+def _way(row: dict[str, Any]) -> hints_file.Way:
+    percent = min(round(100 * row["ratio"]), hints_file.MAX_INT)
     ops, extents = tuple(row["ops"]), tuple(row["extents"])
-    return emit.Way(row["choice"], ops, extents, row["size"], row["way"], percent, row["rounds"])
+    return hints_file.Way(row["choice"], ops, extents, row["size"], row["way"], percent, row["rounds"])
 
 
-def explanation(profile: emit.Profile) -> list[str]:
+def explanation(profile: hints_file.Profile) -> list[str]:
     """The lines of --explain: what was chosen where."""
     threads = f"{profile.threads} thread{'' if profile.threads == 1 else 's'}"
     lines = [f"ways to run launches that were faster than the rules ({profile.isa}, {threads}):"]
@@ -113,15 +113,15 @@ def explanation(profile: emit.Profile) -> list[str]:
     return lines if profile.ways else [*lines, "  none, or the run was too short to tell"]
 
 
-def emit_text(arguments: Sequence[str]) -> str:
+def command_line(arguments: Sequence[str]) -> str:
     """The command line as one text that a hints file may hold."""
     import shlex
 
     text = " ".join(shlex.quote(argument) for argument in arguments)
-    return "".join(c if c.isprintable() else "?" for c in text)[: emit.MAX_TEXT]
+    return "".join(c if c.isprintable() else "?" for c in text)[: hints_file.MAX_TEXT]
 
 
-def with_profile(hints: emit.Hints, profile: emit.Profile) -> emit.Hints:
+def with_profile(hints: hints_file.Hints, profile: hints_file.Profile) -> hints_file.Hints:
     """Hints with a profile; of files that are no sources of the hints nothing is kept."""
     launches = tuple(count for count in profile.launches if count.file in hints.sources)
     return dataclasses.replace(hints, profile=dataclasses.replace(profile, launches=launches))

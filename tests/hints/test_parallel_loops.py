@@ -18,9 +18,9 @@ from support.subject import IS_REFERENCE
 
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
-from dynet_compat.hints import cli, maps  # noqa: E402
+from dynet_compat.hints import cli, parallel_loops  # noqa: E402
 
-if not maps.possible():
+if not parallel_loops.possible():
     pytest.skip("needs greenlet", allow_module_level=True)
 
 MODEL = """
@@ -28,9 +28,9 @@ import random
 import sys
 import numpy as np
 import dynet_compat as dy
-import dynet_compat.hints.maps
+import dynet_compat.hints.parallel_loops
 
-dynet_compat.hints.maps._WORTH = 0  # so small a model is not worth it
+dynet_compat.hints.parallel_loops._WORTH = 0  # so small a model is not worth it
 pc = dy.ParameterCollection()
 W, U = pc.add_parameters((5, 5)), pc.add_parameters((5, 5))
 score = pc.add_parameters((1, 5))
@@ -381,7 +381,7 @@ def test_a_file_that_lies(tmp_path: Path) -> None:
             lie = {key: loop["place"][key] for key in ("file", "qualname", "line", "col")}
             lie["renew_first"] = loop["form"] == "for"
             lie.update(appends=["found", "losses"], sums=["last", "data"])
-            hints["map_rewrites"].append(lie)
+            hints["independent_loops"].append(lie)
     path.write_text(json.dumps(hints))
     hinted, loops, _ = run(script)
     assert hinted == plain and loops.count("(") > 5
@@ -422,12 +422,12 @@ def test_what_may_be_gone_over() -> None:
 
     plain: list[Any] = [[1], (1,), "ab", range(3), {1: 2}, {1: 2}.items(), {1}, zip([1], "a"), enumerate([1])]
     plain += [iter([1]), reversed([1]), zip([1], zip((2,), {3: 4})), enumerate(zip([1], [2]))]
-    assert all(maps.is_plain(x) for x in plain)
+    assert all(parallel_loops.is_plain(x) for x in plain)
     odd: list[Any] = [generator(), Mine(), zip([1], generator()), enumerate(generator()), map(str, [1]), None]
     odd += [zip(Mine([1]), map(str, [1])), filter(None, [1]), iter(int, 1)]
-    assert not any(maps.is_plain(x) for x in odd)
+    assert not any(parallel_loops.is_plain(x) for x in odd)
     pairs = zip([1, 2, 3], "abc")
-    assert maps.is_plain(pairs) and list(pairs) == [(1, "a"), (2, "b"), (3, "c")]
+    assert parallel_loops.is_plain(pairs) and list(pairs) == [(1, "a"), (2, "b"), (3, "c")]
 
 
 # ---------------------------------------------------------------- random programs

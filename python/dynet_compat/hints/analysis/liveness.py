@@ -11,7 +11,7 @@ from .scopes import COMPREHENSIONS
 MAX_NESTING = 60
 
 
-class Flow:
+class Liveness:
     """Reads and assignments of a list of statements, run once from its beginning.
 
     Attributes:

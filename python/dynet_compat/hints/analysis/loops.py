@@ -10,9 +10,9 @@ from typing import Any, Optional
 from . import api
 from . import lattice as lat
 from .callgraph import CallGraph
-from .flow import Flow, sure_nodes
-from .kinds import Analysis
+from .interpreter import Analysis
 from .lattice import EMPTY, Atom, Value
+from .liveness import Liveness, sure_nodes
 from .scopes import Loop
 
 RECURRENCE, MAP, GRAPH = "recurrence", "map", "graph"
@@ -174,7 +174,7 @@ class Loops:
         node: Any = loop.node
         if loop.form == "comprehension":
             return []
-        flow = Flow()
+        flow = Liveness()
         if loop.form == "for":
             flow.target(node.target)
         else:
@@ -337,7 +337,7 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return a[:n]
 
 
-def is_sum(name: str, body: list[ast.stmt], flow: Flow, left_only: bool = False) -> bool:
+def is_sum(name: str, body: list[ast.stmt], flow: Liveness, left_only: bool = False) -> bool:
     """Whether a loop uses a name only to add to it: `x += e`, `x = x + e` and, if allowed, `x = e + x`."""
     uses = 0
     for statement in body:

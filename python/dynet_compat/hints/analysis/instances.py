@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from . import api
 from . import lattice as lat
-from .kinds import Analysis
+from .interpreter import Analysis
 from .lattice import EMPTY
 from .loops import GRAPH, MAP, Loops
 from .scopes import COMPREHENSIONS, Function, Loop

@@ -26,7 +26,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from .. import _core
-from .emit import MapRewrite
+from .hints_file import IndependentLoop
 
 _log = logging.getLogger("dynet_compat")
 
@@ -66,18 +66,18 @@ class Sources:
     def __init__(self, script: str, digests: dict[str, str]) -> None:
         self.script = script
         self.digests = digests
-        self._proved: Optional[frozenset[MapRewrite]] = None
+        self._proved: Optional[frozenset[IndependentLoop]] = None
 
-    def proves(self, record: MapRewrite) -> bool:
+    def proves(self, record: IndependentLoop) -> bool:
         if self._proved is None:
             self._proved = frozenset(self._prove())
         return record in self._proved
 
-    def _prove(self) -> Iterable[MapRewrite]:
+    def _prove(self) -> Iterable[IndependentLoop]:
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         if not isinstance(main, str) or os.path.realpath(main) != os.path.realpath(self.script):
             return ()  # another program has loaded the script, and may have changed what it does
-        from .load import LoadError
+        from .analysis.load import LoadError
         from .passes import Passes
 
         try:
@@ -88,13 +88,13 @@ class Sources:
             return ()
         if hints.sources != self.digests:
             return ()  # they have changed since
-        return hints.map_rewrites
+        return hints.independent_loops
 
 
-class Map:
+class ParallelLoop:
     """One loop."""
 
-    def __init__(self, record: MapRewrite, sources: Sources) -> None:
+    def __init__(self, record: IndependentLoop, sources: Sources) -> None:
         self.record = record
         self.sources = sources
         self.off = False  # for good
@@ -102,14 +102,14 @@ class Map:
 
     # ---- what the loop itself calls
 
-    def start(self, items: Any) -> Run:
-        return Run(self, items)
+    def start(self, items: Any) -> PartIterator:
+        return PartIterator(self, items)
 
     def collect(
         self, items: Any, element: Callable[[Any], Any], elements: Callable[[Any], list[Any]]
     ) -> list[Any]:
         """[element for ... in items]"""
-        run = Run(self, items)
+        run = PartIterator(self, items)
         found: list[Any] = []
         while run.more():
             found += run.run(element) if run.together else elements(run.part)
@@ -123,7 +123,7 @@ class Map:
         _log.warning("hints: the loop in %s is left as it is: %s", where, reason)
 
 
-class Run:
+class PartIterator:
     """One run of a loop, part by part.
 
     Attributes:
@@ -131,7 +131,7 @@ class Run:
         together: the iterations of that run side by side.
     """
 
-    def __init__(self, loop: Map, items: Any) -> None:
+    def __init__(self, loop: ParallelLoop, items: Any) -> None:
         self.loop = loop
         self.part: Any = items
         self.together = False

@@ -14,9 +14,9 @@ from typing import Any
 from . import api
 from . import lattice as lat
 from .effects import METHODS_OF_BUILDERS, OPERATORS_APART, SETTERS, EffectAnalysis
-from .flow import Flow
-from .kinds import Analysis
+from .interpreter import Analysis
 from .lattice import EMPTY
+from .liveness import Liveness
 from .loops import RECURRENCE, Loops, is_sum, receiver_of, text_of
 from .scopes import COMPREHENSIONS, Loop
 
@@ -112,7 +112,7 @@ class Independence(EffectAnalysis):
         if body and self._is_renew(body[0]):
             rewrite.renews = True
             body = body[1:]
-        flow = Flow()
+        flow = Liveness()
         flow.target(node.target)
         flow.block(body)
         if flow.too_deep:
@@ -210,7 +210,7 @@ class Independence(EffectAnalysis):
     def _is_renew(self, node: ast.stmt) -> bool:
         return isinstance(node, ast.Expr) and ("dy", "renew_cg") in self.facts.targets.get(node.value, ())
 
-    def _names(self, rewrite: Rewrite, body: list[ast.stmt], flow: Flow) -> None:
+    def _names(self, rewrite: Rewrite, body: list[ast.stmt], flow: Liveness) -> None:
         """No name goes from one iteration to the next, or out of the loop."""
         node: Any = rewrite.loop.node
         for name in sorted(flow.assigned):

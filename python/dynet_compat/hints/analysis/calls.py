@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Optional
 
 from . import api
 from . import lattice as lat
-from .builtin_calls import BuiltinCalls
-from .kinds import is_class_method, is_static
+from .interpreter import is_class_method, is_static
 from .lattice import EMPTY, UNKNOWN, Atom, Value, join
+from .models import BuiltinCalls
 
 if TYPE_CHECKING:
-    from .kinds import Unit
+    from .interpreter import CallContext
 
 
 class Calls(BuiltinCalls):
@@ -126,7 +126,7 @@ class Calls(BuiltinCalls):
         return unit.returned.value
 
     def _bind(
-        self, unit: Unit, arguments: Sequence[Value], keywords: dict[str, Value], star: Optional[Value]
+        self, unit: CallContext, arguments: Sequence[Value], keywords: dict[str, Value], star: Optional[Value]
     ) -> None:
         an = self.an
         function = an.program.functions[unit.function]
@@ -166,7 +166,7 @@ class Calls(BuiltinCalls):
             if name not in given:
                 an.enter(unit, name, an.read(self.unit, "default", unit.function, name))
 
-    def _collect(self, unit: Unit, form: str, argument: ast.arg, values: Sequence[Value]) -> None:
+    def _collect(self, unit: CallContext, form: str, argument: ast.arg, values: Sequence[Value]) -> None:
         """*args and **kw."""
         key = (form, self.an.program.uid[self.an.program.functions[unit.function].node], unit.context)
         atom: Atom = (lat.OBJECT, key)

@@ -6,14 +6,14 @@ import ast
 from typing import Any, Optional
 
 from . import lattice as lat
+from .expressions import Env, Expressions, join_envs
 from .lattice import EMPTY, UNKNOWN, Value, join
 from .load import DYNET_MODULES, KNOWN_MODULES, absolute
-from .values import Env, Expressions, join_envs
 
 MAX_NESTING = 60  # of statements
 
 
-class Walk(Expressions):
+class StatementVisitor(Expressions):
     """One pass over one unit."""
 
     def run(self) -> None:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from .kinds import Analysis
+from .interpreter import Analysis
 from .scopes import Function
 
 

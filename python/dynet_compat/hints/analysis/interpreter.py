@@ -30,7 +30,7 @@ Target = tuple[str, Any]
 
 
 @dataclass(eq=False)
-class Unit:
+class CallContext:
     """A function as one call site enters it."""
 
     function: int
@@ -81,12 +81,12 @@ class Analysis:
         self.facts = Facts()
         self.complete = True  # nothing was cut short
         self.steps = 0
-        self.units: dict[tuple[int, int], Unit] = {}
+        self.units: dict[tuple[int, int], CallContext] = {}
         self.contexts: dict[int, int] = {}  # number of units per function
         self.cells: dict[tuple[Any, ...], Cell] = {}
         self.all_fields: dict[tuple[Any, ...], set[str]] = {}
-        self.queue: deque[Unit] = deque()
-        self.queued: set[Unit] = set()
+        self.queue: deque[CallContext] = deque()
+        self.queued: set[CallContext] = set()
         self.bases: dict[int, list[int]] = {}
         self.foreign: set[int] = set()  # classes with bases that are not the script's
         self._progress = progress
@@ -100,7 +100,7 @@ class Analysis:
             found = self.cells[key] = Cell()
         return found
 
-    def read(self, unit: Optional[Unit], *key: Any) -> Value:
+    def read(self, unit: Optional[CallContext], *key: Any) -> Value:
         cell = self.cell(*key)
         if unit is not None:
             cell.readers.add(unit)
@@ -114,14 +114,14 @@ class Analysis:
             for unit in sorted(cell.readers, key=lambda u: (u.function, u.context)):
                 self.enqueue(unit)
 
-    def enqueue(self, unit: Unit) -> None:
+    def enqueue(self, unit: CallContext) -> None:
         if unit not in self.queued:
             self.queued.add(unit)
             self.queue.append(unit)
 
     # ---- units
 
-    def unit(self, function: int, context: int) -> Unit:
+    def unit(self, function: int, context: int) -> CallContext:
         """The unit of a call; calls beyond MAX_CONTEXTS share one."""
         key = (function, context)
         found = self.units.get(key)
@@ -130,16 +130,16 @@ class Analysis:
                 return self.unit(function, 0)
         if found is None:
             self.contexts[function] = self.contexts.get(function, 0) + 1
-            found = self.units[key] = Unit(function, context)
+            found = self.units[key] = CallContext(function, context)
             for name in self.program.functions[function].parameters():
                 found.parameters[name] = Cell()
             self.enqueue(found)
         return found
 
-    def units_of(self, function: int) -> list[Unit]:
+    def contexts_of(self, function: int) -> list[CallContext]:
         return [unit for unit in self.units.values() if unit.function == function]
 
-    def enter(self, unit: Unit, name: str, value: Value) -> None:
+    def enter(self, unit: CallContext, name: str, value: Value) -> None:
         """Joins an argument into a parameter."""
         cell = unit.parameters.get(name)
         if cell is not None and cell.add(value):
@@ -185,7 +185,7 @@ class Analysis:
         return UNKNOWN
 
     def _drain(self) -> None:
-        from .statements import Walk
+        from .statements import StatementVisitor
 
         while self.queue:
             unit = self.queue.popleft()
@@ -194,7 +194,7 @@ class Analysis:
                 self.stop("it changes for too long")
                 continue
             unit.passes += 1
-            Walk(self, unit).run()
+            StatementVisitor(self, unit).run()
             if self.steps > MAX_STEPS:
                 self.stop("it is too large")
                 self.queue.clear()
@@ -230,7 +230,7 @@ class Analysis:
 
     # ---- facts
 
-    def note_value(self, node: ast.AST, value: Value, unit: Unit) -> None:
+    def note_value(self, node: ast.AST, value: Value, unit: CallContext) -> None:
         if not value:
             return
         old = self.facts.values.get(node)

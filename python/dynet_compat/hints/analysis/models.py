@@ -11,7 +11,7 @@ from . import lattice as lat
 from .lattice import EMPTY, UNKNOWN, Atom, Value, join
 
 if TYPE_CHECKING:
-    from .kinds import Analysis, Unit
+    from .interpreter import Analysis, CallContext
     from .scopes import Function
 
 
@@ -22,7 +22,7 @@ class BuiltinCalls:
     """What the classes built on this one add is declared, not defined, here."""
 
     an: Analysis
-    unit: Unit
+    unit: CallContext
     function: Function
 
     if TYPE_CHECKING:

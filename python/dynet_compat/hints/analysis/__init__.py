@@ -1,0 +1,1 @@
+"""What a script does, found without running it."""
