@@ -3,7 +3,7 @@
 #   cmake -Dsrc=<folder src> -Dout=<file.cc> -P DycEmbed.cmake
 cmake_minimum_required(VERSION 3.20)
 
-set(embedded base/*.h ops/*.h cuda/*.h cuda/kernels/*)
+set(embedded base/*.h ops/*.h cuda/abi/*.h cuda/device/*.h cuda/kernels/*)
 
 # Included by CMakeLists.txt: sets `out_file` to the file, made by the build from `embedded`.
 function(dyc_embed_kernels out_file)
@@ -20,7 +20,7 @@ endfunction()
 if(CMAKE_SCRIPT_MODE_FILE)
   list(TRANSFORM embedded PREPEND "${src}/" OUTPUT_VARIABLE patterns)
   file(GLOB files RELATIVE "${src}" ${patterns})
-  file(WRITE "${out}" "#include \"cuda/sources.h\"\n\nnamespace dyc::cuda {\n\nnamespace {\n\nconstexpr Source kSources[] = {\n")
+  file(WRITE "${out}" "#include \"cuda/driver/sources.h\"\n\nnamespace dyc::cuda {\n\nnamespace {\n\nconstexpr Source kSources[] = {\n")
   foreach(name IN LISTS files)
     file(READ "${src}/${name}" text)
     file(APPEND "${out}" "{\"${name}\", R\"dyc_embed(${text})dyc_embed\"},\n")

@@ -15,11 +15,10 @@ dyc_unit(plan plan/*.cc)
 dyc_unit(ops base/arena.cc base/dim.cc base/storage.cc base/thread_pool.cc ops/*.cc)
 dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc model/moving_average.cc)
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
-dyc_unit(cuda cuda/cublas.cc cuda/driver*.cc cuda/libcuda.cc cuda/no_emulation.cc
-  cuda/product_ways.cc cuda/replay.cc)
-dyc_unit(cpu_executor exec/backward.cc exec/choices.cc exec/clear.cc exec/device.cc exec/engine.cc
-  exec/executor.cc exec/forward.cc exec/profile.cc exec/read_ahead.cc exec/structured.cc exec/trace.cc)
-dyc_unit(cuda_executor exec/cuda_*.cc)
+dyc_unit(cuda cuda/driver/*.cc)
+dyc_unit(cpu_executor exec/*.cc exec/cpu/autotune.cc exec/cpu/backward.cc exec/cpu/custom.cc exec/cpu/forward.cc
+  exec/cpu/zero_gradients.cc)
+dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
   bindings/parameters.cc bindings/reads.cc)
 dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindings/module.cc)
@@ -28,6 +27,6 @@ dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindin
 dyc_unit(classes bindings/files.cc bindings/signatures.cc)
 # These convert standard containers, which the bindings of files.cc must not.
 dyc_unit(states bindings/copies.cc bindings/trainer_state.cc)
-dyc_unit(views bindings/choices.cc bindings/debug.cc bindings/devices.cc bindings/documentation.cc
+dyc_unit(views bindings/autotune.cc bindings/debug.cc bindings/devices.cc bindings/documentation.cc
   bindings/initialisers.cc bindings/plan_view.cc bindings/tensor.cc bindings/trace.cc)
 set(dyc_seldom ${dyc_unit_classes} ${dyc_unit_states} ${dyc_unit_views})

@@ -19,6 +19,15 @@ PACKAGE = ROOT / "python" / "dynet_compat"
 
 LAYERS = ["base", "ops", "graph", "plan", "cpu", "cuda", "exec", "model", "bindings"]
 DEVICE_LAYERS = {"cpu", "cuda"}
+# Folders of a layer, and the folders of src that their files may not include beyond the order of the layers.
+CLOSED = {
+    "cuda/abi": ("cuda/device", "cuda/kernels", "cuda/driver", "cuda/emulation"),
+    "cuda/device": ("cuda/kernels", "cuda/driver", "cuda/emulation"),
+    "cuda/kernels": ("cuda/driver", "cuda/emulation"),
+    "cuda/driver": ("cuda/device", "cuda/kernels", "cuda/emulation"),
+    "exec/cpu": ("cuda", "exec/cuda"),
+    "exec/cuda": ("cpu", "exec/cpu", "cuda/device", "cuda/kernels", "cuda/emulation"),
+}
 MAX_LINES = 800
 MAX_COLUMNS = 110
 IMPORT_MS = 100.0
@@ -73,6 +82,16 @@ def may_include(layer: str, other: str) -> bool:
     return LAYERS.index(other) <= LAYERS.index(layer)
 
 
+def below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+def is_closed(path: str, full: str) -> bool:
+    """True where `path` is in a folder whose files may not include `full`."""
+    return any(below(path, folder) and any(below(full, other) for other in others)
+               for folder, others in CLOSED.items())  # fmt: skip
+
+
 def layer_errors(path: str) -> Iterator[str]:
     """One line for each include of `path` that is unknown or against the order of the layers."""
     code = code_of(path)
@@ -89,7 +108,7 @@ def layer_errors(path: str) -> Iterator[str]:
             full = beside.resolve().relative_to(SRC).as_posix()
         if not full:
             yield f'{where}: "{target}" is in no folder of src'
-        elif not may_include(layer_of(path), layer_of(full)):
+        elif not may_include(layer_of(path), layer_of(full)) or is_closed(path, full):
             yield f"{where}: {layer_of(path)} may not include {full}"
 
 
@@ -110,6 +129,17 @@ def test_every_file_is_in_a_layer() -> None:
 )  # fmt: skip
 def test_layer_rule(layer: str, other: str, allowed: bool) -> None:
     assert may_include(layer, other) is allowed
+
+
+@pytest.mark.parametrize(
+    ("path", "included", "closed"),
+    [("cuda/kernels/argmax.cu", "cuda/driver/driver.h", True),
+     ("cuda/kernels/argmax.cu", "cuda/abi/argmax.h", False),
+     ("exec/cuda/matmul.cc", "exec/cpu/cpu_executor.h", True),
+     ("exec/device.cc", "exec/cpu/cpu_executor.h", False)],
+)  # fmt: skip
+def test_folder_rule(path: str, included: str, closed: bool) -> None:
+    assert is_closed(path, included) is closed
 
 
 def test_includes_follow_the_layers() -> None:

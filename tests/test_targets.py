@@ -20,7 +20,8 @@ SRC = ROOT / "src"
 CORE = ("base", "ops", "graph", "plan", "cpu", "cuda", "exec", "model")
 # What the sources ask of the system, not of the language only.
 SYSTEM = (
-    "base/arena.cc", "base/thread_pool.cc", "cpu/isa/gemm.cc", "cuda/emulation_grid.cc", "cuda/libcuda.cc",
+    "base/arena.cc", "base/thread_pool.cc", "cpu/isa/gemm.cc", "cuda/emulation/grid.cc",
+    "cuda/driver/libcuda.cc",
 )  # fmt: skip
 LIBRARY = """ABI_VERSION=1 ABI_NAMESPACE=__1
     HAS_THREADS=1 HAS_MONOTONIC_CLOCK=1 HAS_TERMINAL=1 HAS_FILESYSTEM=1

@@ -56,7 +56,7 @@ def kernel_names() -> dict[str, list[str]]:
     core = importlib.import_module("dynet_compat._core")
     found: dict[str, list[str]] = {}
     for file, name in core._device_kernels():
-        if file != "walk":
+        if file != "persistent":
             found.setdefault(file, []).append(name)
     return found
 

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "bindings/model.h"
-#include "cuda/driver.h"
-#include "cuda/sources.h"
+#include "cuda/driver/driver.h"
+#include "cuda/driver/sources.h"
 #include "exec/device.h"
 
 namespace dyc::py {
@@ -109,7 +109,7 @@ void add_devices(pybind11::module_& m) {
   m.def("_check_device",
         [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
   m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
-  m.def("_product_ways", &product_ways, "For tests: the rule of cuda/product_ways.h.");
+  m.def("_product_ways", &product_ways, "For tests: the rule of cuda/driver/matmul_variants.h.");
   m.def(
       "_kernel_sources",
       [] {

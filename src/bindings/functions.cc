@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "bindings/compute.h"
-#include "cuda/backend.h"
+#include "cuda/driver/backend.h"
 
 namespace dyc::py {
 

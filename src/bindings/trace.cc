@@ -13,8 +13,8 @@ namespace dyc::py {
 namespace {
 
 // All of this is guarded by the interpreter lock.
-std::vector<std::shared_ptr<Trace>> traces;  // of the profile that is on, one per thread
-uint32_t sessions = 0;                       // profiles so far
+std::vector<std::shared_ptr<ProfileTrace>> traces;  // of the profile that is on, one per thread
+uint32_t sessions = 0;                              // profiles so far
 size_t most_spans = 0;
 std::string own_folder;  // of this package: its lines are not the script's
 
@@ -68,17 +68,17 @@ void start(size_t most, const std::string& folder) {
   most_spans = most;
   own_folder = folder;
   engine();
-  trace_session = ++sessions;
+  profile_session = ++sessions;
   Call::attach(sessions);
 }
 
 // Spans of a thread as tuples; what is kept as numbers becomes text.
-pb::list spans_of(const Trace::Contents& c) {
+pb::list spans_of(const ProfileTrace::Contents& c) {
   static constexpr const char* kinds[] = {"call",   "record",      "plan",    "forward", "backward",
                                           "launch", "back_launch", "weights", "kernel"};
   static constexpr const char* modes[] = {"shared", "contiguous", "strided", "gathered", "weight", "unused"};
   pb::list spans;
-  for (const Span& s : c.spans) {
+  for (const ProfileSpan& s : c.spans) {
     pb::dict d;
     d["kind"] = kinds[s.kind];
     d["name"] = s.name;
@@ -88,7 +88,7 @@ pb::list spans_of(const Trace::Contents& c) {
     if (s.failed) d["failed"] = true;
     if (s.site != kNone) d["site"] = site_tuple(s.site);
     if (s.nodes) d["nodes"] = s.nodes;
-    if (s.kind == Span::kernel) d["sizes"] = pb::make_tuple(s.m, s.n, s.k);
+    if (s.kind == ProfileSpan::kernel) d["sizes"] = pb::make_tuple(s.m, s.n, s.k);
     if (s.flops > 0) d["flops"] = s.flops;
     if (s.n_ops) {
       pb::list ops, operands;
@@ -106,13 +106,13 @@ pb::list spans_of(const Trace::Contents& c) {
 }
 
 pb::list stop() {
-  trace_session = 0;
+  profile_session = 0;
   detach();
-  const std::vector<std::shared_ptr<Trace>> ended = std::move(traces);
+  const std::vector<std::shared_ptr<ProfileTrace>> ended = std::move(traces);
   traces.clear();
   pb::list threads;
   for (const auto& trace : ended) {
-    const Trace::Contents contents = trace->drain();
+    const ProfileTrace::Contents contents = trace->drain();
     threads.append(pb::make_tuple(trace->thread, trace->thread_name, spans_of(contents), contents.dropped));
   }
   return threads;
@@ -136,14 +136,14 @@ void Call::attach(uint32_t session) {
     number = thread.attr("ident").cast<uint64_t>();
   } catch (pb::error_already_set&) {  // as the interpreter ends
   }
-  traces.push_back(std::make_shared<Trace>(number, name, most_spans));
+  traces.push_back(std::make_shared<ProfileTrace>(number, name, most_spans));
   this_thread->set_trace(traces.back(), session);
 }
 
 void Call::begin(const char* name) {
   this_thread->executor.trace->recorded_until(this_thread->graph.size());
   this_thread->site = script_site();
-  scope_.emplace(this_thread->executor.trace, Span::call, name);
+  scope_.emplace(this_thread->executor.trace, ProfileSpan::call, name);
   scope_->site(this_thread->site);
 }
 
@@ -156,7 +156,7 @@ void add_trace(pb::module_& m) {
   using namespace pybind11::literals;
   m.def("_trace_start", &start, "most"_a, "own_folder"_a);
   m.def("_trace_stop", &stop, "Per thread: its number, its name, its spans, how many more there were.");
-  m.def("_trace_clock", &trace_clock, "The clock of the spans, in nanoseconds.");
+  m.def("_trace_clock", &profile_clock, "The clock of the spans, in nanoseconds.");
 }
 
 }  // namespace dyc::py

@@ -10,7 +10,7 @@ namespace dyc::py {
 class Call {
  public:
   explicit Call(const char* name) {
-    const uint32_t session = trace_session.load(std::memory_order_relaxed);
+    const uint32_t session = profile_session.load(std::memory_order_relaxed);
     if (session != (this_thread ? this_thread->session() : 0)) [[unlikely]]
       attach(session);
     if (this_thread && this_thread->executor.trace) [[unlikely]]
@@ -29,7 +29,7 @@ class Call {
  private:
   void begin(const char* name);
   void end();
-  std::optional<Trace::Scope> scope_;
+  std::optional<ProfileTrace::Scope> scope_;
 };
 
 // (file, line, function) of a site; None if it is not known.

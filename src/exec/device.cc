@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "base/error.h"
-#include "exec/cpu_executor.h"
-#include "exec/cuda_executor.h"
-#include "exec/cuda_parameters.h"
+#include "exec/cpu/cpu_executor.h"
+#include "exec/cuda/cuda_executor.h"
+#include "exec/cuda/parameters.h"
 
 namespace dyc {
 

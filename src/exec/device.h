@@ -3,7 +3,7 @@
 #include <mutex>
 #include <string>
 
-#include "cuda/backend.h"
+#include "cuda/driver/backend.h"
 
 namespace dyc {
 

@@ -127,7 +127,8 @@ void Engine::invalidate() {
 }
 
 void Engine::redo(uint32_t launches) {
-  const Trace::Scope scope(valid_ < launches ? trace_.get() : nullptr, Span::forward, "forward");
+  const ProfileTrace::Scope scope(valid_ < launches ? trace_.get() : nullptr, ProfileSpan::forward,
+                                  "forward");
   const double start = now();
   if (executor.profiling > 1 && valid_ < launches) std::puts("Forward Call");
   executor.forward(valid_, launches);
@@ -161,7 +162,7 @@ void Engine::demand(std::span<const NodeId> ids, bool everything) {
   const Plan::Mark mark = planner.plan.mark();
   try {
     {
-      Trace::Scope scope(trace_.get(), Span::plan, "plan");
+      ProfileTrace::Scope scope(trace_.get(), ProfileSpan::plan, "plan");
       planner.demand(ids, scheduler, everything);
       scope.nodes(planner.plan.members.size() - mark.members);
     }
@@ -235,7 +236,7 @@ void Engine::preview(NodeId id, bool everything, const std::function<void()>& f)
   take_back();
 }
 
-void Engine::set_trace(std::shared_ptr<Trace> trace, uint32_t session) {
+void Engine::set_trace(std::shared_ptr<ProfileTrace> trace, uint32_t session) {
   trace_ = std::move(trace);
   session_ = session;
   executor.trace = trace_.get();
@@ -359,7 +360,7 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   if (graph.sig(root).size != 1)
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
   need(root);
-  const Trace::Scope scope(trace_.get(), Span::backward, "backward");
+  const ProfileTrace::Scope scope(trace_.get(), ProfileSpan::backward, "backward");
   const double start = now();
   executor.begin_backward(full, direct);
   backward_root_ = root;

@@ -73,7 +73,7 @@ class Engine {
   // Whether that may do more than nothing.
   bool attentive() const { return attentive_; }
 
-  // Launches that one demand has added, and the script's line that asked (Trace; kNone: not known).
+  // Launches that one demand has added, and the script's line that asked (ProfileTrace; kNone: not known).
   struct Flush {
     uint32_t first, site;
   };
@@ -85,7 +85,7 @@ class Engine {
   void preview(NodeId id, bool everything, const std::function<void()>& f);
 
   // Spans of time go there from now on; null: nowhere. By the thread that uses the engine.
-  void set_trace(std::shared_ptr<Trace> trace, uint32_t session);
+  void set_trace(std::shared_ptr<ProfileTrace> trace, uint32_t session);
   uint32_t session() const { return session_; }  // of the profile that set_trace() was called for
 
   struct Timing {
@@ -119,7 +119,7 @@ class Engine {
   NodeId checked_ = 0;      // nodes below have finite values (check_validity)
   bool attentive_ = false;  // something is to be done after each recorded node
   uint32_t session_ = 0;
-  std::shared_ptr<Trace> trace_;
+  std::shared_ptr<ProfileTrace> trace_;
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "exec/trace.h"
+#include "exec/profile_trace.h"
 #include "plan/planner.h"
 
 namespace dyc {
@@ -74,7 +74,7 @@ class Executor {
   std::vector<OpTime> op_times;  // by OpId
 
   // Who is told of every span of time (trace.h); null: nobody. Set by the thread that computes.
-  Trace* trace = nullptr;
+  ProfileTrace* trace = nullptr;
 
   // Gives the time of its life to the launches [first, end), which run together; `members`: of a launch that
   // runs in part.

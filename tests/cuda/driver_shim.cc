@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "cuda/driver.h"
+#include "cuda/driver/driver.h"
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cuda/backend.h"
-#include "cuda/emulation_device.h"
+#include "cuda/driver/backend.h"
+#include "cuda/emulation/device.h"
 
-#include "cuda/grid.h"
+#include "cuda/device/grid.h"
 
 namespace dyc::cuda {
 

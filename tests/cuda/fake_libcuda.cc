@@ -1,4 +1,4 @@
-// A CUDA driver without a GPU, for tests: the functions of src/cuda/libcuda.h over host memory. Work of a
+// A CUDA driver without a GPU, for tests: the functions of src/cuda/driver/libcuda.h over host memory. Work of a
 // stream is put off until someone waits for it, as a GPU may. Faults are ordered with fake_fail().
 //
 // A module's image is lines of kernel names. Kernels: "fill" (address, count, value), "fill_record" (address of

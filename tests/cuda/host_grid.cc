@@ -1,6 +1,6 @@
 // Runs kernels of src/cuda/kernels on the host, thread after thread. test_kernels_on_host.py compiles this
 // and calls the functions below.
-#include "cuda/emulation_device.h"
+#include "cuda/emulation/device.h"
 
 #include "cuda/kernels/elementwise.cu"
 

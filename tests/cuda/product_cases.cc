@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "cuda/backend.h"
-#include "cuda/emulation.h"
-#include "cuda/product_ways.h"
-#include "cuda/products.h"
-#include "cuda/record.h"
+#include "cuda/driver/backend.h"
+#include "cuda/emulation/emulation.h"
+#include "cuda/driver/matmul_variants.h"
+#include "cuda/abi/products.h"
+#include "cuda/abi/launch_args.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// The kernels of src/cuda/kernels/resident.cu by themselves, run by the emulation beside sums in double.
+// The kernels of src/cuda/kernels/persistent_weights.cu by themselves, run by the emulation beside sums in double.
 // test_resident.py builds a program of this, also with sanitizers. It prints one line for each product that
 // differs, and then how many there were.
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
-#include "cuda/backend.h"
-#include "cuda/record.h"
-#include "cuda/resident.h"
+#include "cuda/driver/backend.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/abi/persistent_weights.h"
 
 using namespace dyc::cuda;
 
@@ -88,7 +88,7 @@ bool check(Backend& device) {
   r.more = reinterpret_cast<const void*>(put(device, all));
   Backend::Address record = put(device, r);
   void* args[] = {&record};
-  device.launch(device.kernel({"resident", forward ? "resident_product<true>" : "resident_product<false>"}),
+  device.launch(device.kernel({"persistent_weights", forward ? "resident_product<true>" : "resident_product<false>"}),
                 {blocks, 64, place * 4}, args);
   std::vector<float> found(c.values.size());
   device.download(found.data(), c.at, found.size() * 4);

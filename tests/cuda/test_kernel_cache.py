@@ -22,12 +22,12 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the NVRTC wheel is for Linux"),
 ]
 
-TINY = """#include "cuda/std.h"
+TINY = """#include "cuda/device/std.h"
 namespace dyc::cuda {
 template <int N> __global__ void add(float* x) { x[0] += N; }
 }
 """
-SOURCES = {"cuda/kernels/tiny.cu": TINY, "cuda/std.h": "#pragma once\n"}
+SOURCES = {"cuda/kernels/tiny.cu": TINY, "cuda/device/std.h": "#pragma once\n"}
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_key(compiler: Counting, kept: Path, monkeypatch: pytest.MonkeyPatch) ->
     compiled(compiler, "add<1>", architecture=80)
     other = Counting((99, 1))
     compiled(other, "add<1>")
-    for changed in ({"cuda/kernels/tiny.cu": TINY + "\n"}, {"cuda/std.h": "#pragma once\n// more\n"}):
+    for changed in ({"cuda/kernels/tiny.cu": TINY + "\n"}, {"cuda/device/std.h": "#pragma once\n// more\n"}):
         monkeypatch.setattr(sources, "embedded", lambda changed=changed: {**SOURCES, **changed})
         compiled(compiler, "add<1>")
     assert len(compiler.asked) == 4 and len(other.asked) == 1

@@ -107,7 +107,7 @@ def test_the_emulation_has_kernels_of_every_file() -> None:
 
 def test_every_row_with_a_kernel_has_it() -> None:
     forms = {"unary": ("elementwise", "unary"), "binary": ("elementwise", "binary"),
-             "member": ("members", "member"), "structured": ("structured", "structured")}  # fmt: skip
+             "member": ("per_node", "member"), "structured": ("custom", "structured")}  # fmt: skip
     for number, row in enumerate(rows()):
         if row["form"] not in forms:
             continue
@@ -134,8 +134,8 @@ def test_every_kernel_compiles(compiled: Compiled, file: str, architecture: int)
 
 @pytest.mark.parametrize(
     ("file", "of_row", "op"),
-    [("elementwise", "unary_forward", "tanh"), ("members", "member_forward", "log_softmax"),
-     ("members", "member_backward", "concatenate"), ("members", "member_backward", "lstm_cell")],
+    [("elementwise", "unary_forward", "tanh"), ("per_node", "member_forward", "log_softmax"),
+     ("per_node", "member_backward", "concatenate"), ("per_node", "member_backward", "lstm_cell")],
 )  # fmt: skip
 def test_floats_move_whole(file: str, of_row: str, op: str) -> None:
     """Not byte by byte, as a memcpy() does that does not know how its pointers are aligned."""
@@ -166,7 +166,7 @@ struct HostOnly : OfX {
 
 @pytest.mark.parametrize(
     ("file", "kernel", "op"),
-    [("elementwise", "unary_forward", "add"), ("members", "member_backward", "tanh")],
+    [("elementwise", "unary_forward", "add"), ("per_node", "member_backward", "tanh")],
 )
 def test_a_kernel_takes_only_rows_of_its_form(file: str, kernel: str, op: str) -> None:
     number = next(i for i, row in enumerate(rows()) if row["name"] == op)

@@ -34,7 +34,8 @@ Program = Callable[[str, str, int, int], str]
 
 
 def built(folder: Path, *options: str) -> Program:
-    names = ("product_ways", "emulation_matmul", "emulation_few_columns", "emulation_large_products")
+    kernels = ("matmul", "few_columns", "large_products")
+    names = ("driver/matmul_variants", *(f"emulation/{name}" for name in kernels))
     program = KernelProgram(folder, "product_cases", [f"cuda/{name}.cc" for name in names], *options)
 
     def run(kernel: str, kind: str, seed: int, lists: int) -> str:
@@ -113,9 +114,9 @@ def test_several_blocks_fit_on_a_multiprocessor(architecture: int) -> None:
 def test_a_walk_has_the_most_shared_memory_of_its_tasks() -> None:
     """Not the sum; all products together in one kernel."""
     rows = len(importlib.import_module("dynet_compat._core").op_table())
-    first = rows * 3  # cuda/walk.h: tasks of rows come first, three for each; products are the first others
+    first = rows * 3  # cuda/abi/persistent.h: tasks of rows come first, three for each; then products
     walk = f"walk<{', '.join(str(first + task) for task in range(8))}>"
-    (whole,) = usage("walk", [walk], 90)
+    (whole,) = usage("persistent", [walk], 90)
     (alone,) = usage("large_products", ["large_product<true, false>"], 90)
     assert whole.shared == alone.shared and whole.registers <= REGISTERS // 2, whole
 

@@ -199,7 +199,7 @@ assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], r
 @pytest.mark.parametrize("options", [[], ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]])
 def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
     """Units, blocks, columns and inner indices of all sizes; no access to memory beyond what is named."""
-    done = KernelProgram(tmp_path, "resident_cases", ["cuda/emulation_resident.cc"], *options)()
+    done = KernelProgram(tmp_path, "resident_cases", ["cuda/emulation/persistent_weights.cc"], *options)()
     assert done.stdout == "300\n" and not done.stderr, done.stdout + done.stderr
 
 
@@ -627,14 +627,15 @@ OTHERS = 48 << 10  # bytes that CudaBatch::reside() leaves to the other tasks of
 def test_other_tasks_leave_room(architecture: int) -> None:
     """All tasks without a row, and rows that take scratch memory, in one walk."""
     rows = importlib.import_module("dynet_compat._core").op_table()
-    listed = (nvrtc.SRC / "cuda" / "walk.h").read_text(encoding="utf-8").split("enum Task")[1]
+    listed = (nvrtc.SRC / "cuda" / "abi" / "persistent.h").read_text(encoding="utf-8").split("enum Task")[1]
     walking = re.findall(r"^  k\w+,", listed.split("kLastWalking")[0], re.MULTILINE)
     others = [3 * len(rows) + i for i in range(len(walking))]
     taking_rooms = [3 * i for i, row in enumerate(rows) if row["name"] in ("inverse", "logdet", "softmax")]
     name = f"walk<{', '.join(map(str, taking_rooms + others))}>"
-    source = (nvrtc.SRC / "cuda" / "kernels" / "walk.cu").read_text(encoding="utf-8")
+    file = "cuda/kernels/persistent.cu"
+    source = (nvrtc.SRC / file).read_text(encoding="utf-8")
     source += "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
-    cubin, lowered, log = nvrtc.compile_cubin(source, "cuda/kernels/walk.cu", f"sm_{architecture}", [name])
+    cubin, lowered, log = nvrtc.compile_cubin(source, file, f"sm_{architecture}", [name])
     assert "warning" not in log, log
     assert 0 < nvrtc.usage(cubin)[lowered[name]].shared <= OTHERS
 

@@ -108,7 +108,7 @@ def step():
 BROKEN_COMPILER = """
 compile = cuda.for_engine
 def without_walks(file, *more):
-    if file == "walk":
+    if file == "persistent":
         raise RuntimeError("too many registers")
     return compile(file, *more)
 cuda.for_engine = without_walks

@@ -1,6 +1,6 @@
-// find_unit_runs() of exec/cuda_resident.h as a C function for ctypes: all numbers in one array, as
+// find_unit_runs() of exec/cuda/persistent_weights.h as a C function for ctypes: all numbers in one array, as
 // test_resident.py writes them; addresses are numbers of floats.
-#include "exec/cuda_resident.h"
+#include "exec/cuda/persistent_weights.h"
 
 namespace {
 

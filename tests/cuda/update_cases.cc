@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "cpu/update_kernels.h"
-#include "cuda/backend.h"
-#include "cuda/record.h"
-#include "cuda/updates.h"
+#include "cuda/driver/backend.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/abi/updates.h"
 
 using namespace dyc;
 using namespace dyc::cuda;

@@ -34,8 +34,8 @@ def build_fake(folder: Path, *defined: str) -> Path:
 
 
 def build_shim(folder: Path) -> Path:
-    names = ("cublas", "driver", "driver_graphs", "driver_memory", "libcuda", "replay")
-    sources = [SRC / "cuda" / f"{name}.cc" for name in names]
+    names = ("cublas", "driver", "graphs", "memory", "libcuda", "graph_cache")
+    sources = [SRC / "cuda" / "driver" / f"{name}.cc" for name in names]
     return build(folder / "driver_shim.so", [HERE / "driver_shim.cc", *sources])
 
 

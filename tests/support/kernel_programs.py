@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.fake_gpu import COMPILER, HERE, SRC
 
-DEVICE = ("cuda/emulation.cc", "cuda/emulation_grid.cc", "cuda/replay.cc")
+DEVICE = ("cuda/emulation/emulation.cc", "cuda/emulation/grid.cc", "cuda/driver/graph_cache.cc")
 
 
 class KernelProgram:

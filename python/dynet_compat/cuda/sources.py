@@ -8,12 +8,12 @@ from functools import lru_cache
 
 from .. import _core
 
-# Headers of the C++ library that the shared headers include; each of them is cuda/std.h for NVRTC.
+# Headers of the C++ library that the shared headers include; each of them is cuda/device/std.h for NVRTC.
 STD_HEADERS = (
     "cstddef", "cstdint", "cstring", "initializer_list", "ostream", "sstream", "stdexcept", "string",
     "type_traits",
 )  # fmt: skip
-STD_TEXT = '#include "cuda/std.h"\n'
+STD_TEXT = '#include "cuda/device/std.h"\n'
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 

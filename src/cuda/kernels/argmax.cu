@@ -1,9 +1,9 @@
 // Where the largest value of each result is, for programs that read no more than that.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/argmax.h"
-#include "cuda/grid.h"
-#include "cuda/record.h"
+#include "cuda/abi/argmax.h"
+#include "cuda/device/grid.h"
+#include "cuda/abi/launch_args.h"
 #include "ops/order.h"
 
 namespace dyc::cuda {

@@ -2,12 +2,12 @@
 // kernels it is asked for by name: unary_forward<Row<8>>, where 8 is the row's number in ops/table.h.
 //
 // Every sum runs in one thread and in the order of members, so gradients do not differ from run to run.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/record.h"
-#include "cuda/rows.h"
-#include "cuda/units.h"
-#include "cuda/worker.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/device/op_by_id.h"
+#include "cuda/device/row_slices.h"
+#include "cuda/device/worker.h"
 #include "ops/long_sum.h"
 
 namespace dyc::cuda {

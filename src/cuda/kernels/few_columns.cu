@@ -4,9 +4,9 @@
 // A block makes some rows of all columns. A thread has four rows and each `splits`-th inner index, sums for
 // all columns in registers; what threads have of the same rows is added up in a fixed order, which depends on
 // the block's size and on the rows of a tile.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/product_tiles.h"
+#include "cuda/device/product_tiles.h"
 
 namespace dyc::cuda {
 

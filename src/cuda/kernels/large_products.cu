@@ -4,9 +4,9 @@
 // A block makes one tile after the other, a thread 8 x 4 elements of it in registers. While parts of both
 // factors in shared memory are multiplied, the next parts come from device memory: there are two buffers, and
 // one barrier for each part. An element is summed by one thread, in the order of the inner index.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/product_tiles.h"
+#include "cuda/device/product_tiles.h"
 
 namespace dyc::cuda {
 

@@ -1,9 +1,9 @@
 // Rows of tables.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/record.h"
-#include "cuda/tables.h"
-#include "cuda/worker.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/abi/lookup.h"
+#include "cuda/device/worker.h"
 
 namespace dyc::cuda {
 

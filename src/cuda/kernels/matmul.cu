@@ -1,12 +1,12 @@
 // Matrix products over columns that lie anywhere: product<true, false> names the kernel for W x. For products
-// of middling size; cuda/product_ways.h says which those are.
+// of middling size; cuda/driver/matmul_variants.h says which those are.
 //
 // A product is cut into square tiles; a block makes one tile after the other. Groups of kGroup threads share
 // the inner index of a tile, each with parts of both factors in shared memory; their sums are added up in
 // order. How an element is summed depends on nothing but the block's size.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/product_tiles.h"
+#include "cuda/device/product_tiles.h"
 
 namespace dyc::cuda {
 

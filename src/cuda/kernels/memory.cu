@@ -1,10 +1,10 @@
 // Sums of pieces of memory.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/products.h"
-#include "cuda/record.h"
-#include "cuda/units.h"
-#include "cuda/worker.h"
+#include "cuda/abi/products.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/device/row_slices.h"
+#include "cuda/device/worker.h"
 #include "ops/long_sum.h"
 
 namespace dyc::cuda {

@@ -1,10 +1,10 @@
 // The trainers' rules, and the norm of gradients.
-#include "cuda/prelude.h"
+#include "cuda/device/prelude.h"
 
-#include "cuda/grid.h"
-#include "cuda/record.h"
-#include "cuda/updates.h"
-#include "cuda/worker.h"
+#include "cuda/device/grid.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/abi/updates.h"
+#include "cuda/device/worker.h"
 
 namespace dyc {
 

@@ -1,0 +1,32 @@
+// What Record::more is for kernels/updates.cu.
+#pragma once
+#include "cuda/abi/operands.h"
+#include "ops/updates.h"
+
+namespace dyc::cuda {
+
+// A parameter to pass over: all of its elements, or those of some rows.
+struct UpdateWork {
+  UpdateSlice slice;
+  const uint32_t* rows;  // null: all elements
+  int64_t width;         // elements of a row, or all of them
+  float decay;           // factor of weight decay
+  bool dense_rows;       // slice.grad has these rows alone, one behind the other
+};
+
+struct Updates {
+  const UpdateWork* list;
+  Extents elements;  // to pass over, of each in the list
+  UpdateFactors factors;
+};
+
+// Sums of squares of gradients, one for each piece of kSquares elements.
+constexpr int64_t kSquares = 2048;
+struct Squares {
+  const UpdateWork* list;
+  Extents elements;
+  Extents pieces;  // of each in the list
+  double* sums;    // of all pieces; the sum of them comes behind the last
+};
+
+}  // namespace dyc::cuda

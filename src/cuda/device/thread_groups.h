@@ -1,0 +1,33 @@
+// The device's instruction sets: who runs the text of a member row (ops/rows.h).
+#pragma once
+#include "cuda/device/grid.h"
+
+namespace dyc::cuda {
+
+// A thread for itself.
+struct OneThread {
+  using V = float;
+  static constexpr int lanes = 1;
+};
+
+// The threads of a warp together.
+struct WarpTeam {
+  using V = float;
+  static constexpr int lanes = 1;
+  static DYC_INLINE uint32_t worker() { return lane(); }
+  static DYC_INLINE uint32_t workers() { return kWarp; }
+  static DYC_INLINE float sum(float a) { return warp_sum(a); }
+  // The same in all threads also where some have NaN: the order of x and y does not matter.
+  static DYC_INLINE float max(float a) {
+    return warp_join(a, [](float x, float y) { return x > y || x != x ? x : y; });
+  }
+  static DYC_INLINE float min(float a) {
+    return warp_join(a, [](float x, float y) { return x < y || x != x ? x : y; });
+  }
+  static DYC_INLINE size_t least(size_t a) {
+    return warp_join(a, [](size_t x, size_t y) { return x < y ? x : y; });
+  }
+  static DYC_INLINE void join() { __syncwarp(); }
+};
+
+}  // namespace dyc::cuda

@@ -1,0 +1,136 @@
+// What an executor needs of a CUDA device: memory, and one ordered stream of copies and launches. Two
+// backends have it: the driver (a GPU) and the emulation (the kernels' text, run on the host).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cuda/driver/matmul_variants.h"
+
+namespace dyc::cuda {
+
+// A kernel: file of kernels/ without ".cu", and the expression that names it there, inside dyc::cuda:
+// {"elementwise", "unary_forward<Row<8>>"}.
+struct KernelName {
+  std::string file, expression;
+  bool operator==(const KernelName&) const = default;
+};
+
+// What a device has.
+struct Limits {
+  std::string name;           // "NVIDIA H200"
+  int architecture = 0;       // 90 for sm_90
+  uint32_t processors = 1;    // multiprocessors
+  uint32_t threads = 1024;    // most per block
+  uint32_t shared_bytes = 0;  // most per block
+  size_t memory = 0;          // bytes
+  bool together = true;       // can run all blocks of a grid at the same time
+};
+
+struct Grid {
+  uint32_t blocks = 1, threads = 1;
+  uint32_t shared_bytes = 0;  // dynamic shared memory
+  bool together = false;      // all blocks run at the same time, so that they may wait for each other
+  bool operator==(const Grid&) const = default;
+};
+
+// C = A B, or C += A B, in float32. Columns lie `stride` floats apart; turned: the factor is the transpose of
+// what lies there.
+struct Gemm {
+  struct Factor {
+    uint64_t at;  // address of device memory
+    int64_t stride;
+    bool turned;
+  };
+  Factor a, b;
+  uint64_t c;
+  int64_t c_stride;
+  int64_t m, n, inner;
+  bool add;
+};
+
+class Backend {
+ public:
+  using Address = uint64_t;  // of device memory; 0: none
+  using Kernel = const void*;
+
+  virtual ~Backend() = default;
+  virtual const Limits& limits() const = 0;
+
+  // ---- memory. Throws MemoryError, which says how much was asked for and is in use.
+  virtual Address allocate(size_t bytes) = 0;
+  virtual void release(Address memory) noexcept = 0;
+
+  // ---- on the stream, in this order. `from` may be written again when upload() returns.
+  virtual void upload(Address to, const void* from, size_t bytes) = 0;
+  virtual void copy(Address to, Address from, size_t bytes) = 0;
+  virtual void clear(Address to, size_t bytes) = 0;
+  virtual void download(void* to, Address from, size_t bytes) = 0;  // waits
+  virtual void wait() = 0;  // throws RuntimeError for what a launch did wrong
+  // Nothing can be done with the device any more, nor read from it.
+  virtual bool lost() const = 0;
+
+  // ---- kernels. Those of one call are compiled together, unless they are known or cached.
+  virtual void prepare(std::span<const KernelName> names) = 0;
+  virtual Kernel kernel(const KernelName& name) = 0;  // prepared if it is not
+  // The emulation's function for a kernel, for another kernel to call.
+  virtual uint64_t body(Kernel) const { return 0; }
+  // Blocks of `kernel` that fit on the device at the same time.
+  virtual uint32_t resident_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) = 0;
+  // args: addresses of the arguments, as the kernel's parameters are.
+  virtual void launch(Kernel kernel, const Grid& grid, void** args) = 0;
+
+  // ---- many at once
+  struct Operation {
+    enum Kind : uint32_t { launching, copying, clearing } kind;
+    Kernel kernel;  // launching: with `to`, an address, as its only argument
+    Grid grid;
+    Address to, from;
+    size_t bytes;
+    bool operator==(const Operation&) const = default;
+  };
+  // One of them, by itself.
+  void run(Operation o) {
+    void* args[] = {&o.to};
+    if (o.kind == Operation::launching) launch(o.kernel, o.grid, args);
+    else if (o.kind == Operation::copying) copy(o.to, o.from, o.bytes);
+    else clear(o.to, o.bytes);
+  }
+  // Runs them in this order, as one, where the same list has come often enough before. False: nothing has
+  // been done, and each is to be run by itself.
+  virtual bool replay(std::span<const Operation>) { return false; }
+
+  // ---- large products by NVIDIA's library, if it is there: looked for at the first question
+  virtual bool has_gemm() = 0;
+  virtual void gemm(const Gemm& product) = 0;
+  virtual std::string gemm_library() const = 0;  // which it is, or why there is none; "": nobody has asked
+
+  // What was done so far, for benchmarks.
+  struct Counters {
+    uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
+    uint64_t residents = 0;                       // products whose weights were in shared memory
+    uint64_t unit_steps = 0;                      // steps of walks that read what their block had made
+    uint64_t walk_waits = 0;                      // steps of walks that waited for all blocks
+    uint64_t replays = 0;                         // the launches and copies of each are among those above
+    double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
+    uint64_t products[kProductWays] = {};         // launches, steps of walks and calls of the library
+  };
+  Counters counters;
+  // Whether to time what the device does; costs a little for each launch. A backend may not be able to.
+  virtual void measure(bool) {}
+};
+
+// All kernels of kernels/, as the emulation has them.
+std::vector<KernelName> kernel_names();
+
+// The kernels' text on the host: blocks one after the other, threads that wait for each other at barriers.
+// Memory of its own, so that a forgotten copy shows.
+std::unique_ptr<Backend> make_emulation();
+
+// GPU number `device` through libcuda, found at run time. Throws RuntimeError that says what is missing.
+std::unique_ptr<Backend> make_driver(int device);
+
+}  // namespace dyc::cuda

@@ -1,0 +1,132 @@
+// What the driver backend is told from outside, and its parts.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/driver/graph_cache.h"
+#include "cuda/driver/libcuda.h"
+
+namespace dyc::cuda {
+
+// A compiled module, and the names in it of the kernels that were asked for by expression.
+struct Cubin {
+  std::string image;
+  std::vector<std::pair<std::string, std::string>> lowered;  // expression, name
+};
+
+// Compiles kernels of a file for an architecture and a driver (12040 for CUDA 12.4): several cubins where
+// some are kept from before. Python has it (dynet_compat.cuda); called without locks held.
+using Compiler = std::function<std::vector<Cubin>(
+    const std::string& file, const std::vector<std::string>& expressions, int architecture, int driver)>;
+void set_compiler(Compiler compiler);
+
+// Paths of cuBLAS libraries to try, in this order, for a driver. Python has it, too, and it is called
+// likewise.
+using LibraryFinder = std::function<std::vector<std::string>(int driver)>;
+void set_library_finder(LibraryFinder finder);
+
+// Calls of one device's driver: errors become exceptions, and a lost context stays lost.
+class Calls {
+ public:
+  Calls(const Libcuda& cuda, std::string device) : cuda(cuda), device_(std::move(device)) {}
+  const Libcuda& cuda;
+
+  // Makes `context` that of this thread. Throws RuntimeError if it is lost, or if this process was forked
+  // from the one that made it.
+  void enter(Context context) const;
+  // Throws RuntimeError, or MemoryError, that names the device and what was to be done.
+  void check(Result result, const char* what) const {
+    if (result) [[unlikely]]
+      fail(result, what);
+  }
+  [[noreturn]] void fail(Result result, const char* what) const;
+  const std::string& device() const { return device_; }
+  bool lost() const { return is_lost_; }
+  // Whether this process was forked: the device's things are not its own, and cannot be given back.
+  static bool forked();
+
+ private:
+  std::string device_;
+  mutable std::mutex mutex_;
+  mutable std::atomic<bool> is_lost_ = false;
+  mutable std::string lost_;  // the error that lost the context
+};
+
+// Device memory in blocks that are kept for the next request. One stream uses all of it, so that a block may
+// be given away again while launches that read it are still to run.
+class Pool {
+ public:
+  explicit Pool(const Calls& calls) : calls_(calls) {}
+  ~Pool();
+  Address allocate(size_t bytes);
+  void release(Address memory) noexcept;
+  // Changes when memory goes back to the driver.
+  uint64_t trims() const { return trims_; }
+
+ private:
+  struct Block {
+    Address memory;
+    size_t bytes;
+  };
+  void trim() noexcept;
+  [[noreturn]] void fail(size_t bytes) const;
+
+  const Calls& calls_;
+  std::vector<Block> used_, kept_;
+  size_t used_bytes_ = 0, kept_bytes_ = 0;
+  uint64_t trims_ = 0;
+};
+
+// Pinned host memory that copies go through, in pieces, so that neither side waits for the other.
+class Staging {
+ public:
+  explicit Staging(const Calls& calls) : calls_(calls) {}
+  ~Staging();
+  void upload(Address to, const void* from, size_t bytes, Stream stream);
+  void download(void* to, Address from, size_t bytes, Stream stream);
+
+ private:
+  static constexpr size_t kPiece = 4 << 20;
+  static constexpr int kPieces = 4;
+  struct Piece {
+    char* memory = nullptr;
+    Event left = nullptr;  // recorded after the last copy from or to it
+    bool busy = false;
+  };
+  Piece& next(Piece* pieces, int* at);
+  void wait(Piece& piece);
+  void make(Piece& piece);
+
+  const Calls& calls_;
+  Piece up_[kPieces], down_[2];
+  int up_at_ = 0;
+  size_t filled_ = 0;  // bytes of up_[up_at_]
+};
+
+// Lists of operations, captured from the stream and launched whole. What goes wrong with that goes wrong
+// once: then every list is left to run one by one.
+class Graphs {
+ public:
+  // issue: puts an operation on the stream.
+  Graphs(const Calls& calls, std::function<void(const Backend::Operation&)> issue);
+  // False: nothing has been done.
+  bool launch(Replays::List list, Stream stream);
+  void clear() { replays_.clear(); }
+
+ private:
+  Replays::Graph capture(Replays::List list);
+  Replays::Graph give_up(Result result, const char* what);
+
+  const Calls& calls_;
+  const std::function<void(const Backend::Operation&)> issue_;
+  bool usable_;
+  Stream stream_ = nullptr;
+  Replays replays_;
+};
+
+}  // namespace dyc::cuda

@@ -1,0 +1,71 @@
+#include "cuda/driver/graph_cache.h"
+
+#include <algorithm>
+
+namespace dyc::cuda {
+
+namespace {
+
+constexpr size_t kMostGraphs = 16;  // each has a copy of the list, and memory of the driver
+// Making a graph takes the host about as long as running its list twice, and kernels that have run before are
+// loaded and have their memory. What came twice is likely to come again.
+constexpr uint32_t kSeenBefore = 2;
+constexpr size_t kSeen = 128;  // lists that are remembered, by hash
+
+uint64_t hash_of(Replays::List list) {
+  uint64_t h = list.size();
+  const auto add = [&h](uint64_t word) {
+    h = (h ^ word) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 29;
+  };
+  for (const Backend::Operation& o : list) {
+    add(reinterpret_cast<uint64_t>(o.kernel) + o.kind);
+    add(uint64_t{o.grid.blocks} << 32 | o.grid.threads);
+    add(uint64_t{o.grid.shared_bytes} << 1 | o.grid.together);
+    add(o.to);
+    add(o.from);
+    add(o.bytes);
+  }
+  return h;
+}
+
+}  // namespace
+
+Replays::Graph Replays::find(List list) {
+  const uint64_t hash = hash_of(list);
+  ++turn_;
+  for (Known& k : known_)
+    if (k.hash == hash && std::equal(list.begin(), list.end(), k.list.begin(), k.list.end())) {
+      k.used = turn_;
+      return k.graph;
+    }
+  if (!often(hash)) return nullptr;
+  make_room();
+  const Graph graph = make_(list);
+  if (graph) known_.push_back({hash, {list.begin(), list.end()}, graph, turn_});
+  return graph;
+}
+
+// Two lists of one hash make a graph come too early, and nothing worse.
+bool Replays::often(uint64_t hash) {
+  for (Seen& s : seen_)
+    if (s.hash == hash) return s.times++ >= kSeenBefore;
+  if (seen_.size() < kSeen) seen_.push_back({hash, 1});
+  else seen_[turn_ % kSeen] = {hash, 1};
+  return false;
+}
+
+void Replays::make_room() {
+  if (known_.size() < kMostGraphs) return;
+  const auto oldest = std::min_element(known_.begin(), known_.end(),
+                                       [](const Known& a, const Known& b) { return a.used < b.used; });
+  drop_(oldest->graph);
+  known_.erase(oldest);
+}
+
+void Replays::clear() {
+  for (const Known& k : known_) drop_(k.graph);
+  known_.clear();
+}
+
+}  // namespace dyc::cuda

@@ -1,0 +1,51 @@
+// Lists of operations that come again and again, as graphs that a driver launches whole: which lists are
+// worth one, and which there are.
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "cuda/driver/backend.h"
+
+namespace dyc::cuda {
+
+// A list is known by everything that a graph keeps: kernels, grids, addresses and sizes, in their order. What
+// lies at the addresses is not part of it.
+class Replays {
+ public:
+  using List = std::span<const Backend::Operation>;
+  using Graph = void*;
+
+  // make: a graph that does what the list says, or null.
+  Replays(std::function<Graph(List)> make, std::function<void(Graph)> drop)
+      : make_(std::move(make)), drop_(std::move(drop)) {}
+  ~Replays() { clear(); }
+  Replays(const Replays&) = delete;
+  Replays& operator=(const Replays&) = delete;
+
+  // The list's graph, made now if it is worth it; null: run the list itself.
+  Graph find(List list);
+  void clear();
+
+ private:
+  struct Known {
+    uint64_t hash;
+    std::vector<Backend::Operation> list;
+    Graph graph;
+    uint64_t used;  // at this turn
+  };
+  struct Seen {
+    uint64_t hash;
+    uint32_t times;
+  };
+  bool often(uint64_t hash);
+  void make_room();
+
+  const std::function<Graph(List)> make_;
+  const std::function<void(Graph)> drop_;
+  std::vector<Known> known_;
+  std::vector<Seen> seen_;
+  uint64_t turn_ = 0;
+};
+
+}  // namespace dyc::cuda

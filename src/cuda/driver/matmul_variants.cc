@@ -1,0 +1,91 @@
+#include "cuda/driver/matmul_variants.h"
+
+#include <algorithm>
+
+#include "cuda/abi/products.h"
+
+namespace dyc::cuda {
+
+namespace {
+
+int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t operations(const ProductFacts& p) { return 2 * p.m * p.n * p.inner; }
+
+bool has_few_columns(ProductKind kind, const ProductFacts& p) {
+  return kind != ProductKind::dyx && p.n <= kFewColumns;
+}
+
+// A call of the library costs as much as a launch, cannot be a step of a walk, and one for each product. It
+// is worth that where it takes about ten times as long: 50 us at 20 TFLOPS. Copying a float costs two
+// accesses of memory: at 20 operations for each byte that a device moves, 768 operations are five times as
+// long.
+bool fits_library(const ProductFacts& p) {
+  constexpr int64_t kLeastSide = 64, kLeastOperations = int64_t{1} << 30, kOperationsPerFloat = 768;
+  return p.plain && std::min({p.m, p.n, p.inner}) >= kLeastSide && operations(p) >= kLeastOperations &&
+         operations(p) / kOperationsPerFloat >= p.gathered;
+}
+
+// Rounds of the multiprocessors over the tiles of all products, times what a tile costs: a large one has 8
+// times as many elements as one of kernels/matmul.cu and makes each in half the time, as it reads less of
+// shared memory for it. Where there are fewer large tiles than multiprocessors, others wait.
+bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice& device) {
+  constexpr int64_t kCost = 4, kLeastInner = 2 * kLargeDepth;
+  int64_t middle = 0, large = 0;
+  for (const ProductFacts& p : list) {
+    if (p.inner < kLeastInner) return false;
+    middle += tiles_of(ProductWay::middle, p, device.threads, 0);
+    large += tiles_of(ProductWay::large, p, device.threads, 0);
+  }
+  return kCost * over(large, device.processors) < over(middle, device.processors);
+}
+
+bool can(ProductWay way, ProductKind kind, const ProductFacts& p, const ProductDevice& device) {
+  if (way == ProductWay::few) return has_few_columns(kind, p);
+  if (way == ProductWay::library) return device.has_gemm && p.plain && operations(p) > 0;
+  return true;
+}
+
+}  // namespace
+
+int64_t tiles_of(ProductWay way, const ProductFacts& p, uint32_t threads, uint32_t rows) {
+  if (way == ProductWay::few) return p.n ? over(p.m, rows) : 0;
+  if (way == ProductWay::large) return over(p.m, large_rows(threads)) * over(p.n, large_columns(threads));
+  return over(p.m, kTile) * over(p.n, kTile);
+}
+
+std::vector<ProductWay> product_ways(ProductKind kind, std::span<const ProductFacts> list,
+                                     const ProductDevice& device) {
+  std::vector<ProductWay> ways(list.size(), ProductWay::middle);
+  std::vector<ProductFacts> rest;
+  const auto forced = static_cast<ProductWay>(forced_product_way);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const ProductFacts& p = list[i];
+    if (forced_product_way >= 0 && can(forced, kind, p, device)) ways[i] = forced;
+    else if (has_few_columns(kind, p)) ways[i] = ProductWay::few;
+    else if (device.has_gemm && fits_library(p)) ways[i] = ProductWay::library;
+    else rest.push_back(p);
+  }
+  if (forced_product_way < 0 && large_is_faster(rest, device))
+    std::replace(ways.begin(), ways.end(), ProductWay::middle, ProductWay::large);
+  return ways;
+}
+
+// As few as give each multiprocessor a tile, but not so few that threads, which share the inner index then,
+// have less than two of it.
+uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& device) {
+  int64_t inner = 1;
+  for (const ProductFacts& p : list) inner = std::max(inner, p.inner);
+  uint32_t rows = kMostFewRows;
+  const auto tiles = [&](uint32_t r) {
+    int64_t all = 0;
+    for (const ProductFacts& p : list) all += tiles_of(ProductWay::few, p, device.threads, r);
+    return all;
+  };
+  const auto shared_by = [&](uint32_t r) { return int64_t{4} * device.threads / r; };  // threads of a row
+  while (rows > kLeastFewRows && tiles(rows) < device.processors && 2 * shared_by(rows / 2) <= inner)
+    rows /= 2;
+  return rows;
+}
+
+}  // namespace dyc::cuda

@@ -1,0 +1,27 @@
+// The kernels of kernels/structured.cu, for the host.
+#include "cuda/emulation/device.h"
+
+#include "cuda/kernels/custom.cu"
+
+#include "cuda/emulation/ops.h"
+
+namespace dyc::cuda {
+
+namespace {
+
+template <class Op>
+void add_row(emulation::Kernels& to) {
+  if constexpr (Op::meta.form == Form::structured) {
+    to.push_back({"custom", expression_of<Op>("structured_forward"), emulation::run<structured_forward<Op>>});
+    to.push_back(
+        {"custom", expression_of<Op>("structured_backward"), emulation::run<structured_backward<Op>>});
+  }
+}
+
+const emulation::Source kSource([](emulation::Kernels& to) {
+  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+});
+
+}  // namespace
+
+}  // namespace dyc::cuda

@@ -1,0 +1,290 @@
+// The backend that runs the kernels' text on the host.
+#include "cuda/emulation/emulation.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "cuda/driver/backend.h"
+#include "cuda/emulation/grid.h"
+#include "cuda/driver/graph_cache.h"
+
+namespace dyc::cuda {
+
+namespace {
+
+using emulation::Run;
+
+constexpr size_t kMargin = 64;              // bytes behind an allocation that nobody may write
+constexpr unsigned char kUntouched = 0xa5;  // in the margin
+constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
+
+// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,together=1,shared=40000".
+struct Settings {
+  size_t memory = size_t{64} << 30;
+  uint32_t shared = 96 << 10;  // bytes of a block
+  Order order = Order::forward;
+  int64_t fail = -1;      // the launch (from 1) that loses the device
+  int64_t together = -1;  // launches of blocks that run at the same time are refused from this one on
+  Settings() {
+    const char* const given = std::getenv("DYNET_COMPAT_EMULATION");
+    for (std::string rest = given ? given : ""; !rest.empty();) {
+      const std::string word = rest.substr(0, rest.find(','));
+      rest.erase(0, word.size() + 1);
+      set(word);
+    }
+  }
+
+ private:
+  void set(const std::string& word) {
+    const size_t sign = word.find('=');
+    const std::string key = word.substr(0, sign), value = sign < word.size() ? word.substr(sign + 1) : "";
+    if (key == "memory") memory = std::strtoull(value.c_str(), nullptr, 10);
+    else if (key == "shared") shared = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
+    else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
+    else if (key == "together") together = std::strtoll(value.c_str(), nullptr, 10);
+    else if (key == "order" && (value == "forward" || value == "backward"))
+      order = value == "forward" ? Order::forward : Order::backward;
+    else
+      throw ValueError(
+          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH, "
+               "together=LAUNCH or shared=BYTES, got ",
+               word));
+  }
+};
+
+using Table = std::unordered_map<std::string, Run>;
+
+std::string key_of(const std::string& file, const std::string& expression) {
+  return file + ": " + expression;
+}
+
+std::vector<void (*)(emulation::Kernels&)>& sources() {
+  static std::vector<void (*)(emulation::Kernels&)> all;
+  return all;
+}
+
+emulation::Kernels all_kernels() {
+  emulation::Kernels all;
+  for (const auto add : sources()) add(all);
+  return all;
+}
+
+// Never destroyed: daemon threads compute while the process ends.
+const Table& table() {
+  static const Table& made = *[] {
+    const emulation::Kernels all = all_kernels();
+    auto* const t = new Table;
+    for (const emulation::Kernel& k : all) t->emplace(key_of(k.file, k.expression), k.run);
+    return t;
+  }();
+  return made;
+}
+
+class Emulation : public Backend {
+ public:
+  Emulation() {
+    limits_.name = "emulation";
+    limits_.architecture = 0;
+    limits_.processors = 2;
+    limits_.threads = emulation::kBlockThreads;
+    limits_.shared_bytes = settings_.shared;
+    limits_.memory = settings_.memory;
+  }
+  ~Emulation() override {
+    for (auto& [at, bytes] : memory_) std::free(reinterpret_cast<void*>(at));
+  }
+  const Limits& limits() const override { return limits_; }
+
+  Address allocate(size_t bytes) override {
+    check_device();
+    const std::lock_guard lock(mutex_);
+    void* at = nullptr;
+    if (bytes <= settings_.memory - in_use_) at = std::malloc(bytes + margin());
+    if (!at)
+      throw MemoryError(text("the device has no ", bytes, " bytes left: ", in_use_, " of ", settings_.memory,
+                             " are in use"));
+    std::memset(at, kFresh, bytes);
+    std::memset(static_cast<char*>(at) + bytes, kUntouched, margin());
+    in_use_ += bytes;
+    memory_.emplace(reinterpret_cast<Address>(at), bytes);
+    return reinterpret_cast<Address>(at);
+  }
+  // Other threads' graphs end while this one's launches run.
+  void release(Address memory) noexcept override {
+    const std::lock_guard lock(mutex_);
+    const auto found = memory_.find(memory);
+    if (found == memory_.end()) return;
+    in_use_ -= found->second;
+    std::free(reinterpret_cast<void*>(memory));
+    memory_.erase(found);
+  }
+
+  void upload(Address to, const void* from, size_t bytes) override {
+    std::memcpy(at(to, bytes, "upload to"), from, bytes);
+    ++counters.uploads;
+    counters.uploaded_bytes += bytes;
+  }
+  void copy(Address to, Address from, size_t bytes) override {
+    std::memmove(at(to, bytes, "copy to"), at(from, bytes, "copy from"), bytes);
+    ++counters.copies;
+  }
+  void clear(Address to, size_t bytes) override { std::memset(at(to, bytes, "clear"), 0, bytes); }
+  void download(void* to, Address from, size_t bytes) override {
+    wait();
+    std::memcpy(to, at(from, bytes, "download from"), bytes);
+    ++counters.downloads;
+    counters.downloaded_bytes += bytes;
+  }
+  void wait() override {
+    const std::exception_ptr error = error_;
+    if (!lost_) error_ = nullptr;
+    if (error) std::rethrow_exception(error);
+  }
+
+  bool lost() const override { return lost_; }
+
+  void prepare(std::span<const KernelName> names) override {
+    for (const KernelName& name : names) kernel(name);
+  }
+  Kernel kernel(const KernelName& name) override {
+    const auto found = table().find(key_of(name.file, name.expression));
+    if (found == table().end())
+      throw RuntimeError(text("the emulation has no kernel ", name.expression, " of ", name.file, ".cu"));
+    return &*found;
+  }
+  uint64_t body(Kernel kernel) const override {
+    return reinterpret_cast<uint64_t>(static_cast<const Table::value_type*>(kernel)->second);
+  }
+  uint32_t resident_blocks(Kernel, uint32_t threads, uint32_t shared_bytes) override {
+    return threads > limits_.threads || shared_bytes > limits_.shared_bytes ? 0 : limits_.processors;
+  }
+
+  void launch(Kernel kernel, const Grid& grid, void** args) override {
+    check_device();
+    const auto& [name, run] = *static_cast<const Table::value_type*>(kernel);
+    if (grid.blocks == 0 || grid.threads == 0 || grid.threads > limits_.threads ||
+        grid.shared_bytes > limits_.shared_bytes || (grid.together && grid.blocks > limits_.processors))
+      throw RuntimeError(text(name, ": cannot be launched with ", grid.blocks, " blocks of ", grid.threads,
+                              " threads and ", grid.shared_bytes, " bytes of shared memory",
+                              grid.together ? ", all at once" : ""));
+    if (grid.together && ++together_ == settings_.together) {
+      --together_;  // from now on
+      throw RuntimeError(text(name, ": launches of blocks that run at the same time are refused"));
+    }
+    if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose(name);
+    if (error_) return;  // nothing runs after a launch that failed, until wait()
+    try {
+      run_grid(run, grid, args, settings_.order);
+      check_margins();
+    } catch (const std::exception& e) {
+      error_ = std::make_exception_ptr(RuntimeError(name + ": " + e.what()));
+    }
+  }
+
+  // As a driver does: what runs is the list that was kept.
+  bool replay(std::span<const Operation> list) override {
+    check_device();
+    for (const Operation& o : list)
+      if (o.grid.together && settings_.together > 0) return false;  // launch() may refuse it
+    const auto* const kept = static_cast<std::vector<Operation>*>(replays_.find(list));
+    if (!kept) return false;
+    for (const Operation& o : *kept) run(o);
+    ++counters.replays;
+    return true;
+  }
+  bool has_gemm() override { return true; }
+  std::string gemm_library() const override { return "emulation"; }
+  void gemm(const Gemm& g) override {
+    check_device();
+    if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose("gemm");
+    if (error_) return;
+    const float *const a = factor(g.a, g.m, g.inner), *const b = factor(g.b, g.inner, g.n);
+    float* const c = static_cast<float*>(
+        at(g.c, static_cast<size_t>((g.n - 1) * g.c_stride + g.m) * sizeof(float), "write a product to"));
+    for (int64_t j = 0; j < g.n; ++j)
+      for (int64_t i = 0; i < g.m; ++i) {
+        float sum = 0.f;
+        for (int64_t k = 0; k < g.inner; ++k)
+          sum += a[g.a.turned ? i * g.a.stride + k : k * g.a.stride + i] *
+                 b[g.b.turned ? k * g.b.stride + j : j * g.b.stride + k];
+        float& to = c[j * g.c_stride + i];
+        to = g.add ? to + sum : sum;
+      }
+  }
+
+ private:
+  // A factor of a product, all of which must be device memory.
+  const float* factor(const Gemm::Factor& f, int64_t rows, int64_t columns) const {
+    const int64_t high = f.turned ? columns : rows, wide = f.turned ? rows : columns;
+    if (f.stride < high) throw RuntimeError(text("gemm: columns of ", high, " floats, ", f.stride, " apart"));
+    const size_t floats = static_cast<size_t>((wide - 1) * f.stride + high);
+    return static_cast<const float*>(at(f.at, floats * sizeof(float), "read a factor of"));
+  }
+  // With the address sanitizer nothing lies behind an allocation: it then reports the very access.
+  static constexpr size_t margin() {
+#if defined(__SANITIZE_ADDRESS__)
+    return 0;
+#else
+    return kMargin;
+#endif
+  }
+  void check_margins() const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [start, bytes] : memory_) {
+      const auto* end = reinterpret_cast<const unsigned char*>(start) + bytes;
+      for (size_t i = 0; i < margin(); ++i)
+        if (end[i] != kUntouched)
+          throw RuntimeError(text("wrote ", i, " bytes behind device memory of ", bytes, " bytes"));
+    }
+  }
+  void* at(Address start, size_t bytes, const char* what) const {
+    check_device();
+    const std::lock_guard lock(mutex_);
+    auto found = memory_.upper_bound(start);
+    if (bytes == 0) return reinterpret_cast<void*>(start);
+    if (found != memory_.begin() && (--found)->first + found->second >= start + bytes)
+      return reinterpret_cast<void*>(start);
+    throw RuntimeError(text("cannot ", what, " ", bytes, " bytes that are no device memory"));
+  }
+  void lose(const std::string& name) {
+    lost_ = true;
+    error_ = std::make_exception_ptr(RuntimeError(name + ": the device was lost"));
+  }
+  void check_device() const {
+    if (lost_) std::rethrow_exception(error_);
+  }
+
+  const Settings settings_;
+  Limits limits_;
+  mutable std::mutex mutex_;  // of the two below
+  std::map<Address, size_t> memory_;
+  size_t in_use_ = 0;
+  std::exception_ptr error_;  // of the first launch that failed
+  bool lost_ = false;
+  int64_t together_ = 0;  // launches of blocks that run at the same time
+  Replays replays_{[](Replays::List list) { return new std::vector<Operation>(list.begin(), list.end()); },
+                   [](Replays::Graph graph) { delete static_cast<std::vector<Operation>*>(graph); }};
+};
+
+}  // namespace
+
+std::vector<KernelName> kernel_names() {
+  std::vector<KernelName> names;
+  for (emulation::Kernel& k : all_kernels()) names.push_back({std::move(k.file), std::move(k.expression)});
+  return names;
+}
+
+std::unique_ptr<Backend> make_emulation() { return std::make_unique<Emulation>(); }
+
+}  // namespace dyc::cuda
+
+namespace emulation {
+
+Source::Source(void (*add)(Kernels& to)) { dyc::cuda::sources().push_back(add); }
+
+}  // namespace emulation

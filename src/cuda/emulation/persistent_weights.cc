@@ -1,0 +1,17 @@
+// The kernels of kernels/resident.cu, for the host.
+#include "cuda/emulation/device.h"
+
+#include "cuda/kernels/persistent_weights.cu"
+
+namespace dyc::cuda {
+
+namespace {
+
+const emulation::Source kSource([](emulation::Kernels& to) {
+  to.push_back({"persistent_weights", "resident_product<true>", emulation::run<resident_product<true>>});
+  to.push_back({"persistent_weights", "resident_product<false>", emulation::run<resident_product<false>>});
+});
+
+}  // namespace
+
+}  // namespace dyc::cuda

@@ -1,0 +1,134 @@
+// Member rows of the op table, forward and backward: the text of the rows, run by a warp for each member, or
+// by a thread where the row says that its threads cannot share a member (Meta::team).
+//
+// Gradients of different members lie apart; those of one member may be the same memory.
+#include "cuda/device/prelude.h"
+
+#include "cuda/abi/scratch.h"
+#include "cuda/abi/launch_args.h"
+#include "cuda/device/op_by_id.h"
+#include "cuda/device/thread_groups.h"
+#include "cuda/device/row_slices.h"
+#include "cuda/device/worker.h"
+
+namespace dyc {
+
+// Scratch memory: every thread of a worker counts for itself where the next piece begins.
+DYC_INLINE char** room_ends() {
+  DYC_SHARED(char*, ends, 1024);
+  return ends;
+}
+inline void* take_room(size_t bytes) {
+  char*& end = room_ends()[threadIdx.x];
+  char* const taken = end;
+  end += bytes;
+  return taken;
+}
+inline void give_room(void* room) noexcept { room_ends()[threadIdx.x] = static_cast<char*>(room); }
+
+}  // namespace dyc
+
+namespace dyc::cuda {
+
+template <bool team>
+struct InstructionSet {
+  using I = OneThread;
+};
+template <>
+struct InstructionSet<true> {
+  using I = WarpTeam;
+};
+
+template <class Op>
+constexpr bool takes_room = requires(const Member& m) { Op::room(m); };
+
+// Members that a worker takes one after the other.
+struct Turns {
+  int64_t first, step;
+};
+template <class Op>
+DYC_INLINE Turns turns(const Record& r, const Worker& w) {
+  Turns t{w.thread, w.threads};
+  if constexpr (Op::meta.team) t = {w.warp(), w.warps()};
+  if constexpr (takes_room<Op>) {
+    const auto& rooms = *static_cast<const Rooms*>(r.more);
+    if (t.step > rooms.workers) t.step = rooms.workers;
+    if (t.first >= t.step) t.first = r.count;  // nothing
+    else room_ends()[threadIdx.x] = rooms.memory + t.first * rooms.bytes;
+  }
+  return t;
+}
+
+// Rows that compute a unit from that unit of their arguments, by each_one() (ops/rows.h).
+template <class Op>
+constexpr bool has_units = std::is_same_v<Op, LstmCell>;
+
+// f(member): each warp of a block takes members, and of these the units of the block.
+template <class F>
+DYC_INLINE void each_with_units(const Record& r, F f) {
+  for (uint32_t i = threadIdx.x / kWarp; i < r.count; i += blockDim.x / kWarp) f(i);
+}
+
+template <class Op, class I>
+DYC_INLINE void make_member(const Record& r, uint32_t member) {
+  const float* room[kMostPlaces];
+  Op::template forward<I>(member_of(r, member, room));
+  join<I>();  // scratch memory, for the next member
+}
+
+template <class Op>
+__device__ void run_member_forward(const Record& r, const Worker& w) {
+  static_assert(Op::meta.form == Form::member);
+  using I = typename InstructionSet<Op::meta.team>::I;
+  if constexpr (has_units<Op>) {
+    if (r.unit) return each_with_units(r, [&r](uint32_t i) { make_member<Op, UnitTeam>(r, i); });
+  }
+  const Turns t = turns<Op>(r, w);
+  for (int64_t i = t.first; i < r.count; i += t.step) make_member<Op, I>(r, static_cast<uint32_t>(i));
+}
+
+// Gradients of all arguments of one member.
+template <class Op, class I>
+DYC_INLINE void back_member(const Record& r, uint32_t member) {
+  const float* room[kMostPlaces];
+  Member m = member_of(r, member, room);
+  if constexpr (requires(float* const* dx) { Op::template backward_all<I>(m, dx); }) {
+    float* places[kMostPlaces];
+    float* const* dx = places;
+    if (r.n) {
+      for (uint32_t k = 0; k < r.n; ++k) places[k] = gradient_of(r, member, k);
+    } else {
+      dx = r.gradient_lists + r.list_starts[member];
+    }
+    Op::template backward_all<I>(m, dx);
+    join<I>();
+  } else {
+    for (uint32_t k = 0; k < m.n; ++k) {
+      if (!(m.dx = gradient_of(r, member, k))) continue;
+      Op::template backward<I>(m, k);
+      join<I>();  // arguments may be the same
+    }
+  }
+}
+
+template <class Op>
+__device__ void run_member_backward(const Record& r, const Worker& w) {
+  static_assert(Op::meta.form == Form::member);
+  using I = typename InstructionSet<Op::meta.team>::I;
+  if constexpr (has_units<Op>) {
+    if (r.unit) return each_with_units(r, [&r](uint32_t i) { back_member<Op, UnitTeam>(r, i); });
+  }
+  const Turns t = turns<Op>(r, w);
+  for (int64_t i = t.first; i < r.count; i += t.step) back_member<Op, I>(r, static_cast<uint32_t>(i));
+}
+
+template <class Op>
+__global__ void member_forward(const Record* record) {
+  run_member_forward<Op>(*record, Worker());
+}
+template <class Op>
+__global__ void member_backward(const Record* record) {
+  run_member_backward<Op>(*record, Worker());
+}
+
+}  // namespace dyc::cuda

@@ -1,0 +1,274 @@
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "exec/cpu/cpu_executor.h"
+
+namespace dyc {
+
+void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
+                           const std::vector<uint32_t>& live_members) {
+  const NodeId owner = graph_.owner(root);
+  if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
+  clear_gradients(live_members, owner < plan_.launch_of.size() ? plan_.launch_of[owner] : kNone);
+  if (graph_.place(root) >= 0) grads()[graph_.place(root)] = 1.f;
+  else if (graph_.node(owner).flags & Node::needs) parameter_target(owner)[0] += 1.f;
+  run_backward(live, live_members);
+  const int64_t start = profile_clock();
+  {
+    const ProfileTrace::Scope weights(trace, ProfileSpan::weights, "weight gradients");
+    run_all_deferred();
+    if (direct_) deliver();
+  }
+  if (profiling) charge_weights(1e-9 * static_cast<double>(profile_clock() - start));
+}
+
+// Launches in reverse; a block or a fused chain at once if all of it that takes part does so as a whole.
+void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members) {
+  uint32_t end = static_cast<uint32_t>(plan_.launches.size());
+  std::vector<uint32_t> heads;
+  for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].chain + plan_.launches[i].block)
+    heads.push_back(i);
+  while (!heads.empty()) {
+    const uint32_t head = heads.back();
+    heads.pop_back();
+    clear_read_by(head, end);
+    const bool block = plan_.launches[head].block > 0;
+    bool whole = end - head > 1, any = false;
+    for (uint32_t i = head; i < end; ++i) {
+      whole = whole && (live_members[i] == plan_.launches[i].count || (block && !live_members[i]));
+      any = any || live_members[i];
+    }
+    if (whole && any) {
+      const Watch watch(*this, head, end, true);
+      if (block) backward_block(head, live_members);
+      else backward_chain(head, end - 1);
+    } else {
+      for (uint32_t i = end; i-- > head;) {
+        if (!live_members[i]) continue;
+        const Watch watch(*this, i, i + 1, true, live_members[i]);
+        backward(plan_.launches[i], live, live_members[i]);
+      }
+    }
+    end = head;
+    if (!direct_) look_up();
+  }
+}
+
+void CpuExecutor::look_up() {
+  if (!poll) return;
+  struct Looking {
+    bool& flag;
+    ~Looking() { flag = false; }
+  } looking{looking_up_};
+  looking_up_ = true;
+  poll();
+}
+
+void CpuExecutor::refuse_reentry() {
+  if (looking_up_)
+    throw RuntimeError(
+        "the handler of a signal runs in the middle of a computation: it can neither compute nor call "
+        "renew_cg(); "
+        "raise an exception, or set a flag that the program looks at");
+}
+
+void CpuExecutor::zero_gradients(int64_t place, size_t floats) {
+  std::memset(grads() + place, 0, floats * 4);
+}
+
+float* CpuExecutor::weight_gradient(const Operand& o) {
+  if (o.base >= 0) return grads() + o.base;
+  return parameter_target(o.node);
+}
+
+float* CpuExecutor::parameter_target(NodeId node) {
+  ParameterUse& use = graph_.parameter_use(node);
+  if (use.gradient >= 0) return grads() + use.gradient;
+  use.direct = true;
+  return use.storage->grad();
+}
+
+const float* CpuExecutor::parameter_gradient(NodeId id) {
+  const ParameterUse& use = graph_.parameter_use(id);
+  if (use.gradient >= 0) return grads() + use.gradient;
+  return use.direct ? use.storage->raw_grad() : nullptr;
+}
+
+void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+  run_deferred_of(l);
+  if (l.form == Form::parameter) return;  // its gradient stays in the slot until the end
+  ++counters.launches;
+  if (live_members == l.count) return back(l);
+  const Plan::Mark mark = plan_.mark();
+  back(live_part(l, live, live_members));
+  plan_.revert(mark);
+}
+
+void CpuExecutor::back(const Launch& l) {
+  switch (l.form) {
+    case Form::unary:
+      return back_unary(l);
+    case Form::binary:
+      return back_binary(l);
+    case Form::member:
+      return back_members(l);
+    case Form::matmul:
+      return back_matmul(l);
+    case Form::structured:
+      return back_structured(l);
+    case Form::lookup:
+      return back_lookup(l);
+    default:
+      return;
+  }
+}
+
+void CpuExecutor::backward_chain(uint32_t first, uint32_t last) {
+  for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
+  ++counters.launches;
+  run_chain(Choice::back_chain, first, last);
+}
+
+// Elements [begin, end) of an element-wise launch whose operands are gapless.
+void CpuExecutor::back_tile(const Launch& l, size_t begin, size_t end) {
+  if (op_row(l.op).meta->nondiff) return;
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  const float* v = values();
+  float* g = grads();
+  const size_t n = end - begin, y = l.out + begin, x0 = o[0].base + begin;
+  if (l.form == Form::unary) {
+    if (wanted(l, 0)) k.map1_back(v + x0, v + y, g + y, g + x0, n, attrs);
+    return;
+  }
+  const size_t x1 = o[1].base + begin;
+  float *d0 = wanted(l, 0) ? g + x0 : nullptr, *d1 = wanted(l, 1) ? g + x1 : nullptr;
+  if (d0 && d0 == d1) {  // x * x: one after the other
+    k.map2_back(v + x0, v + x1, v + y, g + y, d0, nullptr, n, attrs);
+    d0 = nullptr;
+  }
+  k.map2_back(v + x0, v + x1, v + y, g + y, d0, d1, n, attrs);
+}
+
+void CpuExecutor::back_unary(const Launch& l) {
+  if (plan_.operands[l.operands].kind == Operand::contiguous) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
+    return;
+  }
+  back_range(l, 0, l.count);
+}
+
+void CpuExecutor::back_binary(const Launch& l) {
+  if (!l.flat) return back_members(l);
+  const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
+  const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
+  if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous && (apart == 0 || apart >= l.total)) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
+    return;
+  }
+  back_range(l, 0, l.count);
+}
+
+// Members [begin, end) of a unary, binary or member launch, one after the other.
+void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
+  if (op_row(l.op).meta->nondiff) return;
+  if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return back_members_range(l, begin, end);
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  const float* v = values();
+  float* g = grads();
+  const bool unary = l.form == Form::unary, want_x = wanted(l, 0), want_y = !unary && wanted(l, 1);
+  const int64_t apart = unary ? 0 : o[0].base < o[1].base ? o[1].base - o[0].base : o[0].base - o[1].base;
+  if (l.uniform && o[0].kind == Operand::contiguous &&
+      (unary || (o[1].kind == Operand::contiguous && (apart == 0 || apart >= l.total)))) {
+    const size_t size = graph_.sig_number(l.sig).size;
+    return back_tile(l, begin * size, end * size);
+  }
+  for (uint32_t i = begin; i < end; ++i) {
+    const Item it = item(l, i);
+    const int64_t x = argument(l, o[0], i), z = it.out;
+    const size_t n = it.sig->size;
+    if (unary) {
+      if (want_x) k.map1_back(v + x, v + z, g + z, g + x, n, attrs);
+      continue;
+    }
+    const int64_t y = argument(l, o[1], i), gap = x < y ? y - x : x - y;
+    float *dx = want_x ? g + x : nullptr, *dy = want_y ? g + y : nullptr;
+    if (dx && dy && gap < static_cast<int64_t>(n)) {  // the same memory (x * x): one after the other
+      k.map2_back(v + x, v + y, v + z, g + z, dx, nullptr, n, attrs);
+      dx = nullptr;
+    }
+    k.map2_back(v + x, v + y, v + z, g + z, dx, dy, n, attrs);
+  }
+}
+
+void CpuExecutor::back_members(const Launch& l) {
+  if (op_row(l.op).meta->nondiff) return;
+  for_members(l, distinct(l), [&](size_t begin, size_t end) {
+    back_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
+  });
+}
+
+void CpuExecutor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+  const OpKernels& k = kernels_.ops[l.op];
+  const OpRow& row = op_row(l.op);
+  const float* v = values();
+  float* g = grads();
+  constexpr uint32_t kFew = 8;
+  const float *few_x[kFew], **x = few_x;
+  float *few_dx[kFew], **dx = few_dx;
+  std::vector<const float*> many_x;
+  std::vector<float*> many_dx;
+  for (uint32_t i = begin; i < end; ++i) {
+    const Item it = item(l, i);
+    const Sig& sig = *it.sig;
+    if (sig.n_args > kFew) {
+      many_x.resize(sig.n_args);
+      many_dx.resize(sig.n_args);
+      x = many_x.data();
+      dx = many_dx.data();
+    }
+    const int64_t* places =
+        l.fixed_arity ? nullptr
+                      : plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+    for (uint32_t a = 0; a < sig.n_args; ++a) {
+      const int64_t at = places ? places[a] : argument(l, plan_.operands[l.operands + a], i);
+      x[a] = v + at;
+      dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
+    }
+    const Graph::Ids ids = this->ids(row, it.id);
+    Member m{sig.x.data(),     sig.y,    x,    v + it.out, g + it.out, nullptr, sig.n_args,
+             sig.attrs.data(), ids.data, ids.n};
+    if (k.backward_all) {
+      k.backward_all(m, dx);
+      continue;
+    }
+    for (uint32_t a = 0; a < sig.n_args; ++a) {
+      if (!(m.dx = dx[a])) continue;
+      k.backward(m, a);
+    }
+  }
+}
+
+void CpuExecutor::back_lookup(const Launch& l) {
+  const Sig& first = graph_.sig_number(l.sig);
+  if (!first.attrs[1]) return;  // update=False
+  Storage& storage = graph_.storage(first.attrs[0]);
+  const size_t row = storage.row_size();
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Graph::Ids ids = graph_.ids(it.id);
+    for (uint32_t j = 0; j < ids.n; ++j) {
+      const int64_t at = it.out + static_cast<int64_t>(j * row);
+      if (!direct_) {
+        rows_.push_back({&storage, ids.data[j], at});
+        continue;
+      }
+      add(storage.grad_row(ids.data[j]), grads() + at, row);
+    }
+  }
+}
+
+}  // namespace dyc

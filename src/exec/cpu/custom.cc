@@ -1,0 +1,117 @@
+// Structured launches: all members at once, in pieces that threads share.
+#include <algorithm>
+
+#include "exec/cpu/cpu_executor.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr uint64_t kParallelWork = 400000;  // multiply-adds worth handing to a thread
+
+// Members of a launch with their argument addresses.
+struct Members {
+  std::vector<Member> list;
+  std::vector<const float*> x;
+  uint64_t work = 0;
+};
+
+// f(range) for all pieces, in chunks of at least kParallelWork of `work` in all. A chunk lays out its
+// operands for itself, so there are no more than `per_thread` chunks for each thread; results do not depend
+// on them.
+template <class F>
+void parallel_pieces(size_t pieces, uint64_t work, uint64_t per_thread, F f) {
+  const uint64_t most = per_thread * static_cast<uint64_t>(thread_pool().threads());
+  const uint64_t chunks = std::max<uint64_t>(1, std::min(work / kParallelWork, most));
+  parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), [&](size_t begin, size_t end) {
+    f(Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)});
+  });
+}
+constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
+
+// How the gradients that members add to lie.
+enum class Targets { one, apart, overlapping };
+
+Targets targets(const std::vector<Member>& members, uint32_t arg) {
+  std::vector<std::pair<const float*, const float*>> spans;
+  for (const Member& m : members) spans.emplace_back(m.dx, m.dx + m.xd[arg]->size());
+  bool one = true, sorted = true, apart = true;
+  for (size_t i = 1; i < spans.size(); ++i) {
+    one = one && spans[i] == spans[0] && members[i].xd[arg] == members[0].xd[arg];  // not another view
+    sorted = sorted && spans[i - 1].second <= spans[i].first;
+  }
+  if (one) return Targets::one;
+  if (sorted) return Targets::apart;
+  std::sort(spans.begin(), spans.end());
+  for (size_t i = 1; i < spans.size(); ++i) apart = apart && spans[i - 1].second <= spans[i].first;
+  return apart ? Targets::apart : Targets::overlapping;
+}
+
+}  // namespace
+
+void CpuExecutor::run_structured(const Launch& l) {
+  count_operands(l);
+  const OpRow& row = op_row(l.op);
+  const StructuredKernels& k = kernels_.ops[l.op].structured;
+  float* base = graph_.values_arena.base();
+  Members members;
+  members.x.resize(size_t{l.count} * l.n_operands);
+  size_t pieces = 0;
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const float** x = members.x.data() + size_t{i} * l.n_operands;
+    for (uint32_t a = 0; a < l.n_operands; ++a) x[a] = base + argument(l, plan_.operands[l.operands + a], i);
+    members.list.push_back({it.sig->x.data(), it.sig->y, x, base + it.out, nullptr, nullptr, l.n_operands,
+                            it.sig->attrs.data(), nullptr, 0});
+    members.work += row.work(members.list.back());
+    pieces += row.pieces(members.list.back());
+  }
+  parallel_pieces(pieces, members.work, kItemChunks,
+                  [&](Range r) { k.forward(members.list.data(), int64_t{l.count}, r); });
+}
+
+void CpuExecutor::back_structured(const Launch& l) {
+  for (uint32_t a = 0; a < l.n_operands; ++a)
+    if (wanted(l, a)) back_argument(l, a);
+}
+
+// The gradient of one argument, of all members that want it. Members add to a gradient in their order, so it
+// does not depend on the threads.
+void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
+  const OpRow& row = op_row(l.op);
+  const StructuredKernels& k = kernels_.ops[l.op].structured;
+  const float* v = values();
+  float* g = grads();
+  Members members;
+  members.x.resize(size_t{l.count} * l.n_operands);
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    if (!full_ && !it.sig->needs_args[arg]) continue;
+    const float** x = members.x.data() + size_t{i} * l.n_operands;
+    for (uint32_t a = 0; a < l.n_operands; ++a) x[a] = v + argument(l, plan_.operands[l.operands + a], i);
+    float* dx = g + argument(l, plan_.operands[l.operands + arg], i);
+    members.list.push_back({it.sig->x.data(), it.sig->y, x, v + it.out, g + it.out, dx, l.n_operands,
+                            it.sig->attrs.data(), nullptr, 0});
+    members.work += row.work(members.list.back());
+  }
+  const std::vector<Member>& list = members.list;
+  if (list.empty()) return;
+  const Targets where = targets(list, arg);
+  if (where != Targets::overlapping) {
+    size_t pieces = 0;
+    for (const Member& m : list) {
+      pieces += row.gradient_pieces(m, arg);
+      if (where == Targets::one) break;
+    }
+    const bool one = where == Targets::one;
+    parallel_pieces(pieces, members.work, one ? kSharedChunks : kItemChunks, [&](Range r) {
+      k.backward(list.data(), static_cast<int64_t>(list.size()), arg, one, r);
+    });
+    return;
+  }
+  for (const Member& m : list)
+    parallel_pieces(row.gradient_pieces(m, arg), row.work(m), kSharedChunks,
+                    [&](Range r) { k.backward(&m, 1, arg, true, r); });
+}
+
+}  // namespace dyc

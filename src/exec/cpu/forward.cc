@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "exec/cpu/cpu_executor.h"
+
+namespace dyc {
+
+uint32_t CpuExecutor::forward(uint32_t i) {
+  const Launch& l = plan_.launches[i];
+  const Watch watch(*this, i, i + 1 + l.block + l.chain, false);
+  if (l.block) {
+    forward_block(i);
+    return i + 1 + l.block;
+  }
+  if (l.chain == 0) {
+    run(l);
+    return i + 1;
+  }
+  ++counters.launches;
+  for (uint32_t k = 0; k <= l.chain; ++k) {
+    counters.nodes += plan_.launches[i + k].count;
+    counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
+  }
+  run_chain(Choice::chain, i, i + l.chain);
+  return i + 1 + l.chain;
+}
+
+// A fused chain: element-wise launches [first, last], backward the last first.
+void CpuExecutor::run_chain(Choice choice, uint32_t first, uint32_t last) {
+  const bool backward = choice == Choice::back_chain;
+  const uint32_t n = last - first + 1;
+  const auto run = [&](uint32_t k, size_t begin, size_t end) {
+    if (backward) back_tile(plan_.launches[last - k], begin, end);
+    else run_tile(plan_.launches[first + k], begin, end);
+  };
+  const size_t total = static_cast<size_t>(plan_.launches[first].total);
+  const Choosing chosen(choice, [&](WorkKey& key) { describe_chain(key, first, last); });
+  if (chosen.way == Way::apart) {
+    for (uint32_t k = 0; k < n; ++k)
+      parallel_for(total, kFlatGrain, [&](size_t begin, size_t end) { run(k, begin, end); });
+    return;
+  }
+  const size_t tile = static_cast<size_t>(tile_of(chosen.way, kTile));
+  parallel_for(total, kFlatGrain / n, [&](size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += tile)
+      for (uint32_t k = 0; k < n; ++k) run(k, at, std::min(at + tile, end));
+  });
+}
+
+void CpuExecutor::describe_chain(WorkKey& key, uint32_t first, uint32_t last) const {
+  for (uint32_t k = first; k <= last; ++k) key.add_op(plan_.launches[k].op);
+  const Launch& l = plan_.launches[first];
+  key.add_extent(l.total / l.count);
+  key.set_size(l.count);
+}
+
+// Elements [begin, end) of an element-wise launch whose operands are gapless.
+void CpuExecutor::run_tile(const Launch& l, size_t begin, size_t end) {
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  float* base = graph_.values_arena.base();
+  float* out = base + l.out + begin;
+  if (l.form == Form::unary) k.map1(base + o[0].base + begin, out, end - begin, attrs);
+  else k.map2(base + o[0].base + begin, base + o[1].base + begin, out, end - begin, attrs);
+}
+
+const float* CpuExecutor::weight(const Operand& o) {
+  if (o.base >= 0) return values() + o.base;
+  return graph_.parameter_values(graph_.parameter_use(o.node));
+}
+
+void CpuExecutor::run(const Launch& l) {
+  ++counters.launches;
+  counters.nodes += l.count;
+  if (op_row(l.op).check) check(l);
+  dispatch(l);
+}
+
+void CpuExecutor::dispatch(const Launch& l) {
+  switch (l.form) {
+    case Form::unary:
+      return run_unary(l);
+    case Form::binary:
+      return run_binary(l);
+    case Form::member:
+      return run_members(l);
+    case Form::matmul:
+      return run_matmul(l);
+    case Form::structured:
+      return run_structured(l);
+    case Form::lookup:
+      return run_lookup(l);
+    case Form::parameter:
+      return run_parameter(l);
+    default:
+      throw RuntimeError(text("no kernel for ", op_row(l.op).meta->name));
+  }
+}
+
+void CpuExecutor::run_unary(const Launch& l) {
+  counters.operand_bytes += 4 * l.total;
+  if (plan_.operands[l.operands].kind == Operand::contiguous) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
+    return;
+  }
+  run_range(l, 0, l.count);
+}
+
+// Members [begin, end) of a unary, binary or member launch, one after the other.
+void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
+  if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return run_members_range(l, begin, end);
+  const OpKernels& k = kernels_.ops[l.op];
+  const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
+  const Operand* o = plan_.operands.data() + l.operands;
+  const bool unary = l.form == Form::unary;
+  if (l.uniform && o[0].kind == Operand::contiguous && (unary || o[1].kind == Operand::contiguous)) {
+    const size_t size = graph_.sig_number(l.sig).size;
+    return run_tile(l, begin * size, end * size);
+  }
+  float* base = graph_.values_arena.base();
+  for (uint32_t i = begin; i < end; ++i) {
+    const Item it = item(l, i);
+    const float* x = base + argument(l, o[0], i);
+    if (unary) k.map1(x, base + it.out, it.sig->size, attrs);
+    else k.map2(x, base + argument(l, o[1], i), base + it.out, it.sig->size, attrs);
+  }
+}
+
+void CpuExecutor::run_binary(const Launch& l) {
+  const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
+  if (!l.flat) return run_members(l);
+  counters.operand_bytes += 8 * l.total;
+  if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous) {
+    parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
+    return;
+  }
+  run_range(l, 0, l.count);
+}
+
+void CpuExecutor::run_members(const Launch& l) {
+  count_operands(l);
+  for_members(l, true, [&](size_t begin, size_t end) {
+    run_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
+  });
+}
+
+void CpuExecutor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+  const OpKernels& k = kernels_.ops[l.op];
+  const OpRow& row = op_row(l.op);
+  float* base = graph_.values_arena.base();
+  const float* few[8];
+  std::vector<const float*> many;
+  for (uint32_t i = begin; i < end; ++i) {
+    const Item it = item(l, i);
+    const uint32_t n = it.sig->n_args;
+    const float** x = few;
+    if (n > 8) {
+      many.resize(n);
+      x = many.data();
+    }
+    if (l.fixed_arity) {
+      for (uint32_t a = 0; a < n; ++a) x[a] = base + argument(l, plan_.operands[l.operands + a], i);
+    } else {
+      const int64_t* places =
+          plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
+      for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
+    }
+    const Graph::Ids ids = this->ids(row, it.id);
+    const Member m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
+                   it.sig->attrs.data(), ids.data,  ids.n};
+    k.forward(m);
+  }
+}
+
+void CpuExecutor::run_lookup(const Launch& l) {
+  const Sig& first = graph_.sig_number(l.sig);
+  Storage& storage = graph_.storage(first.attrs[0]);
+  const size_t row = storage.row_size();
+  const Graph::Values values = graph_.values_of(storage);
+  const float *table = values.raw, factor = values.factor;
+  float* base = graph_.values_arena.base();
+  counters.operand_bytes += 4 * l.total;
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Graph::Ids ids = graph_.ids(it.id);
+    check_rows(storage, ids);
+    for (uint32_t j = 0; j < ids.n; ++j) {
+      float* y = base + it.out + j * row;
+      const float* x = table + ids.data[j] * row;
+      if (factor == 1.f) std::memcpy(y, x, row * 4);
+      else
+        for (size_t e = 0; e < row; ++e) y[e] = x[e] * factor;
+    }
+  }
+}
+
+void CpuExecutor::run_parameter(const Launch& l) {
+  ParameterUse& use = graph_.parameter_use(plan_.members[l.members]);
+  const float* source = graph_.parameter_values(use);
+  std::memcpy(graph_.values_arena.base() + l.out, source, static_cast<size_t>(l.total) * 4);
+  counters.gathered_bytes += static_cast<size_t>(l.total) * 4;
+}
+
+}  // namespace dyc

@@ -1,0 +1,263 @@
+// Blocks: products and what follows them, instance by instance, as one launch.
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "exec/cpu/cpu_executor.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr int64_t kParallelFlops = 400000;           // multiply-adds worth handing to a thread
+constexpr int64_t kManyWeights = 128 * 1024;         // more do not stay in the second-level cache
+constexpr int64_t kFewColumns = 24;                  // threads share rows of products with fewer
+constexpr int64_t kColumns = 12, kWideColumns = 32;  // worth reading a product's weights, many of them
+constexpr int64_t kMostColumns = 128;                // of products that go through a block at once
+constexpr int64_t kBackTile = 8192;            // floats that go through pieces of a block at once, backward
+constexpr int64_t kLargeInstance = 4 * kTile;  // floats of an instance: better shared by the threads itself
+
+// Chunk of n instances with so much to do, at least so many of them.
+size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
+  const int64_t chunks = flops / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain);
+  const int64_t most = std::clamp<int64_t>(chunks, 1, std::clamp<int64_t>(n / least, 1, most_chunks()));
+  return static_cast<size_t>((n + most - 1) / most);
+}
+
+}  // namespace
+
+// Floats that one instance has in the pieces [begin, end) that are no products.
+int64_t CpuExecutor::floats_of(const Launch& head, uint32_t begin, uint32_t end) const {
+  int64_t floats = 0;
+  for (uint32_t p = begin; p < end; ++p)
+    if (pieces(head)[p].form != Form::matmul) floats += pieces(head)[p].total / head.count;
+  return floats;
+}
+
+void CpuExecutor::start_block(const Launch& head) {
+  rooms_used_ = 0;
+  factors_.clear();
+  jobs_.resize(head.n_pieces);
+  for (uint32_t p = 0; p < head.n_pieces; ++p) {
+    const Launch& l = pieces(head)[p];
+    counters.nodes += l.count;
+    if (op_row(l.op).check) check(l);
+    if (l.form == Form::matmul) jobs_[p] = job(l);
+    else count_operands(l);
+  }
+}
+
+// Threads share the rows of products with few columns, not instances.
+bool CpuExecutor::BlockWork::apart() const {
+  return thread_pool().threads() > 1 &&
+         (columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns));
+}
+
+void CpuExecutor::forward_block(uint32_t first) {
+  const Launch& head = plan_.launches[first];
+  ++counters.launches;
+  start_block(head);
+  BlockWork all;
+  for (uint32_t p = 0; p < head.n_pieces; ++p) {
+    if (pieces(head)[p].form != Form::matmul) continue;
+    all.work += jobs_[p].work;
+    all.weights += jobs_[p].work / std::max<int64_t>(jobs_[p].n, 1);
+    all.columns = std::min(all.columns, jobs_[p].n);
+  }
+  if (all.work == 0) return run_pieces(head, 0, head.n_pieces, kColumns);
+  const Choosing chosen(Choice::block, [&](WorkKey& key) { describe_block(key, head, 0, head.n_pieces); });
+  if (chosen.way == Way::rule ? all.apart() : chosen.way == Way::apart) return run_apart(head);
+  run_through(head, all, tile_of(chosen.way, kMostColumns));
+}
+
+// The ops of some pieces, the extents of products and the floats of an instance that other pieces make.
+void CpuExecutor::describe_block(WorkKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
+  for (uint32_t p = begin; p < end; ++p) {
+    const Launch& l = pieces(head)[p];
+    const Sig& sig = graph_.sig_number(l.sig);
+    key.add_op(l.op);
+    if (l.form != Form::matmul) continue;
+    key.add_extent(sig.y->rows());
+    for (uint32_t k = l.op == op_id<Affine>; k + 1 < sig.n_args; k += 2) key.add_extent(sig.x[k]->cols());
+  }
+  key.add_extent(floats_of(head, begin, end));
+  key.set_size(head.count);
+}
+
+// All products that read nothing of the block, then what follows, up to the next product, and so on.
+void CpuExecutor::run_apart(const Launch& head) {
+  for (uint32_t p = 0; p < head.n_pieces;) {
+    uint32_t end = p + 1;
+    const bool product = pieces(head)[p].form == Form::matmul;
+    if (product && p < head.products) end = head.products;
+    while (!product && end < head.n_pieces && pieces(head)[end].form != Form::matmul) ++end;
+    if (product) run_jobs(jobs_.data() + p, end - p);
+    else run_pieces(head, p, end, 1);
+    p = end;
+  }
+}
+
+// A few instances at a time through all pieces: so many columns of products.
+void CpuExecutor::run_through(const Launch& head, const BlockWork& all, int64_t columns) {
+  int64_t cols = 1;
+  for (uint32_t p = 0; p < head.n_pieces; ++p)
+    if (pieces(head)[p].form == Form::matmul) cols = std::max(cols, jobs_[p].cols);
+  const int64_t least = all.weights > kManyWeights ? kWideColumns : kColumns;
+  const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_pieces);
+  run_tiles(head, {0, head.n_pieces}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
+            (columns + cols - 1) / cols);
+}
+
+// Floats of an instance in the largest of pieces [begin, end).
+int64_t CpuExecutor::largest_of(const Launch& head, uint32_t begin, uint32_t end) const {
+  int64_t largest = 1;
+  for (uint32_t p = begin; p < end; ++p) largest = std::max(largest, pieces(head)[p].total / head.count);
+  return largest;
+}
+
+// Pieces [begin, end), none of them a product. Threads get `least` instances or more.
+void CpuExecutor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t least) {
+  const int64_t largest = largest_of(head, begin, end);
+  const Choosing chosen(Choice::pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
+  if (chosen.way == Way::rule ? largest > kLargeInstance : chosen.way == Way::apart) {
+    for (uint32_t p = begin; p < end; ++p) dispatch(pieces(head)[p]);
+    return;
+  }
+  const int64_t n = head.count, floats = n * floats_of(head, begin, end);
+  run_tiles(head, {begin, end}, grain_of(n, 0, floats, least),
+            (tile_of(chosen.way, kTile) + largest - 1) / largest);
+}
+
+// `step` instances at a time through the pieces of a range; threads share `grain` of them.
+void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64_t step) {
+  const auto begin = static_cast<uint32_t>(range.begin), end = static_cast<uint32_t>(range.end);
+  parallel_for(head.count, grain, [&](size_t from, size_t to) {
+    const int64_t parts = (to - from + step - 1) / step;
+    for (int64_t i = 0; i < parts; ++i) {  // of even sizes
+      const int64_t a = from + (to - from) * i / parts, b = from + (to - from) * (i + 1) / parts;
+      for (uint32_t p = begin; p < end; ++p) {
+        const Launch& l = pieces(head)[p];
+        if (l.form != Form::matmul) run_range(l, a, b);
+        else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols}, Copy::by_rule);
+      }
+    }
+  });
+}
+
+// ---------------------------------------------------------------- backward
+
+// Pieces of launches without live members take no part.
+void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& live_members) {
+  const Launch& head = plan_.launches[first];
+  ++counters.launches;
+  live_pieces_.assign(head.n_pieces, 0);
+  for (uint32_t i = first; i <= first + head.block; ++i) {
+    const Launch& l = plan_.launches[i];
+    run_deferred_of(l);
+    for (uint32_t p = 0; p < head.n_pieces; ++p) {
+      const int64_t at = pieces(head)[p].out;
+      if (at >= l.out && at < l.out + l.total) live_pieces_[p] = live_members[i] > 0;
+    }
+  }
+  for (uint32_t end = head.n_pieces; end > 0;) {
+    uint32_t begin = end - 1;
+    const bool product = pieces(head)[begin].form == Form::matmul;
+    if (product && begin < head.products) begin = 0;
+    while (!product && begin > 0 && pieces(head)[begin - 1].form != Form::matmul) --begin;
+    if (product) back_products(head, begin, end);
+    else back_pieces(head, begin, end);
+    end = begin;
+  }
+}
+
+// Pieces without products, in reverse.
+void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
+  const auto one_by_one = [&] {
+    for (uint32_t p = end; p-- > begin;)
+      if (live_pieces_[p]) back(pieces(head)[p]);
+  };
+  if (!head.apart) return one_by_one();
+  const int64_t n = head.count, floats = floats_of(head, begin, end);
+  const int64_t largest = largest_of(head, begin, end);
+  const Choosing chosen(Choice::back_pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
+  if (chosen.way == Way::rule ? largest > kLargeInstance : chosen.way == Way::apart) return one_by_one();
+  const int64_t step = (tile_of(chosen.way, kBackTile) + largest - 1) / largest;
+  parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
+    for (int64_t a = from; a < static_cast<int64_t>(to); a += step)
+      for (uint32_t p = end; p-- > begin;)
+        if (live_pieces_[p]) back_range(pieces(head)[p], a, std::min<int64_t>(a + step, to));
+  });
+}
+
+// Products that do not read each other. What they add to one input is summed first, in one GEMM over all
+// weights that it met.
+void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
+  rooms_used_ = 0;
+  for (Input& in : inputs_) {  // kept for their memory
+    in.k = 0;
+    in.products.clear();
+  }
+  for (uint32_t p = begin; p < end; ++p) {
+    if (!live_pieces_[p]) continue;
+    const Launch& l = pieces(head)[p];
+    const Sig& sig = graph_.sig_number(l.sig);
+    const bool affine = l.op == op_id<Affine>;
+    const int64_t m = sig.y->rows();
+    const Operand* o = plan_.operands.data() + l.operands;
+    const Columns dy{l.out, m, nullptr, l.total / m};
+    if (affine && wanted(l, 0)) {
+      if (sig.bias_per_column) add_bias_columns(l, dy);
+      else defer(o[0], m, 0, dy, dy);
+    }
+    for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+      if (!wanted(l, k) && !wanted(l, k + 1)) continue;
+      Input& in = input(l, k + 1);
+      if (wanted(l, k + 1)) in.products.push_back({m, weight(o[k]), m, {grads() + l.out, m, nullptr}});
+      if (wanted(l, k)) defer(o[k], m, in.k, dy, in.x);
+    }
+  }
+  for (const Input& in : inputs_) {
+    int64_t rows = 0;
+    for (const Product& p : in.products) rows += p.m;
+    if (rows == 0) continue;
+    const Cols dx{grads() + in.x.base, in.x.stride, in.x.index};
+    const int64_t work = rows * in.k * in.x.count,
+                  parts = std::clamp<int64_t>(work / kParallelFlops, 1, most_chunks());
+    const int64_t grain = ((in.k + parts - 1) / parts + 15) / 16 * 16;
+    const Choosing chosen(Choice::back_product, [&](WorkKey& key) {
+      key.add_extent(rows);
+      key.add_extent(in.k);
+      key.set_size(in.x.count);
+    });
+    parallel_for(in.k, static_cast<size_t>(chosen.way == Way::alone ? in.k : grain),
+                 [&](size_t from, size_t to) {
+                   kernels_.gemm->tn_sum({int64_t(from), int64_t(to)}, {0, in.x.count}, in.products.data(),
+                                         static_cast<int>(in.products.size()), dx);
+                 });
+  }
+}
+
+// The columns of argument k, the same for all products that read the same.
+CpuExecutor::Input& CpuExecutor::input(const Launch& l, uint32_t k) {
+  const Operand& o = plan_.operands[l.operands + k];
+  const Dim& extents = *graph_.sig_number(l.sig).x[k];
+  const int64_t* index = plan_.index.data();
+  const auto same = [&](const Input& in) {
+    const Operand& other = in.operand;
+    if (in.k != extents.rows() || in.size != extents.size() || other.kind != o.kind) return false;
+    if (o.kind != Operand::indexed) return o.base == other.base && o.stride == other.stride;
+    return std::equal(index + o.index, index + o.index + l.count, index + other.index);
+  };
+  Input* unused = nullptr;
+  for (Input& in : inputs_) {
+    if (in.k == 0) unused = &in;
+    else if (same(in)) return in;
+  }
+  if (!unused) unused = &inputs_.emplace_back();
+  unused->operand = o;
+  unused->k = extents.rows();
+  unused->size = extents.size();
+  unused->x = columns(l, o, k, room());
+  return *unused;
+}
+
+}  // namespace dyc

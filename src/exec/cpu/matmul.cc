@@ -1,0 +1,344 @@
+// Matrix products of a launch: one GEMM per weight over the columns of all members, or member by
+// member where nothing is shared.
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "exec/cpu/cpu_executor.h"
+
+namespace dyc {
+
+namespace {
+
+constexpr int64_t kParallelFlops = 400000;  // multiply-adds worth handing to a thread
+constexpr int64_t kPart = 64;               // rows or columns of a weight gradient that threads share
+constexpr int64_t kMostParts = 64;  // chunks of them: each keeps its part of the gradient in the cache
+constexpr size_t kWideCols = 32;    // columns worth reading many weights for
+constexpr int64_t kRowBlock = 64;   // rows of a product that threads share
+constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
+
+Copy copy_of(Way way) {
+  return way == Way::copy ? Copy::always : way == Way::direct ? Copy::never : Copy::by_rule;
+}
+
+size_t grain_for(Way way, int64_t n, size_t otherwise) {
+  return way == Way::alone ? static_cast<size_t>(n) : otherwise;
+}
+
+// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`, at
+// most `most` of them.
+size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
+  const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, most));
+  const int64_t grain = (n + chunks - 1) / chunks;
+  return static_cast<size_t>((grain + unit - 1) / unit * unit);
+}
+
+}  // namespace
+
+// An empty list of columns, until the next launch or block begins.
+std::vector<int64_t>& CpuExecutor::room() {
+  if (rooms_used_ == rooms_.size()) rooms_.emplace_back();
+  return rooms_[rooms_used_++];
+}
+
+CpuExecutor::Job CpuExecutor::job(const Launch& l) {
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool affine = l.op == op_id<Affine>;
+  const int64_t m = sig.y->rows();
+  float* base = graph_.values_arena.base();
+  const Operand* o = plan_.operands.data() + l.operands;
+  Job j{};
+  j.m = m;
+  j.n = l.total / m;
+  j.cols = j.n / l.count;
+  j.y = {base + l.out, m, nullptr};
+  if (affine && sig.bias_per_column) {
+    const Columns b = columns(l, o[0], 0, room());
+    j.start = {base + b.base, b.stride, b.index};
+  } else if (affine) {
+    j.start = {weight(o[0]), 0, nullptr};
+  }
+  j.first = static_cast<uint32_t>(factors_.size());
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+    const Columns x = columns(l, o[k + 1], k + 1, room());
+    const int64_t inner = sig.x[k]->cols();
+    factors_.push_back({weight(o[k]), inner, {base + x.base, x.stride, x.index}});
+    j.work += m * inner * j.n;
+    counters.operand_bytes += 4 * (j.n + m) * inner;
+  }
+  j.factors = static_cast<uint32_t>(factors_.size()) - j.first;
+  return j;
+}
+
+void CpuExecutor::run_job(const Job& j, Range rows, Range cols, Copy w_copy) const {
+  ConstCols start = j.start;
+  for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
+    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y, w_copy);
+    start = {j.y.base, j.y.stride, nullptr};
+  }
+}
+
+// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
+// where columns are few.
+void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
+  ProfileTrace::Scope scope(trace, ProfileSpan::kernel, n == 1 ? "W x" : "W x, of several weights");
+  if (trace && n == 1) {
+    int64_t inner = 0;
+    for (uint32_t f = jobs->first; f < jobs->first + jobs->factors; ++f) inner += factors_[f].k;
+    scope.product(jobs->m, jobs->n, inner);
+  }
+  int64_t work = 0, blocks = 0, weights = 0;
+  for (size_t i = 0; i < n; ++i) {
+    work += jobs[i].work;
+    weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
+    blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
+  }
+  const Choosing chosen(Choice::product, [&](WorkKey& key) {
+    for (size_t i = 0; i < n; ++i) {
+      key.add_extent(jobs[i].m);
+      key.add_extent(jobs[i].work / std::max<int64_t>(jobs[i].m * jobs[i].n, 1));
+    }
+    key.set_size(jobs->n);
+  });
+  const Copy w_copy = copy_of(chosen.way);
+  if (n == 1 && jobs->n >= 32) {
+    const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
+    const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
+    parallel_for(jobs->n, grain_for(chosen.way, jobs->n, grain), [&](size_t begin, size_t end) {
+      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)}, w_copy);
+    });
+    return;
+  }
+  parallel_for(blocks, grain_for(chosen.way, blocks, grain_of(blocks, work, 1, most_chunks())),
+               [&](size_t begin, size_t end) {
+                 const Job* j = jobs;
+                 int64_t before = 0;  // blocks of the products before j
+                 for (int64_t at = begin; at < static_cast<int64_t>(end);) {
+                   int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
+                   while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
+                   const int64_t stop = std::min<int64_t>(end, before + mine);
+                   run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)},
+                           {0, j->n}, w_copy);
+                   at = stop;
+                 }
+               });
+}
+
+void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
+  const ConstCols dyc{grads() + dy.base, dy.stride, dy.index};
+  const Cols dxc{grads() + dx.base, dx.stride, dx.index};
+  const int64_t n = dy.count, flops = m * k * n;
+  ProfileTrace::Scope scope(trace, ProfileSpan::kernel, "W' dy");
+  scope.product(k, n, m);
+  // Columns of dx may repeat, so threads share rows of dx, never columns.
+  const Choosing chosen(Choice::back_product, [&](WorkKey& key) {
+    key.add_extent(m);
+    key.add_extent(k);
+    key.set_size(n);
+  });
+  parallel_for(k, grain_for(chosen.way, k, grain_of(k, flops, 16, most_chunks())),
+               [&](size_t begin, size_t end) {
+                 kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
+               });
+}
+
+void CpuExecutor::run_matmul(const Launch& l) {
+  if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
+  for (uint32_t i = 0; i < l.count; ++i) run_matmul_member(l, i);
+}
+
+void CpuExecutor::run_matmul_columns(const Launch& l) {
+  rooms_used_ = 0;
+  factors_.clear();
+  const Job j = job(l);
+  if (j.factors > 0) return run_jobs(&j, 1);
+  for (int64_t c = 0; c < j.n; ++c)  // affine_transform([b])
+    std::memcpy(j.y.base + c * j.m, j.start.base + (j.start.index ? j.start.index[c] : c * j.start.stride),
+                j.m * 4);
+}
+
+// One node whose weights are its own: batch item by batch item.
+void CpuExecutor::run_matmul_member(const Launch& l, uint32_t i) {
+  const Item it = item(l, i);
+  const Sig& sig = *it.sig;
+  const bool affine = l.op == op_id<Affine>;
+  float* base = graph_.values_arena.base();
+  const Operand* o = plan_.operands.data() + l.operands;
+  auto argument_values = [&](uint32_t k) -> const float* {
+    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
+  };
+  const Dim& yd = *sig.y;
+  const size_t item_size = yd.batch_size();
+  if (affine) {
+    const float* b = argument_values(0);
+    const Dim& bd = *sig.x[0];
+    const size_t rows = bd.rows();
+    for (uint32_t e = 0; e < yd.bd; ++e)
+      for (uint32_t c = 0; c < (sig.n_args == 1 ? bd.batch_size() / rows : yd.cols()); ++c)
+        std::memcpy(base + it.out + e * item_size + c * rows,
+                    b + (bd.bd > 1 ? e * bd.batch_size() : 0) + (bd.batch_size() > rows ? c * rows : 0),
+                    rows * 4);
+  }
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+    const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
+    const int64_t m = wd.rows(), kk = wd.cols(), cols = xd.cols();
+    const float *w = argument_values(k), *x = argument_values(k + 1);
+    for (uint32_t e = 0; e < yd.bd; ++e) {
+      float* y = base + it.out + e * item_size;
+      kernels_.gemm->nn({0, m}, {0, cols}, kk, w + (wd.bd > 1 ? e * wd.batch_size() : 0), m,
+                        {x + (xd.bd > 1 ? e * xd.batch_size() : 0), kk, nullptr},
+                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr},
+                        Copy::by_rule);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- backward
+
+void CpuExecutor::back_matmul(const Launch& l) {
+  if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
+  for (uint32_t i = 0; i < l.count; ++i) back_matmul_member(l, i);
+}
+
+// The gradient of a bias that has a column for each of the result's.
+void CpuExecutor::add_bias_columns(const Launch& l, const Columns& dy) {
+  const Columns db = columns(l, plan_.operands[l.operands], 0, room_x_);
+  const size_t m = graph_.sig_number(l.sig).y->rows();
+  for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
+}
+
+void CpuExecutor::back_matmul_columns(const Launch& l) {
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool affine = l.op == op_id<Affine>;
+  const int64_t m = sig.y->rows();
+  const Operand* o = plan_.operands.data() + l.operands;
+  const Columns dy = result_columns(l, room_y_);
+  if (affine && wanted(l, 0)) {
+    if (sig.bias_per_column) {
+      add_bias_columns(l, dy);
+    } else {
+      defer(o[0], m, 0, dy, dy);
+    }
+  }
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+    const int64_t kk = sig.x[k]->cols();
+    const Columns x = columns(l, o[k + 1], k + 1, room_x_);
+    if (wanted(l, k + 1)) gemm_tn(m, kk, weight(o[k]), dy, x);
+    if (!wanted(l, k)) continue;
+    defer(o[k], m, kk, dy, x);
+  }
+}
+
+void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
+  const Item it = item(l, i);
+  const Sig& sig = *it.sig;
+  const bool affine = l.op == op_id<Affine>;
+  const float* base = values();
+  const Operand* o = plan_.operands.data() + l.operands;
+  auto value_of = [&](uint32_t k) -> const float* {
+    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
+  };
+  auto gradient_of = [&](uint32_t k) -> float* {
+    return o[k].kind == Operand::weight ? weight_gradient(o[k]) : grads() + argument(l, o[k], i);
+  };
+  const Dim& yd = *sig.y;
+  const size_t item_size = yd.batch_size();
+  const float* dy = grads() + it.out;
+  if (affine && wanted(l, 0)) {
+    float* db = gradient_of(0);
+    const Dim& bd = *sig.x[0];
+    const size_t rows = bd.rows(), cols = item_size / rows;
+    for (uint32_t e = 0; e < yd.bd; ++e)
+      for (size_t c = 0; c < cols; ++c)
+        add(db + (bd.bd > 1 ? e * bd.batch_size() : 0) + (bd.batch_size() > rows ? c * rows : 0),
+            dy + e * item_size + c * rows, rows);
+  }
+  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+    const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
+    const int64_t m = wd.rows(), kk = wd.cols(), cols = xd.cols();
+    const float *w = value_of(k), *x = value_of(k + 1);
+    for (uint32_t e = 0; e < yd.bd; ++e) {
+      const size_t we = wd.bd > 1 ? e * wd.batch_size() : 0, xe = xd.bd > 1 ? e * xd.batch_size() : 0;
+      const ConstCols dye{dy + e * item_size, m, nullptr};
+      if (wanted(l, k + 1))
+        kernels_.gemm->tn({0, kk}, {0, cols}, m, w + we, m, dye, {gradient_of(k + 1) + xe, kk, nullptr});
+      if (wanted(l, k))
+        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m,
+                          Copy::by_rule);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- weight gradients
+
+// Work that one thread does: some rows or columns of a gradient.
+void CpuExecutor::run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const {
+  const int64_t n = static_cast<int64_t>(d.dy.size());
+  const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
+  if (d.k == 0) return kernels_.gemm->sum(part, n, dy, target);
+  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m, dy_copy);
+  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m, dy_copy);
+}
+
+void CpuExecutor::describe(WorkKey& key, const Deferred& d) {
+  key.add_extent(d.m);
+  key.add_extent(d.k);
+  key.set_size(static_cast<int64_t>(d.dy.size()));
+}
+
+void CpuExecutor::run_deferred(Deferred& d) {
+  if (d.dy.empty()) return;
+  Operand o;
+  o.node = d.node;
+  o.base = d.place;
+  float* target = weight_gradient(o);
+  const int64_t length = d.by_rows() ? d.m : d.k;
+  ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
+  scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
+  {
+    const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
+    const Copy dy_copy = copy_of(chosen.way);
+    parallel_for(
+        length, grain_for(chosen.way, length, grain_of(length, d.work(), kPart, kMostParts)),
+        [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}, dy_copy); });
+  }
+  d.dy.clear();
+  d.x.clear();
+}
+
+// Those of parameters that have a gradient of their own run together: threads share the parts of all.
+void CpuExecutor::run_all_deferred() {
+  parts_.clear();
+  int64_t work = 0;
+  for (uint32_t i = 0; i < n_deferred_; ++i) {
+    Deferred& d = deferred_[i];
+    if (d.dy.empty() || !is_only(d) || measuring_choices()) {
+      run_deferred(d);
+      continue;
+    }
+    float* target = parameter_target(d.node);
+    const int64_t length = d.by_rows() ? d.m : d.k;
+    const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
+    for (int64_t at = 0; at < length; at += kPart)
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, copy_of(chosen.way)});
+    work += d.work();
+  }
+  const int64_t n = static_cast<int64_t>(parts_.size());
+  if (n > 0) run_parts(n, work);
+  n_deferred_ = 0;
+}
+
+void CpuExecutor::run_parts(int64_t n, int64_t work) {
+  const Deferred& d = deferred_[parts_.front().deferred];
+  const bool one = parts_.back().deferred == parts_.front().deferred;
+  ProfileTrace::Scope scope(trace, ProfileSpan::kernel, one ? d.name() : "dy x', of several weights");
+  if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
+  parallel_for(parts_.size(), grain_of(n, work, 1, kMostParts), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
+      Part part = parts_[i];
+      while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
+      run_part(deferred_[part.deferred], part.target, part.range, part.dy_copy);
+    }
+  });
+}
+
+}  // namespace dyc

@@ -1,0 +1,204 @@
+// Launches backward on the device.
+#include <algorithm>
+
+#include "exec/cuda/cuda_executor.h"
+
+namespace dyc {
+
+using cuda::Record;
+
+namespace {
+
+constexpr uint32_t kFewMembers = 32;  // members that one thread may go through
+
+}  // namespace
+
+void CudaExecutor::back_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+  run_deferred_of(l);
+  if (l.form == Form::parameter) return;  // its gradient stays where it is until the end
+  ++counters.launches;
+  if (live_members == l.count) {
+    back(l);
+    if (like_dynet) run_all_deferred();
+    return;
+  }
+  const Plan::Mark mark = plan_.mark();
+  const Launch part = live_part(l, live, live_members);
+  back(part);
+  if (like_dynet) run_all_deferred();
+  plan_.revert(mark);
+  index_from_ = nullptr;
+}
+
+void CudaExecutor::back(const Launch& l) {
+  if (op_row(l.op).meta->nondiff || l.total == 0) return;
+  switch (l.form) {
+    case Form::unary:
+    case Form::binary:
+      return back_elementwise(l);
+    case Form::member:
+      return back_members(l);
+    case Form::structured:
+      return back_structured(l);
+    case Form::matmul:
+      return back_matmul(l);
+    case Form::lookup:
+      return back_lookup(l);
+    default:
+      return;
+  }
+}
+
+// Do the members' arguments k lie apart, as far as their description alone tells?
+bool CudaExecutor::regular(const Launch& l, uint32_t k) const {
+  const Operand& o = plan_.operands[l.operands + k];
+  if (l.count == 1) return true;
+  if (!l.uniform) return o.kind == Operand::contiguous;
+  const int64_t size = static_cast<int64_t>(graph_.sig_number(l.sig).x[k]->size());
+  return o.kind == Operand::contiguous ||
+         (o.kind == Operand::strided && (o.stride >= size || o.stride <= -size));
+}
+
+// The gradient of operand k; `targets` (if any) where it does not lie where the operand does.
+CudaExecutor::GradientPlace CudaExecutor::gradient_place(const Launch& l, uint32_t k,
+                                                         const std::vector<Target>* targets) {
+  if (!targets) {
+    const ValuePlace p = place(l, plan_.operands[l.operands + k], gradients());
+    return {const_cast<float*>(p.base), p.index, p.stride, static_cast<GradientPlace::Kind>(p.kind), false};
+  }
+  const auto index = batch_.room<int64_t>(l.count);
+  for (uint32_t i = 0; i < l.count; ++i) index[i] = (*targets)[i].at;
+  return {gradients(), index.device, 0, GradientPlace::indexed, false};
+}
+
+std::vector<CudaExecutor::Target> CudaExecutor::targets_of(const Launch& l, uint32_t k) const {
+  std::vector<Target> targets;
+  targets.reserve(l.count);
+  for (uint32_t i = 0; i < l.count; ++i)
+    targets.push_back(
+        {argument(l, plan_.operands[l.operands + k], i), static_cast<int64_t>(item(l, i).sig->x[k]->size())});
+  return targets;
+}
+
+// One launch for each argument.
+void CudaExecutor::back_elementwise(const Launch& l) {
+  Record r = record(l, true);
+  if (l.form == Form::binary) describe_axes(l, r);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    if (!wanted(l, k)) continue;
+    const auto dx = batch_.room<GradientPlace>(l.n_operands);
+    std::fill_n(dx.host, l.n_operands, GradientPlace{});
+    bool diverted = false, repeats = false;
+    if (regular(l, k)) {
+      dx[k] = gradient_place(l, k, nullptr);
+    } else {
+      std::vector<Target> targets = targets_of(l, k);
+      const Overlap how = overlap(targets);
+      repeats = how == Overlap::same && l.count <= kFewMembers && !like_dynet;
+      diverted = (how != Overlap::none || like_dynet) && !repeats && divert(targets, like_dynet);
+      dx[k] = gradient_place(l, k, diverted ? &targets : nullptr);
+      dx.host[k].repeats = repeats;
+    }
+    r.dx = dx.device;
+    r.own = l.form == Form::binary ? extents(l, k) : r.results;
+    batch_.launch(CudaDevice::task(l.op, k == 0 ? cuda::kBackward : cuda::kBackwardSecond), r,
+                  repeats ? r.own.largest : r.own.total);
+    if (diverted) add_diverted();
+    else if (!repeats) note_units(l, true, k, k + 1);
+  }
+}
+
+void CudaExecutor::back_members(const Launch& l) {
+  if (!l.fixed_arity) return back_lists(l);
+  Record r = record(l, true);
+  const auto dx = batch_.room<GradientPlace>(l.n_operands);
+  std::fill_n(dx.host, l.n_operands, GradientPlace{});
+  r.dx = dx.device;
+  bool diverted = false;
+  std::vector<Target> targets;
+  if (!distinct(l)) {
+    for (uint32_t k = 0; k < l.n_operands; ++k) {
+      if (!wanted(l, k)) continue;
+      const std::vector<Target> more = targets_of(l, k);
+      targets.insert(targets.end(), more.begin(), more.end());
+    }
+    diverted = divert(targets, like_dynet);
+  }
+  size_t before = 0;
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    if (!wanted(l, k)) continue;
+    if (!diverted) {
+      dx[k] = gradient_place(l, k, nullptr);
+      continue;
+    }
+    const std::vector<Target> mine(targets.begin() + before, targets.begin() + before + l.count);
+    before += l.count;
+    dx[k] = gradient_place(l, k, &mine);
+  }
+  batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, int64_t{l.count} * 32);
+  if (diverted) add_diverted();
+  else note_units(l, true, 0, l.n_operands);
+}
+
+// Members whose arguments are lists.
+void CudaExecutor::back_lists(const Launch& l) {
+  Record r = record(l, true);
+  const int64_t* const places = plan_.index.data() + plan_.operands[l.operands].index;
+  const uint32_t* const starts = plan_.starts.data() + l.arg_begin;
+  std::vector<Target> targets;
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Sig& sig = *item(l, i).sig;
+    for (uint32_t a = 0; a < sig.n_args; ++a)
+      if (full_ || sig.needs_args[a])
+        targets.push_back({places[starts[i] + a], static_cast<int64_t>(sig.x[a]->size())});
+  }
+  const bool diverted = divert(targets, like_dynet && l.count > 1);
+  const auto lists = batch_.room<float*>(starts[l.count] - starts[0]);
+  size_t next = 0;
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Sig& sig = *item(l, i).sig;
+    for (uint32_t a = 0; a < sig.n_args; ++a)
+      lists[starts[i] - starts[0] + a] =
+          full_ || sig.needs_args[a] ? gradients() + targets[next++].at : nullptr;
+  }
+  r.gradient_lists = lists.device;
+  batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, int64_t{l.count} * 32);
+  if (diverted) add_diverted();
+}
+
+void CudaExecutor::back_structured(const Launch& l) {
+  Record r = record(l, true);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    if (!wanted(l, k)) continue;
+    const auto dx = batch_.room<GradientPlace>(l.n_operands);
+    std::fill_n(dx.host, l.n_operands, GradientPlace{});
+    bool diverted = false;
+    std::vector<Target> targets;
+    if (!regular(l, k)) {
+      targets = targets_of(l, k);
+      diverted = divert(targets, like_dynet);
+    }
+    dx[k] = gradient_place(l, k, diverted ? &targets : nullptr);
+    r.dx = dx.device;
+    r.arg = k;
+    r.own = extents(l, k);
+    const int64_t warp = k > 0 ? 32 : 1;  // long sums, each by a warp
+    batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, r.own.total * warp);
+    if (diverted) add_diverted();
+  }
+}
+
+// What arrives at rows is added to the table's gradient by deliver().
+void CudaExecutor::back_lookup(const Launch& l) {
+  const Sig& first = graph_.sig_number(l.sig);
+  if (!first.attrs[1]) return;  // update=False
+  Storage& storage = graph_.storage(first.attrs[0]);
+  const int64_t row = static_cast<int64_t>(storage.row_size());
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Graph::Ids ids = graph_.ids(it.id);
+    for (uint32_t j = 0; j < ids.n; ++j) rows_.push_back({&storage, ids.data[j], it.out + j * row});
+  }
+}
+
+}  // namespace dyc

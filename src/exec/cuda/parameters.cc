@@ -1,0 +1,270 @@
+#include "exec/cuda/parameters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace dyc {
+
+namespace {
+
+[[noreturn]] void fail_missing(const Storage& storage) {
+  throw RuntimeError(text("internal error: the device does not have the values of ", storage.name));
+}
+
+}  // namespace
+
+CudaParameters::CudaParameters(CudaDevice& device)
+    : device_(device), batch_(device, false), sums_(device.backend(), "sums of squares") {}
+
+// ---------------------------------------------------------------- copies of values
+
+CudaParameters::Resident& CudaParameters::resident(const StoragePtr& storage) {
+  Resident& r = all_[storage->uid];
+  r.storage = storage;
+  return r;
+}
+
+// Launches that wait to be submitted read what was asked for since the last ones were.
+CudaParameters::Copy* CudaParameters::find(Resident& r, uint64_t stamp, float factor) {
+  for (Copy& c : r.copies)
+    if (c.stamp == stamp && c.factor == factor && (stamp || c.turn == turn_)) return &c;
+  return nullptr;
+}
+
+CudaParameters::Copy& CudaParameters::free_copy(Resident& r, size_t bytes, const Copy* but) {
+  Copy* copy = nullptr;
+  for (Copy& c : r.copies)
+    if (c.turn != turn_ && !c.only && &c != but) copy = &c;
+  if (!copy) {
+    auto memory = std::make_unique<DeviceMemory>(device_.backend(), "parameters", 0);
+    memory->reserve(bytes, 0);
+    copy = &r.copies.emplace_back();
+    copy->memory = std::move(memory);
+  }
+  copy->stamp = copy->turn = 0;
+  return *copy;
+}
+
+const float* CudaParameters::values(const StoragePtr& storage, const float* host, uint64_t stamp) {
+  Resident& r = resident(storage);
+  Copy* copy = find(r, stamp, 1.f);
+  if (!copy) {
+    const size_t bytes = storage->size() * sizeof(float);
+    copy = &free_copy(r, bytes, nullptr);
+    device_.backend().upload(copy->memory->address(), host, bytes);
+    copy->stamp = stamp;
+    copy->factor = 1.f;
+  }
+  copy->turn = turn_;
+  return copy->at();
+}
+
+CudaParameters::Scaled CudaParameters::scaled(const StoragePtr& storage, uint64_t stamp, float factor) {
+  Resident& r = resident(storage);
+  Copy* copy = find(r, stamp, factor);
+  const bool made = !copy;
+  if (made) {
+    copy = &free_copy(r, storage->size() * sizeof(float), nullptr);
+    copy->stamp = stamp;
+    copy->factor = factor;
+  }
+  copy->turn = turn_;
+  return {copy->at(), made};
+}
+
+void CudaParameters::drop_scaled(uint32_t uid) {
+  const auto found = all_.find(uid);
+  if (found == all_.end()) return;
+  for (Copy& c : found->second.copies)
+    if (c.factor != 1.f) c.stamp = c.turn = 0;
+}
+
+bool CudaParameters::download(const Storage& storage, uint64_t stamp, float* to) {
+  const auto found = all_.find(storage.uid);
+  const Copy* const copy = found == all_.end() || !stamp ? nullptr : find(found->second, stamp, 1.f);
+  if (!copy) return false;
+  device_.backend().download(to, copy->memory->address(), storage.size() * sizeof(float));
+  return true;
+}
+
+void CudaParameters::forget() {
+  std::erase_if(lent_, [](const auto& memory) { return memory.use_count() == 1; });
+  constexpr size_t kFew = 256;  // are looked through each time, more than that once they have doubled
+  if (all_.size() >= kFew && all_.size() < expected_) return;
+  std::erase_if(all_, [](const auto& entry) { return entry.second.storage.expired(); });
+  expected_ = 2 * all_.size();
+}
+
+// The host has all that the trainer which found no room works on; what others have away stays until asked
+// for.
+void CudaParameters::stay_on_host() {
+  on_host_ = true;
+  for (auto& [uid, r] : all_) {
+    r.copies.remove_if([this](const Copy& c) { return !c.only && c.turn != turn_; });
+    const StoragePtr storage = r.storage.lock();
+    if (!storage || storage->grad_place() != Storage::GradPlace::device) r.grad.reset();
+  }
+  forget();
+}
+
+std::shared_ptr<DeviceMemory> CudaParameters::lend(size_t bytes) {
+  auto memory = std::make_shared<DeviceMemory>(device_.backend(), "state of trainers", 0);
+  memory->reserve(bytes, 0);
+  lent_.push_back(memory);
+  return memory;
+}
+
+void CudaParameters::download_lent(const std::shared_ptr<DeviceMemory>& lent, size_t first, size_t n,
+                                   float* to) {
+  const auto found = at_fork_.find(lent.get());
+  if (found != at_fork_.end()) std::copy_n(found->second.data() + first, n, to);
+  else device_.backend().download(to, lent->address() + first * sizeof(float), n * sizeof(float));
+}
+
+// ---------------------------------------------------------------- new values
+
+CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
+  Resident& r = resident(storage);
+  for (Copy& c : r.copies) c.only = c.only && storage->lacks(c.stamp);
+  if (storage->away() && !find(r, storage->stamp(), 1.f)) fail_missing(*storage);
+  values(storage, storage->buffer(), storage->stamp());
+  Copy* const from = find(r, storage->stamp(), 1.f);
+  Copy* to = from;
+  if (storage->pinned()) to = &free_copy(r, storage->size() * sizeof(float), from);
+  storage->prepare_leave();
+  return {storage, from, to};
+}
+
+void CudaParameters::commit(const Change& change) {
+  change.to->stamp = change.storage->leave(*this);
+  change.to->factor = 1.f;
+  change.to->only = true;
+  all_.find(change.storage->uid)->second.away = true;
+}
+
+// ---------------------------------------------------------------- what the host wants
+
+void CudaParameters::bring_values(Storage& storage, bool contents) {
+  if (!told_ && !storage.away()) return;
+  const auto lock = device_.lock();
+  if (told_) put_back();
+  try {
+    if (contents && storage.away()) fetch_values(storage);
+  } catch (...) {
+    device_.rethrow();
+  }
+  has_come(storage.uid);
+}
+
+void CudaParameters::has_come(uint32_t uid) {
+  const auto found = all_.find(uid);
+  if (found != all_.end()) found->second.away = false;
+}
+
+void CudaParameters::fetch_values(Storage& storage) {
+  if (!download(storage, storage.stamp(), storage.arrival())) fail_missing(storage);
+  storage.arrived();
+  has_come(storage.uid);
+  for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.stamp != storage.stamp();
+}
+
+void CudaParameters::bring_grad(Storage& storage) {
+  const auto lock = device_.lock();
+  if (storage.grad_place() != Storage::GradPlace::device) return;
+  if (told_) {  // it is gone
+    std::fill_n(storage.grad_arrival(), storage.size(), 0.f);
+    return storage.clear_grad();
+  }
+  try {
+    fetch_grad(storage);
+  } catch (...) {
+    device_.rethrow();
+  }
+}
+
+void CudaParameters::bring_all() {
+  if (told_) return put_back();
+  for (auto& [uid, r] : all_) {
+    const StoragePtr storage = r.storage.lock();
+    if (!storage) continue;
+    if (storage->away()) fetch_values(*storage);
+    if (storage->grad_place() == Storage::GradPlace::device) fetch_grad(*storage);
+  }
+}
+
+void CudaParameters::before_fork() {
+  bring_all();
+  if (told_ || !at_fork_.empty()) return;  // a forked process has copies
+  for (const auto& memory : lent_) {
+    if (memory.use_count() == 1) continue;
+    std::vector<float>& copy = at_fork_[memory.get()];
+    copy.resize(memory->bytes() / sizeof(float));
+    device_.backend().download(copy.data(), memory->address(), copy.size() * sizeof(float));
+  }
+}
+
+void CudaParameters::after_fork(bool child) {
+  if (child) on_host_ = true;
+  else at_fork_.clear();
+}
+
+// ---------------------------------------------------------------- should the device be lost
+
+void CudaParameters::keep(const std::vector<StoragePtr>& changing) {
+  if (told_) return;  // that is what the host has now
+  std::vector<StoragePtr> known = changing;
+  std::unordered_set<uint32_t> uids;
+  for (const StoragePtr& s : changing) uids.insert(s->uid);
+  for (auto& [uid, r] : all_)
+    if (r.kept.allocated() && !uids.contains(uid))
+      if (StoragePtr storage = r.storage.lock()) known.push_back(std::move(storage));
+  bool here = true, due = updates_ - kept_at_ >= keep_every;
+  for (const StoragePtr& s : known) {
+    here = here && !s->away();
+    due = due || !resident(s).kept.allocated();
+  }
+  if (!here && !due) return;
+  for (const StoragePtr& s : known) {
+    Resident& r = resident(s);
+    if (s->away()) fetch_values(*s);
+    if (!r.kept.allocated()) r.kept = FloatBuffer(s->size(), false);
+  }
+  for (const StoragePtr& s : known) {  // all or none
+    Resident& r = resident(s);
+    std::memcpy(r.kept.data(), s->buffer(), s->size() * sizeof(float));
+    r.kept_factor = s->decay ? s->decay->factor : 1.f;
+  }
+  kept_at_ = updates_;
+}
+
+std::string CudaParameters::loss() {
+  told_ = true;
+  const bool back = std::any_of(all_.begin(), all_.end(), [](const auto& entry) {
+    return entry.second.away && !entry.second.storage.expired();
+  });
+  if (!back && !put_back_) return "Parameters on the host are as they were.";
+  return text("Parameters on the host have the values after update ", kept_at_, " of ", updates_,
+              " that trainers made on the device; gradients and the state of trainers are lost.");
+}
+
+// All go back together: values of different updates do not belong together. Should the host have no room, the
+// next call begins again.
+void CudaParameters::put_back() {
+  if (put_back_) return;
+  for (auto& [uid, r] : all_)
+    if (const StoragePtr storage = r.storage.lock()) putting_back_ = putting_back_ || storage->away();
+  if (!putting_back_) return;
+  for (auto& [uid, r] : all_) {
+    const StoragePtr storage = r.storage.lock();
+    if (!storage || !r.kept.allocated()) continue;
+    storage->replace_lost(r.kept.data());
+    if (storage->decay) storage->decay->factor = r.kept_factor;
+  }
+  for (auto& [uid, r] : all_) r.away = false;
+  put_back_ = true;
+}
+
+}  // namespace dyc

@@ -1,0 +1,104 @@
+// Which weights the blocks of a walk keep in shared memory (cuda/abi/persistent_weights.h), and which steps
+// of it need not wait for other blocks.
+#pragma once
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "cuda/abi/launch_args.h"
+#include "cuda/abi/persistent_weights.h"
+
+namespace dyc {
+
+// Memory from the first to the last float that a step reads, or writes and maybe reads. What no step of the
+// same launches writes need not be told.
+struct Access {
+  const float *begin, *end;
+  int64_t spacing;  // element i of it is of unit i % unit, for a unit that divides this
+  bool writes;
+};
+
+// To n pieces of `size` floats, piece i at `at(i)` of an arena. unit: that of each by itself; 1 where all
+// blocks read it.
+template <class At>
+Access access_to(const float* arena, int64_t n, int64_t size, int64_t unit, bool writes, At at) {
+  const int64_t first = at(0);
+  int64_t low = first, high = first;
+  for (int64_t i = 1; i < n; ++i) {
+    const int64_t place = at(i);
+    low = std::min(low, place);
+    high = std::max(high, place);
+    unit = std::gcd(unit, place - first);
+  }
+  return {arena + low, arena + high + size, unit, writes};
+}
+
+// A step that is one product, of weights that nothing in these launches changes.
+struct WeightProduct {
+  size_t step;
+  bool forward;  // W x, else W' dy
+  cuda::Product product;
+  std::vector<cuda::Term> terms;  // a: weights
+  std::vector<Access> accesses;   // its result first
+  int64_t unit = 0;               // as cuda::Resident has it
+};
+
+// A step that can be made unit by unit.
+struct UnitStep {
+  size_t step;
+  int64_t unit;
+  bool finer;  // also by one that divides this
+  std::vector<Access> accesses;
+  cuda::Record* record;  // as it goes up
+};
+
+// Products and steps that are made by units. No block waits for another from the first, which is a product,
+// to the last.
+struct UnitRun {
+  size_t begin, end;
+  int64_t unit;
+};
+// Those of steps from `begin` on; waits(step): it waits for the steps before. Sets the products' units.
+std::vector<UnitRun> find_unit_runs(std::span<WeightProduct> products, std::span<const UnitStep> units,
+                                    size_t begin, const std::function<bool(size_t)>& waits);
+
+class Residency {
+ public:
+  // Each block reads all columns, which is soon more than what is saved of the weights. What counts more is
+  // that a warp can ask for all it reads at once, as long as that is little.
+  static constexpr int64_t kMostColumns = 16;
+
+  Residency() = default;
+  // Of the products of one walk.
+  explicit Residency(std::span<const WeightProduct> products);
+
+  bool wanted() const { return !weights_.empty(); }
+  bool wanted(bool forward) const;
+  // So many blocks would be enough.
+  uint32_t blocks() const;
+  // Chooses what each of `blocks` blocks keeps in at most so many bytes; returns the bytes. May be called
+  // again.
+  size_t choose(uint32_t blocks, size_t most);
+  // The product's terms as the device is told of them, in the order of steps; empty: it is made as before.
+  std::vector<cuda::ResidentTerm> terms(const WeightProduct& product);
+
+ private:
+  struct Weight {
+    const float* base;
+    bool forward;
+    int64_t rows, inner;  // of the factor that it is
+    int64_t unit;
+    int64_t columns = 0;  // most of a product
+    uint32_t uses = 0;
+    uint32_t place = 0;
+    bool kept = false, read = false;
+    size_t bytes(uint32_t blocks) const;
+  };
+  Weight* find(const WeightProduct& p, const cuda::Term& term);
+
+  std::vector<Weight> weights_;  // those used often, most often first
+};
+
+}  // namespace dyc
