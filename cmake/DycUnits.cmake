@@ -26,7 +26,7 @@ dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindin
 # Bindings that no recording and no reading of values passes through: -O1.
 dyc_unit(classes bindings/files.cc bindings/signatures.cc)
 # These convert standard containers, which the bindings of files.cc must not.
-dyc_unit(states bindings/copies.cc bindings/trainer_state.cc)
+dyc_unit(states bindings/copies.cc bindings/gradients.cc bindings/trainer_state.cc)
 dyc_unit(views bindings/autotune.cc bindings/debug.cc bindings/devices.cc bindings/documentation.cc
   bindings/initialisers.cc bindings/plan_view.cc bindings/tensor.cc bindings/trace.cc)
 set(dyc_seldom ${dyc_unit_classes} ${dyc_unit_states} ${dyc_unit_views})

@@ -96,7 +96,7 @@ RESULTS = by_name(
         "list[dict[str, Any]]": "op_table plan_table",
         "list[tuple[str, str]]": "_device_kernels",
         "Expression": "_expression _input_array batch expr record",
-        "int": "_trace_clock cg_size cg_version parameter_count pl threads",
+        "int": "_trace_clock _trainer_hash cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
         "tuple[bool, str, tuple[int, ...], int]": "_describe",
         "list[_FileBlock]": "_read_blocks",
@@ -110,7 +110,8 @@ RESULTS = by_name(
             "_set_parameter_values _set_profiling _set_tensor _trace_start cg_checkpoint cg_revert "
             "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
-            "scale_gradient set set_batching set_clip_threshold set_default_weight_decay set_dropout "
+            "scale_gradient set set_batching set_gradient set_row_gradients "
+            "_add_rows _put_gradients _put_values set_clip_threshold set_default_weight_decay set_dropout "
             "set_dropout_masks set_dropouts set_index set_learning_rate set_scheduler "
             "set_sparse_updates set_threads set_updated set_value set_weight_decay "
             "set_weight_decay_lambda status update update_epoch update_subset zero"
@@ -130,8 +131,12 @@ RESULTS = by_name(
             "Expression.gradient Expression.npvalue as_array grad_as_array row_as_array "
             "row_grad_as_array rows_as_array rows_grad_as_array"
         ),
-        "NDArray[np.float32]": "_parameter_values",
+        "NDArray[np.float32]": "_parameter_values _take_gradients _take_values",
         "NDArray[np.int64]": "_argmax _sample",
+        "NDArray[np.uint32]": "touched_rows",
+        "NDArray[np.uint64]": "_value_hashes",
+        "NDArray[np.uint8]": "_gradient_kinds",
+        "tuple[NDArray[np.int64], NDArray[np.float32]]": "_take_rows",
         "list[float]": "Expression.vec_value",
         "float": "Expression.scalar_value get_clip_threshold get_weight_decay",
         "tuple[tuple[int, ...], int]": "Expression.dim",
@@ -140,7 +145,7 @@ RESULTS = by_name(
         "ParameterCollection": "add_subcollection param_collection",
         "list[Parameters]": "parameters_list",
         "list[LookupParameters]": "lookup_parameters_list",
-        "bool": "is_updated",
+        "bool": "has_gradient is_updated",
         "tuple[int, ...]": "shape",
         "RNNState": "add_input initial_state initial_state_from_raw_vectors set_h set_s",
         "list[RNNState]": "add_inputs",

@@ -29,6 +29,7 @@ void add_initialisers(pybind11::module_& m);  // initialisers.cc
 void add_builders(pybind11::module_& m);      // builders.cc
 void add_trainer_types(PyObject* module);     // trainers.cc
 void add_trainer_state(PyObject* module);     // trainer_state.cc
+void add_gradients(PyObject* module);         // gradients.cc
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
 // Sets an __init__ that pybind11 shall not take for a constructor.

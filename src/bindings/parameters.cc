@@ -5,6 +5,7 @@
 #include "bindings/arguments.h"
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
+#include "bindings/gradients.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"
 
@@ -18,18 +19,6 @@ namespace {
 Storage& storage_of(PyObject* self) {
   wait_for_gradients();
   return *storage_in(self);
-}
-
-std::string shape_text(const pybind11::array& a) {
-  return pybind11::str(pybind11::object(a.attr("shape"))).cast<std::string>();
-}
-
-// Same extents, axis by axis from `first` on.
-bool has_shape(const pybind11::array& a, const Dim& dim, uint32_t first) {
-  if (a.ndim() != static_cast<pybind11::ssize_t>(dim.nd + first)) return false;
-  for (uint32_t i = 0; i < dim.nd; ++i)
-    if (a.shape(first + i) != static_cast<pybind11::ssize_t>(dim.d[i])) return false;
-  return true;
 }
 
 // Rows {d1,d2,..} one after the other -> array (n, d1, d2, ..).
@@ -459,6 +448,8 @@ PyMethodDef parameters_methods[] = {
     plain_method("zero", p_zero, "Sets values and gradient to 0."),
     fast_method("scale", scale, "scale(s): multiplies the values."),
     fast_method("scale_gradient", scale_gradient, "scale_gradient(s): multiplies the accumulated gradient."),
+    plain_method("has_gradient", has_gradient, "True if a gradient was accumulated since the last update."),
+    fast_method("set_gradient", set_gradient, "set_gradient(arr): replaces the accumulated gradient."),
     plain_method("is_updated", is_updated, "False if trainers skip these values."),
     fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
     plain_method("name", get_name, "The full name, such as '/lstm/W_1'."),
@@ -483,6 +474,12 @@ PyMethodDef lookup_methods[] = {
     plain_method("zero", l_zero, "Sets the values to 0."),
     fast_method("scale", scale, "scale(s): multiplies the values."),
     fast_method("scale_gradient", scale_gradient, "scale_gradient(s): multiplies the accumulated gradient."),
+    plain_method("has_gradient", has_gradient, "True if a gradient was accumulated since the last update."),
+    fast_method("set_gradient", set_gradient, "set_gradient(arr): replaces the accumulated gradient."),
+    fast_method(
+        "set_row_gradients", set_row_gradients,
+        "set_row_gradients(rows, arr): replaces the accumulated gradients of all rows by those given."),
+    plain_method("touched_rows", touched_rows, "Numbers of the rows that have a gradient, ascending."),
     plain_method("is_updated", is_updated, "False if trainers skip this table."),
     fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
     plain_method("name", get_name, "The full name, such as '/embeddings'."),

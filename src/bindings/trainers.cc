@@ -281,9 +281,33 @@ bool warn_of_growth() {
   return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) == 0;
 }
 
+// Called with the trainer before each update; null: nothing.
+PyObject* update_hook = nullptr;
+
+// False: it has raised.
+bool call_update_hook(PyObject* trainer) {
+  if (!update_hook) [[likely]]
+    return true;
+  PyObject* const hook = update_hook;
+  Py_INCREF(hook);
+  PyObject* const result = PyObject_CallOneArg(hook, trainer);
+  Py_XDECREF(result);
+  Py_DECREF(hook);
+  return result != nullptr;
+}
+
+// Sets it and returns the one before.
+PyObject* before_update(PyObject*, PyObject* hook) {
+  PyObject* const old = update_hook;
+  if (hook != Py_None) Py_INCREF(hook);
+  update_hook = hook == Py_None ? nullptr : hook;
+  if (old) return old;
+  Py_RETURN_NONE;
+}
+
 PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   static constexpr const char* names[] = {"s"};
-  return guarded([&] {
+  return guarded([&]() -> PyObject* {
     float scale = 1.f;
     if (n || kwnames) [[unlikely]] {
       scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
@@ -292,6 +316,8 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
     refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
     const Call call("update");
     wait_for_gradients();
+    trainer_of(self);
+    if (!call_update_hook(self)) return nullptr;
     trainer_of(self).update(scale);
     return warn_of_growth() ? none() : nullptr;
   });
@@ -545,7 +571,11 @@ void add_trainer_types(PyObject* module) {
     full_names[i] = std::string("_dynet.") + kinds[i].name;
     ready(module, types[i], full_names[i].c_str(), kinds[i].doc, kind_methods);
   }
+  static PyMethodDef hooks[] = {{"_before_update", before_update, METH_O, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
+  if (PyModule_AddFunctions(module, hooks) < 0) throw PythonError();
   add_trainer_state(module);
+  add_gradients(module);
 }
 
 }  // namespace dyc::py

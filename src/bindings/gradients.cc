@@ -1,0 +1,320 @@
+// Gradients that scripts write, and values, gradients and hashes of a whole collection as flat arrays: what
+// processes that train together exchange (dynet_compat/distributed/).
+#include "bindings/gradients.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <numeric>
+
+#include "bindings/arguments.h"
+#include "bindings/collection_caster.h"
+#include "bindings/compute.h"
+#include "bindings/float_arrays.h"
+#include "model/trainer_file.h"
+
+namespace pb = pybind11;
+
+namespace dyc::py {
+
+namespace {
+
+using Floats = pb::array_t<float, pb::array::c_style>;
+using Bytes = pb::array_t<uint8_t, pb::array::c_style>;
+using Keys = pb::array_t<int64_t, pb::array::c_style>;
+
+// What a parameter's gradient is: nothing, some rows of a table, or all elements.
+enum GradientKind : uint8_t { kNothing, kRows, kAll };
+
+GradientKind kind_of(const Storage& s) {
+  if (!s.has_grad()) return kNothing;
+  return s.dense_grad() ? kAll : kRows;
+}
+
+// Parameters first, then tables; each in the order of the collection.
+std::vector<StoragePtr> storages(const std::shared_ptr<Collection>& collection) {
+  wait_for_gradients();
+  std::vector<StoragePtr> all = collection->parameters();
+  all.insert(all.end(), collection->lookups().begin(), collection->lookups().end());
+  return all;
+}
+
+size_t checked_kinds(const Bytes& kinds, const std::vector<StoragePtr>& all) {
+  if (static_cast<size_t>(kinds.size()) != all.size())
+    throw ValueError(text("expected ", all.size(), " kinds of gradients, one for each parameter; got ",
+                          static_cast<size_t>(kinds.size())));
+  size_t floats = 0;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (kinds.data()[i] == kAll) floats += all[i]->size();
+  return floats;
+}
+
+void check_size(const Floats& array, size_t wanted) {
+  if (static_cast<size_t>(array.size()) != wanted)
+    throw ValueError(text("expected ", wanted, " float32 values; got ", static_cast<size_t>(array.size())));
+}
+
+// Ascending, so that a norm over the rows is summed in the same order in every process.
+std::vector<uint32_t> rows_with_gradient(const Storage& s) {
+  std::vector<uint32_t> rows = s.touched_rows();
+  if (s.dense_grad()) {
+    rows.resize(s.rows);
+    std::iota(rows.begin(), rows.end(), 0u);
+  }
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+// (n, width), where each row is in memory order, or (n, d1, d2, ..).
+void check_rows(const FloatArray& array, const Storage& s, size_t n, const char* op) {
+  const bool fits = (array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == s.row_size()) ||
+                    has_shape(array, s.dim, 1);
+  if (!fits || static_cast<size_t>(array.shape(0)) != n)
+    throw ValueError(text(op, "(): got an array of shape ", shape_text(array), "; wanted ", n, " rows of ",
+                          s.dim, " for ", s.name));
+}
+
+template <class F>
+void copy_rows(const FloatArray& array, size_t width, size_t n, F row) {
+  for (size_t i = 0; i < n; ++i) {
+    float* const to = row(i);
+    for (size_t j = 0; j < width; ++j) to[j] = array.data()[i + j * n];
+  }
+}
+
+// ------------------------------------------------------------------------------- whole collections
+
+Bytes gradient_kinds(const std::shared_ptr<Collection>& collection) {
+  const auto all = storages(collection);
+  Bytes kinds(static_cast<pb::ssize_t>(all.size()));
+  for (size_t i = 0; i < all.size(); ++i) kinds.mutable_data()[i] = kind_of(*all[i]);
+  return kinds;
+}
+
+// Gradients of the kind kAll, one after the other; zeros where there is none.
+Floats take_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
+  const auto all = storages(collection);
+  Floats flat(static_cast<pb::ssize_t>(checked_kinds(kinds, all)));
+  float* out = flat.mutable_data();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (kinds.data()[i] != kAll) continue;
+    const Storage& s = *all[i];
+    if (s.dense_grad()) {
+      std::copy_n(s.raw_grad(), s.size(), out);
+    } else {
+      std::fill_n(out, s.size(), 0.f);
+      for (const uint32_t row : s.touched_rows())
+        std::copy_n(s.raw_grad() + row * s.row_size(), s.row_size(), out + row * s.row_size());
+    }
+    out += s.size();
+  }
+  return flat;
+}
+
+void put_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, const Floats& flat) {
+  const auto all = storages(collection);
+  check_size(flat, checked_kinds(kinds, all));
+  const float* from = flat.data();
+  for (size_t i = 0; i < all.size(); ++i) {
+    Storage& s = *all[i];
+    s.clear_grad();
+    if (kinds.data()[i] != kAll) continue;
+    std::copy_n(from, s.size(), s.grad());
+    from += s.size();
+  }
+}
+
+// Rows of tables of the kind kRows: keys (number of the storage << 32 | row), ascending, and their values.
+pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
+  const auto all = storages(collection);
+  checked_kinds(kinds, all);
+  std::vector<int64_t> keys;
+  std::vector<float> values;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (kinds.data()[i] != kRows) continue;
+    for (const uint32_t row : rows_with_gradient(*all[i])) {
+      keys.push_back(static_cast<int64_t>(i) << 32 | row);
+      const float* from = all[i]->raw_grad() + row * all[i]->row_size();
+      values.insert(values.end(), from, from + all[i]->row_size());
+    }
+  }
+  return pb::make_tuple(Keys(static_cast<pb::ssize_t>(keys.size()), keys.data()),
+                        Floats(static_cast<pb::ssize_t>(values.size()), values.data()));
+}
+
+// Adds rows in the order given, to gradients that put_gradients() has cleared.
+void add_rows(const std::shared_ptr<Collection>& collection, const Keys& keys, const Floats& values) {
+  const auto all = storages(collection);
+  const int64_t* key = keys.data();
+  const auto n = static_cast<size_t>(keys.size());
+  size_t floats = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const auto at = static_cast<uint64_t>(key[i]) >> 32;
+    if (at >= all.size() || !all[at]->is_lookup() || static_cast<uint32_t>(key[i]) >= all[at]->rows)
+      throw ValueError(text("row ", static_cast<uint32_t>(key[i]), " of storage ", at, " does not exist"));
+    floats += all[at]->row_size();
+  }
+  check_size(values, floats);
+  std::vector<int64_t> first(key, key + n);
+  std::sort(first.begin(), first.end());
+  for (const int64_t k : first) all[static_cast<size_t>(k >> 32)]->grad_row(static_cast<uint32_t>(k));
+  const float* from = values.data();
+  for (size_t i = 0; i < n; ++i) {
+    Storage& s = *all[static_cast<size_t>(key[i] >> 32)];
+    float* to = s.grad_row(static_cast<uint32_t>(key[i]));
+    for (size_t j = 0; j < s.row_size(); ++j) to[j] += from[j];
+    from += s.row_size();
+  }
+}
+
+Floats take_values(const std::shared_ptr<Collection>& collection) {
+  const auto all = storages(collection);
+  size_t floats = 0;
+  for (const StoragePtr& s : all) floats += s->size();
+  Floats flat(static_cast<pb::ssize_t>(floats));
+  float* out = flat.mutable_data();
+  for (const StoragePtr& s : all) out = std::copy_n(s->values(), s->size(), out);
+  return flat;
+}
+
+void put_values(const std::shared_ptr<Collection>& collection, const Floats& flat) {
+  const auto all = storages(collection);
+  size_t floats = 0;
+  for (const StoragePtr& s : all) floats += s->size();
+  check_size(flat, floats);
+  const float* from = flat.data();
+  for (const StoragePtr& s : all) {
+    s->set_values(from);
+    from += s->size();
+  }
+}
+
+// ------------------------------------------------------------------------------------------ hashes
+
+// Of the bits of n floats: equal for equal bits, and different, but for one chance in 2^64, for others.
+uint64_t hash_of(const float* values, size_t n, uint64_t seed) {
+  uint64_t lanes[4] = {seed ^ 0x9e3779b97f4a7c15u, seed ^ 0xbf58476d1ce4e5b9u, seed ^ 0x94d049bb133111ebu,
+                       seed};
+  const auto mix = [](uint64_t lane, uint64_t word) {
+    return std::rotl((lane ^ word) * 0x9e3779b97f4a7c15u, 29) * 0xbf58476d1ce4e5b9u;
+  };
+  uint64_t words[4];
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    std::memcpy(words, values + i, sizeof words);
+    for (int k = 0; k < 4; ++k) lanes[k] = mix(lanes[k], words[k]);
+  }
+  for (; i < n; ++i) lanes[0] = mix(lanes[0], std::bit_cast<uint32_t>(values[i]));
+  uint64_t hash = n;
+  for (const uint64_t lane : lanes) hash = mix(hash, lane ^ lane >> 31);
+  return hash ^ hash >> 32;
+}
+
+// One for each parameter: of its raw values and the factor of weight decay.
+pb::array_t<uint64_t> value_hashes(const std::shared_ptr<Collection>& collection) {
+  const auto all = storages(collection);
+  pb::array_t<uint64_t> hashes(static_cast<pb::ssize_t>(all.size()));
+  for (size_t i = 0; i < all.size(); ++i)
+    hashes.mutable_data()[i] =
+        hash_of(all[i]->values(), all[i]->size(), std::bit_cast<uint32_t>(all[i]->decay->factor));
+  return hashes;
+}
+
+// Of what a trainer keeps from update to update.
+uint64_t trainer_hash(const pb::object& trainer) {
+  wait_for_gradients();
+  const TrainerState s = trainer_state(trainer_of(trainer.ptr()), "trainer_hash()", true);
+  const float numbers[] = {s.learning_rate, s.clip_threshold, static_cast<float>(s.updates & 0xffffff),
+                           static_cast<float>(s.cycle & 0xffffff)};
+  uint64_t hash = hash_of(numbers, std::size(numbers), 0);
+  for (const auto* states : {&s.parameters, &s.lookups}) {
+    for (const ParameterState& p : *states) {
+      for (const auto& array : p.arrays) hash = hash_of(array.data(), array.size(), hash);
+      hash = hash_of(p.mean.values.data(), p.mean.values.size(), hash);
+    }
+  }
+  return hash;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------- methods of one parameter, table
+
+PyObject* has_gradient(PyObject* self, PyObject*) {
+  return guarded([&] {
+    wait_for_gradients();
+    return PyBool_FromLong(storage_in(self)->has_grad());
+  });
+}
+
+PyObject* touched_rows(PyObject* self, PyObject*) {
+  return guarded([&] {
+    wait_for_gradients();
+    const std::vector<uint32_t> rows = rows_with_gradient(*storage_in(self));
+    return pb::array_t<uint32_t>(static_cast<pb::ssize_t>(rows.size()), rows.data()).release().ptr();
+  });
+}
+
+PyObject* set_gradient(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"arr"};
+  return guarded([&] {
+    PyObject* const given = parse("set_gradient", names, 1, args, n, kwnames)[0];
+    wait_for_gradients();
+    Storage& s = *storage_in(self);
+    if (given == Py_None) {
+      s.clear_grad();
+      return none();
+    }
+    const FloatArray array = float_array(given, "set_gradient", "arr");
+    if (s.is_lookup()) {
+      check_rows(array, s, s.rows, "set_gradient");
+      s.clear_grad();
+      copy_rows(array, s.row_size(), s.rows, [to = s.grad(), &s](size_t i) { return to + i * s.row_size(); });
+    } else {
+      if (!has_shape(array, s.dim, 0))
+        throw ValueError(
+            text("set_gradient(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
+      s.clear_grad();
+      std::copy_n(array.data(), s.size(), s.grad());
+    }
+    return none();
+  });
+}
+
+PyObject* set_row_gradients(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"rows", "arr"};
+  static constexpr const char* op = "set_row_gradients";
+  return guarded([&] {
+    const auto a = parse(op, names, 2, args, n, kwnames);
+    wait_for_gradients();
+    Storage& s = *storage_in(self);
+    const std::vector<uint32_t> rows = as_uints(a[0], op, "rows");
+    std::vector<uint32_t> ascending = rows;
+    std::sort(ascending.begin(), ascending.end());
+    if (std::adjacent_find(ascending.begin(), ascending.end()) != ascending.end())
+      throw ValueError(text(op, "(): got a row twice; add its gradients first"));
+    if (!rows.empty() && ascending.back() >= s.rows)
+      throw IndexError(text(op, "(): got row ", ascending.back(), "; ", s.name, " has ", s.rows, " rows"));
+    const FloatArray array = float_array(a[1], op, "arr");
+    check_rows(array, s, rows.size(), op);
+    s.clear_grad();
+    for (const uint32_t row : ascending) s.grad_row(row);
+    copy_rows(array, s.row_size(), rows.size(), [&](size_t i) { return s.grad_row(rows[i]); });
+    return none();
+  });
+}
+
+void add_gradients(PyObject* module) {
+  auto m = pb::reinterpret_borrow<pb::module_>(module);
+  m.def("_gradient_kinds", &gradient_kinds, pb::arg("collection"));
+  m.def("_take_gradients", &take_gradients, pb::arg("collection"), pb::arg("kinds"));
+  m.def("_put_gradients", &put_gradients, pb::arg("collection"), pb::arg("kinds"), pb::arg("flat"));
+  m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"));
+  m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("keys"), pb::arg("values"));
+  m.def("_take_values", &take_values, pb::arg("collection"));
+  m.def("_put_values", &put_values, pb::arg("collection"), pb::arg("flat"));
+  m.def("_value_hashes", &value_hashes, pb::arg("collection"));
+  m.def("_trainer_hash", &trainer_hash, pb::arg("trainer"));
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,168 @@
+"""Gradients that scripts write, and gradients, values and hashes of whole collections as flat arrays."""
+
+from __future__ import annotations
+
+import dynet_compat as dy
+import numpy as np
+import pytest
+from dynet_compat import _core
+
+
+def model() -> tuple[dy.ParameterCollection, dy.Parameters, dy.Parameters, dy.LookupParameters]:
+    pc = dy.ParameterCollection()
+    W, unused = pc.add_parameters((3, 4), init="normal"), pc.add_parameters(2)
+    return pc, W, unused, pc.add_lookup_parameters((10, 5), init="normal")
+
+
+def accumulate(W: dy.Parameters, E: dy.LookupParameters, rows: tuple[int, ...] = (7, 2)) -> None:
+    dy.renew_cg()
+    h = W * dy.inputVector([1, -2, 3, 4])
+    dy.esum([dy.squared_norm(h), *(dy.squared_norm(E[row]) for row in rows)]).backward()
+
+
+def test_a_gradient_is_replaced() -> None:
+    pc, W, unused, _ = model()
+    before = W.as_array()
+    wanted = np.arange(12.0).reshape(3, 4)
+    dy.sum_elems(W).backward()
+    W.set_gradient(wanted)
+    assert W.grad_as_array().tolist() == wanted.tolist() and W.has_gradient() and not unused.has_gradient()
+    trainer = dy.SimpleSGDTrainer(pc, 0.5)
+    trainer.set_clip_threshold(0)
+    trainer.update()
+    np.testing.assert_allclose(W.as_array(), before - 0.5 * wanted, rtol=1e-6)
+    assert not W.has_gradient()
+
+
+def test_none_takes_a_gradient_away() -> None:
+    pc, W, _, E = model()
+    accumulate(W, E)
+    W.set_gradient(None)
+    E.set_gradient(None)
+    before = W.as_array().tolist(), E.as_array().tolist()
+    dy.SimpleSGDTrainer(pc, 0.5).update()
+    assert (W.as_array().tolist(), E.as_array().tolist()) == before
+
+
+def test_rows_are_replaced_and_others_left_alone() -> None:
+    pc, W, _, E = model()
+    accumulate(W, E, (1,))
+    E.set_row_gradients([5, 3], np.arange(10.0).reshape(2, 5))
+    assert E.touched_rows().tolist() == [3, 5]
+    assert E.rows_grad_as_array([5, 3, 1]).tolist() == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [0] * 5]
+    before = E.as_array()
+    dy.AdamTrainer(pc).update()
+    assert np.flatnonzero((E.as_array() != before).any(axis=1)).tolist() == [3, 5]
+
+
+def test_rows_of_matrices_keep_their_layout() -> None:
+    table = dy.ParameterCollection().add_lookup_parameters((4, 2, 3))
+    rows = np.arange(12.0).reshape(2, 2, 3)
+    table.set_row_gradients([3, 0], rows)
+    assert table.rows_grad_as_array([3, 0]).tolist() == rows.tolist()
+    whole = np.arange(24.0).reshape(4, 2, 3)
+    table.set_gradient(whole)
+    assert table.grad_as_array().tolist() == whole.tolist() and table.touched_rows().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda W, E: W.set_gradient([1.0]), ValueError, r"\(1,\).*\{3,4\}"),
+        (lambda W, E: E.set_gradient(np.zeros((9, 5))), ValueError, r"\(9, 5\).*10 rows"),
+        (lambda W, E: E.set_row_gradients([1, 1], np.zeros((2, 5))), ValueError, "twice"),
+        (lambda W, E: E.set_row_gradients([10], np.zeros((1, 5))), IndexError, "row 10.*10 rows"),
+        (lambda W, E: E.set_row_gradients([1], np.zeros((2, 5))), ValueError, "1 rows"),
+    ],
+)
+def test_refused(call: object, error: type[Exception], says: str) -> None:
+    _, W, _, E = model()
+    accumulate(W, E)
+    before = W.grad_as_array().tolist(), E.grad_as_array().tolist()
+    with pytest.raises(error, match=says):
+        call(W, E)  # type: ignore[operator]
+    assert (W.grad_as_array().tolist(), E.grad_as_array().tolist()) == before, "a refused call changed it"
+
+
+def test_flat_arrays_come_back_bit_for_bit() -> None:
+    pc, W, unused, E = model()
+    accumulate(W, E)
+    kinds = _core._gradient_kinds(pc)
+    assert kinds.tolist() == [2, 0, 1]
+    wanted = W.grad_as_array(), E.grad_as_array()
+    flat, (keys, values) = _core._take_gradients(pc, kinds), _core._take_rows(pc, kinds)
+    assert keys.tolist() == [2 << 32 | 2, 2 << 32 | 7]
+    accumulate(W, E, (9,))
+    _core._put_gradients(pc, kinds, flat)
+    _core._add_rows(pc, keys, values)
+    assert (W.grad_as_array() == wanted[0]).all() and (E.grad_as_array() == wanted[1]).all()
+    assert not unused.has_gradient() and E.touched_rows().tolist() == [2, 7]
+
+
+def test_rows_are_added_in_the_order_given() -> None:
+    """(a + b) + c in float32, whatever the rows' order; and a table of rows can become a whole one."""
+    pc, W, _, E = model()
+    parts = np.float32([[1e8], [1.0], [-1e8]]) * np.ones((1, 5), np.float32)
+    keys = np.int64([2 << 32 | 4] * 3)
+    _core._put_gradients(pc, np.uint8([0, 0, 1]), np.float32([]))
+    _core._add_rows(pc, keys, parts)
+    assert E.row_grad_as_array(4).tolist() == [float((parts[0] + parts[1] + parts[2])[0])] * 5
+    flat = _core._take_gradients(pc, np.uint8([0, 0, 2]))
+    assert flat.reshape(10, 5)[4].tolist() == E.row_grad_as_array(4).tolist() and np.count_nonzero(flat) <= 5
+
+
+def test_sizes_are_checked() -> None:
+    pc, *_ = model()
+    with pytest.raises(ValueError, match="3 kinds"):
+        _core._take_gradients(pc, np.uint8([1]))
+    with pytest.raises(ValueError, match="12 float32"):
+        _core._put_gradients(pc, np.uint8([2, 0, 0]), np.zeros(11, np.float32))
+    with pytest.raises(ValueError, match="does not exist"):
+        _core._add_rows(pc, np.int64([2 << 32 | 10]), np.zeros(5, np.float32))
+    with pytest.raises(ValueError, match="does not exist"):
+        _core._add_rows(pc, np.int64([0]), np.zeros(4, np.float32))
+    with pytest.raises(ValueError, match="64 float32"):
+        _core._put_values(pc, np.zeros(3, np.float32))
+
+
+def test_hashes_differ_where_bits_differ() -> None:
+    pc, W, _, E = model()
+    first, values = _core._value_hashes(pc), _core._take_values(pc)
+    for at in (0, 11, len(values) - 1):
+        changed = values.copy()
+        changed[at] = np.nextafter(changed[at], np.float32(np.inf))
+        _core._put_values(pc, changed)
+        assert (_core._value_hashes(pc) != first).sum() == 1, f"element {at}"
+    _core._put_values(pc, values)
+    assert (_core._value_hashes(pc) == first).all()
+    trainer = dy.AdamTrainer(pc)
+    seen = {_core._trainer_hash(trainer)}
+    for rate in (0.001, 0.002):
+        accumulate(W, E)
+        trainer.learning_rate = rate
+        trainer.update()
+        seen.add(_core._trainer_hash(trainer))
+    assert len(seen) == 3
+
+
+def test_a_hook_runs_before_each_update() -> None:
+    pc, W, _, E = model()
+    trainer, seen = dy.SimpleSGDTrainer(pc), []
+    assert _core._before_update(lambda t: seen.append((t is trainer, W.has_gradient()))) is None
+    try:
+        accumulate(W, E)
+        trainer.update()
+
+        def refuse(_: object) -> None:
+            raise KeyError("no update")
+
+        _core._before_update(refuse)
+        accumulate(W, E)
+        before = W.as_array().tolist()
+        with pytest.raises(KeyError, match="no update"):
+            trainer.update()
+        assert W.as_array().tolist() == before and W.has_gradient()
+    finally:
+        _core._before_update(None)
+    trainer.update()
+    assert seen == [(True, True)]
