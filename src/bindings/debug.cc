@@ -28,7 +28,7 @@ pb::tuple graph_node(NodeId id) {
   const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : view ? 1 : g.node(id).n_args;
   pb::list arguments;
   for (uint32_t i = 0; i < count; ++i) arguments.append(g.args(id)[first + i]);
-  return pb::make_tuple(op_row(s.op).meta->name, arguments, sizes_of(*s.y), s.y->bd, view);
+  return pb::make_tuple(op_info(s.op).meta->name, arguments, sizes_of(*s.y), s.y->bd, view);
 }
 
 // Gradient of the last backward() with respect to a node, or None.
@@ -47,7 +47,7 @@ pb::dict op_times() {
   for (OpId i = 0; i < times.size(); ++i) {
     const OpTime& t = times[i];
     if (t.forward_launches + t.backward_launches)
-      d[op_row(i).meta->name] =
+      d[op_info(i).meta->name] =
           pb::make_tuple(t.forward, t.forward_launches, t.backward, t.backward_launches);
   }
   return d;

@@ -54,7 +54,7 @@ PyObject* derived(const char* function, const char* const (&names)[N], size_t re
       return recorded(graph.record(r.op, &x, 1, r.words.data(), static_cast<uint32_t>(r.words.size()),
                                    {r.ids.data(), static_cast<uint32_t>(r.ids.size()), r.list}));
     } catch (const ValueError& error) {
-      rethrow(error, op_row(r.op).meta->name, function);
+      rethrow(error, op_info(r.op).meta->name, function);
     }
   });
 }

@@ -23,8 +23,8 @@ uint32_t bits(float f) {
   return w;
 }
 
-void take(Call& c, const OpRow& row, const Param& p, PyObject* value) {
-  const char* op = row.meta->name;
+void take(Call& c, const OpInfo& info, const Param& p, PyObject* value) {
+  const char* op = info.meta->name;
   switch (p.kind) {
     case Param::expr: {
       NodeId id;
@@ -66,11 +66,11 @@ void take_default(Call& c, const Param& p) {
 }
 
 Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
-  const OpRow& row = op_row(op);
-  const uint32_t most = row.n_params;
+  const OpInfo& info = op_info(op);
+  const uint32_t most = info.n_params;
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
   if (n > most) {
-    PyErr_Format(PyExc_TypeError, "%s(): expected at most %u arguments, got %zd", row.meta->name, most, n);
+    PyErr_Format(PyExc_TypeError, "%s(): expected at most %u arguments, got %zd", info.meta->name, most, n);
     throw PythonError();
   }
   PyObject* values[16] = {};
@@ -78,9 +78,9 @@ Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   for (Py_ssize_t k = 0; k < named; ++k) {
     PyObject* name = PyTuple_GET_ITEM(names, k);
     uint32_t i = 0;
-    while (i < most && PyUnicode_CompareWithASCIIString(name, row.params[i].name) != 0) ++i;
+    while (i < most && PyUnicode_CompareWithASCIIString(name, info.params[i].name) != 0) ++i;
     if (i == most || values[i]) {
-      PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", row.meta->name,
+      PyErr_Format(PyExc_TypeError, "%s(): got %s argument %R", info.meta->name,
                    i == most ? "an unexpected" : "a repeated", name);
       throw PythonError();
     }
@@ -90,12 +90,12 @@ Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   Call c;
   for (const bool nodes : {false, true})
     for (uint32_t i = 0; i < most; ++i) {
-      const Param& p = row.params[i];
+      const Param& p = info.params[i];
       if ((p.kind == Param::expr || p.kind == Param::exprs) != nodes) continue;
       if (values[i]) {
-        take(c, row, p, values[i]);
+        take(c, info, p, values[i]);
       } else if (p.required()) {
-        PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", row.meta->name, p.name);
+        PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", info.meta->name, p.name);
         throw PythonError();
       } else {
         take_default(c, p);
@@ -204,21 +204,21 @@ std::string default_text(const Param& p) {
   return out;
 }
 
-std::string signature(const OpRow& row) {
-  std::string s = row.meta->name;
+std::string signature(const OpInfo& info) {
+  std::string s = info.meta->name;
   s += "(";
-  for (uint32_t i = 0; i < row.n_params; ++i) s += (i ? ", " : "") + default_text(row.params[i]);
+  for (uint32_t i = 0; i < info.n_params; ++i) s += (i ? ", " : "") + default_text(info.params[i]);
   return s + ")";
 }
 
-PyObject* record_row(PyObject*, PyObject* args) {
+PyObject* record_op(PyObject*, PyObject* args) {
   const char* name;
   PyObject *exprs, *attrs = nullptr, *ids = nullptr;
   if (!PyArg_ParseTuple(args, "sO|OO", &name, &exprs, &attrs, &ids)) return nullptr;
   return guarded([&]() -> PyObject* {
     OpId op = 0;
-    while (op < kOps && std::strcmp(op_row(op).meta->name, name) != 0) ++op;
-    if (op == kOps || !op_row(op).shape) throw ValueError(text("record(): no op named ", name));
+    while (op < kOps && std::strcmp(op_info(op).meta->name, name) != 0) ++op;
+    if (op == kOps || !op_info(op).shape) throw ValueError(text("record(): no op named ", name));
     Call c;
     c.nodes = as_nodes(exprs, name);
     if (attrs) {
@@ -267,17 +267,17 @@ const char* batch_text(const Meta& m) {
 PyObject* op_table(PyObject*, PyObject*) {
   PyObject* rows = PyList_New(0);
   for (OpId i = 0; i < kOps; ++i) {
-    const OpRow& r = op_row(i);
+    const OpInfo& r = op_info(i);
     const Meta& m = *r.meta;
     PyObject* row = Py_BuildValue(
         "{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:s,s:O,s:s,s:s,s:s}", "name", m.name, "formula", m.formula,
         "signature", signature(r).c_str(), "public", m.hidden ? Py_False : Py_True, "shape",
         r.shape ? Py_True : Py_False, "nondiff", m.nondiff ? Py_True : Py_False, "gradient",
         m.nondiff ? Py_False : Py_True, "batch", m.batch == Batch::solo ? "" : batch_text(m), "leaf",
-        m.form == Form::input || m.form == Form::draw || m.form == Form::parameter ? Py_True : Py_False,
-        "solo", m.solo ? m.solo : "", "doc", documentation(m.name), "form",
-        std::array{"input", "parameter", "draw", "view", "unary", "binary", "member", "matmul", "lookup",
-                   "structured"}[static_cast<size_t>(m.form)]);
+        m.kind == OpKind::input || m.kind == OpKind::draw || m.kind == OpKind::parameter ? Py_True : Py_False,
+        "solo", m.solo ? m.solo : "", "doc", documentation(m.name), "kind",
+        std::array{"input", "parameter", "draw", "view", "unary", "binary", "per_node", "matmul", "lookup",
+                   "custom"}[static_cast<size_t>(m.kind)]);
     PyList_Append(rows, row);
     Py_DECREF(row);
   }
@@ -295,7 +295,7 @@ PyObject* device_kernels(PyObject*, PyObject*) {
 }
 
 PyMethodDef extra[] = {
-    {"record", record_row, METH_VARARGS,
+    {"record", record_op, METH_VARARGS,
      "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
     {"doc", doc, METH_O, "doc(name)\n--\n\nDocumentation of a function of the API, or None."},
     {"_device_kernels", device_kernels, METH_NOARGS,
@@ -311,7 +311,7 @@ void add_op_functions(PyObject* module) {
   static std::vector<PyMethodDef> methods;
   methods.reserve(kOps + 1);
   for (OpId i = 0; i < kOps; ++i) {
-    const OpRow& r = op_row(i);
+    const OpInfo& r = op_info(i);
     if (r.meta->hidden || !r.shape) continue;
     texts[i] = signature(r) + "\n--\n\n" + documentation(r.meta->name);
     methods.push_back({r.meta->name,

@@ -6,13 +6,13 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/arrays.h"
+#include "bindings/collection_caster.h"
 #include "bindings/compute.h"
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
 #include "bindings/fibers.h"
-#include "bindings/collection_caster.h"
-#include "bindings/template.h"
 #include "bindings/signatures.h"
+#include "bindings/template.h"
 #include "bindings/trace.h"
 #include "cpu/kernel_table.h"
 #include "exec/device.h"
@@ -169,7 +169,7 @@ pybind11::list plan_table() {
   pybind11::list rows;
   for (const Launch& l : e.planner.plan.launches) {
     pybind11::dict d;
-    d["op"] = op_row(l.op).meta->name;
+    d["op"] = op_info(l.op).meta->name;
     d["class"] = l.cls;
     d["members"] = l.count;
     d["floats"] = l.total;

@@ -23,11 +23,11 @@ std::string number_text(uint32_t word) {
 
 // Attributes with the names of the op's parameters; numbers alone where they do not correspond.
 std::vector<std::string> attributes(const Sig& sig) {
-  const OpRow& row = op_row(sig.op);
+  const OpInfo& info = op_info(sig.op);
   std::vector<std::string> texts;
-  if (row.meta->form == Form::parameter || row.meta->form == Form::lookup) return texts;
-  for (uint32_t i = 0; i < row.n_params && texts.size() < sig.attrs.size(); ++i) {
-    const Param& p = row.params[i];
+  if (info.meta->kind == OpKind::parameter || info.meta->kind == OpKind::lookup) return texts;
+  for (uint32_t i = 0; i < info.n_params && texts.size() < sig.attrs.size(); ++i) {
+    const Param& p = info.params[i];
     if (p.kind == Param::expr || p.kind == Param::exprs || p.kind == Param::index) continue;
     const uint32_t word = sig.attrs[texts.size()];
     texts.push_back(text(p.kind == Param::indices ? "length of " : "", p.name, "=",
@@ -44,8 +44,8 @@ pb::list weights(Graph& g, const Plan& plan, const Launch& l) {
   pb::list names;
   const Sig& sig = g.sig_number(l.sig);
   const NodeId member = plan.members[l.members];
-  if (l.form == Form::lookup) names.append(g.storage(sig.attrs[0]).name);
-  if (l.form == Form::parameter) names.append(g.parameter_use(member).storage->name);
+  if (l.kind == OpKind::lookup) names.append(g.storage(sig.attrs[0]).name);
+  if (l.kind == OpKind::parameter) names.append(g.parameter_use(member).storage->name);
   for (uint32_t k = 0; k < sig.n_args && k < 32; ++k) {
     if (!(sig.weights >> k & 1)) continue;
     const NodeId weight = g.args(member)[k], owner = g.owner(weight);
@@ -66,7 +66,7 @@ pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const Levels& levels) {
   static constexpr const char* rules[] = {"ragged", "same", "solo", "none"};
   const Launch& l = plan.launches[i];
   const Sig& sig = g.sig_number(l.sig);
-  const Meta& meta = *op_row(l.op).meta;
+  const Meta& meta = *op_info(l.op).meta;
   pb::dict d;
   pb::list nodes, shapes;
   for (uint32_t k = 0; k < l.count; ++k) nodes.append(plan.members[l.members + k]);
@@ -151,14 +151,14 @@ pb::tuple node_words(NodeId id) {
   if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
   const Sig& sig = g.sig(id);
   const NodeId own = g.node(id).flags & Node::merged ? g.owner(id) : id;
-  const OpRow& row = op_row(sig.op);
+  const OpInfo& info = op_info(sig.op);
   std::vector<uint32_t> indices;
-  bool indexed = row.meta->form == Form::lookup;
-  for (uint32_t i = 0; i < row.n_params; ++i)
-    indexed = indexed || row.params[i].kind == Param::index || row.params[i].kind == Param::indices;
+  bool indexed = info.meta->kind == OpKind::lookup;
+  for (uint32_t i = 0; i < info.n_params; ++i)
+    indexed = indexed || info.params[i].kind == Param::index || info.params[i].kind == Param::indices;
   const Graph::Ids ids = indexed ? g.ids(own) : Graph::Ids{};
   indices.assign(ids.data, ids.data + ids.n);
-  const bool table = row.meta->form == Form::lookup;
+  const bool table = info.meta->kind == OpKind::lookup;
   return pb::make_tuple(sig.attrs, indices, ids.list, table ? g.storage(sig.attrs[0]).rows : 0);
 }
 

@@ -92,7 +92,7 @@ pb::list spans_of(const ProfileTrace::Contents& c) {
     if (s.flops > 0) d["flops"] = s.flops;
     if (s.n_ops) {
       pb::list ops, operands;
-      for (uint32_t i = 0; i < s.n_ops; ++i) ops.append(op_row(c.ops[s.ops + i]).meta->name);
+      for (uint32_t i = 0; i < s.n_ops; ++i) ops.append(op_info(c.ops[s.ops + i]).meta->name);
       for (uint32_t i = 0; i < s.n_operands; ++i) operands.append(modes[s.modes >> 4 * i & 15]);
       d["ops"] = ops;
       d["operands"] = operands;

@@ -11,10 +11,10 @@ namespace dyc {
 // Kernels of a structured row, over the members of a launch. Chunks of pieces run on different threads.
 struct StructuredKernels {
   // Pieces of the results, numbered through the members.
-  void (*forward)(const Member* m, int64_t n, Range pieces) = nullptr;
-  // Pieces of the gradient of argument `arg`, Member::dx. `shared`: the members add to one gradient, whose
-  // pieces these are; else they are numbered through the members.
-  void (*backward)(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces) = nullptr;
+  void (*forward)(const KernelArgs* m, int64_t n, Range pieces) = nullptr;
+  // Pieces of the gradient of argument `arg`, KernelArgs::dx. `shared`: the members add to one gradient,
+  // whose pieces these are; else they are numbered through the members.
+  void (*backward)(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces) = nullptr;
 };
 
 // Kernels of one row of the op table; null where the form has none.
@@ -28,9 +28,9 @@ struct OpKernels {
   void (*map2_back)(const float* x, const float* y, const float* z, const float* dz, float* dx, float* dy,
                     size_t n, const float* attrs) = nullptr;
   // one node: member rows, and binary rows that broadcast
-  void (*forward)(const Member& m) = nullptr;
-  void (*backward)(const Member& m, uint32_t arg) = nullptr;
-  void (*backward_all)(const Member& m, float* const* dx) = nullptr;
+  void (*forward)(const KernelArgs& m) = nullptr;
+  void (*backward)(const KernelArgs& m, uint32_t arg) = nullptr;
+  void (*backward_all)(const KernelArgs& m, float* const* dx) = nullptr;
   StructuredKernels structured;
 };
 

@@ -290,14 +290,14 @@ void Engine::check_value(NodeId id) {
   const Spread r(v, s.size);
   if (!r.bad()) return;
   std::string message =
-      text(op_row(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ", v[r.first_bad],
+      text(op_info(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ", v[r.first_bad],
            " at element ", r.first_bad, " (", r.nan, " NaN, ", r.infinite, " infinite of ", s.size, ")");
   const bool alias = graph.node(id).flags & Node::alias;
   const uint32_t n = alias ? 1 : graph.node(id).n_args;
   for (uint32_t i = 0; i < n; ++i) {
     const NodeId arg = graph.args(id)[i];
     const Sig& a = graph.sig(arg);
-    message += text(i ? "; " : "; inputs: ", "node ", arg, " ", op_row(a.op).meta->name, " ", *a.y, ": ",
+    message += text(i ? "; " : "; inputs: ", "node ", arg, " ", op_info(a.op).meta->name, " ", *a.y, ": ",
                     Spread(value(arg), a.size).words());
   }
   throw InvalidValue(message);
@@ -345,7 +345,7 @@ bool Engine::count_all_live() {
   for (uint32_t i = 0; i < n; ++i) {
     const Launch& l = planner.plan.launches[i];
     const bool constant =
-        l.form == Form::parameter && !(graph.node(planner.plan.members[l.members]).flags & Node::needs);
+        l.kind == OpKind::parameter && !(graph.node(planner.plan.members[l.members]).flags & Node::needs);
     live_members_[i] = constant && !backward_full_ ? 0 : l.count;
   }
   return true;
@@ -429,11 +429,11 @@ const float* Engine::exact_gradient(NodeId id) {
   for (NodeId n = 0; n <= backward_root_; ++n) {
     const Node& node = graph.node(n);
     const Sig& s = graph.sig(n);
-    const Form form = op_row(s.op).meta->form;
+    const OpKind kind = op_info(s.op).meta->kind;
     const bool view = node.flags & Node::alias && !(node.flags & Node::merged);
     if (view) {
       g.view(s.op, graph.args(n)[0], *s.y, node.aux);
-    } else if (s.n_args == 0 || form == Form::lookup) {
+    } else if (s.n_args == 0 || kind == OpKind::lookup) {
       const float* v = graph.place(n) == kPending && !graph.is_parameter(n) ? nullptr : value(n);
       const NodeId copy = g.input(*s.y, true);
       if (v) std::memcpy(g.values(copy), v, size_t{s.size} * 4);

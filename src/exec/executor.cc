@@ -9,18 +9,18 @@ namespace dyc {
 
 // Indices may change without the graph changing, so they are checked each time.
 void Executor::check(const Launch& l) {
-  const OpRow& row = op_row(l.op);
+  const OpInfo& info = op_info(l.op);
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
-    Member m{};
+    KernelArgs m{};
     m.xd = it.sig->x.data();
     m.yd = it.sig->y;
     m.n = it.sig->n_args;
     m.attrs = it.sig->attrs.data();
     m.ids = ids.data;
     m.n_ids = ids.n;
-    row.check(m, row.meta->name);
+    info.check(m, info.meta->name);
   }
 }
 
@@ -255,7 +255,7 @@ void Executor::begin_backward(bool full, bool direct) {
 // depend on it: momentum moves such a row, too. Its gradient is zero.
 void Executor::touch_rows(NodeId id) {
   const Sig& sig = graph_.sig(id);
-  if (op_row(sig.op).meta->form != Form::lookup || !sig.attrs[1]) return;  // attrs[1]: update
+  if (op_info(sig.op).meta->kind != OpKind::lookup || !sig.attrs[1]) return;  // attrs[1]: update
   Storage& storage = graph_.storage(sig.attrs[0]);
   const Graph::Ids ids = graph_.ids(id);
   for (uint32_t j = 0; j < ids.n; ++j)

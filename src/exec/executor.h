@@ -137,7 +137,7 @@ class Executor {
   }
   void check(const Launch& l);
   // Indices of a member, where the op has any.
-  Graph::Ids ids(const OpRow& row, NodeId id) const { return row.ids() ? graph_.ids(id) : Graph::Ids{}; }
+  Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
   Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
   bool wanted(const Launch& l, uint32_t k) const { return full_ || l.needs_args >> (k < 31 ? k : 31) & 1; }
   // No two members add to the same gradient.

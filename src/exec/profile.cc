@@ -35,7 +35,7 @@ void Executor::Watch::stop() {
     (backward_ ? t.backward : t.forward) += part;
     ++(backward_ ? t.backward_launches : t.forward_launches);
     if (!backward_ && executor_->profiling > 1)
-      std::printf("BatchSize:%u %s\n", l.count, op_row(l.op).meta->name);
+      std::printf("BatchSize:%u %s\n", l.count, op_info(l.op).meta->name);
   }
 }
 

@@ -147,27 +147,27 @@ namespace {
 
 // Multiply-adds count as two; anything else as one per number read.
 double flops_of_node(const Sig& s) {
-  const OpRow& row = op_row(s.op);
+  const OpInfo& info = op_info(s.op);
   double flops = s.size;
-  switch (row.meta->form) {
-    case Form::matmul:
+  switch (info.meta->kind) {
+    case OpKind::matmul:
       if (s.op == op_id<MatMul>) flops = 0;  // there is a bias in the others
       for (uint32_t k = s.op == op_id<Affine>; k + 1 < s.n_args; k += 2)
         flops += 2.0 * s.size * s.x[k]->cols();
       return flops;
-    case Form::structured: {
-      Member m{};
+    case OpKind::custom: {
+      KernelArgs m{};
       m.xd = s.x.data();
       m.yd = s.y;
       m.n = s.n_args;
       m.attrs = s.attrs.data();
-      return 2.0 * static_cast<double>(row.work(m));
+      return 2.0 * static_cast<double>(info.work(m));
     }
-    case Form::member:
+    case OpKind::per_node:
       for (const Dim* d : s.x) flops += static_cast<double>(d->size());
       return flops;
-    case Form::unary:
-    case Form::binary:
+    case OpKind::unary:
+    case OpKind::binary:
       return flops;
     default:
       return 0;
@@ -187,7 +187,7 @@ void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint3
   for (uint32_t i = first; i < end; ++i) {
     const Launch& l = plan_.launches[i];
     span.mixed = span.mixed || !l.uniform;
-    if (l.form == Form::parameter) span.bytes += 8.0 * l.total;
+    if (l.kind == OpKind::parameter) span.bytes += 8.0 * l.total;
     double numbers = 0;  // read
     for (uint32_t k = 0; k < (l.uniform ? 1 : l.count); ++k) {
       const Sig& s = l.uniform ? graph_.sig_number(l.sig) : graph_.sig(plan_.members[l.members + k]);
@@ -199,7 +199,7 @@ void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint3
         if (!once || k == 0) numbers += s.x[a]->size() * (once ? 1 : times);
       }
     }
-    if (l.form == Form::lookup) numbers += l.total;
+    if (l.kind == OpKind::lookup) numbers += l.total;
     span.bytes += 4 * (numbers + l.total) * (backward ? 2 : 1);
     if (i > first) continue;
     for (uint32_t k = 0; k < l.n_operands && k < 16; ++k, ++span.n_operands)

@@ -51,7 +51,7 @@ bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
   const Node& n = graph.node(id);
   if (graph.is_parameter(id)) return !graph.parameter_use(id).pinned;
   if (graph.places()[id] >= 0) return false;
-  if (n.flags & Node::leaf || op_row(graph.sig(id).op).meta->form == Form::lookup) return true;
+  if (n.flags & Node::leaf || op_info(graph.sig(id).op).meta->kind == OpKind::lookup) return true;
   const NodeId* args = graph.args(id);
   const uint32_t count = n.flags & Node::alias ? 1 : n.n_args;
   for (uint32_t i = 0; i < count; ++i) {

@@ -58,8 +58,8 @@ NodeId Graph::append(const Node& n, int64_t place) {
 
 namespace {
 
-bool in_weight_position(OpId op, Form form, uint32_t i) {
-  return form == Form::matmul && weight_position(op == op_id<Affine>, i);
+bool in_weight_position(OpId op, OpKind kind, uint32_t i) {
+  return kind == OpKind::matmul && weight_position(op == op_id<Affine>, i);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     scratch_.resize(size);
     key = scratch_.data();
   }
-  const Form form = op_row(op).meta->form;
+  const OpKind kind = op_info(op).meta->kind;
   key[0] = op;
   key[1] = n;
   key[2] = n_attrs;
@@ -85,7 +85,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
       throw ValueError("expected expressions of this graph, got one of an earlier graph");
     const Node& a = nodes_[args[i]];
     *k++ = signatures_.brief(a.sig).dim * 2 + (a.flags & Node::needs);
-    *k++ = in_weight_position(op, form, i) ? a.inv : 0;
+    *k++ = in_weight_position(op, kind, i) ? a.inv : 0;
     invariant = invariant && a.inv;
   }
   const uint32_t sig = signatures_.of(op, key, size);
@@ -146,7 +146,7 @@ NodeId Graph::record_empty(const Sig& s, const NodeId* args) {
       return dim(sum) == *s.y ? sum : binary(op_id<Add>, sum, filled(*s.y, 0.f));
     }
     default: {
-      const ShapeArgs shape{op_row(s.op).meta->name, s.x.data(), s.n_args, nullptr, 0};
+      const ShapeArgs shape{op_info(s.op).meta->name, s.x.data(), s.n_args, nullptr, 0};
       shape_error(shape, "arguments with elements");
     }
   }
@@ -535,7 +535,7 @@ std::string Graph::largest_nodes() const {
   if (size() > kMany) out += " (renew_cg() before each example or minibatch gives their memory back)";
   for (size_t i = 0; i < shown; ++i) {
     const Sig& s = sig(ids[i]);
-    out += text(i ? ", " : ", the largest: ", op_row(s.op).meta->name, " ", *s.y, " ",
+    out += text(i ? ", " : ", the largest: ", op_info(s.op).meta->name, " ", *s.y, " ",
                 bytes_text(s.size * 4.0), " (node ", ids[i], ")");
   }
   return out;

@@ -124,8 +124,8 @@ bool known_to_all_graphs(const Graph& g, NodeId id) {
   return g.is_parameter(id) || g.sig(id).op == op_id<Constant>;
 }
 
-bool takes_ids(const OpRow& row) {
-  return std::any_of(row.params, row.params + row.n_params,
+bool takes_ids(const OpInfo& info) {
+  return std::any_of(info.params, info.params + info.n_params,
                      [](const Param& p) { return p.kind == Param::index || p.kind == Param::indices; });
 }
 
@@ -156,30 +156,30 @@ bool Pattern::add(Graph& g, NodeId id) {
   if (known_to_all_graphs(g, id)) return true;  // where it is first used: it may have been there before
   const Node& n = g.node(id);
   const Sig& s = g.sig(id);
-  const Form form = op_row(s.op).meta->form;
+  const OpKind kind = op_info(s.op).meta->kind;
   Step step;
   step.row = s.op;
   std::vector<uint32_t> places;
-  if (form == Form::draw) {
+  if (kind == OpKind::draw) {
     step.kind = Step::draw;
-  } else if (form == Form::lookup) {
+  } else if (kind == OpKind::lookup) {
     step.kind = Step::lookup;
     storages_.push_back({s.attr(0), g.shared_storage(s.attr(0))});
     step.storage = static_cast<uint32_t>(storages_.size() - 1);
     step.limit = storage(step)->rows;
     add_ids(g, id, &step);
-  } else if (form == Form::view) {
+  } else if (kind == OpKind::view) {
     step.kind = Step::view;
     if (!add_reference(g, g.args(id)[0], &places)) return false;
-  } else if (form == Form::input) {
+  } else if (kind == OpKind::input) {
     return false;
   } else {
     const bool alias = n.flags & Node::alias;  // its arguments follow the node it is equal to
     for (uint32_t i = 0; i < s.n_args; ++i)
       if (!add_reference(g, g.args(id)[i + alias], &places)) return false;
-    if (!alias && takes_ids(op_row(s.op))) add_ids(g, id, &step);
+    if (!alias && takes_ids(op_info(s.op))) add_ids(g, id, &step);
     if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[alias])[s.attr(0)];
-    if (alias && takes_ids(op_row(s.op))) return false;
+    if (alias && takes_ids(op_info(s.op))) return false;
   }
   step.dim = *s.y;
   step.args = static_cast<uint32_t>(words_.size());
@@ -222,8 +222,8 @@ std::string Pattern::difference(const Pattern& other) const {
   if (steps_.size() != other.steps_.size()) return text(steps_.size(), " steps, not ", other.steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i)
     if (!(steps_[i] == other.steps_[i]))
-      return text("step ", i, ": ", op_row(steps_[i].row).meta->name, " ", steps_[i].dim, ", not ",
-                  op_row(other.steps_[i].row).meta->name, " ", other.steps_[i].dim);
+      return text("step ", i, ": ", op_info(steps_[i].row).meta->name, " ", steps_[i].dim, ", not ",
+                  op_info(other.steps_[i].row).meta->name, " ", other.steps_[i].dim);
   std::vector<uint32_t> mine = words_, theirs = other.words_;
   for (const Filled& f : filled_) mine[f.at] = theirs[f.at] = 0;
   const auto differs = std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());

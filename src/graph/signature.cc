@@ -57,7 +57,7 @@ void set_matmul_mode(Sig& s, const uint32_t* args) {
 }  // namespace
 
 uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
-  const OpRow& row = op_row(op);
+  const OpInfo& info = op_info(op);
   Sig s;
   s.op = op;
   s.n_args = key[1];
@@ -72,15 +72,15 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
     s.owns_weight = s.owns_weight || args[2 * i + 1] != 0;
     if (i < 32) s.weights |= uint32_t{args[2 * i + 1] != 0} << i;
   }
-  if (row.meta->nondiff) s.needs = false;
-  const ShapeArgs shape{row.meta->name, s.x.data(), s.n_args, s.attrs.data(), key[2]};
-  const Dim y = given ? *given : row.shape(shape);
+  if (info.meta->nondiff) s.needs = false;
+  const ShapeArgs shape{info.meta->name, s.x.data(), s.n_args, s.attrs.data(), key[2]};
+  const Dim y = given ? *given : info.shape(shape);
   if (y.size() >= (size_t{1} << 31))
-    throw ValueError(text(row.meta->name, "(): result ", y, " is too large"));
+    throw ValueError(text(info.meta->name, "(): result ", y, " is too large"));
   s.dim = dim_id(y);
   s.y = &dims_[s.dim];
   s.size = static_cast<uint32_t>(y.size());
-  if (row.meta->form == Form::matmul) set_matmul_mode(s, args);
+  if (info.meta->kind == OpKind::matmul) set_matmul_mode(s, args);
   s.empty = y.size() == 0;
   for (const Dim* d : s.x) s.empty = s.empty || d->size() == 0;
   for (const Dim* d : s.x) s.flat = s.flat && d->size() == y.size() && d->bd == y.bd;
@@ -93,10 +93,10 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
 // What members of one launch must have in common (batching.md 7.2): the op, its attributes, the
 // weights, which arguments take gradients; extents only where the rule says so.
 uint32_t Signatures::class_of(const Sig& s, const uint32_t* args) {
-  const Meta& meta = *op_row(s.op).meta;
+  const Meta& meta = *op_info(s.op).meta;
   std::vector<uint32_t> key = {s.op, static_cast<uint32_t>(s.attrs.size())};
   key.insert(key.end(), s.attrs.begin(), s.attrs.end());
-  const bool list = op_row(s.op).list && meta.form == Form::member;  // members differ in arity
+  const bool list = op_info(s.op).list && meta.kind == OpKind::per_node;  // members differ in arity
   if (!list) {
     // Whether an ordinary argument takes a gradient may differ: where it does not, the launch's
     // backward writes to a gradient nobody reads.
@@ -104,7 +104,7 @@ uint32_t Signatures::class_of(const Sig& s, const uint32_t* args) {
   }
   if (meta.batch != Batch::ragged)
     for (uint32_t i = 0; i < s.n_args; ++i) key.push_back(args[2 * i] >> 1);
-  if (meta.form == Form::matmul) key.push_back(s.columns * 2 + s.bias_per_column);
+  if (meta.kind == OpKind::matmul) key.push_back(s.columns * 2 + s.bias_per_column);
   return classes_.intern(key.data(), static_cast<uint32_t>(key.size()));
 }
 

@@ -16,8 +16,8 @@ struct Sig {
   bool flat = false;             // all arguments have exactly the result's extents
   bool needs = false;            // some argument needs a gradient
   bool empty = false;            // the result or an argument has no elements
-  bool columns = false;          // matmul form: one GEMM per weight over the columns of all members
-  bool bias_per_column = false;  // matmul form: the bias has the result's extents
+  bool columns = false;          // matmul: one GEMM per weight over the columns of all members
+  bool bias_per_column = false;  // matmul: the bias has the result's extents
   uint32_t dim = 0;              // result extents, as a number
   uint32_t cls = 0;              // launch class: members of equal class may share a launch
   uint32_t plain_site = 0xffffffffu;

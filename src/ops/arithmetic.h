@@ -1,8 +1,8 @@
 // Rows of two Expressions: element-wise with broadcasting (binary), and sums over all elements (member).
 // As in elementwise.h, T is float or a vector of floats, and vexp, select ... must be declared before.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/elementwise.h"
-#include "ops/rows.h"
 
 namespace dyc {
 
@@ -19,7 +19,7 @@ struct Broadcasting : OfXAndY {
 struct Add : Broadcasting {
   static constexpr Meta meta{.name = "add",
                              .formula = "x + y",
-                             .form = Form::binary,
+                             .kind = OpKind::binary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
@@ -32,7 +32,7 @@ struct Add : Broadcasting {
 struct Sub : Broadcasting {
   static constexpr Meta meta{.name = "sub",
                              .formula = "x - y",
-                             .form = Form::binary,
+                             .kind = OpKind::binary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
@@ -44,7 +44,7 @@ struct Sub : Broadcasting {
 
 struct CMult : Broadcasting {
   static constexpr Meta meta{
-      .name = "cmult", .formula = "x .* y", .form = Form::binary, .batch = Batch::ragged, .reads_y = false};
+      .name = "cmult", .formula = "x .* y", .kind = OpKind::binary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, T y, const float*) { return x * y; }
   template <class T> static T dx(T, T y, T, const float*) { return y; }
   template <class T> static T dy(T x, T, T, const float*) { return x; }
@@ -53,7 +53,7 @@ struct CMult : Broadcasting {
 // Only y is broadcast.
 struct CDiv : OfXAndY {
   static constexpr Meta meta{
-      .name = "cdiv", .formula = "x ./ y", .form = Form::binary, .batch = Batch::ragged};
+      .name = "cdiv", .formula = "x ./ y", .kind = OpKind::binary, .batch = Batch::ragged};
   static Dim shape(const ShapeArgs& s) {
     bool fits = s[1].bd == 1 || s[1].bd == s[0].bd;
     for (uint32_t i = 0; i < s[1].nd; ++i) fits = fits && (s[1][i] == 1 || s[1][i] == s[0][i]);
@@ -68,7 +68,7 @@ struct CDiv : OfXAndY {
 // x {..}xB, y {1}: one exponent, per batch item if y is batched. The result drops trailing ones.
 struct Pow : OfXAndY {
   static constexpr Meta meta{
-      .name = "pow", .formula = "x ** y", .form = Form::binary, .batch = Batch::ragged};
+      .name = "pow", .formula = "x ** y", .kind = OpKind::binary, .batch = Batch::ragged};
   static Dim shape(const ShapeArgs& s) {
     if (s[1].batch_size() != 1) shape_error(s, "an exponent of one element");
     Dim r = s[0];
@@ -85,7 +85,7 @@ struct Pow : OfXAndY {
 struct ColwiseAdd : OfXAndY {
   static constexpr Meta meta{.name = "colwise_add",
                              .formula = "x + y for each column",
-                             .form = Form::binary,
+                             .kind = OpKind::binary,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false};
@@ -105,8 +105,11 @@ struct ColwiseAdd : OfXAndY {
 
 // Ties give the gradient to y; a NaN on either side comes through.
 struct BMax : OfXAndY {
-  static constexpr Meta meta{
-      .name = "bmax", .formula = "max(x, y)", .form = Form::binary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "bmax",
+                             .formula = "max(x, y)",
+                             .kind = OpKind::binary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class T> static T f(T x, T y, const float*) { return select(x > y, x, select(x == x, y, x)); }
   template <class T> static T dx(T x, T y, T, const float*) {
@@ -118,8 +121,11 @@ struct BMax : OfXAndY {
 };
 
 struct BMin : OfXAndY {
-  static constexpr Meta meta{
-      .name = "bmin", .formula = "min(x, y)", .form = Form::binary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "bmin",
+                             .formula = "min(x, y)",
+                             .kind = OpKind::binary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class T> static T f(T x, T y, const float*) { return select(x < y, x, select(x == x, y, x)); }
   template <class T> static T dx(T x, T y, T, const float*) {
@@ -134,7 +140,7 @@ struct BMin : OfXAndY {
 struct PairwiseRankLoss {
   static constexpr Meta meta{.name = "pairwise_rank_loss",
                              .formula = "max(0, m - x + y)",
-                             .form = Form::binary,
+                             .kind = OpKind::binary,
                              .batch = Batch::ragged,
                              .reads_x = false};
   static constexpr Param params[] = {{"x"}, {"y"}, {"m", Param::real, 1.0}};
@@ -178,7 +184,7 @@ DYC_INLINE void add_slopes(const float* x, const float* y, float d, float* g, si
   using V = typename I::V;
   constexpr size_t L = I::lanes;
   const V dv = splat<V>(d);
-  if constexpr (is_team<I>) {
+  if constexpr (is_thread_group<I>) {
     each_one<I>(
         n, [&](size_t i) DYC_LAMBDA { g[i] = vfma(dv, slope_of_term<Term, Arg, V>(x[i], y[i], a), g[i]); });
     return;
@@ -200,12 +206,12 @@ template <class Term> struct SumOf : OfXAndY {
     if (!s[0].same_sizes(s[1])) shape_error(s, "two arguments of equal extents");
     return Dim({1}, common_batch(s));
   }
-  template <class I> static void forward(const Member& m) {
+  template <class I> static void forward(const KernelArgs& m) {
     const float c = Term::kAttr ? m.real(0) : 0.f;
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       m.out()[b] = detail::sum_of_terms<Term, I>(m.xb(0, b), m.xb(1, b), m.xs(0), &c);
   }
-  template <class I> static void backward(const Member& m, uint32_t arg) {
+  template <class I> static void backward(const KernelArgs& m, uint32_t arg) {
     const float c = Term::kAttr ? m.real(0) : 0.f;
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *x = m.xb(0, b), *y = m.xb(1, b);
@@ -225,19 +231,19 @@ struct ProductTerm {
 struct DotProduct : SumOf<ProductTerm> {
   static constexpr Meta meta{.name = "dot_product",
                              .formula = "sum(x .* y)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
 };
 
 struct TraceOfProduct : SumOf<ProductTerm> {
   static constexpr Meta meta{.name = "trace_of_product",
                              .formula = "trace(x * transpose(y))",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
 };
 
 // A distance also takes a vector and a matrix of one column.
@@ -259,10 +265,10 @@ struct SquareTerm {
 struct SquaredDistance : Distance<SquareTerm> {
   static constexpr Meta meta{.name = "squared_distance",
                              .formula = "sum((x - y) ** 2)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
 };
 
 struct AbsTerm {
@@ -275,10 +281,10 @@ struct AbsTerm {
 struct L1Distance : Distance<AbsTerm> {
   static constexpr Meta meta{.name = "l1_distance",
                              .formula = "sum(|x - y|)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
 };
 
 struct HuberTerm {
@@ -298,10 +304,10 @@ struct HuberTerm {
 struct HuberDistance : Distance<HuberTerm> {
   static constexpr Meta meta{.name = "huber_distance",
                              .formula = "sum(huber(x - y, c))",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"c", Param::real, 1.345}};
 };
 
@@ -327,17 +333,17 @@ struct BinaryLogTerm {
 struct BinaryLogLoss : SumOf<BinaryLogTerm> {
   static constexpr Meta meta{.name = "binary_log_loss",
                              .formula = "-sum(y log(x) + (1 - y) log(1 - x))",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static Dim shape(const ShapeArgs& s) {
     identical_shape(s);
     return scalar_per_batch(s);
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ArithmeticOps = OpList<Add, Sub, CMult, CDiv, Pow, ColwiseAdd, BMax, BMin, PairwiseRankLoss, DotProduct,
                              TraceOfProduct, SquaredDistance, L1Distance, HuberDistance, BinaryLogLoss>;
 

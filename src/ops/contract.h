@@ -1,10 +1,10 @@
 // Contractions of a tensor of 3 dimensions with one or two vectors. The tensor is read as a matrix whose
 // columns are contiguous: {d0*d1, d2} for the vector over its last dimension.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
 #include "ops/reduce.h"
-#include "ops/room.h"
-#include "ops/rows.h"
+#include "ops/scratch.h"
 
 namespace dyc {
 
@@ -27,8 +27,8 @@ DYC_INLINE void add_columns(float* y, const float* a, const float* c, size_t row
 template <class I>
 DYC_INLINE void add_products(float* c, const float* a, const float* y, size_t rows, size_t columns) {
   for (size_t k = 0; k < columns; ++k, a += rows)
-    add_once<I>(c + k,
-                sum_run<I>(rows, [&](size_t i, auto t) DYC_LAMBDA { return t.get(y + i) * t.get(a + i); }));
+    add_as_leader<I>(
+        c + k, sum_run<I>(rows, [&](size_t i, auto t) DYC_LAMBDA { return t.get(y + i) * t.get(a + i); }));
 }
 // A_k += c_k y
 template <class I>
@@ -62,14 +62,14 @@ struct Contract3D1DOf {
     return r;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       detail::start_from<I>(m.yb(b), bias ? m.xb(2, b) : nullptr, m.ys());
       detail::add_columns<I>(m.yb(b), m.xb(0, b), m.xb(1, b), m.ys(), m.xd[0]->d[2]);
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     const size_t rows = m.ys(), columns = m.xd[0]->d[2];
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       float* dx = m.dxb(arg, b);
@@ -83,26 +83,28 @@ struct Contract3D1DOf {
 struct Contract3D1D : Contract3D1DOf<false> {
   static constexpr Meta meta{.name = "contract3d_1d",
                              .formula = "contract3d_1d(x, y)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"y"}};
 };
 struct Contract3D1DBias : Contract3D1DOf<true> {
   static constexpr Meta meta{.name = "contract3d_1d_bias",
                              .formula = "contract3d_1d(x, y) + b",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"b"}};
 };
 
 // t_i = sum_jk x_ijk y_k z_j (+ b_i). x {d0,d1,d2}, y {d2}, z {d1}, b {d0} -> {d0}; batch 1 or B each
 template <bool bias>
 struct Contract3D1D1DOf {
-  static size_t room(const Member& m) { return room_for<float>(size_t{m.xd[0]->d[0]} * m.xd[0]->d[1]); }
+  static size_t scratch(const KernelArgs& m) {
+    return scratch_bytes<float>(size_t{m.xd[0]->d[0]} * m.xd[0]->d[1]);
+  }
   static Dim shape(const ShapeArgs& s) {
     detail::check_tensor(s);
     if (!s[2].column_like() || s[2].rows() != s[0].d[1]) shape_error(s, "z with one element per x[i,.,k]");
@@ -110,22 +112,22 @@ struct Contract3D1D1DOf {
     return Dim({s[0].d[0]}, common_batch(s));
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t d0 = m.xd[0]->d[0], d1 = m.xd[0]->d[1], d2 = m.xd[0]->d[2];
-    Room<float> inner(d0 * d1);  // sum_k x_ijk y_k
+    ScratchArray<float> inner(d0 * d1);  // sum_k x_ijk y_k
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       detail::start_from<I>(inner.get(), nullptr, d0 * d1);
       detail::add_columns<I>(inner.get(), m.xb(0, b), m.xb(1, b), d0 * d1, d2);
       detail::start_from<I>(m.yb(b), bias ? m.xb(3, b) : nullptr, d0);
-      join<I>();
+      sync<I>();
       detail::add_columns<I>(m.yb(b), inner.get(), m.xb(2, b), d0, d1);
-      join<I>();
+      sync<I>();
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     const size_t d0 = m.xd[0]->d[0], d1 = m.xd[0]->d[1], d2 = m.xd[0]->d[2];
-    Room<float> inner(d0 * d1);
+    ScratchArray<float> inner(d0 * d1);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       float* dx = m.dxb(arg, b);
       if (arg == 3) {
@@ -135,13 +137,13 @@ struct Contract3D1D1DOf {
       detail::start_from<I>(inner.get(), nullptr, d0 * d1);
       if (arg == 2) {
         detail::add_columns<I>(inner.get(), m.xb(0, b), m.xb(1, b), d0 * d1, d2);
-        join<I>();
+        sync<I>();
         detail::add_products<I>(dx, inner.get(), m.dyb(b), d0, d1);
         continue;
       }
-      join<I>();
+      sync<I>();
       detail::add_outer<I>(inner.get(), m.dyb(b), m.xb(2, b), d0, d1);  // dt_i z_j
-      join<I>();
+      sync<I>();
       if (arg == 0) detail::add_outer<I>(dx, inner.get(), m.xb(1, b), d0 * d1, d2);
       else detail::add_products<I>(dx, m.xb(0, b), inner.get(), d0 * d1, d2);
     }
@@ -151,23 +153,23 @@ struct Contract3D1D1DOf {
 struct Contract3D1D1D : Contract3D1D1DOf<false> {
   static constexpr Meta meta{.name = "contract3d_1d_1d",
                              .formula = "contract3d_1d_1d(x, y, z)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}};
 };
 struct Contract3D1D1DBias : Contract3D1D1DOf<true> {
   static constexpr Meta meta{.name = "contract3d_1d_1d_bias",
                              .formula = "contract3d_1d_1d(x, y, z) + b",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}, {"b"}};
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ContractOps = OpList<Contract3D1D, Contract3D1DBias, Contract3D1D1D, Contract3D1D1DBias>;
 
 }  // namespace dyc

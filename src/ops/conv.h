@@ -50,7 +50,7 @@ inline uint32_t filter_pieces(uint32_t filters) { return (filters + kFilterPiece
 struct Conv2d {
   static constexpr Meta meta{.name = "conv2d",
                              .formula = "conv2d(x, f)",
-                             .form = Form::structured,
+                             .kind = OpKind::custom,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_y = false};
@@ -66,11 +66,11 @@ struct Conv2d {
   }
   // Pieces that can be computed apart: of the result batch items; of the gradient of x its batch items, of
   // that of f blocks of filters, of that of the bias batch items.
-  static uint32_t pieces(const Member& m) { return m.yd->bd; }
-  static uint32_t pieces(const Member& m, uint32_t arg) {
+  static uint32_t pieces(const KernelArgs& m) { return m.yd->bd; }
+  static uint32_t pieces(const KernelArgs& m, uint32_t arg) {
     return arg == 1 ? m.xd[1]->bd * filter_pieces((*m.xd[1])[3]) : m.xd[arg]->bd;
   }
-  static uint64_t work(const Member& m) {  // multiply-adds
+  static uint64_t work(const KernelArgs& m) {  // multiply-adds
     return m.yd->size() * (m.xd[1]->batch_size() / (*m.xd[1])[3]);
   }
 };
@@ -79,7 +79,7 @@ struct Conv2d {
 struct Conv2dBias : Conv2d {
   static constexpr Meta meta{.name = "conv2d_bias",
                              .formula = "conv2d(x, f) + b",
-                             .form = Form::structured,
+                             .kind = OpKind::custom,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_y = false};
@@ -96,7 +96,7 @@ struct Conv2dBias : Conv2d {
 struct Filter1dNarrow {
   static constexpr Meta meta{.name = "filter1d_narrow",
                              .formula = "filter1d_narrow(x, y)",
-                             .form = Form::structured,
+                             .kind = OpKind::custom,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"y"}};
@@ -108,14 +108,16 @@ struct Filter1dNarrow {
     if (f.cols() > x.cols()) shape_error(s, text("at most as many columns in y as in x, ", x.cols()));
     return Dim({f[2], x.cols() - f.cols() + 1}, common_batch(s));
   }
-  static uint32_t pieces(const Member& m) { return m.yd->bd; }
-  static uint32_t pieces(const Member& m, uint32_t arg) {
+  static uint32_t pieces(const KernelArgs& m) { return m.yd->bd; }
+  static uint32_t pieces(const KernelArgs& m, uint32_t arg) {
     return arg == 1 ? m.xd[1]->bd * filter_pieces((*m.xd[1])[2]) : m.xd[0]->bd;
   }
-  static uint64_t work(const Member& m) { return m.yd->size() * (size_t{m.xd[1]->rows()} * m.xd[1]->cols()); }
+  static uint64_t work(const KernelArgs& m) {
+    return m.yd->size() * (size_t{m.xd[1]->rows()} * m.xd[1]->cols());
+  }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ConvOps = OpList<Conv2d, Conv2dBias, Filter1dNarrow>;
 
 }  // namespace dyc

@@ -21,35 +21,35 @@ template <class T> DYC_INLINE T sign_of(T x) {
 
 struct Exp : OfX {
   static constexpr Meta meta{
-      .name = "exp", .formula = "exp(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
+      .name = "exp", .formula = "exp(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vexp(x); }
   template <class T> static T df(T, T y, const float*) { return y; }
 };
 
 struct Log : OfX {
   static constexpr Meta meta{
-      .name = "log", .formula = "log(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "log", .formula = "log(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vlog(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / x; }
 };
 
 struct Sqrt : OfX {
   static constexpr Meta meta{
-      .name = "sqrt", .formula = "sqrt(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
+      .name = "sqrt", .formula = "sqrt(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vsqrt(x); }
   template <class T> static T df(T, T y, const float*) { return 0.5f / y; }
 };
 
 struct Square : OfX {
   static constexpr Meta meta{
-      .name = "square", .formula = "x ** 2", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "square", .formula = "x ** 2", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return x * x; }
   template <class T> static T df(T x, T, const float*) { return x + x; }
 };
 
 struct Cube : OfX {
   static constexpr Meta meta{
-      .name = "cube", .formula = "x ** 3", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "cube", .formula = "x ** 3", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return x * x * x; }
   template <class T> static T df(T x, T, const float*) { return 3.f * x * x; }
 };
@@ -68,7 +68,7 @@ template <class T> DYC_INLINE T power_of(T x, float e) {
 struct PowConst {
   static constexpr Meta meta{.name = "pow_const",
                              .formula = "x ** e",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_y = false};
@@ -84,7 +84,7 @@ struct PowConst {
 
 struct Abs : OfX {
   static constexpr Meta meta{
-      .name = "abs", .formula = "|x|", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "abs", .formula = "|x|", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vabs(x); }
   template <class T> static T df(T x, T, const float*) { return sign_of(x); }
 };
@@ -93,85 +93,94 @@ struct Abs : OfX {
 
 struct Sin : OfX {
   static constexpr Meta meta{
-      .name = "sin", .formula = "sin(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "sin", .formula = "sin(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vsin(x); }
   template <class T> static T df(T x, T, const float*) { return vcos(x); }
 };
 
 struct Cos : OfX {
   static constexpr Meta meta{
-      .name = "cos", .formula = "cos(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "cos", .formula = "cos(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vcos(x); }
   template <class T> static T df(T x, T, const float*) { return -vsin(x); }
 };
 
 struct Tan : OfX {
   static constexpr Meta meta{
-      .name = "tan", .formula = "tan(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
+      .name = "tan", .formula = "tan(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vtan(x); }
   template <class T> static T df(T, T y, const float*) { return 1.f + y * y; }
 };
 
 struct Asin : OfX {
   static constexpr Meta meta{
-      .name = "asin", .formula = "asin(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "asin", .formula = "asin(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vasin(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / vsqrt((1.f - x) * (1.f + x)); }
 };
 
 struct Acos : OfX {
   static constexpr Meta meta{
-      .name = "acos", .formula = "acos(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "acos", .formula = "acos(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vacos(x); }
   template <class T> static T df(T x, T, const float*) { return -1.f / vsqrt((1.f - x) * (1.f + x)); }
 };
 
 struct Atan : OfX {
   static constexpr Meta meta{
-      .name = "atan", .formula = "atan(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "atan", .formula = "atan(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vatan(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / (1.f + x * x); }
 };
 
 struct Sinh : OfX {
   static constexpr Meta meta{
-      .name = "sinh", .formula = "sinh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "sinh", .formula = "sinh(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vsinh(x); }
   template <class T> static T df(T x, T, const float*) { return vcosh(x); }
 };
 
 struct Cosh : OfX {
   static constexpr Meta meta{
-      .name = "cosh", .formula = "cosh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "cosh", .formula = "cosh(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return vcosh(x); }
   template <class T> static T df(T x, T, const float*) { return vsinh(x); }
 };
 
 struct Tanh : OfX {
   static constexpr Meta meta{
-      .name = "tanh", .formula = "tanh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_x = false};
+      .name = "tanh", .formula = "tanh(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
   template <class T> static T f(T x, const float*) { return vtanh(x); }
   template <class T> static T df(T, T y, const float*) { return 1.f - y * y; }
 };
 
 struct Asinh : OfX {
-  static constexpr Meta meta{
-      .name = "asinh", .formula = "asinh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "asinh",
+                             .formula = "asinh(x)",
+                             .kind = OpKind::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vasinh(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / vsqrt(x * x + 1.f); }
 };
 
 struct Acosh : OfX {
-  static constexpr Meta meta{
-      .name = "acosh", .formula = "acosh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "acosh",
+                             .formula = "acosh(x)",
+                             .kind = OpKind::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vacosh(x); }
   // Two roots: NaN below -1 as below 1, where acosh is not defined either.
   template <class T> static T df(T x, T, const float*) { return 1.f / (vsqrt(x - 1.f) * vsqrt(x + 1.f)); }
 };
 
 struct Atanh : OfX {
-  static constexpr Meta meta{
-      .name = "atanh", .formula = "atanh(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta{.name = "atanh",
+                             .formula = "atanh(x)",
+                             .kind = OpKind::unary,
+                             .batch = Batch::ragged,
+                             .reads_y = false};
   template <class T> static T f(T x, const float*) { return vatanh(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / ((1.f - x) * (1.f + x)); }
 };
@@ -181,7 +190,7 @@ struct Atanh : OfX {
 struct Logistic : OfX {
   static constexpr Meta meta{.name = "logistic",
                              .formula = "1 / (1 + exp(-x))",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false};
   template <class T> static T f(T x, const float*) { return vlogistic(x); }
@@ -191,7 +200,7 @@ struct Logistic : OfX {
 struct LogSigmoid : OfX {
   static constexpr Meta meta{.name = "log_sigmoid",
                              .formula = "-log(1 + exp(-x))",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false};
   template <class T> static T f(T x, const float*) { return vlog_sigmoid(x); }
@@ -201,7 +210,7 @@ struct LogSigmoid : OfX {
 struct Rectify : OfX {
   static constexpr Meta meta{.name = "rectify",
                              .formula = "max(x, 0)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false};
   // NaN stays NaN.
@@ -215,7 +224,7 @@ struct Rectify : OfX {
 struct Elu {
   static constexpr Meta meta{.name = "elu",
                              .formula = "x if x > 0 else alpha * (exp(x) - 1)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"alpha", Param::real, 1.0}};
@@ -229,7 +238,7 @@ struct Elu {
 struct Selu : OfX {
   static constexpr Meta meta{.name = "selu",
                              .formula = "scaled elu(x)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static constexpr float kScale = 1.0507009873554805f;
@@ -246,7 +255,7 @@ struct Selu : OfX {
 struct Silu {
   static constexpr Meta meta{.name = "silu",
                              .formula = "x * logistic(beta * x)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static constexpr Param params[] = {{"x"}, {"beta", Param::real, 1.0}};
@@ -262,7 +271,7 @@ struct Silu {
 struct Softsign : OfX {
   static constexpr Meta meta{.name = "softsign",
                              .formula = "x / (1 + |x|)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static Dim shape(const ShapeArgs& s) {
@@ -283,7 +292,7 @@ struct Softsign : OfX {
 
 struct Erf : OfX {
   static constexpr Meta meta{
-      .name = "erf", .formula = "erf(x)", .form = Form::unary, .batch = Batch::ragged, .reads_y = false};
+      .name = "erf", .formula = "erf(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
   template <class T> static T f(T x, const float*) { return verf(x); }
   template <class T> static T df(T x, T, const float*) { return 1.1283791670955126f * vexp(-(x * x)); }
 };
@@ -291,7 +300,7 @@ struct Erf : OfX {
 struct Gelu : OfX {
   static constexpr Meta meta{.name = "gelu",
                              .formula = "x (1 + erf(x / sqrt(2))) / 2",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_y = false};
   // The normal distribution function of x.
@@ -307,7 +316,7 @@ struct Gelu : OfX {
 struct Lgamma : OfX {
   static constexpr Meta meta{.name = "lgamma",
                              .formula = "log|gamma(x)|",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_y = false};
   template <class T> static T f(T x, const float*) { return vlgamma(x); }
@@ -329,7 +338,7 @@ struct Rounding {
 struct Round : Rounding {
   static constexpr Meta meta{.name = "round",
                              .formula = "round(x)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false};
@@ -339,7 +348,7 @@ struct Round : Rounding {
 struct Ceil : Rounding {
   static constexpr Meta meta{.name = "ceil",
                              .formula = "ceil(x)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false};
@@ -349,7 +358,7 @@ struct Ceil : Rounding {
 struct Floor : Rounding {
   static constexpr Meta meta{.name = "floor",
                              .formula = "floor(x)",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false};
@@ -361,7 +370,7 @@ struct Floor : Rounding {
 struct Negate : OfX {
   static constexpr Meta meta{.name = "negate",
                              .formula = "-x",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
@@ -379,7 +388,7 @@ struct OfXAndNumber {
 struct Scale : OfXAndNumber {
   static constexpr Meta meta{.name = "scale",
                              .formula = "x * c",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
@@ -391,7 +400,7 @@ struct Scale : OfXAndNumber {
 struct AddConst : OfXAndNumber {
   static constexpr Meta meta{.name = "add_const",
                              .formula = "x + c",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
@@ -403,7 +412,7 @@ struct AddConst : OfXAndNumber {
 struct ConstMinus : OfXAndNumber {
   static constexpr Meta meta{.name = "const_minus",
                              .formula = "c - x",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
@@ -414,7 +423,7 @@ struct ConstMinus : OfXAndNumber {
 
 struct ConstDiv : OfXAndNumber {
   static constexpr Meta meta{
-      .name = "const_div", .formula = "c / x", .form = Form::unary, .batch = Batch::ragged, .hidden = true};
+      .name = "const_div", .formula = "c / x", .kind = OpKind::unary, .batch = Batch::ragged, .hidden = true};
   template <class T> static T f(T x, const float* a) { return a[0] / x; }
   template <class T> static T df(T x, T y, const float*) { return -(y / x); }
 };
@@ -424,7 +433,7 @@ struct ConstDiv : OfXAndNumber {
 struct NoBackprop : OfX {
   static constexpr Meta meta{.name = "nobackprop",
                              .formula = "x",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .nondiff = true,
                              .reads_x = false,
@@ -436,7 +445,7 @@ struct NoBackprop : OfX {
 struct FlipGradient : OfX {
   static constexpr Meta meta{.name = "flip_gradient",
                              .formula = "x, gradient * -1",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false};
@@ -448,7 +457,7 @@ struct FlipGradient : OfX {
 struct ScaleGradient {
   static constexpr Meta meta{.name = "scale_gradient",
                              .formula = "x, gradient * lambd",
-                             .form = Form::unary,
+                             .kind = OpKind::unary,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false};
@@ -458,7 +467,7 @@ struct ScaleGradient {
   template <class T> static T df(T, T, const float* a) { return splat<T>(a[0]); }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ElementwiseOps = OpList<Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, Cos, Tan, Asin, Acos, Atan,
                               Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Logistic, LogSigmoid, Rectify, Elu, Selu,
                               Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor, Negate, Scale, AddConst,

@@ -8,7 +8,7 @@ namespace dyc {
 struct Input {
   static constexpr Meta meta{.name = "input",
                              .formula = "input",
-                             .form = Form::input,
+                             .kind = OpKind::input,
                              .batch = Batch::none,
                              .nondiff = true,
                              .hidden = true};
@@ -19,7 +19,7 @@ struct Input {
 struct Constant {
   static constexpr Meta meta{.name = "constant",
                              .formula = "constant",
-                             .form = Form::input,
+                             .kind = OpKind::input,
                              .batch = Batch::none,
                              .nondiff = true,
                              .hidden = true};
@@ -30,7 +30,7 @@ struct Constant {
 struct ParameterNode {
   static constexpr Meta meta{.name = "parameter",
                              .formula = "parameter",
-                             .form = Form::parameter,
+                             .kind = OpKind::parameter,
                              .batch = Batch::none,
                              .hidden = true};
   static constexpr Param params[] = {{"p"}};
@@ -42,7 +42,7 @@ enum class DrawKind : uint32_t { normal, uniform, bernoulli, gumbel };
 struct Draw {
   static constexpr Meta meta{.name = "random",
                              .formula = "random",
-                             .form = Form::draw,
+                             .kind = OpKind::draw,
                              .batch = Batch::none,
                              .nondiff = true,
                              .hidden = true};
@@ -53,7 +53,7 @@ struct Draw {
 struct Lookup {
   static constexpr Meta meta{.name = "lookup",
                              .formula = "p[index]",
-                             .form = Form::lookup,
+                             .kind = OpKind::lookup,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_y = false};
@@ -63,11 +63,11 @@ struct Lookup {
 // A contiguous part of its argument's memory under other extents: recorded by builders.
 struct SubView {
   static constexpr Meta meta{
-      .name = "part", .formula = "part of x", .form = Form::view, .batch = Batch::none, .hidden = true};
+      .name = "part", .formula = "part of x", .kind = OpKind::view, .batch = Batch::none, .hidden = true};
   static constexpr Param params[] = {{"x"}};
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using InputOps = OpList<Input, Constant, ParameterNode, Draw, Lookup, SubView>;
 
 }  // namespace dyc

@@ -2,10 +2,10 @@
 // the floats read and the floats written is double: a result is as good as its matrix allows.
 // And circular convolution and correlation of vectors.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
 #include "ops/reduce.h"
-#include "ops/room.h"
-#include "ops/rows.h"
+#include "ops/scratch.h"
 
 namespace dyc {
 
@@ -60,7 +60,7 @@ struct Lu {
 
   // X {n,n} = inverse of A. Singular: infinite or NaN.
   void invert(double* x) const {
-    Room<size_t> first(n);  // row of the 1 in column j of PI: nothing above it
+    ScratchArray<size_t> first(n);  // row of the 1 in column j of PI: nothing above it
     for (size_t i = 0; i < n * n; ++i) x[i] = 0;
     for (size_t i = 0; i < n; ++i) x[row[i] * n + i] = 1, first[row[i]] = i;
     for (size_t p = 0; p < n; p += kPanelColumns) {
@@ -128,8 +128,8 @@ struct Lu {
 // leaves out because a pivot is 0 must not hide it.
 template <class I>
 struct LuOf {
-  Room<double> memory;
-  Room<uint32_t> rows;
+  ScratchArray<double> memory;
+  ScratchArray<uint32_t> rows;
   Lu<I> lu;
   DYC_INLINE LuOf(const float* x, size_t n) : memory(n * n), rows(n), lu{n, memory.get(), rows.get()} {
     bool nan = false;
@@ -143,9 +143,9 @@ struct LuOf {
 };
 
 // For a decomposition, its inverse and as much again.
-inline size_t lu_room(const Member& m) {
+inline size_t lu_scratch(const KernelArgs& m) {
   const size_t n = m.xd[0]->rows();
-  return 5 * room_for<double>(n * n) + room_for<uint32_t>(n) + room_for<size_t>(n);
+  return 5 * scratch_bytes<double>(n * n) + scratch_bytes<uint32_t>(n) + scratch_bytes<size_t>(n);
 }
 
 // C -= A B, all {n,n}.
@@ -168,7 +168,7 @@ inline void check_square(const ShapeArgs& s) {
 struct Inverse {
   static constexpr Meta meta{.name = "inverse",
                              .formula = "inverse(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false};
   static constexpr Param params[] = {{"x"}};
@@ -176,11 +176,11 @@ struct Inverse {
     detail::check_square(s);
     return s[0];
   }
-  static size_t room(const Member& m) { return detail::lu_room(m); }
+  static size_t scratch(const KernelArgs& m) { return detail::lu_scratch(m); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xd[0]->rows();
-    Room<double> x(n * n);
+    ScratchArray<double> x(n * n);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       float* y = m.yb(b);
       detail::LuOf<I>(m.xb(0, b), n).lu.invert(x.get());
@@ -188,9 +188,9 @@ struct Inverse {
     }
   }
   template <class I>  // dx = -y^T dy y^T
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xd[0]->rows(), size = n * n;
-    Room<double> memory(4 * size);
+    ScratchArray<double> memory(4 * size);
     double *yt = memory.get(), *dy = yt + size, *t = dy + size, *g = t + size;
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *y = m.yb(b), *d = m.dyb(b);
@@ -209,7 +209,7 @@ struct Inverse {
 struct LogDet {
   static constexpr Meta meta{.name = "logdet",
                              .formula = "log(det(x))",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static constexpr Param params[] = {{"x"}};
@@ -217,17 +217,17 @@ struct LogDet {
     detail::check_square(s);
     return scalar_per_batch(s);
   }
-  static size_t room(const Member& m) { return detail::lu_room(m); }
+  static size_t scratch(const KernelArgs& m) { return detail::lu_scratch(m); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xd[0]->rows();
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       *m.yb(b) = static_cast<float>(detail::LuOf<I>(m.xb(0, b), n).lu.log_determinant());
   }
   template <class I>  // dx = dy * x^-T
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xd[0]->rows();
-    Room<double> inverse(n * n);
+    ScratchArray<double> inverse(n * n);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const double dy = static_cast<double>(*m.dyb(b));
       float* dx = m.dxb(0, b);
@@ -246,7 +246,7 @@ namespace detail {
 template <class I>
 DYC_INLINE void add_circ_conv(float* y, const float* u, const float* v, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    join<I>();  // parts of y go to other threads with each i
+    sync<I>();  // parts of y go to other threads with each i
     add_scaled<I>(y + i, v, u[i], n - i);
     add_scaled<I>(y, v + (n - i), u[i], i);
   }
@@ -255,7 +255,7 @@ DYC_INLINE void add_circ_conv(float* y, const float* u, const float* v, size_t n
 template <class I>
 DYC_INLINE void add_circ_corr(float* y, const float* u, const float* v, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    join<I>();
+    sync<I>();
     add_scaled<I>(y, v + i, u[i], n - i);
     add_scaled<I>(y + (n - i), v, u[i], i);
   }
@@ -279,12 +279,12 @@ struct OfTwoVectors {
 struct CircConv : detail::OfTwoVectors {
   static constexpr Meta meta{.name = "circ_conv",
                              .formula = "circ_conv(u, v)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.ys();
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       detail::set_zero<I>(m.yb(b), n);
@@ -292,7 +292,7 @@ struct CircConv : detail::OfTwoVectors {
     }
   }
   template <class I>  // correlation of the other argument with dy
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       detail::add_circ_corr<I>(m.dxb(arg, b), m.xb(1 - arg, b), m.dyb(b), m.ys());
   }
@@ -301,12 +301,12 @@ struct CircConv : detail::OfTwoVectors {
 struct CircCorr : detail::OfTwoVectors {
   static constexpr Meta meta{.name = "circ_corr",
                              .formula = "circ_corr(u, v)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.ys();
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       detail::set_zero<I>(m.yb(b), n);
@@ -314,7 +314,7 @@ struct CircCorr : detail::OfTwoVectors {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       if (arg == 0) detail::add_circ_corr<I>(m.dxb(0, b), m.dyb(b), m.xb(1, b), m.ys());
       else detail::add_circ_conv<I>(m.dxb(1, b), m.dyb(b), m.xb(0, b), m.ys());
@@ -322,7 +322,7 @@ struct CircCorr : detail::OfTwoVectors {
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using LinalgOps = OpList<Inverse, LogDet, CircConv, CircCorr>;
 
 }  // namespace dyc

@@ -1,8 +1,8 @@
 // Rows over a list of expressions. Lists can have hundreds of entries: backward_all gives every argument its
 // gradient in one pass (dx[i] null: not asked for), where backward(m, arg) would have to count up to arg.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/rows.h"
 #include "ops/shape.h"
 
 namespace dyc {
@@ -11,11 +11,11 @@ namespace dyc {
 struct Esum {
   static constexpr Meta meta{.name = "esum",
                              .formula = "x1 + x2 + ...",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -33,14 +33,14 @@ struct Esum {
     return v;
   }
   template <class V>
-  static DYC_INLINE V column(const Member& m, size_t i) {
+  static DYC_INLINE V column(const KernelArgs& m, size_t i) {
     LongSum<V> sum(load_any<V>(m.x[0] + i));
     for (uint32_t k = 1; k < m.n; ++k) sum.add(load_any<V>(m.x[k] + i));
     return sum.total();
   }
   // The same of four neighbouring vectors at once.
   template <class V, size_t L>
-  static DYC_INLINE void four_columns(const Member& m, size_t i, float* y) {
+  static DYC_INLINE void four_columns(const KernelArgs& m, size_t i, float* y) {
     V high[4] = {}, low[4] = {};
     for (uint32_t from = 0, end; from < m.n; from = end) {
       end = m.n - from < kSumBlock ? m.n : from + kSumBlock;
@@ -66,9 +66,9 @@ struct Esum {
   }
   // Sums in list order.
   template <class I>
-  static DYC_INLINE void sum(const Member& m, float* y, size_t n) {
+  static DYC_INLINE void sum(const KernelArgs& m, float* y, size_t n) {
     using V = typename I::V;
-    if constexpr (is_team<I>) {
+    if constexpr (is_thread_group<I>) {
       each_one<I>(n, [&](size_t i) DYC_LAMBDA { y[i] = column<V>(m, i); });
       return;
     }
@@ -82,7 +82,7 @@ struct Esum {
     for (; i < n; ++i) y[i] = column<float>(m, i);
   }
   template <class I>
-  static DYC_INLINE void sum_any(const Member& m) {
+  static DYC_INLINE void sum_any(const KernelArgs& m) {
     bool plain = true;
     for (uint32_t k = 0; k < m.n; ++k) plain = plain && m.xd[k]->bd == m.yd->bd;
     const size_t n = m.ys();
@@ -98,7 +98,7 @@ struct Esum {
       });
   }
   template <class I>
-  static DYC_INLINE void add_gradient(const Member& m, uint32_t arg, float* dx) {
+  static DYC_INLINE void add_gradient(const KernelArgs& m, uint32_t arg, float* dx) {
     const size_t n = m.ys();
     if (m.xd[arg]->bd == m.yd->bd) {
       add_span<I>(dx, m.dy, n * m.yd->bd);
@@ -107,17 +107,17 @@ struct Esum {
     }
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     sum_any<I>(m);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     add_gradient<I>(m, arg, m.dx);
   }
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     for (uint32_t i = 0; i < m.n; ++i)
-      if (dx[i]) join<I>(), add_gradient<I>(m, i, dx[i]);
+      if (dx[i]) sync<I>(), add_gradient<I>(m, i, dx[i]);
   }
 };
 
@@ -125,11 +125,11 @@ struct Esum {
 struct Average {
   static constexpr Meta meta{.name = "average",
                              .formula = "(x1 + x2 + ...) / n",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -141,34 +141,34 @@ struct Average {
     return r;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     Esum::sum_any<I>(m);
     const size_t n = m.yd->size();
     const float count = static_cast<float>(m.n);
     float* const y = m.out();
-    join<I>();
+    sync<I>();
     each_one<I>(n, [=](size_t i) DYC_LAMBDA { y[i] /= count; });
   }
   template <class I>
-  static DYC_INLINE void add_gradient(const Member& m, uint32_t arg, float* dx) {
+  static DYC_INLINE void add_gradient(const KernelArgs& m, uint32_t arg, float* dx) {
     const size_t n = m.ys(), next = m.xd[arg]->bd > 1 ? n : 0;
     const float share = 1.f / static_cast<float>(m.n);
     const float* __restrict dy = m.dy;
     for (uint32_t b = 0; b < m.yd->bd; ++b, dx += next, dy += n) {
       float* __restrict const d = dx;
-      if constexpr (is_team<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { d[i] += dy[i] * share; });
+      if constexpr (is_thread_group<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { d[i] += dy[i] * share; });
       else
         for (size_t i = 0; i < n; ++i) d[i] += dy[i] * share;
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     add_gradient<I>(m, arg, m.dx);
   }
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     for (uint32_t i = 0; i < m.n; ++i)
-      if (dx[i]) join<I>(), add_gradient<I>(m, i, dx[i]);
+      if (dx[i]) sync<I>(), add_gradient<I>(m, i, dx[i]);
   }
 };
 
@@ -176,13 +176,13 @@ struct Average {
 struct Emax {
   static constexpr Meta meta{.name = "emax",
                              .formula = "max(x1, x2, ...)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.yd->size();
     float* __restrict const y = m.out();
     copy_span<I>(y, m.x[0], n);
@@ -192,19 +192,19 @@ struct Emax {
     }
   }
   template <class I>
-  static DYC_INLINE uint32_t winner(const Member& m, size_t i) {
+  static DYC_INLINE uint32_t winner(const KernelArgs& m, size_t i) {
     uint32_t k = 0;
     while (k < m.n && m.x[k][i] != m.y[i]) ++k;
     return k;
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
       if (m.x[arg][i] == m.y[i] && winner<I>(m, i) == arg) m.dx[i] += m.dy[i];
     });
   }
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
       const uint32_t k = winner<I>(m, i);
       if (k < m.n && dx[k]) dx[k][i] += m.dy[i];
@@ -216,11 +216,11 @@ struct Emax {
 struct Concatenate {
   static constexpr Meta meta{.name = "concatenate",
                              .formula = "[x1; x2; ...]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t axis = s.attrs[0];
@@ -243,7 +243,7 @@ struct Concatenate {
   struct Blocks {
     size_t inner, outer, block;
     uint32_t axis;
-    DYC_INLINE explicit Blocks(const Member& m) : inner(1), outer(1), axis(m.attrs[0]) {
+    DYC_INLINE explicit Blocks(const KernelArgs& m) : inner(1), outer(1), axis(m.attrs[0]) {
       const Dim& y = *m.yd;
       for (uint32_t i = 0; i < y.nd; ++i)
         if (i != axis) (i < axis ? inner : outer) *= y.d[i];
@@ -252,7 +252,7 @@ struct Concatenate {
     DYC_INLINE size_t chunk(const Dim& x) const { return inner * x[axis]; }
   };
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const Blocks l(m);
     float* y = m.out();
     for (uint32_t k = 0; k < m.n; ++k) {
@@ -264,7 +264,7 @@ struct Concatenate {
     }
   }
   template <class I>
-  static DYC_INLINE void add_gradient(const Member& m, const Blocks& l, uint32_t k, size_t offset,
+  static DYC_INLINE void add_gradient(const KernelArgs& m, const Blocks& l, uint32_t k, size_t offset,
                                       float* dx) {
     const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
@@ -273,18 +273,18 @@ struct Concatenate {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     const Blocks l(m);
     size_t offset = 0;
     for (uint32_t k = 0; k < arg; ++k) offset += l.chunk(*m.xd[k]);
     add_gradient<I>(m, l, arg, offset, m.dx);
   }
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     const Blocks l(m);
     size_t offset = 0;
     for (uint32_t k = 0; k < m.n; ++k) {
-      if (dx[k]) join<I>(), add_gradient<I>(m, l, k, offset, dx[k]);
+      if (dx[k]) sync<I>(), add_gradient<I>(m, l, k, offset, dx[k]);
       offset += l.chunk(*m.xd[k]);
     }
   }
@@ -294,11 +294,11 @@ struct Concatenate {
 struct ConcatenateToBatch {
   static constexpr Meta meta{.name = "concatenate_to_batch",
                              .formula = "batch [x1; x2; ...]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = s[0];
@@ -311,7 +311,7 @@ struct ConcatenateToBatch {
     return r;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t item = m.ys();
     float* y = m.out();
     for (uint32_t k = 0; k < m.n; ++k) {
@@ -321,25 +321,25 @@ struct ConcatenateToBatch {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     const size_t item = m.ys();
     const float* dy = m.dy;
     for (uint32_t k = 0; k < arg; ++k) dy += item * m.xd[k]->bd;
     add_span<I>(m.dx, dy, item * m.xd[arg]->bd);
   }
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     const size_t item = m.ys();
     const float* dy = m.dy;
     for (uint32_t k = 0; k < m.n; ++k) {
       const size_t n = item * m.xd[k]->bd;
-      if (dx[k]) join<I>(), add_span<I>(dx[k], dy, n);
+      if (dx[k]) sync<I>(), add_span<I>(dx[k], dy, n);
       dy += n;
     }
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ListOps = OpList<Esum, Average, Emax, Concatenate, ConcatenateToBatch>;
 
 }  // namespace dyc

@@ -1,7 +1,7 @@
 // Sums of any number of floats, within a few units in the last place. Terms are added in blocks; the blocks
 // are added to a pair of floats, the second of which keeps what rounding the first one loses.
 #pragma once
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 
 namespace dyc {
 

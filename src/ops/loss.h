@@ -1,21 +1,21 @@
 // Losses over the rows of a column vector: one id per batch item, kept per node and checked when computed.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/rows.h"
 
 namespace dyc {
 
 // The id of batch item b: the only one, or one each.
-DYC_INLINE uint32_t id_of(const Member& m, uint32_t b) { return m.ids[m.n_ids > 1 ? b : 0]; }
+DYC_INLINE uint32_t id_of(const KernelArgs& m, uint32_t b) { return m.ids[m.n_ids > 1 ? b : 0]; }
 
 // logsumexp(x) - x[v]. attrs {} for pickneglogsoftmax(x, v) and {number of ids} for
 // pickneglogsoftmax_batch(x, vs), which is recorded as this row. x {n}xB -> {1}xB
 struct PickNegLogSoftmax {
   static constexpr Meta meta{.name = "pickneglogsoftmax",
                              .formula = "-log_softmax(x)[v]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"v", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -23,12 +23,12 @@ struct PickNegLogSoftmax {
     if (s[0].bd != n) shape_error(s, text("as many ids as batch items, not ", n));
     return scalar_per_batch(s);
   }
-  static void check(const Member& m, const char* op) {
+  static void check(const KernelArgs& m, const char* op) {
     for (uint32_t i = 0; i < m.n_ids; ++i)
       if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
@@ -43,7 +43,7 @@ struct PickNegLogSoftmax {
   // log Z is about y + x[v]. Dividing by the sum of the exponentials takes away what rounding y has left in
   // all of them, and p[v] - 1 is minus the sum of the others: exact where p[v] is almost 1.
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     constexpr float kLargeLoss = 32.f;
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
@@ -55,9 +55,9 @@ struct PickNegLogSoftmax {
       const auto e = [&](size_t i, auto c) DYC_LAMBDA { return exp_of(below(c.get(x + i), shift) - rest); };
       const float others = sum_others<I>(n, v, e), scale = dy / (others + exp_of(below(x[v], shift) - rest));
       const float own = dx[v];
-      join<I>();
+      sync<I>();
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, scale * e(i, c)); });
-      once<I>([&]() DYC_LAMBDA { dx[v] = own - scale * others; });
+      if_leader<I>([&]() DYC_LAMBDA { dx[v] = own - scale * others; });
     }
   }
 };
@@ -90,8 +90,8 @@ DYC_INLINE void hinge_gradient(float* dx, const float* x, size_t len, size_t ste
       active += 1;
     }
   });
-  active = sum_of_team<I>(active);
-  once<I>([&]() DYC_LAMBDA { dx[v * step] -= active * dy; });
+  active = sum_of_group<I>(active);
+  if_leader<I>([&]() DYC_LAMBDA { dx[v * step] -= active * dy; });
 }
 inline void check_margin(float margin, const char* op) {
   if (margin < 0) throw ValueError(text(op, "(): expected m >= 0, got ", margin));
@@ -102,16 +102,16 @@ inline void check_margin(float margin, const char* op) {
 struct Hinge {
   static constexpr Meta meta{.name = "hinge",
                              .formula = "hinge(x, v)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"v", Param::index}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
     return scalar_per_batch(s);
   }
-  static void check(const Member& m, const char* op) {
+  static void check(const KernelArgs& m, const char* op) {
     check_margin(m.real(0), op);
     if (m.n_ids != m.xd[0]->bd)
       throw ValueError(text(op, "(): expected one id per batch item of ", *m.xd[0], ", got ", m.n_ids));
@@ -119,12 +119,12 @@ struct Hinge {
       if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       *m.yb(b) = hinge_run<I>(m.xb(0, b), m.xs(0), 1, id_of(m, b), m.real(0));
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       hinge_gradient<I>(m.dxb(0, b), m.xb(0, b), m.xs(0), 1, id_of(m, b), m.real(0), *m.dyb(b));
   }
@@ -135,10 +135,10 @@ struct Hinge {
 struct HingeDim {
   static constexpr Meta meta{.name = "hinge_dim",
                              .formula = "hinge(x, v, d)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {
       {"x"}, {"v", Param::indices}, {"d", Param::uint, 0}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
@@ -146,7 +146,7 @@ struct HingeDim {
     if (s.attrs[0] > 1) shape_error(s, text("d to be 0 or 1, not ", s.attrs[0]));
     return Dim({s[0].d[1 - s.attrs[0]]}, s[0].bd);
   }
-  static void check(const Member& m, const char* op) {
+  static void check(const KernelArgs& m, const char* op) {
     const Dim& x = *m.xd[0];
     const uint32_t d = m.attrs[0], slices = x.d[1 - d];
     check_margin(m.real(1), op);
@@ -157,7 +157,7 @@ struct HingeDim {
   }
   // f(start of the slice, position in y, id)
   template <class F>
-  static DYC_INLINE void slices(const Member& m, F f) {
+  static DYC_INLINE void slices(const KernelArgs& m, F f) {
     const Dim& x = *m.xd[0];
     const uint32_t n = x.d[1 - m.attrs[0]];
     const size_t next = m.attrs[0] == 0 ? x.d[0] : 1;
@@ -166,13 +166,13 @@ struct HingeDim {
         f(b * m.xs(0) + i * next, b * n + i, m.ids[m.n_ids > n ? b * n + i : i]);
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t len = m.xd[0]->d[m.attrs[0]], step = m.attrs[0] == 0 ? 1 : m.xd[0]->d[0];
     slices(m, [&](size_t at, size_t y, uint32_t v)
                   DYC_LAMBDA { m.out()[y] = hinge_run<I>(m.x[0] + at, len, step, v, m.real(1)); });
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t len = m.xd[0]->d[m.attrs[0]], step = m.attrs[0] == 0 ? 1 : m.xd[0]->d[0];
     slices(m, [&](size_t at, size_t y, uint32_t v) DYC_LAMBDA {
       hinge_gradient<I>(m.dx + at, m.x[0] + at, len, step, v, m.real(1), m.dy[y]);
@@ -189,27 +189,27 @@ DYC_INLINE T lgamma_of(T x) {
 struct PoissonLoss {
   static constexpr Meta meta{.name = "poisson_loss",
                              .formula = "poisson_loss(l, x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"log_lambda"}, {"x", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].size() != 1) shape_error(s, "one element");
     return s[0];
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const float l = *m.x[0], x = static_cast<float>(m.ids[0]);
     *m.out() = exp_of(l) + lgamma_of(x + 1.f) - x * l;
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
-    add_once<I>(m.dx, (exp_of(*m.x[0]) - static_cast<float>(m.ids[0])) * *m.dy);
+  static void backward(const KernelArgs& m, uint32_t) {
+    add_as_leader<I>(m.dx, (exp_of(*m.x[0]) - static_cast<float>(m.ids[0])) * *m.dy);
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using LossOps = OpList<PickNegLogSoftmax, Hinge, HingeDim, PoissonLoss>;
 
 }  // namespace dyc

@@ -1,8 +1,8 @@
 // The cell and output of the LSTM whose gates are computed in one product. Gates are {4H}: input, forget,
 // output and candidate, already activated.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/rows.h"
 
 namespace dyc {
 
@@ -38,7 +38,7 @@ template <class I, class Step>
 DYC_INLINE void for_gates(size_t h, size_t batch, const Step& step) {
   for (size_t b = 0; b < batch; ++b) {
     const size_t s = b * h, g = 4 * s;
-    if constexpr (is_team<I>) {
+    if constexpr (is_thread_group<I>) {
       each_one<I>(h, [&](size_t i) DYC_LAMBDA { step.template at<float>(s + i, g + i); });
       continue;
     }
@@ -48,7 +48,7 @@ DYC_INLINE void for_gates(size_t h, size_t batch, const Step& step) {
   }
 }
 template <class I, class Step>
-DYC_INLINE void for_state(const Member& m, const Step& step) {
+DYC_INLINE void for_state(const KernelArgs& m, const Step& step) {
   for_gates<I>(m.yd->d[0], m.yd->bd, step);
 }
 
@@ -58,10 +58,10 @@ DYC_INLINE void for_state(const Member& m, const Step& step) {
 struct VanillaLstmC {
   static constexpr Meta meta{.name = "vanilla_lstm_c",
                              .formula = "i * g + f * c_tm1",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"c_tm1"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 
@@ -100,11 +100,11 @@ struct VanillaLstmC {
   };
 
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     lstm::for_state<I>(m, Forward{m.x[0], m.x[1], m.out(), m.yd->d[0]});
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     if (arg == 0) lstm::for_state<I>(m, BackwardC{m.x[1], m.dy, m.dx, m.yd->d[0]});
     else lstm::for_state<I>(m, BackwardGates{m.x[0], m.x[1], m.dy, m.dx, m.yd->d[0]});
   }
@@ -114,10 +114,10 @@ struct VanillaLstmC {
 struct VanillaLstmH {
   static constexpr Meta meta{.name = "vanilla_lstm_h",
                              .formula = "o * tanh(c_t)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"c_t"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 
@@ -147,28 +147,28 @@ struct VanillaLstmH {
   };
 
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     lstm::for_state<I>(m, Forward{m.x[0], m.x[1], m.out(), m.yd->d[0]});
   }
   template <class I, bool to_c, bool to_gates>
-  static DYC_INLINE void run_backward(const Member& m, float* dc, float* dg) {
+  static DYC_INLINE void run_backward(const KernelArgs& m, float* dc, float* dg) {
     lstm::for_state<I>(m, Backward<to_c, to_gates>{m.x[0], m.x[1], m.dy, dc, dg, m.yd->d[0]});
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     if (arg == 0) run_backward<I, true, false>(m, m.dx, nullptr);
     else run_backward<I, false, true>(m, nullptr, m.dx);
   }
   // Worth calling instead of backward() where both gradients are wanted: the tanh is half of the cost.
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     if (dx[0] && dx[1]) run_backward<I, true, true>(m, dx[0], dx[1]);
     else if (dx[0]) run_backward<I, true, false>(m, dx[0], nullptr);
     else if (dx[1]) run_backward<I, false, true>(m, nullptr, dx[1]);
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using LstmOps = OpList<VanillaLstmC, VanillaLstmH>;
 
 }  // namespace dyc

@@ -9,11 +9,11 @@ namespace dyc {
 struct LstmActivate {
   static constexpr Meta meta{.name = "lstm_activate",
                              .formula = "gates(z)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"z"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[0].d[0] % 4) shape_error(s, "a vector of 4 equal blocks");
@@ -49,11 +49,11 @@ struct LstmActivate {
     }
   };
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     lstm::for_gates<I>(m.yd->d[0] / 4, m.yd->bd, Forward{m.x[0], m.out(), m.yd->d[0] / 4, m.real(0)});
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     lstm::for_gates<I>(m.yd->d[0] / 4, m.yd->bd, Backward{m.y, m.dy, m.dx, m.yd->d[0] / 4});
   }
 };
@@ -63,10 +63,10 @@ struct LstmActivate {
 struct LstmCell {
   static constexpr Meta meta{.name = "lstm_cell",
                              .formula = "[gates; c; h]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"z"}, {"c_prev"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[1].nd != 1 || s[0].d[0] != 4 * s[1].d[0])
@@ -116,27 +116,27 @@ struct LstmCell {
     }
   };
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
     float* y = m.out();
     lstm::for_gates<I>(h, m.xd[0]->bd, Forward{m.x[0], m.x[1], y, y + 4 * n, y + 5 * n, h, m.real(0)});
   }
   template <class I, bool to_z, bool to_c>
-  static DYC_INLINE void run_backward(const Member& m, float* dz, float* dc_prev) {
+  static DYC_INLINE void run_backward(const KernelArgs& m, float* dz, float* dc_prev) {
     const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
     float* dc = const_cast<float*>(m.dy) + 4 * n;
     lstm::for_gates<I>(h, m.xd[0]->bd,
                        Backward<to_z, to_c>{m.y, m.y + 4 * n, m.x[1], m.dy + 5 * n, dc, dz, dc_prev, h});
   }
   template <class I>
-  static void backward_all(const Member& m, float* const* dx) {
+  static void backward_all(const KernelArgs& m, float* const* dx) {
     if (dx[0] && dx[1]) run_backward<I, true, true>(m, dx[0], dx[1]);
     else if (dx[0]) run_backward<I, true, false>(m, dx[0], nullptr);
     else if (dx[1]) run_backward<I, false, true>(m, nullptr, dx[1]);
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using LstmCellOps = OpList<LstmActivate, LstmCell>;
 
 }  // namespace dyc

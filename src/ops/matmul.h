@@ -8,7 +8,7 @@ namespace dyc {
 struct MatMul {
   static constexpr Meta meta{.name = "matmul",
                              .formula = "x * y",
-                             .form = Form::matmul,
+                             .kind = OpKind::matmul,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_y = false};
@@ -20,7 +20,7 @@ struct MatMul {
 struct Affine {
   static constexpr Meta meta{.name = "affine_transform",
                              .formula = "b + sum W x",
-                             .form = Form::matmul,
+                             .kind = OpKind::matmul,
                              .batch = Batch::ragged,
                              .reads_y = false};
   static constexpr Param params[] = {{"exprs", Param::exprs}};
@@ -31,7 +31,7 @@ struct Affine {
 // identity is part of the signature and a launch reads it once.
 inline bool weight_position(bool affine, uint32_t i) { return affine ? i == 0 || i % 2 == 1 : i == 0; }
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using MatmulOps = OpList<MatMul, Affine>;
 
 }  // namespace dyc

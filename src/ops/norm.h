@@ -10,10 +10,10 @@ namespace dyc {
 struct LayerNorm {
   static constexpr Meta meta{.name = "layer_norm",
                              .formula = "layer_norm(x, g, b)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"g"}, {"b"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -52,7 +52,7 @@ struct LayerNorm {
   }
 
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const Operand g(*m.xd[1]), h(*m.xd[2]);
     const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols();
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
@@ -69,7 +69,7 @@ struct LayerNorm {
   }
 
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     if (arg == 0) {
       for (uint32_t b = 0; b < m.yd->bd; ++b) backward_x<I>(m, b);
       return;
@@ -86,7 +86,7 @@ struct LayerNorm {
           const auto d = c.get(dy + j * rows + i);
           return arg == 1 ? d * ((c.get(x + j * rows + i) - s.mean) * scale) : d;
         };
-        if (p.one_row) add_once<I>(to, sum_run<I>(rows, part));
+        if (p.one_row) add_as_leader<I>(to, sum_run<I>(rows, part));
         else each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA { c.add(to + i, part(i, c)); });
       }
     }
@@ -95,7 +95,7 @@ struct LayerNorm {
   // With t = std + eps and e = dy * g: dx = (e - mean(e)) / t - (x - mean) * sum(e * (x - mean)) / (t^2 n
   // std). For constant x the last term is taken as 0.
   template <class I>
-  static DYC_INLINE void backward_x(const Member& m, uint32_t b) {
+  static DYC_INLINE void backward_x(const KernelArgs& m, uint32_t b) {
     const Operand g(*m.xd[1]);
     const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols(), n = rows * cols;
     const float *x = m.xb(0, b), *gp = m.xb(1, b), *dy = m.dyb(b);
@@ -124,10 +124,10 @@ struct LayerNorm {
 struct WeightNorm {
   static constexpr Meta meta{.name = "weight_norm",
                              .formula = "g * w / norm(w)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"w"}, {"g"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[1].batch_size() != 1) shape_error(s, "g of one element");
@@ -136,7 +136,7 @@ struct WeightNorm {
     return r;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.ys();
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* w = m.xb(0, b);
@@ -146,7 +146,7 @@ struct WeightNorm {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     const size_t n = m.ys();
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *w = m.xb(0, b), *dy = m.dyb(b);
@@ -155,7 +155,7 @@ struct WeightNorm {
       const float dot =
           sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i) * c.get(w + i); });
       if (arg == 1) {
-        add_once<I>(dx, dot / norm);
+        add_as_leader<I>(dx, dot / norm);
         continue;
       }
       const float k = *m.xb(1, b) / norm, along = dot / norm / norm;
@@ -165,7 +165,7 @@ struct WeightNorm {
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using NormOps = OpList<LayerNorm, WeightNorm>;
 
 }  // namespace dyc

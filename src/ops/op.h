@@ -1,19 +1,21 @@
-// What a row of the op table is made of. An op is a struct with
-//   meta      name, Python parameters, form, batch rule, gradient
-//   shape()   result extents from argument extents; throws ValueError
+// What the definition of an op is made of. An op is a struct with
+//   meta      name, Python parameters, kind, batch rule, gradient
+//   shape()   the result's shape from those of the arguments; throws ValueError
 //   check()   optional: what can only be checked when the value is computed (indices)
-//   kernels   by form:
-//     unary   template <class T> static T f(T x, const float* a);            y = f(x)
-//             template <class T> static T df(T x, T y, const float* a);      dy/dx
-//     binary  template <class T> static T f(T x, T y, const float* a);       z = f(x, y), broadcast
-//             template <class T> static T dx(T x, T y, T z, const float* a); and dy(...)
-//     member  template <class I> static void forward(const Member& m);
-//             template <class I> static void backward(const Member& m, uint32_t arg);
-//     structured  uint32_t pieces(const Member& m[, uint32_t arg]);  parts of the result (of the gradient of
-//             an argument, fixed by that argument's extents) that can be computed apart
-//             uint64_t work(const Member& m);                    multiply-adds, to share among threads
-//             and a kernel file per device: forward and backward of a range of pieces
-//     others (matmul, lookup ...) work on a whole launch and have a kernel file per device.
+//   scratch() optional: bytes of scratch memory that a node takes (ops/scratch.h)
+//   kernels   by kind:
+//     unary     template <class T> static T f(T x, const float* a);            y = f(x)
+//               template <class T> static T df(T x, T y, const float* a);      dy/dx
+//     binary    template <class T> static T f(T x, T y, const float* a);       z = f(x, y), broadcast
+//               template <class T> static T dx(T x, T y, T z, const float* a); and dy(...)
+//     per_node  template <class I> static void forward(const KernelArgs& m);
+//               template <class I> static void backward(const KernelArgs& m, uint32_t arg);
+//     custom    uint32_t pieces(const KernelArgs& m[, uint32_t arg]);  parts of the result (of the gradient
+//     of
+//               an argument, decided by that argument's shape) that can be computed separately
+//               uint64_t work(const KernelArgs& m);                    multiply-adds, to share among threads
+//               and a kernel file per device: forward and backward of a range of pieces
+//     others    (matmul, lookup ...) work on a whole launch and have a kernel file per device.
 // T is float or a SIMD vector, I names the instruction set; the same text of f, df, dx, dy is
 // compiled for CUDA with T = float. Each header lists its structs, ops/table.h joins the lists; everything
 // else is generated from them.
@@ -23,26 +25,26 @@
 
 #include "base/dim.h"
 #include "base/error.h"
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 
 namespace dyc {
 
-enum class Form : uint8_t {
+enum class OpKind : uint8_t {
   input,      // value present when recorded: inputs, constants
   parameter,  // a Parameters object in the graph
-  draw,       // random values, drawn in record order before the flush runs
+  draw,       // random values, drawn in record order before the launches run
   view,       // same memory as its argument
   unary,
   binary,
-  member,
+  per_node,
   matmul,  // x*y, affine_transform: one GEMM per weight over all columns of a launch
   lookup,
-  structured,  // one node at a time like member, in pieces that threads share; kernels per device
+  custom,  // one node at a time like per_node, in pieces that threads share; kernels per device
 };
 
 enum class Batch : uint8_t {
-  ragged,  // members of any extents share a launch
-  same,    // all argument extents equal
+  ragged,  // nodes of any shapes share a launch
+  same,    // nodes with arguments of equal shapes share a launch
   solo,    // never batched; Meta::solo says why
   none,    // has no launch (inputs, views)
 };
@@ -68,14 +70,14 @@ struct Param {
 struct Meta {
   const char* name;     // of the node and, unless hidden, of the Python function
   const char* formula;  // for print_graphviz and the table: "tanh(x)"
-  Form form;
+  OpKind kind;
   Batch batch;
   const char* solo = nullptr;  // reason, with Batch::solo
   bool nondiff = false;        // gradient is zero by definition
   bool hidden = false;         // recorded by other functions only; no Python function of its name
   bool reads_x = true;         // backward reads argument values
   bool reads_y = true;         // backward reads the result
-  bool team = false;           // member rows: threads of a device may share a member (ops/rows.h)
+  bool thread_group = false;   // per_node: a device may have a thread group compute a node
 };
 
 struct ShapeArgs {
@@ -98,13 +100,13 @@ struct ShapeArgs {
 // Batch size of the result: all arguments have batch 1 or one common B; else ValueError.
 uint32_t common_batch(const ShapeArgs& s);
 
-// ---- shape rules shared by many rows
+// ---- shape rules shared by many ops
 Dim same_as_x(const ShapeArgs& s);         // {..}xB -> {..}xB
 Dim broadcast_shape(const ShapeArgs& s);   // + and cmult: leading extents equal or 1
 Dim identical_shape(const ShapeArgs& s);   // all arguments exactly alike, batch included
 Dim scalar_per_batch(const ShapeArgs& s);  // {..}xB -> {1}xB
 
-// Rows in the order of their numbers.
+// Ops in the order of their numbers.
 template <class... Ops>
 struct OpList {
   static constexpr uint32_t size = sizeof...(Ops);

@@ -1,6 +1,6 @@
 // The order of floats, as integers.
 #pragma once
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 
 namespace dyc {
 

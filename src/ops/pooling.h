@@ -1,7 +1,7 @@
 // Rows that keep the largest elements of windows or lines, or add up neighbouring columns.
 #pragma once
 #include "ops/conv.h"
-#include "ops/rows.h"
+#include "ops/element_loops.h"
 #include "ops/shape.h"
 
 namespace dyc {
@@ -11,10 +11,10 @@ namespace dyc {
 struct MaxPooling2d {
   static constexpr Meta meta{.name = "maxpooling2d",
                              .formula = "maxpooling2d(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
 
   struct Windows {
@@ -113,7 +113,7 @@ struct MaxPooling2d {
   }
   // Every result for itself; the same order of comparisons, which decides where elements are NaN.
   template <class I>
-  static DYC_INLINE void pool_by_team(const Windows& v, const float* x, float* y) {
+  static DYC_INLINE void pool_by_group(const Windows& v, const float* x, float* y) {
     each_one<I>(v.planes * v.y_plane, [&](size_t i) DYC_LAMBDA {
       const size_t plane = i / v.y_plane, at = i - plane * v.y_plane;
       const float* const from = x + plane * v.x_plane;
@@ -138,10 +138,10 @@ struct MaxPooling2d {
     return vmax(a, b);
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const Windows v(*m.xd[0], m.attrs);
-    if constexpr (is_team<I>) {
-      pool_by_team<I>(v, m.x[0], m.out());
+    if constexpr (is_thread_group<I>) {
+      pool_by_group<I>(v, m.x[0], m.out());
       return;
     }
     for (size_t p = 0; p < v.planes; ++p)
@@ -168,7 +168,7 @@ struct MaxPooling2d {
     return found;
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const Windows v(*m.xd[0], m.attrs);
     each_one<I>(v.planes, [&](size_t p) DYC_LAMBDA {  // windows of a plane may overlap
       const float *y = m.y + p * v.y_plane, *dy = m.dy + p * v.y_plane;
@@ -193,9 +193,9 @@ struct MaxPooling2d {
 struct KMaxPooling {
   static constexpr Meta meta{.name = "kmax_pooling",
                              .formula = "kmax_pooling(x, k)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"k", Param::uint}, {"d", Param::uint, 1}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t k = s.attrs[0], axis = s.attrs[1];
@@ -232,7 +232,7 @@ struct KMaxPooling {
     });
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const AxisRuns a(*m.xd[0], m.attrs[1]);
     const size_t k = m.attrs[0], step = a.inner;
     each_line<I>(a, k, [&](size_t from, size_t to) DYC_LAMBDA {
@@ -251,7 +251,7 @@ struct KMaxPooling {
     });
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[1]);
     const size_t k = m.attrs[0], step = a.inner;
     each_line<I>(a, k, [&](size_t from, size_t to) DYC_LAMBDA {
@@ -270,11 +270,11 @@ struct KMaxPooling {
 struct KmhNgram {
   static constexpr Meta meta{.name = "kmh_ngram",
                              .formula = "kmh_ngram(x, v)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"v", Param::uint}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t v = s.attrs[0];
@@ -284,7 +284,7 @@ struct KmhNgram {
   }
   // Neighbouring columns are one column's length apart: a whole item is one run.
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t rows = m.xd[0]->rows();
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* const x = m.xb(0, b);
@@ -297,17 +297,17 @@ struct KmhNgram {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t rows = m.xd[0]->rows();
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       for (uint32_t k = 0; k < m.attrs[0]; ++k) {
-        join<I>();  // parts of dx go to other threads with each k
+        sync<I>();  // parts of dx go to other threads with each k
         add_span<I>(m.dxb(0, b) + k * rows, m.dyb(b), m.ys());
       }
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using PoolingOps = OpList<MaxPooling2d, KMaxPooling, KmhNgram>;
 
 }  // namespace dyc

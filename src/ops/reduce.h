@@ -1,8 +1,8 @@
 // Reductions. Those over lists of dimensions take attrs that end in {b, n, d1 ... dn}: b = 1 reduces the
 // batch too.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/rows.h"
 
 namespace dyc {
 
@@ -11,15 +11,15 @@ namespace dyc {
 struct SumElems {
   static constexpr Meta meta{.name = "sum_elems",
                              .formula = "sum(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
@@ -27,7 +27,7 @@ struct SumElems {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       float* dx = m.dxb(0, b);
@@ -53,18 +53,18 @@ DYC_INLINE void add_scaled(float* dx, const float* x, float k, size_t n) {
 struct SquaredNorm {
   static constexpr Meta meta{.name = "squared_norm",
                              .formula = "sum(x^2)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) *m.yb(b) = sum_squares<I>(m.xb(0, b), m.xs(0));
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) add_scaled<I>(m.dxb(0, b), m.xb(0, b), 2.f * *m.dyb(b), m.xs(0));
   }
 };
@@ -72,17 +72,17 @@ struct SquaredNorm {
 struct L2Norm {
   static constexpr Meta meta{.name = "l2_norm",
                              .formula = "sqrt(sum(x^2))",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) *m.yb(b) = sqrt_of(sum_squares<I>(m.xb(0, b), m.xs(0)));
   }
   template <class I>  // NaN where the norm is 0
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       add_scaled<I>(m.dxb(0, b), m.xb(0, b), *m.dyb(b) / *m.yb(b), m.xs(0));
   }
@@ -126,23 +126,23 @@ inline Dim reduced_shape(const ShapeArgs& s, const uint32_t* attrs) {
 struct SumDim {
   static constexpr Meta meta{.name = "sum_dim",
                              .formula = "sum(x, d)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const ReducedDims d{m.attrs};
     each_result<I>(ReducePlan(*m.xd[0], d.mask(), d.batch()), [&](auto lanes, size_t y) DYC_LAMBDA {
       lanes.put(m.out() + y, sum_lanes<I>(lanes, m.x[0], [](auto v) DYC_LAMBDA { return v; }));
     });
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const ReducedDims d{m.attrs};
     each_result<I>(ReducePlan(*m.xd[0], d.mask(), d.batch()), [&](auto lanes, size_t y) DYC_LAMBDA {
       const auto g = lanes.get(m.dy + y);
@@ -164,18 +164,18 @@ DYC_INLINE V int_power(V x, uint32_t r) {
 struct MomentDim {
   static constexpr Meta meta{.name = "moment_dim",
                              .formula = "mean(x^r, d)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] < 1) shape_error(s, "r >= 1, not 0");
     return reduced_shape(s, s.attrs + 2);
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const ReducedDims d{m.attrs + 2};
     const ReducePlan p(*m.xd[0], d.mask(), d.batch());
     const float n = static_cast<float>(m.attrs[1] ? m.attrs[1] : p.count);
@@ -186,7 +186,7 @@ struct MomentDim {
     });
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const ReducedDims d{m.attrs + 2};
     const ReducePlan p(*m.xd[0], d.mask(), d.batch());
     const float n = static_cast<float>(m.attrs[1] ? m.attrs[1] : p.count);
@@ -203,18 +203,18 @@ struct MomentDim {
 struct StdDim {
   static constexpr Meta meta{.name = "std_dim",
                              .formula = "std(x, d)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
   template <class I, class L>
-  static DYC_INLINE typename I::V mean(const L& lanes, const Member& m, float n) {
+  static DYC_INLINE typename I::V mean(const L& lanes, const KernelArgs& m, float n) {
     return sum_lanes<I>(lanes, m.x[0], [](auto v) DYC_LAMBDA { return v; }) / n;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const ReducedDims d{m.attrs};
     const ReducePlan p(*m.xd[0], d.mask(), d.batch());
     const float n = static_cast<float>(p.count);
@@ -226,7 +226,7 @@ struct StdDim {
     });
   }
   template <class I>  // NaN where the deviation is 0
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const ReducedDims d{m.attrs};
     const ReducePlan p(*m.xd[0], d.mask(), d.batch());
     const float n = static_cast<float>(p.count);
@@ -244,11 +244,11 @@ struct StdDim {
 struct CumSum {
   static constexpr Meta meta{.name = "cumsum",
                              .formula = "cumsum(x, d)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
@@ -256,13 +256,13 @@ struct CumSum {
     return s[0];
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       const float* x = m.x[0] + o * a.inner * a.len;
       float* y = m.out() + o * a.inner * a.len;
       if (a.inner == 1) {
-        once<I>([&]() DYC_LAMBDA {
+        if_leader<I>([&]() DYC_LAMBDA {
           LongSum<float> s;
           for (size_t k = 0; k < a.len; ++k) s.add(x[k]), y[k] = s.total();
         });
@@ -278,13 +278,13 @@ struct CumSum {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       float* dx = m.dx + o * a.inner * a.len;
       const float* dy = m.dy + o * a.inner * a.len;
       if (a.inner == 1) {
-        once<I>([&]() DYC_LAMBDA {
+        if_leader<I>([&]() DYC_LAMBDA {
           LongSum<float> s;
           for (size_t k = a.len; k-- > 0;) s.add(dy[k]), dx[k] += s.total();
         });
@@ -305,9 +305,9 @@ struct CumSum {
 struct LogSumExpDim {
   static constexpr Meta meta{.name = "logsumexp_dim",
                              .formula = "log(sum(exp(x), d))",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -315,7 +315,7 @@ struct LogSumExpDim {
     return without_axis(s[0], s.attrs[0]);
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       const float* x = m.x[0] + o * a.inner * a.len;
@@ -336,7 +336,7 @@ struct LogSumExpDim {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       const size_t at = o * a.inner * a.len, to = o * a.inner;
@@ -371,7 +371,7 @@ struct Extreme {
     else return vmin(a, b);
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       const float* x = m.x[0] + o * a.inner * a.len;
@@ -391,7 +391,7 @@ struct Extreme {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     const auto add = [&](size_t at, size_t to) DYC_LAMBDA {
       for (size_t k = 0; k < a.len; ++k)
@@ -400,7 +400,7 @@ struct Extreme {
           break;
         }
     };
-    if constexpr (is_team<I>) {
+    if constexpr (is_thread_group<I>) {
       each_one<I>(a.outer * a.inner,
                   [&](size_t i) DYC_LAMBDA { add(i / a.inner * a.inner * a.len + i % a.inner, i); });
     } else {
@@ -411,13 +411,19 @@ struct Extreme {
 };
 
 struct MaxDim : Extreme<1> {
-  static constexpr Meta meta{
-      .name = "max_dim", .formula = "max(x, d)", .form = Form::member, .batch = Batch::ragged, .team = true};
+  static constexpr Meta meta{.name = "max_dim",
+                             .formula = "max(x, d)",
+                             .kind = OpKind::per_node,
+                             .batch = Batch::ragged,
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
 };
 struct MinDim : Extreme<-1> {
-  static constexpr Meta meta{
-      .name = "min_dim", .formula = "min(x, d)", .form = Form::member, .batch = Batch::ragged, .team = true};
+  static constexpr Meta meta{.name = "min_dim",
+                             .formula = "min(x, d)",
+                             .kind = OpKind::per_node,
+                             .batch = Batch::ragged,
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
 };
 
@@ -427,9 +433,9 @@ struct MinDim : Extreme<-1> {
 struct LogSumExp {
   static constexpr Meta meta{.name = "logsumexp",
                              .formula = "log(exp(x1) + exp(x2) + ...)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     for (uint32_t i = 1; i < s.n; ++i)
@@ -442,7 +448,7 @@ struct LogSumExp {
     return r;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       each<I>(m.ys(), [&](size_t i, auto c) DYC_LAMBDA {
         auto top = c.get(m.xb(0, b) + i);
@@ -454,7 +460,7 @@ struct LogSumExp {
       });
   }
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *x = m.xb(arg, b), *y = m.yb(b), *dy = m.dyb(b);
       float* dx = m.dxb(arg, b);
@@ -464,7 +470,7 @@ struct LogSumExp {
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ReduceOps = OpList<SumElems, SquaredNorm, L2Norm, SumDim, MomentDim, StdDim, CumSum, LogSumExpDim,
                          MaxDim, MinDim, LogSumExp>;
 

@@ -1,4 +1,4 @@
-// Rows that pick parts of a tensor. Indices are kept per node (Member::ids) and checked when computed.
+// Rows that pick parts of a tensor. Indices are kept per node (KernelArgs::ids) and checked when computed.
 #pragma once
 #include "ops/op.h"
 #include "ops/shape.h"
@@ -14,7 +14,7 @@ struct AxisView {
   }
 };
 
-inline void check_ids(const Member& m, const char* op, uint32_t limit, const char* what) {
+inline void check_ids(const KernelArgs& m, const char* op, uint32_t limit, const char* what) {
   for (uint32_t i = 0; i < m.n_ids; ++i)
     if (m.ids[i] >= limit)
       throw ValueError(text(op, "(): expected ", what, " < ", limit, ", got ", m.ids[i]));
@@ -27,11 +27,11 @@ inline void check_ids(const Member& m, const char* op, uint32_t limit, const cha
 struct Pick {
   static constexpr Meta meta{.name = "pick",
                              .formula = "pick(x, index)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"e"}, {"index", Param::index, 0}, {"dim", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -45,10 +45,12 @@ struct Pick {
     r.bd = n ? n : x.bd;
     return r;
   }
-  static void check(const Member& m, const char* op) { check_ids(m, op, (*m.xd[0])[m.attrs[0]], "index"); }
+  static void check(const KernelArgs& m, const char* op) {
+    check_ids(m, op, (*m.xd[0])[m.attrs[0]], "index");
+  }
 
   template <class I, bool add>
-  static DYC_INLINE void run(const Member& m) {
+  static DYC_INLINE void run(const KernelArgs& m) {
     const AxisView v(*m.xd[0], m.attrs[0]);
     const size_t item = m.xd[0]->bd > 1 ? v.inner * v.size * v.outer : 0, part = v.inner * v.outer;
     const uint32_t batch = m.yd->bd, next = m.n_ids > 1 ? 1 : 0;
@@ -62,11 +64,11 @@ struct Pick {
     }
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     run<I, false>(m);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     run<I, true>(m);
   }
 };
@@ -76,11 +78,11 @@ struct Pick {
 struct PickRange {
   static constexpr Meta meta{.name = "pick_range",
                              .formula = "x[s:e]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"s", Param::uint}, {"e", Param::uint}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t from = s.attrs[0], to = s.attrs[1], axis = s.attrs[2];
@@ -92,7 +94,7 @@ struct PickRange {
     return r;
   }
   template <class I, bool add>
-  static DYC_INLINE void run(const Member& m) {
+  static DYC_INLINE void run(const KernelArgs& m) {
     const AxisView v(*m.xd[0], m.attrs[2]);
     const size_t item = v.inner * v.size, part = v.inner * (m.attrs[1] - m.attrs[0]),
                  n = v.outer * m.xd[0]->bd;
@@ -101,11 +103,11 @@ struct PickRange {
     else move_runs<I, false>(m.out(), m.x[0] + from, part, n, part, item);
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     run<I, false>(m);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     run<I, true>(m);
   }
 };
@@ -116,12 +118,12 @@ struct PickRange {
 struct StridedSelect {
   static constexpr Meta meta{.name = "strided_select",
                              .formula = "x[from:to:stride]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
 
   struct Lists {
@@ -160,7 +162,7 @@ struct StridedSelect {
     return r;
   }
   // Also gives the position of the first element.
-  static DYC_INLINE Walk walk_of(const Member& m, size_t& first) {
+  static DYC_INLINE Walk walk_of(const KernelArgs& m, size_t& first) {
     const Lists l(m.attrs);
     const Dim &x = *m.xd[0], &y = *m.yd;
     Walk w;
@@ -174,13 +176,13 @@ struct StridedSelect {
     return w;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     size_t first;
     const Walk w = walk_of(m, first);
     walk<I, false>(w, m.out(), m.x[0] + first);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     size_t first;
     const Walk w = walk_of(m, first);
     walk<I, true>(w, m.dx + first, m.dy);
@@ -191,11 +193,11 @@ struct StridedSelect {
 struct SelectRows {
   static constexpr Meta meta{.name = "select_rows",
                              .formula = "x[rs, :]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"rs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd == 0) shape_error(s, "at least one dimension");
@@ -204,11 +206,11 @@ struct SelectRows {
     r.d[0] = s.attrs[0];
     return r;
   }
-  static void check(const Member& m, const char* op) { check_ids(m, op, m.xd[0]->rows(), "row index"); }
+  static void check(const KernelArgs& m, const char* op) { check_ids(m, op, m.xd[0]->rows(), "row index"); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t rows = m.xd[0]->rows(), n = m.n_ids, cols = m.xd[0]->size() / rows;
-    if constexpr (is_team<I>) {
+    if constexpr (is_thread_group<I>) {
       each_one<I>(n * cols, [&](size_t i) DYC_LAMBDA { m.out()[i] = m.x[0][i / n * rows + m.ids[i % n]]; });
       return;
     }
@@ -219,7 +221,7 @@ struct SelectRows {
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t rows = m.xd[0]->rows(), n = m.n_ids, cols = m.xd[0]->size() / rows;
     each_one<I>(cols, [&](size_t c) DYC_LAMBDA {  // a row may be listed twice
       const float* const dy = m.dy + c * n;
@@ -233,11 +235,11 @@ struct SelectRows {
 struct SelectCols {
   static constexpr Meta meta{.name = "select_cols",
                              .formula = "x[:, cs]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"cs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2) shape_error(s, "a matrix");
@@ -246,16 +248,18 @@ struct SelectCols {
     r.d[1] = s.attrs[0];
     return r;
   }
-  static void check(const Member& m, const char* op) { check_ids(m, op, m.xd[0]->cols(), "column index"); }
+  static void check(const KernelArgs& m, const char* op) {
+    check_ids(m, op, m.xd[0]->cols(), "column index");
+  }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t rows = m.xd[0]->rows();
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       for (uint32_t i = 0; i < m.n_ids; ++i)
         copy_span<I>(m.yb(b) + i * rows, m.xb(0, b) + m.ids[i] * rows, rows);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t rows = m.xd[0]->rows();
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       for (uint32_t i = 0; i < m.n_ids; ++i)
@@ -267,11 +271,11 @@ struct SelectCols {
 struct PickBatchElems {
   static constexpr Meta meta{.name = "pick_batch_elems",
                              .formula = "x[batch items vs]",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"vs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] == 0) shape_error(s, "at least one batch index");
@@ -279,14 +283,14 @@ struct PickBatchElems {
     r.bd = s.attrs[0];
     return r;
   }
-  static void check(const Member& m, const char* op) { check_ids(m, op, m.xd[0]->bd, "batch index"); }
+  static void check(const KernelArgs& m, const char* op) { check_ids(m, op, m.xd[0]->bd, "batch index"); }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.ys();
     for (uint32_t i = 0; i < m.n_ids; ++i) copy_span<I>(m.out() + i * n, m.x[0] + m.ids[i] * n, n);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.ys();
     for (uint32_t i = 0; i < m.n_ids; ++i) add_span<I>(m.dx + m.ids[i] * n, m.dy + i * n, n);
   }
@@ -296,11 +300,11 @@ struct PickBatchElems {
 struct FoldRows {
   static constexpr Meta meta{.name = "fold_rows",
                              .formula = "fold_rows(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"nrows", Param::uint, 2}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -310,7 +314,7 @@ struct FoldRows {
   }
   // Columns and batch items lie one after the other: groups of nrows elements all the way through.
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t k = m.attrs[0];
     each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
       const float* const x = m.x[0] + i * k;
@@ -320,7 +324,7 @@ struct FoldRows {
     });
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t k = m.attrs[0];
     each_one<I>(m.yd->size(), [&](size_t i) DYC_LAMBDA {
       float* const dx = m.dx + i * k;
@@ -329,7 +333,7 @@ struct FoldRows {
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using SelectOps = OpList<Pick, PickRange, StridedSelect, SelectRows, SelectCols, PickBatchElems, FoldRows>;
 
 }  // namespace dyc

@@ -1,7 +1,7 @@
 // Rows that only rename or reorder memory, and the span and walk helpers that rows moving data share.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/rows.h"
 
 namespace dyc {
 
@@ -9,7 +9,7 @@ namespace dyc {
 
 template <class I>
 DYC_INLINE void copy_span(float* to, const float* from, size_t n) {
-  if constexpr (is_team<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { to[i] = from[i]; });
+  if constexpr (is_thread_group<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { to[i] = from[i]; });
   else if (n < 4)  // a call of memcpy costs more than this
     for (size_t i = 0; i < n; ++i) to[i] = from[i];
   else __builtin_memcpy(to, from, n * sizeof(float));
@@ -17,7 +17,7 @@ DYC_INLINE void copy_span(float* to, const float* from, size_t n) {
 
 template <class I>
 DYC_INLINE void add_span(float* to, const float* from, size_t n) {
-  if constexpr (is_team<I>) {
+  if constexpr (is_thread_group<I>) {
     each_one<I>(n, [&](size_t i) DYC_LAMBDA { to[i] += from[i]; });
     return;
   }
@@ -89,7 +89,7 @@ DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t col
 template <class I, bool add>
 DYC_INLINE void move_runs(float* to, const float* from, size_t n, size_t count, size_t to_step,
                           size_t from_step) {
-  if constexpr (is_team<I>) {
+  if constexpr (is_thread_group<I>) {
     each_one<I>(n * count, [&](size_t i) DYC_LAMBDA {
       const size_t run = i / n, at = i - run * n;
       if constexpr (add) to[run * to_step + at] += from[run * from_step + at];
@@ -104,7 +104,7 @@ DYC_INLINE void move_runs(float* to, const float* from, size_t n, size_t count, 
 }
 
 template <class I, bool add>
-DYC_INLINE void walk_by_team(const Walk& w, float* to, const float* from) {
+DYC_INLINE void walk_by_group(const Walk& w, float* to, const float* from) {
   size_t n = 1;
   for (uint32_t k = 0; k < w.n; ++k) n *= w.count[k];
   each_one<I>(n, [&](size_t flat) DYC_LAMBDA {
@@ -122,8 +122,8 @@ DYC_INLINE void walk_by_team(const Walk& w, float* to, const float* from) {
 template <class I, bool add>
 DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
   if (w.empty) return;
-  if constexpr (is_team<I>) {
-    walk_by_team<I, add>(w, to, from);
+  if constexpr (is_thread_group<I>) {
+    walk_by_group<I, add>(w, to, from);
     return;
   }
   if (w.n == 0) {
@@ -163,7 +163,7 @@ DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
 struct Reshape {
   static constexpr Meta meta{.name = "reshape",
                              .formula = "reshape(x)",
-                             .form = Form::view,
+                             .kind = OpKind::view,
                              .batch = Batch::none,
                              .hidden = true,
                              .reads_x = false,
@@ -196,12 +196,12 @@ struct Reshape {
 struct Transpose {
   static constexpr Meta meta{.name = "transpose",
                              .formula = "transpose(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -223,7 +223,7 @@ struct Transpose {
     if (r.batch_size() != x.batch_size()) shape_error(s, "dims that name every dimension");
     return r;
   }
-  static DYC_INLINE Walk walk_of(const Member& m) {
+  static DYC_INLINE Walk walk_of(const KernelArgs& m) {
     const Dim& x = *m.xd[0];
     size_t step[kMaxDims], size = 1;
     for (uint32_t i = 0; i < x.nd; ++i) {
@@ -239,11 +239,11 @@ struct Transpose {
     return w;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     walk<I, false>(walk_of(m), m.out(), m.x[0]);
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     walk<I, true>(walk_of(m), m.dx, m.dy);
   }
 };
@@ -252,7 +252,7 @@ struct Transpose {
 struct ToDevice {
   static constexpr Meta meta{.name = "to_device",
                              .formula = "to_device(x)",
-                             .form = Form::view,
+                             .kind = OpKind::view,
                              .batch = Batch::none,
                              .hidden = true,
                              .reads_x = false,
@@ -261,7 +261,7 @@ struct ToDevice {
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using ShapeOps = OpList<Reshape, Transpose, ToDevice>;
 
 }  // namespace dyc

@@ -1,8 +1,8 @@
 // Maps of a column vector onto the simplex, or a part of it. x {n}xB.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/room.h"
-#include "ops/rows.h"
+#include "ops/scratch.h"
 
 namespace dyc {
 
@@ -44,17 +44,17 @@ DYC_INLINE Threshold simplex_threshold(const float* x, size_t n) {
 struct Sparsemax {
   static constexpr Meta meta{.name = "sparsemax",
                              .formula = "sparsemax(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
     return s[0];
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
       float* y = m.yb(b);
@@ -66,7 +66,7 @@ struct Sparsemax {
     }
   }
   template <class I>  // dy minus its mean over the support; 0 elsewhere
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     using V = typename I::V;
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
@@ -89,23 +89,23 @@ struct Sparsemax {
 struct SparsemaxLoss {
   static constexpr Meta meta{.name = "sparsemax_loss",
                              .formula = "sparsemax_loss(x, q)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"q_support", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
     return scalar_per_batch(s);
   }
-  static void check(const Member& m, const char* op) {
+  static void check(const KernelArgs& m, const char* op) {
     if (m.n_ids == 0) throw ValueError(text(op, "(): expected at least one label in q_support, got none"));
     for (uint32_t i = 0; i < m.n_ids; ++i)
       if (m.ids[i] >= m.xs(0))
         throw ValueError(text(op, "(): expected q_support[", i, "] < ", m.xs(0), ", got ", m.ids[i]));
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     using V = typename I::V;
     const float share = 1.f / static_cast<float>(m.n_ids);
     float squares = 0;  // |q|^2
@@ -126,7 +126,7 @@ struct SparsemaxLoss {
     }
   }
   template <class I>  // dx = dy * (sparsemax(x) - q)
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const float share = 1.f / static_cast<float>(m.n_ids);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *x = m.xb(0, b), dy = *m.dyb(b);
@@ -136,7 +136,7 @@ struct SparsemaxLoss {
         const auto v = (c.get(x + i) - t.top) - t.tau;
         c.add(dx + i, select(v <= 0.f, fill<I>(0.f), dy * v));
       });
-      once<I>([&]() DYC_LAMBDA {
+      if_leader<I>([&]() DYC_LAMBDA {
         for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= dy * share;
       });
     }
@@ -148,7 +148,7 @@ struct SparsemaxLoss {
 struct ConstrainedSoftmax {
   static constexpr Meta meta{.name = "constrained_softmax",
                              .formula = "constrained_softmax(x, y)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged};
   static constexpr Param params[] = {{"x"}, {"y"}};
   static Dim shape(const ShapeArgs& s) {
@@ -158,8 +158,8 @@ struct ConstrainedSoftmax {
     r.bd = common_batch(s);
     return r;
   }
-  static size_t room(const Member& m) {
-    return 2 * room_for<float>(m.ys()) + room_for<unsigned char>(m.ys());
+  static size_t scratch(const KernelArgs& m) {
+    return 2 * scratch_bytes<float>(m.ys()) + scratch_bytes<unsigned char>(m.ys());
   }
   // y gets the result, z the free elements of x and -inf for the others, fixed 1 for the others.
   struct Free {  // the softmax of the free ones is exp(z - top) / sum
@@ -192,20 +192,20 @@ struct ConstrainedSoftmax {
     return {0, 1};
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.ys();
-    Room<float> z(n);
-    Room<unsigned char> fixed(n);
+    ScratchArray<float> z(n);
+    ScratchArray<unsigned char> fixed(n);
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       solve<I>(m.xb(0, b), m.xb(1, b), m.yb(b), z.get(), fixed.get(), n);
   }
   // With h = sum over the free ones of softmax_i dy_i: dx = y (dy - h) for the free ones, du = dy - h for the
   // fixed ones.
   template <class I>
-  static void backward(const Member& m, uint32_t arg) {
+  static void backward(const KernelArgs& m, uint32_t arg) {
     const size_t n = m.ys();
-    Room<float> z(n), y(n);
-    Room<unsigned char> fixed(n);
+    ScratchArray<float> z(n), y(n);
+    ScratchArray<unsigned char> fixed(n);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* dy = m.dyb(b);
       float *dx = m.dxb(arg, b), h = 0;
@@ -220,7 +220,7 @@ struct ConstrainedSoftmax {
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using SimplexOps = OpList<Sparsemax, SparsemaxLoss, ConstrainedSoftmax>;
 
 }  // namespace dyc

@@ -1,7 +1,7 @@
 // Softmax rows. Columns are runs of contiguous memory; along other axes a chunk holds neighbouring runs.
 #pragma once
+#include "ops/element_loops.h"
 #include "ops/op.h"
-#include "ops/rows.h"
 
 namespace dyc {
 
@@ -9,10 +9,10 @@ namespace dyc {
 struct Softmax {
   static constexpr Meta meta{.name = "softmax",
                              .formula = "softmax(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .reads_x = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -20,7 +20,7 @@ struct Softmax {
     return s[0];
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       const float* x = m.x[0] + o * a.inner * a.len;
@@ -55,7 +55,7 @@ struct Softmax {
     each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, c.get(y + i) * scale); });
   }
   template <class I>  // dx = y * (dy - sum(dy * y))
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
     for (size_t o = 0; o < a.outer; ++o) {
       const size_t at = o * a.inner * a.len;
@@ -83,18 +83,18 @@ struct Softmax {
 struct LogSoftmax {
   static constexpr Meta meta{.name = "log_softmax",
                              .formula = "log_softmax(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
     return s[0];
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
     for (size_t j = 0; j < columns; ++j) {
       const float* x = m.x[0] + j * n;
@@ -105,7 +105,7 @@ struct LogSoftmax {
     }
   }
   template <class I>  // dx = dy - exp(y) * sum(dy)
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
     for (size_t j = 0; j < columns; ++j) {
       const float *y = m.y + j * n, *dy = m.dy + j * n;
@@ -122,24 +122,24 @@ struct LogSoftmax {
 struct RestrictedLogSoftmax {
   static constexpr Meta meta{.name = "restricted_log_softmax",
                              .formula = "log_softmax(x, rows)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"restrict", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector with restrict");
     return s[0];
   }
-  static void check(const Member& m, const char*) {
+  static void check(const KernelArgs& m, const char*) {
     if (m.n_ids == 0) throw ValueError("log_softmax(): expected at least one row in restrict, got none");
     for (uint32_t i = 0; i < m.n_ids; ++i)
       if (m.ids[i] >= m.xs(0))
         throw ValueError(text("log_softmax(): expected restrict[", i, "] < ", m.xs(0), ", got ", m.ids[i]));
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
@@ -151,7 +151,7 @@ struct RestrictedLogSoftmax {
       for (uint32_t i = 0; i < m.n_ids; ++i) sum.add(exp_of(below(x[m.ids[i]], top)));
       const float log_sum = log_of(sum.total());
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(-__builtin_inff())); });
-      join<I>();
+      sync<I>();
       for (uint32_t i = 0; i < m.n_ids; ++i) y[m.ids[i]] = below(x[m.ids[i]], top) - log_sum;
     }
   }
@@ -160,7 +160,7 @@ struct RestrictedLogSoftmax {
     return a > b ? a : b;
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float *y = m.yb(b), *dy = m.dyb(b);
@@ -172,8 +172,8 @@ struct RestrictedLogSoftmax {
           dx[i] += dy[i];
         }
       });
-      const float sum = sum_of_team<I>(part.total());
-      once<I>([&]() DYC_LAMBDA {
+      const float sum = sum_of_group<I>(part.total());
+      if_leader<I>([&]() DYC_LAMBDA {
         for (uint32_t i = 0; i < m.n_ids; ++i) dx[m.ids[i]] -= sum * exp_of(y[m.ids[i]]);
       });
     }
@@ -186,12 +186,12 @@ struct RestrictedLogSoftmax {
 struct ArgMax {
   static constexpr Meta meta{.name = "argmax",
                              .formula = "argmax(x)",
-                             .form = Form::member,
+                             .kind = OpKind::per_node,
                              .batch = Batch::ragged,
                              .hidden = true,
                              .reads_x = false,
                              .reads_y = false,
-                             .team = true};
+                             .thread_group = true};
   static constexpr Param params[] = {{"x"}, {"gradient_mode", Param::uint}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1) shape_error(s, "a vector of 1 dimension");
@@ -201,7 +201,7 @@ struct ArgMax {
   template <class I>
   static DYC_INLINE size_t first_largest(const float* x, size_t n) {
     size_t best = 0;
-    if constexpr (is_team<I>) {
+    if constexpr (is_thread_group<I>) {
       if (x[0] != x[0]) return 0;
       float top = x[0];
       each_one<I>(n, [&](size_t i) DYC_LAMBDA {
@@ -215,25 +215,25 @@ struct ArgMax {
     return best;
   }
   template <class I>
-  static void forward(const Member& m) {
+  static void forward(const KernelArgs& m) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
       float* y = m.yb(b);
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, fill<I>(0.f)); });
       const size_t best = first_largest<I>(x, n);
-      join<I>();
+      sync<I>();
       y[best] = 1.f;
     }
   }
   template <class I>
-  static void backward(const Member& m, uint32_t) {
+  static void backward(const KernelArgs& m, uint32_t) {
     if (m.attrs[0] == 0) return;
     each<I>(m.yd->size(), [&](size_t i, auto c) DYC_LAMBDA { c.add(m.dx + i, c.get(m.dy + i)); });
   }
 };
 
-// The rows of this file, in the order of their numbers.
+// The ops of this file, in the order of their numbers.
 using SoftmaxOps = OpList<Softmax, LogSoftmax, RestrictedLogSoftmax, ArgMax>;
 
 }  // namespace dyc

@@ -7,30 +7,30 @@ namespace dyc {
 namespace {
 
 template <class Op>
-constexpr OpRow make_row() {
-  OpRow row{&Op::meta, Op::params, static_cast<uint32_t>(std::size(Op::params)),
-            nullptr,   nullptr,    Op::params[0].kind == Param::exprs,
-            nullptr,   nullptr,    nullptr};
-  if constexpr (requires(const Member& m) { Op::room(m); }) row.room = &Op::room;
-  if constexpr (requires(const ShapeArgs& s) { Op::shape(s); }) row.shape = &Op::shape;
-  if constexpr (requires(const Member& m) { Op::check(m, ""); }) row.check = &Op::check;
-  if constexpr (Op::meta.form == Form::structured) {
-    row.pieces = &Op::pieces;
-    row.gradient_pieces = &Op::pieces;
-    row.work = &Op::work;
+constexpr OpInfo make_info() {
+  OpInfo info{&Op::meta, Op::params, static_cast<uint32_t>(std::size(Op::params)),
+              nullptr,   nullptr,    Op::params[0].kind == Param::exprs,
+              nullptr,   nullptr,    nullptr};
+  if constexpr (requires(const KernelArgs& m) { Op::scratch(m); }) info.scratch = &Op::scratch;
+  if constexpr (requires(const ShapeArgs& s) { Op::shape(s); }) info.shape = &Op::shape;
+  if constexpr (requires(const KernelArgs& m) { Op::check(m, ""); }) info.check = &Op::check;
+  if constexpr (Op::meta.kind == OpKind::custom) {
+    info.pieces = &Op::pieces;
+    info.gradient_pieces = &Op::pieces;
+    info.work = &Op::work;
   }
-  return row;
+  return info;
 }
 
 template <class... Ops>
-constexpr std::array<OpRow, sizeof...(Ops)> make_rows(OpList<Ops...>) {
-  return {make_row<Ops>()...};
+constexpr std::array<OpInfo, sizeof...(Ops)> make_infos(OpList<Ops...>) {
+  return {make_info<Ops>()...};
 }
 
-constexpr auto kRows = make_rows(AllOps{});
+constexpr auto kInfos = make_infos(AllOps{});
 
 }  // namespace
 
-const OpRow& op_row(OpId id) { return kRows[id]; }
+const OpInfo& op_info(OpId id) { return kInfos[id]; }
 
 }  // namespace dyc

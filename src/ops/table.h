@@ -35,7 +35,7 @@ template <class... A, class... B, class... Lists>
 struct Joined<OpList<A...>, OpList<B...>, Lists...> : Joined<OpList<A..., B...>, Lists...> {};
 }  // namespace detail
 
-// Every header of rows ends with the list of them.
+// Every header of ops ends with the list of them.
 using AllOps =
     typename detail::Joined<InputOps, MatmulOps, ElementwiseOps, ArithmeticOps, ListOps, ShapeOps, SelectOps,
                             ReduceOps, NormOps, SoftmaxOps, LossOps, SimplexOps, LinalgOps, ContractOps,
@@ -57,23 +57,23 @@ template <class Op>
 constexpr OpId op_id = detail::index_of<Op>(AllOps{});
 
 using ShapeRule = Dim (*)(const ShapeArgs&);
-using CheckRule = void (*)(const Member&, const char* op);
+using CheckRule = void (*)(const KernelArgs&, const char* op);
 
-using ResultPieces = uint32_t (*)(const Member&);
-using GradientPieces = uint32_t (*)(const Member&, uint32_t arg);
-using WorkRule = uint64_t (*)(const Member&);
-using RoomRule = size_t (*)(const Member&);
+using ResultPieces = uint32_t (*)(const KernelArgs&);
+using GradientPieces = uint32_t (*)(const KernelArgs&, uint32_t arg);
+using WorkRule = uint64_t (*)(const KernelArgs&);
+using ScratchRule = size_t (*)(const KernelArgs&);
 
-// A row at run time.
-struct OpRow {
+// The definition of an op at run time.
+struct OpInfo {
   const Meta* meta;
   const Param* params;
   uint32_t n_params;
-  ShapeRule shape;          // null for leaves: the recorder is given the extents
-  CheckRule check;          // null: nothing left to check when computed
-  bool list;                // first parameter is a list of expressions
-  RoomRule room = nullptr;  // bytes of scratch memory that a member takes on a device; null: none
-  // structured rows
+  ShapeRule shape;                // null for leaves: the recorder is given the extents
+  CheckRule check;                // null: nothing left to check when computed
+  bool list;                      // first parameter is a list of expressions
+  ScratchRule scratch = nullptr;  // bytes of scratch memory that a node takes on a device; null: none
+  // custom kernels
   ResultPieces pieces = nullptr;
   GradientPieces gradient_pieces = nullptr;
   WorkRule work = nullptr;
@@ -86,6 +86,6 @@ struct OpRow {
   }
 };
 
-const OpRow& op_row(OpId id);
+const OpInfo& op_info(OpId id);
 
 }  // namespace dyc

@@ -6,7 +6,7 @@
 //   kStates            arrays of state
 //   kIdleMatters       whether a gradient of 0 changes anything
 #pragma once
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 #include "ops/updates.h"
 
 namespace dyc::rules {

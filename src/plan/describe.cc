@@ -45,7 +45,7 @@ void Planner::inspect_members(Launch& l) {
 Operand Planner::describe_weight(const Launch& l, uint32_t k) {
   Operand o;
   const Sig& sig = graph_.sig_number(l.sig);
-  if (l.form != Form::matmul || !weight_position(l.op == op_id<Affine>, k)) return o;
+  if (l.kind != OpKind::matmul || !weight_position(l.op == op_id<Affine>, k)) return o;
   const NodeId first = graph_.args(plan.members[l.members])[k];
   if (!graph_.node(first).inv || !(sig.columns || l.count == 1)) return o;
   if (graph_.place(first) == kParameter && graph_.owner(first) != first) copy_parameter(graph_.owner(first));
@@ -179,7 +179,7 @@ void Planner::insert_copies() {
     Launch& l = plan.launches[first_ + i];
     l = Launch{};
     l.op = op_id<ParameterNode>;
-    l.form = Form::parameter;
+    l.kind = OpKind::parameter;
     l.sig = graph_.node(id).sig;
     l.count = 1;
     l.members = static_cast<uint32_t>(plan.members.size());

@@ -14,7 +14,9 @@ constexpr int64_t kWorthPlanning = 256;     // floats of the first launch, in ot
 constexpr size_t kLargeWeight = 1 << 16;    // floats
 constexpr int64_t kWorthSorting = 1 << 15;  // floats of a block that are worth more than a linear look
 
-bool flat_elementwise(const Launch& l) { return l.form == Form::unary || (l.form == Form::binary && l.flat); }
+bool flat_elementwise(const Launch& l) {
+  return l.kind == OpKind::unary || (l.kind == OpKind::binary && l.flat);
+}
 
 bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
 
@@ -78,7 +80,7 @@ bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) con
 uint32_t Planner::block_end(uint32_t head, uint32_t begin) {
   const Launch& l = plan.launches[head];
   const Sig& sig = graph_.sig_number(l.sig);
-  const bool product = l.form == Form::matmul && sig.n_args > 1, small = pending_ < kManyNodes;
+  const bool product = l.kind == OpKind::matmul && sig.n_args > 1, small = pending_ < kManyNodes;
   if (small && l.total < kWorthPlanning) return head + 1;
   if (l.count == 1 && !product) return head + 1;
   if (l.count == 1 && small && sig.x[l.op == op_id<Affine>]->size() < kLargeWeight) return head + 1;
@@ -93,9 +95,10 @@ uint32_t Planner::block_end(uint32_t head, uint32_t begin) {
 bool Planner::joins_block(uint32_t head, uint32_t at, uint32_t begin) {
   const Launch& l = plan.launches[at];
   const uint32_t n = plan.launches[head].count;
-  const bool product = l.form == Form::matmul;
+  const bool product = l.kind == OpKind::matmul;
   if (!l.uniform || !l.fixed_arity || l.count % n != 0 || l.total == 0) return false;
-  if (!product && l.form != Form::unary && l.form != Form::binary && l.form != Form::member) return false;
+  if (!product && l.kind != OpKind::unary && l.kind != OpKind::binary && l.kind != OpKind::per_node)
+    return false;
   if (product && (l.count != n || !graph_.sig_number(l.sig).columns)) return false;
   const uint32_t cuts = l.count / n;
   if (plan.pieces.size() - begin + cuts > kMostPieces) return false;
@@ -205,7 +208,7 @@ void Planner::close_block(Launch& head, uint32_t more, uint32_t begin) {
   };
   const auto pieces = plan.pieces.begin() + begin;
   const auto rest = std::stable_partition(
-      pieces, plan.pieces.end(), [&](const Launch& p) { return p.form == Form::matmul && reads_none(p); });
+      pieces, plan.pieces.end(), [&](const Launch& p) { return p.kind == OpKind::matmul && reads_none(p); });
   head.products = static_cast<uint32_t>(rest - pieces);
   head.apart = gradients_apart(head);
 }
@@ -220,7 +223,7 @@ bool Planner::gradients_apart(const Launch& head) {
   int64_t stop = 0;  // of the results of the block
   for (auto p = pieces; p != pieces + head.n_pieces; ++p) stop = std::max(stop, p->out + p->total);
   for (auto p = pieces; p != pieces + head.n_pieces; ++p) {
-    if (p->form == Form::matmul) continue;
+    if (p->kind == OpKind::matmul) continue;
     floats += p->total;
     for (uint32_t k = 0; k < p->n_operands; ++k) {
       const Operand& o = plan.operands[p->operands + k];

@@ -28,7 +28,7 @@ struct Operand {
 
 struct Launch {
   OpId op = 0;
-  Form form = Form::input;
+  OpKind kind = OpKind::input;
   bool uniform = true;  // all members have signature `sig`
   bool flat = false;    // all members are Sig::flat
   bool fixed_arity = true;
@@ -60,9 +60,9 @@ struct Plan {
   std::vector<int64_t> index;
   std::vector<uint32_t> starts;
   std::vector<uint32_t> launch_of;  // per node; kNone for leaves and what is not planned
-  // Blocks: launches that run together, cut into pieces of as many members, one of each instance. Member i of
-  // a piece reads what an earlier piece made of the same instance i, or what was there before the block, so
-  // that the pieces may run one after the other for any range of instances. Products that read nothing of
+  // Blocks: launches that run together, cut into pieces of as many members, one of each instance. KernelArgs
+  // i of a piece reads what an earlier piece made of the same instance i, or what was there before the block,
+  // so that the pieces may run one after the other for any range of instances. Products that read nothing of
   // the block come first.
   std::vector<Launch> pieces;
 

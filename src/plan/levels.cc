@@ -9,7 +9,7 @@ std::vector<Levels> launch_levels(const Graph& graph, const Plan& plan) {
   std::vector<Levels> levels(plan.launches.size());
   std::unordered_map<uint32_t, std::vector<uint32_t>> by_class;
   for (uint32_t i = 0; i < plan.launches.size(); ++i)
-    if (plan.launches[i].form != Form::parameter) by_class[plan.launches[i].cls].push_back(i);
+    if (plan.launches[i].kind != OpKind::parameter) by_class[plan.launches[i].cls].push_back(i);
   std::vector<uint32_t> level(graph.size());  // of the class in hand, among a node and its ancestors
   for (const auto& [cls, launches] : by_class) {
     if (launches.size() == 1) {
@@ -23,7 +23,7 @@ std::vector<Levels> launch_levels(const Graph& graph, const Plan& plan) {
       level[id] = 0;
       for (uint32_t k = 0; k < n_args; ++k) level[id] = std::max(level[id], level[args[k]]);
       const uint32_t launch = id < plan.launch_of.size() ? plan.launch_of[id] : kNone;
-      if (launch == kNone || plan.launches[launch].form == Form::parameter) continue;
+      if (launch == kNone || plan.launches[launch].kind == OpKind::parameter) continue;
       level[id] += plan.launches[launch].cls == cls;
     }
     for (const uint32_t i : launches) {

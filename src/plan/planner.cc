@@ -334,10 +334,10 @@ const BucketOrder& Planner::remembered_order() {
 // Appends a launch; its members and arguments are filled in later. Returns its number.
 uint32_t Planner::open(uint32_t sig, uint32_t count, int64_t floats, bool mixed) {
   const Sig& s = graph_.sig_number(sig);
-  const OpRow& row = op_row(s.op);
+  const OpInfo& info = op_info(s.op);
   Launch l;
   l.op = s.op;
-  l.form = row.meta->form;
+  l.kind = info.meta->kind;
   l.sig = sig;
   l.cls = s.cls;
   l.count = count;
@@ -345,7 +345,7 @@ uint32_t Planner::open(uint32_t sig, uint32_t count, int64_t floats, bool mixed)
   l.flat = s.flat;
   l.needs = s.needs;
   l.needs_args = s.needs_mask;
-  l.fixed_arity = !(row.list && l.form == Form::member);
+  l.fixed_arity = !(info.list && l.kind == OpKind::per_node);
   l.members = members_end_;
   l.total = floats;
   l.out = graph_.values_arena.allocate(static_cast<size_t>(floats), 16);
@@ -374,7 +374,7 @@ void Planner::open_buckets(const BucketOrder& order) {
   shares_.resize(graph_.buckets());
   for (const auto& buckets : order) {
     const Tally first = tally(used_[buckets[0]].bucket);
-    if (op_row(graph_.sig_number(first.sig).op).meta->batch == Batch::solo) {
+    if (op_info(graph_.sig_number(first.sig).op).meta->batch == Batch::solo) {
       for (uint32_t b : buckets) {
         const Tally t = tally(used_[b].bucket);
         const uint32_t launch = static_cast<uint32_t>(plan.launches.size());
@@ -432,7 +432,7 @@ Planner::Counts Planner::count(NodeId root) {
   for (const auto& buckets : order_buckets())
     for (uint32_t b : buckets) {
       const Tally& t = tally(used_[b].bucket);
-      const bool solo = op_row(graph_.sig_number(t.sig).op).meta->batch == Batch::solo;
+      const bool solo = op_info(graph_.sig_number(t.sig).op).meta->batch == Batch::solo;
       c.bucket += solo ? t.count : b == buckets[0];
     }
   groups_.clear();

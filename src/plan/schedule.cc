@@ -180,7 +180,7 @@ std::vector<uint32_t> depths(Graph& graph, const std::vector<NodeId>& nodes,
   return depth;
 }
 
-bool solo(const Graph& graph, NodeId id) { return op_row(graph.sig(id).op).meta->batch == Batch::solo; }
+bool solo(const Graph& graph, NodeId id) { return op_info(graph.sig(id).op).meta->batch == Batch::solo; }
 
 }  // namespace
 

@@ -106,16 +106,16 @@ def test_the_emulation_has_kernels_of_every_file() -> None:
 
 
 def test_every_row_with_a_kernel_has_it() -> None:
-    forms = {"unary": ("elementwise", "unary"), "binary": ("elementwise", "binary"),
-             "member": ("per_node", "member"), "structured": ("custom", "structured")}  # fmt: skip
+    kernels_of = {"unary": ("elementwise", "unary"), "binary": ("elementwise", "binary"),
+             "per_node": ("per_node", "member"), "custom": ("custom", "structured")}  # fmt: skip
     for number, row in enumerate(rows()):
-        if row["form"] not in forms:
+        if row["kind"] not in kernels_of:
             continue
-        file, kernel = forms[row["form"]]
+        file, kernel = kernels_of[row["kind"]]
         names = kernels()[file]
         assert f"{kernel}_forward<Row<{number}>>" in names, row["name"]
         backward = [name for name in names if name.startswith(f"{kernel}_backward<Row<{number}>")]
-        expected = 0 if row["nondiff"] and row["form"] == "member" else 2 if row["form"] == "binary" else 1
+        expected = 0 if row["nondiff"] and row["kind"] == "per_node" else 2 if row["kind"] == "binary" else 1
         assert len(backward) == expected, row["name"]
 
 
@@ -150,7 +150,8 @@ def test_a_row_that_only_the_host_can_compile_is_found() -> None:
     row = """
 namespace dyc {
 struct HostOnly : OfX {
-  static constexpr Meta meta{.name = "host_only", .formula = "", .form = Form::unary, .batch = Batch::ragged};
+  static constexpr Meta meta{
+      .name = "host_only", .formula = "", .kind = OpKind::unary, .batch = Batch::ragged};
   template <class T> static T f(T x, const float*) { return __builtin_ia32_rsqrtss(x); }
   template <class T> static T df(T x, T, const float*) { return x; }
 };

@@ -25,7 +25,7 @@ bool backward_on_planes(const Planes& g) {
   return g.positions() * 3 >= ceil_div(g.plane(), kLanes) * kLanes && planes_fit(g);
 }
 
-ConvShape shape_of(const Member& m) { return {*m.xd[0], *m.xd[1], m.attrs}; }
+ConvShape shape_of(const KernelArgs& m) { return {*m.xd[0], *m.xd[1], m.attrs}; }
 
 // ---------------------------------------------------------------- patches
 
@@ -130,7 +130,7 @@ void zero(float* p, int64_t n) { memset(p, 0, static_cast<size_t>(n) * sizeof(fl
 void forward_planes(const Item* items, int64_t n) {
   static thread_local Scratch tap_room, plane_room, result_room;
   for (int64_t i = 0; i < n;) {
-    const Member* const m = items[i].m;
+    const KernelArgs* const m = items[i].m;
     const Planes g(shape_of(*m));
     const bool in_place = g.in_place();
     Tap* taps = room<Tap>(tap_room, g.taps);
@@ -149,7 +149,7 @@ void forward_planes(const Item* items, int64_t n) {
 void input_planes(const Item* items, int64_t n) {
   static thread_local Scratch tap_room, plane_room, gradient_room;
   for (int64_t i = 0; i < n;) {
-    const Member* const m = items[i].m;
+    const KernelArgs* const m = items[i].m;
     const Planes g(shape_of(*m));
     const int64_t plane = g.plane(), margin = g.margin(), phases = g.run.phases * g.line.phases;
     const int64_t window = g.run.a.f * g.line.a.f;
@@ -262,13 +262,13 @@ void bias_gradient(const Item* items, int64_t n) {
 
 }  // namespace
 
-void conv2d_forward(const Member* m, int64_t n, Range pieces) {
+void conv2d_forward(const KernelArgs* m, int64_t n, Range pieces) {
   int64_t count;
   const Item* items = result_items(m, n, pieces, &count);
   split(items, count, forward_on_planes, forward_planes, forward_patches);
 }
 
-void conv2d_backward(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces) {
+void conv2d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces) {
   if (arg != 1) {
     int64_t count;
     const Item* items = gradient_items(m, n, arg, shared, pieces, &count);
@@ -291,11 +291,11 @@ void conv2d_backward(const Member* m, int64_t n, uint32_t arg, bool shared, Rang
 // x {r,c}, f {r,w,F}, y {F,P}: patch j starts at column j.
 struct NarrowShape {
   int64_t rows, taps, filters, positions;
-  explicit NarrowShape(const Member& m)
+  explicit NarrowShape(const KernelArgs& m)
       : rows(m.xd[0]->rows()), taps(rows * m.xd[1]->cols()), filters(m.yd->rows()), positions(m.yd->cols()) {}
 };
 
-void filter1d_forward(const Member* m, int64_t n, Range pieces) {
+void filter1d_forward(const KernelArgs* m, int64_t n, Range pieces) {
   int64_t count;
   const Item* items = result_items(m, n, pieces, &count);
   for (int64_t i = 0; i < count; i++) {
@@ -307,7 +307,7 @@ void filter1d_forward(const Member* m, int64_t n, Range pieces) {
   }
 }
 
-void filter1d_backward(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces) {
+void filter1d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces) {
   if (arg == 1) {
     const int64_t filters = m->yd->rows();
     each_filter_range(m, n, filters, shared, pieces, [&](const Item* items, int64_t count, Range range) {

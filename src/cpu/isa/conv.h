@@ -8,10 +8,10 @@
 
 namespace dyc::DYC_ISA {
 
-void conv2d_forward(const Member* m, int64_t n, Range pieces);
-void conv2d_backward(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces);
-void filter1d_forward(const Member* m, int64_t n, Range pieces);
-void filter1d_backward(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces);
+void conv2d_forward(const KernelArgs* m, int64_t n, Range pieces);
+void conv2d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces);
+void filter1d_forward(const KernelArgs* m, int64_t n, Range pieces);
+void filter1d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces);
 
 inline constexpr StructuredKernels kConvKernels{conv2d_forward, conv2d_backward};
 constexpr StructuredKernels kernels_of(Conv2d) { return kConvKernels; }

@@ -8,7 +8,7 @@ namespace dyc::DYC_ISA {
 
 // A member with an input, a filter and perhaps a bias; each with batch 1 or that of the result.
 struct Item {
-  const Member* m;
+  const KernelArgs* m;
   int64_t b;
   const float* x() const { return at(0); }
   const float* f() const { return at(1); }
@@ -49,7 +49,7 @@ class ItemList {
     static thread_local Scratch scratch;
     items_ = room<Item>(scratch, most);
   }
-  void add(const Member& m, Range items) {
+  void add(const KernelArgs& m, Range items) {
     for (int64_t b = items.begin; b < items.end; b++) items_[n_++] = {&m, b};
   }
   const Item* items() const { return items_; }
@@ -60,7 +60,7 @@ class ItemList {
   int64_t n_ = 0;
 };
 
-DYC_INLINE int64_t total_items(const Member* m, int64_t n) {
+DYC_INLINE int64_t total_items(const KernelArgs* m, int64_t n) {
   int64_t total = 0;
   for (int64_t i = 0; i < n; i++) total += m[i].yd->bd;
   return total;
@@ -73,7 +73,7 @@ DYC_INLINE Range part_of(Range pieces, int64_t begin, int64_t count) {
 }
 
 // Pieces of the results: batch items.
-inline const Item* result_items(const Member* m, int64_t n, Range pieces, int64_t* count) {
+inline const Item* result_items(const KernelArgs* m, int64_t n, Range pieces, int64_t* count) {
   ItemList list(total_items(m, n));
   for (int64_t i = 0, begin = 0; i < n; begin += m[i].yd->bd, i++)
     list.add(m[i], part_of(pieces, begin, m[i].yd->bd));
@@ -82,7 +82,7 @@ inline const Item* result_items(const Member* m, int64_t n, Range pieces, int64_
 }
 
 // Pieces of the gradient of argument `arg` that are its batch items: all items that add to them.
-inline const Item* gradient_items(const Member* m, int64_t n, uint32_t arg, bool shared, Range pieces,
+inline const Item* gradient_items(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces,
                                   int64_t* count) {
   ItemList list(total_items(m, n));
   for (int64_t i = 0, begin = 0; i < n; i++) {
@@ -98,7 +98,7 @@ inline const Item* gradient_items(const Member* m, int64_t n, uint32_t arg, bool
 // f(items, count, filters) for pieces of the gradient of the filters (argument 1), which are blocks of
 // kFilterPiece filters, batch item by batch item.
 template <class F>
-DYC_INLINE void each_filter_range(const Member* m, int64_t n, int64_t filters, bool shared, Range pieces,
+DYC_INLINE void each_filter_range(const KernelArgs* m, int64_t n, int64_t filters, bool shared, Range pieces,
                                   F f) {
   const int64_t step = shared ? n : 1, blocks = filter_pieces(static_cast<uint32_t>(filters));
   for (int64_t i = 0, begin = 0; i < n; i += step) {

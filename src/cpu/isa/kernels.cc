@@ -16,22 +16,22 @@ namespace {
 template <class Op>
 constexpr OpKernels make_kernels() {
   OpKernels k;
-  constexpr Form form = Op::meta.form;
-  if constexpr (form == Form::unary) {
+  constexpr OpKind kind = Op::meta.kind;
+  if constexpr (kind == OpKind::unary) {
     k.map1 = &map1<Op>;
     k.map1_back = &map1_back<Op>;
-  } else if constexpr (form == Form::binary) {
+  } else if constexpr (kind == OpKind::binary) {
     k.map2 = &map2<Op>;
     k.map2_back = &map2_back<Op>;
     k.forward = &broadcast_forward<Op, Isa>;
     k.backward = &broadcast_backward<Op, Isa>;
-  } else if constexpr (form == Form::member) {
+  } else if constexpr (kind == OpKind::per_node) {
     k.forward = &Op::template forward<Isa>;
-    if constexpr (requires(const Member& m, float* const* dx) { Op::template backward_all<Isa>(m, dx); })
+    if constexpr (requires(const KernelArgs& m, float* const* dx) { Op::template backward_all<Isa>(m, dx); })
       k.backward_all = &Op::template backward_all<Isa>;
-    if constexpr (requires(const Member& m) { Op::template backward<Isa>(m, 0u); })
+    if constexpr (requires(const KernelArgs& m) { Op::template backward<Isa>(m, 0u); })
       k.backward = &Op::template backward<Isa>;
-  } else if constexpr (form == Form::structured) {
+  } else if constexpr (kind == OpKind::custom) {
     k.structured = kernels_of(Op{});
   }
   return k;

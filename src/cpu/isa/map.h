@@ -15,10 +15,10 @@ namespace dyc {
 using namespace DYC_ISA;
 }
 
+#include "ops/kernel_args.h"
 #include "ops/long_sum.h"
-#include "ops/member.h"
 #include "ops/op.h"
-#include "ops/room.h"
+#include "ops/scratch.h"
 
 #if defined(__has_attribute) && __has_attribute(noipa)
 #define DYC_ONE_BODY __attribute__((noipa))
@@ -263,9 +263,9 @@ DYC_INLINE bool same_dims(const Dim& a, const Dim& b) {
   return same;
 }
 
-DYC_INLINE const float* attrs_of(const Member& m) { return reinterpret_cast<const float*>(m.attrs); }
+DYC_INLINE const float* attrs_of(const KernelArgs& m) { return reinterpret_cast<const float*>(m.attrs); }
 
-template <class Op, class I = Isa> inline void broadcast_forward(const Member& m) {
+template <class Op, class I = Isa> inline void broadcast_forward(const KernelArgs& m) {
   if (same_dims(*m.xd[0], *m.xd[1])) return map2<Op>(m.x[0], m.x[1], m.out(), m.yd->size(), attrs_of(m));
   const Broadcast b(*m.xd[0], *m.xd[1], *m.yd);
   const float* attrs = attrs_of(m);
@@ -313,7 +313,7 @@ inline void close_part(float* part, float* g, float* low, size_t n) {
 }
 
 // Where the last axis repeats the operand many times, its repetitions are summed in blocks.
-template <class Op, int Arg> inline void broadcast_backward_of(const Member& m) {
+template <class Op, int Arg> inline void broadcast_backward_of(const KernelArgs& m) {
   if (same_dims(*m.xd[0], *m.xd[1]))
     return row2_back<Op, Arg, false, false>(m.x[0], m.x[1], m.y, m.dy, m.dx, m.yd->size(), attrs_of(m));
   Broadcast b(*m.xd[0], *m.xd[1], *m.yd);
@@ -322,7 +322,7 @@ template <class Op, int Arg> inline void broadcast_backward_of(const Member& m) 
   if (b.n == 1 || repeats <= kSumBlock || (Arg == 0 ? last.x : last.y) != 0)
     return broadcast_backward_rows<Op, Arg>(b, m.x[0], m.x[1], m.y, m.dy, m.dx, attrs_of(m));
   const size_t n = Arg == 0 ? b.x_size : b.y_size, step = m.yd->size() / repeats;
-  Room<float> part(n), low(n);
+  ScratchArray<float> part(n), low(n);
   __builtin_memset(part.get(), 0, n * sizeof(float));
   __builtin_memset(low.get(), 0, n * sizeof(float));
   for (size_t at = 0; at < repeats; at += kSumBlock) {
@@ -336,7 +336,7 @@ template <class Op, int Arg> inline void broadcast_backward_of(const Member& m) 
 }
 
 // Adds the gradient of argument `arg` to m.dx; what a repeated operand gets is summed in memory order of z.
-template <class Op, class I = Isa> inline void broadcast_backward(const Member& m, uint32_t arg) {
+template <class Op, class I = Isa> inline void broadcast_backward(const KernelArgs& m, uint32_t arg) {
   if (arg == 0) broadcast_backward_of<Op, 0>(m);
   else broadcast_backward_of<Op, 1>(m);
 }

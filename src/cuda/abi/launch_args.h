@@ -80,10 +80,10 @@ DYC_INLINE float* gradient_of(const Record& r, uint32_t member, uint32_t k) {
 }
 
 // The member as its row sees it; `room` holds the addresses of arguments that have places. dx is to be set.
-DYC_INLINE Member member_of(const Record& r, uint32_t member, const float* (&room)[kMostPlaces]) {
+DYC_INLINE KernelArgs member_of(const Record& r, uint32_t member, const float* (&room)[kMostPlaces]) {
   const Shape& s = shape_of(r, member);
   const int64_t out = out_of(r, member);
-  Member m{};
+  KernelArgs m{};
   m.xd = s.x;
   m.yd = &s.y;
   m.n = s.n;

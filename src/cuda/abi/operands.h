@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/dim.h"
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 
 namespace dyc::cuda {
 
@@ -61,7 +61,7 @@ DYC_INLINE Element element(const Extents& e, int64_t i) {
   return {low, i - e.starts[low]};
 }
 
-// Member's argument; `results` serves contiguous arguments that are as large as the results.
+// KernelArgs's argument; `results` serves contiguous arguments that are as large as the results.
 template <class F>
 DYC_INLINE F* argument(const Place<F>& p, const Extents& results, uint32_t member) {
   switch (p.kind) {

@@ -1,11 +1,11 @@
-// What Record::more is for member rows that take scratch memory (OpRow::room).
+// What Record::more is for member rows that take scratch memory (OpInfo::scratch).
 #pragma once
 #include <cstdint>
 
 namespace dyc::cuda {
 
 // Of each worker `bytes`, one after the other, for `workers` of them; more than that do nothing. A worker is
-// a warp where Meta::team says so, else a thread.
+// a warp where Meta::thread_group says so, else a thread.
 struct Rooms {
   char* memory;
   uint64_t bytes;

@@ -5,7 +5,7 @@
 // name all threads of a warp, and blocks that use them have whole warps. kBlock: threads of the blocks that
 // the executor launches.
 #pragma once
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 
 namespace dyc::cuda {
 

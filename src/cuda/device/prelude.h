@@ -9,7 +9,7 @@
 #pragma nv_diag_suppress 128  // "loop is not reachable": after the part of a row that is for teams
 #endif
 
-#include "ops/member.h"
+#include "ops/kernel_args.h"
 
 namespace dyc {
 

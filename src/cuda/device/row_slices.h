@@ -40,7 +40,7 @@ struct Elements {
 };
 
 // The threads of a warp, for the units of their block.
-struct UnitTeam : WarpTeam {
+struct UnitTeam : WarpGroup {
   static DYC_INLINE size_t begin(size_t n) { return OwnUnits(n).first + lane(); }
   static DYC_INLINE size_t end(size_t n) {
     const OwnUnits own(n);

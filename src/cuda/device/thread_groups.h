@@ -1,17 +1,17 @@
-// The device's instruction sets: who runs the text of a member row (ops/rows.h).
+// The device's instruction sets: who runs the text of a member row (ops/element_loops.h).
 #pragma once
 #include "cuda/device/grid.h"
 
 namespace dyc::cuda {
 
 // A thread for itself.
-struct OneThread {
+struct SingleThread {
   using V = float;
   static constexpr int lanes = 1;
 };
 
 // The threads of a warp together.
-struct WarpTeam {
+struct WarpGroup {
   using V = float;
   static constexpr int lanes = 1;
   static DYC_INLINE uint32_t worker() { return lane(); }
@@ -27,7 +27,7 @@ struct WarpTeam {
   static DYC_INLINE size_t least(size_t a) {
     return warp_join(a, [](size_t x, size_t y) { return x < y ? x : y; });
   }
-  static DYC_INLINE void join() { __syncwarp(); }
+  static DYC_INLINE void sync() { __syncwarp(); }
 };
 
 }  // namespace dyc::cuda

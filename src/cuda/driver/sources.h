@@ -5,7 +5,7 @@
 namespace dyc::cuda {
 
 struct Source {
-  const char* name;  // as #include has it: "ops/member.h", "cuda/kernels/elementwise.cu"
+  const char* name;  // as #include has it: "ops/kernel_args.h", "cuda/kernels/elementwise.cu"
   const char* text;
 };
 std::span<const Source> sources();

@@ -11,7 +11,7 @@ namespace {
 
 template <class Op>
 void add_row(emulation::Kernels& to) {
-  if constexpr (Op::meta.form == Form::structured) {
+  if constexpr (Op::meta.kind == OpKind::custom) {
     to.push_back({"custom", expression_of<Op>("structured_forward"), emulation::run<structured_forward<Op>>});
     to.push_back(
         {"custom", expression_of<Op>("structured_backward"), emulation::run<structured_backward<Op>>});

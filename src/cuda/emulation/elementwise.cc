@@ -17,10 +17,10 @@ void add(emulation::Kernels& to, const char* kernel, emulation::Run run, const c
 template <class Op>
 void add_row(emulation::Kernels& to) {
   using emulation::run;
-  if constexpr (Op::meta.form == Form::unary) {
+  if constexpr (Op::meta.kind == OpKind::unary) {
     add<Op>(to, "unary_forward", run<unary_forward<Op>>);
     add<Op>(to, "unary_backward", run<unary_backward<Op>>);
-  } else if constexpr (Op::meta.form == Form::binary) {
+  } else if constexpr (Op::meta.kind == OpKind::binary) {
     add<Op>(to, "binary_forward", run<binary_forward<Op>>);
     add<Op>(to, "binary_backward", run<binary_backward<Op, 0>>, ", 0");
     add<Op>(to, "binary_backward", run<binary_backward<Op, 1>>, ", 1");

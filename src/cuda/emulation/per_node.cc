@@ -11,7 +11,7 @@ namespace {
 
 template <class Op>
 void add_row(emulation::Kernels& to) {
-  if constexpr (Op::meta.form == Form::member) {
+  if constexpr (Op::meta.kind == OpKind::per_node) {
     to.push_back({"per_node", expression_of<Op>("member_forward"), emulation::run<member_forward<Op>>});
     if constexpr (!Op::meta.nondiff)
       to.push_back({"per_node", expression_of<Op>("member_backward"), emulation::run<member_backward<Op>>});

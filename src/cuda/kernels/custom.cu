@@ -27,7 +27,7 @@ struct Place5 {
 // The batch items of the result that read item b of an argument: itself, or all of them.
 struct Readers {
   uint32_t begin, end;
-  DYC_INLINE Readers(const Member& m, uint32_t arg, int64_t b)
+  DYC_INLINE Readers(const KernelArgs& m, uint32_t arg, int64_t b)
       : begin(m.xd[arg]->bd > 1 ? static_cast<uint32_t>(b) : 0),
         end(m.xd[arg]->bd > 1 ? begin + 1 : m.yd->bd) {}
 };
@@ -36,7 +36,7 @@ struct Readers {
 // x {H,W,C}, f {FH,FW,C,FC}, y {YH,YW,FC}
 
 struct Conv {
-  static DYC_INLINE ConvShape shape(const Member& m) { return {*m.xd[0], *m.xd[1], m.attrs}; }
+  static DYC_INLINE ConvShape shape(const KernelArgs& m) { return {*m.xd[0], *m.xd[1], m.attrs}; }
 
   // Windows outside of x are cut.
   struct Window {
@@ -47,7 +47,7 @@ struct Conv {
     }
   };
 
-  static DYC_INLINE float result(const Member& m, int64_t i) {
+  static DYC_INLINE float result(const KernelArgs& m, int64_t i) {
     const ConvShape c = shape(m);
     const Place5 y(i, c.h.y, c.w.y, c.filters);
     const auto b = static_cast<uint32_t>(y.batch);
@@ -72,7 +72,7 @@ struct Conv {
     }
   };
 
-  static DYC_INLINE float input_gradient(const Member& m, int64_t i) {
+  static DYC_INLINE float input_gradient(const KernelArgs& m, int64_t i) {
     const ConvShape c = shape(m);
     const Place5 x(i, c.h.x, c.w.x, c.channels);
     const Outputs h(c.h, x.at[0]), w(c.w, x.at[1]);
@@ -92,7 +92,7 @@ struct Conv {
   }
 
   // A part of the sum: every `step`-th of the positions, from `first` on.
-  static DYC_INLINE float filter_gradient(const Member& m, int64_t i, int64_t first, int64_t step) {
+  static DYC_INLINE float filter_gradient(const KernelArgs& m, int64_t i, int64_t first, int64_t step) {
     const ConvShape c = shape(m);
     const Place5 f(i, c.h.f, c.w.f, c.channels, c.filters);
     const Readers items(m, 1, f.batch);
@@ -109,7 +109,7 @@ struct Conv {
     return sum;
   }
 
-  static DYC_INLINE float bias_gradient(const Member& m, int64_t i, int64_t first, int64_t step) {
+  static DYC_INLINE float bias_gradient(const KernelArgs& m, int64_t i, int64_t first, int64_t step) {
     const ConvShape c = shape(m);
     const Place5 bias(i, c.filters, 1, 1);
     const Readers items(m, 2, bias.batch);
@@ -128,7 +128,7 @@ struct Conv {
 struct Narrow {
   struct Shape {
     int64_t rows, columns, taps, filters, positions;
-    DYC_INLINE explicit Shape(const Member& m)
+    DYC_INLINE explicit Shape(const KernelArgs& m)
         : rows(m.xd[0]->rows()),
           columns(m.xd[0]->cols()),
           taps(rows * m.xd[1]->cols()),
@@ -136,7 +136,7 @@ struct Narrow {
           positions(m.yd->cols()) {}
   };
 
-  static DYC_INLINE float result(const Member& m, int64_t i) {
+  static DYC_INLINE float result(const KernelArgs& m, int64_t i) {
     const Shape s(m);
     const Place5 y(i, s.filters, s.positions, 1);
     const float* const x = m.xb(0, static_cast<uint32_t>(y.batch)) + y.at[1] * s.rows;
@@ -146,7 +146,7 @@ struct Narrow {
     return sum;
   }
 
-  static DYC_INLINE float input_gradient(const Member& m, int64_t i) {
+  static DYC_INLINE float input_gradient(const KernelArgs& m, int64_t i) {
     const Shape s(m);
     const Place5 x(i, s.rows, s.columns, 1);
     const int64_t width = s.taps / s.rows, from = x.at[1] - width + 1;
@@ -162,7 +162,7 @@ struct Narrow {
     return sum;
   }
 
-  static DYC_INLINE float filter_gradient(const Member& m, int64_t i, int64_t first, int64_t step) {
+  static DYC_INLINE float filter_gradient(const KernelArgs& m, int64_t i, int64_t first, int64_t step) {
     const Shape s(m);
     const Place5 f(i, s.taps, s.filters, 1);
     const Readers items(m, 1, f.batch);
@@ -175,7 +175,7 @@ struct Narrow {
     return sum;
   }
 
-  static DYC_INLINE float bias_gradient(const Member&, int64_t, int64_t, int64_t) { return 0.f; }
+  static DYC_INLINE float bias_gradient(const KernelArgs&, int64_t, int64_t, int64_t) { return 0.f; }
 };
 
 template <class Op>
@@ -195,7 +195,7 @@ __device__ void run_structured_forward(const Record& r, const Worker& w) {
   for (int64_t i = w.thread; i < r.results.total; i += w.threads) {
     const Element e = element(r.results, i);
     const float* room[kMostPlaces];
-    const Member m = member_of(r, e.member, room);
+    const KernelArgs m = member_of(r, e.member, room);
     m.out()[e.at] = K::result(m, e.at);
   }
 }
@@ -209,7 +209,7 @@ __device__ void run_structured_backward(const Record& r, const Worker& w) {
   for (int64_t i = first; i < r.own.total; i += step) {
     const Element e = element(r.own, i);
     const float* room[kMostPlaces];
-    const Member m = member_of(r, e.member, room);
+    const KernelArgs m = member_of(r, e.member, room);
     float* const dx = gradient_of(r, e.member, r.arg);
     if (!dx) continue;
     if (!by_warps) {

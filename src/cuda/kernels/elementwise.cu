@@ -33,7 +33,7 @@ DYC_INLINE void each_gradient(const Record& r, const Worker& w, const Extents& e
 
 template <class Op>
 __device__ void run_unary_forward(const Record& r, const Worker& w) {
-  static_assert(Op::meta.form == Form::unary);
+  static_assert(Op::meta.kind == OpKind::unary);
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0];
   const Extents results = r.results;
@@ -48,7 +48,7 @@ __device__ void run_unary_forward(const Record& r, const Worker& w) {
 // dx += dy * df. x is read only with Meta::reads_x, y only with Meta::reads_y.
 template <class Op>
 __device__ void run_unary_backward(const Record& r, const Worker& w) {
-  static_assert(Op::meta.form == Form::unary);
+  static_assert(Op::meta.kind == OpKind::unary);
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0];
   const Place<float> dx = r.dx[0];
@@ -97,7 +97,7 @@ DYC_INLINE void walk(const Axes& axes, int64_t i, Offsets& to, On on) {
 
 template <class Op>
 __device__ void run_binary_forward(const Record& r, const Worker& w) {
-  static_assert(Op::meta.form == Form::binary);
+  static_assert(Op::meta.kind == OpKind::binary);
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0], y = r.x[1];
   const Extents results = r.results;
@@ -129,7 +129,7 @@ DYC_INLINE float slope_product(const float* x, const float* y, const float* z, c
 // g += sum of dz * slope over what repeats argument Arg. r.own: the elements of that argument.
 template <class Op, int Arg>
 __device__ void run_binary_backward(const Record& r, const Worker& w) {
-  static_assert(Op::meta.form == Form::binary);
+  static_assert(Op::meta.kind == OpKind::binary);
   const Attrs<Op> attrs(r.shape->attrs);
   const Place<const float> x = r.x[0], y = r.x[1];
   const Place<float> g = r.dx[Arg];

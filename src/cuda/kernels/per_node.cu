@@ -1,5 +1,5 @@
-// Member rows of the op table, forward and backward: the text of the rows, run by a warp for each member, or
-// by a thread where the row says that its threads cannot share a member (Meta::team).
+// KernelArgs rows of the op table, forward and backward: the text of the rows, run by a warp for each member,
+// or by a thread where the row says that its threads cannot share a member (Meta::thread_group).
 //
 // Gradients of different members lie apart; those of one member may be the same memory.
 #include "cuda/device/prelude.h"
@@ -18,13 +18,13 @@ DYC_INLINE char** room_ends() {
   DYC_SHARED(char*, ends, 1024);
   return ends;
 }
-inline void* take_room(size_t bytes) {
+inline void* take_scratch(size_t bytes) {
   char*& end = room_ends()[threadIdx.x];
   char* const taken = end;
   end += bytes;
   return taken;
 }
-inline void give_room(void* room) noexcept { room_ends()[threadIdx.x] = static_cast<char*>(room); }
+inline void give_scratch(void* room) noexcept { room_ends()[threadIdx.x] = static_cast<char*>(room); }
 
 }  // namespace dyc
 
@@ -32,15 +32,15 @@ namespace dyc::cuda {
 
 template <bool team>
 struct InstructionSet {
-  using I = OneThread;
+  using I = SingleThread;
 };
 template <>
 struct InstructionSet<true> {
-  using I = WarpTeam;
+  using I = WarpGroup;
 };
 
 template <class Op>
-constexpr bool takes_room = requires(const Member& m) { Op::room(m); };
+constexpr bool takes_room = requires(const KernelArgs& m) { Op::scratch(m); };
 
 // Members that a worker takes one after the other.
 struct Turns {
@@ -49,7 +49,7 @@ struct Turns {
 template <class Op>
 DYC_INLINE Turns turns(const Record& r, const Worker& w) {
   Turns t{w.thread, w.threads};
-  if constexpr (Op::meta.team) t = {w.warp(), w.warps()};
+  if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps()};
   if constexpr (takes_room<Op>) {
     const auto& rooms = *static_cast<const Rooms*>(r.more);
     if (t.step > rooms.workers) t.step = rooms.workers;
@@ -59,7 +59,7 @@ DYC_INLINE Turns turns(const Record& r, const Worker& w) {
   return t;
 }
 
-// Rows that compute a unit from that unit of their arguments, by each_one() (ops/rows.h).
+// Rows that compute a unit from that unit of their arguments, by each_one() (ops/element_loops.h).
 template <class Op>
 constexpr bool has_units = std::is_same_v<Op, LstmCell>;
 
@@ -73,13 +73,13 @@ template <class Op, class I>
 DYC_INLINE void make_member(const Record& r, uint32_t member) {
   const float* room[kMostPlaces];
   Op::template forward<I>(member_of(r, member, room));
-  join<I>();  // scratch memory, for the next member
+  sync<I>();  // scratch memory, for the next member
 }
 
 template <class Op>
 __device__ void run_member_forward(const Record& r, const Worker& w) {
-  static_assert(Op::meta.form == Form::member);
-  using I = typename InstructionSet<Op::meta.team>::I;
+  static_assert(Op::meta.kind == OpKind::per_node);
+  using I = typename InstructionSet<Op::meta.thread_group>::I;
   if constexpr (has_units<Op>) {
     if (r.unit) return each_with_units(r, [&r](uint32_t i) { make_member<Op, UnitTeam>(r, i); });
   }
@@ -91,7 +91,7 @@ __device__ void run_member_forward(const Record& r, const Worker& w) {
 template <class Op, class I>
 DYC_INLINE void back_member(const Record& r, uint32_t member) {
   const float* room[kMostPlaces];
-  Member m = member_of(r, member, room);
+  KernelArgs m = member_of(r, member, room);
   if constexpr (requires(float* const* dx) { Op::template backward_all<I>(m, dx); }) {
     float* places[kMostPlaces];
     float* const* dx = places;
@@ -101,20 +101,20 @@ DYC_INLINE void back_member(const Record& r, uint32_t member) {
       dx = r.gradient_lists + r.list_starts[member];
     }
     Op::template backward_all<I>(m, dx);
-    join<I>();
+    sync<I>();
   } else {
     for (uint32_t k = 0; k < m.n; ++k) {
       if (!(m.dx = gradient_of(r, member, k))) continue;
       Op::template backward<I>(m, k);
-      join<I>();  // arguments may be the same
+      sync<I>();  // arguments may be the same
     }
   }
 }
 
 template <class Op>
 __device__ void run_member_backward(const Record& r, const Worker& w) {
-  static_assert(Op::meta.form == Form::member);
-  using I = typename InstructionSet<Op::meta.team>::I;
+  static_assert(Op::meta.kind == OpKind::per_node);
+  using I = typename InstructionSet<Op::meta.thread_group>::I;
   if constexpr (has_units<Op>) {
     if (r.unit) return each_with_units(r, [&r](uint32_t i) { back_member<Op, UnitTeam>(r, i); });
   }

@@ -69,13 +69,13 @@ __device__ void run_task(const Record& r, const Worker& w, float* memory) {
     else run_gather(r, w);
   } else {
     using Op = Row<task / kWays>;
-    constexpr Form form = Op::meta.form;
+    constexpr OpKind kind = Op::meta.kind;
     constexpr bool forward = task % kWays == kForward;
-    static_assert(form == Form::unary || form == Form::binary || form == Form::member);
-    if constexpr (form == Form::unary && forward) run_unary_forward<Op>(r, w);
-    else if constexpr (form == Form::unary) run_unary_backward<Op>(r, w);
-    else if constexpr (form == Form::binary && forward) run_binary_forward<Op>(r, w);
-    else if constexpr (form == Form::binary) run_binary_backward<Op, task % kWays - kBackward>(r, w);
+    static_assert(kind == OpKind::unary || kind == OpKind::binary || kind == OpKind::per_node);
+    if constexpr (kind == OpKind::unary && forward) run_unary_forward<Op>(r, w);
+    else if constexpr (kind == OpKind::unary) run_unary_backward<Op>(r, w);
+    else if constexpr (kind == OpKind::binary && forward) run_binary_forward<Op>(r, w);
+    else if constexpr (kind == OpKind::binary) run_binary_backward<Op, task % kWays - kBackward>(r, w);
     else if constexpr (forward) run_member_forward<Op>(r, w);
     else run_member_backward<Op>(r, w);
   }

@@ -86,7 +86,7 @@ bool key_of(const ChosenWay& line, WorkKey* key, Way* way) {
   if (line.ops.size() > WorkKey::kMostOps || line.extents.size() > WorkKey::kMostExtents) return false;
   for (const std::string& name : line.ops) {
     OpId op = 0;
-    while (op < kOps && name != op_row(op).meta->name) ++op;
+    while (op < kOps && name != op_info(op).meta->name) ++op;
     if (op == kOps) return false;
     key->add_op(op);
   }
@@ -212,7 +212,7 @@ std::vector<MeasuredWay> measured_choices() {
   for (const auto& [hash, e] : s.entries) {
     ChosenWay work;
     work.choice = name_of(e.key.choice);
-    for (int i = 0; i < e.key.n_ops; ++i) work.ops.emplace_back(op_row(e.key.ops[i]).meta->name);
+    for (int i = 0; i < e.key.n_ops; ++i) work.ops.emplace_back(op_info(e.key.ops[i]).meta->name);
     work.extents.assign(e.key.extents, e.key.extents + e.key.n_extents);
     work.size = e.key.size;
     for (const Way w : ways_of(e.key.choice)) {

@@ -96,7 +96,7 @@ const float* CpuExecutor::parameter_gradient(NodeId id) {
 
 void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
   run_deferred_of(l);
-  if (l.form == Form::parameter) return;  // its gradient stays in the slot until the end
+  if (l.kind == OpKind::parameter) return;  // its gradient stays in the slot until the end
   ++counters.launches;
   if (live_members == l.count) return back(l);
   const Plan::Mark mark = plan_.mark();
@@ -105,18 +105,18 @@ void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, ui
 }
 
 void CpuExecutor::back(const Launch& l) {
-  switch (l.form) {
-    case Form::unary:
+  switch (l.kind) {
+    case OpKind::unary:
       return back_unary(l);
-    case Form::binary:
+    case OpKind::binary:
       return back_binary(l);
-    case Form::member:
+    case OpKind::per_node:
       return back_members(l);
-    case Form::matmul:
+    case OpKind::matmul:
       return back_matmul(l);
-    case Form::structured:
+    case OpKind::custom:
       return back_structured(l);
-    case Form::lookup:
+    case OpKind::lookup:
       return back_lookup(l);
     default:
       return;
@@ -131,14 +131,14 @@ void CpuExecutor::backward_chain(uint32_t first, uint32_t last) {
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.
 void CpuExecutor::back_tile(const Launch& l, size_t begin, size_t end) {
-  if (op_row(l.op).meta->nondiff) return;
+  if (op_info(l.op).meta->nondiff) return;
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   const Operand* o = plan_.operands.data() + l.operands;
   const float* v = values();
   float* g = grads();
   const size_t n = end - begin, y = l.out + begin, x0 = o[0].base + begin;
-  if (l.form == Form::unary) {
+  if (l.kind == OpKind::unary) {
     if (wanted(l, 0)) k.map1_back(v + x0, v + y, g + y, g + x0, n, attrs);
     return;
   }
@@ -172,14 +172,15 @@ void CpuExecutor::back_binary(const Launch& l) {
 
 // Members [begin, end) of a unary, binary or member launch, one after the other.
 void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
-  if (op_row(l.op).meta->nondiff) return;
-  if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return back_members_range(l, begin, end);
+  if (op_info(l.op).meta->nondiff) return;
+  if (l.kind == OpKind::per_node || (l.kind == OpKind::binary && !l.flat))
+    return back_members_range(l, begin, end);
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   const Operand* o = plan_.operands.data() + l.operands;
   const float* v = values();
   float* g = grads();
-  const bool unary = l.form == Form::unary, want_x = wanted(l, 0), want_y = !unary && wanted(l, 1);
+  const bool unary = l.kind == OpKind::unary, want_x = wanted(l, 0), want_y = !unary && wanted(l, 1);
   const int64_t apart = unary ? 0 : o[0].base < o[1].base ? o[1].base - o[0].base : o[0].base - o[1].base;
   if (l.uniform && o[0].kind == Operand::contiguous &&
       (unary || (o[1].kind == Operand::contiguous && (apart == 0 || apart >= l.total)))) {
@@ -205,7 +206,7 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
 }
 
 void CpuExecutor::back_members(const Launch& l) {
-  if (op_row(l.op).meta->nondiff) return;
+  if (op_info(l.op).meta->nondiff) return;
   for_members(l, distinct(l), [&](size_t begin, size_t end) {
     back_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
@@ -213,7 +214,7 @@ void CpuExecutor::back_members(const Launch& l) {
 
 void CpuExecutor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
-  const OpRow& row = op_row(l.op);
+  const OpInfo& info = op_info(l.op);
   const float* v = values();
   float* g = grads();
   constexpr uint32_t kFew = 8;
@@ -238,9 +239,9 @@ void CpuExecutor::back_members_range(const Launch& l, uint32_t begin, uint32_t e
       x[a] = v + at;
       dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
     }
-    const Graph::Ids ids = this->ids(row, it.id);
-    Member m{sig.x.data(),     sig.y,    x,    v + it.out, g + it.out, nullptr, sig.n_args,
-             sig.attrs.data(), ids.data, ids.n};
+    const Graph::Ids ids = this->ids(info, it.id);
+    KernelArgs m{sig.x.data(),     sig.y,    x,    v + it.out, g + it.out, nullptr, sig.n_args,
+                 sig.attrs.data(), ids.data, ids.n};
     if (k.backward_all) {
       k.backward_all(m, dx);
       continue;

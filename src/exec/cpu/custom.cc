@@ -11,7 +11,7 @@ constexpr uint64_t kParallelWork = 400000;  // multiply-adds worth handing to a 
 
 // Members of a launch with their argument addresses.
 struct Members {
-  std::vector<Member> list;
+  std::vector<KernelArgs> list;
   std::vector<const float*> x;
   uint64_t work = 0;
 };
@@ -32,9 +32,9 @@ constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
 // How the gradients that members add to lie.
 enum class Targets { one, apart, overlapping };
 
-Targets targets(const std::vector<Member>& members, uint32_t arg) {
+Targets targets(const std::vector<KernelArgs>& members, uint32_t arg) {
   std::vector<std::pair<const float*, const float*>> spans;
-  for (const Member& m : members) spans.emplace_back(m.dx, m.dx + m.xd[arg]->size());
+  for (const KernelArgs& m : members) spans.emplace_back(m.dx, m.dx + m.xd[arg]->size());
   bool one = true, sorted = true, apart = true;
   for (size_t i = 1; i < spans.size(); ++i) {
     one = one && spans[i] == spans[0] && members[i].xd[arg] == members[0].xd[arg];  // not another view
@@ -51,7 +51,7 @@ Targets targets(const std::vector<Member>& members, uint32_t arg) {
 
 void CpuExecutor::run_structured(const Launch& l) {
   count_operands(l);
-  const OpRow& row = op_row(l.op);
+  const OpInfo& info = op_info(l.op);
   const StructuredKernels& k = kernels_.ops[l.op].structured;
   float* base = graph_.values_arena.base();
   Members members;
@@ -63,8 +63,8 @@ void CpuExecutor::run_structured(const Launch& l) {
     for (uint32_t a = 0; a < l.n_operands; ++a) x[a] = base + argument(l, plan_.operands[l.operands + a], i);
     members.list.push_back({it.sig->x.data(), it.sig->y, x, base + it.out, nullptr, nullptr, l.n_operands,
                             it.sig->attrs.data(), nullptr, 0});
-    members.work += row.work(members.list.back());
-    pieces += row.pieces(members.list.back());
+    members.work += info.work(members.list.back());
+    pieces += info.pieces(members.list.back());
   }
   parallel_pieces(pieces, members.work, kItemChunks,
                   [&](Range r) { k.forward(members.list.data(), int64_t{l.count}, r); });
@@ -78,7 +78,7 @@ void CpuExecutor::back_structured(const Launch& l) {
 // The gradient of one argument, of all members that want it. Members add to a gradient in their order, so it
 // does not depend on the threads.
 void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
-  const OpRow& row = op_row(l.op);
+  const OpInfo& info = op_info(l.op);
   const StructuredKernels& k = kernels_.ops[l.op].structured;
   const float* v = values();
   float* g = grads();
@@ -92,15 +92,15 @@ void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
     float* dx = g + argument(l, plan_.operands[l.operands + arg], i);
     members.list.push_back({it.sig->x.data(), it.sig->y, x, v + it.out, g + it.out, dx, l.n_operands,
                             it.sig->attrs.data(), nullptr, 0});
-    members.work += row.work(members.list.back());
+    members.work += info.work(members.list.back());
   }
-  const std::vector<Member>& list = members.list;
+  const std::vector<KernelArgs>& list = members.list;
   if (list.empty()) return;
   const Targets where = targets(list, arg);
   if (where != Targets::overlapping) {
     size_t pieces = 0;
-    for (const Member& m : list) {
-      pieces += row.gradient_pieces(m, arg);
+    for (const KernelArgs& m : list) {
+      pieces += info.gradient_pieces(m, arg);
       if (where == Targets::one) break;
     }
     const bool one = where == Targets::one;
@@ -109,8 +109,8 @@ void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
     });
     return;
   }
-  for (const Member& m : list)
-    parallel_pieces(row.gradient_pieces(m, arg), row.work(m), kSharedChunks,
+  for (const KernelArgs& m : list)
+    parallel_pieces(info.gradient_pieces(m, arg), info.work(m), kSharedChunks,
                     [&](Range r) { k.backward(&m, 1, arg, true, r); });
 }
 

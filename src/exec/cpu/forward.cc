@@ -62,7 +62,7 @@ void CpuExecutor::run_tile(const Launch& l, size_t begin, size_t end) {
   const Operand* o = plan_.operands.data() + l.operands;
   float* base = graph_.values_arena.base();
   float* out = base + l.out + begin;
-  if (l.form == Form::unary) k.map1(base + o[0].base + begin, out, end - begin, attrs);
+  if (l.kind == OpKind::unary) k.map1(base + o[0].base + begin, out, end - begin, attrs);
   else k.map2(base + o[0].base + begin, base + o[1].base + begin, out, end - begin, attrs);
 }
 
@@ -74,28 +74,28 @@ const float* CpuExecutor::weight(const Operand& o) {
 void CpuExecutor::run(const Launch& l) {
   ++counters.launches;
   counters.nodes += l.count;
-  if (op_row(l.op).check) check(l);
+  if (op_info(l.op).check) check(l);
   dispatch(l);
 }
 
 void CpuExecutor::dispatch(const Launch& l) {
-  switch (l.form) {
-    case Form::unary:
+  switch (l.kind) {
+    case OpKind::unary:
       return run_unary(l);
-    case Form::binary:
+    case OpKind::binary:
       return run_binary(l);
-    case Form::member:
+    case OpKind::per_node:
       return run_members(l);
-    case Form::matmul:
+    case OpKind::matmul:
       return run_matmul(l);
-    case Form::structured:
+    case OpKind::custom:
       return run_structured(l);
-    case Form::lookup:
+    case OpKind::lookup:
       return run_lookup(l);
-    case Form::parameter:
+    case OpKind::parameter:
       return run_parameter(l);
     default:
-      throw RuntimeError(text("no kernel for ", op_row(l.op).meta->name));
+      throw RuntimeError(text("no kernel for ", op_info(l.op).meta->name));
   }
 }
 
@@ -110,11 +110,12 @@ void CpuExecutor::run_unary(const Launch& l) {
 
 // Members [begin, end) of a unary, binary or member launch, one after the other.
 void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
-  if (l.form == Form::member || (l.form == Form::binary && !l.flat)) return run_members_range(l, begin, end);
+  if (l.kind == OpKind::per_node || (l.kind == OpKind::binary && !l.flat))
+    return run_members_range(l, begin, end);
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   const Operand* o = plan_.operands.data() + l.operands;
-  const bool unary = l.form == Form::unary;
+  const bool unary = l.kind == OpKind::unary;
   if (l.uniform && o[0].kind == Operand::contiguous && (unary || o[1].kind == Operand::contiguous)) {
     const size_t size = graph_.sig_number(l.sig).size;
     return run_tile(l, begin * size, end * size);
@@ -148,7 +149,7 @@ void CpuExecutor::run_members(const Launch& l) {
 
 void CpuExecutor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
-  const OpRow& row = op_row(l.op);
+  const OpInfo& info = op_info(l.op);
   float* base = graph_.values_arena.base();
   const float* few[8];
   std::vector<const float*> many;
@@ -167,9 +168,9 @@ void CpuExecutor::run_members_range(const Launch& l, uint32_t begin, uint32_t en
           plan_.index.data() + plan_.operands[l.operands].index + plan_.starts[l.arg_begin + i];
       for (uint32_t a = 0; a < n; ++a) x[a] = base + places[a];
     }
-    const Graph::Ids ids = this->ids(row, it.id);
-    const Member m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
-                   it.sig->attrs.data(), ids.data,  ids.n};
+    const Graph::Ids ids = this->ids(info, it.id);
+    const KernelArgs m{it.sig->x.data(),     it.sig->y, x,    base + it.out, nullptr, nullptr, n,
+                       it.sig->attrs.data(), ids.data,  ids.n};
     k.forward(m);
   }
 }

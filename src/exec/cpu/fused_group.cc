@@ -29,7 +29,7 @@ size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
 int64_t CpuExecutor::floats_of(const Launch& head, uint32_t begin, uint32_t end) const {
   int64_t floats = 0;
   for (uint32_t p = begin; p < end; ++p)
-    if (pieces(head)[p].form != Form::matmul) floats += pieces(head)[p].total / head.count;
+    if (pieces(head)[p].kind != OpKind::matmul) floats += pieces(head)[p].total / head.count;
   return floats;
 }
 
@@ -40,8 +40,8 @@ void CpuExecutor::start_block(const Launch& head) {
   for (uint32_t p = 0; p < head.n_pieces; ++p) {
     const Launch& l = pieces(head)[p];
     counters.nodes += l.count;
-    if (op_row(l.op).check) check(l);
-    if (l.form == Form::matmul) jobs_[p] = job(l);
+    if (op_info(l.op).check) check(l);
+    if (l.kind == OpKind::matmul) jobs_[p] = job(l);
     else count_operands(l);
   }
 }
@@ -58,7 +58,7 @@ void CpuExecutor::forward_block(uint32_t first) {
   start_block(head);
   BlockWork all;
   for (uint32_t p = 0; p < head.n_pieces; ++p) {
-    if (pieces(head)[p].form != Form::matmul) continue;
+    if (pieces(head)[p].kind != OpKind::matmul) continue;
     all.work += jobs_[p].work;
     all.weights += jobs_[p].work / std::max<int64_t>(jobs_[p].n, 1);
     all.columns = std::min(all.columns, jobs_[p].n);
@@ -75,7 +75,7 @@ void CpuExecutor::describe_block(WorkKey& key, const Launch& head, uint32_t begi
     const Launch& l = pieces(head)[p];
     const Sig& sig = graph_.sig_number(l.sig);
     key.add_op(l.op);
-    if (l.form != Form::matmul) continue;
+    if (l.kind != OpKind::matmul) continue;
     key.add_extent(sig.y->rows());
     for (uint32_t k = l.op == op_id<Affine>; k + 1 < sig.n_args; k += 2) key.add_extent(sig.x[k]->cols());
   }
@@ -87,9 +87,9 @@ void CpuExecutor::describe_block(WorkKey& key, const Launch& head, uint32_t begi
 void CpuExecutor::run_apart(const Launch& head) {
   for (uint32_t p = 0; p < head.n_pieces;) {
     uint32_t end = p + 1;
-    const bool product = pieces(head)[p].form == Form::matmul;
+    const bool product = pieces(head)[p].kind == OpKind::matmul;
     if (product && p < head.products) end = head.products;
-    while (!product && end < head.n_pieces && pieces(head)[end].form != Form::matmul) ++end;
+    while (!product && end < head.n_pieces && pieces(head)[end].kind != OpKind::matmul) ++end;
     if (product) run_jobs(jobs_.data() + p, end - p);
     else run_pieces(head, p, end, 1);
     p = end;
@@ -100,7 +100,7 @@ void CpuExecutor::run_apart(const Launch& head) {
 void CpuExecutor::run_through(const Launch& head, const BlockWork& all, int64_t columns) {
   int64_t cols = 1;
   for (uint32_t p = 0; p < head.n_pieces; ++p)
-    if (pieces(head)[p].form == Form::matmul) cols = std::max(cols, jobs_[p].cols);
+    if (pieces(head)[p].kind == OpKind::matmul) cols = std::max(cols, jobs_[p].cols);
   const int64_t least = all.weights > kManyWeights ? kWideColumns : kColumns;
   const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_pieces);
   run_tiles(head, {0, head.n_pieces}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
@@ -136,7 +136,7 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
       const int64_t a = from + (to - from) * i / parts, b = from + (to - from) * (i + 1) / parts;
       for (uint32_t p = begin; p < end; ++p) {
         const Launch& l = pieces(head)[p];
-        if (l.form != Form::matmul) run_range(l, a, b);
+        if (l.kind != OpKind::matmul) run_range(l, a, b);
         else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols}, Copy::by_rule);
       }
     }
@@ -160,9 +160,9 @@ void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& li
   }
   for (uint32_t end = head.n_pieces; end > 0;) {
     uint32_t begin = end - 1;
-    const bool product = pieces(head)[begin].form == Form::matmul;
+    const bool product = pieces(head)[begin].kind == OpKind::matmul;
     if (product && begin < head.products) begin = 0;
-    while (!product && begin > 0 && pieces(head)[begin - 1].form != Form::matmul) --begin;
+    while (!product && begin > 0 && pieces(head)[begin - 1].kind != OpKind::matmul) --begin;
     if (product) back_products(head, begin, end);
     else back_pieces(head, begin, end);
     end = begin;

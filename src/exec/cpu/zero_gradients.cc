@@ -31,7 +31,7 @@ void CpuExecutor::clear_gradients(const std::vector<uint32_t>& live_members, uin
   // Copies of parameters lie elsewhere: no place is in them.
   for (uint32_t i = n; i-- > 0;) {
     const Launch& l = plan_.launches[i];
-    outs_[i] = l.form != Form::parameter ? l.out : i + 1 < n ? outs_[i + 1] : INT64_MAX;
+    outs_[i] = l.kind != OpKind::parameter ? l.out : i + 1 < n ? outs_[i + 1] : INT64_MAX;
   }
   const bool sorted = std::is_sorted(outs_.begin(), outs_.end());
   last_reader_.assign(n, kNone);
@@ -40,7 +40,7 @@ void CpuExecutor::clear_gradients(const std::vector<uint32_t>& live_members, uin
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t reader = last_reader_[i];
     if (!live_members[i]) continue;
-    if (reader == kNone || i == root || plan_.launches[i].form == Form::parameter) {
+    if (reader == kNone || i == root || plan_.launches[i].kind == OpKind::parameter) {
       clear_gradient(plan_.launches[i]);
     } else {
       next_clear_[i] = first_clear_[reader];

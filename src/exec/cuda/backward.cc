@@ -15,7 +15,7 @@ constexpr uint32_t kFewMembers = 32;  // members that one thread may go through
 
 void CudaExecutor::back_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
   run_deferred_of(l);
-  if (l.form == Form::parameter) return;  // its gradient stays where it is until the end
+  if (l.kind == OpKind::parameter) return;  // its gradient stays where it is until the end
   ++counters.launches;
   if (live_members == l.count) {
     back(l);
@@ -31,18 +31,18 @@ void CudaExecutor::back_live(const Launch& l, const std::vector<uint8_t>& live, 
 }
 
 void CudaExecutor::back(const Launch& l) {
-  if (op_row(l.op).meta->nondiff || l.total == 0) return;
-  switch (l.form) {
-    case Form::unary:
-    case Form::binary:
+  if (op_info(l.op).meta->nondiff || l.total == 0) return;
+  switch (l.kind) {
+    case OpKind::unary:
+    case OpKind::binary:
       return back_elementwise(l);
-    case Form::member:
+    case OpKind::per_node:
       return back_members(l);
-    case Form::structured:
+    case OpKind::custom:
       return back_structured(l);
-    case Form::matmul:
+    case OpKind::matmul:
       return back_matmul(l);
-    case Form::lookup:
+    case OpKind::lookup:
       return back_lookup(l);
     default:
       return;
@@ -83,7 +83,7 @@ std::vector<CudaExecutor::Target> CudaExecutor::targets_of(const Launch& l, uint
 // One launch for each argument.
 void CudaExecutor::back_elementwise(const Launch& l) {
   Record r = record(l, true);
-  if (l.form == Form::binary) describe_axes(l, r);
+  if (l.kind == OpKind::binary) describe_axes(l, r);
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     if (!wanted(l, k)) continue;
     const auto dx = batch_.room<GradientPlace>(l.n_operands);
@@ -100,7 +100,7 @@ void CudaExecutor::back_elementwise(const Launch& l) {
       dx.host[k].repeats = repeats;
     }
     r.dx = dx.device;
-    r.own = l.form == Form::binary ? extents(l, k) : r.results;
+    r.own = l.kind == OpKind::binary ? extents(l, k) : r.results;
     batch_.launch(CudaDevice::task(l.op, k == 0 ? cuda::kBackward : cuda::kBackwardSecond), r,
                   repeats ? r.own.largest : r.own.total);
     if (diverted) add_diverted();

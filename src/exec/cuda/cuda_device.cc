@@ -31,18 +31,18 @@ bool contains(const std::vector<uint32_t>& all, const std::vector<uint32_t>& som
 cuda::KernelName name_of_row(OpId op, uint32_t way) {
   const std::string row = "<Row<" + std::to_string(op) + ">";
   const bool forward = way == cuda::kForward;
-  switch (op_row(op).meta->form) {
-    case Form::unary:
+  switch (op_info(op).meta->kind) {
+    case OpKind::unary:
       return {"elementwise", (forward ? "unary_forward" : "unary_backward") + row + ">"};
-    case Form::binary:
+    case OpKind::binary:
       if (forward) return {"elementwise", "binary_forward" + row + ">"};
       return {"elementwise", "binary_backward" + row + (way == cuda::kBackward ? ", 0>" : ", 1>")};
-    case Form::member:
+    case OpKind::per_node:
       return {"per_node", (forward ? "member_forward" : "member_backward") + row + ">"};
-    case Form::structured:
+    case OpKind::custom:
       return {"custom", (forward ? "structured_forward" : "structured_backward") + row + ">"};
     default:
-      throw RuntimeError(text("internal error: ", op_row(op).meta->name, " has no kernel of its own"));
+      throw RuntimeError(text("internal error: ", op_info(op).meta->name, " has no kernel of its own"));
   }
 }
 
@@ -137,7 +137,7 @@ CudaDevice::~CudaDevice() = default;
 
 bool CudaDevice::walks(uint32_t task) {
   if (task >= kOps * cuda::kWays) return task - kOps * cuda::kWays <= cuda::kLastWalking;
-  return op_row(static_cast<OpId>(task / cuda::kWays)).meta->form != Form::structured;
+  return op_info(static_cast<OpId>(task / cuda::kWays)).meta->kind != OpKind::custom;
 }
 
 void CudaDevice::prepare(const std::vector<uint32_t>& tasks) {

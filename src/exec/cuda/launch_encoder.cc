@@ -91,7 +91,8 @@ CudaExecutor::ValuePlace CudaExecutor::place(const Launch& l, const Operand& o, 
 
 void CudaExecutor::describe_arguments(const Launch& l, Record& r, bool backward) {
   if (l.n_operands > cuda::kMostPlaces)
-    throw RuntimeError(text("internal error: ", op_row(l.op).meta->name, " has ", l.n_operands, " operands"));
+    throw RuntimeError(
+        text("internal error: ", op_info(l.op).meta->name, " has ", l.n_operands, " operands"));
   r.n = l.n_operands;
   const auto places = batch_.room<ValuePlace>(l.n_operands);
   for (uint32_t k = 0; k < l.n_operands; ++k)
@@ -202,7 +203,7 @@ void CudaExecutor::describe_shapes(const Launch& l, Record& r) {
 }
 
 void CudaExecutor::describe_ids(const Launch& l, Record& r) {
-  if (!op_row(l.op).ids() && l.form != Form::lookup) return;
+  if (!op_info(l.op).ids() && l.kind != OpKind::lookup) return;
   const auto starts = batch_.room<uint32_t>(size_t{l.count} + 1);
   starts[0] = 0;
   for (uint32_t i = 0; i < l.count; ++i)
@@ -219,17 +220,17 @@ void CudaExecutor::describe_ids(const Launch& l, Record& r) {
 // Scratch memory of rows that take some.
 void CudaExecutor::describe_rooms(const Launch& l, Record& r) {
   constexpr size_t kMost = size_t{64} << 20;  // bytes of all
-  const OpRow& row = op_row(l.op);
-  if (!row.room) return;
+  const OpInfo& info = op_info(l.op);
+  if (!info.scratch) return;
   size_t bytes = 16;
   for (uint32_t i = 0; i < (l.uniform ? 1 : l.count); ++i) {
     const Sig& s = *item(l, i).sig;
-    Member m{};
+    KernelArgs m{};
     m.xd = s.x.data();
     m.yd = s.y;
     m.n = s.n_args;
     m.attrs = s.attrs.data();
-    bytes = std::max(bytes, row.room(m));
+    bytes = std::max(bytes, info.scratch(m));
   }
   cuda::Rooms rooms{};
   rooms.bytes = (bytes + 15) / 16 * 16;
@@ -347,21 +348,21 @@ void CudaExecutor::decide_wait(const Launch& l, bool chained) {
 void CudaExecutor::run(const Launch& l, bool chained) {
   decide_wait(l, chained);
   counters.nodes += l.count;
-  if (op_row(l.op).check) check(l);
-  switch (l.form) {
-    case Form::unary:
-    case Form::binary:
-    case Form::member:
-    case Form::structured:
+  if (op_info(l.op).check) check(l);
+  switch (l.kind) {
+    case OpKind::unary:
+    case OpKind::binary:
+    case OpKind::per_node:
+    case OpKind::custom:
       return run_rows(l);
-    case Form::matmul:
+    case OpKind::matmul:
       return run_matmul(l);
-    case Form::lookup:
+    case OpKind::lookup:
       return run_lookup(l);
-    case Form::parameter:
+    case OpKind::parameter:
       return run_parameter(l);
     default:
-      throw RuntimeError(text("no kernel for ", op_row(l.op).meta->name));
+      throw RuntimeError(text("no kernel for ", op_info(l.op).meta->name));
   }
 }
 
@@ -369,8 +370,8 @@ void CudaExecutor::run_rows(const Launch& l) {
   count_operands(l);
   if (l.total == 0) return;
   Record r = record(l, false);
-  if (l.form == Form::binary) describe_axes(l, r);
-  const bool elements = l.form == Form::unary || l.form == Form::binary;
+  if (l.kind == OpKind::binary) describe_axes(l, r);
+  const bool elements = l.kind == OpKind::unary || l.kind == OpKind::binary;
   batch_.launch(CudaDevice::task(l.op, cuda::kForward), r, elements ? l.total : int64_t{l.count} * 32,
                 waits_);
   note_units(l, false, 0, l.n_operands);
@@ -383,7 +384,7 @@ void CudaExecutor::note_units(const Launch& l, bool backward, uint32_t first, ui
   constexpr uint32_t kMost = 64;  // members: walks with kept weights have few
   const Sig& sig = graph_.sig_number(l.sig);
   const bool cell = l.op == op_id<LstmCell>,
-             elements = (l.form == Form::unary || l.form == Form::binary) && l.flat;
+             elements = (l.kind == OpKind::unary || l.kind == OpKind::binary) && l.flat;
   if (!batch_.keeps_weights() || !(cell || elements) || !l.uniform || l.count > kMost) return;
   const int64_t unit = cell ? sig.x[1]->rows() : sig.y->rows();
   const float* const arena = backward ? gradients() : values();

@@ -10,7 +10,7 @@
 
 namespace dyc {
 
-struct Member {
+struct KernelArgs {
   const Dim* const* xd;   // extents of the arguments
   const Dim* yd;          // extents of the result
   const float* const* x;  // argument values

@@ -3,66 +3,66 @@
 // or the first few at the end of a run. Calls of vexp, hsum ... have a dependent argument, so that sources
 // without cpu/simd.h can still read these headers.
 //
-// On a device I may be a team: threads that run the same text for one member together. A team has V = float
-// and one lane, and
-//   worker(), workers()      which of how many threads this is
-//   sum(a), max(a), min(a)   over all of them, the same in each and always in one order
+// On a device I may be a thread group: threads that run the kernel of one node together. It has V = float,
+// one lane, and
+//   worker(), workers()      number of this thread, and of all threads of the group
+//   sum(a), max(a), min(a)   over all threads; every thread gets the same result, always added in one order
 //   least(i)                 the same for an index
-//   join()                   waits for all of them: then each can read what the others have stored
-// Rows with Meta::team are written for both. All threads run all of the text. each() and its like share out
-// the elements: element i always goes to the same thread, so that loops over the same elements need no join.
-// Whatever else is stored is the same in each thread; what is added to stands in once(), or is added by
-// add_once().
+//   sync()                   barrier: afterwards each thread can read what the others have stored
+// Ops with Meta::thread_group work both ways. All threads execute all of the kernel. each() and the other
+// loops distribute the elements: element i always belongs to the same thread, so that loops over the same
+// elements need no barrier between them. A store outside of these loops stores the same value in every
+// thread; an accumulation outside of them goes into if_leader() or add_as_leader().
 #pragma once
+#include "ops/kernel_args.h"
 #include "ops/long_sum.h"
-#include "ops/member.h"
 
 #define DYC_LAMBDA __attribute__((always_inline))
 
 namespace dyc {
 
 template <class I>
-inline constexpr bool is_team = requires { I::workers(); };
+inline constexpr bool is_thread_group = requires { I::workers(); };
 
 template <class I>
-DYC_INLINE void join() {
-  if constexpr (is_team<I>) I::join();
+DYC_INLINE void sync() {
+  if constexpr (is_thread_group<I>) I::sync();
 }
-// f() in one thread; it sees, and then all see, what was stored before.
+// f() in one thread, between two barriers.
 template <class I, class F>
-DYC_INLINE void once(F f) {
-  join<I>();
-  if constexpr (is_team<I>) {
+DYC_INLINE void if_leader(F f) {
+  sync<I>();
+  if constexpr (is_thread_group<I>) {
     if (I::worker() == 0) f();
   } else {
     f();
   }
-  join<I>();
+  sync<I>();
 }
 template <class I>
-DYC_INLINE void add_once(float* to, float a) {
-  once<I>([&]() DYC_LAMBDA { *to += a; });
+DYC_INLINE void add_as_leader(float* to, float a) {
+  if_leader<I>([&]() DYC_LAMBDA { *to += a; });
 }
-// Of what each thread has found.
+// Over the group, of one value per thread.
 template <class I>
-DYC_INLINE float sum_of_team(float a) {
-  if constexpr (is_team<I>) return I::sum(a);
+DYC_INLINE float sum_of_group(float a) {
+  if constexpr (is_thread_group<I>) return I::sum(a);
   else return a;
 }
 // Of the lanes of a vector, and of all threads.
 template <class I>
 DYC_INLINE float total_of(typename I::V a) {
-  if constexpr (is_team<I>) return I::sum(a);
+  if constexpr (is_thread_group<I>) return I::sum(a);
   else return hsum(a);
 }
 template <class I>
 DYC_INLINE float largest_of(typename I::V a) {
-  if constexpr (is_team<I>) return I::max(a);
+  if constexpr (is_thread_group<I>) return I::max(a);
   else return hmax(a);
 }
 template <class I>
 DYC_INLINE float smallest_of(typename I::V a) {
-  if constexpr (is_team<I>) return I::min(a);
+  if constexpr (is_thread_group<I>) return I::min(a);
   else return hmin(a);
 }
 template <class I>
@@ -74,9 +74,9 @@ DYC_INLINE float first_lane(typename I::V a) {
 // f(i) for n elements that are computed one by one.
 template <class I, class F>
 DYC_INLINE void each_one(size_t n, F f) {
-  if constexpr (requires { I::begin(n); }) {  // a team that makes a part of them
+  if constexpr (requires { I::begin(n); }) {  // a group that computes a slice of them
     for (size_t i = I::begin(n); i < I::end(n); i += I::workers()) f(i);
-  } else if constexpr (is_team<I>) {
+  } else if constexpr (is_thread_group<I>) {
     for (size_t i = I::worker(); i < n; i += I::workers()) f(i);
   } else {
     for (size_t i = 0; i < n; ++i) f(i);
