@@ -20,7 +20,7 @@ dyc_unit(cpu_executor exec/*.cc exec/cpu/autotune.cc exec/cpu/backward.cc exec/c
   exec/cpu/zero_gradients.cc)
 dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
-  bindings/parameters.cc bindings/reads.cc)
+  bindings/parameters.cc bindings/argmax.cc)
 dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindings/module.cc)
 
 # Bindings that no recording and no reading of values passes through: -O1.
@@ -28,5 +28,5 @@ dyc_unit(classes bindings/files.cc bindings/signatures.cc)
 # These convert standard containers, which the bindings of files.cc must not.
 dyc_unit(states bindings/copies.cc bindings/gradients.cc bindings/trainer_state.cc)
 dyc_unit(views bindings/autotune.cc bindings/debug.cc bindings/devices.cc bindings/documentation.cc
-  bindings/initialisers.cc bindings/plan_view.cc bindings/tensor.cc bindings/trace.cc)
+  bindings/initialisers.cc bindings/plan_view.cc bindings/tensor.cc bindings/call_site.cc)
 set(dyc_seldom ${dyc_unit_classes} ${dyc_unit_states} ${dyc_unit_views})

@@ -92,11 +92,11 @@ RESULTS = by_name(
         "Optional[int]": "_node_number",
         "tuple[list[int], list[int], bool, int]": "_node_words",
         "tuple[list[dict[str, Any]], int, list[tuple[int, Any]], bool]": "_batch_plan",
-        "list[tuple[int, str, list[dict[str, Any]], int]]": "_trace_stop",
+        "list[tuple[int, str, list[dict[str, Any]], int]]": "_profile_stop",
         "list[dict[str, Any]]": "op_table plan_table",
         "list[tuple[str, str]]": "_device_kernels",
         "Expression": "_expression _input_array batch expr record",
-        "int": "_trace_clock _trainer_hash cg_size cg_version parameter_count pl threads",
+        "int": "_profile_clock _trainer_hash cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
         "tuple[bool, str, tuple[int, ...], int]": "_describe",
         "list[_FileBlock]": "_read_blocks",
@@ -107,7 +107,7 @@ RESULTS = by_name(
             "load_all populate populate_from_textfile save save_all write_to_textfile "
             "Expression.backward Expression.forward _attach _constructor _extend _forward _on_renew "
             "_check_device _measure_device _set_device_names _set_graph _use_device "
-            "_set_parameter_values _set_profiling _set_tensor _trace_start cg_checkpoint cg_revert "
+            "_set_parameter_values _set_profiling _set_tensor _profile_start cg_checkpoint cg_revert "
             "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
             "scale_gradient set set_batching set_gradient set_row_gradients "
@@ -184,16 +184,16 @@ PARAMETERS.update(
         {
             "Sequence[tuple[str, Sequence[str], Sequence[int], int, str]]": "lines",
             "int": "threads",
-            "bool": "_measure_choices.on",
+            "bool": "_measure_variants.on",
         }
     )
 )
 RESULTS.update(
     by_name(
         {
-            "int": "_install_choices _ways_taken",
-            "None": "_measure_choices",
-            "list[dict[str, Any]]": "_measured_choices",
+            "int": "_install_tuning _ways_taken",
+            "None": "_measure_variants",
+            "list[dict[str, Any]]": "_measurements",
             "dict[str, list[str]]": "_ways",
         }
     )

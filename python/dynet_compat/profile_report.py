@@ -46,7 +46,7 @@ class Functions:
         self.dropped = 0
         self._limit, self._stopped = limit, False
         self._open = threading.local()
-        self._offset = _core._trace_clock() - time.perf_counter_ns()
+        self._offset = _core._profile_clock() - time.perf_counter_ns()
         import sysconfig  # not at the start: the package must be imported fast
 
         paths = sysconfig.get_paths()

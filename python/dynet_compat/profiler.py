@@ -71,8 +71,8 @@ class Profile:
             self._functions.start()
         _active = self
         self._threads, self._dropped, self._running = [], 0, True
-        self._begin = self._end = _core._trace_clock()
-        _core._trace_start(self._limit, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+        self._begin = self._end = _core._profile_clock()
+        _core._profile_start(self._limit, os.path.dirname(os.path.abspath(__file__)) + os.sep)
         return self
 
     def stop(self) -> Profile:
@@ -99,8 +99,8 @@ class Profile:
             raise RuntimeError("profile(): stop() without start()")
         from .profile_report import Thread, by_thread
 
-        traced = _core._trace_stop()
-        self._end = _core._trace_clock()
+        traced = _core._profile_stop()
+        self._end = _core._profile_clock()
         self._running, _active = False, None
         self._dropped += sum(dropped for _, _, _, dropped in traced)
         found = [(ident, name, spans) for ident, name, spans, _ in traced]

@@ -51,15 +51,15 @@ pb::dict all_ways() {
 
 }  // namespace
 
-void add_choices(pb::module_& m) {
+void add_autotune(pb::module_& m) {
   using namespace pb::literals;
-  m.def("_install_choices", &install, "lines"_a, "threads"_a,
+  m.def("_install_tuning", &install, "lines"_a, "threads"_a,
         "Takes these ways (choice, ops, extents, size, way) from now on, with so many threads; returns how "
         "many lines were not understood.");
-  m.def("_measure_choices", &measure_choices, "on"_a, "Times all ways of all work by turns.");
-  m.def("_measured_choices", &measured, "What _measure_choices() has found: ways compared with the rule.");
+  m.def("_measure_variants", &measure_choices, "on"_a, "Times all ways of all work by turns.");
+  m.def("_measurements", &measured, "What _measure_variants() has found: ways compared with the rule.");
   m.def("_ways_taken", &choices_taken, "How often a way was taken that is not the rule.");
-  m.def("_ways", &all_ways, "The ways of each choice, the rule first.");
+  m.def("_variants", &all_ways, "The ways of each choice, the rule first.");
 }
 
 }  // namespace dyc::py

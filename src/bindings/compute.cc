@@ -14,7 +14,7 @@
 #include "base/instance.h"
 #include "base/platform.h"
 #include "bindings/fibers.h"
-#include "bindings/trace.h"
+#include "bindings/call_site.h"
 #include "exec/device.h"
 
 namespace dyc::py {
@@ -173,7 +173,7 @@ template <auto read>
 [[gnu::noinline]] static auto compute_missing(NodeId id, const char* method) {
   if (inside_instance) [[unlikely]]
     wait_for_value(id);  // others run meanwhile: no part of this call
-  const Call call(method);
+  const ScriptCall call(method);
   Computing c;
   return (c.engine().*read)(id);
 }
@@ -201,11 +201,11 @@ void compute_forward(NodeId id, bool recalculate) {
   }
   if (inside_instance) [[unlikely]] {
     std::vector<NodeId> mine = wait_for_all(id);
-    const Call call("forward");
+    const ScriptCall call("forward");
     Computing c;
     return c.engine().compute(std::move(mine));
   }
-  const Call call("forward");
+  const ScriptCall call("forward");
   Computing c;
   c.engine().forward(id);
 }
@@ -225,7 +225,7 @@ void compute_backward(NodeId id, bool full) {
   refuse_inside_instance("backward()",
                          "return the loss, and call backward() on the sum of what batch_map() returns");
   Engine& e = engine();
-  const Call call("backward");
+  const ScriptCall call("backward");
   e.alone = engines.size() == 1 && waiting == 0;
   const bool direct = e.alone && !is_long(e.graph);
   {

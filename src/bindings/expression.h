@@ -134,12 +134,12 @@ const char* documentation(const char* function);
 void constructor(PyObject* type, PyObject* function);
 
 // Adds types and functions to the module.
-void add_expression_types(PyObject* module);   // expression.cc
-void add_op_functions(PyObject* module);       // functions.cc: one per public row of the op table
-void add_derived_functions(PyObject* module);  // derived.cc: rows under other names or argument orders
-void add_input_functions(PyObject* module);    // inputs.cc
-void add_parameter_types(PyObject* module);    // parameters.cc
-void add_reads(PyObject* module);              // reads.cc
+void add_expression_types(PyObject* module);  // expression.cc
+void add_op_functions(PyObject* module);      // functions.cc: one per public row of the op table
+void add_alias_functions(PyObject* module);   // derived.cc: rows under other names or argument orders
+void add_input_functions(PyObject* module);   // inputs.cc
+void add_parameter_types(PyObject* module);   // parameters.cc
+void add_argmax(PyObject* module);            // reads.cc
 
 // New Parameters / LookupParameters object.
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage);

@@ -9,7 +9,7 @@
 
 #include "base/instance.h"
 #include "bindings/compute.h"
-#include "bindings/trace.h"
+#include "bindings/call_site.h"
 
 namespace dyc::py {
 
@@ -124,7 +124,7 @@ void let_continue(Waiting w, bool closing = false) {
 }
 
 void compute_nodes(std::vector<NodeId> nodes) {
-  const Call call("batch_map");
+  const ScriptCall call("batch_map");
   Computing c;
   c.engine().compute(std::move(nodes));
 }

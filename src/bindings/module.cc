@@ -12,8 +12,8 @@
 #include "bindings/documentation.h"
 #include "bindings/fibers.h"
 #include "bindings/signatures.h"
-#include "bindings/template.h"
-#include "bindings/trace.h"
+#include "bindings/region.h"
+#include "bindings/call_site.h"
 #include "cpu/kernel_table.h"
 #include "exec/device.h"
 #include "exec/device_update.h"
@@ -77,7 +77,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
     return nullptr;
   return guarded([&] {
     refuse_inside_instance("renew_cg()", "call it before batch_map()");
-    const Call call("renew_cg");
+    const ScriptCall call("renew_cg");
     engine().renew(o);
     PyObject* graph = graph_object ? graph_object : Py_None;
     Py_INCREF(graph);
@@ -223,7 +223,7 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("set_default_weight_decay", [](float lambda) { Collection::set_default_weight_decay(lambda); });
   m.def("cg_checkpoint", [] {
     refuse_inside_instance("cg_checkpoint()", "call it before batch_map(), and cg_revert() afterwards");
-    const Call call("cg_checkpoint");
+    const ScriptCall call("cg_checkpoint");
     engine().checkpoint();
   });
   m.def("cg_revert", [] {
@@ -314,23 +314,23 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::register_exceptions();
   dyc::py::add_expression_types(m.ptr());
   dyc::py::add_op_functions(m.ptr());
-  dyc::py::add_derived_functions(m.ptr());
+  dyc::py::add_alias_functions(m.ptr());
   dyc::py::add_input_functions(m.ptr());
   dyc::py::add_parameter_types(m.ptr());
-  dyc::py::add_templates(m.ptr());
+  dyc::py::add_regions(m.ptr());
   dyc::py::add_graph_functions(m);
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
-  dyc::py::add_choices(m);
-  dyc::py::add_trace(m);
+  dyc::py::add_autotune(m);
+  dyc::py::add_profile(m);
   dyc::py::add_plan_view(m);
   dyc::py::add_files(m);
   dyc::py::add_copies(m);
   dyc::py::add_tensor_functions(m);
   dyc::py::add_devices(m);
   dyc::py::add_fibers(m.ptr());
-  dyc::py::add_reads(m.ptr());
+  dyc::py::add_argmax(m.ptr());
   dyc::py::refuse_pickles(m);
   dyc::py::sign_pybind_classes(m.ptr());
   dyc::py::attach_documentation(m.ptr());

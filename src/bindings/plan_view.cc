@@ -4,7 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/compute.h"
-#include "bindings/trace.h"
+#include "bindings/call_site.h"
 #include "plan/levels.h"
 
 namespace pb = pybind11;
@@ -105,7 +105,7 @@ pb::tuple batch_plan(const pb::object& of) {
   if (!of.is_none() && !to_node(of.ptr(), "batch_plan", &id)) throw pb::error_already_set();
   const auto ran = e.planner.plan.launches.size();
   pb::list flushes, rows;
-  for (const Engine::Flush& f : e.flushes) flushes.append(pb::make_tuple(f.first, site_tuple(f.site)));
+  for (const Engine::Flush& f : e.flushes) flushes.append(pb::make_tuple(f.first, call_site_tuple(f.site)));
   if (e.graph.size()) e.preview(id, of.is_none(), [&] { rows = rows_of(e); });
   const bool batching = e.options.batching && e.options.scheduler != Scheduler::none;
   return pb::make_tuple(rows, ran, flushes, batching);

@@ -61,34 +61,34 @@ inline bool is_traced() {
 
 // A number that a dict has for as long as it does not change, and no other dict ever has; 0: there is none.
 #if PY_VERSION_HEX < 0x030C0000
-inline uint64_t dict_stamp(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+inline uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 #else
 // Of the dicts that were asked for and have not changed since.
-inline std::unordered_map<PyObject*, uint64_t>& dict_stamps() {
+inline std::unordered_map<PyObject*, uint64_t>& dict_versions() {
   static auto* map = new std::unordered_map<PyObject*, uint64_t>;  // dicts may change while the process ends
   return *map;
 }
 
-inline int forget_dict_stamp(PyDict_WatchEvent, PyObject* dict, PyObject*, PyObject*) {
-  dict_stamps().erase(dict);
+inline int forget_dict_version(PyDict_WatchEvent, PyObject* dict, PyObject*, PyObject*) {
+  dict_versions().erase(dict);
   return 0;
 }
 
-inline uint64_t dict_stamp(PyObject* dict) {
+inline uint64_t dict_version(PyObject* dict) {
   constexpr size_t kMostDicts = 4096;
-  static const int watcher = PyDict_AddWatcher(forget_dict_stamp);
+  static const int watcher = PyDict_AddWatcher(forget_dict_version);
   static uint64_t last = 0;
   if (watcher < 0) {  // others have taken them all
     PyErr_Clear();
     return 0;
   }
-  const auto known = dict_stamps().find(dict);
-  if (known != dict_stamps().end()) return known->second;
-  if (dict_stamps().size() >= kMostDicts || PyDict_Watch(watcher, dict) < 0) {
+  const auto known = dict_versions().find(dict);
+  if (known != dict_versions().end()) return known->second;
+  if (dict_versions().size() >= kMostDicts || PyDict_Watch(watcher, dict) < 0) {
     PyErr_Clear();
     return 0;
   }
-  return dict_stamps()[dict] = ++last;
+  return dict_versions()[dict] = ++last;
 }
 #endif
 
@@ -106,7 +106,7 @@ inline PyObject* attribute_dict([[maybe_unused]] PyObject* object) {
 #if PY_VERSION_HEX < 0x030B0000
 // How often the numbers of classes began anew: when the cache of attributes is cleared, or when they run out.
 // All classes lose theirs then, and so does this one, in which nobody else looks anything up. 0: not known.
-inline uint32_t class_numberings() {
+inline uint32_t class_version_epoch() {
   static PyObject* const kept =
       PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "_");
   static PyObject* const name = PyUnicode_InternFromString("_");
@@ -125,13 +125,13 @@ inline uint32_t class_numberings() {
 }
 #else
 // They only grow; classes that come when they have run out have none.
-inline uint32_t class_numberings() { return 1; }
+inline uint32_t class_version_epoch() { return 1; }
 #endif
 
 // A number that a class has for as long as neither it nor a class it is made of changes, and no other class
 // ever has; 0: there is none yet.
-inline uint64_t class_stamp(PyTypeObject* type) {
-  const uint32_t times = class_numberings();
+inline uint64_t class_version(PyTypeObject* type) {
+  const uint32_t times = class_version_epoch();
   if (!times || !PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) || !type->tp_version_tag) return 0;
   return uint64_t{times} << 32 | type->tp_version_tag;
 }

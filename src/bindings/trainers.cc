@@ -10,7 +10,7 @@
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
-#include "bindings/trace.h"
+#include "bindings/call_site.h"
 
 namespace dyc::py {
 
@@ -314,7 +314,7 @@ PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
       deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
     }
     refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
-    const Call call("update");
+    const ScriptCall call("update");
     wait_for_gradients();
     trainer_of(self);
     if (!call_update_hook(self)) return nullptr;

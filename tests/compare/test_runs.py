@@ -170,4 +170,4 @@ def test_hints(command: Any, tmp_path: Path) -> None:
     assert result["hints"]["in_use"] >= 1 and result["hints"]["hits"] > 100
     assert result["verdict"]["compared"]["value"] == 30
     for shown in (done.out, done.report):
-        assert "templates in use" in shown and "hints off" in shown
+        assert "regions in use" in shown and "hints off" in shown

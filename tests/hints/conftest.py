@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Callable[[str], Any]:
-    """A script as it is, and with templates: see `test_templates.Pair`."""
-    from test_templates import Pair
+    """A script as it is, and with templates: see `test_regions.Pair`."""
+    from test_regions import Pair
 
     return lambda source: Pair(tmp_path, source)

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
-from test_templates import vector
+from test_regions import vector
 
 EXPRESSIONS = {
     "or": "(c or x)",

@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def by_the_rules() -> Iterator[None]:
     yield
-    _core._measure_choices(False)
-    _core._install_choices([], 1)
+    _core._measure_variants(False)
+    _core._install_tuning([], 1)
 
 
 def same(got: Any, want: Any, what: str) -> None:
@@ -61,7 +61,7 @@ def same(got: Any, want: Any, what: str) -> None:
 
 def measured() -> list[Line]:
     """Every way of all work that was measured."""
-    rows = _core._measured_choices()
+    rows = _core._measurements()
     return [(r["choice"], r["ops"], r["extents"], r["size"], r["way"]) for r in rows]
 
 
@@ -88,9 +88,9 @@ def in_new_graph(program: Callable[[], Any]) -> Any:
 
 def compare(program: Callable[[], Any], table: Sequence[Line], what: str, used: bool = True) -> None:
     """Run a program by the rules and with a table."""
-    _core._install_choices([], 1)
+    _core._install_tuning([], 1)
     want = in_new_graph(program)
-    assert _core._install_choices(table, _core.threads()) == 0, f"{what}: {table}"
+    assert _core._install_tuning(table, _core.threads()) == 0, f"{what}: {table}"
     before = _core._ways_taken()
     got = in_new_graph(program)
     assert not (table and used) or _core._ways_taken() > before, f"{what}: the table {table} is not used"
@@ -99,17 +99,17 @@ def compare(program: Callable[[], Any], table: Sequence[Line], what: str, used: 
 
 def in_all_ways(program: Callable[[], Any], what: str) -> set[str]:
     """Run a program with tables that together have all ways of all work; returns what was chosen."""
-    _core._measure_choices(True)
+    _core._measure_variants(True)
     for _ in range(TURNS):
         program()
-    _core._measure_choices(False)
+    _core._measure_variants(False)
     lines = measured()
     ways: dict[str, list[Line]] = {}
     for line in lines:
         ways.setdefault(repr(line[:4]), []).append(line)
     for number in range(max(map(len, ways.values()), default=0)):
         compare(program, [of_work[number % len(of_work)] for of_work in ways.values()], what)
-    _core._install_choices([], 1)
+    _core._install_tuning([], 1)
     return {f"{line[0]} {line[4]}" for line in lines}
 
 
@@ -186,7 +186,7 @@ def test_all_ways_ran(dy: Any) -> None:
         return np.array([loss.scalar_value()]), [np.array(x.gradient()) for x in xs]
 
     seen |= in_all_ways(chain, "a chain")
-    every = {f"{choice} {way}" for choice, ways in _core._ways().items() for way in ways[1:]}
+    every = {f"{choice} {way}" for choice, ways in _core._variants().items() for way in ways[1:]}
     assert not every - seen, f"ways that no program here has taken: {sorted(every - seen)}"
 
 
@@ -227,20 +227,20 @@ def test_hostile_lines(dy: Any) -> None:
     program = product(dy.ParameterCollection())
     want = program()
     for line in HOSTILE:
-        assert _core._install_choices([line], 1) == 1, f"{line} was taken"
+        assert _core._install_tuning([line], 1) == 1, f"{line} was taken"
         same(program(), want, str(line))
-    assert _core._install_choices(HOSTILE, 1) == len(HOSTILE)
+    assert _core._install_tuning(HOSTILE, 1) == len(HOSTILE)
 
 
 def test_random_lines(dy: Any) -> None:
     """Tables of known words at random places change nothing."""
     program = cells(dy, 12, 8, 3)
     rng = random.Random(5)
-    ways = _core._ways()
-    _core._measure_choices(True)
+    ways = _core._variants()
+    _core._measure_variants(True)
     for _ in range(TURNS):
         program()
-    _core._measure_choices(False)
+    _core._measure_variants(False)
     known = measured()
     for _ in range(60):
         lines = []
@@ -255,11 +255,11 @@ def test_other_threads(dy: Any) -> None:
     """A table for so many threads is not looked into with others."""
     program = cells(dy, 12, 8, 3)
     in_all_ways(program, "cells")
-    _core._measure_choices(True)
+    _core._measure_variants(True)
     for _ in range(TURNS):
         program()
-    _core._measure_choices(False)
-    _core._install_choices(measured(), _core.threads() + 1)
+    _core._measure_variants(False)
+    _core._install_tuning(measured(), _core.threads() + 1)
     before = _core._ways_taken()
     program()
     assert _core._ways_taken() == before
@@ -346,7 +346,7 @@ def test_a_profile_of_an_example(profiled: Path) -> None:
     assert hints.profile is not None
     assert hints.profile.isa == _core.isa() and hints.profile.threads == 1
     lines = [(w.choice, w.ops, w.extents, w.size, w.way) for w in hints.profile.ways]
-    assert _core._install_choices(lines, 1) == 0, "the profile has ways that the engine does not know"
+    assert _core._install_tuning(lines, 1) == 0, "the profile has ways that the engine does not know"
     assert all(w.percent > 100 and w.rounds >= tune.LEAST_ROUNDS for w in hints.profile.ways)
     assert losses(profiled, "with.json", "rnnlm.dyhints")[0] == losses(profiled, "without.json", "off")[0]
 

@@ -285,7 +285,7 @@ def test_nothing_outside(dy: Any) -> None:
         program.step()
     counted = len(first.events)
     program.step()
-    assert dy._core._trace_stop() == []
+    assert dy._core._profile_stop() == []
     with dy.profile() as second:
         pass
     assert second.events == [] and len(first.events) == counted

@@ -129,7 +129,7 @@ class Notebook:
         made = original
         if kind == hooks.OP:
             if self.spec.get("hints"):
-                return original  # a template takes the place of such calls
+                return original  # a region takes the place of such calls
             if self.mode == "profile":
                 made = self.timed(original, "record")
             elif self.mode in ("check", "trace"):

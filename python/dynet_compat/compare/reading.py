@@ -136,16 +136,15 @@ def library(toolkit: Any) -> str:
 
 
 def hints() -> Optional[dict[str, Any]]:
-    """How many templates are in use, and how often one was replayed, or could not be; None without hints."""
+    """How many regions are in use, and how often one was replayed, or could not be; None without hints."""
     runtime = sys.modules.get("dynet_compat.hints.runtime")
     active = runtime.active() if runtime is not None else None
     if active is None:
         return None
     found = active.templates()
-    counts = {name: sum(int(t.get(name, 0)) for t in found) for name in ("hits", "again", "misses")}
-    counts["hits"] += counts.pop("again")
-    in_use = sum(bool(t.get("hits") or t.get("again")) for t in found)
-    return {"templates": len(found), "in_use": in_use, **counts}
+    counts = {name: sum(int(t.get(name, 0)) for t in found) for name in ("hits", "misses")}
+    in_use = sum(bool(t.get("hits")) for t in found)
+    return {"regions": len(found), "in_use": in_use, **counts}
 
 
 def peak_memory() -> int:

@@ -313,7 +313,7 @@ class Job:
                 environment.pop(_HINTS, None)
                 if not os.path.exists(os.path.splitext(self.script)[0] + ".dyhints"):
                     environment[_HINTS] = "auto"
-        elif side.hints or mode in ("check", "trace"):  # templates record without the calls that are compared
+        elif side.hints or mode in ("check", "trace"):  # regions record without the calls that are compared
             environment[_HINTS] = "off"
 
     def _wait(

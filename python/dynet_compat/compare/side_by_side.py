@@ -66,7 +66,7 @@ class Result:
         default_factory=dict
     )  # what -> [how many were compared, of how many]
     is_batched: bool = False  # whether the reference ran with autobatching
-    hints: Optional[dict[str, Any]] = None  # with --hints: templates in use, and how often they were hit
+    hints: Optional[dict[str, Any]] = None  # with --hints: regions in use, and how often they were hit
 
     @property
     def exit_status(self) -> int:

@@ -79,8 +79,8 @@ def hints_line(result: Result) -> str:
         return ""
     runs = found["hits"] + found["misses"]
     return (
-        f"hints: {found['in_use']} of {found['templates']} templates in use; {found['hits']} of {runs} runs "
-        "of their blocks were replayed by one call instead of the block's own statements"
+        f"hints: {found['in_use']} of {found['regions']} regions in use; {found['hits']} of {runs} runs "
+        "of them were replayed by one call instead of the statements"
     )
 
 

@@ -237,14 +237,14 @@ def load(path: str) -> None:
 
 def use_ways(profile: Optional[hints_file.Profile]) -> None:
     """Run launches in the ways that a profile found the fastest on such a computer, or by the rules."""
-    _core._install_choices([], 1)  # those of hints that were in use before
+    _core._install_tuning([], 1)  # those of hints that were in use before
     if profile is None or not profile.ways:
         return
     if profile.isa != _core.isa():
         _log.info("hints: the profile is of %s, this is %s: its ways are not used", profile.isa, _core.isa())
         return
     lines = [(way.choice, way.ops, way.extents, way.size, way.way) for way in profile.ways]
-    odd = _core._install_choices(lines, profile.threads)
+    odd = _core._install_tuning(lines, profile.threads)
     if odd:
         _log.warning("hints: %d of %d ways to run launches are not known and not used", odd, len(lines))
 
@@ -279,7 +279,7 @@ def deactivate() -> None:
     global _active
     _active = None
     _core._on_renew(None)
-    _core._install_choices([], 1)
+    _core._install_tuning([], 1)
 
 
 def active() -> Optional[Active]:

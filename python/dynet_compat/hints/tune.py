@@ -66,7 +66,7 @@ def faster(rows: Sequence[dict[str, Any]]) -> tuple[hints_file.Way, ...]:
     """The ways to keep, one of each piece of work, the most useful first.
 
     Args:
-        rows: what `_core._measured_choices()` returned.
+        rows: what `_core._measurements()` returned.
     """
     times: dict[Any, float] = {}
     best: dict[Any, dict[str, Any]] = {}

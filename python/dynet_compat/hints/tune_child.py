@@ -57,7 +57,7 @@ class Counter:
                 function = cls.__dict__.get(name)
                 if kind in (hooks.OP, hooks.RENEW) and callable(function):
                     hooks.patch(cls, name, self._hook(function, kind == hooks.RENEW))
-        self.core._measure_choices(True)
+        self.core._measure_variants(True)
         atexit.register(self.finish)
 
     @staticmethod
@@ -134,7 +134,7 @@ class Counter:
                     "launches": rows,
                     "isa": self.core.isa(),
                     "threads": self.core.threads(),
-                    "ways": self.core._measured_choices(),
+                    "ways": self.core._measurements(),
                 },
                 file,
             )

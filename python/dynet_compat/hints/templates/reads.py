@@ -1,7 +1,7 @@
 """`np.argmax(x.npvalue())` as one call, which needs the index of the largest value and not the values.
 
 Whether `np.argmax` is NumPy's and `x` an expression with a plain vector is for that call to say, each time
-(bindings/reads.cc); if not, it does what was written. Names are looked up in the order of the original.
+(bindings/argmax.cc); if not, it does what was written. Names are looked up in the order of the original.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Rewriter:
 
     def _template(self, spec: tuple[Any, ...]) -> str:
         placeholder = f"\0template {len(self.templates)}"
-        self.templates[placeholder] = _core._Template(spec, recording())
+        self.templates[placeholder] = _core._Region(spec, recording())
         return placeholder
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -1,4 +1,4 @@
-#include "bindings/template_guard.h"
+#include "bindings/region_guard.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +18,7 @@ bool is_parameters(PyObject* o) {
   return PyObject_TypeCheck(o, &ParametersType) || PyObject_TypeCheck(o, &LookupParametersType);
 }
 
-// Of an expression: does a slot hold these parameters?
+// Of an expression: does a number hold these parameters?
 bool has_uid(PyObject* o, uint32_t uid) {
   const auto* storage = is_parameters(o) ? reinterpret_cast<PyParameters*>(o)->storage : nullptr;
   return storage && (*storage)->uid == uid;
@@ -61,27 +61,27 @@ Guard Guard::of_state(PyObject* value) {
   std::vector<NodeId> nodes;
   if (!s->b || !is_current(s, e) || !s->b->core->reads(e, s->step, &nodes)) return g;
   g.kind = state;
-  g.slot = s->b->core->number;
+  g.number = s->b->core->number;
   g.settings = s->b->core->settings(e);
   g.start = s->step == RnnBuilder::kStart;
   first_equals(nodes, &g.equals);
   return g;
 }
 
-bool Guard::holds_state(PyObject* value, Reads* reads) const {
+bool Guard::check_state(PyObject* value, CapturedInputs* captured) const {
   if (Py_TYPE(value) != &RnnStateType) return false;
   const auto* s = reinterpret_cast<const PyRnnState*>(value);
   Engine& e = engine();
-  if (!s->b || !is_current(s, e) || s->b->core->number != slot) return false;
+  if (!s->b || !is_current(s, e) || s->b->core->number != number) return false;
   if (start != (s->step == RnnBuilder::kStart) || settings != s->b->core->settings(e)) return false;
-  std::vector<NodeId>& nodes = reads->nodes;
+  std::vector<NodeId>& nodes = captured->nodes;
   nodes.clear();
   if (!s->b->core->reads(e, s->step, &nodes) || nodes.size() != equals.size()) return false;
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i] >= e.graph.size() || first_equal(nodes, i) != equals[i]) return false;
     if (equals[i] != i) continue;
-    reads->inputs.push_back(nodes[i]);
-    reads->objects.push_back(nullptr);
+    captured->inputs.push_back(nodes[i]);
+    captured->objects.push_back(nullptr);
   }
   return true;
 }
@@ -130,7 +130,7 @@ void Guard::note_function(PyObject* function) {
   defaults = constants_of(PyFunction_GET_DEFAULTS(function));
   PyObject* named = PyFunction_GET_KW_DEFAULTS(function);
   by_name = named != nullptr;
-  by_name_stamp = named ? dict_stamp(named) : 0;
+  by_name_version = named ? dict_version(named) : 0;
 }
 
 // The function is not kept, nor what it holds of graphs that were.
@@ -142,31 +142,32 @@ Guard Guard::of_function(PyObject* function) {
   return g;
 }
 
-bool Guard::holds_function(PyObject* function) const {
+bool Guard::check_function(PyObject* function) const {
   if (!code) return true;
   PyObject* named = PyFunction_GET_KW_DEFAULTS(function);
   if (PyFunction_GET_CODE(function) != code.get() || by_name != (named != nullptr) ||
       !are_constants(defaults.get(), PyFunction_GET_DEFAULTS(function)))
     return false;
-  return !by_name || (by_name_stamp && dict_stamp(named) == by_name_stamp);
+  return !by_name || (by_name_version && dict_version(named) == by_name_version);
 }
 
-bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const {
+bool Guard::check(PyObject* value, PyObject* const* values, const Graph& graph,
+                  CapturedInputs* captured) const {
   if (kind == none) return true;
   if (!value) return false;
   switch (kind) {
     case same:
-      return refers_to(value) && holds_function(value);
+      return refers_to(value) && check_function(value);
     case function:
-      return PyFunction_Check(value) && holds_function(value);
+      return PyFunction_Check(value) && check_function(value);
     case parameters:
-      return is_expression(value) && has_uid(value, slot);
+      return is_expression(value) && has_uid(value, number);
     case equal:
       return value == object.get() || equal_values(value, object.get());
-    case hole: {
+    case placeholder: {
       uint32_t index;
       if (!index_of(value, &index)) return false;
-      reads->holes.push_back(index);
+      captured->placeholders.push_back(index);
       return true;
     }
     case expression: {
@@ -174,25 +175,25 @@ bool Guard::holds(PyObject* value, PyObject* const* values, const Graph& graph, 
       const auto* e = reinterpret_cast<const PyExpression*>(value);
       // Parameters have no node of their own: they are no inputs.
       if (!is_current(e, graph) || is_parameters(value)) return false;
-      reads->inputs.push_back(e->id);
-      reads->objects.push_back(value);
+      captured->inputs.push_back(e->id);
+      captured->objects.push_back(value);
       return true;
     }
     case method:
       return PyMethod_Check(value) && refers_to(PyMethod_GET_FUNCTION(value)) &&
-             PyMethod_GET_SELF(value) == values[slot] && holds_function(PyMethod_GET_FUNCTION(value));
+             PyMethod_GET_SELF(value) == values[number] && check_function(PyMethod_GET_FUNCTION(value));
     case items: {
       if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
           static_cast<size_t>(Py_SIZE(value)) != parts.size())
         return false;
-      if (std::find(reads->appended.begin(), reads->appended.end(), value) != reads->appended.end())
+      if (std::find(captured->appended.begin(), captured->appended.end(), value) != captured->appended.end())
         return false;
       for (size_t i = 0; i < parts.size(); ++i)
-        if (!parts[i].holds(PySequence_Fast_ITEMS(value)[i], values, graph, reads)) return false;
+        if (!parts[i].check(PySequence_Fast_ITEMS(value)[i], values, graph, captured)) return false;
       return true;
     }
     case state:
-      return holds_state(value, reads);
+      return check_state(value, captured);
     case none:
       break;
   }
@@ -208,7 +209,7 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
   if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
     g.kind = is_parameters(value) ? parameters : expression;
-    if (g.kind == parameters) g.slot = storage_in(value)->uid;
+    if (g.kind == parameters) g.number = storage_in(value)->uid;
   } else if (fixed) {
     g.kind = same;
   } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {
@@ -218,7 +219,7 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
                                    [value](const Owned& v) { return v.get() == PyMethod_GET_SELF(value); });
     if (self == values.end()) return g;
     g.kind = method;
-    g.slot = static_cast<uint32_t>(self - values.begin());
+    g.number = static_cast<uint32_t>(self - values.begin());
     g.refer_to(PyMethod_GET_FUNCTION(value));
     g.note_function(PyMethod_GET_FUNCTION(value));
     return g;

@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 
 import dynet_compat as dy
 import pytest
-from test_templates import vector
+from test_regions import vector
 
 
 def test_method_as_a_value(pair: Callable) -> None:

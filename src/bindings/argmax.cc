@@ -83,7 +83,7 @@ PyMethodDef read_functions[] = {
 
 }  // namespace
 
-void add_reads(PyObject* module) {
+void add_argmax(PyObject* module) {
   find_numpy();
   for (int i = 0; i < 3; ++i) {
     genuine.names[i] = PyUnicode_InternFromString(kReads[i]);

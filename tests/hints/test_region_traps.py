@@ -10,7 +10,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from support.modules import flat
-from test_templates import MODEL, outcome, vector
+from test_regions import MODEL, outcome, vector
 
 
 def test_name_assigned_after_append(pair: Callable) -> None:
@@ -462,7 +462,7 @@ def test_review_sees_other_objects(same_first: bool) -> None:
     input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False, False)
     recorded = (2, None)
     spec = ("here", 2, (state_slot, input_slot), (), (3, (recorded, recorded)), None)
-    template = dy._core._Template(spec, set())
+    template = dy._core._Region(spec, set())
     builder = dy.SimpleRNNBuilder(1, 3, 3, dy.ParameterCollection())
     dy.renew_cg()
     for run in range(2):

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
-from test_templates import MODEL, vector
+from test_regions import MODEL, vector
 
 TREE = (
     MODEL

@@ -4,7 +4,7 @@
 // block reads. That records the block for this item, and for all that follow until one must run; what they
 // leave behind is returned. An iterator that runs code of the script is not asked for more than one item at a
 // time.
-#include "bindings/template_loop.h"
+#include "bindings/region_loop.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -19,11 +19,11 @@ namespace {
 // Does asking the iterator for an item run no code of the script? What it refers to is told by what the
 // collector of garbage is told.
 bool runs_no_code(PyObject* o) {
-  static PyTypeObject* const quiet[] = {&PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
-                                        &PyLongRangeIter_Type, &PyListRevIter_Type, &PyUnicodeIter_Type,
-                                        &PyLong_Type};
+  static PyTypeObject* const pure[] = {&PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
+                                       &PyLongRangeIter_Type, &PyListRevIter_Type, &PyUnicodeIter_Type,
+                                       &PyLong_Type};
   PyTypeObject* type = Py_TYPE(o);
-  if (o == Py_None || std::find(std::begin(quiet), std::end(quiet), type) != std::end(quiet)) return true;
+  if (o == Py_None || std::find(std::begin(pure), std::end(pure), type) != std::end(pure)) return true;
   if (type != &PyZip_Type && type != &PyEnum_Type && type != &PyTuple_Type) return false;
   const auto visit = [](PyObject* part, void*) { return runs_no_code(part) ? 0 : 1; };
   return type->tp_traverse(o, visit, nullptr) == 0;
@@ -33,22 +33,22 @@ bool runs_no_code(PyObject* o) {
 
 // ---------------------------------------------------------------- items
 
-LoopItems::LoopItems(const TemplateLoop::Target& target, PyObject* iterable, PyObject* zip)
+LoopIterator::LoopIterator(const RegionLoop::Target& target, PyObject* iterable, PyObject* zip)
     : target_(target) {
   if (zip && zips_lists(iterable, zip)) {
     rows_ = Owned(iterable);
     row_.resize(target.parts.size());
-    quiet_ = true;
+    pure_ = true;
     return;
   }
   const Owned all = zip ? Owned::steal(PyObject_Call(zip, iterable, nullptr)) : Owned(iterable);
   if (all) iterator_ = Owned::steal(PyObject_GetIter(all.get()));
   if (!iterator_) throw PythonError();
-  quiet_ = runs_no_code(iterator_.get());
+  pure_ = runs_no_code(iterator_.get());
 }
 
 // Does zip() make rows that the target takes apart, each time in the same way?
-bool LoopItems::zips_lists(PyObject* iterables, PyObject* zip) const {
+bool LoopIterator::zips_lists(PyObject* iterables, PyObject* zip) const {
   const size_t n = target_.parts.size();
   if (zip != reinterpret_cast<PyObject*>(&PyZip_Type) || n == 0) return false;
   if (PyTuple_GET_SIZE(iterables) != static_cast<Py_ssize_t>(n)) return false;
@@ -57,19 +57,19 @@ bool LoopItems::zips_lists(PyObject* iterables, PyObject* zip) const {
                      [](PyObject* o) { return PyList_CheckExact(o) || PyTuple_CheckExact(o); });
 }
 
-PyObject* LoopItems::next() {
+PyObject* LoopIterator::next() {
   if (std::exchange(failed_, false)) {
     PyErr_Restore(type_.release(), value_.release(), traceback_.release());
     return nullptr;
   }
   if (!item_) {
     if (!fetch()) return nullptr;
-    hold_row();
+    pack_row();
   }
   return item_.release();
 }
 
-bool LoopItems::fetch() {
+bool LoopIterator::fetch() {
   if (rows_) return fetch_row();
   if (!iterator_) return false;
   item_ = Owned::steal(PyIter_Next(iterator_.get()));
@@ -77,7 +77,7 @@ bool LoopItems::fetch() {
   return static_cast<bool>(item_);
 }
 
-bool LoopItems::fetch_row() {
+bool LoopIterator::fetch_row() {
   for (size_t i = 0; i < row_.size(); ++i) {
     PyObject* each = PyTuple_GET_ITEM(rows_.get(), static_cast<Py_ssize_t>(i));
     if (at_ >= Py_SIZE(each)) {
@@ -91,7 +91,7 @@ bool LoopItems::fetch_row() {
 }
 
 // The lists may change when the script runs.
-void LoopItems::hold_row() {
+void LoopIterator::pack_row() {
   if (row_.empty()) return;
   item_ = Owned::steal(PyTuple_New(static_cast<Py_ssize_t>(row_.size())));
   if (!item_) throw PythonError();
@@ -99,12 +99,12 @@ void LoopItems::hold_row() {
     PyTuple_SET_ITEM(item_.get(), static_cast<Py_ssize_t>(i), row_[i].release());
 }
 
-void LoopItems::hand_back(bool must_run) {
-  hold_row();
+void LoopIterator::push_back_item(bool must_run) {
+  pack_row();
   must_run_ = must_run;
 }
 
-void LoopItems::keep_error() {
+void LoopIterator::save_error() {
   failed_ = true;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -115,7 +115,7 @@ void LoopItems::keep_error() {
 
 namespace {
 
-bool bind(const TemplateLoop::Target& target, PyObject* value, std::vector<PyObject*>* arguments) {
+bool bind(const RegionLoop::Target& target, PyObject* value, std::vector<PyObject*>* arguments) {
   if (target.argument != kNone) (*arguments)[target.argument] = value;
   if (target.parts.empty()) return true;
   if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value)) return false;
@@ -127,11 +127,11 @@ bool bind(const TemplateLoop::Target& target, PyObject* value, std::vector<PyObj
 
 }  // namespace
 
-bool LoopItems::take_apart(PyObject* item, std::vector<PyObject*>* arguments) const {
+bool LoopIterator::unpack(PyObject* item, std::vector<PyObject*>* arguments) const {
   return bind(target_, item, arguments);
 }
 
-bool LoopItems::take_apart(std::vector<PyObject*>* arguments) const {
+bool LoopIterator::unpack(std::vector<PyObject*>* arguments) const {
   if (row_.empty()) return bind(target_, item_.get(), arguments);
   for (size_t i = 0; i < row_.size(); ++i)
     if (!bind(target_.parts[i], row_[i].get(), arguments)) return false;
@@ -142,17 +142,17 @@ bool LoopItems::take_apart(std::vector<PyObject*>* arguments) const {
 
 // Nothing runs between the two but what takes an item apart: where that is code of the script, or another
 // thread, the item may not be the last one that was handed out.
-void Template::handed_out(LoopItems* items, PyObject* reads) {
-  handed_out_ = {items, reads, PyThreadState_Get()};
+void Region::set_pending_item(LoopIterator* items, PyObject* reads) {
+  pending_item_ = {items, reads, PyThreadState_Get()};
 }
 
-void Template::forget(const LoopItems* items) {
-  if (handed_out_.items == items) handed_out_ = {};
+void Region::forget_items(const LoopIterator* items) {
+  if (pending_item_.items == items) pending_item_ = {};
 }
 
 // Null: the script must run for this item, or an error is set.
-PyObject* Template::call_in_loop(PyObject* const* args, size_t n) {
-  const HandedOut last = std::exchange(handed_out_, {});
+PyObject* Region::call_in_loop(PyObject* const* args, size_t n) {
+  const PendingItem last = std::exchange(pending_item_, {});
   if (!last.items || last.thread != PyThreadState_Get()) return nullptr;
   try {
     return last.reads ? collect(last.items, last.reads, args, n) : iterate(last.items, args, n);
@@ -164,7 +164,7 @@ PyObject* Template::call_in_loop(PyObject* const* args, size_t n) {
 
 // ---------------------------------------------------------------- comprehensions
 
-PyObject* Template::collect(LoopItems* items, PyObject* reads, PyObject* const* args, size_t n) {
+PyObject* Region::collect(LoopIterator* items, PyObject* reads, PyObject* const* args, size_t n) {
   if (items->must_run()) return nullptr;
   Engine* e = ready(n_args_);
   if (!e) return nullptr;
@@ -176,7 +176,7 @@ PyObject* Template::collect(LoopItems* items, PyObject* reads, PyObject* const* 
   }
   const auto more = static_cast<size_t>(PyTuple_GET_SIZE(values.get()));
   if (n + more != n_args_) return nullptr;
-  Iterations& all = *iterations_;
+  LoopReplayer& all = *loop_replayer_;
   all.arguments.assign(args, args + n);
   all.arguments.insert(all.arguments.end(), PySequence_Fast_ITEMS(values.get()),
                        PySequence_Fast_ITEMS(values.get()) + more);
@@ -187,7 +187,7 @@ PyObject* Template::collect(LoopItems* items, PyObject* reads, PyObject* const* 
     const Busy busy(this);
     recorded = all.record(e->graph, items, list.get());
   }
-  all.let_go();
+  all.release();
   if (!recorded && PyErr_Occurred()) throw PythonError();
   return recorded ? list.release() : nullptr;
 }
@@ -196,21 +196,21 @@ PyObject* Template::collect(LoopItems* items, PyObject* reads, PyObject* const* 
 
 // Records iterations, the first with these arguments, and returns what they leave behind; null: the first
 // must run, or an error is set.
-PyObject* Template::iterate(LoopItems* items, PyObject* const* args, size_t n) {
+PyObject* Region::iterate(LoopIterator* items, PyObject* const* args, size_t n) {
   if (items->must_run()) return nullptr;
   Engine* e = n < loop_->n_added ? nullptr : ready(n - loop_->n_added);
   if (!e) return nullptr;
-  iterations_->arguments.assign(args, args + n);
+  loop_replayer_->arguments.assign(args, args + n);
   PyObject* results = nullptr;
   {
     const Busy busy(this);
-    if (iterations_->record(e->graph, items, nullptr)) results = iterations_->results();
+    if (loop_replayer_->record(e->graph, items, nullptr)) results = loop_replayer_->results();
   }
-  iterations_->let_go();
+  loop_replayer_->release();
   return results;
 }
 
-const TemplateLoop& Template::loop() const {
+const RegionLoop& Region::loop() const {
   if (loop_) return *loop_;
   PyErr_SetString(PyExc_TypeError, "the block is not the body of a loop");
   throw PythonError();
@@ -220,30 +220,30 @@ namespace {
 
 // What the loop of the script goes over. The loop alone keeps it, as it keeps any iterator; the template
 // knows who has handed out an item until it is called with that.
-struct PyItems {
-  PyObject_HEAD LoopItems* core;
+struct PyLoopIterator {
+  PyObject_HEAD LoopIterator* core;
   PyObject* owner;  // of the template
-  Template* block;
+  Region* region;
   PyObject* reads;  // of a comprehension; null: a loop of statements
 };
 
-PyTypeObject ItemsType = blank_type();
+PyTypeObject LoopIteratorType = blank_type();
 
-PyItems* items_in(PyObject* o) { return reinterpret_cast<PyItems*>(o); }
+PyLoopIterator* items_in(PyObject* o) { return reinterpret_cast<PyLoopIterator*>(o); }
 
 PyObject* next(PyObject* self) {
   return guarded([&] {
-    const PyItems* items = items_in(self);
+    const PyLoopIterator* items = items_in(self);
     PyObject* item = items->core->next();
-    items->block->handed_out(item ? items->core : nullptr, items->reads);
+    items->region->set_pending_item(item ? items->core : nullptr, items->reads);
     return item;
   });
 }
 
 void dealloc(PyObject* self) {
-  PyItems* items = items_in(self);
-  items->block->forget(items->core);
-  if (items->reads) items->block->drop();  // of an element that failed
+  PyLoopIterator* items = items_in(self);
+  items->region->forget_items(items->core);
+  if (items->reads) items->region->discard_session();  // of an element that failed
   delete items->core;
   Py_XDECREF(items->reads);
   Py_DECREF(items->owner);
@@ -252,21 +252,21 @@ void dealloc(PyObject* self) {
 
 }  // namespace
 
-PyObject* make_loop(PyObject* owner, Template* block, PyObject* iterable, PyObject* zip, PyObject* reads) {
-  auto items = std::make_unique<LoopItems>(block->loop().target, iterable, zip);
-  PyObject* made = ItemsType.tp_alloc(&ItemsType, 0);
+PyObject* make_loop(PyObject* owner, Region* region, PyObject* iterable, PyObject* zip, PyObject* reads) {
+  auto items = std::make_unique<LoopIterator>(region->loop().target, iterable, zip);
+  PyObject* made = LoopIteratorType.tp_alloc(&LoopIteratorType, 0);
   if (!made) throw PythonError();
   items_in(made)->core = items.release();
   items_in(made)->owner = Owned(owner).release();
-  items_in(made)->block = block;
+  items_in(made)->region = region;
   items_in(made)->reads = Owned(reads).release();
   return made;
 }
 
-void add_template_loops() {
-  PyTypeObject& t = ItemsType;
-  t.tp_name = "_dynet._LoopItems";
-  t.tp_basicsize = sizeof(PyItems);
+void add_region_loops() {
+  PyTypeObject& t = LoopIteratorType;
+  t.tp_name = "_dynet._LoopIterator";
+  t.tp_basicsize = sizeof(PyLoopIterator);
   t.tp_flags = Py_TPFLAGS_DEFAULT;
   t.tp_dealloc = dealloc;
   t.tp_iter = PyObject_SelfIter;

@@ -7,21 +7,21 @@ namespace dyc::py {
 
 // A call of the script that computes, updates or begins a graph. While a profile is on it becomes a span,
 // with the line of the script.
-class Call {
+class ScriptCall {
  public:
-  explicit Call(const char* name) {
+  explicit ScriptCall(const char* name) {
     const uint32_t session = profile_session.load(std::memory_order_relaxed);
     if (session != (this_thread ? this_thread->session() : 0)) [[unlikely]]
       attach(session);
     if (this_thread && this_thread->executor.trace) [[unlikely]]
       begin(name);
   }
-  ~Call() {
+  ~ScriptCall() {
     if (scope_) [[unlikely]]
       end();
   }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  ScriptCall(const ScriptCall&) = delete;
+  ScriptCall& operator=(const ScriptCall&) = delete;
 
   // This thread listens to the profile of that number, or to none any more.
   static void attach(uint32_t session);
@@ -33,9 +33,9 @@ class Call {
 };
 
 // (file, line, function) of a site; None if it is not known.
-pybind11::object site_tuple(uint32_t site);
+pybind11::object call_site_tuple(uint32_t site);
 
-void add_trace(pybind11::module_& m);
+void add_profile(pybind11::module_& m);
 void add_plan_view(pybind11::module_& m);  // plan_view.cc
 
 }  // namespace dyc::py

@@ -1,4 +1,4 @@
-#include "bindings/trace.h"
+#include "bindings/call_site.h"
 
 #include <map>
 
@@ -18,12 +18,12 @@ uint32_t sessions = 0;                              // profiles so far
 size_t most_spans = 0;
 std::string own_folder;  // of this package: its lines are not the script's
 
-struct Site {
+struct CallSite {
   std::string file, function;
   int line;
 };
-std::vector<Site> sites;
-std::map<std::tuple<std::string, int, std::string>, uint32_t> site_numbers;
+std::vector<CallSite> call_sites;
+std::map<std::tuple<std::string, int, std::string>, uint32_t> call_site_numbers;
 
 std::string text_of(PyObject* owner, const char* attribute) {
   PyObject* value = PyObject_GetAttrString(owner, attribute);
@@ -35,7 +35,7 @@ std::string text_of(PyObject* owner, const char* attribute) {
 }
 
 // The innermost line outside this package, or kNone.
-uint32_t script_site() {
+uint32_t innermost_call_site() {
   PyFrameObject* frame = PyEval_GetFrame();
   Py_XINCREF(frame);
   while (frame) {
@@ -47,8 +47,8 @@ uint32_t script_site() {
       Py_DECREF(code);
       Py_DECREF(frame);
       const auto [at, fresh] =
-          site_numbers.try_emplace({file, line, function}, static_cast<uint32_t>(sites.size()));
-      if (fresh) sites.push_back({std::move(file), std::move(function), line});
+          call_site_numbers.try_emplace({file, line, function}, static_cast<uint32_t>(call_sites.size()));
+      if (fresh) call_sites.push_back({std::move(file), std::move(function), line});
       return at->second;
     }
     Py_DECREF(code);
@@ -69,7 +69,7 @@ void start(size_t most, const std::string& folder) {
   own_folder = folder;
   engine();
   profile_session = ++sessions;
-  Call::attach(sessions);
+  ScriptCall::attach(sessions);
 }
 
 // Spans of a thread as tuples; what is kept as numbers becomes text.
@@ -86,7 +86,7 @@ pb::list spans_of(const ProfileTrace::Contents& c) {
     d["end"] = s.end;
     d["graph"] = s.graph;
     if (s.failed) d["failed"] = true;
-    if (s.site != kNone) d["site"] = site_tuple(s.site);
+    if (s.site != kNone) d["site"] = call_site_tuple(s.site);
     if (s.nodes) d["nodes"] = s.nodes;
     if (s.kind == ProfileSpan::kernel) d["sizes"] = pb::make_tuple(s.m, s.n, s.k);
     if (s.flops > 0) d["flops"] = s.flops;
@@ -120,12 +120,12 @@ pb::list stop() {
 
 }  // namespace
 
-pb::object site_tuple(uint32_t site) {
+pb::object call_site_tuple(uint32_t site) {
   if (site == kNone) return pb::none();
-  return pb::make_tuple(sites[site].file, sites[site].line, sites[site].function);
+  return pb::make_tuple(call_sites[site].file, call_sites[site].line, call_sites[site].function);
 }
 
-void Call::attach(uint32_t session) {
+void ScriptCall::attach(uint32_t session) {
   if (session == 0) return detach();
   if (!this_thread) return;  // no graph: nothing to tell
   std::string name = "?";
@@ -140,23 +140,23 @@ void Call::attach(uint32_t session) {
   this_thread->set_trace(traces.back(), session);
 }
 
-void Call::begin(const char* name) {
+void ScriptCall::begin(const char* name) {
   this_thread->executor.trace->recorded_until(this_thread->graph.size());
-  this_thread->site = script_site();
+  this_thread->site = innermost_call_site();
   scope_.emplace(this_thread->executor.trace, ProfileSpan::call, name);
   scope_->site(this_thread->site);
 }
 
-void Call::end() {
+void ScriptCall::end() {
   this_thread->site = kNone;
   scope_.reset();
 }
 
-void add_trace(pb::module_& m) {
+void add_profile(pb::module_& m) {
   using namespace pybind11::literals;
-  m.def("_trace_start", &start, "most"_a, "own_folder"_a);
-  m.def("_trace_stop", &stop, "Per thread: its number, its name, its spans, how many more there were.");
-  m.def("_trace_clock", &profile_clock, "The clock of the spans, in nanoseconds.");
+  m.def("_profile_start", &start, "most"_a, "own_folder"_a);
+  m.def("_profile_stop", &stop, "Per thread: its number, its name, its spans, how many more there were.");
+  m.def("_profile_clock", &profile_clock, "The clock of the spans, in nanoseconds.");
 }
 
 }  // namespace dyc::py

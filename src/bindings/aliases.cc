@@ -283,7 +283,7 @@ const Derived all[] = {
 
 }  // namespace
 
-void add_derived_functions(PyObject* module) {
+void add_alias_functions(PyObject* module) {
   static std::vector<std::string> names, texts;
   static std::vector<PyMethodDef> methods;
   names.reserve(std::size(all));

@@ -33,16 +33,16 @@ class Owned {
 };
 
 // What differs between two runs of a block that record the same: its inputs and its indices.
-struct Reads {
+struct CapturedInputs {
   std::vector<NodeId> inputs;
   std::vector<PyObject*> objects;  // the inputs' own, borrowed; null: there is none
-  std::vector<uint32_t> holes;
+  std::vector<uint32_t> placeholders;
   std::vector<NodeId> nodes;        // room for those of one state
   std::vector<PyObject*> appended;  // lists that the block appends to, which no op may read; kept
   void clear() {
     inputs.clear();
     objects.clear();
-    holes.clear();
+    placeholders.clear();
   }
 };
 
@@ -53,25 +53,26 @@ struct Guard {
   static Guard of_state(PyObject* value);
 
   enum Kind : uint8_t {
-    none,        // not read, or only for its parts
-    same,        // this object
-    parameters,  // Parameters or LookupParameters whose storage has number `slot`: models are not kept alive
-    function,    // of the script, with this code and these defaults
-    equal,       // a number or text of this type and value
-    hole,        // an index
-    expression,  // of this graph
-    method,      // of this function, bound to the value in slot `slot`
-    state,       // an RNNState of this graph and of the builder with number `slot`
-    items        // a list or tuple (type `object`) of values for which `parts` hold
+    none,         // not read, or only for its parts
+    same,         // this object
+    parameters,   // Parameters or LookupParameters whose storage has number `number`: models are not kept
+                  // alive
+    function,     // of the script, with this code and these defaults
+    equal,        // a number or text of this type and value
+    placeholder,  // an index
+    expression,   // of this graph
+    method,       // of this function, bound to the value in number `number`
+    state,        // an RNNState of this graph and of the builder with number `number`
+    items         // a list or tuple (type `object`) of values for which `parts` hold
   };
   Kind kind = none;
   Owned object;  // same, method: a weak reference, where there can be one: the script's globals die with it
   bool weak = false;
   // Of a function of the script. Only constants are kept of the defaults.
   Owned code, defaults;
-  bool by_name = false;        // has it defaults of arguments that go by name only?
-  uint64_t by_name_stamp = 0;  // of their dict
-  uint32_t slot = 0;
+  bool by_name = false;          // has it defaults of arguments that go by name only?
+  uint64_t by_name_version = 0;  // of their dict
+  uint32_t number = 0;
   std::vector<Guard> parts;
   // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the first
   // that is equal to it.
@@ -83,16 +84,16 @@ struct Guard {
   void refer_to(PyObject* value);
   bool refers_to(PyObject* value) const;
   void note_function(PyObject* function);
-  bool holds_function(PyObject* function) const;
-  bool holds_state(PyObject* value, Reads* reads) const;
-  // Does it hold of a value for ever, whatever becomes of that, and tell `reads` nothing?
-  bool lasts() const {
+  bool check_function(PyObject* function) const;
+  bool check_state(PyObject* value, CapturedInputs* captured) const;
+  // Does it hold of a value for ever, whatever becomes of that, and tell `captured` nothing?
+  bool is_permanent() const {
     return kind == none || kind == parameters || kind == equal || (kind == same && !code);
   }
-  // Appends to `reads`. `values`: of all slots.
-  bool holds(PyObject* value, PyObject* const* values, const Graph& graph, Reads* reads) const;
+  // Appends to `captured`. `values`: of all sources.
+  bool check(PyObject* value, PyObject* const* values, const Graph& graph, CapturedInputs* captured) const;
   // The guard of a value as it is now; `kind` none where values of its kind can change without a guard
-  // noticing. The value of a hole is told apart by the caller.
+  // noticing. The value of a placeholder is told apart by the caller.
   static Guard of(PyObject* value, const std::vector<Owned>& values, uint32_t* budget);
 };
 

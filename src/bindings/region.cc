@@ -5,7 +5,7 @@
 // indices, the block would record the same ops, and they are recorded without it. Every kReview-th time the
 // script runs all the same and what it records is compared; so does the run after the first, until each index
 // was seen to have two values.
-#include "bindings/template.h"
+#include "bindings/region.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,71 +15,72 @@
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
 #include "bindings/python_compat.h"
-#include "bindings/template_loop.h"
+#include "bindings/region_loop.h"
 
 namespace dyc::py {
 
 // ---------------------------------------------------------------- calls
 
-bool Template::hold(const Program& p, const std::vector<uint32_t>& slots, const Graph& graph,
-                    Reads* reads) const {
-  return std::all_of(slots.begin(), slots.end(),
-                     [&](uint32_t i) { return p.guards[i].holds(values_[i], values_.data(), graph, reads); });
+bool Region::check(const Specialisation& p, const std::vector<uint32_t>& sources, const Graph& graph,
+                   CapturedInputs* captured) const {
+  return std::all_of(sources.begin(), sources.end(), [&](uint32_t i) {
+    return p.guards[i].check(values_[i], values_.data(), graph, captured);
+  });
 }
 
 // Guards of parts that say nothing of the run: asked when the parts have changed.
-bool Template::parts_hold(Program& p, uint32_t parts, const Graph& graph, Reads* reads) {
-  const Stamp& now = parts_[parts].stamp;
-  if (now.lasts() && now == p.held[parts]) return true;
-  if (!hold(p, p.lasting[parts], graph, reads)) return false;
-  p.held[parts] = now;
+bool Region::check_parts(Specialisation& p, uint32_t parts, const Graph& graph, CapturedInputs* captured) {
+  const Version& now = parts_[parts].version;
+  if (now.is_known() && now == p.valid[parts]) return true;
+  if (!check(p, p.permanent[parts], graph, captured)) return false;
+  p.valid[parts] = now;
   return true;
 }
 
-bool Template::matches(Program& p, const Graph& graph) {
-  reads_.clear();
+bool Region::matches(Specialisation& p, const Graph& graph) {
+  captured_.clear();
   for (uint32_t i = 0; i < parts_.size(); ++i)
-    if (!parts_hold(p, i, graph, &reads_)) return false;
-  return hold(p, p.always, graph, &reads_) &&
-         p.pattern->fits(graph, reads_.inputs.data(), reads_.holes.data());
+    if (!check_parts(p, i, graph, &captured_)) return false;
+  return check(p, p.always, graph, &captured_) &&
+         p.trace->fits(graph, captured_.inputs.data(), captured_.placeholders.data());
 }
 
-void Template::replay(Program& p) {
+void Region::replay(Specialisation& p) {
   Graph& g = engine().graph;
   const uint32_t before = g.size();
-  p.pattern->record(g, reads_.inputs.data(), reads_.holes.data());
+  p.trace->record(g, captured_.inputs.data(), captured_.placeholders.data());
   note_replay(p, before);
 }
 
 // The pattern was recorded; `before`: nodes there were.
-void Template::note_replay(const Program& p, uint32_t before) {
+void Region::note_replay(const Specialisation& p, uint32_t before) {
   Engine& e = engine();
   costs_.nodes += e.graph.size() - before;
   if (e.graph.size() > before) e.recorded(e.graph.size() - 1);
   new_steps_.clear();
-  std::vector<NodeId>& nodes = reads_.nodes;
-  for (const Step& s : p.steps) {
-    nodes.resize(s.places.size());
-    for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = p.pattern->nodes()[s.places[i]];
-    new_steps_.push_back(state_in(values_[s.slot])->b->core->add_step(e, nodes));
+  std::vector<NodeId>& nodes = captured_.nodes;
+  for (const BuilderStep& s : p.steps) {
+    nodes.resize(s.positions.size());
+    for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = p.trace->nodes()[s.positions[i]];
+    new_steps_.push_back(state_in(values_[s.source])->b->core->add_step(e, nodes));
   }
   if (p.n_shared) built_.assign(p.n_shared, nullptr);
 }
 
-int64_t Template::clock() {
+int64_t Region::clock() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
 }
 
-double Template::Costs::saved(uint64_t hits) const {
+double Region::Costs::saved(uint64_t hits) const {
   if (!timed_calls || written_ns == INT64_MAX) return NAN;
   const double call = static_cast<double>(call_ns) / static_cast<double>(timed_calls);
   return 1e-9 *
          (static_cast<double>(written_ns) * static_cast<double>(hits) - call * static_cast<double>(calls));
 }
 
-PyObject* Template::call(PyObject* const* args, size_t n) {
+PyObject* Region::call(PyObject* const* args, size_t n) {
   constexpr uint64_t kTimed = 64;  // one call in so many
   if (++costs_.calls % kTimed != 0) return timed_call(args, n);
   const int64_t start = clock();
@@ -89,7 +90,7 @@ PyObject* Template::call(PyObject* const* args, size_t n) {
   return results;
 }
 
-PyObject* Template::timed_call(PyObject* const* args, size_t n) {
+PyObject* Region::timed_call(PyObject* const* args, size_t n) {
   if (loop_) return call_in_loop(args, n);
   PyObject* results = nullptr;
   try {
@@ -102,7 +103,7 @@ PyObject* Template::timed_call(PyObject* const* args, size_t n) {
 }
 
 // An error on the way to recording is none of the script's. But not one that is to end it.
-void Template::forget_error() {
+void Region::forget_error() {
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }
 
@@ -116,83 +117,83 @@ bool is_unbound_name() {
 }
 
 // With a debugger or profiler on, the script runs as it was written, and so do the functions it calls.
-bool Template::is_watched() const {
+bool Region::is_debugged() const {
   if (is_traced()) return true;
   if constexpr (kCodeIsMonitored)
-    for (const TemplateSlot& s : slots_)
+    for (const RegionSource& s : sources_)
       for (Py_ssize_t i = 0; s.codes && i < PyList_GET_SIZE(s.codes.get()); ++i)
         if (is_monitored(PyList_GET_ITEM(s.codes.get(), i))) return true;
   return false;
 }
 
 // The engine that the block would record with now; null: it must run.
-Engine* Template::ready(size_t n) {
-  if (off_ || busy_ || n != n_args_) return nullptr;
+Engine* Region::ready(size_t n) {
+  if (disabled_ || busy_ || n != n_args_) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
-  if (watch_.engine == e) watch_.on = false;  // the run before has not ended
-  return is_watched() ? nullptr : e;
+  if (session_.engine == e) session_.on = false;  // the run before has not ended
+  return is_debugged() ? nullptr : e;
 }
 
 // How the block would run; null: it must run, and is watched where something can be learned from that.
-Template::Program* Template::known(PyObject* const* args, const Graph& graph) {
+Region::Specialisation* Region::select(PyObject* const* args, const Graph& graph) {
   if (!evaluate(args)) return nullptr;
-  const auto p = std::find_if(programs_.begin(), programs_.end(),
+  const auto p = std::find_if(specialisations_.begin(), specialisations_.end(),
                               [&](const auto& each) { return matches(*each, graph); });
-  if (p == programs_.end()) {
+  if (p == specialisations_.end()) {
     ++misses_;
-    watch(nullptr);
+    start_session(nullptr);
     return nullptr;
   }
   if (!(*p)->confirmed || ++(*p)->hits % kReview == 0) {
     ++reviews_;
-    watch(p->get());
+    start_session(p->get());
     return nullptr;
   }
   ++hits_;
-  std::rotate(programs_.begin(), p, p + 1);  // what runs now runs again soon
-  return programs_.front().get();
+  std::rotate(specialisations_.begin(), p, p + 1);  // what runs now runs again soon
+  return specialisations_.front().get();
 }
 
-PyObject* Template::attempt(PyObject* const* args, size_t n) {
+PyObject* Region::attempt(PyObject* const* args, size_t n) {
   Engine* e = ready(n);
   if (!e) return nullptr;
   const Busy busy(this);  // reading an attribute may come back here
-  Program* p = known(args, e->graph);
+  Specialisation* p = select(args, e->graph);
   if (!p) return nullptr;
   replay(*p);
   return build(p->result, *p);
 }
 
 // One object under several names is one object here too.
-PyObject* Template::build(const Made& made, const Program& p) {
-  switch (made.kind) {
-    case TemplateResult::slot:
-      return Owned(values_[made.at]).release();
-    case TemplateResult::constant:
-      return Owned(made.object.get()).release();
-    case TemplateResult::input:
-      return Owned(reads_.objects[made.at]).release();
+PyObject* Region::build(const OutputSpec& output, const Specialisation& p) {
+  switch (output.kind) {
+    case RegionOutput::source:
+      return Owned(values_[output.at]).release();
+    case RegionOutput::constant:
+      return Owned(output.object.get()).release();
+    case RegionOutput::input:
+      return Owned(captured_.objects[output.at]).release();
     default:
       break;
   }
-  if (made.number == kNone) return build_anew(made, p);
-  if (PyObject* known = built_[made.number]) return Owned(known).release();
-  return built_[made.number] = build_anew(made, p);
+  if (output.number == kNone) return rebuild(output, p);
+  if (PyObject* known = built_[output.number]) return Owned(known).release();
+  return built_[output.number] = rebuild(output, p);
 }
 
-PyObject* Template::build_anew(const Made& made, const Program& p) {
-  if (made.kind == TemplateResult::recorded) return make_expression(p.pattern->nodes()[made.at], made.type);
-  if (made.kind == TemplateResult::state) {
-    const Owned prev = Owned::steal(build(made.parts[0], p));
-    return next_state(state_in(prev.get()), new_steps_[made.at]);
+PyObject* Region::rebuild(const OutputSpec& output, const Specialisation& p) {
+  if (output.kind == RegionOutput::recorded) return make_expression(p.trace->nodes()[output.at], output.type);
+  if (output.kind == RegionOutput::state) {
+    const Owned prev = Owned::steal(build(output.parts[0], p));
+    return next_state(state_in(prev.get()), new_steps_[output.at]);
   }
-  const auto n = static_cast<Py_ssize_t>(made.parts.size());
-  const bool tuple = made.kind == TemplateResult::tuple;
+  const auto n = static_cast<Py_ssize_t>(output.parts.size());
+  const bool tuple = output.kind == RegionOutput::tuple;
   Owned all = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
   if (!all) throw PythonError();
   for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* part = build(made.parts[static_cast<size_t>(i)], p);
+    PyObject* part = build(output.parts[static_cast<size_t>(i)], p);
     if (tuple) PyTuple_SET_ITEM(all.get(), i, part);
     else PyList_SET_ITEM(all.get(), i, part);
   }
@@ -203,30 +204,30 @@ PyObject* Template::build_anew(const Made& made, const Program& p) {
 
 namespace {
 
-TemplateResult read_result(PyObject* spec) {
-  TemplateResult r;
+RegionOutput parse_output(PyObject* spec) {
+  RegionOutput r;
   int kind;
   PyObject* payload;
   if (!PyArg_ParseTuple(spec, "iO", &kind, &payload)) throw PythonError();
-  r.kind = static_cast<TemplateResult::Kind>(kind);
-  if (r.kind == TemplateResult::slot) r.at = static_cast<uint32_t>(PyLong_AsLong(payload));
-  if (r.kind == TemplateResult::constant) r.object = Owned(payload);
-  if (r.kind == TemplateResult::tuple || r.kind == TemplateResult::list)
+  r.kind = static_cast<RegionOutput::Kind>(kind);
+  if (r.kind == RegionOutput::source) r.at = static_cast<uint32_t>(PyLong_AsLong(payload));
+  if (r.kind == RegionOutput::constant) r.object = Owned(payload);
+  if (r.kind == RegionOutput::tuple || r.kind == RegionOutput::list)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(payload); ++i)
-      r.parts.push_back(read_result(PyTuple_GET_ITEM(payload, i)));
+      r.parts.push_back(parse_output(PyTuple_GET_ITEM(payload, i)));
   return r;
 }
 
-TemplateLoop::Target read_target(PyObject* spec) {
-  TemplateLoop::Target t;
+RegionLoop::Target parse_target(PyObject* spec) {
+  RegionLoop::Target t;
   if (PyLong_Check(spec)) t.argument = static_cast<uint32_t>(PyLong_AsLong(spec));
   for (Py_ssize_t i = 0; PyTuple_Check(spec) && i < PyTuple_GET_SIZE(spec); ++i)
-    t.parts.push_back(read_target(PyTuple_GET_ITEM(spec, i)));
+    t.parts.push_back(parse_target(PyTuple_GET_ITEM(spec, i)));
   return t;
 }
 
 // None: the next time it is no argument.
-std::vector<uint32_t> read_numbers(PyObject* spec) {
+std::vector<uint32_t> parse_numbers(PyObject* spec) {
   std::vector<uint32_t> all;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
     PyObject* each = PyTuple_GET_ITEM(spec, i);
@@ -235,27 +236,28 @@ std::vector<uint32_t> read_numbers(PyObject* spec) {
   return all;
 }
 
-TemplateLoop read_loop(PyObject* spec) {
+RegionLoop parse_loop(PyObject* spec) {
   uint32_t n_added;
   PyObject *target, *left, *carried, *appended;
   if (!PyArg_ParseTuple(spec, "OIO!O!O!", &target, &n_added, &PyTuple_Type, &left, &PyTuple_Type, &carried,
                         &PyTuple_Type, &appended))
     throw PythonError();
-  return {read_target(target), n_added, read_numbers(left), read_numbers(carried), read_numbers(appended)};
+  return {parse_target(target), n_added, parse_numbers(left), parse_numbers(carried),
+          parse_numbers(appended)};
 }
 
 }  // namespace
 
-void Template::read_slots(PyObject* spec) {
+void Region::parse_sources(PyObject* spec) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
-    TemplateSlot s;
+    RegionSource s;
     int kind, called, method, expression, state, appended, own, late;
     PyObject *key, *codes, *defaults;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!Opp", &kind, &s.base, &key, &s.key_slot,
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!Opp", &kind, &s.base, &key, &s.key_source,
                           &s.n, &called, &method, &expression, &state, &appended, &s.indices, &s.others,
                           &PyList_Type, &codes, &defaults, &own, &late))
       throw PythonError();
-    s.kind = static_cast<TemplateSlot::Kind>(kind);
+    s.kind = static_cast<RegionSource::Kind>(kind);
     s.key = Owned(key);
     s.called = called;
     s.method = method;
@@ -266,51 +268,52 @@ void Template::read_slots(PyObject* spec) {
     s.late = late;
     s.codes = Owned(codes);
     if (PyTuple_Check(defaults)) s.defaults = Owned(defaults);
-    slots_.push_back(std::move(s));
+    sources_.push_back(std::move(s));
   }
 }
 
-Template::Template(PyObject* spec, PyObject* functions) : functions_(functions) {
+Region::Region(PyObject* spec, PyObject* functions) : functions_(functions) {
   const char* name;
-  PyObject *slots, *ints, *result, *loop;
-  if (!PyArg_ParseTuple(spec, "sIO!O!O!O", &name, &n_args_, &PyTuple_Type, &slots, &PyTuple_Type, &ints,
+  PyObject *sources, *ints, *result, *loop;
+  if (!PyArg_ParseTuple(spec, "sIO!O!O!O", &name, &n_args_, &PyTuple_Type, &sources, &PyTuple_Type, &ints,
                         &PyTuple_Type, &result, &loop))
     throw PythonError();
   name_ = name;
-  read_slots(slots);
+  parse_sources(sources);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ints); ++i)
     ints_.push_back(PyLong_AsLong(PyTuple_GET_ITEM(ints, i)));
-  result_ = read_result(result);
-  if (loop != Py_None) loop_ = read_loop(loop);
+  result_ = parse_output(result);
+  if (loop != Py_None) loop_ = parse_loop(loop);
   if (PyErr_Occurred()) throw PythonError();
-  values_.resize(slots_.size());
+  values_.resize(sources_.size());
   plan_reads();
   if (!loop_) return;
   plan_loop();
-  iterations_ = std::make_unique<Iterations>(*this);
+  loop_replayer_ = std::make_unique<LoopReplayer>(*this);
 }
 
-Template::Template() : loop_(TemplateLoop()), off_(true), reason_("it was made in another process") {}
+Region::Region() : loop_(RegionLoop()), disabled_(true), reason_("it was made in another process") {}
 
-Template::~Template() = default;
+Region::~Region() = default;
 
-PyObject* Template::statistics() const {
+PyObject* Region::statistics() const {
   return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s,s:K,s:d}", "name", name_.c_str(), "hits", hits_,
-                       "again", again_hits_, "misses", misses_, "reviews", reviews_, "refusals", refusals_,
-                       "programs", static_cast<Py_ssize_t>(programs_.size()), "off", reason_.c_str(),
-                       "refusal", refusal_.c_str(), "nodes", costs_.nodes, "saved", costs_.saved(hits_));
+                       "loop_hits", loop_hits_, "misses", misses_, "reviews", reviews_, "refusals", refusals_,
+                       "specialisations", static_cast<Py_ssize_t>(specialisations_.size()), "off",
+                       reason_.c_str(), "refusal", refusal_.c_str(), "nodes", costs_.nodes, "saved",
+                       costs_.saved(hits_));
 }
 
 // ---------------------------------------------------------------- the Python type
 
 namespace {
 
-struct PyTemplate {
+struct PyRegion {
   PyObject_HEAD vectorcallfunc call;
-  Template* core;
+  Region* core;
 };
 
-Template* core_of(PyObject* self) { return reinterpret_cast<PyTemplate*>(self)->core; }
+Region* core_of(PyObject* self) { return reinterpret_cast<PyRegion*>(self)->core; }
 
 // The results, or None: then the script runs.
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
@@ -322,29 +325,29 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
 // done(results) -> results
 PyObject* done(PyObject* self, PyObject* results) {
   return guarded([&] {
-    core_of(self)->done(results);
+    core_of(self)->finish(results);
     return Owned(results).release();
   });
 }
 
 PyObject* keep(PyObject* self, PyObject* result) {
   return guarded([&] {
-    core_of(self)->keep(result);
+    core_of(self)->keep_result(result);
     return Owned(result).release();
   });
 }
 
 PyObject* last(PyObject* self, PyObject* result) {
   return guarded([&] {
-    core_of(self)->keep(result);
-    core_of(self)->done(Owned::steal(PyTuple_New(0)).get());
+    core_of(self)->keep_result(result);
+    core_of(self)->finish(Owned::steal(PyTuple_New(0)).get());
     return Owned(result).release();
   });
 }
 
 PyObject* drop(PyObject* self, PyObject*) {
   return guarded([&] {
-    core_of(self)->drop();
+    core_of(self)->discard_session();
     return Owned(Py_None).release();
   });
 }
@@ -369,14 +372,13 @@ PyObject* statistics(PyObject* self, PyObject*) {
 
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *spec = nullptr, *functions = nullptr;
-  if (!PyArg_ParseTuple(args, "|O!O!:_Template", &PyTuple_Type, &spec, &PySet_Type, &functions))
-    return nullptr;
+  if (!PyArg_ParseTuple(args, "|O!O!:_Region", &PyTuple_Type, &spec, &PySet_Type, &functions)) return nullptr;
   return guarded([&] {
-    auto core = functions ? std::make_unique<Template>(spec, functions) : std::make_unique<Template>();
+    auto core = functions ? std::make_unique<Region>(spec, functions) : std::make_unique<Region>();
     PyObject* self = type->tp_alloc(type, 0);
     if (!self) throw PythonError();
-    reinterpret_cast<PyTemplate*>(self)->call = call;
-    reinterpret_cast<PyTemplate*>(self)->core = core.release();
+    reinterpret_cast<PyRegion*>(self)->call = call;
+    reinterpret_cast<PyRegion*>(self)->core = core.release();
     return self;
   });
 }
@@ -404,7 +406,8 @@ PyMethodDef methods[] = {
     {"drop", drop, METH_NOARGS, "drop()\n\nThe block ran as the script has it, and failed."},
     {"is_foreign", is_foreign, METH_NOARGS,
      "is_foreign()\n\nIs the exception that is handled another one than that a name has no value here?"},
-    {"keep", keep, METH_O, "keep(result)\n\nThe block leaves the result behind; done() has the others."},
+    {"keep", keep, METH_O,
+     "keep_result(result)\n\nThe block leaves the result behind; done() has the others."},
     {"last", last, METH_O, "last(result)\n\nkeep(result), and the block ran."},
     {"loop", fast(loop), METH_FASTCALL,
      "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the template with each."},
@@ -412,25 +415,25 @@ PyMethodDef methods[] = {
     {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject TemplateType = blank_type();
+PyTypeObject RegionType = blank_type();
 
 }  // namespace
 
-void add_templates(PyObject* module) {
-  PyTypeObject& t = TemplateType;
-  t.tp_name = "dynet_compat._core._Template";
-  t.tp_basicsize = sizeof(PyTemplate);
-  t.tp_vectorcall_offset = offsetof(PyTemplate, call);
+void add_regions(PyObject* module) {
+  PyTypeObject& t = RegionType;
+  t.tp_name = "dynet_compat._core._Region";
+  t.tp_basicsize = sizeof(PyRegion);
+  t.tp_vectorcall_offset = offsetof(PyRegion, call);
   t.tp_call = PyVectorcall_Call;
   t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
   t.tp_dealloc = dealloc;
   t.tp_methods = methods;
   t.tp_new = create;
-  t.tp_doc = "_Template(spec, functions): a block of a script, recorded by one call.";
+  t.tp_doc = "_Region(spec, functions): a block of a script, recorded by one call.";
   if (PyType_Ready(&t) < 0) throw PythonError();
   Py_INCREF(&t);
-  if (PyModule_AddObject(module, "_Template", reinterpret_cast<PyObject*>(&t)) < 0) throw PythonError();
-  add_template_loops();
+  if (PyModule_AddObject(module, "_Region", reinterpret_cast<PyObject*>(&t)) < 0) throw PythonError();
+  add_region_loops();
 }
 
 }  // namespace dyc::py
