@@ -278,7 +278,7 @@ def agree(rows: list[dict[str, Any]], tolerance: float) -> bool:
 
 def run_all(args: argparse.Namespace) -> dict[str, Any]:
     import dynet_compat as dy
-    from dynet_compat import devices
+    from dynet_compat.startup import devices
 
     gpu = devices.is_gpu()
     number = int(devices.current().device[5:]) if gpu else 0

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Optional
 Entry = Mapping[str, Any]
 
 DEVICE = "an optional argument more: every op can name its device"
-LEGACY = "an optional argument more, of an older DyNet (see dynet_compat.legacy)"
+LEGACY = "an optional argument more, of an older DyNet (see dynet_compat.api.legacy)"
 OPERATOR = "an operator slot of C: its operands have no names"
 
 # Differences that are meant: (name, what is reported) -> reason. The texts must agree exactly, and an entry
@@ -242,13 +242,13 @@ class Surface:
                 yield Difference(name, "is not given by `from dynet import *`")
         for name in self.surface["module_aliases"]:
             self.checked += 1
-            if not (Path(module.__file__).parent / "shims" / "modules" / f"{name}.py").is_file():
+            if not (Path(module.__file__).parent / "startup" / "shims" / "modules" / f"{name}.py").is_file():
                 yield Difference(name, "is no module of the shims", True)
 
     def run(self) -> list[Difference]:
         """All differences, documented ones included."""
         dy = importlib.import_module("dynet_compat")
-        config = importlib.import_module("dynet_compat.shims.dynet_config")
+        config = importlib.import_module("dynet_compat.startup.shims.dynet_config")
         viz = importlib.import_module("dynet_compat.viz")
         s = self.surface
         found = [*self.functions(dy, s["functions"]), *self.classes(dy, s["classes"])]

@@ -63,7 +63,7 @@ def kernel_names() -> dict[str, list[str]]:
 
 def compile_part(part: int, parts: int) -> int:
     """Every `parts`-th kernel of each file, from `part` on, for the device of this process."""
-    devices = importlib.import_module("dynet_compat.devices")
+    devices = importlib.import_module("dynet_compat.startup.devices")
     compile_kernels = importlib.import_module("dynet_compat.cuda").compile_kernels
     told, count = devices.gpus(), 0
     architecture = told["devices"][int(devices.current().device[5:])]["architecture"]
@@ -266,7 +266,7 @@ STEPS: dict[str, Callable[[str, float], Step]] = {
 def usable(device: str) -> tuple[str, str]:
     """What the device is, or "" and why it cannot be used."""
     code = (
-        "import json; from dynet_compat import devices, info; "
+        "import json; from dynet_compat import info; from dynet_compat.startup import devices; "
         "print(json.dumps([devices.current().device, info.collect()['gpu']]))"
     )
     done = child(["-c", code], device, 120)

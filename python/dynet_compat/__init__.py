@@ -26,31 +26,32 @@ globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expressio
 if TYPE_CHECKING:
     from ._core import *  # noqa: F403
 
-from . import config, copies, devices, legacy, shims  # noqa: E402, F401
-from .builders import BiRNNBuilder as BiRNNBuilder  # noqa: E402
-from .builders import StackedRNNState as StackedRNNState  # noqa: E402
-from .config import ERRMSG as ERRMSG  # noqa: E402
-from .config import DynetParams as DynetParams  # noqa: E402
-from .config import init as init  # noqa: E402
-from .config import init_from_params as init_from_params  # noqa: E402
-from .convolution import *  # noqa: E402, F403
+from .api import copies, legacy  # noqa: E402, F401
+from .api.builders import BiRNNBuilder as BiRNNBuilder  # noqa: E402
+from .api.builders import StackedRNNState as StackedRNNState  # noqa: E402
+from .api.convolution import *  # noqa: E402, F403
+from .api.functions import *  # noqa: E402, F403
+from .api.graph import *  # noqa: E402, F403
+from .api.hierarchical_softmax import *  # noqa: E402, F403
+from .api.legacy import *  # noqa: E402, F403
+from .api.softmax import *  # noqa: E402, F403
+from .api.tensor import Tensor as Tensor  # noqa: E402
+from .api.tree_lstm import *  # noqa: E402, F403
+from .api.value_types import *  # noqa: E402, F403
 from .fibers import *  # noqa: E402, F403
-from .functions import *  # noqa: E402, F403
-from .graph import *  # noqa: E402, F403
-from .hierarchical_softmax import *  # noqa: E402, F403
-from .holders import *  # noqa: E402, F403
-from .interop import load_safetensors as load_safetensors  # noqa: E402
-from .interop import save_safetensors as save_safetensors  # noqa: E402
-from .io import load as load  # noqa: E402
-from .io import load_generator as load_generator  # noqa: E402
-from .io import save as save  # noqa: E402
-from .legacy import *  # noqa: E402, F403
-from .profiler import Profile as Profile  # noqa: E402
-from .profiler import profile as profile  # noqa: E402
-from .shims import dynet_config as dynet_config  # noqa: E402
-from .softmax_builders import *  # noqa: E402, F403
-from .tensor import Tensor as Tensor  # noqa: E402
-from .tree_builders import *  # noqa: E402, F403
+from .files.objects import load as load  # noqa: E402
+from .files.objects import load_generator as load_generator  # noqa: E402
+from .files.objects import save as save  # noqa: E402
+from .files.state_dicts import load_safetensors as load_safetensors  # noqa: E402
+from .files.state_dicts import save_safetensors as save_safetensors  # noqa: E402
+from .inspection.profiler import Profile as Profile  # noqa: E402
+from .inspection.profiler import profile as profile  # noqa: E402
+from .startup import config, devices, shims  # noqa: E402, F401
+from .startup.config import ERRMSG as ERRMSG  # noqa: E402
+from .startup.config import DynetParams as DynetParams  # noqa: E402
+from .startup.config import init as init  # noqa: E402
+from .startup.config import init_from_params as init_from_params  # noqa: E402
+from .startup.shims import dynet_config as dynet_config  # noqa: E402
 
 install_as_dynet = shims.install
 zeroes = _core.zeros
@@ -86,10 +87,8 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets: no
 # module of this package, and nothing else that a script may have its own of.
 _OURS = set(
-    "annotations TYPE_CHECKING builders config convolution copies cuda debug devices fibers functions "
-    "graph hierarchical_softmax holders info interop io legacy migrate options shims "
-    "softmax_builders tensor tree_builders viz batch_plan descriptions graph_svg profile_report profiler "
-    "profile Profile reprs".split()
+    "annotations TYPE_CHECKING api compare config copies cuda devices fibers files hints info inspection "
+    "legacy migrate shims startup viz profile Profile".split()
 )
 _NOT_DYNETS = set(
     "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer AdamWTrainer "

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from typing import Optional
 
-from . import __compat_version__, __version__, config, shims
-from ._pickle_names import VARIABLE, check_name, trusted_by_environment
+from . import __compat_version__, __version__
+from .files.pickle_names import VARIABLE, check_name, trusted_by_environment
+from .startup import config, shims
 
 
 def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = ()) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
-from dynet_compat.graph import ComputationGraph
-from dynet_compat.interop import Loaded
-from dynet_compat.tensor import Tensor
+from dynet_compat.api.graph import ComputationGraph
+from dynet_compat.api.tensor import Tensor
+from dynet_compat.files.state_dicts import Loaded
 
 _Dim = Union[int, float, Sequence[int]]
 _Number = Union[int, float, np.number[Any]]

@@ -11,7 +11,8 @@ from typing import Any, Optional
 
 import numpy as np
 
-from . import __compat_version__, __version__, _core, devices
+from . import __compat_version__, __version__, _core
+from .startup import devices
 
 EXTRAS = {
     "cupy": ("cupy-cuda12x", "cupy-cuda13x"),

@@ -64,7 +64,7 @@ Object initial_state(const Object& self, const Object& vecs, const Object& updat
 }
 
 Object initial_state_from_raw_vectors(const Object& self, const Object& vecs, const Object& update) {
-  const Object input_tensor = pybind11::module_::import("dynet_compat.functions").attr("inputTensor");
+  const Object input_tensor = pybind11::module_::import("dynet_compat.api.functions").attr("inputTensor");
   pybind11::list es;
   for (const pybind11::handle v : vecs) es.append(input_tensor(v));
   return initial_state(self, es, update);

@@ -1,4 +1,4 @@
-// What copies and pickles of collections and parameters are made of (dynet_compat/copies.py).
+// What copies and pickles of collections and parameters are made of (dynet_compat/api/copies.py).
 #include <pybind11/stl.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 namespace dyc::py {
 
 void deprecated(const std::string& name, const std::string& advice) {
-  pybind11::module_::import("dynet_compat.legacy").attr("deprecated")(name, advice);
+  pybind11::module_::import("dynet_compat.api.legacy").attr("deprecated")(name, advice);
 }
 
 const char* type_name(PyObject* object) {
@@ -15,7 +15,7 @@ const char* type_name(PyObject* object) {
 
 PyObject* described(PyObject* self) {
   return guarded([&] {
-    return pybind11::module_::import("dynet_compat.reprs")
+    return pybind11::module_::import("dynet_compat.inspection.reprs")
         .attr("described")(pybind11::handle(self))
         .release()
         .ptr();

@@ -101,7 +101,7 @@ struct PythonError {};
 // The type of an object for messages: "int", "dynet.Parameters", "dynet.Expression" for all kinds of them.
 const char* type_name(PyObject* object);
 
-// repr() of classes whose texts are made in Python (dynet_compat/reprs.py).
+// repr() of classes whose texts are made in Python (dynet_compat/inspection/reprs.py).
 PyObject* described(PyObject* self);
 
 // A keyword that a call does not know; names those that it does.

@@ -1,4 +1,4 @@
-// Model files: what dynet_compat/io.py needs of the text format, of parameters and of collections.
+// Model files: what dynet_compat/files/objects.py needs of the text format, of parameters and of collections.
 #include "model/text_io.h"
 
 #include <cerrno>

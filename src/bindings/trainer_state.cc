@@ -1,5 +1,5 @@
-// The state of trainers as dicts: what state_dict() and load_state_dict() of dynet_compat/interop.py are made
-// of.
+// The state of trainers as dicts: what state_dict() and load_state_dict() of
+// dynet_compat/files/state_dicts.py are made of.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -33,8 +33,8 @@ pb::list to_dicts(const std::vector<ParameterState>& states) {
   return all;
 }
 
-// What state_dict() is made of (dynet_compat/interop.py); flat arrays, in the order of the collection.
-// `contents`: with arrays and means.
+// What state_dict() is made of (dynet_compat/files/state_dicts.py); flat arrays, in the order of the
+// collection. `contents`: with arrays and means.
 pb::dict state_of(const pb::object& self, bool contents) {
   const TrainerState s = trainer_state(trainer_of(self.ptr()), "Trainer.state_dict()", contents);
   pb::dict d;

@@ -18,7 +18,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("for dynet_compat", allow_module_level=True)
 
-from dynet_compat.compare import redirect, scratch, written  # noqa: E402
+from dynet_compat.compare import output_files, redirect, shadow_folders  # noqa: E402
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 HAS_LANDLOCK = subprocess.run(
@@ -69,8 +69,8 @@ def test_no_file_is_changed(
     if largest == "linked":
         if not HAS_LANDLOCK:
             pytest.skip("no Landlock, which stops other programs from writing to linked files")
-        monkeypatch.setattr(scratch, "MOST_BYTES", 4000)
-        monkeypatch.setattr(scratch, "MOST_ENTRIES", 5)
+        monkeypatch.setattr(shadow_folders, "MOST_BYTES", 4000)
+        monkeypatch.setattr(shadow_folders, "MOST_ENTRIES", 5)
     before = state(base)
     done = command(
         *reference_of(kind), "source/saver.py", base, *(["and more"] if largest == "copied" else [])
@@ -93,12 +93,12 @@ def test_without_the_kernel(
 ) -> None:
     """Python's own functions need no Landlock."""
     if not copies:
-        monkeypatch.setattr(scratch, "MOST_BYTES", 0)
-        monkeypatch.setattr(scratch, "MOST_ENTRIES", 1)
+        monkeypatch.setattr(shadow_folders, "MOST_BYTES", 0)
+        monkeypatch.setattr(shadow_folders, "MOST_ENTRIES", 1)
     work = tmp_path / "work"
     (work / "run").mkdir(parents=True)
     before = state(base)
-    originals = scratch.Originals.around(str(base / "project/source/writing.py"), work / "originals")
+    originals = shadow_folders.Originals.around(str(base / "project/source/writing.py"), work / "originals")
     assert bool(originals.copies) == copies
     shadow = originals.shadow(work / "run" / "files")
     spec = {"shadow": shadow.root, "free": [], "out": str(work / "run")}
@@ -185,8 +185,8 @@ CONTENTS = {
 @pytest.mark.parametrize("name", sorted(CONTENTS))
 def test_contents(name: str) -> None:
     want, got, difference = CONTENTS[name]
-    one = written.Written("file", [len(want), len(got)], "same bytes")
-    written._fill(one, want, got, 1e-4)
+    one = output_files.OutputFile("file", [len(want), len(got)], "same bytes")
+    output_files._fill(one, want, got, 1e-4)
     assert (one.difference or 0.0) == pytest.approx(difference, abs=1e-4)
     assert one.is_equal == (difference < 1e-4)
 
@@ -196,6 +196,6 @@ def test_arrays(tmp_path: Path) -> None:
     for factor in (1.0, 1.01):
         np.savez(tmp_path / "x.npz", a=np.ones(3), b=factor * np.arange(3.0))
         contents.append((tmp_path / "x.npz").read_bytes())
-    one = written.Written("x.npz", [1, 1], "same bytes")
-    written._fill(one, contents[0], contents[1], 1e-4)
+    one = output_files.OutputFile("x.npz", [1, 1], "same bytes")
+    output_files._fill(one, contents[0], contents[1], 1e-4)
     assert one.verdict == "differs" and one.detail == "b" and one.difference == pytest.approx(0.01)

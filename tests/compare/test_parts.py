@@ -19,16 +19,16 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("for dynet_compat", allow_module_level=True)
 
-from dynet_compat.compare import cli, judge, reading, report, svg, table  # noqa: E402
+from dynet_compat.compare import cli, diff, reading, report, svg, table  # noqa: E402
 from dynet_compat.compare.errors import CannotCompare  # noqa: E402
 from dynet_compat.compare.side_by_side import KINDS, Cost, Result  # noqa: E402
 
-FOLDER = Path(judge.__file__).resolve().parent
+FOLDER = Path(diff.__file__).resolve().parent
 
 PATCHED = """
 import sys
 sys.path.insert(0, {folder!r})
-import hooks
+import instrument
 import numpy as np
 T = np.ndarray  # an extension type that cannot be changed
 try:
@@ -43,13 +43,13 @@ for name, original in kept.items():
     def hook(*args, name=name, original=original):
         log.append(name)
         return original(*args)
-    hooks.patch(T, name, hook)
+    instrument.patch(T, name, hook)
 x = np.ones(3) + 1
 x[0], x.ravel()
 assert log == ["__add__", "__getitem__", "ravel"], log
 assert T.__flags__ & 0x300 == flags & 0x300, "the type can be changed by anybody now"
 for name, original in kept.items():
-    hooks.patch(T, name, original)
+    instrument.patch(T, name, original)
 x + 1, x[0], x.ravel()
 assert len(log) == 3
 cell = [0.0]
@@ -60,7 +60,7 @@ def timed(function):
         cell[0] += time.perf_counter() - start
     return hook
 import time
-added, counted = hooks.cost_per_call(timed, cell)
+added, counted = instrument.cost_per_call(timed, cell)
 assert 0 < added < 1e-4 and 0 <= counted <= added, (added, counted)
 print("done")
 """
@@ -97,7 +97,7 @@ def test_hooks_in_extension_types(python: str) -> None:
     ],
 )
 def test_relative_difference(got: list[float], want: list[float], expected: float) -> None:
-    found = judge.relative_difference(np.array(got), np.array(want), 1e-4)
+    found = diff.relative_difference(np.array(got), np.array(want), 1e-4)
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
@@ -108,8 +108,8 @@ def test_segments_are_as_single_ones() -> None:
     others[4] = np.array([np.nan, 1.0])
     starts = np.cumsum([0] + [part.size for part in parts[:-1]])
     want, got = np.concatenate(parts), np.concatenate(others)
-    found = judge.segment_differences(got, want, starts, 1e-4)
-    single = [judge.relative_difference(b, a, 1e-4) for a, b in zip(parts, others)]
+    found = diff.segment_differences(got, want, starts, 1e-4)
+    single = [diff.relative_difference(b, a, 1e-4) for a, b in zip(parts, others)]
     assert found.tolist() == single and found[4] == np.inf
 
 
@@ -133,18 +133,18 @@ def test_norm_and_element_difference() -> None:
     want = np.ones(100)
     got = want.copy()
     got[3] = 1.001  # one element of many: a tenth in the norm
-    assert judge.norm_difference(got, want, 1e-4) == pytest.approx(1e-4, rel=1e-6)
-    assert judge.norm_difference(np.full(2, np.nan), np.ones(2), 1e-4) == float("inf")
-    each = judge.element_difference(np.array([1.0, 2.02, 1e-9]), np.array([1.0, 2.0, 0.0]), 1e-4)
+    assert diff.norm_difference(got, want, 1e-4) == pytest.approx(1e-4, rel=1e-6)
+    assert diff.norm_difference(np.full(2, np.nan), np.ones(2), 1e-4) == float("inf")
+    each = diff.element_difference(np.array([1.0, 2.02, 1e-9]), np.array([1.0, 2.0, 0.0]), 1e-4)
     assert each[0] == 0 and each[1] == pytest.approx(0.01) and each[2] < 1e-4
-    assert judge.element_difference(np.array([np.nan]), np.array([1.0]), 1e-4)[0] == np.inf
+    assert diff.element_difference(np.array([np.nan]), np.array([1.0]), 1e-4)[0] == np.inf
 
 
 def test_show() -> None:
-    assert judge.show(np.array([0.25])) == "0.25"
-    assert judge.show(np.array([1.0, 5.0]), np.array([1.0, 2.0])) == "5 (element 1 of 2)"
-    assert judge.show(np.arange(6.0), np.zeros(2)) == "[0, 1, 2, 3, ...] (6 numbers)"
-    assert judge.show(np.zeros(0)) == "nothing"
+    assert diff.show(np.array([0.25])) == "0.25"
+    assert diff.show(np.array([1.0, 5.0]), np.array([1.0, 2.0])) == "5 (element 1 of 2)"
+    assert diff.show(np.arange(6.0), np.zeros(2)) == "[0, 1, 2, 3, ...] (6 numbers)"
+    assert diff.show(np.zeros(0)) == "nothing"
 
 
 @pytest.mark.parametrize(

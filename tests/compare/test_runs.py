@@ -18,7 +18,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("for dynet_compat", allow_module_level=True)
 
-from dynet_compat.compare import cleaner, runs, table  # noqa: E402
+from dynet_compat.compare import runs, table, temporary_folder  # noqa: E402
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 
@@ -108,7 +108,7 @@ def wait_for(condition: Any) -> None:
 
 def test_temporary_folder(tmp_path: Path) -> None:
     """It goes at the end, and what ran last goes with it."""
-    with cleaner.TemporaryFolder("x-", str(tmp_path)) as folder:
+    with temporary_folder.TemporaryFolder("x-", str(tmp_path)) as folder:
         (folder.path / "deep").mkdir()
         process = subprocess.Popen(["sleep", "100"], start_new_session=True)
         folder.runs(process.pid)

@@ -121,7 +121,7 @@ BAD = [["--dynet-gpu", "--dynet-gpus", "1"], ["--dynet-gpu", "--dynet-gpu"], ["-
 
 @pytest.mark.parametrize(("arguments", "numbers"), GOOD, ids=lambda v: " ".join(map(str, v)))
 def test_options(arguments: list[str], numbers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    import dynet_compat.config as config
+    import dynet_compat.startup.config as config
 
     monkeypatch.setenv("DYNET_COMPAT_DEVICE", "cpu")
     assert config.parse_arguments(arguments).gpus == numbers
@@ -129,7 +129,7 @@ def test_options(arguments: list[str], numbers: list[int], monkeypatch: pytest.M
 
 @pytest.mark.parametrize("arguments", BAD, ids=" ".join)
 def test_bad_options(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import dynet_compat.config as config
+    import dynet_compat.startup.config as config
 
     monkeypatch.setenv("DYNET_COMPAT_DEVICE", "cpu")
     with pytest.raises(ValueError, match="--dynet-"):
@@ -141,7 +141,7 @@ def test_bad_options(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> N
     [(0, [], []), (2, [], [0, 1]), (1, [0, 0, 1], [2]), (0, [1, 1], [0, 1]), (1, [0, 0], [0]), (-3, [], [])],
 )
 def test_counts_and_masks(requested: int, mask: list[int], numbers: list[int]) -> None:
-    from dynet_compat import devices
+    from dynet_compat.startup import devices
 
     assert devices.numbers_of(requested, mask) == numbers
 
@@ -162,7 +162,7 @@ def test_counts_and_masks(requested: int, mask: list[int], numbers: list[int]) -
 def test_choice(
     variable: str, numbers: list[int], device: str, names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dynet_compat import devices
+    from dynet_compat.startup import devices
 
     monkeypatch.setenv("DYNET_COMPAT_DEVICE", variable)
     assert devices.choose(numbers) == (device, names)
@@ -173,7 +173,7 @@ def test_choice(
 
 def test_devices_are_found(two_gpus: dict[str, str]) -> None:
     out, err = program(
-        "from dynet_compat import devices as d; print(d.gpus(), d.missing([1]) == '')", env=two_gpus
+        "from dynet_compat.startup import devices as d; print(d.gpus(), d.missing([1]) == '')", env=two_gpus
     )
     assert "'name': 'Fake 1'" in out and "'architecture': 90" in out and out.endswith("True\n"), err
 
@@ -187,7 +187,7 @@ def test_one_gpu_too_many(two_gpus: dict[str, str]) -> None:
 
 def test_no_compiler_of_kernels(two_gpus: dict[str, str]) -> None:
     text = "from dynet_compat.cuda import nvrtc\nnvrtc.libraries = lambda: []\nnvrtc._NAMES = ()\n"
-    text += "from dynet_compat import config\nconfig.parse_arguments(['--dynet-gpu'])"
+    text += "from dynet_compat.startup import config\nconfig.parse_arguments(['--dynet-gpu'])"
     _, err = program(text, env=two_gpus)
     assert err.splitlines()[-1].startswith(
         "RuntimeError: NVRTC, which compiles the GPU's kernels, is not installed"

@@ -18,7 +18,7 @@ F = np.array([[1.0, 10.0], [2.0, -1.0]])
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """The log, as in a program that has used no old name yet."""
-    from dynet_compat import legacy
+    from dynet_compat.api import legacy
 
     monkeypatch.setattr(legacy, "_told", set())
     caplog.set_level(logging.WARNING, logger="dynet_compat")

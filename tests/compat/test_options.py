@@ -31,8 +31,8 @@ def names_gpus(line: list[str]) -> bool:
 
 def parsed(arguments: list[str]) -> dict[str, Any]:
     """What our parser makes of a command line, in the form of the recordings."""
-    import dynet_compat.config as config
-    from dynet_compat import options
+    import dynet_compat.startup.config as config
+    from dynet_compat.startup import options
 
     left = [a for a in arguments if a != "--dynet-viz"]
     viz = left != arguments
@@ -131,7 +131,7 @@ def test_doubtful_options_are_said(arguments: list[str], warning: str) -> None:
 
 
 def test_usual_options_are_not_doubtful() -> None:
-    from dynet_compat.options import doubtful
+    from dynet_compat.startup.options import doubtful
 
     usual = "--dynet-seed 1 --dynet_mem 512,1,1,1 --dynet-weight-decay=1e-3 --dynet-autobatch 1 --dynet-gpu"
     assert doubtful([*usual.split(), "--dynet-viz", "--dynet-devices=CPU", "--dynet-memory", "9"]) == []
@@ -221,7 +221,7 @@ def command_line(rng: random.Random) -> list[str]:
 
 def test_random_command_lines(fuzz_count: int) -> None:
     """Settings within their ranges, or ValueError or RuntimeError; and nothing depends on foreign words."""
-    import dynet_compat.config as config
+    import dynet_compat.startup.config as config
 
     rng = random.Random(5)
     accepted = 0

@@ -261,7 +261,7 @@ def test_subclass(dy: Any) -> None:
 @OURS
 def test_numpy_before_read_only_dlpack(dy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy before 2.1 cannot say that memory is read-only: a copy, whatever the consumer knows."""
-    from dynet_compat import tensor as module
+    from dynet_compat.api import tensor as module
 
     monkeypatch.setattr(module, "_NUMPY_KNOWS_READ_ONLY", False)
     p = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, 2.0, 3.0]))

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.compare import hooks
+from dynet_compat.compare import instrument
 from dynet_compat.hints import cli, runtime
 from support.modules import load, recorded_nodes
 from support.vectors import vectors
@@ -212,12 +212,12 @@ def test_a_class_of_its_own_and_a_method_in_place_of_ours(
     for x, index in ((Mine(dy.cg(), [3.0, 2.0, 1.0]), 1), (Asked(dy.cg(), [3.0, 2.0, 1.0]), 2), (own, 2)):
         assert p.other.module(x) == p.plain.module(x) == index
     before = dy.Expression.npvalue
-    hooks.patch(dy.Expression, "npvalue", lambda e: before(e)[::-1])
+    instrument.patch(dy.Expression, "npvalue", lambda e: before(e)[::-1])
     try:
         for m in (p.plain, p.other):
             assert m.module(dy.inputVector([3, 2, 1])) == m.method(dy.inputVector([3, 2, 1])) == 2
     finally:
-        hooks.patch(dy.Expression, "npvalue", before)
+        instrument.patch(dy.Expression, "npvalue", before)
     assert p.other.module(dy.inputVector([3, 2, 1])) == 0
 
 

@@ -18,9 +18,9 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("the reference has no such reader", allow_module_level=True)
 
-from dynet_compat import _pickles
-from dynet_compat._pickle_names import Names
-from dynet_compat._pickles import load_all
+from dynet_compat.files import unpickler
+from dynet_compat.files.pickle_names import Names
+from dynet_compat.files.unpickler import load_all
 
 MEGABYTE = b"B" + struct.pack("<I", 10**6) + b"x" * 10**6 + b"q\x000"
 TEXT = b"X" + struct.pack("<I", 10**6) + b"x" * 10**6 + b"q\x000"
@@ -106,10 +106,10 @@ def test_bombs_are_refused_soon(name: str) -> None:
 
 def test_usual_models_are_far_from_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of what each byte allows will do, without what is free."""
-    monkeypatch.setattr(_pickles, "_FREE_STEPS", 1000)
-    monkeypatch.setattr(_pickles, "_FREE_MEMORY", 1000)
-    monkeypatch.setattr(_pickles, "_STEPS_PER_BYTE", _pickles._STEPS_PER_BYTE // 2)
-    monkeypatch.setattr(_pickles, "_MEMORY_PER_BYTE", _pickles._MEMORY_PER_BYTE // 2)
+    monkeypatch.setattr(unpickler, "_FREE_STEPS", 1000)
+    monkeypatch.setattr(unpickler, "_FREE_MEMORY", 1000)
+    monkeypatch.setattr(unpickler, "_STEPS_PER_BYTE", unpickler._STEPS_PER_BYTE // 2)
+    monkeypatch.setattr(unpickler, "_MEMORY_PER_BYTE", unpickler._MEMORY_PER_BYTE // 2)
     rng = np.random.RandomState(1)
     words = [f"word{i}" for i in range(4000)]
     pairs = rng.randint(0, 3000, (4000, 2)).tolist()

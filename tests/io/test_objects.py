@@ -362,7 +362,7 @@ def test_python_2_meta(dy: Any, tmp_path: Path) -> None:
 
 
 def test_1x_forms(dy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from dynet_compat import legacy
+    from dynet_compat.api import legacy
 
     legacy._told.clear()
     pc = dy.Model()
@@ -391,4 +391,4 @@ def test_1x_files_are_explained(dy: Any, tmp_path: Path) -> None:
 def test_names_are_public(dy: Any) -> None:
     for name in ("save", "load", "load_generator"):
         assert name in dy.__all__ and callable(getattr(dy, name))
-    assert not any(name in dy.__all__ for name in ("io", "_text_files", "_pickles", "_atomic"))
+    assert not any(name in dy.__all__ for name in ("io", "files", "objects", "unpickler"))

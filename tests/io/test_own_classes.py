@@ -154,9 +154,9 @@ class Folder:
 
     def read(self, data: bytes, folder: str = "") -> Any:
         """The object of a pickle in a .meta file of this folder."""
-        from dynet_compat._own_classes import OwnClasses
-        from dynet_compat._pickle_names import Names
-        from dynet_compat._pickles import load_all
+        from dynet_compat.files.own_classes import OwnClasses
+        from dynet_compat.files.pickle_names import Names
+        from dynet_compat.files.unpickler import load_all
 
         RAN.clear()
         own = OwnClasses(str(self.path / folder))

@@ -161,7 +161,7 @@ def test_two_savers_at_once(dy: Any, tmp_path: Path) -> None:
 
 def test_file_systems_without_links_and_locks(dy: Any, tmp_path: Path) -> None:
     """Without links readers wait for the saver between its two files; without locks a saver goes on."""
-    slow = "import dynet_compat._atomic as a, fcntl\nsync = a.sync_folder\n"
+    slow = "import dynet_compat.files.atomic as a, fcntl\nsync = a.sync_folder\n"
     slow += "def slow(path): time.sleep(0.03); sync(path)\na.sync_folder = slow\n"
     slow += "def fail(*arguments): raise OSError(95, 'Operation not supported')\n"
     save = SAVE.replace("40", "10")
@@ -212,7 +212,7 @@ def test_leftovers_go_whatever_is_saved(dy: Any, tmp_path: Path, kind: str) -> N
 
 
 def test_a_living_saver_keeps_its_files(dy: Any, tmp_path: Path) -> None:
-    from dynet_compat._atomic import replacing
+    from dynet_compat.files.atomic import replacing
 
     with replacing(str(tmp_path / "slow")) as new:
         new.write(b"half ")
@@ -225,7 +225,7 @@ def test_a_living_saver_keeps_its_files(dy: Any, tmp_path: Path) -> None:
 
 def test_a_killed_holder_blocks_nobody(dy: Any, tmp_path: Path) -> None:
     """Not even if it has forked a child that lives on."""
-    from dynet_compat._atomic import turn
+    from dynet_compat.files.atomic import turn
 
     base = tmp_path / "m"
     dy.save(base, version(dy, 1))

@@ -18,8 +18,8 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("the reference has no such reader", allow_module_level=True)
 
-from dynet_compat._pickle_names import Names
-from dynet_compat._pickles import load_all
+from dynet_compat.files.pickle_names import Names
+from dynet_compat.files.unpickler import load_all
 
 RAN: list[Any] = []  # what was called
 

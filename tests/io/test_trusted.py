@@ -118,7 +118,7 @@ def test_save_warns_of_all_that_load_refuses(
 
 def test_plain_names_need_no_check(dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is read again only where load might refuse it: a large vocabulary takes its time."""
-    from dynet_compat import io as files
+    from dynet_compat.files import objects as files
 
     def fail(*arguments: Any) -> None:
         raise AssertionError("what was written is read again")

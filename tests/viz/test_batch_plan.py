@@ -12,7 +12,7 @@ from support.programs import Program, build
 from support.subject import IS_REFERENCE
 
 if not IS_REFERENCE:
-    from dynet_compat import batch_plan as module
+    from dynet_compat.inspection import batch_plan as module
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="not in DyNet")
 

@@ -5,10 +5,10 @@ and with dynet_compat. Both are watched from outside, in the same way; what they
 what it cost is measured. See `cli` for the command line.
 
     reference   finds the reference's interpreter, or makes one
-    recorder    the part inside each process (with hooks, notes: Python 3.8 and up)
+    recorder    the part inside each process (with instrument, event_log: Python 3.8 and up)
     runs        starts the processes and reads what they wrote
-    judge       compares two runs; the first divergence
-    blame       the op and the line where the first divergence comes from
+    diff        compares two runs; the first divergence
+    locate      the op and the line where the first divergence comes from
     side_by_side  all runs of one script, and their result
     table, report, svg  the terminal, the HTML page, its plots
 """

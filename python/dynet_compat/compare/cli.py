@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 from . import reference, report
-from .cleaner import TemporaryFolder
 from .errors import CannotCompare
 from .runs import Job, Side
 from .side_by_side import Result, SideBySide
 from .table import Printer, Progress
+from .temporary_folder import TemporaryFolder
 
 _USES = re.compile(r"^\s*(import|from)\s+(_?dynet|_gdynet|dynet_compat|dynet_config)\b", re.MULTILINE)
 # A comment by which a script that is no program for DyNet stays out of a comparison of several.

@@ -1,6 +1,6 @@
 """What is written down of a value, and how often; facts about the process.
 
-Runs under Python 3.8 as well; see `notes.py`.
+Runs under Python 3.8 as well; see `event_log.py`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Sampler:
     first one took: the spec has its decisions.
     """
 
-    def __init__(self, name: str, notebook: Any) -> None:
-        self.name, self.notebook = name, notebook
-        given = notebook.spec.get("sampling")
+    def __init__(self, name: str, log: Any) -> None:
+        self.name, self.log = name, log
+        given = log.spec.get("sampling")
         self.given: Optional[list[list[int]]] = list(given.get(name, [])) if given is not None else None
-        self.allowed = float(notebook.spec.get("allowed", 2.0))
+        self.allowed = float(log.spec.get("allowed", 2.0))
         self.count = 0
         self.stride = 1
         self.taken = 0
@@ -59,10 +59,10 @@ class Sampler:
             while self.given and self.given[0][0] <= self.count:
                 self.stride = self.given.pop(0)[1]
         elif self.count % self.stride == 0:
-            script = _clock() - self.notebook.started - self.notebook.hidden
+            script = _clock() - self.log.started - self.log.hidden
             if self.spent > self.allowed * (script + 0.25):
                 self.stride *= 2
-                self.notebook.write(["sampling", self.name, self.count, self.stride])
+                self.log.write(["sampling", self.name, self.count, self.stride])
         return self.count % self.stride == 0
 
     def take(self, write: Callable[[], Any]) -> Any:

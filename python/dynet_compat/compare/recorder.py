@@ -2,7 +2,7 @@
 
 Started by path, `python recorder.py spec.json`, under the interpreter of either side: Python 3.8 with the
 real DyNet, or the one of dynet_compat. Uses the standard library and NumPy only. The library's own code is
-not touched: its functions and methods are wrapped from outside, in the way of `hooks.py`.
+not touched: its functions and methods are wrapped from outside, in the way of `instrument.py`.
 
 Modes:
   light    times of forward, backward and update; nothing else is hooked
@@ -29,12 +29,12 @@ from typing import Any, Optional
 _HERE = os.path.dirname(os.path.abspath(__file__))
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
-import hooks  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-import notes  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+import event_log  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+import instrument  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 import redirect  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
-for _name in ("hooks", "notes", "reading", "redirect"):
+for _name in ("instrument", "event_log", "reading", "redirect"):
     del sys.modules[_name]
 
 LIBRARY_NAMES = ("dynet", "_dynet", "_gdynet", "dynet_compat")
@@ -44,10 +44,10 @@ _CONFIG_KEY = "__DYNET_CONFIG"
 class Configuration:
     """Seed and batching of the library: what the script asks for, else what `compare` was told."""
 
-    def __init__(self, spec: dict[str, Any], notebook: Any) -> None:
+    def __init__(self, spec: dict[str, Any], log: Any) -> None:
         self.seed = int(spec["seed"])
         self.unbatched = bool(spec.get("unbatched"))
-        self.notebook = notebook
+        self.log = log
 
     @staticmethod
     def option(name: str) -> Optional[str]:
@@ -67,13 +67,13 @@ class Configuration:
         conf = getattr(builtins, _CONFIG_KEY, None)
         if conf is not None:
             conf["seed"] = conf.get("seed") or self.seed
-            self.notebook.autobatch = self.notebook.autobatch or bool(conf.get("autobatch"))
+            self.log.autobatch = self.log.autobatch or bool(conf.get("autobatch"))
             if self.unbatched:
                 conf["autobatch"] = 0
         if not int(self.option("seed") or 0):
             sys.argv += ["--dynet-seed", str(self.seed)]
         if (self.option("autobatch") or "0") != "0":
-            self.notebook.autobatch = True
+            self.log.autobatch = True
             if self.unbatched:
                 self.without_batching()
         return own
@@ -124,7 +124,7 @@ class Configuration:
 
         def set_autobatch(original: Any) -> Any:
             def hook(params: Any, value: Any) -> Any:
-                self.notebook.autobatch = self.notebook.autobatch or bool(value)
+                self.log.autobatch = self.log.autobatch or bool(value)
                 return original(params, value and not self.unbatched)
 
             return hook
@@ -141,7 +141,7 @@ class Configuration:
         makers = {"from_args": from_args, "set_random_seed": set_seed, "init": init_params}
         makers["set_autobatch"] = set_autobatch
         for name, maker in makers.items():
-            hooks.patch(params, name, maker(params.__dict__[name]))
+            instrument.patch(params, name, maker(params.__dict__[name]))
         for module in {id(m): m for m in (library, sys.modules.get("_dynet", library))}.values():
             module.init = init(module.init)
 
@@ -152,10 +152,10 @@ class Importer(abc.Loader, abc.MetaPathFinder):
     The library is loaded when the script first asks for it, after the script has used `dynet_config`.
     """
 
-    def __init__(self, spec: dict[str, Any], configuration: Configuration, notebook: Any) -> None:
+    def __init__(self, spec: dict[str, Any], configuration: Configuration, log: Any) -> None:
         self.spec = spec
         self.configuration = configuration
-        self.notebook = notebook
+        self.log = log
         self.busy = False
         self.modules: dict[str, types.ModuleType] = {}
 
@@ -171,7 +171,7 @@ class Importer(abc.Loader, abc.MetaPathFinder):
         for name in LIBRARY_NAMES:
             if name in sys.modules:
                 self.create_module(machinery.ModuleSpec(name, self))
-                self.notebook.toolkit.reset_random_seed(self.configuration.seed)
+                self.log.toolkit.reset_random_seed(self.configuration.seed)
 
     def create_module(self, spec: Any) -> types.ModuleType:
         self.busy = True
@@ -210,7 +210,7 @@ class Importer(abc.Loader, abc.MetaPathFinder):
     def ours_config(self) -> types.ModuleType:
         """`dynet_config`: settings without a seed get the one of the comparison."""
         self.load_ours("dynet_compat")
-        config = self.import_ours("dynet_compat.shims.dynet_config")
+        config = self.import_ours("dynet_compat.startup.shims.dynet_config")
         original = vars(config)["set"]
 
         def set_(*args: Any, **kwargs: Any) -> Any:
@@ -240,11 +240,11 @@ class Importer(abc.Loader, abc.MetaPathFinder):
         inner = sys.modules.get("_dynet")
         if self.spec["side"] != "ours" and inner is not None and inner not in found:
             found.insert(0, inner)
-        fresh = not self.notebook.toolkit
-        self.notebook.toolkit = found[0]
+        fresh = not self.log.toolkit
+        self.log.toolkit = found[0]
         if fresh:
             self.configuration.wrap_start(found[0])
-        self.notebook.instrument(found, self.spec["side"])
+        self.log.instrument(found, self.spec["side"])
 
 
 def own_frames(frames: Any) -> list[Any]:
@@ -268,27 +268,27 @@ def describe(error: BaseException, script: str) -> dict[str, Any]:
     return {"error": last[-1].strip(), "line": line, "traceback": "".join(lines + last)}
 
 
-def run_script(spec: dict[str, Any], notebook: Any) -> tuple[str, Optional[dict[str, Any]]]:
+def run_script(spec: dict[str, Any], log: Any) -> tuple[str, Optional[dict[str, Any]]]:
     """Runs the script; ("done" | "cut" | "crash", description of a crash)."""
     script = spec["script"]
     sys.argv = [script, *spec["args"]]
     sys.path[0:0] = [os.path.dirname(script)]
     try:
         runpy.run_path(script, run_name="__main__")
-    except notes.Cut:
+    except event_log.Cut:
         return "cut", None
     except SystemExit as end:
-        if notebook.cut:
+        if log.cut:
             return "cut", None
         if end.code not in (None, 0):
             crash = describe(end, script)
             crash["error"] = f"the script ended with exit status {end.code}"
             return "crash", crash
     except BaseException as error:  # also KeyboardInterrupt: reported, nothing lost
-        if notebook.cut:
+        if log.cut:
             return "cut", None
         return "crash", describe(error, script)
-    return ("cut" if notebook.cut else "done"), None
+    return ("cut" if log.cut else "done"), None
 
 
 def main() -> None:
@@ -297,21 +297,21 @@ def main() -> None:
     faulthandler.enable()
     shadow = redirect.install(spec)
     start = time.perf_counter()
-    notebook = notes.Notebook(spec)
-    importer = Importer(spec, Configuration(spec, notebook), notebook)
-    notebook.shadow = shadow
+    log = event_log.EventLog(spec)
+    importer = Importer(spec, Configuration(spec, log), log)
+    log.shadow = shadow
     sys.meta_path.insert(0, importer)
     random.seed(spec["seed"])
     import numpy
 
     numpy.random.seed(spec["seed"] % 2**32)
     importer.adopt()
-    notebook.begin()
-    how, crash = run_script(spec, notebook)
+    log.begin()
+    how, crash = run_script(spec, log)
     sys.stdout.flush()
-    if os.getpid() != notebook.pid:  # a child that the script forked ends here, too
+    if os.getpid() != log.pid:  # a child that the script forked ends here, too
         return
-    notebook.finish(how, crash, start)
+    log.finish(how, crash, start)
     if how == "crash":
         sys.stderr.write(crash["traceback"] if crash else "")
         sys.stderr.flush()

@@ -1,8 +1,8 @@
 """Keeps what a script writes out of the user's folders: the part inside the process, before the script runs.
 
 The script works in a shadow of the file system, a folder that looks like `/`: the folders around the script
-are real in it, their files are hard links to copies, everything else is a symbolic link to the original (see
-`scratch.py`). Relative paths stay in the shadow by themselves. Python's functions for files lead absolute
+are real in it, their files are hard links to copies, everything else is a symbolic link to the original
+(see `shadow_folders.py`). Relative paths stay in the shadow. Python's functions for files lead absolute
 paths there too, a file is copied before it is opened for writing, and a linked folder becomes real, a level
 at a time, before anything in it changes. Where the kernel has Landlock (Linux 5.19 and later), it refuses
 whatever else would write outside the shadow: C extensions, other programs. Runs under Python 3.8 as well.

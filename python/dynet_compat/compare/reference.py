@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Optional
 
-from .cleaner import TemporaryFolder
 from .errors import CannotCompare
+from .temporary_folder import TemporaryFolder
 
 PINNED = ("dynet==2.1.2", "numpy<1.25")
 SELF = "self:none"

@@ -19,7 +19,7 @@ import numpy as np
 from .errors import CannotCompare
 from .redirect import Shadow
 from .reference import clean_environment, free_folders
-from .scratch import Originals
+from .shadow_folders import Originals
 
 RECORDER = Path(__file__).resolve().parent / "recorder.py"
 PACKAGE_PARENT = RECORDER.parent.parent.parent
@@ -89,7 +89,7 @@ class Events:
 
 
 @dataclass
-class Traced:
+class TracedCall:
     """A call that made expressions: [node, start, size(, start, size of the gradient)] of each."""
 
     number: int
@@ -106,7 +106,7 @@ class Run:
     side: Side
     result: dict[str, Any]
     events: Events
-    traced: list[Traced]
+    traced: list[TracedCall]
     places: dict[int, tuple[str, int]]
     numbers: np.ndarray
     initial: dict[str, np.ndarray]
@@ -222,7 +222,7 @@ def read(folder: Path, side: Side, status: int, shadow: Optional[Shadow] = None)
         elif kind == "sampling":
             sampling[rest[0]].append(rest[1:])
         else:
-            traced.append(Traced(*rest))
+            traced.append(TracedCall(*rest))
     numbers = _array(folder / "values.bin", np.float32)
     events = _events(folder, names, numbers.size)
     if (folder / "result.json").exists():

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Optional
 
-from .blame import Blame, focus_of
+from .diff import DiffResult, Divergence, RunDiff, repeatable
 from .errors import CannotCompare
-from .judge import Divergence, Judge, Verdict, repeatable
+from .locate import OpLocator, focus_of
+from .output_files import OutputFile, compare
 from .runs import Job, Run, Side
-from .written import Written, compare
 
 KINDS = ("recording", "forward", "backward", "update", "script")
 Watch = Callable[[str, int, int], None]  # what runs now, steps made, steps in all (0: unknown)
@@ -53,7 +53,7 @@ class Result:
     names: list[str] = field(default_factory=list)  # of the two sides, the reference first
     first: Optional[Divergence] = None  # where the difference comes from
     seen: Optional[Divergence] = None  # where it was seen first
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: DiffResult = field(default_factory=DiffResult)
     notes: list[str] = field(default_factory=list)
     losses: list[list[float]] = field(default_factory=list)
     steps: int = 0
@@ -61,7 +61,7 @@ class Result:
     crashes: list[Optional[dict[str, Any]]] = field(default_factory=lambda: [None, None])
     outputs: list[str] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
-    files: list[Written] = field(default_factory=list)  # that the script wrote
+    files: list[OutputFile] = field(default_factory=list)  # that the script wrote
     sampled: dict[str, list[int]] = field(
         default_factory=dict
     )  # what -> [how many were compared, of how many]
@@ -113,11 +113,11 @@ class SideBySide:
         self._remember(theirs, ours)
         self._usable(theirs, ours)
         result = self.result
-        result.verdict = Judge(theirs, ours, self.rtol).decide()
+        result.verdict = RunDiff(theirs, ours, self.rtol).decide()
         if not result.verdict.equal and self._unlike_randomness(theirs, ours):
             theirs = self._start(self.reference, "check")
             self._remember(theirs, ours)
-            result.verdict = Judge(theirs, ours, self.rtol).decide()
+            result.verdict = RunDiff(theirs, ours, self.rtol).decide()
         result.first = result.seen = result.verdict.first
         self._sampled(ours)
         result.files = compare(theirs, ours, self.rtol)
@@ -252,7 +252,7 @@ class SideBySide:
         focus = focus_of(result.first, theirs)
         if focus is not None and not self.ours.hints:
             traces = [self._start(side, "trace", focus) for side in (self.reference, self.ours)]
-            result.first = Blame(result.first, traces[0], traces[1], self.rtol).origin()
+            result.first = OpLocator(result.first, traces[0], traces[1], self.rtol).origin()
         result.message = "differs: " + result.first.line()
         if result.first.note and result.first.note not in result.message:
             result.notes.append(result.first.note)

@@ -16,7 +16,7 @@ import stat
 from dataclasses import dataclass
 from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
 
-from .._atomic import replacing
+from ..files.atomic import replacing
 from .analysis.load import MAX_BYTES
 
 FORMAT = "dynet_compat hints"

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from .. import _core
-from .._own_classes import START_FOLDER, is_foreign
+from ..files.own_classes import START_FOLDER, is_foreign
 from . import hints_file, parallel_loops
 from .parallel_loops import ParallelLoop
 

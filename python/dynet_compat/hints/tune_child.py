@@ -41,22 +41,22 @@ class Counter:
 
     def install(self) -> None:
         """Puts hooks in the place of functions and methods."""
-        from ..compare import hooks
+        from ..compare import instrument
 
         for module in (self.package, self.core):
             for name, value in list(vars(module).items()):
-                kind = hooks.kind_of_function(name)
+                kind = instrument.kind_of_function(name)
                 if isinstance(value, type) or isinstance(value, types.ModuleType) or not callable(value):
                     continue
-                if kind in (hooks.OP, hooks.RENEW) and self._is_ours(value):
-                    setattr(module, name, self._hook(value, kind == hooks.RENEW))
+                if kind in (instrument.OP, instrument.RENEW) and self._is_ours(value):
+                    setattr(module, name, self._hook(value, kind == instrument.RENEW))
         classes = {value for value in vars(self.package).values() if isinstance(value, type)}
         classes |= {value for value in vars(self.core).values() if isinstance(value, type)}
         for cls in sorted(classes, key=lambda c: c.__name__):
-            for name, kind in hooks.kinds_of_class(cls).items():
+            for name, kind in instrument.kinds_of_class(cls).items():
                 function = cls.__dict__.get(name)
-                if kind in (hooks.OP, hooks.RENEW) and callable(function):
-                    hooks.patch(cls, name, self._hook(function, kind == hooks.RENEW))
+                if kind in (instrument.OP, instrument.RENEW) and callable(function):
+                    instrument.patch(cls, name, self._hook(function, kind == instrument.RENEW))
         self.core._measure_variants(True)
         atexit.register(self.finish)
 

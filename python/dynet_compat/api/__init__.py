@@ -1,0 +1,1 @@
+"""Names of the API that are written in Python: functions, the graph, builders, value types, older names."""

@@ -1,0 +1,321 @@
+"""`Tensor`, and the array interfaces of tensors and parameters.
+
+Whoever reads a value through an array interface sees the value of that moment and nothing later:
+
+- a `Tensor` has a copy of its own, so it outlives its graph;
+- a view of `Parameters` or `LookupParameters` is no copy, but the engine does not write into memory that
+  is being viewed: trainers and `set_value` put the new values elsewhere. It costs that memory while the
+  view lives. With weight decay the values of a graph are stored nowhere, so there it is a copy.
+
+Views are read-only. Who cannot take read-only memory (DLPack before version 1) gets a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, TypeVar
+
+import numpy as np
+
+from .. import _core
+from .._core import LookupParameters, Parameters
+from .functions import _int
+
+__all__ = ["Tensor"]
+
+_CPU = (1, 0)  # DLPack's device type and number
+_MOST_DIMS = 7
+# NumPy 2.1 can say that memory is read-only; versions before have the protocol before that.
+_NUMPY_KNOWS_READ_ONLY = tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 1)
+
+_T = TypeVar("_T", bound="Tensor")
+
+
+def _as_array(values: np.ndarray, dtype: Any, copy: Optional[bool], fresh: bool = False) -> np.ndarray:
+    """What `__array__` returns. `fresh`: `values` was made for this call."""
+    wanted = values.dtype if dtype is None else np.dtype(dtype)
+    if copy is False and (fresh or wanted != values.dtype):
+        raise ValueError(
+            f"__array__(): got copy=False, but values as {wanted} need a copy; use copy=None (np.asarray)"
+        )
+    if wanted != values.dtype or (copy and not fresh):
+        return values.astype(wanted)
+    return values
+
+
+def _dlpack(
+    values: np.ndarray,
+    fresh: bool,
+    stream: Any,
+    max_version: Optional[tuple[int, int]],
+    dl_device: Optional[tuple[int, int]],
+    copy: Optional[bool],
+) -> Any:
+    if dl_device is not None and tuple(dl_device) != _CPU:
+        raise BufferError(f"__dlpack__(): got dl_device {dl_device}; values are on the CPU, {_CPU}")
+    if stream is not None:
+        raise BufferError("__dlpack__(): got a stream; values are on the CPU, which has none")
+    if copy is False and fresh:
+        raise BufferError("__dlpack__(): got copy=False, but weight decay makes a copy necessary")
+    versioned = _NUMPY_KNOWS_READ_ONLY and max_version is not None and max_version[0] >= 1
+    if not copy and (versioned or fresh):
+        return values.__dlpack__(max_version=max_version) if versioned else values.__dlpack__()
+    if copy is False:
+        raise BufferError(
+            "__dlpack__(): got copy=False, but this consumer cannot be told that memory is read-only"
+        )
+    own = values.copy(order="K")
+    return own.__dlpack__(max_version=max_version) if versioned else own.__dlpack__()
+
+
+def _interface(values: np.ndarray) -> dict[str, Any]:
+    """`__array_interface__` whose consumer keeps the memory alive, not only the object it came from."""
+    flat = values.ravel(order="K")
+    return {
+        "version": 3,
+        "shape": values.shape,
+        "strides": values.strides,
+        "typestr": values.dtype.str,
+        "data": flat,
+    }
+
+
+class Tensor:
+    """A value that was computed: a copy, which stays when the graph is renewed.
+
+    Made by `expr.tensor_value()`. Tensors of numbers are float32 inside, tensors of indices int64.
+    `as_numpy()` is a copy; `np.asarray(t)` and `np.from_dlpack(t)` (also of PyTorch and others) read the
+    same memory, read-only. `str()` is `<Dynet Tensor:float>` or `<Dynet Tensor:int>`.
+
+    In every method `dim` counts from 0 and extents beyond the last are 1; a batch is the last axis of
+    arrays and is never reduced.
+
+    Raises:
+        ValueError: by all methods of a Tensor made by `Tensor()`, which holds nothing.
+    Source: DyNet 2.1 `Tensor`.
+    Example:
+        >>> t = dy.inputTensor([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]]).tensor_value()
+        >>> print(t)
+        <Dynet Tensor:float>
+        >>> graph = dy.renew_cg()
+        >>> np.asarray(t).tolist(), np.asarray(t).dtype
+        ([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], dtype('float32'))
+        >>> t.argmax(1).as_numpy().tolist()
+        [[1], [2]]
+    """
+
+    __module__ = "_dynet"
+    __slots__ = ("_array", "_dims", "__weakref__")
+    _array: Optional[np.ndarray]
+    _dims: int
+
+    def __init__(self) -> None:
+        self._array = None
+        self._dims = 0
+
+    @classmethod
+    def _of(cls: type[_T], array: np.ndarray, dims: int) -> _T:
+        tensor = cls.__new__(cls)
+        array.flags.writeable = False
+        tensor._array, tensor._dims = array, dims
+        return tensor
+
+    def _filled(self, method: str) -> np.ndarray:
+        array: Optional[np.ndarray] = getattr(self, "_array", None)
+        if array is None:
+            raise ValueError(f"{method}(): expected a Tensor from tensor_value(), got an empty one")
+        return array
+
+    def _numbers(self, method: str) -> np.ndarray:
+        array = self._filled(method)
+        if array.dtype != np.float32:
+            raise RuntimeError(f"{method}(): expected a tensor of numbers, got one of indices")
+        return array
+
+    def _axis(self, method: str, dim: Any, array: np.ndarray) -> int:
+        """Axis of the array; one past all, the batch too, for a dimension past the last."""
+        axis = _int(method, "dim", dim)
+        if axis >= _MOST_DIMS:
+            raise ValueError(f"{method}(): expected dim < {_MOST_DIMS}, got {axis}")
+        return axis if axis < self._dims else array.ndim
+
+    def as_numpy(self) -> np.ndarray:
+        """The value as an array.
+
+        Returns:
+            float64, or int64 for indices; shape and order as `npvalue()` gives them; a copy.
+        Raises:
+            ValueError: the Tensor is empty.
+        Source: DyNet 2.1 `Tensor.as_numpy`.
+        Example:
+            >>> dy.inputTensor([[1.0, 2.0], [3.0, 4.0]]).tensor_value().as_numpy()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
+        array = self._filled("as_numpy")
+        return array.astype(np.float64 if array.dtype == np.float32 else np.int64, order="F")
+
+    def argmax(self, dim: int = 0, num: int = 1) -> Tensor:
+        """Position of the largest element along a dimension: the first of equal ones. NaN counts as
+        smaller than everything.
+
+        Args:
+            dim: the dimension, which keeps the extent 1.
+            num: 1.
+        Returns:
+            Tensor of indices.
+        Raises:
+            ValueError: the Tensor is empty, or num is 0.
+            RuntimeError: num is more than 1 (use `topk`), or the Tensor holds indices.
+            OverflowError: dim is negative.
+        Source: DyNet 2.1 `Tensor.argmax`.
+        Example:
+            >>> t = dy.inputTensor([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]]).tensor_value()
+            >>> t.argmax().as_numpy()
+            array([[1, 0, 1]])
+        """
+        return self._best("argmax", dim, num, _core._argmax)
+
+    def categorical_sample_log_prob(self, dim: int = 0, num: int = 1) -> Tensor:
+        """A sample along a dimension from the distribution whose log probabilities, up to a constant, are
+        the elements: the position of the largest element plus Gumbel noise (Gumbel, 1954). One random number
+        per element is drawn from the stream that `reset_random_seed` starts.
+
+        Args:
+            dim: the dimension, which keeps the extent 1.
+            num: 1.
+        Returns:
+            Tensor of indices.
+        Raises:
+            ValueError: the Tensor is empty, or num is 0.
+            RuntimeError: num is more than 1, or the Tensor holds indices.
+            OverflowError: dim is negative.
+        Source: DyNet 2.1 `Tensor.categorical_sample_log_prob`.
+        Example:
+            >>> t = dy.log_softmax(dy.inputVector([0.0, 90.0, 0.0])).tensor_value()
+            >>> t.categorical_sample_log_prob().as_numpy()
+            array([1])
+        """
+        return self._best("categorical_sample_log_prob", dim, num, _core._sample)
+
+    def _best(self, method: str, dim: Any, num: Any, function: Any) -> Tensor:
+        array = self._numbers(method)
+        axis = self._axis(method, dim, array)
+        count = _int(method, "num", num)
+        if count == 0:
+            raise ValueError(f"{method}(): expected num of 1, got 0")
+        if count > 1:
+            raise RuntimeError(f"{method}(): expected num of 1, got {count}; use topk()")
+        return type(self)._of(function(array, axis), self._dims)
+
+    def topk(self, dim: int = 0, num: int = 1) -> tuple[Tensor, Tensor]:
+        """The largest elements along a dimension, in falling order.
+
+        Equal elements are ordered by their position; NaN comes last.
+
+        Args:
+            dim: the dimension, which gets the extent num.
+            num: how many.
+        Returns:
+            (Tensor of the values, Tensor of their positions).
+        Raises:
+            ValueError: the Tensor is empty, or num is 0 or more than there are.
+            RuntimeError: the Tensor holds indices.
+            OverflowError: dim is negative.
+        Source: DyNet 2.1 `Tensor.topk`.
+        Example:
+            >>> t = dy.inputVector([1.0, 5.0, 3.0, 4.0]).tensor_value()
+            >>> values, positions = t.topk(num=2)
+            >>> values.as_numpy(), positions.as_numpy()
+            (array([5., 4.]), array([1, 3]))
+        """
+        array = self._numbers("topk")
+        axis = self._axis("topk", dim, array)
+        count = _int("topk", "num", num)
+        extent = array.shape[axis] if axis < array.ndim else 1
+        if not 1 <= count <= extent:
+            raise ValueError(f"topk(): expected 1 <= num <= {extent}, the extent of dim {dim}, got {count}")
+        values, indices = _core._topk(array, axis, count)
+        return type(self)._of(values, self._dims), type(self)._of(indices, self._dims)
+
+    def __str__(self) -> str:
+        array = getattr(self, "_array", None)
+        return f"<Dynet Tensor:{'int' if array is not None and array.dtype == np.int64 else 'float'}>"
+
+    def __repr__(self) -> str:
+        array = getattr(self, "_array", None)
+        if array is None:
+            return "<Dynet Tensor: empty>"
+        from ..inspection.reprs import numbers_text, sizes_text
+
+        sizes, batch = array.shape[: self._dims], array.shape[self._dims :]
+        return f"{str(self)[:-1]} {sizes_text(sizes, *batch)}, {numbers_text(array)}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Tensor cannot be copied or pickled; as_numpy() can")
+
+    # ------------------------------------------------------------ array interfaces
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
+        return _as_array(self._filled("__array__"), dtype, copy)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        array = getattr(self, "_array", None)
+        if array is None:
+            raise AttributeError("an empty Tensor has no __array_interface__")
+        return _interface(array)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Optional[tuple[int, int]] = None,
+        dl_device: Optional[tuple[int, int]] = None,
+        copy: Optional[bool] = None,
+    ) -> Any:
+        return _dlpack(self._filled("__dlpack__"), False, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU
+
+
+_core._set_tensor(Tensor)
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def _parameter_array(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
+    """The values that graphs see, float32: a read-only view that later changes do not reach, or a copy."""
+    values = _core._parameter_values(self)
+    return _as_array(values, dtype, copy, bool(values.flags.owndata))
+
+
+def _parameter_interface(self: Any) -> dict[str, Any]:
+    """See `__array__`."""
+    return _interface(_core._parameter_values(self))
+
+
+def _parameter_dlpack(
+    self: Any,
+    *,
+    stream: Any = None,
+    max_version: Optional[tuple[int, int]] = None,
+    dl_device: Optional[tuple[int, int]] = None,
+    copy: Optional[bool] = None,
+) -> Any:
+    """The values that graphs see, float32, for `from_dlpack` of any library; see `__array__`."""
+    values = _core._parameter_values(self)
+    return _dlpack(values, bool(values.flags.owndata), stream, max_version, dl_device, copy)
+
+
+def _parameter_device(self: Any) -> tuple[int, int]:
+    """The CPU."""
+    return _CPU
+
+
+for _type in (Parameters, LookupParameters):
+    _core._attach(_type, "__array__", _parameter_array)
+    _core._attach(_type, "__array_interface__", property(_parameter_interface))
+    _core._attach(_type, "__dlpack__", _parameter_dlpack)
+    _core._attach(_type, "__dlpack_device__", _parameter_device)

@@ -1,7 +1,0 @@
-"""What `import _gdynet` finds. See `dynet_compat.shims`."""
-
-import sys
-
-from dynet_compat import shims
-
-sys.modules[__name__] = shims.native()

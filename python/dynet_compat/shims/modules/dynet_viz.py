@@ -1,6 +1,0 @@
-"""What `import dynet_viz` finds. See `dynet_compat.shims`."""
-
-import sys
-from importlib import import_module
-
-sys.modules[__name__] = import_module("dynet_compat.viz")

@@ -1,0 +1,7 @@
+"""What `import _gdynet` finds. See `dynet_compat.startup.shims`."""
+
+import sys
+
+from dynet_compat.startup import shims
+
+sys.modules[__name__] = shims.native()
