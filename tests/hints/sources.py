@@ -29,11 +29,11 @@ def written(folder: Path, text: str, name: str = "script.py", model: bool = True
     return path
 
 
-def passes(folder: Path, text: str, model: bool = True) -> Any:
-    """All passes over a text."""
-    from dynet_compat.hints.passes import Passes
+def analysed(folder: Path, text: str, model: bool = True) -> Any:
+    """What the analysis finds in a text."""
+    from dynet_compat.hints.analysis.script import ScriptAnalysis
 
-    return Passes(str(written(folder, text, model=model)))
+    return ScriptAnalysis(str(written(folder, text, model=model)))
 
 
 def generated(lines: int, seed: int = 0) -> str:

@@ -17,8 +17,9 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import cli, hints_file  # noqa: E402
-from dynet_compat.hints.analysis import load  # noqa: E402
+from dynet_compat.hints import cli, compiler, hints_file, tune  # noqa: E402
+from dynet_compat.hints.analysis import interpreter, load  # noqa: E402
+from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
 from sources import EXAMPLES, MODEL, generated, written  # noqa: E402
 
 
@@ -37,7 +38,7 @@ def test_command(tmp_path: Path) -> None:
     assert "what prevents batching:\n  nothing that can be seen\n" in done.stdout
     assert "  script.py:9: cell(): 2 ops" in done.stdout
     hints = hints_file.read(str(tmp_path / "script.dyhints"))
-    assert [t.qualname for t in hints.templates] == ["cell"]
+    assert [f.qualname for f in hints.functions] == ["cell"]
 
 
 def test_output(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_the_script_is_not_run(tmp_path: Path) -> None:
     written(tmp_path, "import helper\nopen('ran1', 'w')\nx = W * b\nraise SystemExit(3)\n")
     assert command("script.py", "--explain", folder=tmp_path).returncode == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["helper.py", "script.dyhints", "script.py"]
-    assert hints_file.read(str(tmp_path / "script.dyhints")).sites
+    assert hints_file.read(str(tmp_path / "script.dyhints")).functions
 
 
 # ---------------------------------------------------------------- what cannot be compiled
@@ -108,8 +109,8 @@ def test_defeated(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: byte
     errors = capsys.readouterr().err
     assert "x.py:" in errors and words in errors and errors.count("\n") == 1
     hints = hints_file.read(str(tmp_path / "x.dyhints"))
-    assert (hints.sites, hints.loops, hints.templates, hints.complete) == ((), (), (), False)
-    assert hints.problems and list(hints.sources) == ["x.py"]
+    assert (hints.functions, hints.independent_loops) == ((), ())
+    assert list(hints.sources) == ["x.py"]
 
 
 def test_too_large(
@@ -127,7 +128,7 @@ def test_a_module_that_cannot_be_parsed(tmp_path: Path, capsys: pytest.CaptureFi
     script = written(tmp_path, "import old\ny = dy.tanh(W * b)\nold.f(y)\n")
     assert cli.main([str(script)]) == 0
     assert "old.py:1: not Python 3" in capsys.readouterr().err
-    assert len(hints_file.read(str(tmp_path / "script.dyhints")).sites) == 2
+    assert hints_file.read(str(tmp_path / "script.dyhints")).functions
 
 
 def test_computed_names_cost_their_function_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +140,7 @@ def test_computed_names_cost_their_function_only(tmp_path: Path, capsys: pytest.
     assert cli.main([str(script)]) == 0
     assert "script.py:9: getattr() with a computed name" in capsys.readouterr().err
     hints = hints_file.read(str(tmp_path / "script.dyhints"))
-    assert {s.place.qualname for s in hints.sites} == {"g"} and [t.qualname for t in hints.templates] == ["g"]
+    assert [f.qualname for f in hints.functions] == ["g"]
 
 
 def test_cyclic_imports(tmp_path: Path) -> None:
@@ -176,11 +177,11 @@ def test_a_fault_of_ours(
     def broken(*_: Any) -> Any:
         raise KeyError("oh")
 
-    monkeypatch.setattr(cli, "Passes", broken)
+    monkeypatch.setattr(compiler, "ScriptAnalysis", broken)
     script = written(tmp_path, "y = W * b\n")
     assert cli.main([str(script)]) == 0
     assert "the analysis failed (KeyError" in capsys.readouterr().err
-    assert hints_file.read(str(tmp_path / "script.dyhints")).sites == ()
+    assert hints_file.read(str(tmp_path / "script.dyhints")).functions == ()
 
 
 # ---------------------------------------------------------------- time, depth, order
@@ -213,11 +214,9 @@ NESTED = {
 @pytest.mark.parametrize("text", NESTED.values(), ids=list(NESTED))
 def test_nested(tmp_path: Path, text: str) -> None:
     """Depth and size of any kind: an answer, in a time that is proportional to the text."""
-    from dynet_compat.hints.passes import Passes
-
     script = written(tmp_path, text)
     start = time.perf_counter()
-    hints = Passes(str(script)).hints()
+    hints = compiler.hints_of(ScriptAnalysis(str(script)))
     assert time.perf_counter() - start < 20
     assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
 
@@ -225,15 +224,13 @@ def test_nested(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("element", ["(1, 'a')", "'word': [-1.0, 2]"])
 def test_data_in_the_source(tmp_path: Path, element: str) -> None:
     """A line of a megabyte is read in seconds, and what uses it is analysed."""
-    from dynet_compat.hints.passes import Passes
-
     begin, end = ("{", "}") if ":" in element else ("[", "]")
     data = f"data = {begin}{', '.join([element] * (1_000_000 // (len(element) + 2)))}{end}\n"
     script = written(tmp_path, data + "for x in data: y = dy.tanh(W * b)\n")
     start = time.process_time()
-    hints = Passes(str(script)).hints()
+    found = ScriptAnalysis(str(script))
     assert time.process_time() - start < 4
-    assert [site.op for site in hints.sites] == ["tanh", "mul"] and len(hints.loops) == 1
+    assert sorted(found.facts.ops.values()) == ["mul", "tanh"] and len(found.loops.found) == 1
 
 
 def test_mixed_data_stay() -> None:
@@ -246,28 +243,24 @@ def test_mixed_data_stay() -> None:
 
 @pytest.mark.parametrize(("lines", "seconds"), [(1_000, 2.0), (10_000, 25.0)])
 def test_time(tmp_path: Path, lines: int, seconds: float) -> None:
-    from dynet_compat.hints.passes import Passes
-
     script = written(tmp_path, generated(lines), model=False)
     taken = []
     for _ in range(3):  # other processes may be using the machine
         start = time.perf_counter()
-        hints = Passes(str(script)).hints()
+        found = compiler.compile_script(str(script), "x")
         taken.append(time.perf_counter() - start)
         if taken[-1] < seconds:
             break
-    assert min(taken) < seconds and hints.complete
-    assert len(hints.templates) >= lines // 40
+    assert min(taken) < seconds and not found.problems
+    assert len(found.hints.functions) >= lines // 40
 
 
 def test_limits_are_met_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small budget the analysis ends and says so."""
-    from dynet_compat.hints.analysis import interpreter
-    from dynet_compat.hints.passes import Passes
-
     monkeypatch.setattr(interpreter, "MAX_STEPS", 1000)
-    hints = Passes(str(written(tmp_path, generated(1000), model=False))).hints()
-    assert not hints.complete and any("not analysed to the end" in p.text for p in hints.problems)
+    found = ScriptAnalysis(str(written(tmp_path, generated(1000), model=False)))
+    assert not found.state.complete
+    assert any("not analysed to the end" in problem.text for problem in found.program.problems)
 
 
 def test_the_same_every_time(tmp_path: Path) -> None:
@@ -331,8 +324,8 @@ def test_profile(tmp_path: Path) -> None:
     done = command("script.py", "--profile", "3", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("loss ") == 3 and "profile of 4 graphs" in done.stdout
-    profile = hints_file.read(str(tmp_path / "script.dyhints")).profile
-    assert profile is not None and profile.arguments == "3" and profile.nodes >= 3 * 28
+    assert hints_file.read(str(tmp_path / "script.dyhints")).tuning is not None
+    profile = tune.run(str(tmp_path / "script.py"), ["3"], ["script.py"])
     line = 2 + (MODEL + PROFILED).split("\n").index("    dy.renew_cg()")
     counts = {(c.line, c.op): (c.size, c.launches) for c in profile.launches}
     assert counts[line, "matmul"] == (3, 3)  # 9 products in one launch, in each of 3 graphs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import random
@@ -17,15 +18,21 @@ if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints import hints_file  # noqa: E402
-from dynet_compat.hints.passes import Passes  # noqa: E402
-from sources import EXAMPLES, SCRIPTS, passes, written  # noqa: E402
+from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
+from dynet_compat.hints.compiler import compile_script, hints_of  # noqa: E402
+from sources import EXAMPLES, SCRIPTS, analysed, written  # noqa: E402
 
 FUZZED = 300
 
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return hints_file.to_text(Passes(str(EXAMPLES / "treelstm.py")).hints("."))
+    """A file that has a record of every sort."""
+    loop = hints_file.IndependentLoop("treelstm.py", "main", 3, 4, False, ("results",), ())
+    entry = hints_file.TuningEntry("product", (), (20, 20), 5, "alone", 120, 9)
+    hints = hints_of(ScriptAnalysis(str(EXAMPLES / "treelstm.py")))
+    tuning = hints_file.TuningTable("avx2", 2, (entry,))
+    return hints_file.to_text(dataclasses.replace(hints, independent_loops=(loop,), tuning=tuning))
 
 
 def put(folder: Path, data: bytes) -> Path:
@@ -47,7 +54,7 @@ def refused(folder: Path, data: bytes) -> str:
     "path", sorted([*EXAMPLES.glob("*.py"), *SCRIPTS.glob("*.py")]), ids=lambda p: p.stem
 )
 def test_what_is_written_is_read(path: Path, tmp_path: Path) -> None:
-    hints = Passes(str(path)).hints(".")
+    hints = hints_of(ScriptAnalysis(str(path)))
     file = tmp_path / "x.dyhints"
     hints_file.write(hints, str(file))
     assert hints_file.read(str(file), str(path.parent)) == hints
@@ -56,19 +63,17 @@ def test_what_is_written_is_read(path: Path, tmp_path: Path) -> None:
 
 def test_one_line_per_record(text: str) -> None:
     contents = json.loads(text)
-    assert len(text.splitlines()) > len(contents["sites"]) + len(contents["loops"])
+    assert len(text.splitlines()) > len(contents["functions"]) + len(contents["independent_loops"])
     assert text.isascii()
 
 
 def test_sources_are_found_from_the_file(tmp_path: Path) -> None:
     """Written elsewhere, the file says where the script is."""
-    from dynet_compat.hints.cli import compile_script
-
     script = written(tmp_path, "y = W * b\n")
     elsewhere = tmp_path / "a" / "b"
     elsewhere.mkdir(parents=True)
     output = str(elsewhere / "x.dyhints")
-    hints, _ = compile_script(str(script), output)
+    hints = compile_script(str(script), output).hints
     hints_file.write(hints, output)
     assert hints_file.read(output).script == "script.py"
     moved = tmp_path / "moved.dyhints"
@@ -83,7 +88,7 @@ def test_stale(tmp_path: Path) -> None:
     helper = tmp_path / "helper.py"
     helper.write_text("x = 1\n", encoding="utf-8")
     file = str(tmp_path / "script.dyhints")
-    hints_file.write(Passes(str(script)).hints(), file)
+    hints_file.write(hints_of(ScriptAnalysis(str(script))), file)
     hints_file.read(file)
     helper.write_text("x = 2\n", encoding="utf-8")
     with pytest.raises(hints_file.HintsError, match="stale: helper.py has changed"):
@@ -114,7 +119,7 @@ def test_a_source_that_became_a_pipe(tmp_path: Path) -> None:
         pytest.skip("no pipes")
     script = written(tmp_path, "y = W * b\n")
     file = str(tmp_path / "script.dyhints")
-    hints_file.write(Passes(str(script)).hints(), file)
+    hints_file.write(hints_of(ScriptAnalysis(str(script))), file)
     script.unlink()
     os.mkfifo(script)
     with pytest.raises(hints_file.HintsError, match="not a regular file"):
@@ -138,27 +143,27 @@ def change(*path: Any, to: Any) -> Callable[[Any], Any]:
 BAD: dict[str, tuple[Callable[[Any], Any], str]] = {
     "other format": (change("format", to="x"), "foreign"),
     "no format": (change("format", to=KeyError), "foreign"),
-    "version": (change("version", to=1), "foreign"),
-    "version true": (change("version", to=True), "foreign"),
+    "version": (change("version", to=2), "stale: the file has format 2"),
+    "version true": (change("version", to=True), "stale"),
     "a list": (lambda c: [c], "foreign"),
     "a number": (lambda c: 3, "foreign"),
-    "missing key": (change("sites", to=KeyError), "sites"),
+    "missing key": (change("functions", to=KeyError), "functions"),
     "unknown key": (change("code", to="import os"), "code"),
-    "unknown key inside": (change("templates", 0, "code", to="x"), "code"),
-    "text for a list": (change("loops", to="x"), "loops"),
-    "number for a text": (change("templates", 0, "qualname", to=3), "qualname"),
-    "text for a number": (change("templates", 0, "ops", to="3"), "ops"),
-    "true for a number": (change("templates", 0, "ops", to=True), "ops"),
-    "number for true": (change("templates", 0, "random", to=1), "random"),
-    "negative": (change("templates", 0, "line", to=-5), "line"),
-    "large": (change("templates", 0, "line", to=2**31), "line"),
-    "huge": (change("templates", 0, "line", to=10**30), "damaged"),
-    "fraction": (change("templates", 0, "line", to=1.5), "damaged"),
-    "null": (change("templates", 0, "line", to=None), "line"),
-    "infinite": (change("templates", 0, "line", to=float("inf")), "damaged"),
-    "line break": (change("templates", 0, "qualname", to="a\nb"), "qualname"),
-    "long text": (change("templates", 0, "qualname", to="a" * 2000), "qualname"),
-    "nested": (change("loops", 0, "carried", to=[["x"]]), "carried"),
+    "unknown key inside": (change("functions", 0, "code", to="x"), "code"),
+    "text for a list": (change("functions", to="x"), "functions"),
+    "number for a text": (change("functions", 0, "qualname", to=3), "qualname"),
+    "text for a number": (change("tuning", "threads", to="3"), "threads"),
+    "true for a number": (change("tuning", "threads", to=True), "threads"),
+    "number for true": (change("independent_loops", 0, "renew_first", to=1), "renew_first"),
+    "negative": (change("independent_loops", 0, "line", to=-5), "line"),
+    "large": (change("independent_loops", 0, "line", to=2**31), "line"),
+    "huge": (change("independent_loops", 0, "line", to=10**30), "damaged"),
+    "fraction": (change("independent_loops", 0, "line", to=1.5), "damaged"),
+    "null": (change("independent_loops", 0, "line", to=None), "line"),
+    "infinite": (change("independent_loops", 0, "line", to=float("inf")), "damaged"),
+    "line break": (change("functions", 0, "qualname", to="a\nb"), "qualname"),
+    "long text": (change("functions", 0, "qualname", to="a" * 2000), "qualname"),
+    "nested": (change("independent_loops", 0, "appends", to=[["x"]]), "appends"),
     "absolute source": (change("sources", to={"/etc/passwd": "0" * 64}), "no file of"),
     "source above": (change("sources", to={"../x.py": "0" * 64}), "no file of"),
     "drive": (change("sources", to={"c:x.py": "0" * 64}), "damaged"),
@@ -166,15 +171,8 @@ BAD: dict[str, tuple[Callable[[Any], Any], str]] = {
     "other hash": (change("sources", "treelstm.py", to="0" * 64), "stale"),
     "no sources": (change("sources", to={}), "script"),
     "absolute root": (change("root", to="/"), "root"),
-    "foreign file": (change("templates", 0, "file", to="other.py"), "other.py"),
-    "foreign file inside": (change("sites", 0, "place", "file", to="other.py"), "other.py"),
-    "no such loop": (change("sites", 0, "loops", to=[99]), "no such loop"),
-    "no such loop in a vector": (change("sites", 0, "vector", to=[1, 99, 1]), "no such loop"),
-    "no such loop in a path": (change("loops", 0, "path", to=[99]), "no such loop"),
-    "no such instance loop": (change("instance_loop", "loop", to=99), "no such loop"),
-    "no such site": (change("blocks", 0, "ops", 0, "site", to=9999), "block"),
-    "forward reference": (change("blocks", 0, "ops", 0, "args", to=[1]), "block"),
-    "phases": (change("phases", to=[0]), "phase"),
+    "foreign file": (change("functions", 0, "file", to="other.py"), "other.py"),
+    "foreign file of a loop": (change("independent_loops", 0, "file", to="other.py"), "other.py"),
 }
 
 
@@ -188,10 +186,10 @@ RAW = {
     "empty": b"",
     "binary": bytes(range(256)),
     "not UTF-8": b'{"format": "\xff"}',
-    "truncated": b'{"format": "dynet_compat hints", "version": 1,',
+    "truncated": b'{"format": "dynet_compat hints", "version": 3,',
     "nested lists": b"[" * 200_000,
     "nested tables": b'{"a":' * 200_000,
-    "nested lists inside": b'{"format": "dynet_compat hints", "version": 1, "sites": ' + b"[" * 100_000,
+    "nested lists inside": b'{"format": "dynet_compat hints", "version": 3, "functions": ' + b"[" * 100_000,
     "long number": b'{"version": ' + b"9" * 100_000 + b"}",
     "not a number": b'{"format": "dynet_compat hints", "version": NaN}',
     "python": b"import os\n",
@@ -272,11 +270,10 @@ def test_fuzzed_values(tmp_path: Path, text: str, fuzz_count: int) -> None:
 
 def test_names_of_the_script_that_a_file_cannot_hold(tmp_path: Path) -> None:
     """Texts of the program are made fit to be written, so that what is written can be read."""
-    text = (
-        "é = W * b\nd = {'a\\nb': W, 'c\\x00d': V}\nx = d['a\\nb'] * b + d['c\\x00d'] * b\n"
-        + "y" * 1500
-        + " = W * b\n"
-    )
-    hints = passes(tmp_path, text).hints()
-    assert hints.sites
+    name = "y" * 1500
+    text = f"{name} = []\ndef read(x): return (W * x).value()\n"
+    text += f"def é():\n    for x in [1]: {name}.append(read(b))\n"
+    hints = hints_of(analysed(tmp_path, text))
+    assert [f.qualname for f in hints.functions] == ["read"]
+    assert [(loop.qualname, len(loop.appends[0])) for loop in hints.independent_loops] == [("é", 1000)]
     assert hints_file.parse(hints_file.to_text(hints).encode()) == hints

@@ -15,8 +15,9 @@ if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints import hints_file  # noqa: E402
+from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
+from dynet_compat.hints.compiler import hints_of  # noqa: E402
 from dynet_compat.hints.explain import Explanation  # noqa: E402
-from dynet_compat.hints.passes import Passes  # noqa: E402
 from sources import EXAMPLES, SCRIPTS  # noqa: E402
 
 COUNT = 120
@@ -26,12 +27,12 @@ WORDS = (
 )
 
 
-def check(path: Path) -> hints_file.Hints:
-    passes = Passes(str(path))
-    hints = passes.hints()
+def check(path: Path) -> ScriptAnalysis:
+    found = ScriptAnalysis(str(path))
+    hints = hints_of(found)
     assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
-    assert all("\n" not in line for line in Explanation(passes).lines())
-    return hints
+    assert all("\n" not in line for line in Explanation(found).lines())
+    return found
 
 
 def test_random_text(tmp_path: Path, fuzz_count: int) -> None:
@@ -89,7 +90,7 @@ def test_random_trees(tmp_path: Path, fuzz_count: int) -> None:
             continue  # it does not stand for a program
         path = tmp_path / "x.py"
         path.write_text(text, encoding="utf-8")
-        sites += len(check(path).sites)
+        sites += len(check(path).facts.ops)
     assert sites > 100
 
 

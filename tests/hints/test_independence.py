@@ -15,7 +15,8 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sources import passes  # noqa: E402
+from dynet_compat.hints.compiler import independent_loops  # noqa: E402
+from sources import analysed  # noqa: E402
 
 PREDICT = """
 def predict(words):
@@ -307,14 +308,14 @@ SETUP = "batch = [[1, 2], [3]]\nresults = []\nmore = []\ntotal = 0.0\n"
 
 @pytest.mark.parametrize("text", PROVED.values(), ids=list(PROVED))
 def test_proved(tmp_path: Path, text: str) -> None:
-    found = passes(tmp_path, PREDICT + SETUP + text).independence
+    found = analysed(tmp_path, PREDICT + SETUP + text).independence
     assert [r.reason for r in found.all] == [""]
     assert len(found.proved()) == 1
 
 
 @pytest.mark.parametrize(("text", "word"), REFUSED.values(), ids=list(REFUSED))
 def test_refused(tmp_path: Path, text: str, word: str) -> None:
-    found = passes(tmp_path, PREDICT + SETUP + text).independence
+    found = analysed(tmp_path, PREDICT + SETUP + text).independence
     assert found.proved() == []
     if word == "recurrence":
         assert found.all == [] and found.loops.found[found.program.loops[-1].id].kind == word
@@ -326,9 +327,8 @@ def test_what_is_kept(tmp_path: Path) -> None:
     text = (
         "for x in batch:\n    dy.renew_cg()\n    p = predict(x)\n    results.append(p)\n    total += len(p)"
     )
-    hints = passes(tmp_path, PREDICT + SETUP + text).hints()
-    (rewrite,) = hints.independent_loops
-    assert (rewrite.renew_first, rewrite.appends, rewrite.sums) == (True, ("results",), ("total",))
+    (loop,) = independent_loops(analysed(tmp_path, PREDICT + SETUP + text))
+    assert (loop.renew_first, loop.appends, loop.sums) == (True, ("results",), ("total",))
 
 
 def test_training_loops_are_left_alone(tmp_path: Path) -> None:
@@ -342,15 +342,14 @@ def test_training_loops_are_left_alone(tmp_path: Path) -> None:
     """
     import textwrap
 
-    assert passes(tmp_path, PREDICT + SETUP + textwrap.dedent(text)).independence.all == []
+    assert analysed(tmp_path, PREDICT + SETUP + textwrap.dedent(text)).independence.all == []
 
 
 def test_unfinished_analysis_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dynet_compat.hints.analysis import interpreter
 
     text = PREDICT + SETUP + PROVED["appends"]
-    assert passes(tmp_path, text).independence.proved()
+    assert analysed(tmp_path, text).independence.proved()
     monkeypatch.setattr(interpreter, "MAX_STEPS", 50)
-    found = passes(tmp_path, text)
-    assert not found.analysis.complete and not found.hints().complete
-    assert found.hints().independent_loops == ()
+    found = analysed(tmp_path, text)
+    assert not found.state.complete and independent_loops(found) == []

@@ -19,6 +19,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 from dynet_compat.hints import cli, parallel_loops  # noqa: E402
+from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
 
 if not parallel_loops.possible():
     pytest.skip("needs greenlet", allow_module_level=True)
@@ -376,11 +377,12 @@ def test_a_file_that_lies(tmp_path: Path) -> None:
     assert cli.main([str(script)]) == 0
     path = tmp_path / "program.dyhints"
     hints = json.loads(path.read_text())
-    for loop in hints["loops"]:
-        if loop["form"] != "while":
-            lie = {key: loop["place"][key] for key in ("file", "qualname", "line", "col")}
-            lie["renew_first"] = loop["form"] == "for"
-            lie.update(appends=["found", "losses"], sums=["last", "data"])
+    found = ScriptAnalysis(str(script))
+    for loop in (facts.loop for facts in found.loops.found.values()):
+        if loop.form != "while":
+            name = found.program.functions[loop.function].qualname
+            lie = {"file": "program.py", "qualname": name, "line": loop.line, "col": loop.col}
+            lie.update(renew_first=loop.form == "for", appends=["found", "losses"], sums=["last", "data"])
             hints["independent_loops"].append(lie)
     path.write_text(json.dumps(hints))
     hinted, loops, _ = run(script)

@@ -110,7 +110,10 @@ def test_every_function_without_hints(program: Path) -> None:
     assert run(program, DYNET_COMPAT_HINTS="auto")[0] == plain and hits() > 200
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "foreign"}', "\0\1\2", "x" * 1000])
+OLD = '{"format": "dynet_compat hints", "version": 2, "sites": []}'
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "foreign"}', "\0\1\2", "x" * 1000, OLD])
 def test_damaged_or_foreign(program: Path, text: str) -> None:
     plain, _ = run(program)
     (program.parent / "tagger.dyhints").write_text(text)
@@ -134,18 +137,18 @@ def test_file_that_is_named_is_not_there(program: Path) -> None:
 
 
 def mutated(hints: dict, rng: random.Random) -> dict:
-    """Valid in form, wrong in content: names, lines and numbers exchanged."""
+    """Valid in form, wrong in content: names exchanged, loops that are none."""
     hints = json.loads(json.dumps(hints))
-    names = sorted({s["place"]["qualname"] for s in hints["sites"]} | {"main", "Tagger.__init__", "nothing"})
-    for site in hints["sites"]:
+    names = sorted({f["qualname"] for f in hints["functions"]} | {"main", "Tagger.__init__", "nothing"})
+    for function in hints["functions"]:
         if rng.random() < 0.6:
-            site["place"]["qualname"] = rng.choice(names)
-            site["place"]["line"] = rng.randint(1, 50)
-            site["phase"] = rng.randint(0, 5)
-    for key in ("loops", "blocks", "templates", "helpers", "param_groups", "independent_loops"):
-        rng.shuffle(hints[key])
-        if rng.random() < 0.3:
-            hints[key] = []
+            function["qualname"] = rng.choice(names)
+    for _ in range(rng.randint(0, 5)):
+        loop = {"file": hints["script"], "qualname": rng.choice(names), "line": rng.randint(1, 50)}
+        loop.update(col=4, renew_first=rng.random() < 0.5, appends=["losses"], sums=["total"])
+        hints["independent_loops"].append(loop)
+    if rng.random() < 0.3:
+        hints["functions"] = []
     return hints
 
 

@@ -1,7 +1,7 @@
 """What the compile step finds in whole programs: the examples, and scripts/ in the style of well-known ones.
 
 The scripts say it themselves, at the end of lines: `#: map`, `#: recurrence NAMES`, `#: graph` (loops), with
-`instance`, `rewrite` and `sums=NAMES`; `#: template`; `#: read`. Nothing else may be found.
+`instance` and `rewrite`; `#: template`; `#: read`. Nothing else may be found.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import hints_file  # noqa: E402
-from dynet_compat.hints.passes import Passes  # noqa: E402
+from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
+from dynet_compat.hints.compiler import hints_of  # noqa: E402
+from dynet_compat.hints.straight import Straight  # noqa: E402
 from sources import EXAMPLES, SCRIPTS  # noqa: E402
 
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
@@ -35,30 +36,37 @@ def wanted(path: Path) -> Counter[tuple[int, str]]:
             if words[0] in ("template", "read"):
                 found[number, words[0]] += 1
                 continue
-            extra = [w for w in words[1:] if w in ("instance", "rewrite") or w.startswith("sums=")]
+            extra = [w for w in words[1:] if w in ("instance", "rewrite")]
             carried = [w for w in words[1:] if w not in extra]
             found[number, " ".join([words[0], *sorted(carried)])] += 1
             found.update((number, w) for w in extra)
     return found
 
 
-def found_in(hints: hints_file.Hints) -> Counter[tuple[int, str]]:
+def templates(found: ScriptAnalysis) -> list[Any]:
+    return Straight(found.state, found.graph).templates()
+
+
+def reads(found: ScriptAnalysis) -> list[Any]:
+    return sorted(found.facts.reads, key=found.program.uid.__getitem__)
+
+
+def found_in(found: ScriptAnalysis) -> Counter[tuple[int, str]]:
     """The same of what was found."""
-    found: Counter[tuple[int, str]] = Counter()
-    for loop in hints.loops:
-        found[loop.place.line, " ".join([loop.kind, *loop.carried])] += 1
-        found.update((loop.place.line, f"sums={name}") for name in loop.sums)
-    found.update((i.line, "instance") for i in hints.instance_loops if i.kind == "batch")
-    found.update((t.line, "template") for t in hints.templates)
-    found.update((s.place.line, "read") for s in hints.sync_points)
-    found.update((r.line, "rewrite") for r in hints.independent_loops)
-    return found
+    lines: Counter[tuple[int, str]] = Counter()
+    for facts in found.loops.found.values():
+        lines[facts.loop.line, " ".join([facts.kind, *facts.carried])] += 1
+    lines.update((i.loop.line, "instance") for i in found.instances.all if i.kind == "batch")
+    lines.update((t.function.line, "template") for t in templates(found))
+    lines.update((node.lineno, "read") for node in reads(found))
+    lines.update((r.loop.line, "rewrite") for r in found.independence.proved())
+    return lines
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_script(name: str) -> None:
     path = SCRIPTS / f"{name}.py"
-    want, got = wanted(path), found_in(Passes(str(path)).hints())
+    want, got = wanted(path), found_in(ScriptAnalysis(str(path)))
     assert sum(want.values()) > 4
     assert sorted((want - got).items()) == [], "not found"
     assert sorted((got - want).items()) == [], "found, and not there"
@@ -184,15 +192,23 @@ GOLDEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_example(name: str) -> None:
     want = GOLDEN[name]
-    hints = Passes(str(EXAMPLES / f"{name}.py")).hints()
-    assert hints.complete and not hints.problems
-    loops = [(x.place.qualname, x.form, x.kind, x.carried) for x in hints.loops]
+    found = ScriptAnalysis(str(EXAMPLES / f"{name}.py"))
+    assert found.state.complete and not found.program.problems
+    functions, owner = found.program.functions, found.program.owner
+    loops = [
+        (functions[f.loop.function].qualname, f.loop.form, f.kind, tuple(f.carried))
+        for f in found.loops.found.values()
+    ]
     assert sorted(loops) == sorted(want["loops"])
-    found = hints.instance_loop
-    assert (None if found is None else (found.qualname, found.kind)) == want["instance"]
-    assert {t.qualname: t.ops for t in hints.templates} == want["templates"]
-    assert [f"{s.place.qualname}.{s.method}" for s in hints.sync_points] == want["reads"]
+    ranked = sorted(found.instances.all, key=lambda i: (not i.training, i.kind != "batch"))
+    instance = (functions[ranked[0].loop.function].qualname, ranked[0].kind) if ranked else None
+    assert instance == want["instance"]
+    assert {t.function.qualname: t.ops for t in templates(found)} == want["templates"]
+    methods = [f"{functions[owner[node]].qualname}.{found.facts.reads[node]}" for node in reads(found)]
+    assert methods == want["reads"]
+    hints = hints_of(found)
     assert [(r.qualname, r.renew_first, r.appends) for r in hints.independent_loops] == want["rewrites"]
+    assert {f.qualname for f in hints.functions} >= {read.rsplit(".", 1)[0] for read in want["reads"]}
 
 
 def test_every_example_is_here() -> None:
@@ -201,42 +217,8 @@ def test_every_example_is_here() -> None:
     assert set(RUN) == set(GOLDEN)
 
 
-def test_treelstm_in_detail() -> None:
-    """Weights met through a helper, recursion, wiring, phases."""
-    hints = Passes(str(EXAMPLES / "treelstm.py")).hints()
-    groups = {(g.qualname, g.line): [w.name for w in g.params] for g in hints.param_groups}
-    assert ["self.leaf['i']", "self.leaf['o']", "self.leaf['u']"] in groups.values()
-    left = [[w.key for w in g.params] for g in hints.param_groups if "self.left['i']" in str(g.params)]
-    assert left and all(keys == ["i", "o", "u", "l", "r"] for keys in left)
-    (helper,) = hints.helpers
-    assert helper.qualname == "TreeLSTM.gate" and len(helper.calls) == 5
-    (recursion,) = hints.recursion
-    assert recursion.qualname == "TreeLSTM.encode"
-    assert [len(group) for group in recursion.siblings] == [2]
-    ops = [hints.sites[op.site].op for op in next(b for b in hints.blocks if len(b.ops) == 10).ops]
-    assert (
-        ops
-        == (
-            "lookup affine_transform logistic affine_transform logistic affine_transform tanh "
-            "cmult tanh cmult"
-        ).split()
-    )
-    roles = {(s.place.qualname, s.op): s.role for s in hints.sites}
-    assert roles["TreeLSTM.leaf_state", "lookup"] == "before"
-    assert roles["TreeLSTM.gate", "affine_transform"] == "within"
-    assert roles["TreeLSTM.loss", "pickneglogsoftmax"] == "after"
-    phase = {(s.place.qualname, s.op): s.phase for s in hints.sites}
-    assert (
-        phase["TreeLSTM.leaf_state", "lookup"]
-        < phase["TreeLSTM.gate", "affine_transform"]
-        < phase["TreeLSTM.loss", "pickneglogsoftmax"]
-    )
-
-
-def test_positions_are_those_of_the_text() -> None:
-    hints = Passes(str(EXAMPLES / "rnnlm.py")).hints()
-    lines = (EXAMPLES / "rnnlm.py").read_text(encoding="utf-8").splitlines()
-    for site in hints.sites:
-        place = site.place
-        text = lines[place.line - 1][place.col : place.end_col if place.end_line == place.line else None]
-        assert (site.op in text) or (site.op == "lookup" and "[word]" in text)
+def test_the_subtrees_of_a_tree_do_not_need_each_other() -> None:
+    found = ScriptAnalysis(str(EXAMPLES / "treelstm.py"))
+    (encode,) = (f for f in found.program.functions if f.qualname == "TreeLSTM.encode")
+    assert encode.id in found.graph.recursive
+    assert [len(group) for group in found.graph.siblings(encode)] == [2]

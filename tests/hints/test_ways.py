@@ -278,8 +278,8 @@ def test_only_what_is_clear_is_kept() -> None:
     assert tune.faster([row("apart", 1.5, 1.4, rounds=3)]) == ()  # too few
     assert tune.faster([]) == ()
     rows = [row("apart", 1.2, 1.1), row("tile_512", 1.3, 1.2), row("tile_1024", 1.4, 0.9)]
-    (way,) = tune.faster(rows)
-    assert way == hints_file.Way("chain", ("tanh", "exp"), (64,), 4, "tile_512", 130, 50)
+    (entry,) = tune.faster(rows)
+    assert entry == hints_file.TuningEntry("chain", ("tanh", "exp"), (64,), 4, "tile_512", 130, 50)
     rare = row("apart", 1.5, 1.4, runs=20, size=5)
     often = row("apart", 1.0, 1.0, runs=10**6, size=6)
     assert tune.faster([rare, often]) == ()  # not worth a look before every launch
@@ -287,15 +287,15 @@ def test_only_what_is_clear_is_kept() -> None:
 
 
 def test_explanation() -> None:
-    ways = tune.faster([row("tile_512", 1.3, 1.2), row("copy", 2, 2, choice="product", ops=[], size=9)])
-    counts = tuple(hints_file.LaunchCount("a.py", line, 0, "tanh", 4, 9) for line in (7, 9))
-    found = hints_file.Profile("", 1, 1, counts, "avx2", 2, ways)
+    entries = tune.faster([row("tile_512", 1.3, 1.2), row("copy", 2, 2, choice="product", ops=[], size=9)])
+    counts = tuple(tune.LaunchCount("a.py", line, 0, "tanh", 4, 9) for line in (7, 9))
+    found = tune.Profile(1, counts, hints_file.TuningTable("avx2", 2, entries))
     assert tune.explanation(found) == [
-        "ways to run launches that were faster than the rules (avx2, 2 threads):",
+        "variants that were faster than the rules' (avx2, 2 threads):",
         "  product 64, 512 to 1023 columns: copy, 2.00 times as fast (50 rounds)",
-        "  a.py:7, a.py:9: chain tanh,exp 64, 16 to 31 members: tile_512, 1.30 times as fast (50 rounds)",
+        "  a.py:7, a.py:9: chain tanh,exp 64, 16 to 31 nodes: tile_512, 1.30 times as fast (50 rounds)",
     ]
-    assert "none" in tune.explanation(hints_file.Profile("", 1, 1, (), "avx2", 1, ()))[1]
+    assert "none" in tune.explanation(tune.Profile(1, (), hints_file.TuningTable("avx2", 1, ())))[1]
 
 
 def command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -308,10 +308,10 @@ def command(*arguments: str, folder: Path, **environment: str) -> subprocess.Com
     )  # fmt: skip
 
 
-def with_ways(path: Path, ways: list[dict[str, Any]], **more: Any) -> None:
-    """Puts ways into the profile of a hints file."""
+def with_entries(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Replaces the tuning table of a hints file."""
     contents = json.loads(path.read_text())
-    contents["profile"].update(ways=ways, isa=_core.isa(), threads=1, **more)
+    contents["tuning"] = {"isa": _core.isa(), "threads": 1, "entries": entries}
     rest = {k: v for k, v in contents.items() if k not in ("format", "version")}
     head = json.dumps({"format": contents["format"], "version": contents["version"]})[:-1]
     path.write_text(head + ", " + json.dumps(rest)[1:])
@@ -327,7 +327,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = ("-m", "dynet_compat", "compile", "rnnlm.py", "--explain", "--profile", arguments)
     done = command(*compiled, folder=folder)
     assert done.returncode == 0, done.stderr
-    assert "ways to run launches that were faster than the rules" in done.stdout
+    assert "variants that were faster than the rules" in done.stdout
     return folder
 
 
@@ -343,31 +343,24 @@ def losses(folder: Path, name: str, hints: str) -> tuple[list[float], str]:
 
 def test_a_profile_of_an_example(profiled: Path) -> None:
     hints = hints_file.read(str(profiled / "rnnlm.dyhints"))
-    assert hints.profile is not None
-    assert hints.profile.isa == _core.isa() and hints.profile.threads == 1
-    lines = [(w.choice, w.ops, w.extents, w.size, w.way) for w in hints.profile.ways]
-    assert _core._install_tuning(lines, 1) == 0, "the profile has ways that the engine does not know"
-    assert all(w.percent > 100 and w.rounds >= tune.LEAST_ROUNDS for w in hints.profile.ways)
+    assert hints.tuning is not None
+    assert hints.tuning.isa == _core.isa() and hints.tuning.threads == 1
+    lines = [(e.knob, e.ops, e.dims, e.size, e.variant) for e in hints.tuning.entries]
+    assert _core._install_tuning(lines, 1) == 0, "the table has entries that the engine does not know"
+    assert all(e.percent > 100 and e.rounds >= tune.LEAST_ROUNDS for e in hints.tuning.entries)
     assert losses(profiled, "with.json", "rnnlm.dyhints")[0] == losses(profiled, "without.json", "off")[0]
 
 
-def test_unknown_ways_are_one_line(profiled: Path, tmp_path: Path) -> None:
+def test_unknown_entries_are_one_line(profiled: Path, tmp_path: Path) -> None:
     path = profiled / "odd.dyhints"
     path.write_text((profiled / "rnnlm.dyhints").read_text())
-    way = {
-        "choice": "product",
-        "ops": ["gone"],
-        "extents": [1],
-        "size": 1,
-        "way": "copy",
-        "percent": 110,
-        "rounds": 9,
-    }
-    with_ways(path, [way, {**way, "ops": [], "way": "gone"}, {**way, "ops": []}])
+    entry = {"knob": "product", "ops": ["gone"], "dims": [1], "size": 1, "variant": "copy"}
+    entry.update(percent=110, rounds=9)
+    with_entries(path, [entry, {**entry, "ops": [], "variant": "gone"}, {**entry, "ops": []}])
     want, _ = losses(profiled, "without.json", "off")
     got, text = losses(profiled, "odd.json", "odd.dyhints")
-    assert got == want and text.count("2 of 3 ways to run launches are not known") == 1, text
-    with_ways(path, [{**way, "size": "much"}])
+    assert got == want and text.count("2 of 3 entries of the tuning table are not known") == 1, text
+    with_entries(path, [{**entry, "size": "much"}])
     got, text = losses(profiled, "odd.json", "odd.dyhints")
     assert got == want and text.count("hints not used") == 1, text
 
@@ -385,8 +378,8 @@ def test_a_stale_file_brings_no_ways(profiled: Path) -> None:
         script.write_text(text)
 
 
-def ways_in_use(found: Optional[hints_file.Profile], program: Callable[[], Any]) -> bool:
-    runtime.use_ways(found)
+def is_tuned(table: Optional[hints_file.TuningTable], program: Callable[[], Any]) -> bool:
+    runtime.use_tuning(table)
     before = _core._ways_taken()
     program()
     return bool(_core._ways_taken() > before)
@@ -394,17 +387,17 @@ def ways_in_use(found: Optional[hints_file.Profile], program: Callable[[], Any])
 
 def test_ways_are_for_one_kind_of_processor(dy: Any, caplog: pytest.LogCaptureFixture) -> None:
     program = product(dy.ParameterCollection())
-    ways = (hints_file.Way("product", (), (20, 20), 5, "alone", 120, 9),)
-    here = hints_file.Profile("", 1, 1, (), _core.isa(), _core.threads(), ways)
-    elsewhere = hints_file.Profile("", 1, 1, (), "z80", _core.threads(), ways)
+    entries = (hints_file.TuningEntry("product", (), (20, 20), 5, "alone", 120, 9),)
+    here = hints_file.TuningTable(_core.isa(), _core.threads(), entries)
+    elsewhere = hints_file.TuningTable("z80", _core.threads(), entries)
     with caplog.at_level(logging.INFO, "dynet_compat"):
-        assert not ways_in_use(elsewhere, program)
-    assert "the profile is of z80" in caplog.text
-    assert ways_in_use(here, program)
-    assert not ways_in_use(elsewhere, program), "ways of other hints are still in use"
-    assert ways_in_use(here, program)
-    assert not ways_in_use(None, program), "ways of hints that were in use before are still in use"
-    assert ways_in_use(here, program)
+        assert not is_tuned(elsewhere, program)
+    assert "the tuning table is for z80" in caplog.text
+    assert is_tuned(here, program)
+    assert not is_tuned(elsewhere, program), "the table of other hints is still in use"
+    assert is_tuned(here, program)
+    assert not is_tuned(None, program), "the table of hints that were in use before is still in use"
+    assert is_tuned(here, program)
     runtime.deactivate()
     before = _core._ways_taken()
     program()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import shlex
 import sys
@@ -13,8 +14,7 @@ from typing import Optional
 from ..migrate import quiet_pipe
 from . import hints_file
 from .analysis.load import LoadError
-from .explain import Explanation
-from .passes import Passes, clean
+from .compiler import Compiled, compile_script, count
 
 SUFFIX = ".dyhints"
 
@@ -33,8 +33,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--profile",
         metavar="ARGS",
-        help="also run the script with these arguments, keep what it launched, and which ways to run that "
-        "were the fastest on this computer",
+        help="also run the script with these arguments, and keep which variants of its work were the fastest "
+        "on this computer",
     )
     return result
 
@@ -50,33 +50,42 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     chosen = parser().parse_args(arguments)
     output = chosen.output or default_output(chosen.script)
     start = time.perf_counter()
+    bar = Bar(sys.stderr.isatty())
     try:
         check_output(output)
         profile_arguments = None if chosen.profile is None else shlex.split(chosen.profile)
-        hints, explanation = compile_script(chosen.script, output)
+        found = compile_script(chosen.script, output, bar.update)
+        bar.done()
         if profile_arguments is not None:
-            from . import tune
-
-            found = tune.run(chosen.script, profile_arguments, list(hints.sources))
-            hints = tune.with_profile(hints, found)
-            explanation += tune.explanation(found)
-        hints_file.write(hints, output)
+            measure(chosen.script, profile_arguments, found)
+        hints_file.write(found.hints, output)
     except LoadError as error:
         return fail(str(error))
     except OSError as error:
         return fail(f"cannot write {output}: {error.strerror or error}")
     except ValueError as error:  # --profile with an open quotation, a run that failed, a foreign output
         return fail(str(error))
-    for note in hints.problems:
-        print(f"{note.file}:{note.line}: {note.text}", file=sys.stderr)
+    for problem in found.problems:
+        print(problem, file=sys.stderr)
     try:
-        print(summary(hints, output, time.perf_counter() - start))
+        print(f"{output}: {', '.join(found.counts)}; {time.perf_counter() - start:.2f} s")
         if chosen.explain:
-            print("\n".join(explanation))
+            print("\n".join(found.explanation))
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has read enough
         quiet_pipe()
     return 0
+
+
+def measure(script: str, arguments: Sequence[str], found: Compiled) -> None:
+    """Runs the script, and adds the tuning table."""
+    from . import tune
+
+    profile = tune.run(script, arguments, list(found.hints.sources))
+    found.hints = dataclasses.replace(found.hints, tuning=profile.table)
+    found.counts.append(f"profile of {count(profile.graphs, 'graph')}")
+    found.counts.append(count(len(profile.table.entries), "faster variant"))
+    found.explanation += tune.explanation(profile)
 
 
 def fail(text: str) -> int:
@@ -98,66 +107,6 @@ def check_output(path: str) -> None:
         begin = file.read(64)
     if begin.strip() and not begin.startswith(b'{"format": "' + hints_file.FORMAT.encode() + b'"'):
         raise ValueError(f"{path} is no hints file and is not replaced")
-
-
-def compile_script(script: str, output: str) -> tuple[hints_file.Hints, list[str]]:
-    """Analyse a script.
-
-    Args:
-        script: the Python file.
-        output: where the hints will be; the place of the sources is kept relative to it.
-    Returns:
-        The hints, and the lines of --explain. A program that defeats the analysis gives empty hints.
-    Raises:
-        LoadError: there is no such script.
-    """
-    folder = os.path.dirname(os.path.abspath(script))
-    home = os.path.dirname(os.path.realpath(output))
-    try:
-        root = os.path.relpath(os.path.realpath(folder), home)
-    except ValueError:  # another drive
-        root = "."
-    bar = Bar(sys.stderr.isatty())
-    try:
-        passes = Passes(script, bar.update)
-        return passes.hints(root), Explanation(passes).lines()
-    except LoadError:
-        raise
-    except Exception as error:  # a fault of ours must not cost the user more than the hints
-        return empty(script, root, f"the analysis failed ({type(error).__name__}: {error}); please report it")
-    finally:
-        bar.done()
-
-
-def empty(script: str, root: str, why: str) -> tuple[hints_file.Hints, list[str]]:
-    """Hints that say nothing, and why."""
-    from .analysis.load import load
-
-    loaded = load(script)
-    name = loaded.sources[0].path
-    note = hints_file.Note(name, 1, clean(why))
-    sources = {source.path: source.sha256 for source in loaded.sources}
-    hints = hints_file.Hints(name, root.replace(os.sep, "/"), False, sources, (note,))
-    return hints, [f"{name}:1: {note.text}"]
-
-
-def summary(hints: hints_file.Hints, output: str, seconds: float) -> str:
-    """One line about what was written."""
-
-    def count(number: int, what: str) -> str:
-        return f"{number} {what}{'' if number == 1 else 's'}"
-
-    recurrent = sum(loop.kind == "recurrence" for loop in hints.loops)
-    parts = [
-        count(len(hints.sites), "site"),
-        f"{count(len(hints.loops), 'loop')} ({recurrent} recurrent)",
-        count(len(hints.templates), "template"),
-        count(len(hints.independent_loops), "batch_map loop"),
-    ]
-    if hints.profile is not None:
-        parts.append(f"profile of {count(hints.profile.graphs, 'graph')}")
-        parts.append(count(len(hints.profile.ways), "faster way"))
-    return f"{output}: {', '.join(parts)}; {seconds:.2f} s"
 
 
 class Bar:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .analysis import api
-from .analysis.independence import Rewrite
+from .analysis.independence import LoopIndependence
 from .analysis.instances import BATCH, ONLINE
 from .analysis.liveness import Liveness
-from .analysis.loops import GRAPH, MAP, RECURRENCE, receiver_of, text_of
-from .analysis.scopes import COMPREHENSIONS, Loop
-from .passes import Passes
+from .analysis.loops import GRAPH, MAP, RECURRENCE
+from .analysis.scopes import COMPREHENSIONS, Loop, receiver_of, text_of
+from .analysis.script import ScriptAnalysis
+from .straight import Straight
 from .templates.maps import is_possible
 from .templates.rewrite import may_change
 
@@ -81,10 +82,11 @@ class Explanation:
         loops, templates, maps: what was found.
     """
 
-    def __init__(self, passes: Passes) -> None:
-        self.p = passes
-        self.program = passes.program
-        self.facts = passes.facts
+    def __init__(self, analysis: ScriptAnalysis) -> None:
+        self.p = analysis
+        self.program = analysis.program
+        self.facts = analysis.facts
+        self.straight = Straight(analysis.state, analysis.graph)
         found: dict[tuple[str, int, str, str], Finding] = {}
         for finding in self._hindrances():
             found.setdefault((finding.file, finding.line, finding.code, finding.call), finding)
@@ -117,18 +119,6 @@ class Explanation:
     def _place(self, loop: Loop) -> str:
         return f"{self.program.path(loop.module)}:{loop.line}"
 
-    def _inside(self, loop: Loop) -> list[ast.AST]:
-        """Everything a loop runs, in called functions too."""
-        nodes = list(self.p.loops.body(loop))
-        for function in sorted(self.p.loops.called(loop)):
-            nodes += self.program.body_nodes(self.program.functions[function])
-        return nodes
-
-    def _calls(self, nodes: Iterable[ast.AST], *targets: tuple[str, Any]) -> Iterator[ast.AST]:
-        for node in nodes:
-            if any(target in self.facts.targets.get(node, ()) for target in targets):
-                yield node
-
     # ---- hindrances
 
     def _hindrances(self) -> Iterator[Finding]:
@@ -144,7 +134,7 @@ class Explanation:
         yield from self._immediate()
 
     def _reads_in_batch(self, loop: Loop, training: bool) -> Iterator[Finding]:
-        for node in self._inside(loop):
+        for node in self.p.loops.everything(loop):
             method = self.facts.reads.get(node)
             if method is not None and not self._is_trained_on(node):
                 text = (
@@ -162,14 +152,14 @@ class Explanation:
     def _is_trained_on(self, node: ast.AST) -> bool:
         """Whether what is read here is what backward() is called on: the graph ends there anyway."""
         function = self.program.functions[self.program.owner[node]]
-        calls = self._calls(self.program.body_nodes(function), ("method", "expr.backward"))
+        calls = self.facts.calls_in(self.program.body_nodes(function), ("method", "expr.backward"))
         return text_of(receiver_of(node)) in {text_of(receiver_of(call)) for call in calls}
 
     def _reads_in_refused_loops(self) -> Iterator[Finding]:
         for rewrite in self.p.independence.all:
             if rewrite.proved:
                 continue
-            for node in self._inside(rewrite.loop):
+            for node in self.p.loops.everything(rewrite.loop):
                 method = self.facts.reads.get(node)
                 if method is not None:
                     text = (
@@ -180,14 +170,14 @@ class Explanation:
 
     def _online(self, loop: Loop) -> Iterator[Finding]:
         inside = self.p.loops.sure(loop)
-        for node in self._calls(inside, ("dy", "renew_cg")):
+        for node in self.facts.calls_in(inside, ("dy", "renew_cg")):
             text = f"renew_cg() for each instance ({self._place(loop)}): each graph is computed on its own; "
             yield self._at(node, "renew", text + "record a minibatch in one graph, dy.esum() the losses")
         updates = [("method", f"trainer.{name}") for name in sorted(api.TRAINER_UPDATES)]
-        for node in self._calls(inside, *updates):
+        for node in self.facts.calls_in(inside, *updates):
             text = "update() after each instance: a minibatch of 1; add up several losses, update once"
             yield self._at(node, "update", text)
-        backward = {self.program.owner[n] for n in self._calls(inside, ("method", "expr.backward"))}
+        backward = {self.program.owner[n] for n in self.facts.calls_in(inside, ("method", "expr.backward"))}
         for node in inside:
             if node in self.facts.reads and self.program.owner[node] in backward:
                 text = " of each instance's loss: read one sum for a minibatch"
@@ -196,8 +186,8 @@ class Explanation:
     def _inner_renewals(self) -> Iterator[Finding]:
         """renew_cg() in a loop inside the one whose backward() it serves, without a backward() of its own."""
         nodes = list(self.facts.targets)
-        backward = list(self._calls(nodes, ("method", "expr.backward")))
-        for node in self._calls(nodes, ("dy", "renew_cg")):
+        backward = list(self.facts.calls_in(nodes, ("method", "expr.backward")))
+        for node in self.facts.calls_in(nodes, ("dy", "renew_cg")):
             here, owner = self.program.loops_around[node], self.program.owner[node]
             around = [self.program.loops_around[b] for b in backward if self.program.owner[b] == owner]
             if not here or any(other[: len(here)] == here for other in around):
@@ -213,7 +203,7 @@ class Explanation:
         for facts in self.p.loops.found.values():
             if facts.kind == GRAPH and facts.loop.id not in instance:
                 continue  # training several models is no fault
-            for node in self._calls(self._inside(facts.loop), *makers):
+            for node in self.facts.calls_in(self.p.loops.everything(facts.loop), *makers):
                 text = f"parameters are made in a loop that records ops ({self._place(facts.loop)}): "
                 yield self._at(node, "parameters", text + "make them once, before it")
 
@@ -225,13 +215,13 @@ class Explanation:
             changing = _assigned(facts.loop)
             for node in self.p.loops.body(facts.loop):
                 op = self.facts.ops.get(node)
-                if op is None or op.name not in api.INPUT_OPS or not isinstance(node, ast.Call):
+                if op not in api.INPUT_OPS or not isinstance(node, ast.Call):
                     continue
                 parts = [n for argument in node.args for n in ast.walk(argument)]
                 fixed = not any(isinstance(n, (ast.Call, *COMPREHENSIONS, ast.Attribute)) for n in parts)
                 names = {n.id for n in parts if isinstance(n, ast.Name)}
                 if fixed and not names & changing and not self._mutated(names, facts.loop):
-                    text = f"{op.name}() of the same numbers in each iteration ({self._place(facts.loop)}): "
+                    text = f"{op}() of the same numbers in each iteration ({self._place(facts.loop)}): "
                     yield self._at(node, "input", text + "make it once, before the loop")
 
     def _mutated(self, names: set[str], loop: Loop) -> bool:
@@ -247,7 +237,7 @@ class Explanation:
         return False
 
     def _immediate(self) -> Iterator[Finding]:
-        for node in self._calls(list(self.facts.targets), ("dy", "renew_cg")):
+        for node in self.facts.calls_in(list(self.facts.targets), ("dy", "renew_cg")):
             for keyword in getattr(node, "keywords", []):
                 value = keyword.value
                 if keyword.arg in ("immediate_compute", "check_validity"):
@@ -282,18 +272,18 @@ class Explanation:
                 yield Finding(path, function.line, "recursion", text)
 
     def _templates(self) -> Iterator[Finding]:
-        for verdict in self.p.straight.templates():
+        for verdict in self.straight.templates():
             f = verdict.function
             text = f"{f.qualname}(): {verdict.ops} ops"
             yield Finding(self.program.path(f.module), f.line, "template", text)
-        for verdict in self.p.straight.rejected():
+        for verdict in self.straight.rejected():
             f = verdict.function
             where = f"line {verdict.line}: " if verdict.line != f.line else ""
             text = f"{f.qualname}() is none: {where}{verdict.reason}{_advice(verdict.reason)}"
             yield Finding(self.program.path(f.module), f.line, "none", text)
 
     def _maps(self) -> Iterator[Finding]:
-        complete = self.p.analysis.complete
+        complete = self.p.state.complete
         for rewrite in self.p.independence.all:
             path = self.program.path(rewrite.loop.module)
             if rewrite.proved and complete:
@@ -303,7 +293,7 @@ class Explanation:
                 why = rewrite.reason or "the analysis was not finished"
                 yield Finding(path, rewrite.loop.line, "no map", f"left as it is: {where}{why}")
 
-    def _run_together(self, rewrite: Rewrite) -> str:
+    def _run_together(self, rewrite: LoopIndependence) -> str:
         """Who makes the iterations of a loop run together: the hints, or the user."""
         function: Any = self.program.functions[rewrite.loop.function]
         node: Any = rewrite.loop.node

@@ -78,11 +78,11 @@ class Sources:
         if not isinstance(main, str) or os.path.realpath(main) != os.path.realpath(self.script):
             return ()  # another program has loaded the script, and may have changed what it does
         from .analysis.load import LoadError
-        from .passes import Passes
+        from .analysis.script import ScriptAnalysis
+        from .compiler import hints_of
 
         try:
-            passes = Passes(self.script)
-            hints = passes.hints()
+            hints = hints_of(ScriptAnalysis(self.script))
         except (LoadError, RecursionError, MemoryError) as error:
             _log.warning("hints: no loop is run side by side: %s", error)
             return ()

@@ -228,25 +228,26 @@ def load(path: str) -> None:
     digests = {}
     for name, digest in hints.sources.items():
         source = os.path.realpath(os.path.join(root, name))
-        places = [site.place for site in hints.sites] + [read.place for read in hints.sync_points]
-        wanted[source] = {place.qualname for place in places if place.file == name}
+        wanted[source] = {function.qualname for function in hints.functions if function.file == name}
         digests[source] = digest
     activate(Active(path, wanted, digests, _loops(hints, root)))
-    use_ways(hints.profile)
+    use_tuning(hints.tuning)
 
 
-def use_ways(profile: Optional[hints_file.Profile]) -> None:
-    """Run launches in the ways that a profile found the fastest on such a computer, or by the rules."""
+def use_tuning(table: Optional[hints_file.TuningTable]) -> None:
+    """Run launches by the variants that a profile found the fastest on such a computer, or by the rules."""
     _core._install_tuning([], 1)  # those of hints that were in use before
-    if profile is None or not profile.ways:
+    if table is None or not table.entries:
         return
-    if profile.isa != _core.isa():
-        _log.info("hints: the profile is of %s, this is %s: its ways are not used", profile.isa, _core.isa())
+    if table.isa != _core.isa():
+        _log.info("hints: the tuning table is for %s, this is %s: it is not used", table.isa, _core.isa())
         return
-    lines = [(way.choice, way.ops, way.extents, way.size, way.way) for way in profile.ways]
-    odd = _core._install_tuning(lines, profile.threads)
+    lines = [(e.knob, e.ops, e.dims, e.size, e.variant) for e in table.entries]
+    odd = _core._install_tuning(lines, table.threads)
     if odd:
-        _log.warning("hints: %d of %d ways to run launches are not known and not used", odd, len(lines))
+        _log.warning(
+            "hints: %d of %d entries of the tuning table are not known and not used", odd, len(lines)
+        )
 
 
 def _loops(hints: hints_file.Hints, root: str) -> dict[str, list[ParallelLoop]]:

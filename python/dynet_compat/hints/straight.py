@@ -15,9 +15,10 @@ from typing import Any
 from .analysis import api
 from .analysis import lattice as lat
 from .analysis.callgraph import CallGraph
-from .analysis.interpreter import Analysis, Target
-from .analysis.lattice import EMPTY, Value
-from .analysis.scopes import COMPREHENSIONS, Function
+from .analysis.facts import CallTarget
+from .analysis.lattice import EMPTY
+from .analysis.scopes import COMPREHENSIONS, Function, name_of
+from .analysis.state import AnalysisState
 
 MIN_OPS = 2
 TRAINING = frozenset(
@@ -61,9 +62,9 @@ class Verdict:
 class Straight:
     """Verdicts on all functions."""
 
-    def __init__(self, analysis: Analysis, graph: CallGraph) -> None:
-        self.program = analysis.program
-        self.facts = analysis.facts
+    def __init__(self, state: AnalysisState, graph: CallGraph) -> None:
+        self.program = state.program
+        self.facts = state.facts
         self.graph = graph
         self.verdicts: dict[int, Verdict] = {}
         for function in graph.order():  # callees first
@@ -169,7 +170,7 @@ class Straight:
         reasons = sorted(self._target(node, target, verdict) for target in sorted(targets, key=repr))
         return reasons[-1]
 
-    def _target(self, node: ast.AST, target: Target, verdict: Verdict) -> str:
+    def _target(self, node: ast.AST, target: CallTarget, verdict: Verdict) -> str:
         kind, what = target
         if kind == "op":
             verdict.random = verdict.random or what in api.RANDOM_OPS
@@ -208,34 +209,6 @@ class Straight:
         verdict.ops += callee.ops
         verdict.random = verdict.random or callee.random
         return ""
-
-    # ---- helpers
-
-    def helpers(self) -> list[tuple[Function, dict[int, Value]]]:
-        """Functions that meet different weights from different call sites: call -> its weights."""
-        met: dict[int, dict[int, dict[ast.AST, Value]]] = {}
-        for (function, context, node), value in self.facts.in_unit.items():
-            met.setdefault(function, {}).setdefault(context, {})[node] = value
-        result = []
-        for function in sorted(met):
-            contexts = met[function]
-            nodes = {node for seen in contexts.values() for node in seen}
-            differing = [n for n in nodes if len({seen.get(n, EMPTY) for seen in contexts.values()}) > 1]
-            if len(contexts) > 1 and differing:
-                weights = {
-                    context: frozenset(a for n in differing for a in seen.get(n, EMPTY))
-                    for context, seen in sorted(contexts.items())
-                }
-                result.append((self.program.functions[function], weights))
-        return result
-
-
-def name_of(node: ast.AST) -> str:
-    """What a call calls, as it is written."""
-    function = node.func if isinstance(node, ast.Call) else node
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else "a call"
 
 
 def _constant_arguments(node: ast.Call) -> bool:

@@ -1,8 +1,8 @@
 """The process that `compile --profile` starts: runs a script with every op hooked.
 
-Which nodes of the graph a call has made is told by the size of the graph before and after it. When the graph
-is renewed, and at the end, the launches of the graph are counted by the places of their nodes. Meanwhile the
-engine measures the ways that it has to run them.
+The nodes that a call has recorded are those between the sizes of the graph before and after it. When the
+graph is renewed, and at the end, the launches of the graph are counted by the places of their nodes.
+Meanwhile the engine measures the variants that it has for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import types
 from typing import Any, Callable
 
-Place = tuple[str, int, int]  # file, line, column
+CallPlace = tuple[str, int, int]  # file, line, column
 
 
 class Counter:
@@ -30,10 +30,10 @@ class Counter:
         folder = os.path.realpath(spec["folder"])
         self.files = {os.path.join(folder, *name.split("/")): name for name in spec["sources"]}
         self.known: dict[types.CodeType, Any] = {}  # code -> file name, or None
-        self.places: dict[tuple[types.CodeType, int], Place] = {}
+        self.places: dict[tuple[types.CodeType, int], CallPlace] = {}
         self.owners: list[Any] = []  # place of each node of the graph
         self.counts: dict[tuple[str, int, int, str, int], int] = {}
-        self.graphs = self.nodes = 0
+        self.graphs = 0
         self.inside = False
         self.pid = os.getpid()
 
@@ -110,7 +110,6 @@ class Counter:
     def collect(self) -> None:
         """Counts the launches of the graph, which ends now."""
         self.graphs += 1
-        self.nodes += self.core.cg_size()
         for launch in self.core.plan_table():
             size = launch["members"].bit_length() - 1
             places = {self.owners[n] for n in launch["nodes"] if n < len(self.owners)}
@@ -130,7 +129,6 @@ class Counter:
             json.dump(
                 {
                     "graphs": self.graphs,
-                    "nodes": self.nodes,
                     "launches": rows,
                     "isa": self.core.isa(),
                     "threads": self.core.threads(),

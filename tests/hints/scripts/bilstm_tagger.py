@@ -17,7 +17,7 @@ def make_tagger(words, tags, dim=6):
     def loss_of(sentence, gold):
         total = dy.scalarInput(0)
         states = birnn.transduce([embed[w] for w in sentence])  #: map
-        for h, g in zip(states, gold):  #: map sums=total
+        for h, g in zip(states, gold):  #: map
             total += dy.pickneglogsoftmax(score(h), g)
         return total
 
@@ -31,7 +31,7 @@ def main():
     for _ in range(3):  #: graph
         dy.renew_cg()
         loss = dy.scalarInput(0)
-        for sentence, gold in batch:  #: map instance sums=loss
+        for sentence, gold in batch:  #: map instance
             loss = loss + loss_of(sentence, gold)
         loss.backward()
         trainer.update()

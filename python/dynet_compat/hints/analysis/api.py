@@ -68,6 +68,8 @@ BUILDER_OPS = _names("initial_state initial_state_from_raw_vectors add_inputs tr
 SOFTMAX_OPS = _names("neg_log_softmax neg_log_softmax_batch full_log_distribution full_logits")
 TRAINER_UPDATES = _names("update update_subset")
 
+_CLASSES = BUILDERS | TREE_BUILDERS | SOFTMAX_BUILDERS | COLLECTIONS | {BIRNN}
+
 # Python's functions without effects of their own (a callable argument apart).
 PURE_BUILTINS = _names(
     "abs all any bool bytes chr complex dict divmod enumerate filter float format frozenset hash hex int "
@@ -97,3 +99,9 @@ PURE_METHODS = _names(
 # Effects that are seen outside, or that depend on the order of calls.
 RANDOM_MODULES = _names("random secrets uuid")
 OUTPUT_BUILTINS = _names("print input open breakpoint")
+
+
+def is_name(name: str) -> bool:
+    """Whether the module dynet has this function or class."""
+    known = EXPRESSION_FUNCTIONS | _CLASSES | PARAMETER_FUNCTIONS | PLAIN
+    return name in known or name.endswith(("Trainer", "Initializer"))

@@ -1,6 +1,6 @@
-"""Pass 2 and 7: who calls whom, and which functions call themselves.
+"""Who calls whom, and which functions call themselves.
 
-Targets of calls come from the interpreter (kinds), so that methods are found by the class of their object.
+Targets of calls come from the interpreter, so that methods are found by the class of their object.
 """
 
 from __future__ import annotations
@@ -9,27 +9,23 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from .interpreter import Analysis
 from .scopes import Function
+from .state import AnalysisState
 
 
 class CallGraph:
     """Calls between the functions of the program."""
 
-    def __init__(self, analysis: Analysis) -> None:
-        self.program = program = analysis.program
-        self.facts = analysis.facts
-        self.calls: dict[
-            int, list[tuple[ast.AST, int]]
-        ] = {}  # function -> its calls, in the order of the text
+    def __init__(self, state: AnalysisState) -> None:
+        program, self.facts = state.program, state.facts
+        self._n_functions = len(program.functions)
+        # function -> its calls, in the order of the text
+        self.calls: dict[int, list[tuple[ast.AST, int]]] = {}
         for node in sorted(self.facts.targets, key=program.uid.__getitem__):
             owner = program.owner.get(node)
-            if owner is None:
-                continue
-            for kind, what in sorted(self.facts.targets[node], key=repr):
-                if kind == "func":
-                    self.calls.setdefault(owner, []).append((node, what))
-        self._reachable: dict[int, frozenset[int]] = {}
+            if owner is not None:
+                for callee in self.facts.callees(node):
+                    self.calls.setdefault(owner, []).append((node, callee))
         self.component = self._components()
         sizes: dict[int, int] = {}
         for number in self.component.values():
@@ -55,9 +51,7 @@ class CallGraph:
 
     def called_from(self, nodes: Iterable[ast.AST]) -> set[int]:
         """Functions that code may call, directly or not."""
-        return self.reachable(
-            what for node in nodes for kind, what in self.facts.targets.get(node, ()) if kind == "func"
-        )
+        return self.reachable(callee for node in nodes for callee in self.facts.callees(node))
 
     def order(self) -> list[int]:
         """All functions, callees before their callers where there is no recursion."""
@@ -69,7 +63,7 @@ class CallGraph:
         low: dict[int, int] = {}
         component: dict[int, int] = {}
         stack: list[int] = []
-        for root in range(len(self.program.functions)):
+        for root in range(self._n_functions):
             if root in index:
                 continue
             index[root] = low[root] = len(index)
@@ -92,9 +86,9 @@ class CallGraph:
                     if low[at] == index[at]:
                         number = len(set(component.values()))
                         while True:
-                            member = stack.pop()
-                            component[member] = number
-                            if member == at:
+                            function = stack.pop()
+                            component[function] = number
+                            if function == at:
                                 break
         return component
 

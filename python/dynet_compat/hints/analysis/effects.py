@@ -1,8 +1,8 @@
-"""What code may do beyond computing a value: reasons why it cannot run side by side with other code.
+"""What code may do beyond computing a value: reasons why its order with other code matters.
 
 A function has a reason when it prints, draws random numbers, changes anything but its own objects and its
-parameters, or calls something that is not known. Parameters that it changes are told apart: its callers may
-give it objects of their own.
+parameters, or calls something that is not known. Parameters that it changes are listed: its callers may give
+it objects of their own.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ..straight import name_of
 from . import api
 from . import lattice as lat
-from .interpreter import Analysis, is_class_method, is_static
-from .lattice import EMPTY
-from .loops import Loops, receiver_of, text_of
-from .scopes import Function, Loop
+from .callgraph import CallGraph
+from .scopes import Function, Loop, name_of, receiver_of, text_of
+from .state import AnalysisState
 
 _MAKERS = {"builtins": "list dict set sorted", "collections": "deque defaultdict Counter OrderedDict"}
 MAKERS = frozenset(f"{module}.{name}" for module, names in _MAKERS.items() for name in names.split())
-OPERATORS_APART = frozenset({"__init__", "__getitem__", "__call__"})  # whose calls are seen
-SETTERS = frozenset("__setitem__ __delitem__ __setattr__ __delattr__ __post_init__".split())
 EXITS = {
     ast.Break: "break leaves the loop early", ast.Return: "return leaves the loop early",
     ast.Yield: "yield hands out values in order", ast.YieldFrom: "yield hands out values in order",
@@ -52,17 +48,17 @@ class Effects:
 class EffectAnalysis:
     """Effects of functions, and reasons against single nodes."""
 
-    def __init__(self, analysis: Analysis, loops: Loops) -> None:
-        self.an = analysis
-        self.program = analysis.program
-        self.facts = analysis.facts
-        self.loops = loops
+    def __init__(self, state: AnalysisState, graph: CallGraph) -> None:
+        self.foreign = state.classes.foreign
+        self.program = state.program
+        self.facts = state.facts
+        self.graph = graph
         self._effects: dict[int, Effects] = {}
-        self._members: dict[int, list[int]] = {}  # functions that call one another
-        for function, number in loops.graph.component.items():
-            self._members.setdefault(number, []).append(function)
+        self._recursive: dict[int, list[int]] = {}  # component -> its functions, which call one another
+        for function, number in graph.component.items():
+            self._recursive.setdefault(number, []).append(function)
 
-    def _fresh_names(self, nodes: Iterable[ast.AST]) -> set[str]:
+    def fresh_names(self, nodes: Iterable[ast.AST]) -> set[str]:
         """Names that some code only ever binds to new containers and objects."""
         stores: dict[str, set[ast.AST]] = {}
         made: set[ast.AST] = set()
@@ -97,7 +93,7 @@ class EffectAnalysis:
             return isinstance(node.op, ast.Add) and (_is_display(node.left) or _is_display(node.right))
         return False
 
-    def _reason(self, node: ast.AST, own: set[str], loop: Optional[Loop]) -> str:
+    def reason_against(self, node: ast.AST, own: set[str], loop: Optional[Loop]) -> str:
         """Why a node forbids it; empty if it does not."""
         for form, reason in EXITS.items():
             if isinstance(node, form):
@@ -118,16 +114,12 @@ class EffectAnalysis:
             and isinstance(node.target, ast.Name)
             and node.target.id not in own
         ):
-            value = self.facts.values.get(node.target, EMPTY)
+            value = self.facts.value(node.target)
             if any(atom[0] in (lat.OBJECT, lat.ANY) for atom in value):
                 return f"{node.target.id} may be a list that is changed"
         if isinstance(node, ast.Call):
             return self._call(node, own)
-        for kind, what in sorted(self.facts.targets.get(node, ()), key=repr):  # properties, operators
-            reason = self._target(node, kind, what, own)
-            if reason:
-                return reason
-        return ""
+        return self._targets(node, own)  # properties, operators
 
     def _leaves_inner(self, node: ast.Break, loop: Loop) -> bool:
         loops = [self.program.loops[i] for i in self.program.loops_around.get(node, ())]
@@ -135,18 +127,18 @@ class EffectAnalysis:
         return bool(around) and around[-1] != loop.id
 
     def _call(self, node: ast.Call, own: set[str]) -> str:
-        targets = self.facts.targets.get(node, set())
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
             return ""
-        if not targets:
+        if not self.facts.target(node):
             return f"what {name_of(node)}() does is not known"
         if any(keyword.arg == "out" for keyword in node.keywords):
             return "out= changes an array"
-        for kind, what in sorted(targets, key=repr):
-            reason = self._target(node, kind, what, own)
-            if reason:
-                return reason
-        return ""
+        return self._targets(node, own)
+
+    def _targets(self, node: ast.AST, own: set[str]) -> str:
+        """The first reason against what a node calls."""
+        reasons = (self._target(node, kind, what, own) for kind, what in self.facts.target(node))
+        return next(filter(None, reasons), "")
 
     def _target(self, node: ast.AST, kind: str, what: Any, own: set[str]) -> str:
         if kind == "op":
@@ -159,7 +151,7 @@ class EffectAnalysis:
             return self._function(node, what, own)
         if kind == "ext":
             return _outside(what)
-        if kind == "class" and what not in self.an.foreign:
+        if kind == "class" and what not in self.foreign:
             return ""
         return f"what {name_of(node)}() does is not known"
 
@@ -179,7 +171,7 @@ class EffectAnalysis:
         return f"it calls {name}()"
 
     def _function(self, node: ast.AST, function: int, own: set[str]) -> str:
-        effects = self.effects(function)
+        effects = self.of(function)
         callee = self.program.functions[function]
         if effects.reason:
             path = self.program.path(callee.module)
@@ -196,7 +188,7 @@ class EffectAnalysis:
         given: dict[int, Optional[ast.AST]] = {i: None for i in range(len(names))}
         if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
             shift = 0
-            if callee.cls is not None and not is_static(callee):
+            if callee.cls is not None and not callee.is_static:
                 receiver = self._receiver(node, callee)
                 if receiver is None:
                     return sorted(given.items(), key=lambda pair: pair[0])
@@ -212,7 +204,7 @@ class EffectAnalysis:
 
     def _is_called_itself(self, node: ast.Call, callee: Function) -> bool:
         """Whether a call is of the function, and not of something that calls it in turn."""
-        value = self.facts.values.get(node.func, EMPTY)
+        value = self.facts.value(node.func)
         return any(atom[0] in (lat.FUNC, lat.METHOD) and atom[1] == callee.id for atom in value)
 
     def _receiver(self, node: ast.Call, callee: Function) -> Optional[ast.AST]:
@@ -220,16 +212,16 @@ class EffectAnalysis:
         if any(kind == "class" for kind, _ in self.facts.targets.get(node, ())):
             new_object = ast.List([], ast.Load())
             return new_object if callee.name == "__init__" else None
-        whole = self.facts.values.get(node.func, EMPTY)
+        whole = self.facts.value(node.func)
         if callee.name == "__call__" and whole and all(atom[0] == lat.INSTANCE for atom in whole):
             return node.func
         if not isinstance(node.func, ast.Attribute) or not self._is_called_itself(node, callee):
             return None
         receiver = node.func.value
-        value = self.facts.values.get(receiver, EMPTY)
+        value = self.facts.value(receiver)
         if value and all(atom[0] == lat.INSTANCE for atom in value):
             return receiver
-        if value and all(atom[0] == lat.CLASS for atom in value) and is_class_method(callee):
+        if value and all(atom[0] == lat.CLASS for atom in value) and callee.is_class_method:
             return receiver
         if (
             isinstance(receiver, ast.Call)
@@ -243,7 +235,7 @@ class EffectAnalysis:
     def _is_own(self, node: Optional[ast.AST], own: set[str]) -> bool:
         return node is not None and (isinstance(node, ast.Name) and node.id in own or self._is_fresh(node))
 
-    def effects(self, function: int, generators: bool = False) -> Effects:
+    def of(self, function: int, generators: bool = False) -> Effects:
         """What calling a function does. `generators`: of a generator, what running it does.
 
         Functions that call one another are looked at again until nothing is found that was not known.
@@ -252,18 +244,18 @@ class EffectAnalysis:
         known = self._effects.get(key)
         if known is not None:
             return known
-        members = [function] if generators else self._members[self.loops.graph.component[function]]
-        keys = [key] if generators else members
+        functions = [function] if generators else self._recursive[self.graph.component[function]]
+        keys = [key] if generators else functions
         for at in keys:
             self._effects[at] = Effects()
         changed = True
         while changed:
             changed = False
-            for at, member in zip(keys, members):
+            for at, number in zip(keys, functions):
                 known = self._effects[at]
                 if known.reason:
                     continue  # the first reason stays, or its text would grow for ever
-                found = self._effects_of(member, generators)
+                found = self._effects_of(number, generators)
                 found.changes |= known.changes
                 if found != known:
                     self._effects[at] = found
@@ -278,12 +270,12 @@ class EffectAnalysis:
             return Effects(callee.line, "it is decorated or async")
         names = callee.positional()
         nodes = list(self.program.body_nodes(callee))
-        fresh = self._fresh_names(nodes) - set(callee.parameters())
+        fresh = self.fresh_names(nodes) - set(callee.parameters())
         stored = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
         changed: set[str] = set()
-        own = fresh | (set(names) - stored)  # a parameter that is assigned to may be anybody's object
+        own = fresh | (set(names) - stored)  # a parameter that is assigned to may be any object
         for node in nodes:
-            reason = self._reason(node, own, None)
+            reason = self.reason_against(node, own, None)
             if reason:
                 return Effects(getattr(node, "lineno", callee.line), reason)
             changed |= self._changed_parameters(node, set(names))
@@ -300,7 +292,7 @@ class EffectAnalysis:
             if kind == "method" and what.partition(".")[2] in api.MUTATORS and what.startswith("object."):
                 found.add(text_of(receiver_of(node)))
             elif kind == "func":
-                inner = self.effects(what)
+                inner = self.of(what)
                 for index, argument in self._arguments(node, self.program.functions[what]):
                     if index in inner.changes and isinstance(argument, ast.Name):
                         found.add(argument.id)

@@ -1,7 +1,7 @@
-"""Whether the iterations of a loop can run side by side: a proof, or the first reason why there is none.
+"""Whether the iterations of a loop are independent: a proof, or the first reason why there is none.
 
-Only what is proved here may be turned into `batch_map` without asking. So whatever is not understood is a
-reason against it: unknown calls, stores to anything the iteration has not made itself, names that outlive it.
+Only what is proved here may run as `batch_map` without asking. So whatever is not understood is a reason
+against it: unknown calls, stores to anything the iteration has not made itself, names that outlive it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from typing import Any
 
 from . import api
 from . import lattice as lat
-from .effects import METHODS_OF_BUILDERS, OPERATORS_APART, SETTERS, EffectAnalysis
-from .interpreter import Analysis
-from .lattice import EMPTY
+from .effects import METHODS_OF_BUILDERS, EffectAnalysis
 from .liveness import Liveness
-from .loops import RECURRENCE, Loops, is_sum, receiver_of, text_of
-from .scopes import COMPREHENSIONS, Loop
+from .loops import RECURRENCE, Loops, is_sum
+from .scopes import COMPREHENSIONS, Loop, receiver_of, text_of
+from .state import AnalysisState
 
+VISIBLE_OPERATORS = frozenset({"__init__", "__getitem__", "__call__"})  # whose calls are seen
+SETTERS = frozenset("__setitem__ __delitem__ __setattr__ __delattr__ __post_init__".split())
 COMPUTED = frozenset(
     ("ext", f"builtins.{name}") for name in ("setattr", "delattr", "globals", "vars", "locals")
 )
 
+TRAINING = tuple(("method", name) for name in ("expr.backward", "trainer.update", "trainer.update_subset"))
+
 
 @dataclass
-class Rewrite:
+class LoopIndependence:
     """What was found out about one loop."""
 
     loop: Loop
@@ -41,25 +44,29 @@ class Rewrite:
         return not self.reason
 
 
-class Independence(EffectAnalysis):
-    """Judges the loops that read numbers from the graph; others gain nothing from running side by side."""
+class Independence:
+    """Judges the loops that read numbers from the graph; others gain nothing from running together."""
 
-    def __init__(self, analysis: Analysis, loops: Loops) -> None:
-        super().__init__(analysis, loops)
-        readers = {analysis.program.owner[node] for node in self.facts.reads}
+    def __init__(self, state: AnalysisState, loops: Loops) -> None:
+        self.program = state.program
+        self.facts = state.facts
+        self.loops = loops
+        self.effects = EffectAnalysis(state, loops.graph)
+        self._complete = state.complete
+        readers = {self.program.owner[node] for node in self.facts.reads}
         self._dropout = any(
             kind == "method" and what in ("builder.set_dropout", "builder.set_dropouts")
             for targets in self.facts.targets.values() for kind, what in targets
         )  # fmt: skip
         self._operators = self._operators_with_effects()
         self._computed = self._computed_names()
-        self.all: list[Rewrite] = []
+        self.all: list[LoopIndependence] = []
         for loop in self.program.loops:
             if loop.id in loops.found and self._is_candidate(loop, readers):
                 self.all.append(self._judge(loop))
 
-    def proved(self) -> list[Rewrite]:
-        return [r for r in self.all if r.proved] if self.an.complete else []
+    def proved(self) -> list[LoopIndependence]:
+        return [r for r in self.all if r.proved] if self._complete else []
 
     def _is_candidate(self, loop: Loop, readers: set[int]) -> bool:
         """Reads numbers and records ops in each iteration, goes over data, and is not inside such a loop."""
@@ -67,61 +74,47 @@ class Independence(EffectAnalysis):
             return False
         if self.loops.found[loop.id].kind == RECURRENCE:
             return False
-        nodes = self.loops.body(loop)
-        called = self.loops.called(loop)
-        if not any(node in self.facts.reads for node in nodes) and not called & readers:
-            return False
-        inside = list(nodes)
-        for function in called:
-            inside += self.program.body_nodes(self.program.functions[function])
+        if not any(node in self.facts.reads for node in self.loops.body(loop)):
+            if not self.loops.called(loop) & readers:
+                return False
+        inside = self.loops.everything(loop)
         if not any(node in self.facts.ops for node in inside):
             return False
-        if any(self._trains(node) for node in inside):
+        if any(self.facts.calls_in(inside, *TRAINING)):
             return False
-        iterable = self._iterables(loop)[0]
-        return not self.loops.holds_tensor(self.facts.values.get(iterable, EMPTY))
-
-    def _trains(self, node: ast.AST) -> bool:
-        return any(
-            kind == "method" and what in ("expr.backward", "trainer.update", "trainer.update_subset")
-            for kind, what in self.facts.targets.get(node, ())
-        )
-
-    def _iterables(self, loop: Loop) -> list[ast.expr]:
-        node: Any = loop.node
-        return [g.iter for g in node.generators] if isinstance(node, COMPREHENSIONS) else [node.iter]
+        return not self.loops.holds_tensor(self.facts.value(loop.iterables[0]))
 
     # ---- one loop
 
-    def _judge(self, loop: Loop) -> Rewrite:
-        rewrite = Rewrite(loop, loop.line)
-        rewrite.reason = self._general_reason(loop)
-        if rewrite.reason:
-            return rewrite
+    def _judge(self, loop: Loop) -> LoopIndependence:
+        result = LoopIndependence(loop, loop.line)
+        result.reason = self._general_reason(loop)
+        if result.reason:
+            return result
         node: Any = loop.node
         if isinstance(node, COMPREHENSIONS):
             if len(node.generators) > 1 or node.generators[0].ifs or not isinstance(node, ast.ListComp):
-                rewrite.reason = "only a list comprehension with one `for` and no `if` is understood"
-                return rewrite
-            self._check(rewrite, [node.elt], set())
-            return rewrite
+                result.reason = "only a list comprehension with one `for` and no `if` is understood"
+                return result
+            self._check(result, [node.elt], set())
+            return result
         if node.orelse:
-            rewrite.reason = "the loop has an else"
-            return rewrite
+            result.reason = "the loop has an else"
+            return result
         body: list[ast.stmt] = list(node.body)
         if body and self._is_renew(body[0]):
-            rewrite.renews = True
+            result.renews = True
             body = body[1:]
-        flow = Liveness()
-        flow.target(node.target)
-        flow.block(body)
-        if flow.too_deep:
-            rewrite.reason = "it is nested too deeply"
-            return rewrite
-        self._names(rewrite, body, flow)
-        if rewrite.proved:
-            self._check(rewrite, body, set(rewrite.appends))
-        return rewrite
+        names = Liveness()
+        names.target(node.target)
+        names.block(body)
+        if names.too_deep:
+            result.reason = "it is nested too deeply"
+            return result
+        self._names(result, body, names)
+        if result.proved:
+            self._check(result, body, set(result.appends))
+        return result
 
     def _general_reason(self, loop: Loop) -> str:
         """What forbids it before the body is looked at."""
@@ -132,16 +125,14 @@ class Independence(EffectAnalysis):
         reason = self._lazy_iterable(loop)
         if reason:
             return reason
-        nodes = list(self.loops.body(loop))
-        for function in self.loops.called(loop):
-            nodes += self.program.body_nodes(self.program.functions[function])
+        nodes = self.loops.everything(loop)
         if self._dropout and any(self._uses_builder(node) for node in nodes):
             return "its builders may have dropout, which draws random numbers"
         return self._shared_iterator(nodes)
 
     def _lazy_iterable(self, loop: Loop) -> str:
         """Generators run between the iterations; an iterator may be over anything, and partly used up."""
-        inside = {node for iterable in self._iterables(loop) for node in ast.walk(iterable)}
+        inside = {node for iterable in loop.iterables for node in ast.walk(iterable)}
         for node in inside:
             for atom in self.facts.values.get(node, ()):
                 if atom[0] == lat.OBJECT and atom[1][0] == "iter":
@@ -154,8 +145,7 @@ class Independence(EffectAnalysis):
         return ""
 
     def _uses_builder(self, node: ast.AST) -> bool:
-        op = self.facts.ops.get(node)
-        return op is not None and op.name in METHODS_OF_BUILDERS | api.STATE_OPS
+        return self.facts.ops.get(node) in METHODS_OF_BUILDERS | api.STATE_OPS
 
     def _shared_iterator(self, nodes: list[ast.AST]) -> str:
         """Iterators that were made elsewhere are used up by the first iteration that gets them."""
@@ -200,70 +190,68 @@ class Independence(EffectAnalysis):
             name = function.name
             if function.cls is None or not name.startswith("__") or not name.endswith("__"):
                 continue
-            if name in OPERATORS_APART:
+            if name in VISIBLE_OPERATORS:
                 continue
-            effects = self.effects(function.id, generators=function.generator)
+            effects = self.effects.of(function.id, generators=function.generator)
             if effects.reason or effects.changes - ({0} if name in SETTERS else set()):
                 return f"{function.qualname} has effects of its own"
         return ""
 
     def _is_renew(self, node: ast.stmt) -> bool:
-        return isinstance(node, ast.Expr) and ("dy", "renew_cg") in self.facts.targets.get(node.value, ())
+        return isinstance(node, ast.Expr) and self.facts.calls(node.value, ("dy", "renew_cg"))
 
-    def _names(self, rewrite: Rewrite, body: list[ast.stmt], flow: Liveness) -> None:
+    def _names(self, result: LoopIndependence, body: list[ast.stmt], names: Liveness) -> None:
         """No name goes from one iteration to the next, or out of the loop."""
-        node: Any = rewrite.loop.node
-        for name in sorted(flow.assigned):
-            line = getattr(flow.stores[name][0], "lineno", rewrite.line)
-            if name in flow.exposed:
-                inside_only = not self._loaded_by_called(rewrite.loop, name)
-                if inside_only and is_sum(name, body, flow, left_only=True):
-                    rewrite.sums.append(name)
+        node: Any = result.loop.node
+        for name in sorted(names.assigned):
+            line = getattr(names.stores[name][0], "lineno", result.line)
+            if name in names.exposed:
+                inside_only = not self._loaded_by_called(result.loop, name)
+                if inside_only and is_sum(name, body, names, left_only=True):
+                    result.sums.append(name)
                     continue
-                rewrite.line = getattr(flow.exposed[name][0], "lineno", line)
-                rewrite.reason = f"{name} comes from the iteration before"
+                result.line = getattr(names.exposed[name][0], "lineno", line)
+                result.reason = f"{name} comes from the iteration before"
                 return
             if self._used_outside(name, node):
-                rewrite.line, rewrite.reason = line, f"{name} is used after the loop, or in other functions"
+                result.line, result.reason = line, f"{name} is used after the loop, or in other functions"
                 return
         for name in sorted(self._appended(body)):
-            if name not in flow.assigned:
-                if self._is_iterated(name, rewrite.loop):
-                    rewrite.reason = f"{name} grows while the loop goes over it"
+            if name not in names.assigned:
+                if self._is_iterated(name, result.loop):
+                    result.reason = f"{name} grows while the loop goes over it"
                     return
-                if self._seen_otherwise(rewrite.loop, name) or (
-                    len(flow.loads.get(name, ())) != self._appends_of(body, name)
+                if self._seen_otherwise(result.loop, name) or (
+                    len(names.loads.get(name, ())) != self._appends_of(body, name)
                 ):
-                    rewrite.line = getattr(flow.loads[name][0], "lineno", rewrite.line)
-                    rewrite.reason = f"{name} is appended to and also looked at"
+                    result.line = getattr(names.loads[name][0], "lineno", result.line)
+                    result.reason = f"{name} is appended to and also looked at"
                     return
-                rewrite.appends.append(name)
+                result.appends.append(name)
 
     def _is_iterated(self, name: str, loop: Loop) -> bool:
         """Whether the list behind a name is what the loop goes over."""
-        body = self.loops.body(loop)
-        named = [n for n in body if isinstance(n, ast.Name) and n.id == name]
-        grown = frozenset(atom for node in named for atom in self.facts.values.get(node, ()))
-        inside = {inner for iterable in self._iterables(loop) for inner in ast.walk(iterable)}
+        named = self._named(loop, name)
+        grown = frozenset(atom for node in named for atom in self.facts.value(node))
+        inside = {inner for iterable in loop.iterables for inner in ast.walk(iterable)}
         for node in inside:
-            value = self.facts.values.get(node, EMPTY)
-            if (
-                isinstance(node, ast.Name)
-                and node.id == name
-                or any(a[0] == lat.OBJECT for a in value & grown)
-            ):
+            if isinstance(node, ast.Name) and node.id == name:
+                return True
+            if any(a[0] == lat.OBJECT for a in self.facts.value(node) & grown):
                 return True
         return False
 
     def _seen_otherwise(self, loop: Loop, name: str) -> bool:
         """Whether the body gets at the list behind a name in any other way."""
-        body = list(self.loops.body(loop))
-        names = {node for node in body if isinstance(node, ast.Name) and node.id == name}
-        values = [self.facts.values.get(node, EMPTY) for node in names]
+        names = self._named(loop, name)
+        values = [self.facts.value(node) for node in names]
         lists = frozenset(atom for value in values for atom in value if atom[0] == lat.OBJECT)
-        for function in self.loops.called(loop):
-            body += self.program.body_nodes(self.program.functions[function])
-        return any(self.facts.values.get(node, EMPTY) & lists for node in body if node not in names)
+        nodes = self.loops.everything(loop)
+        return any(self.facts.value(node) & lists for node in nodes if node not in names)
+
+    def _named(self, loop: Loop, name: str) -> set[ast.AST]:
+        """The places where the body has a name."""
+        return {n for n in self.loops.body(loop) if isinstance(n, ast.Name) and n.id == name}
 
     def _loaded_by_called(self, loop: Loop, name: str) -> bool:
         """Whether a function that the body calls takes the name from outside."""
@@ -291,12 +279,7 @@ class Independence(EffectAnalysis):
         if uid[node] < uid[loop] and not around[loop]:
             return True
         for index in around.get(node, ()):
-            whole: Any = self.program.loops[index].node
-            if index in around[loop] or isinstance(whole, ast.While):
-                continue
-            targets = (
-                [g.target for g in whole.generators] if isinstance(whole, COMPREHENSIONS) else [whole.target]
-            )
+            targets = [] if index in around[loop] else self.program.loops[index].targets
             if any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target)):
                 return True
         return False
@@ -320,14 +303,14 @@ class Independence(EffectAnalysis):
 
     # ---- effects
 
-    def _check(self, rewrite: Rewrite, body: Iterable[ast.AST], appends: set[str]) -> None:
+    def _check(self, result: LoopIndependence, body: Iterable[ast.AST], appends: set[str]) -> None:
         """Everything the body does itself, and what the functions it calls do."""
-        own = self._fresh_names(self.loops.body(rewrite.loop))
+        own = self.effects.fresh_names(self.loops.body(result.loop))
         for statement in body:
             for node in ast.walk(statement):
-                reason = self._reason(node, own | appends, rewrite.loop)
+                reason = self.effects.reason_against(node, own | appends, result.loop)
                 if reason:
-                    rewrite.line, rewrite.reason = getattr(node, "lineno", rewrite.line), reason
+                    result.line, result.reason = getattr(node, "lineno", result.line), reason
                     return
 
 

@@ -1,4 +1,4 @@
-"""Pass 6: the loop over the instances of a minibatch.
+"""The loop over the instances of a minibatch.
 
 From backward() (or, without training, from what reads values) back through sums to the loop whose iterations
 produce the summands. Where there is none, the loop that begins a graph for every instance.
@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from . import api
-from . import lattice as lat
-from .interpreter import Analysis
-from .lattice import EMPTY
 from .loops import GRAPH, MAP, Loops
 from .scopes import COMPREHENSIONS, Function, Loop
+from .state import AnalysisState
 
 BATCH, ONLINE = "batch", "online"
-MAX_TRACE = 2000
+MAX_SEEN = 2000
 
 
 @dataclass(frozen=True)
@@ -33,22 +31,15 @@ class InstanceLoop:
 class Instances:
     """The loops over instances that end in backward(), then those that end in reads."""
 
-    def __init__(self, analysis: Analysis, loops: Loops) -> None:
-        self.program = analysis.program
-        self.facts = analysis.facts
+    def __init__(self, state: AnalysisState, loops: Loops) -> None:
+        self.program = state.program
+        self.facts = state.facts
         self.loops = loops
-        self.steps = 0
         self.all: list[InstanceLoop] = []
         for call in self._calls_of("backward"):
             self._add(self._of(call, _receiver(call)), True)
         for node in sorted(self.facts.reads, key=self.program.uid.__getitem__):
             self._add(self._of(node, _receiver(node), online=False), False)
-
-    @property
-    def main(self) -> Optional[InstanceLoop]:
-        """The training one, of the graph with several instances if there is any."""
-        ranked = sorted(self.all, key=lambda i: (not i.training, i.kind != BATCH))
-        return ranked[0] if ranked else None
 
     def _add(self, found: Optional[InstanceLoop], training: bool) -> None:
         if found is None:
@@ -57,18 +48,17 @@ class Instances:
         if all(known.loop is not found.loop for known in self.all):
             self.all.append(found)
 
-    def _calls_of(self, name: str) -> list[ast.Call]:
-        found = [
-            node for node, targets in self.facts.targets.items()
-            if isinstance(node, ast.Call) and any(k == "method" and w in (f"expr.{name}", f"param.{name}")
-                                                  for k, w in targets)
-        ]  # fmt: skip
-        return sorted(found, key=self.program.uid.__getitem__)
+    def _calls_of(self, name: str) -> list[ast.AST]:
+        found = self.facts.calls_in(
+            self.facts.targets, ("method", f"expr.{name}"), ("method", f"param.{name}")
+        )
+        return sorted(
+            (node for node in found if isinstance(node, ast.Call)), key=self.program.uid.__getitem__
+        )
 
     def _of(self, node: ast.AST, value: Optional[ast.AST], online: bool = True) -> Optional[InstanceLoop]:
         function = self.program.functions[self.program.owner[node]]
-        trace = _Trace(self)
-        loop = trace.find(value, function) if value is not None else None
+        loop = _Sources(self).find(value, function) if value is not None else None
         if loop is not None:
             return InstanceLoop(loop, BATCH, True)
         return self._online(node) if online else None
@@ -91,7 +81,7 @@ class Instances:
         return None
 
     def _kind(self, loop: Loop) -> InstanceLoop:
-        each = any(("dy", "renew_cg") in self.facts.targets.get(n, ()) for n in self.loops.sure(loop))
+        each = any(self.facts.calls_in(self.loops.sure(loop), ("dy", "renew_cg")))
         return InstanceLoop(loop, ONLINE if each else BATCH, True)
 
     def _has_graphs(self, function: Function) -> bool:
@@ -103,22 +93,11 @@ class Instances:
         facts = self.loops.found.get(loop.id)
         if facts is None or facts.kind != MAP or loop.form == "while":
             return False
-        node: Any = loop.node
-        iterables = [g.iter for g in node.generators] if isinstance(node, COMPREHENSIONS) else [node.iter]
-        if any(self.loops.holds_tensor(self._items(i)) for i in iterables):
+        if any(self.loops.holds_tensor(self.facts.value(iterable)) for iterable in loop.iterables):
             return False
-        return self._has_inputs(loop)
-
-    def _items(self, iterable: ast.expr) -> lat.Value:
-        return self.facts.values.get(iterable, EMPTY)
-
-    def _has_inputs(self, loop: Loop) -> bool:
-        nodes = list(self.loops.body(loop))
-        for function in self.loops.called(loop):
-            nodes += self.program.body_nodes(self.program.functions[function])
-        names = {self.facts.ops[node].name for node in nodes if node in self.facts.ops}
-        inputs = bool(names & (api.INPUT_OPS | {"lookup", "lookup_batch"}))
-        return inputs and len(names) > 1
+        nodes = self.loops.everything(loop)
+        names = {self.facts.ops[node] for node in nodes if node in self.facts.ops}
+        return len(names) > 1 and not names.isdisjoint(api.INPUT_OPS | {"lookup", "lookup_batch"})
 
 
 def _receiver(node: ast.AST) -> Optional[ast.AST]:
@@ -130,7 +109,7 @@ def _receiver(node: ast.AST) -> Optional[ast.AST]:
     return None
 
 
-class _Trace:
+class _Sources:
     """Backwards from a value to the loop that made its summands."""
 
     def __init__(self, instances: Instances) -> None:
@@ -145,15 +124,14 @@ class _Trace:
         stack: list[tuple[ast.AST, Function]] = [(node, function)]
         while stack:
             at, inside = stack.pop()
-            if (at, inside.id) in self.seen or len(self.seen) > MAX_TRACE:
+            if (at, inside.id) in self.seen or len(self.seen) > MAX_SEEN:
                 continue
             self.seen.add((at, inside.id))
             if isinstance(at, COMPREHENSIONS):
                 loop = self.program.loops[self.program.loop_of[at]]
                 if self.i.is_over_instances(loop):
                     return loop
-                parts = [at.value] if isinstance(at, ast.DictComp) else [at.elt]
-                stack += [(part, inside) for part in [*[g.iter for g in reversed(at.generators)], *parts]]
+                stack += [(part, inside) for part in [*reversed(loop.iterables), loop.results[-1]]]
                 continue
             if isinstance(at, ast.Name):
                 found, sources = self._name(at.id, inside)
@@ -176,8 +154,7 @@ class _Trace:
         elif isinstance(node, ast.IfExp):
             parts = [node.body, node.orelse]
         elif isinstance(node, ast.Call):
-            targets = self.facts.targets.get(node, set())
-            for kind, what in sorted(targets, key=repr):
+            for kind, what in self.facts.target(node):
                 if kind == "func":
                     return self._returned(node, what)
             parts = [*node.args, *[k.value for k in node.keywords]]

@@ -2,11 +2,9 @@
 
 An atom is a tuple whose first item is one of the tags below:
 
-    EXPR site               an Expression recorded at a site (0: unknown where)
-    STATE site              an RNNState
-    PARAM allocation key    Parameters made by that add_parameters call; key tells members of a table apart
-    LOOKUP allocation key   LookupParameters
-    BUILDER allocation class
+    EXPR, STATE             an Expression, an RNNState
+    PARAM, LOOKUP           Parameters, LookupParameters
+    BUILDER class           RNN or softmax builder
     COLL, TRAINER           parameter collection, trainer
     OBJECT key              list, tuple, dict, set or iterator; its contents are in the heap
     INSTANCE class          object of a class of the script
@@ -33,7 +31,10 @@ INT, FLOAT, STR, BOOL, NONE, ANY = "int", "float", "str", "bool", "none", "any"
 
 EMPTY: Value = frozenset()
 UNKNOWN: Value = frozenset({(ANY,)})
-SOME_EXPR: Value = frozenset({(EXPR, 0)})
+SOME_EXPR: Value = frozenset({(EXPR,)})
+SOME_STATE: Value = frozenset({(STATE,)})
+SOME_PARAM: Value = frozenset({(PARAM,)})
+SOME_LOOKUP: Value = frozenset({(LOOKUP,)})
 SOME_INT: Value = frozenset({(INT, None)})
 SOME_FLOAT: Value = frozenset({(FLOAT,)})
 SOME_STR: Value = frozenset({(STR, None)})
@@ -42,7 +43,7 @@ NOTHING: Value = frozenset({(NONE,)})
 WAS_READ: Value = frozenset({(READ,)})
 
 MAX_CONSTANTS = 12
-MAX_ATOMS = 96
+MAX_ATOMS = 384
 TENSORS = frozenset({EXPR, STATE, PARAM})  # what ops take and give
 
 
@@ -67,11 +68,8 @@ def _widen(value: Value) -> Value:
     for tag in (INT, STR):
         if len(atoms.get(tag, ())) > MAX_CONSTANTS:
             atoms[tag] = {(tag, None)}
-    for tag, vague in ((EXPR, (EXPR, 0)), (STATE, (STATE, 0))):
-        if len(atoms.get(tag, ())) > MAX_ATOMS:
-            atoms[tag] = {vague}
     result = frozenset(atom for group in atoms.values() for atom in group)
-    return result if len(result) <= 4 * MAX_ATOMS else frozenset({(ANY,)}) | _tensors_only(result)
+    return result if len(result) <= MAX_ATOMS else UNKNOWN | _tensors_only(result)
 
 
 def _tensors_only(value: Value) -> Value:
@@ -96,17 +94,6 @@ def is_pure_tensor(value: Value) -> bool:
 def was_read(value: Value) -> bool:
     """Whether a value may depend on numbers read from the graph."""
     return (READ,) in value
-
-
-def kind(value: Value) -> str:
-    """A short name for a set of atoms, for the hints file and for people."""
-    names = {
-        EXPR: "Expr", STATE: "State", PARAM: "Param", LOOKUP: "Lookup", BUILDER: "Builder",
-        OBJECT: "List", INSTANCE: "Instance", INT: "Int", STR: "Str", FLOAT: "Float", BOOL: "Int",
-        NONE: "None", READ: "Number",
-    }  # fmt: skip
-    found = sorted({names.get(atom[0], "Unknown") for atom in value})
-    return "|".join(found) if 0 < len(found) <= 3 else "Unknown"
 
 
 class Cell:

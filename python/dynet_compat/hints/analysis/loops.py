@@ -1,19 +1,20 @@
-"""Pass 5: loops that record ops, what they carry from one iteration to the next, and how they are nested."""
+"""Loops that record ops, and what they carry from one iteration to the next."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from functools import cached_property
+from typing import Any, Callable, Optional
 
 from . import api
 from . import lattice as lat
 from .callgraph import CallGraph
-from .interpreter import Analysis
-from .lattice import EMPTY, Atom, Value
+from .lattice import Atom, Value
 from .liveness import Liveness, sure_nodes
-from .scopes import Loop
+from .scopes import Loop, receiver_of, text_of
+from .state import AnalysisState
 
 RECURRENCE, MAP, GRAPH = "recurrence", "map", "graph"
 # Methods that put something into a container and give nothing back.
@@ -32,35 +33,31 @@ class LoopFacts:
     loop: Loop
     kind: str
     carried: list[str] = field(default_factory=list)
-    sums: list[str] = field(default_factory=list)  # accumulators: += only
-    collects: list[str] = field(default_factory=list)  # lists that are only appended to
-    path: tuple[int, ...] = ()  # loops around, those of the callers included, and itself
 
 
 class Loops:
     """All loops that record ops."""
 
-    def __init__(self, analysis: Analysis, graph: CallGraph) -> None:
-        self.an = analysis
-        self.program = analysis.program
-        self.facts = analysis.facts
+    def __init__(self, state: AnalysisState, graph: CallGraph) -> None:
+        self.heap = state.heap
+        self.program = state.program
+        self.facts = state.facts
         self.graph = graph
         self._bodies: dict[int, list[ast.AST]] = {}
         for node in self.program.nodes[1:]:
             for index in self.program.loops_around.get(node, ()):
                 self._bodies.setdefault(index, []).append(node)
-        self._exposed, self._written = self._attributes()
-        self._records = self._recorders()
+        self._exposed: dict[int, set[Attribute]] = {}
+        self._written: dict[int, set[Attribute]] = {}
+        self._find_attributes()
+        self._records = self._functions_that(lambda node: node in self.facts.ops)
         self._renews = self._functions_that(self._is_renew)
         self._deep: dict[Value, bool] = {}
-        self._fields: dict[int, list[Value]] = {}
-        self._reached: Optional[frozenset[Atom]] = None
         self.found: dict[int, LoopFacts] = {}
         for loop in self.program.loops:
             facts = self._examine(loop)
             if facts is not None:
                 self.found[loop.id] = facts
-        self._paths()
 
     # ---- what a loop runs
 
@@ -72,55 +69,37 @@ class Loops:
         """Functions that the loop may call, directly or not."""
         return self.graph.called_from(self.body(loop))
 
+    def everything(self, loop: Loop) -> list[ast.AST]:
+        """Nodes that may run in an iteration, those of called functions too."""
+        nodes = list(self.body(loop))
+        for function in sorted(self.called(loop)):
+            nodes += self.program.body_nodes(self.program.functions[function])
+        return nodes
+
     def sure(self, loop: Loop) -> list[ast.AST]:
         """Nodes that run in every iteration, those of functions that are surely called among them."""
         node: Any = loop.node
-        if loop.form == "comprehension":
-            start: list[ast.AST] = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        else:
-            start = list(node.body)
         found: list[ast.AST] = []
         seen: set[int] = set()
-        stack = [start]
+        stack = [loop.results if loop.form == "comprehension" else node.body]
         while stack:
             for inner in sure_nodes(stack.pop()):
                 found.append(inner)
-                targets = self.facts.targets.get(inner, set())
-                functions = [what for kind, what in targets if kind == "func"]
-                if len(targets) == 1 and len(functions) == 1 and functions[0] not in seen:
+                functions = self.facts.callees(inner)
+                only = len(functions) == len(self.facts.targets.get(inner, ())) == 1
+                if only and functions[0] not in seen:
                     seen.add(functions[0])
-                    body: Any = self.program.functions[functions[0]].node.body
-                    stack.append(body if isinstance(body, list) else [body])
+                    stack.append(self.program.functions[functions[0]].statements)
         return found
 
-    def records(self, nodes: Iterable[ast.AST]) -> bool:
-        """Whether code records ops, directly or by calls."""
-        for node in nodes:
-            if node in self.facts.ops:
-                return True
-            if any(k == "func" and f in self._records for k, f in self.facts.targets.get(node, ())):
-                return True
-        return False
-
-    def renews(self, nodes: Iterable[ast.AST]) -> bool:
-        """Whether code calls renew_cg, directly or by calls."""
-        return any(
-            self._is_renew(node)
-            or any(k == "func" and f in self._renews for k, f in self.facts.targets.get(node, ()))
-            for node in nodes
-        )
-
     def _is_renew(self, node: ast.AST) -> bool:
-        return ("dy", "renew_cg") in self.facts.targets.get(node, ())
+        return self.facts.calls(node, ("dy", "renew_cg"))
 
     def is_recorder(self, function: int) -> bool:
         """Whether a function records ops, directly or by calls."""
         return function in self._records
 
-    def _recorders(self) -> set[int]:
-        return self._functions_that(lambda node: node in self.facts.ops)
-
-    def _functions_that(self, test: Any) -> set[int]:
+    def _functions_that(self, test: Callable[[ast.AST], bool]) -> set[int]:
         """Functions whose body has a node that passes the test, and everything that calls them."""
         nodes = [*self.facts.ops, *self.facts.targets]
         found = {self.program.owner[node] for node in nodes if node in self.program.owner and test(node)}
@@ -140,13 +119,14 @@ class Loops:
 
     def _examine(self, loop: Loop) -> Optional[LoopFacts]:
         nodes = self.body(loop)
-        if not self.records(nodes):
+        called = {callee for node in nodes for callee in self.facts.callees(node)}
+        if called.isdisjoint(self._records) and not any(node in self.facts.ops for node in nodes):
             return None
-        if self.renews(nodes):
+        if not called.isdisjoint(self._renews) or any(self._is_renew(node) for node in nodes):
             return LoopFacts(loop, GRAPH)
         facts = LoopFacts(loop, MAP)
-        facts.carried += self._carried_names(loop, facts)
-        facts.carried += self._carried_containers(loop, facts)
+        facts.carried += self._carried_names(loop)
+        facts.carried += self._carried_containers(loop)
         facts.carried += self._carried_attributes(loop)
         if not facts.carried and loop.form == "while" and self._changes_unknown(nodes):
             facts.carried = ["something unknown"]
@@ -158,44 +138,38 @@ class Loops:
     def _changes_unknown(self, nodes: Iterable[ast.AST]) -> bool:
         """Whether code changes objects of which nothing is known: a `while` loop may carry things in them."""
         for node in nodes:
-            changed = self.facts.writes.get(node, EMPTY)
+            changed = self.facts.writes.get(node, lat.EMPTY)
             if any((lat.ANY,) in part for atom in changed for part in self._parts(atom)):
                 return True
             if (lat.ANY,) in changed:
                 return True
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                unknown = (lat.ANY,) in self.facts.values.get(node.func.value, EMPTY)
+                unknown = (lat.ANY,) in self.facts.value(node.func.value)
                 if unknown and node.func.attr in api.MUTATORS:
                     return True
         return False
 
-    def _carried_names(self, loop: Loop, facts: LoopFacts) -> list[str]:
+    def _carried_names(self, loop: Loop) -> list[str]:
         """Names that an iteration reads before it assigns them, and that hold tensors."""
         node: Any = loop.node
         if loop.form == "comprehension":
             return []
-        flow = Liveness()
+        names = Liveness()
         if loop.form == "for":
-            flow.target(node.target)
+            names.target(node.target)
         else:
-            flow.expression(node.test)
-        flow.block(node.body)
-        carried = []
-        for name in sorted(set(flow.exposed) & flow.assigned):
-            if not any(self.holds_tensor(self.facts.values.get(n, EMPTY)) for n in flow.exposed[name]):
-                continue
-            if is_sum(name, node.body, flow):
-                facts.sums.append(name)
-            else:
-                carried.append(name)
-        return carried
+            names.expression(node.test)
+        names.block(node.body)
+        return [
+            name
+            for name in sorted(set(names.exposed) & names.assigned)
+            if any(self.holds_tensor(self.facts.value(node)) for node in names.exposed[name])
+            and not is_sum(name, node.body, names)
+        ]
 
-    def _carried_containers(self, loop: Loop, facts: LoopFacts) -> list[str]:
+    def _carried_containers(self, loop: Loop) -> list[str]:
         """Lists and tables from outside that iterations both change and look into."""
-        inside = {*self.called(loop)}
-        nodes = list(self.body(loop))
-        for function in inside:
-            nodes += self.program.body_nodes(self.program.functions[function])
+        inside, nodes = self.called(loop), self.everything(loop)
         changed: dict[Atom, set[str]] = {}
         skip: set[ast.AST] = set()
         for node in nodes:
@@ -206,27 +180,23 @@ class Loops:
                     changed.setdefault(atom, set()).add(text_of(receiver_of(node)))
             for part in _unused_receivers(node):
                 skip.add(part)
-        values = (self.facts.values.get(node, EMPTY) for node in self.body(loop))
+        values = (self.facts.value(node) for node in self.body(loop))
         seen = frozenset(atom for value in values for atom in value if atom in changed)
-        kept = self._kept() & frozenset(changed)
+        kept = self._kept & frozenset(changed)
         changed = {atom: names for atom, names in changed.items() if atom in seen or atom in kept}
         if not changed:
             return []
         read: set[Atom] = set()
         for node in nodes:
             if node not in skip and not isinstance(getattr(node, "ctx", None), ast.Store):
-                read |= self.facts.values.get(node, EMPTY) & set(changed)
-        for atom in sorted(set(changed) - read, key=repr):
-            facts.collects += sorted(changed[atom])
-        facts.collects = sorted(set(facts.collects))
+                read |= self.facts.value(node) & set(changed)
         return sorted(min(changed[atom]) for atom in read)
 
+    @cached_property
     def _kept(self) -> frozenset[Atom]:
         """Containers that attributes or variables of outer functions hold, which any function may reach."""
-        if self._reached is None:
-            cells = (cell.value for key, cell in self.an.cells.items() if key[0] in ("attr", "class", "var"))
-            self._reached = frozenset(atom for value in cells for atom in value if atom[0] == lat.OBJECT)
-        return self._reached
+        cells = (cell.value for key, cell in self.heap.cells.items() if key[0] in ("attr", "class", "var"))
+        return frozenset(atom for value in cells for atom in value if atom[0] == lat.OBJECT)
 
     def _made_inside(self, atom: Atom, loop: Loop, inside: set[int]) -> bool:
         maker = self.program.nodes[atom[1][1]]
@@ -241,41 +211,38 @@ class Loops:
         return [
             f"{self.program.classes[cls].qualname}.{name}"
             for cls, name in sorted(exposed & written)
-            if self.holds_tensor(self.an.cell("attr", cls, name).value)
+            if self.holds_tensor(self.heap.cell("attr", cls, name).value)
         ]
 
     # ---- attributes
 
-    def _attributes(self) -> tuple[dict[int, set[Attribute]], dict[int, set[Attribute]]]:
+    def _find_attributes(self) -> None:
         """Per function, with everything it calls: attributes read before they are written; those written."""
-        self._exposed, self._written = {}, {}
         for function in self.graph.order():
             nodes = list(self.program.body_nodes(self.program.functions[function]))
             exposed, written = self._attribute_flow(nodes)
             if self.program.functions[function].name == "__init__":
-                exposed, written = set(), set()  # of an object that nobody else has yet
+                exposed, written = set(), set()  # of an object that nothing else has yet
             self._exposed[function], self._written[function] = exposed, written
-        return self._exposed, self._written
 
     def _attribute_flow(self, nodes: Iterable[ast.AST]) -> tuple[set[Attribute], set[Attribute]]:
         exposed: set[Attribute] = set()
         written: set[Attribute] = set()
-        pending: set[Attribute] = set()  # written by the statement at hand, after everything it reads
+        pending: set[Attribute] = set()  # written by this statement, after everything it reads
         for node in nodes:
             if isinstance(node, ast.stmt):
                 written |= pending
                 pending = set()
             if isinstance(node, ast.Attribute):
-                receiver = self.facts.values.get(node.value, EMPTY)
+                receiver = self.facts.value(node.value)
                 places = {(a[1], node.attr) for a in receiver if a[0] == lat.INSTANCE}
                 if isinstance(node.ctx, ast.Load):
                     exposed |= places - written
                 else:
                     pending |= places
-            for kind, what in self.facts.targets.get(node, ()):
-                if kind == "func":
-                    exposed |= self._exposed.get(what, set()) - written
-                    pending |= self._written.get(what, set())
+            for callee in self.facts.callees(node):
+                exposed |= self._exposed.get(callee, set()) - written
+                pending |= self._written.get(callee, set())
         return exposed, written | pending
 
     # ---- values
@@ -294,50 +261,20 @@ class Loops:
     def _parts(self, atom: Atom) -> list[Value]:
         """What a container or an object of the script holds."""
         if atom[0] == lat.OBJECT:
-            return [self.an.cell("item", atom[1], "+").value]
-        if atom[0] != lat.INSTANCE:
-            return []
-        if not self._fields:
-            for key, cell in self.an.cells.items():
-                if key[0] == "attr":
-                    self._fields.setdefault(key[1], []).append(cell.value)
-        return self._fields.get(atom[1], [])
+            return [self.heap.cell("item", atom[1], "+").value]
+        return self._fields.get(atom[1], []) if atom[0] == lat.INSTANCE else []
 
-    # ---- nesting
-
-    def _paths(self) -> None:
-        """Loops around each loop; through calls where all calls of a function agree."""
-        entry: dict[int, tuple[int, ...]] = {}
-        for function in reversed(self.graph.order()):
-            around: Optional[tuple[int, ...]] = None
-            for call in sorted(self.facts.callers.get(function, ()), key=self.program.uid.__getitem__):
-                owner = self.program.owner.get(call)
-                if owner is None or self.graph.component[owner] == self.graph.component[function]:
-                    continue  # recursion adds no loop
-                here = entry.get(owner, ()) + self.recording_loops(call)
-                around = here if around is None else _common(around, here)
-            entry[function] = around or ()
-        self.entry = entry
-        for facts in self.found.values():
-            outer = entry.get(facts.loop.function, ())
-            facts.path = (*outer, *[i for i in facts.loop.outer if self._counts(i)], facts.loop.id)
-
-    def _counts(self, loop: int) -> bool:
-        return loop in self.found and self.found[loop].kind != GRAPH
-
-    def recording_loops(self, node: ast.AST) -> tuple[int, ...]:
-        """Loops around a node in its function, those with a graph per iteration left out."""
-        return tuple(i for i in self.program.loops_around.get(node, ()) if self._counts(i))
+    @cached_property
+    def _fields(self) -> dict[int, list[Value]]:
+        """Class -> what the attributes of its objects are."""
+        found: dict[int, list[Value]] = {}
+        for key, cell in self.heap.cells.items():
+            if key[0] == "attr":
+                found.setdefault(key[1], []).append(cell.value)
+        return found
 
 
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    n = 0
-    while n < min(len(a), len(b)) and a[n] == b[n]:
-        n += 1
-    return a[:n]
-
-
-def is_sum(name: str, body: list[ast.stmt], flow: Liveness, left_only: bool = False) -> bool:
+def is_sum(name: str, body: list[ast.stmt], names: Liveness, left_only: bool = False) -> bool:
     """Whether a loop uses a name only to add to it: `x += e`, `x = x + e` and, if allowed, `x = e + x`."""
     uses = 0
     for statement in body:
@@ -353,29 +290,11 @@ def is_sum(name: str, body: list[ast.stmt], flow: Liveness, left_only: bool = Fa
                 if not _is_name(value.left, name) and (left_only or not _is_name(value.right, name)):
                     return False
                 uses += 1
-    return 0 < uses == len(flow.loads.get(name, ())) == len(flow.stores.get(name, ()))
+    return 0 < uses == len(names.loads.get(name, ())) == len(names.stores.get(name, ()))
 
 
 def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
-
-
-def receiver_of(node: Any) -> ast.AST:
-    """What a store or a changing method is applied to."""
-    if isinstance(node, ast.Call):
-        node = node.func
-    inner: ast.AST = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else node
-    return inner
-
-
-def text_of(node: ast.AST) -> str:
-    """Source text of a short expression."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute) and len(parts) < 8:
-        parts.append(node.attr)
-        node = node.value
-    parts.append(node.id if isinstance(node, ast.Name) else "...")
-    return ".".join(reversed(parts))
 
 
 def _unused_receivers(node: ast.AST) -> list[ast.AST]:

@@ -1,288 +1,299 @@
-"""The abstract interpreter: Python's own functions, containers, and other modules."""
+"""Models of Python's functions, of containers and texts, and of other modules: what a call of them gives."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Callable, Protocol
 
 from . import api
 from . import lattice as lat
+from .containers import Containers, constant
+from .frame import Frame
+from .functions import Call, FunctionCalls
 from .lattice import EMPTY, UNKNOWN, Atom, Value, join
+from .objects import Objects
 
-if TYPE_CHECKING:
-    from .interpreter import Analysis, CallContext
-    from .scopes import Function
 
+class Caller(Protocol):
+    """What a model may use."""
+
+    frame: Frame
+    containers: Containers
+    functions: FunctionCalls
+    objects: Objects
+
+    def apply(self, function: Value, call: Call) -> Value:
+        """What a call gives, for everything the function may be."""
+
+
+Model = Callable[[Caller, Call], Value]
+MethodModel = Callable[[Caller, Call, Atom], Value]
 
 _SIZES = frozenset({"len", "isinstance", "issubclass", "type", "id", "range", "enumerate", "print"})
 
 
-class BuiltinCalls:
-    """What the classes built on this one add is declared, not defined, here."""
+def _table(models: dict[str, Model]) -> dict[str, Model]:
+    """By name, from a table by several names."""
+    return {name: model for names, model in models.items() for name in names.split()}
 
-    an: Analysis
-    unit: CallContext
-    function: Function
 
-    if TYPE_CHECKING:
+# ---- methods of containers and texts
 
-        def eval(self, node: ast.expr) -> Value: ...
-        def items(self, value: Value) -> Value: ...
-        def put(self, atom: Atom, value: Value, key: Optional[str] = None) -> None: ...
-        def _item(self, atom: Atom, key: Optional[str]) -> Value: ...
-        def _all_of(self, value: Value) -> Value: ...
-        def constant(self, value: Value) -> Optional[str]: ...
-        def load_name(self, name: str, node: ast.AST) -> Value: ...
-        def attribute_of(self, receiver: Value, name: str, node: ast.AST) -> Value: ...
-        def new_object(
-            self, form: str, node: ast.AST, values: Sequence[Value], exact: bool = False
-        ) -> Value: ...
-        def _instance_attribute(
-            self, receiver: Atom, cls: int, name: str, node: ast.AST, own: bool = True
-        ) -> Value: ...
-        def apply(
-            self,
-            node: ast.AST,
-            function: Value,
-            arguments: Sequence[Value],
-            keywords: dict[str, Value],
-            star: Optional[Value] = None,
-        ) -> Value: ...
-        def escape(self, node: ast.AST, values: Sequence[Value]) -> None: ...
 
-    def any_read(self, values: Sequence[Value]) -> bool:
-        """Whether numbers of the graph are among the values, or in the lists among them."""
-        for value in values:
-            if lat.was_read(value):
-                return True
-            if any(a[0] == lat.OBJECT and lat.was_read(self._item(a, None)) for a in value):
-                return True
-        return False
-
-    # ---- methods of containers and strings
-
-    def container_call(self, node: ast.AST, receiver: Atom, name: str, args: Sequence[Value]) -> Value:
-        """A method of a list, tuple, dict, set or iterator."""
-        an = self.an
-        an.note_target(node, ("method", f"object.{name}"))
-        if name in api.MUTATORS and isinstance(node, ast.Call):
-            old = an.facts.writes.get(node, EMPTY)
-            an.facts.writes[node] = join(old, frozenset({receiver}))
-        first = args[0] if args else EMPTY
-        if name in ("append", "add", "appendleft"):
-            self.put(receiver, first)
-            return lat.NOTHING
-        if name in ("extend", "extendleft"):
-            self.put(receiver, self.items(first))
-            return lat.NOTHING
-        if name == "insert":
-            self.put(receiver, args[1] if len(args) > 1 else EMPTY)
-            return lat.NOTHING
-        if name == "update":
-            self.put(receiver, self._all_of(first))
-            return lat.NOTHING
-        if name in ("pop", "popleft"):
-            return self._item(receiver, self.constant(first) if receiver[1][0] == "dict" else None)
-        if name in ("get", "setdefault"):
-            value = self._item(receiver, self.constant(first))
-            for default in args[1:2]:
-                value = join(value, default)
-                if name == "setdefault":
-                    self.put(receiver, default, self.constant(first))
-            return value if name == "setdefault" or args[1:] else join(value, lat.NOTHING)
-        if name == "items":
-            keys = an.read(self.unit, "item", receiver[1], "keys")
-            pair = self.new_object("tuple", node, [keys, self._item(receiver, None)], exact=True)
-            return self.new_object("iter", node, [pair])
-        if name == "values":
-            return self.new_object("iter", node, [self._item(receiver, None)])
-        if name == "keys":
-            return self.new_object("iter", node, [an.read(self.unit, "item", receiver[1], "keys")])
-        if name in ("copy", "union", "intersection", "difference"):
-            return frozenset({receiver})
-        if name in ("index", "count"):
-            return lat.SOME_INT
-        return lat.NOTHING if name in ("sort", "reverse", "clear", "remove", "discard") else UNKNOWN
-
-    def string_call(self, node: ast.AST, name: str) -> Value:
-        """A method of a text."""
-        if name in ("split", "rsplit", "splitlines", "partition", "rpartition"):
-            return self.new_object("list", node, [lat.SOME_STR])
-        if name.startswith(("is", "starts", "ends")):
-            return lat.SOME_BOOL
-        return lat.SOME_INT if name in ("find", "rfind", "index", "count") else lat.SOME_STR
-
-    # ---- functions of Python and of other modules
-
-    def outside_call(self, node: ast.AST, name: str, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        """A call of `module.function`, builtins among them."""
-        self.an.note_target(node, ("ext", name))
-        top, _, rest = name.partition(".")
-        read = rest not in _SIZES and self.any_read(args)
-        if top == "builtins":
-            method = self._BUILTINS.get(rest)
-            if method is not None:
-                result: Value = method(self, node, args, kw)
-                return join(result, lat.WAS_READ) if read and not lat.is_tensor(result) else result
-            if rest in api.DYNAMIC_BUILTINS:
-                return self._dynamic(node, rest, args)
-        elif top == "collections" or rest in ("defaultdict", "OrderedDict", "Counter", "deque"):
-            return self._collection(node, rest, args)
-        elif top == "itertools":
-            inner = UNKNOWN
-            for value in args:
-                inner = join(inner, self.items(value))
-            return self.new_object("iter", node, [inner])
-        self.escape(node, [*args, *kw.values()])
-        if top == "builtins" and rest in api.PURE_BUILTINS and not read:
-            return UNKNOWN
-        return join(UNKNOWN, lat.WAS_READ) if read else UNKNOWN
-
-    def _dynamic(self, node: ast.AST, name: str, args: Sequence[Value]) -> Value:
-        key = args[1] if len(args) > 1 else EMPTY
-        if name == "getattr" and args:
-            constants = [atom[1] for atom in key if atom[0] == lat.STR]
-            if constants and None not in constants:
-                found = args[2] if len(args) > 2 else EMPTY
-                for text in constants:
-                    found = join(found, self.attribute_of(args[0], text, node))
-                return found
-        if name in ("eval", "exec", "compile", "__import__"):
-            text = f"{name}() can do anything: no hints for this program"
-            self.an.program.problem(node, text, "program")
-        elif name in ("getattr", "setattr", "delattr"):
-            text = f"{name}() with a computed name: no hints for this function"
-            self.an.program.problem(node, text, "function")
-        return UNKNOWN
-
-    def _collection(self, node: ast.AST, name: str, args: Sequence[Value]) -> Value:
-        if name == "defaultdict":
-            value = self.apply(node, args[0], [], {}) if args else EMPTY
-            return self.new_object("dict", node, [value])
-        if name in ("deque", "Counter", "OrderedDict"):
-            inner = self.items(args[0]) if args else EMPTY
-            found = self.new_object("list" if name == "deque" else "dict", node, [inner])
-            for atom in found:
-                self.an.write(inner, "item", atom[1], "keys")
-            return found
-        return UNKNOWN
-
-    def _as_list(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        name = getattr(getattr(node, "func", None), "id", "list")
-        form = name if name in ("tuple", "set") else ("iter" if name in ("iter", "reversed") else "list")
-        inner = self.items(args[0]) if args else EMPTY
-        if "key" in kw:
-            self.apply(node, kw["key"], [inner], {})
-        return self.new_object(form, node, [inner])
-
-    def _as_dict(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        found = self.new_object("dict", node, list(kw.values()))
-        for atom in found:
-            for name, value in kw.items():
-                self.put(atom, value, name)
-                self.an.write(lat.one(lat.STR, name), "item", atom[1], "keys")
-            for value in args:
-                if any(a[0] == lat.OBJECT and a[1][0] == "dict" for a in value):
-                    self.put(atom, self._all_of(value))
-                    self.an.write(self.items(value), "item", atom[1], "keys")
-                else:  # pairs
-                    for pair in self.items(value):
-                        if pair[0] == lat.OBJECT:
-                            self.an.write(self._item(pair, "0"), "item", atom[1], "keys")
-                            self.put(atom, self._item(pair, "1"))
-                        else:
-                            self.put(atom, UNKNOWN)
-        return found
-
-    def _zip(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        starred = any(isinstance(a, ast.Starred) for a in getattr(node, "args", []))
-        if starred:
-            inner = EMPTY
-            for value in args:
-                inner = join(inner, self.items(value))
-            return self.new_object("iter", node, [self.new_object("tuple", node, [inner])])
-        pair = self.new_object("tuple", node, [self.items(value) for value in args], exact=True)
-        return self.new_object("iter", node, [pair])
-
-    def _enumerate(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        inner = self.items(args[0]) if args else EMPTY
-        pair = self.new_object("tuple", node, [lat.SOME_INT, inner], exact=True)
-        return self.new_object("iter", node, [pair])
-
-    def _range(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        return self.new_object("iter", node, [lat.SOME_INT])
-
-    def _map(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        inner = self.apply(node, args[0], [self.items(a) for a in args[1:]], {}) if args else EMPTY
-        return self.new_object("iter", node, [inner])
-
-    def _filter(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        inner = self.items(args[1]) if len(args) > 1 else EMPTY
-        if args:
-            self.apply(node, args[0] - lat.NOTHING, [inner], {})
-        return self.new_object("iter", node, [inner])
-
-    def _sum(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        inner = self.items(args[0]) if args else EMPTY
-        for start in [*args[1:2], *kw.values()]:
-            inner = join(inner, start)
-        if lat.is_tensor(inner):
-            where = node.args[0] if isinstance(node, ast.Call) and node.args else node
-            return lat.one(lat.EXPR, self.an.note_op(node, "sum", [(where, inner)]))
-        return inner if inner else lat.SOME_INT
-
-    def _extreme(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        if len(args) == 1:
-            found = self.items(args[0])
-        else:
-            found = EMPTY
-            for value in args:
-                found = join(found, value)
-        if "key" in kw:
-            key = self.apply(node, kw["key"], [found], {})
-            if lat.was_read(key):
-                found = join(found, lat.WAS_READ)
-        return join(found, kw.get("default", EMPTY))
-
-    def _next(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        found = self.items(args[0]) if args else EMPTY
-        return join(found, args[1]) if len(args) > 1 else found
-
-    def _abs(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        tensor = bool(args) and lat.is_tensor(args[0])
-        return UNKNOWN if tensor else lat.SOME_FLOAT
-
-    def _integer(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
+def container_method(caller: Caller, call: Call, receiver: Atom, name: str) -> Value:
+    """A method of a list, tuple, dict, set or iterator."""
+    facts = caller.frame.facts
+    facts.note_target(call.node, ("method", f"object.{name}"))
+    if name in api.MUTATORS and isinstance(call.node, ast.Call):
+        facts.note_write(call.node, frozenset({receiver}))
+    model = _CONTAINER_METHODS.get(name)
+    if model is not None:
+        return model(caller, call, receiver)
+    if name in ("copy", "union", "intersection", "difference"):
+        return frozenset({receiver})
+    if name in ("index", "count"):
         return lat.SOME_INT
+    return lat.NOTHING if name in ("sort", "reverse", "clear", "remove", "discard") else UNKNOWN
 
-    def _float(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        return lat.SOME_FLOAT
 
-    def _truth(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
+def _append(caller: Caller, call: Call, receiver: Atom) -> Value:
+    caller.containers.put(receiver, call.given(0))
+    return lat.NOTHING
+
+
+def _extend(caller: Caller, call: Call, receiver: Atom) -> Value:
+    caller.containers.put(receiver, caller.objects.items(call.given(0)))
+    return lat.NOTHING
+
+
+def _insert(caller: Caller, call: Call, receiver: Atom) -> Value:
+    caller.containers.put(receiver, call.given(1))
+    return lat.NOTHING
+
+
+def _update(caller: Caller, call: Call, receiver: Atom) -> Value:
+    caller.containers.put(receiver, caller.containers.all_of(call.given(0)))
+    return lat.NOTHING
+
+
+def _pop(caller: Caller, call: Call, receiver: Atom) -> Value:
+    key = constant(call.given(0)) if receiver[1][0] == "dict" else None
+    return caller.containers.get(receiver, key)
+
+
+def _get(caller: Caller, call: Call, receiver: Atom) -> Value:
+    value = caller.containers.get(receiver, constant(call.given(0)))
+    return join(value, call.given(1) if len(call.arguments) > 1 else lat.NOTHING)
+
+
+def _setdefault(caller: Caller, call: Call, receiver: Atom) -> Value:
+    key = constant(call.given(0))
+    value = join(caller.containers.get(receiver, key), call.given(1))
+    if len(call.arguments) > 1:
+        caller.containers.put(receiver, call.given(1), key)
+    return value
+
+
+def _items(caller: Caller, call: Call, receiver: Atom) -> Value:
+    pair = [caller.containers.keys(receiver), caller.containers.get(receiver)]
+    return _iterator(caller, call, caller.containers.new("tuple", call.node, pair, exact=True))
+
+
+def _values(caller: Caller, call: Call, receiver: Atom) -> Value:
+    return _iterator(caller, call, caller.containers.get(receiver))
+
+
+def _keys(caller: Caller, call: Call, receiver: Atom) -> Value:
+    return _iterator(caller, call, caller.containers.keys(receiver))
+
+
+_CONTAINER_METHODS: dict[str, MethodModel] = {
+    **dict.fromkeys(("append", "add", "appendleft"), _append),
+    **dict.fromkeys(("extend", "extendleft"), _extend),
+    **dict.fromkeys(("pop", "popleft"), _pop),
+    "insert": _insert, "update": _update, "get": _get, "setdefault": _setdefault,
+    "items": _items, "values": _values, "keys": _keys,
+}  # fmt: skip
+
+
+def text_method(caller: Caller, call: Call, name: str) -> Value:
+    """A method of a text."""
+    if name in ("split", "rsplit", "splitlines", "partition", "rpartition"):
+        return caller.containers.new("list", call.node, [lat.SOME_STR])
+    if name.startswith(("is", "starts", "ends")):
         return lat.SOME_BOOL
+    return lat.SOME_INT if name in ("find", "rfind", "index", "count") else lat.SOME_STR
 
-    def _text(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        return lat.SOME_STR
 
-    def _nothing(self, node: ast.AST, args: Sequence[Value], kw: dict[str, Value]) -> Value:
-        return lat.NOTHING
+# ---- functions of Python and of other modules
 
-    _BUILTINS: dict[str, Any] = {
-        **dict.fromkeys(("list", "tuple", "set", "frozenset", "sorted", "reversed", "iter"), _as_list),
-        **dict.fromkeys(("int", "len", "ord", "hash", "id"), _integer),
-        **dict.fromkeys(("float", "round"), _float),
-        **dict.fromkeys(("bool", "isinstance", "issubclass", "any", "all", "callable", "hasattr"), _truth),
-        **dict.fromkeys(("str", "repr", "chr", "format", "input"), _text),
-        **dict.fromkeys(("max", "min"), _extreme),
-        "dict": _as_dict,
-        "zip": _zip,
-        "enumerate": _enumerate,
-        "range": _range,
-        "map": _map,
-        "filter": _filter,
-        "sum": _sum,
-        "next": _next,
-        "abs": _abs,
-        "print": _nothing,
+
+def outside_call(caller: Caller, call: Call, name: str) -> Value:
+    """A call of `module.function`, Python's own functions among them."""
+    caller.frame.facts.note_target(call.node, ("ext", name))
+    top, _, rest = name.partition(".")
+    read = rest not in _SIZES and caller.containers.any_read(call.arguments)
+    if top == "builtins":
+        model = _BUILTINS.get(rest)
+        if model is not None:
+            result = model(caller, call)
+            return join(result, lat.WAS_READ) if read and not lat.is_tensor(result) else result
+        if rest in api.DYNAMIC_BUILTINS:
+            return _dynamic(caller, call, rest)
+    elif top == "collections" or rest in ("defaultdict", "OrderedDict", "Counter", "deque"):
+        return _collection(caller, call, rest)
+    elif top == "itertools":
+        inner = UNKNOWN
+        for value in call.arguments:
+            inner = join(inner, caller.objects.items(value))
+        return _iterator(caller, call, inner)
+    caller.functions.escape(call.node, call.values)
+    return join(UNKNOWN, lat.WAS_READ) if read else UNKNOWN
+
+
+def _dynamic(caller: Caller, call: Call, name: str) -> Value:
+    """Functions that can do more than is seen."""
+    if name == "getattr" and call.arguments:
+        constants = [atom[1] for atom in call.given(1) if atom[0] == lat.STR]
+        if constants and None not in constants:
+            found = call.given(2)
+            for text in constants:
+                found = join(found, caller.objects.attribute(call.given(0), text, call.node))
+            return found
+    if name in ("eval", "exec", "compile", "__import__"):
+        text = f"{name}() can do anything: no hints for this program"
+        caller.frame.program.problem(call.node, text, "program")
+    elif name in ("getattr", "setattr", "delattr"):
+        text = f"{name}() with a computed name: no hints for this function"
+        caller.frame.program.problem(call.node, text, "function")
+    return UNKNOWN
+
+
+def _collection(caller: Caller, call: Call, name: str) -> Value:
+    if name == "defaultdict":
+        value = caller.apply(call.given(0), Call(call.node))
+        return caller.containers.new("dict", call.node, [value])
+    if name in ("deque", "Counter", "OrderedDict"):
+        inner = caller.objects.items(call.given(0))
+        found = caller.containers.new("list" if name == "deque" else "dict", call.node, [inner])
+        for atom in found:
+            caller.containers.put_key(atom, inner)
+        return found
+    return UNKNOWN
+
+
+def _iterator(caller: Caller, call: Call, inner: Value) -> Value:
+    return caller.containers.new("iter", call.node, [inner])
+
+
+def _as_list(caller: Caller, call: Call) -> Value:
+    name = getattr(getattr(call.node, "func", None), "id", "list")
+    form = name if name in ("tuple", "set") else ("iter" if name in ("iter", "reversed") else "list")
+    inner = caller.objects.items(call.given(0))
+    if "key" in call.keywords:
+        caller.apply(call.keywords["key"], Call(call.node, [inner]))
+    return caller.containers.new(form, call.node, [inner])
+
+
+def _as_dict(caller: Caller, call: Call) -> Value:
+    containers, objects = caller.containers, caller.objects
+    found = containers.new("dict", call.node, list(call.keywords.values()))
+    for atom in found:
+        for name, value in call.keywords.items():
+            containers.put(atom, value, name)
+            containers.put_key(atom, lat.one(lat.STR, name))
+        for value in call.arguments:
+            if any(a[0] == lat.OBJECT and a[1][0] == "dict" for a in value):
+                containers.put(atom, containers.all_of(value))
+                containers.put_key(atom, objects.items(value))
+                continue
+            for pair in objects.items(value):
+                if pair[0] == lat.OBJECT:
+                    containers.put_key(atom, containers.get(pair, "0"))
+                    containers.put(atom, containers.get(pair, "1"))
+                else:
+                    containers.put(atom, UNKNOWN)
+    return found
+
+
+def _zip(caller: Caller, call: Call) -> Value:
+    items = [caller.objects.items(value) for value in call.arguments]
+    exact = not any(isinstance(a, ast.Starred) for a in getattr(call.node, "args", []))
+    if not exact:
+        inner = EMPTY
+        for value in items:
+            inner = join(inner, value)
+        items = [inner]
+    return _iterator(caller, call, caller.containers.new("tuple", call.node, items, exact))
+
+
+def _enumerate(caller: Caller, call: Call) -> Value:
+    pair = [lat.SOME_INT, caller.objects.items(call.given(0))]
+    return _iterator(caller, call, caller.containers.new("tuple", call.node, pair, exact=True))
+
+
+def _range(caller: Caller, call: Call) -> Value:
+    return _iterator(caller, call, lat.SOME_INT)
+
+
+def _map(caller: Caller, call: Call) -> Value:
+    items = [caller.objects.items(value) for value in call.arguments[1:]]
+    return _iterator(caller, call, caller.apply(call.given(0), Call(call.node, items)))
+
+
+def _filter(caller: Caller, call: Call) -> Value:
+    inner = caller.objects.items(call.given(1))
+    caller.apply(call.given(0) - lat.NOTHING, Call(call.node, [inner]))
+    return _iterator(caller, call, inner)
+
+
+def _sum(caller: Caller, call: Call) -> Value:
+    inner = caller.objects.items(call.given(0))
+    for start in [*call.arguments[1:2], *call.keywords.values()]:
+        inner = join(inner, start)
+    if lat.is_tensor(inner):
+        caller.frame.facts.note_op(call.node, "sum")
+        return lat.SOME_EXPR
+    return inner if inner else lat.SOME_INT
+
+
+def _extreme(caller: Caller, call: Call) -> Value:
+    """max, min."""
+    found = EMPTY
+    if len(call.arguments) == 1:
+        found = caller.objects.items(call.given(0))
+    else:
+        for value in call.arguments:
+            found = join(found, value)
+    if "key" in call.keywords:
+        key = caller.apply(call.keywords["key"], Call(call.node, [found]))
+        if lat.was_read(key):
+            found = join(found, lat.WAS_READ)
+    return join(found, call.keywords.get("default", EMPTY))
+
+
+def _next(caller: Caller, call: Call) -> Value:
+    return join(caller.objects.items(call.given(0)), call.given(1))
+
+
+def _abs(caller: Caller, call: Call) -> Value:
+    return UNKNOWN if lat.is_tensor(call.given(0)) else lat.SOME_FLOAT
+
+
+def _always(value: Value) -> Model:
+    return lambda caller, call: value
+
+
+_BUILTINS = _table(
+    {
+        "list tuple set frozenset sorted reversed iter": _as_list,
+        "int len ord hash id": _always(lat.SOME_INT),
+        "float round": _always(lat.SOME_FLOAT),
+        "bool isinstance issubclass any all callable hasattr": _always(lat.SOME_BOOL),
+        "str repr chr format input": _always(lat.SOME_STR),
+        "max min": _extreme,
+        "print": _always(lat.NOTHING),
+        "dict": _as_dict, "zip": _zip, "enumerate": _enumerate, "range": _range, "map": _map,
+        "filter": _filter, "sum": _sum, "next": _next, "abs": _abs,
     }
+)  # fmt: skip

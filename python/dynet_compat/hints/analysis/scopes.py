@@ -50,6 +50,24 @@ class Function:
         return getattr(self.node, "decorator_list", [])
 
     @property
+    def is_static(self) -> bool:
+        return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in self.decorators)
+
+    @property
+    def is_class_method(self) -> bool:
+        return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in self.decorators)
+
+    @property
+    def is_property(self) -> bool:
+        names = (getattr(d, "id", getattr(d, "attr", "")) for d in self.decorators)
+        return any(name in ("property", "cached_property") for name in names)
+
+    @property
+    def statements(self) -> Sequence[ast.AST]:
+        """The body; of a lambda, its expression."""
+        return [self.node.body] if isinstance(self.node, ast.Lambda) else self.node.body
+
+    @property
     def line(self) -> int:
         return getattr(self.node, "lineno", 1)
 
@@ -88,7 +106,6 @@ class Loop:
     module: int
     function: int
     node: ast.AST
-    outer: tuple[int, ...]  # loops around it in the same function, outermost first
 
     @property
     def line(self) -> int:
@@ -103,6 +120,55 @@ class Loop:
         if isinstance(self.node, (ast.For, ast.AsyncFor)):
             return "for"
         return "while" if isinstance(self.node, ast.While) else "comprehension"
+
+    @property
+    def iterables(self) -> list[ast.expr]:
+        """What is iterated over; nothing for `while`."""
+        if isinstance(self.node, COMPREHENSIONS):
+            return [generator.iter for generator in self.node.generators]
+        return [self.node.iter] if isinstance(self.node, (ast.For, ast.AsyncFor)) else []
+
+    @property
+    def targets(self) -> list[ast.expr]:
+        """What each iteration assigns to; nothing for `while`."""
+        if isinstance(self.node, COMPREHENSIONS):
+            return [generator.target for generator in self.node.generators]
+        return [self.node.target] if isinstance(self.node, (ast.For, ast.AsyncFor)) else []
+
+    @property
+    def results(self) -> list[ast.expr]:
+        """What a comprehension evaluates in each iteration."""
+        node: Any = self.node
+        return [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+
+
+# ---- parts of the syntax, as text
+
+
+def name_of(node: ast.AST) -> str:
+    """The last name in what is written, or in what a call calls."""
+    function = node.func if isinstance(node, ast.Call) else node
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else "a call"
+
+
+def text_of(node: ast.AST) -> str:
+    """Source text of a short expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < 8:
+        parts.append(node.attr)
+        node = node.value
+    parts.append(node.id if isinstance(node, ast.Name) else "...")
+    return ".".join(reversed(parts))
+
+
+def receiver_of(node: Any) -> ast.AST:
+    """What a store or a method is applied to."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    inner: ast.AST = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else node
+    return inner
 
 
 class Program:
@@ -294,7 +360,7 @@ class _Indexer:
 
     def _loop(self, node: Any, context: _Context) -> None:
         p = self.p
-        loop = Loop(len(p.loops), self.module, context.function, node, context.loops)
+        loop = Loop(len(p.loops), self.module, context.function, node)
         p.loops.append(loop)
         p.loop_of[node] = loop.id
         inside = _Context(context.function, context.prefix, (*context.loops, loop.id), context.cls)

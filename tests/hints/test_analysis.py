@@ -1,4 +1,4 @@
-"""The passes one by one, on small programs."""
+"""The parts of the analysis one by one, on small programs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints.analysis import api  # noqa: E402
+from dynet_compat.hints.analysis import api, lattice  # noqa: E402
+from dynet_compat.hints.compiler import hints_of  # noqa: E402
 from dynet_compat.hints.explain import Explanation  # noqa: E402
-from sources import passes, written  # noqa: E402
+from dynet_compat.hints.straight import Straight  # noqa: E402
+from sources import analysed, written  # noqa: E402
 
 # ---------------------------------------------------------------- names of dynet
 
@@ -100,28 +102,30 @@ KINDS = {
 }
 
 
+NAMES = {
+    lattice.EXPR: "Expr", lattice.STATE: "State", lattice.PARAM: "Param", lattice.INT: "Int",
+    lattice.BOOL: "Int", lattice.READ: "Number",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("text", "kind"), KINDS.values(), ids=list(KINDS))
 def test_kind(tmp_path: Path, text: str, kind: str) -> None:
-    from dynet_compat.hints.analysis import lattice
-
-    found = passes(tmp_path, text)
-    cell = found.analysis.cell("var", 0, "x")
-    assert lattice.kind(cell.value) in (kind, f"{kind}|Unknown"), cell.value
+    value = analysed(tmp_path, text).state.heap.cell("var", 0, "x").value
+    found = "|".join(sorted({NAMES.get(tag, "Unknown") for tag in lattice.tags(value)}))
+    assert found in (kind, f"{kind}|Unknown"), value
 
 
-def test_calls_are_told_apart(tmp_path: Path) -> None:
-    """1-context: the helper's parameter is one weight per call site."""
-    text = "def f(w): return w * b\ny = f(W)\nz = f(V)"
-    found = passes(tmp_path, text)
-    ((function, calls),) = found.straight.helpers()
-    assert function.qualname == "f" and sorted(len(weights) for weights in calls.values()) == [1, 1]
-    assert len({weights for weights in calls.values()}) == 2
+def test_calls_are_distinct(tmp_path: Path) -> None:
+    """What a function returns is what it returns to this call."""
+    text = "def f(w): return w\nx = f(W)\ny = f(1)"
+    heap = analysed(tmp_path, text).state.heap
+    assert [lattice.tags(heap.cell("var", 0, name).value) for name in "xy"] == [{"param"}, {"int"}]
 
 
 def test_starred_import(tmp_path: Path) -> None:
     text = "from dynet import *\npc = ParameterCollection()\nW = pc.add_parameters((2, 2))\ny = tanh(W * W)\n"
-    found = passes(tmp_path, text, model=False)
-    assert [site.op for site in found.sites.all] == ["tanh", "mul"]
+    found = analysed(tmp_path, text, model=False)
+    assert sorted(found.facts.ops.values()) == ["mul", "tanh"]
 
 
 def test_own_modules(tmp_path: Path) -> None:
@@ -137,10 +141,10 @@ def test_own_modules(tmp_path: Path) -> None:
         "from net import Cell\nimport net.cell as again\ncell = Cell(pc)\ny = cell.step(b)\n"
         "z = again.Cell(pc)\n"
     )
-    found = passes(tmp_path, text)
-    hints = found.hints()
+    found = analysed(tmp_path, text)
+    hints = hints_of(found)
     assert sorted(hints.sources) == ["net/__init__.py", "net/cell.py", "script.py"]
-    assert [(t.file, t.qualname, t.ops) for t in hints.templates] == [("net/cell.py", "Cell.step", 2)]
+    assert [(f.file, f.qualname) for f in hints.functions] == [("net/cell.py", "Cell.step")]
 
 
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "helper.py").symlink_to(tmp_path / "outside.py")
-    assert list(passes(inner, "import helper\n").hints().sources) == ["script.py"]
+    assert list(hints_of(analysed(inner, "import helper\n")).sources) == ["script.py"]
 
 
 # ---------------------------------------------------------------- loops
@@ -202,39 +206,9 @@ LOOPS = {
 def test_loop(tmp_path: Path, text: str, kind: str, carried: list[str]) -> None:
     body = "ws = [1, 2]\n" + text
     for program in (body, "def main():\n    " + body.replace("\n", "\n    ") + "\nmain()"):
-        loops = passes(tmp_path, program).loops
+        loops = analysed(tmp_path, program).loops
         (facts,) = loops.found.values()
         assert (facts.kind, [name.replace("main.<locals>.", "") for name in facts.carried]) == (kind, carried)
-
-
-def test_nested_loops(tmp_path: Path) -> None:
-    """A recurrence in a recurrence, the inner one in a function: iteration vectors go through the call."""
-    text = """
-        def inner(h, ws):
-            for w in ws:
-                h = dy.tanh(W * h + E[w])
-            return h
-
-        def outer(sentences):
-            h = b
-            for ws in sentences:
-                h = inner(h, ws)
-                y = W * h
-            return y
-
-        outer([[1], [2]])
-    """
-    hints = passes(tmp_path, text).hints()
-    outer, inner = sorted(hints.loops, key=lambda loop: len(loop.path))
-    assert (outer.kind, inner.kind) == ("recurrence", "recurrence")
-    numbers = [hints.loops.index(outer), hints.loops.index(inner)]
-    assert list(inner.path) == numbers
-    by_line = {s.place.line: s for s in hints.sites if s.op in ("tanh", "mul")}
-    deep = next(s for s in hints.sites if s.op == "tanh")
-    after = by_line[max(by_line)]
-    assert list(deep.loops) == numbers and list(after.loops) == numbers[:1]
-    assert deep.vector[1::2] == tuple(numbers)
-    assert deep.vector[2] < after.vector[2], "the inner loop comes first in the body of the outer one"
 
 
 # ---------------------------------------------------------------- templates
@@ -266,11 +240,16 @@ STRAIGHT = {
 }
 
 
+def straight(folder: Path, text: str) -> Straight:
+    found = analysed(folder, text)
+    return Straight(found.state, found.graph)
+
+
 @pytest.mark.parametrize(("body", "reason"), STRAIGHT.values(), ids=list(STRAIGHT))
 def test_straight(tmp_path: Path, body: str, reason: str) -> None:
     setup = "class Model: pass\nmodel = Model()\nkeep = []\nrnn2 = rnn.initial_state()\nimport m as mystery\n"
     text = setup + "def f(x):\n    " + body.replace("\n", "\n    ") + "\nf(b)\n"
-    found = passes(tmp_path, text.replace("import m as mystery\n", "")).straight
+    found = straight(tmp_path, text.replace("import m as mystery\n", ""))
     (verdict,) = [v for v in found.verdicts.values() if v.function.name == "f"]
     if reason.startswith("mystery"):
         assert not verdict.straight
@@ -289,75 +268,21 @@ def test_straight(tmp_path: Path, body: str, reason: str) -> None:
     ],
 )
 def test_signatures(tmp_path: Path, head: str, reason: str) -> None:
-    found = passes(tmp_path, f"def decorate(g): return g\n{head}\n    return dy.tanh(W * b)\n").straight
+    found = straight(tmp_path, f"def decorate(g): return g\n{head}\n    return dy.tanh(W * b)\n")
     assert [v.reason for v in found.verdicts.values() if v.function.name == "f"] == [reason]
 
 
 def test_generator_is_no_template(tmp_path: Path) -> None:
-    found = passes(tmp_path, "def f(x):\n    yield dy.tanh(W * x)\n").straight
+    found = straight(tmp_path, "def f(x):\n    yield dy.tanh(W * x)\n")
     assert [v.reason for v in found.verdicts.values()] == ["it is a generator"]
 
 
 def test_a_chain_of_helpers(tmp_path: Path) -> None:
     text = "def f(x): return W * x\ndef g(x): return dy.tanh(f(x))\ndef h(x):\n    return g(x) + f(x)\nh(b)"
-    hints = passes(tmp_path, text).hints()
-    assert {t.qualname: t.ops for t in hints.templates} == {"g": 2, "h": 4}
-    assert hints.templates[0].random is False
+    assert {t.function.qualname: t.ops for t in straight(tmp_path, text).templates()} == {"g": 2, "h": 4}
 
 
-def test_random_templates_say_so(tmp_path: Path) -> None:
-    hints = passes(tmp_path, "def f(x): return dy.dropout(W * x, 0.5)\nf(b)").hints()
-    assert [t.random for t in hints.templates] == [True]
-
-
-# ---------------------------------------------------------------- blocks, branches, explanations
-
-
-def test_wiring(tmp_path: Path) -> None:
-    text = "def f(x):\n    y = W * x\n    z = dy.tanh(y)\n    return dy.cmult(y, z) + x\nf(b)"
-    hints = passes(tmp_path, text).hints()
-    block, called = hints.blocks
-    assert called.ops == block.ops, "the module calls f, and f is followed"
-    assert [hints.sites[op.site].op for op in block.ops] == ["mul", "tanh", "cmult", "add"]
-    assert [tuple(a for a in op.args if a >= 0) for op in block.ops] == [(), (0,), (0, 1), (2,)]
-
-
-def test_weights_of_one_input(tmp_path: Path) -> None:
-    text = """
-        U = pc.add_parameters((4, 4))
-        def cell(x, h):
-            i = dy.logistic(W * x + U * h)
-            x2 = dy.tanh(x)
-            o = dy.logistic(dy.affine_transform([b, V, x, U, h]))
-            x = x2
-            return i + o + W * x
-        cell(b, b)
-    """
-    groups = [g for g in passes(tmp_path, text).hints().param_groups if g.qualname == "cell"]
-    assert [(g.input.split("#")[0], [w.name for w in g.params]) for g in groups] == [("x", ["W", "V"])]
-
-
-def test_arms(tmp_path: Path) -> None:
-    text = """
-        def f(x, n):
-            if n:
-                x = dy.tanh(W * x)
-            elif n > 2:
-                x = W * x
-            if n > 3:
-                return x
-            if (W * x).value() > 0:
-                x = W * x
-            return x
-        f(b, 2)
-    """
-    branches = passes(tmp_path, text).hints().branches
-    assert [(b.kind, b.arms) for b in branches] == [
-        ("structure", (2, None)),
-        ("structure", (1, 0)),
-        ("tensor", (1, 0)),
-    ]
-
+# ---------------------------------------------------------------- explanations
 
 EXPLAINED = {
     "read in the loop": (
@@ -438,7 +363,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("text", "want"), EXPLAINED.values(), ids=list(EXPLAINED))
 def test_hindrances(tmp_path: Path, text: str, want: set[tuple[str, str]]) -> None:
-    found = Explanation(passes(tmp_path, text)).hindrances
+    found = Explanation(analysed(tmp_path, text)).hindrances
     assert {f.code for f in found} == {code for code, _ in want}
     for code, words in want:
         assert any(f.code == code and words in f.call + f.text for f in found), [str(f) for f in found]
@@ -447,7 +372,7 @@ def test_hindrances(tmp_path: Path, text: str, want: set[tuple[str, str]]) -> No
 def test_lines_are_those_of_the_script(tmp_path: Path) -> None:
     text = EXPLAINED["online"][0]
     source = written(tmp_path, text).read_text(encoding="utf-8").splitlines()
-    for finding in Explanation(passes(tmp_path, text)).hindrances:
+    for finding in Explanation(analysed(tmp_path, text)).hindrances:
         assert (finding.call + finding.text).split("(")[0] in source[finding.line - 1]
 
 
@@ -463,14 +388,14 @@ def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
         for w in [1, 2]:
             print(predict(w))
     """
-    lines = "\n".join(Explanation(passes(tmp_path, text)).lines())
+    lines = "\n".join(Explanation(analysed(tmp_path, text)).lines())
     assert "cell(): 2 ops" in lines and "net() is none: line 12: a loop" in lines
     assert "recurrence: each iteration needs x" in lines
     assert "dy.batch_map() can run them together" in lines and "print(), whose order is seen" in lines
 
 
 def test_syntax_tree_is_left_as_it_was(tmp_path: Path) -> None:
-    found = passes(tmp_path, "def f(x): return W * x\nf(b)")
+    found = analysed(tmp_path, "def f(x): return W * x\nf(b)")
     assert ast.dump(found.program.sources[0].tree) == ast.dump(ast.parse(found.program.sources[0].data))
 
 
@@ -495,12 +420,9 @@ def test_match(tmp_path: Path) -> None:
             loss = dy.sum_elems(f(E[1], n))
             loss.backward()
     """
-    found = passes(tmp_path, text)
-    (branch,) = [b for b in found.branches.all if len(b.arms) == 3]
-    assert branch.arms == [1, 2, 0]
-    assert [v.reason for v in found.straight.verdicts.values()] == ["a branch"]
+    found = analysed(tmp_path, text)
+    assert sorted(found.facts.ops.values()) == ["lookup", "mul", "mul", "sum_elems", "tanh"]
     assert [i.kind for i in found.instances.all] == ["batch"]  # renew_cg() is not in every iteration
-    assert found.branches.ops_of(1) is None
 
 
 def test_backward_in_a_helper_is_found(tmp_path: Path) -> None:
@@ -523,7 +445,7 @@ def test_backward_in_a_helper_is_found(tmp_path: Path) -> None:
             dy.renew_cg()
             step(loss_of(w))
         """
-    found = [str(f) for f in Explanation(passes(tmp_path, text)).hindrances]
+    found = [str(f) for f in Explanation(analysed(tmp_path, text)).hindrances]
     assert [f.split(": ", 1)[1].split(" ")[0] for f in found] == ["renew_cg()", "value()", "update()"], found
     assert [f.split(":")[0] for f in found] == ["script.py", "steps.py", "steps.py"]
 
@@ -540,7 +462,7 @@ def test_loss_summed_in_a_helper_leads_to_its_loop(tmp_path: Path) -> None:
             losses.append(dy.pickneglogsoftmax(y, 1))
         finish(losses)
         """
-    explanation = Explanation(passes(tmp_path, text))
+    explanation = Explanation(analysed(tmp_path, text))
     assert [f.code for f in explanation.hindrances] == ["read"]
     assert any("the loop over instances" in f.text for f in explanation.loops)
 
@@ -557,7 +479,7 @@ def test_equal_findings_are_one_line_the_most_costly_first(tmp_path: Path) -> No
         loss = dy.esum([step(w) for w in [1, 2]])
         loss.backward()
         """
-    lines = Explanation(passes(tmp_path, text)).lines()
+    lines = Explanation(analysed(tmp_path, text)).lines()
     found = lines[1 : lines.index("loops:")]
     assert len(found) == 2, found
     assert "immediate_compute=True" in found[0]
@@ -578,6 +500,6 @@ def test_reasons_name_the_file_and_what_to_write(tmp_path: Path) -> None:
         def loss(x): return dy.esum(scores(W, [x])) + dy.sum_elems(W * x)
         loss(net(b))
         """
-    lines = "\n".join(Explanation(passes(tmp_path, text)).lines())
+    lines = "\n".join(Explanation(analysed(tmp_path, text)).lines())
     assert "scores() is not straight-line (cells.py:2: a comprehension)" in lines
     assert "it calls print(); do that before or after the ops, or in the caller" in lines
