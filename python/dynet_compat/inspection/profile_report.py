@@ -306,6 +306,6 @@ def summary(threads: list[Thread], wall: int, dropped: int, limit: int, top: int
 
 def _hints() -> list[str]:
     """What hints did since the program began; nothing where none are in use."""
-    runtime = sys.modules.get(f"{__package__}.hints.runtime")
+    runtime = sys.modules.get("dynet_compat.hints.runtime")
     active = runtime.active() if runtime else None
     return ["", active.summary()] if active else []
