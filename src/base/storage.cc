@@ -23,7 +23,7 @@ uint32_t next_uid() {
   return counter.fetch_add(1, std::memory_order_relaxed);
 }
 
-uint64_t next_stamp() {
+uint64_t next_version() {
   static std::atomic<uint64_t> counter{0};
   return counter.fetch_add(1, std::memory_order_relaxed) + 1;
 }
@@ -77,17 +77,17 @@ Storage::Storage(std::string full_name, const Dim& dims, std::optional<uint32_t>
       row_size_(dims.batch_size()),
       lookup_(row_count.has_value()),
       shared_(sharing) {
-  versions_.emplace_back();
-  versions_[0].buffer = FloatBuffer(size(), false, shared_);
-  versions_[0].stamp = next_stamp();
+  buffers_.emplace_back();
+  buffers_[0].buffer = FloatBuffer(size(), false, shared_);
+  buffers_[0].version = next_version();
 }
 
 Storage::~Storage() = default;
 
 // ------------------------------------------------------------------------------------------ values
 
-void Storage::bring_values(bool contents) const {
-  home_->bring_values(*const_cast<Storage*>(this), contents);
+void Storage::sync_values(bool contents) const {
+  device_->sync_values(*const_cast<Storage*>(this), contents);
 }
 
 // Its values are what the other instances compute with, sooner or later.
@@ -98,21 +98,21 @@ void Storage::check_writable() const {
 }
 
 // One that is neither current nor pinned, made if there is none.
-size_t Storage::spare_version() {
-  for (size_t i = versions_.size(); i-- > 0;)
-    if (i != current_ && versions_[i].pins == 0) return i;
+size_t Storage::spare_buffer() {
+  for (size_t i = buffers_.size(); i-- > 0;)
+    if (i != current_ && buffers_[i].pins == 0) return i;
   FloatBuffer buffer(size(), false);
-  versions_.emplace_back();
-  versions_.back().buffer = std::move(buffer);
-  return versions_.size() - 1;
+  buffers_.emplace_back();
+  buffers_.back().buffer = std::move(buffer);
+  return buffers_.size() - 1;
 }
 
 // After this the current buffer is not pinned. keep: it holds the values it had before.
 void Storage::make_writable(bool keep) {
-  if (versions_[current_].pins == 0 || shared_) return;
-  const size_t spare = spare_version();
-  Version& target = versions_[spare];
-  Version& old = versions_[current_];
+  if (buffers_[current_].pins == 0 || shared_) return;
+  const size_t spare = spare_buffer();
+  ValueBuffer& target = buffers_[spare];
+  ValueBuffer& old = buffers_[current_];
   if (keep && target.all_stale) {
     std::memcpy(target.buffer.data(), old.buffer.data(), size() * sizeof(float));
   } else if (keep) {
@@ -126,15 +126,15 @@ void Storage::make_writable(bool keep) {
   old.stale_rows.clear();
   target.all_stale = false;
   target.stale_rows.clear();
-  target.stamp = next_stamp();
-  target.away = false;
+  target.version = next_version();
+  target.on_device = false;
   current_ = spare;
 }
 
 // The current buffer is about to change, in these rows or (nullptr) anywhere.
 void Storage::mark_others_stale(const std::vector<uint32_t>* changed) {
-  for (size_t i = 0; i < versions_.size(); ++i) {
-    Version& v = versions_[i];
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    ValueBuffer& v = buffers_[i];
     if (i == current_ || v.all_stale) continue;
     if (changed && v.stale_rows.size() + changed->size() < rows) {
       v.stale_rows.insert(v.stale_rows.end(), changed->begin(), changed->end());
@@ -147,31 +147,31 @@ void Storage::mark_others_stale(const std::vector<uint32_t>* changed) {
 
 float* Storage::begin_write(bool keep) {
   check_writable();
-  if (home_) bring_values(keep);
+  if (device_) sync_values(keep);
   make_writable(keep);
-  if (versions_.size() > 1) mark_others_stale(nullptr);
-  versions_[current_].stamp = next_stamp();
-  versions_[current_].away = false;
-  return versions_[current_].buffer.data();
+  if (buffers_.size() > 1) mark_others_stale(nullptr);
+  buffers_[current_].version = next_version();
+  buffers_[current_].on_device = false;
+  return buffers_[current_].buffer.data();
 }
 
 float* Storage::begin_write_rows(const std::vector<uint32_t>& changed) {
   check_writable();
-  if (home_) bring_values(true);
+  if (device_) sync_values(true);
   make_writable(true);
-  if (versions_.size() > 1) mark_others_stale(&changed);
-  versions_[current_].stamp = next_stamp();
-  return versions_[current_].buffer.data();
+  if (buffers_.size() > 1) mark_others_stale(&changed);
+  buffers_[current_].version = next_version();
+  return buffers_[current_].buffer.data();
 }
 
 const float* Storage::pin() {
-  Version& v = versions_[current_];
+  ValueBuffer& v = buffers_[current_];
   ++v.pins;
   return v.buffer.data();
 }
 
 void Storage::pin_again(const float* buffer) {
-  for (Version& v : versions_)
+  for (ValueBuffer& v : buffers_)
     if (v.buffer.data() == buffer && v.pins > 0) {
       ++v.pins;
       return;
@@ -180,52 +180,53 @@ void Storage::pin_again(const float* buffer) {
 }
 
 void Storage::unpin(const float* buffer) {
-  size_t found = versions_.size(), spare = versions_.size();
-  for (size_t i = 0; i < versions_.size(); ++i) {
-    if (versions_[i].buffer.data() == buffer) found = i;
-    else if (i != current_ && versions_[i].pins == 0) spare = i;
+  size_t found = buffers_.size(), spare = buffers_.size();
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].buffer.data() == buffer) found = i;
+    else if (i != current_ && buffers_[i].pins == 0) spare = i;
   }
-  if (found == versions_.size() || versions_[found].pins == 0)
+  if (found == buffers_.size() || buffers_[found].pins == 0)
     throw RuntimeError(text("unpin(): parameter ", name, " has no such pinned buffer"));
-  if (--versions_[found].pins > 0 || found == current_ || spare == versions_.size()) return;
+  if (--buffers_[found].pins > 0 || found == current_ || spare == buffers_.size()) return;
   // A second spare buffer is of no use.
-  versions_.erase(versions_.begin() + static_cast<ptrdiff_t>(found));
+  buffers_.erase(buffers_.begin() + static_cast<ptrdiff_t>(found));
   if (current_ > found) --current_;
 }
 
 // ------------------------------------------------------------------------- values that a device has
 
-bool Storage::lacks(uint64_t stamp) const {
-  for (size_t i = 0; i < versions_.size(); ++i)
-    if (versions_[i].stamp == stamp) return versions_[i].away && (i == current_ || versions_[i].pins > 0);
+bool Storage::host_lacks(uint64_t version) const {
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    if (buffers_[i].version == version)
+      return buffers_[i].on_device && (i == current_ || buffers_[i].pins > 0);
   return false;
 }
 
-void Storage::prepare_leave() {
+void Storage::prepare_device_write() {
   check_writable();
-  if (pinned()) spare_version();
+  if (pinned()) spare_buffer();
 }
 
-uint64_t Storage::leave(Elsewhere& device) {
+uint64_t Storage::begin_device_write(DeviceMirror& device) {
   make_writable(false);
-  if (versions_.size() > 1) mark_others_stale(nullptr);
-  home_ = &device;
-  versions_[current_].away = true;
-  return versions_[current_].stamp = next_stamp();
+  if (buffers_.size() > 1) mark_others_stale(nullptr);
+  device_ = &device;
+  buffers_[current_].on_device = true;
+  return buffers_[current_].version = next_version();
 }
 
 void Storage::replace_lost(const float* values) {
   make_writable(false);
-  if (versions_.size() > 1) mark_others_stale(nullptr);
-  versions_[current_].away = false;
-  versions_[current_].stamp = next_stamp();
-  std::memcpy(versions_[current_].buffer.data(), values, size() * sizeof(float));
+  if (buffers_.size() > 1) mark_others_stale(nullptr);
+  buffers_[current_].on_device = false;
+  buffers_[current_].version = next_version();
+  std::memcpy(buffers_[current_].buffer.data(), values, size() * sizeof(float));
 }
 
 // ---------------------------------------------------------------------------------------- gradient
 
-void Storage::bring_grad() const {
-  if (grad_place_ == GradPlace::device) home_->bring_grad(*const_cast<Storage*>(this));
+void Storage::sync_grad() const {
+  if (grad_location_ == GradLocation::device) device_->sync_grad(*const_cast<Storage*>(this));
 }
 
 void Storage::allocate_grad() {
@@ -279,40 +280,40 @@ void Storage::clear_grad() {
   }
   touched_.clear();
   has_grad_ = dense_grad_ = grad_from_file_ = false;
-  grad_place_ = GradPlace::host;
+  grad_location_ = GradLocation::host;
 }
 
-void Storage::grad_left(Elsewhere& device) {
-  home_ = &device;
-  grad_place_ = GradPlace::device;
+void Storage::grad_added_on_device(DeviceMirror& device) {
+  device_ = &device;
+  grad_location_ = GradLocation::device;
   has_grad_ = dense_grad_ = true;
   grad_from_file_ = false;
 }
 
-void Storage::rows_left(Elsewhere& device, const std::vector<uint32_t>& changed) {
+void Storage::rows_added_on_device(DeviceMirror& device, const std::vector<uint32_t>& changed) {
   if (row_state_.empty()) row_state_.assign(rows, kUntouched);
   for (const uint32_t row : changed) {
     if (dense_grad_ || row_state_[row] == kTouched) continue;
     touched_.push_back(row);
     row_state_[row] = kTouched;
   }
-  home_ = &device;
-  grad_place_ = GradPlace::device;
+  device_ = &device;
+  grad_location_ = GradLocation::device;
   has_grad_ = true;
 }
 
-void Storage::grad_copied(Elsewhere& device) {
-  home_ = &device;
-  grad_place_ = GradPlace::both;
+void Storage::grad_mirrored(DeviceMirror& device) {
+  device_ = &device;
+  grad_location_ = GradLocation::both;
 }
 
-float* Storage::grad_arrival() {
+float* Storage::grad_host_buffer() {
   allocate_grad();
   return grad_.data();
 }
 
 std::vector<float> Storage::copy_grad() const {
-  bring_grad();
+  sync_grad();
   std::vector<float> copy(size(), 0.f);
   if (dense_grad_) std::copy(grad_.data(), grad_.data() + size(), copy.begin());
   if (!dense_grad_ && !row_state_.empty()) {
@@ -327,7 +328,7 @@ std::vector<float> Storage::copy_grad() const {
 
 void Storage::reserve_restore(bool grad) {
   check_writable();
-  if (home_) bring_values(true);
+  if (device_) sync_values(true);
   grad_written();
   if (grad) allocate_grad();
   if (grad && is_lookup() && row_state_.empty()) row_state_.assign(rows, kUntouched);

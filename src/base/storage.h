@@ -13,8 +13,8 @@
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have
 // one buffer, written in place: a graph then may see what other processes write meanwhile.
 //
-// A device that trains has newer values and gradients than the host (Elsewhere). Whoever reads them here gets
-// them brought first; the buffers of values that are away have no meaning until then.
+// A device that trains has newer values and gradients than the host (DeviceMirror). Whoever reads them here
+// gets them brought first; the buffers of values that are away have no meaning until then.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -63,14 +63,14 @@ class Storage;
 
 // A device that has newer values or gradients of Storages than the host. A call may let go of the interpreter
 // lock for a while before it does anything, and throws where the device cannot be read.
-class Elsewhere {
+class DeviceMirror {
  public:
-  virtual ~Elsewhere() = default;
+  virtual ~DeviceMirror() = default;
   // Somebody is about to read the current values, or (not `contents`) to write all of them. Afterwards they
   // are here, if contents are wanted.
-  virtual void bring_values(Storage& storage, bool contents) = 0;
+  virtual void sync_values(Storage& storage, bool contents) = 0;
   // The gradient is here afterwards.
-  virtual void bring_grad(Storage& storage) = 0;
+  virtual void sync_grad(Storage& storage) = 0;
 };
 
 class Storage {
@@ -95,15 +95,15 @@ class Storage {
 
   // ---- values (raw: the factor of weight decay is not applied)
   const float* values() const {
-    if (home_) [[unlikely]]
-      bring_values(true);
+    if (device_) [[unlikely]]
+      sync_values(true);
     return buffer();
   }
   // Where values() are once they are here.
-  const float* buffer() const { return versions_[current_].buffer.data(); }
+  const float* buffer() const { return buffers_[current_].buffer.data(); }
   // Tells these values apart from all that this or another Storage has or had; 0: it is not known what other
   // processes write.
-  uint64_t stamp() const { return shared_ ? 0 : versions_[current_].stamp; }
+  uint64_t version() const { return shared_ ? 0 : buffers_[current_].version; }
   // The buffer to write new values into; becomes current. RuntimeError in an instance of batch_map. `keep`:
   // it starts as a copy of the old values (otherwise its contents are arbitrary and the caller writes every
   // element). It is the old buffer itself unless that is pinned. Reading the old values while writing: take
@@ -120,18 +120,18 @@ class Storage {
   void unpin(const float* buffer);
 
   // ---- values that a device has
-  bool away() const { return versions_[current_].away; }
-  bool pinned() const { return versions_[current_].pins > 0; }
-  // Values with this stamp are pinned or current, and the host lacks them.
-  bool lacks(uint64_t stamp) const;
-  bool may_leave() const { return !shared_; }
-  // After this leave() does not throw.
-  void prepare_leave();
-  // The device is about to have new values: returns their stamp. Where the old ones are pinned it must keep
+  bool on_device() const { return buffers_[current_].on_device; }
+  bool pinned() const { return buffers_[current_].pins > 0; }
+  // Values with this version are pinned or current, and the host lacks them.
+  bool host_lacks(uint64_t version) const;
+  bool device_may_write() const { return !shared_; }
+  // After this begin_device_write() does not throw.
+  void prepare_device_write();
+  // The device is about to have new values: returns their version. Where the old ones are pinned it must keep
   // them.
-  uint64_t leave(Elsewhere& device);
-  float* arrival() { return versions_[current_].buffer.data(); }  // for values that come back,
-  void arrived() { versions_[current_].away = false; }            // and are there now
+  uint64_t begin_device_write(DeviceMirror& device);
+  float* host_buffer() { return buffers_[current_].buffer.data(); }  // for values that come back,
+  void values_fetched() { buffers_[current_].on_device = false; }    // and are there now
   // The device is gone: these values take the place of those it had.
   void replace_lost(const float* values);
 
@@ -147,7 +147,7 @@ class Storage {
   float* grad_for_store(bool& fresh);
   float* grad_row(uint32_t row);   // lookups: that row's gradient, zeroed on first use
   const float* raw_grad() const {  // last contents, also after clear_grad()
-    bring_grad();
+    sync_grad();
     return grad_.data();
   }
   void clear_grad();                     // forgets; contents stay readable in raw_grad()
@@ -162,19 +162,19 @@ class Storage {
   void reserve_restore(bool grad);  // afterwards restore() does not throw
 
   // ---- a gradient that a device adds up. Which rows were touched is known here all the time.
-  enum class GradPlace { host, device, both };
-  GradPlace grad_place() const { return grad_place_; }
+  enum class GradLocation { host, device, both };
+  GradLocation grad_location() const { return grad_location_; }
   // Not while rows wait (restore()), nor with values that other processes write.
-  bool grad_may_leave() const { return !shared_ && waiting_ == 0; }
+  bool device_may_add_grad() const { return !shared_ && waiting_ == 0; }
   // The device has added to the whole gradient, or to these rows: to all that is there, which was on the
   // device.
-  void grad_left(Elsewhere& device);
-  void rows_left(Elsewhere& device, const std::vector<uint32_t>& rows);
+  void grad_added_on_device(DeviceMirror& device);
+  void rows_added_on_device(DeviceMirror& device, const std::vector<uint32_t>& rows);
   // The device has a copy of what is here.
-  void grad_copied(Elsewhere& device);
-  float* grad_arrival();  // for a gradient that comes back: of all, or its rows in their places,
-  void grad_arrived() {   // which are there now
-    if (grad_place_ == GradPlace::device) grad_place_ = GradPlace::both;
+  void grad_mirrored(DeviceMirror& device);
+  float* grad_host_buffer();  // for a gradient that comes back: of all, or its rows in their places,
+  void grad_fetched() {       // which are there now
+    if (grad_location_ == GradLocation::device) grad_location_ = GradLocation::both;
   }
 
   // ---- what Parameters and LookupParameters offer to scripts
@@ -185,24 +185,24 @@ class Storage {
   void clip_effective(float low, float high);  // clips raw * decay->factor
 
  private:
-  struct Version {
+  struct ValueBuffer {
     FloatBuffer buffer;
     int pins = 0;
-    uint64_t stamp = 0;
-    bool away = false;  // the contents are not those of `stamp`, which a device has
+    uint64_t version = 0;
+    bool on_device = false;  // the contents are not those of `version`, which a device has
     // Rows in which this buffer differs from the current one; unused when all_stale.
     bool all_stale = true;
     std::vector<uint32_t> stale_rows;
   };
 
-  void bring_values(bool contents) const;
-  void bring_grad() const;
+  void sync_values(bool contents) const;
+  void sync_grad() const;
   void grad_written() {
-    bring_grad();
-    grad_place_ = GradPlace::host;
+    sync_grad();
+    grad_location_ = GradLocation::host;
   }
   void check_writable() const;
-  size_t spare_version();
+  size_t spare_buffer();
   void make_writable(bool keep);
   void mark_others_stale(const std::vector<uint32_t>* changed);
   void allocate_grad();
@@ -211,12 +211,12 @@ class Storage {
   bool lookup_;
   bool shared_;
   size_t current_ = 0;
-  std::vector<Version> versions_;  // all buffers in existence
-  Elsewhere* home_ = nullptr;      // has, or had, values or the gradient
+  std::vector<ValueBuffer> buffers_;  // all buffers in existence
+  DeviceMirror* device_ = nullptr;    // has, or had, values or the gradient
   FloatBuffer grad_;
   bool has_grad_ = false, dense_grad_ = false;
   bool grad_from_file_ = false;  // what there is was restored, and nothing added since
-  GradPlace grad_place_ = GradPlace::host;
+  GradLocation grad_location_ = GradLocation::host;
   std::vector<uint32_t> touched_;
   enum : uint8_t { kUntouched, kTouched, kWaiting };  // waiting: restored, not in touched_
   std::vector<uint8_t> row_state_;

@@ -43,14 +43,14 @@ bool spin_until(Done done, std::chrono::nanoseconds time) {
 // A worker enters a loop by raising `inside` and then looking whether the loop is still open; the caller
 // closes the loop and then waits for `inside` to fall to 0. So a worker that wakes late misses the loop, and
 // nobody waits for it.
-struct ThreadPool::Crew {
+struct ThreadPool::Workers {
   struct Loop {
     size_t n, grain, chunks;
     Body fn;
     void* context;
   };
 
-  explicit Crew(int count) : spin_time(count > usable_cpus() ? std::chrono::nanoseconds(0) : kSpin) {
+  explicit Workers(int count) : spin_time(count > usable_cpus() ? std::chrono::nanoseconds(0) : kSpin) {
     try {
       for (int i = 1; i < count; i++) workers.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
@@ -153,8 +153,8 @@ ThreadPool::~ThreadPool() { stop(); }
 bool ThreadPool::acquire() { return !busy_.exchange(true); }
 
 void ThreadPool::stop() {
-  if (crew_) crew_->join();
-  crew_.reset();
+  if (workers_) workers_->join();
+  workers_.reset();
 }
 
 void ThreadPool::set_threads(int count) {
@@ -181,15 +181,15 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
     std::atomic<bool>& busy;
     ~Release() { busy = false; }
   } release{busy_};
-  if (!crew_) crew_ = std::make_unique<Crew>(threads_);
-  if (!crew_->crowded()) return crew_->run({n, grain, chunks, fn, context});
+  if (!workers_) workers_ = std::make_unique<Workers>(threads_);
+  if (!workers_->crowded()) return workers_->run({n, grain, chunks, fn, context});
   for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
     fn(context, begin, begin + std::min(grain, n - begin));
 }
 
 void ThreadPool::forget_threads() {
   // Leaked on purpose: destroying a std::thread whose thread is gone would end the process.
-  static_cast<void>(crew_.release());
+  static_cast<void>(workers_.release());
   busy_ = false;
 }
 

@@ -32,13 +32,13 @@ class ThreadPool {
   void forget_threads();
 
  private:
-  struct Crew;  // the threads and what they share
+  struct Workers;  // the threads and what they share
   bool acquire();
   void stop();
 
   std::atomic<int> threads_;
   std::atomic<bool> busy_{false};
-  std::unique_ptr<Crew> crew_;
+  std::unique_ptr<Workers> workers_;
 };
 
 // The pool of the process.

@@ -22,7 +22,7 @@ pb::tuple graph_node(NodeId id) {
   const Graph& g = engine().graph;
   if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
   const Sig& s = g.sig(id);
-  const bool alias = g.node(id).flags & Node::alias;
+  const bool alias = g.node(id).flags & Node::view;
   const bool merged = alias && g.node(id).flags & Node::merged, view = alias && !merged;
   // If an equal value was recorded before, that node comes first among the arguments.
   const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : view ? 1 : g.node(id).n_args;

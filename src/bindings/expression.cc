@@ -114,7 +114,7 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
     if (!plain &&
         (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
       const auto* storage = reinterpret_cast<PyParameters*>(object)->storage;
-      *id = storage ? e.graph.known_parameter(**storage, true) : kNone;
+      *id = storage ? e.graph.find_parameter(**storage, true) : kNone;
       return *id != kNone || parameter_to_node(e, object, id);
     }
     const auto* p = reinterpret_cast<PyExpression*>(object);
@@ -262,7 +262,7 @@ void set_floats(PyObject* self, PyObject* values, const char* op) {
   NodeId id;
   if (!to_node(self, op, &id)) throw PythonError();
   Engine& e = engine();
-  if (e.graph.node(id).flags & Node::fixed)
+  if (e.graph.node(id).flags & Node::constant)
     throw ValueError(text(op, "(): expected an input made with reusable_expr=True"));
   const size_t size = e.graph.sig(id).size;
   if (v.size() != size)

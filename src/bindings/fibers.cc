@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/instance.h"
-#include "bindings/compute.h"
 #include "bindings/call_site.h"
+#include "bindings/compute.h"
 
 namespace dyc::py {
 
@@ -153,7 +153,7 @@ void compute_all(std::vector<Waiting>& all) {
 
 void wait_for_value(NodeId id) {
   const Graph& g = engine().graph;
-  if (!g.is_parameter(g.owner(id))) wait_for({id});
+  if (!g.is_parameter(g.base_of(id))) wait_for({id});
 }
 
 std::vector<NodeId> wait_for_all(NodeId id) {
@@ -161,7 +161,7 @@ std::vector<NodeId> wait_for_all(NodeId id) {
   std::vector<NodeId> ids;
   e.graph.instances.for_each_range(e.graph.instances.current(), id + 1, [&](NodeId begin, NodeId end) {
     for (NodeId n = begin; n < end; ++n)
-      if (!e.graph.is_parameter(e.graph.owner(n)) && !e.has_value(n)) ids.push_back(n);
+      if (!e.graph.is_parameter(e.graph.base_of(n)) && !e.has_value(n)) ids.push_back(n);
   });
   if (!ids.empty()) wait_for(ids);
   return ids;

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "bindings/arguments.h"
-#include "bindings/float_arrays.h"
 #include "bindings/compute.h"
+#include "bindings/float_arrays.h"
 
 namespace dyc::py {
 
@@ -64,10 +64,10 @@ FUNCTION(input_vector) {
   });
 }
 
-// _input_array(array, dims, batch, settable, kind): array of float32, any layout, column-major read.
+// _input_array(array, dims, batch, writable, kind): array of float32, any layout, column-major read.
 FUNCTION(input_array) {
   return guarded([&] {
-    static constexpr const char* names[] = {"array", "dims", "batch", "settable", "kind"};
+    static constexpr const char* names[] = {"array", "dims", "batch", "writable", "kind"};
     const auto a = parse("_input_array", names, 5, args, n, kw);
     if (!is_array(a[0])) throw TypeError(text(a.op(), "(): expected an array"));
     py::array array = py::reinterpret_borrow<py::array>(a[0]);
@@ -321,7 +321,7 @@ PyMethodDef methods[] = {
     ENTRY("scalarInput", scalar_input, "scalarInput(s, device='')"),
     ENTRY("vecInput", vec_input, "vecInput(dim, device='')"),
     ENTRY("inputVector", input_vector, "inputVector(v, device='')"),
-    ENTRY("_input_array", input_array, "_input_array(array, dims, batch, settable, kind)"),
+    ENTRY("_input_array", input_array, "_input_array(array, dims, batch, writable, kind)"),
     ENTRY("zeros", zeros, "zeros(dim, batch_size=1, device='')"),
     ENTRY("ones", ones, "ones(dim, batch_size=1, device='')"),
     ENTRY("constant", constant, "constant(dim, val, batch_size=1, device='')"),

@@ -6,14 +6,14 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/arrays.h"
+#include "bindings/call_site.h"
 #include "bindings/collection_caster.h"
 #include "bindings/compute.h"
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
 #include "bindings/fibers.h"
-#include "bindings/signatures.h"
 #include "bindings/region.h"
-#include "bindings/call_site.h"
+#include "bindings/signatures.h"
 #include "cpu/kernel_table.h"
 #include "exec/device.h"
 #include "exec/device_update.h"
@@ -170,13 +170,13 @@ pybind11::list plan_table() {
   for (const Launch& l : e.planner.plan.launches) {
     pybind11::dict d;
     d["op"] = op_info(l.op).meta->name;
-    d["class"] = l.cls;
+    d["class"] = l.batch_key;
     d["members"] = l.count;
     d["floats"] = l.total;
     pybind11::list nodes;
-    for (uint32_t i = 0; i < l.count; ++i) nodes.append(e.planner.plan.members[l.members + i]);
+    for (uint32_t i = 0; i < l.count; ++i) nodes.append(e.planner.plan.nodes[l.nodes + i]);
     d["nodes"] = nodes;
-    const Node& n = e.graph.node(e.planner.plan.members[l.members]);
+    const Node& n = e.graph.node(e.planner.plan.nodes[l.nodes]);
     d["site"] = n.site;
     d["round"] = n.round;
     d["phase"] = e.graph.sites().phase(n.site);

@@ -3,9 +3,9 @@
 
 #include <pybind11/stl.h>
 
-#include "bindings/compute.h"
 #include "bindings/call_site.h"
-#include "plan/levels.h"
+#include "bindings/compute.h"
+#include "plan/critical_path.h"
 
 namespace pb = pybind11;
 
@@ -43,13 +43,13 @@ std::vector<std::string> attributes(const Sig& sig) {
 pb::list weights(Graph& g, const Plan& plan, const Launch& l) {
   pb::list names;
   const Sig& sig = g.sig_number(l.sig);
-  const NodeId member = plan.members[l.members];
+  const NodeId member = plan.nodes[l.nodes];
   if (l.kind == OpKind::lookup) names.append(g.storage(sig.attrs[0]).name);
   if (l.kind == OpKind::parameter) names.append(g.parameter_use(member).storage->name);
   for (uint32_t k = 0; k < sig.n_args && k < 32; ++k) {
     if (!(sig.weights >> k & 1)) continue;
-    const NodeId weight = g.args(member)[k], owner = g.owner(weight);
-    if (g.is_parameter(owner)) names.append(g.parameter_use(owner).storage->name);
+    const NodeId weight = g.args(member)[k], base = g.base_of(weight);
+    if (g.is_parameter(base)) names.append(g.parameter_use(base).storage->name);
     else names.append(text("node ", weight));
   }
   return names;
@@ -62,14 +62,14 @@ pb::list modes(const Plan& plan, const Launch& l) {
   return list;
 }
 
-pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const Levels& levels) {
+pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const DepthRange& depths) {
   static constexpr const char* rules[] = {"ragged", "same", "solo", "none"};
   const Launch& l = plan.launches[i];
   const Sig& sig = g.sig_number(l.sig);
   const Meta& meta = *op_info(l.op).meta;
   pb::dict d;
   pb::list nodes, shapes;
-  for (uint32_t k = 0; k < l.count; ++k) nodes.append(plan.members[l.members + k]);
+  for (uint32_t k = 0; k < l.count; ++k) nodes.append(plan.nodes[l.nodes + k]);
   for (const Dim* x : sig.x) shapes.append(text(*x));
   d["op"] = meta.name;
   d["nodes"] = nodes;
@@ -79,21 +79,21 @@ pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const Levels& levels) {
   d["operands"] = modes(plan, l);
   d["weights"] = weights(g, plan, l);
   d["attributes"] = attributes(sig);
-  d["class"] = l.cls;
+  d["class"] = l.batch_key;
   d["rule"] = rules[static_cast<int>(meta.batch)];
   d["solo"] = meta.solo ? pb::object(pb::str(meta.solo)) : pb::none();
   d["columns"] = sig.columns;
-  d["least"] = levels.least;
-  d["most"] = levels.most;
-  d["together"] = l.chain + l.block;
+  d["least"] = depths.least;
+  d["most"] = depths.most;
+  d["together"] = l.elementwise + l.fused;
   return d;
 }
 
 pb::list rows_of(Engine& e) {
   const Plan& plan = e.planner.plan;
-  const std::vector<Levels> levels = launch_levels(e.graph, plan);
+  const std::vector<DepthRange> depths = critical_path_depths(e.graph, plan);
   pb::list rows;
-  for (uint32_t i = 0; i < plan.launches.size(); ++i) rows.append(row_of(e.graph, plan, i, levels[i]));
+  for (uint32_t i = 0; i < plan.launches.size(); ++i) rows.append(row_of(e.graph, plan, i, depths[i]));
   return rows;
 }
 
@@ -130,7 +130,7 @@ pb::object peek(const pb::object& o) {
   Engine& e = *this_thread;
   const NodeId id = number.cast<NodeId>();
   const Dim& d = e.graph.dim(id);
-  const bool there = e.has_value(id) && !e.graph.is_parameter(e.graph.owner(id));
+  const bool there = e.has_value(id) && !e.graph.is_parameter(e.graph.base_of(id));
   const pb::object value = there ? pb::reinterpret_steal<pb::object>(array_of(e.value(id), d)) : pb::none();
   return pb::make_tuple(pb::reinterpret_steal<pb::object>(dim_tuple(d)), d.bd, value);
 }
@@ -140,7 +140,7 @@ pb::object node_parameter(NodeId id) {
   Graph& g = engine().graph;
   if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
   const Sig& sig = g.sig(id);
-  if (sig.op == op_id<ParameterNode>) return pb::str(g.parameter_use(g.owner(id)).storage->name);
+  if (sig.op == op_id<ParameterNode>) return pb::str(g.parameter_use(g.base_of(id)).storage->name);
   if (sig.op == op_id<Lookup>) return pb::str(g.storage(sig.attrs[0]).name);
   return pb::none();
 }
@@ -150,7 +150,7 @@ pb::tuple node_words(NodeId id) {
   Graph& g = engine().graph;
   if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
   const Sig& sig = g.sig(id);
-  const NodeId own = g.node(id).flags & Node::merged ? g.owner(id) : id;
+  const NodeId own = g.node(id).flags & Node::merged ? g.base_of(id) : id;
   const OpInfo& info = op_info(sig.op);
   std::vector<uint32_t> indices;
   bool indexed = info.meta->kind == OpKind::lookup;

@@ -42,7 +42,7 @@ bool Region::matches(Specialisation& p, const Graph& graph) {
   for (uint32_t i = 0; i < parts_.size(); ++i)
     if (!check_parts(p, i, graph, &captured_)) return false;
   return check(p, p.always, graph, &captured_) &&
-         p.trace->fits(graph, captured_.inputs.data(), captured_.placeholders.data());
+         p.trace->matches(graph, captured_.inputs.data(), captured_.placeholders.data());
 }
 
 void Region::replay(Specialisation& p) {
@@ -52,7 +52,7 @@ void Region::replay(Specialisation& p) {
   note_replay(p, before);
 }
 
-// The pattern was recorded; `before`: nodes there were.
+// The trace was recorded; `before`: nodes there were.
 void Region::note_replay(const Specialisation& p, uint32_t before) {
   Engine& e = engine();
   costs_.nodes += e.graph.size() - before;

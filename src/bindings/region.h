@@ -7,7 +7,7 @@
 
 #include "bindings/builders.h"
 #include "bindings/region_guard.h"
-#include "graph/pattern.h"
+#include "graph/trace.h"
 
 namespace dyc::py {
 
@@ -92,7 +92,7 @@ class Region {
   // One way in which the block was seen to run.
   struct OutputSpec {  // a result, or part of it
     RegionOutput::Kind kind;
-    // recorded: in the pattern's nodes; input: among its inputs; source; state: in `steps`, after the one in
+    // recorded: in the trace's nodes; input: among its inputs; source; state: in `steps`, after the one in
     // parts[0]
     uint32_t at = 0;
     uint32_t number = kNone;  // of an object that the run made, if it is in more than one place
@@ -102,7 +102,7 @@ class Region {
   };
   struct BuilderStep {                // of a builder
     uint32_t source = 0;              // of a state of the same builder
-    std::vector<uint32_t> positions;  // of its nodes, in the pattern's
+    std::vector<uint32_t> positions;  // of its nodes, in the trace's
     bool operator==(const BuilderStep&) const = default;
   };
   struct Specialisation {
@@ -111,7 +111,7 @@ class Region {
     std::vector<std::vector<uint32_t>>
         permanent;               // beside parts_: those that are asked when the parts change
     std::vector<Version> valid;  // beside parts_: as of the last time these held
-    std::unique_ptr<Pattern> trace;
+    std::unique_ptr<Trace> trace;
     std::vector<BuilderStep> steps;
     OutputSpec result;
     uint32_t n_shared = 0;  // objects in it that have numbers
@@ -211,9 +211,9 @@ class Region {
   // Null, with a reason, where the run cannot be learned from.
   std::unique_ptr<Specialisation> capture(PyObject* results, const char** reason) const;
   const char* check_use(uint32_t source, const Guard& guard) const;
-  const char* make_guards(Specialisation* p, std::vector<Pattern::Hole>* placeholders) const;
+  const char* make_guards(Specialisation* p, std::vector<Trace::Placeholder>* placeholders) const;
   const char* make_guard(uint32_t source, Guard* guard, uint32_t* budget,
-                         std::vector<Pattern::Hole>* placeholders) const;
+                         std::vector<Trace::Placeholder>* placeholders) const;
   enum Index { no_index, an_index, unclear };
   Index index_uses(uint32_t source, uint32_t* uses) const;
   bool used_as_value(uint32_t source) const;

@@ -5,7 +5,7 @@
 
 #include "bindings/builders.h"
 #include "bindings/python_compat.h"
-#include "graph/pattern.h"
+#include "graph/trace.h"
 
 namespace dyc::py {
 

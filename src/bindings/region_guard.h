@@ -1,4 +1,4 @@
-// What must hold of the values that a block of a script reads for its pattern to be recorded in its place.
+// What must hold of the values that a block of a script reads for its trace to be recorded in its place.
 #pragma once
 #include <utility>
 #include <vector>

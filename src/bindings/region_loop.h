@@ -67,9 +67,9 @@ class Region::LoopReplayer {
   // Of the graph: is anything else than what was recorded here in it, or computed?
   struct State {
     State() = default;
-    explicit State(const Graph& g) : generation(g.generation()), size(g.size()), unplaced(g.unplaced()) {}
+    explicit State(const Graph& g) : generation(g.generation()), size(g.size()), pending(g.pending()) {}
     bool operator==(const State&) const = default;
-    uint32_t generation = 0, size = 0, unplaced = 0;
+    uint32_t generation = 0, size = 0, pending = 0;
   };
   bool record_rest(Graph& graph, LoopIterator* items, PyObject* list);
   bool record_one(Graph& graph, LoopIterator* items, PyObject* list);

@@ -197,7 +197,7 @@ void Region::LoopReplayer::keep_fixed_values() {
     if (region_.fixed_[i]) dropped_.emplace_back(region_.values_[i]);
 }
 
-// The program runs again, right after itself, and the nodes of its pattern are those of before.
+// The program runs again, right after itself, and the nodes of its trace are those of before.
 void Region::LoopReplayer::learn_fast_path(Specialisation& p, const Graph& graph) const {
   Specialisation::LoopFastPath& fast_path = p.fast_path = {};
   fast_path.tried = true;

@@ -116,7 +116,7 @@ void Region::make_constant_indices(Specialisation* p) const {
     }
     g.kind = Guard::equal;
     g.object = Owned::steal(PyLong_FromUnsignedLong(p->placeholders[placeholder]));
-    p->trace->fix(static_cast<uint32_t>(placeholder), p->placeholders[placeholder]);
+    p->trace->make_constant(static_cast<uint32_t>(placeholder), p->placeholders[placeholder]);
     p->placeholders.erase(p->placeholders.begin() + static_cast<ptrdiff_t>(placeholder));
     p->varied.erase(p->varied.begin() + static_cast<ptrdiff_t>(placeholder));
   }
@@ -242,7 +242,7 @@ Region::Index Region::index_uses(uint32_t source, uint32_t* uses) const {
 }
 
 const char* Region::make_guard(uint32_t source, Guard* guard, uint32_t* budget,
-                               std::vector<Pattern::Hole>* placeholders) const {
+                               std::vector<Trace::Placeholder>* placeholders) const {
   PyObject* value = session_.values[source].get();
   uint32_t uses = 0;
   const bool read = value && used_as_value(source);
@@ -277,7 +277,7 @@ const char* Region::check_use(uint32_t source, const Guard& guard) const {
   return nullptr;
 }
 
-const char* Region::make_guards(Specialisation* p, std::vector<Pattern::Hole>* placeholders) const {
+const char* Region::make_guards(Specialisation* p, std::vector<Trace::Placeholder>* placeholders) const {
   uint32_t budget = kMostParts;
   for (uint32_t i = 0; i < sources_.size(); ++i) {
     p->guards.emplace_back();
@@ -289,7 +289,7 @@ const char* Region::make_guards(Specialisation* p, std::vector<Pattern::Hole>* p
 
 std::unique_ptr<Region::Specialisation> Region::capture(PyObject* results, const char** reason) const {
   auto p = std::make_unique<Specialisation>();
-  std::vector<Pattern::Hole> placeholders;
+  std::vector<Trace::Placeholder> placeholders;
   *reason = make_guards(p.get(), &placeholders);
   if (*reason) return nullptr;
   CapturedInputs captured;
@@ -303,7 +303,7 @@ std::unique_ptr<Region::Specialisation> Region::capture(PyObject* results, const
   for (NodeId input : captured.inputs)
     if (input >= session_.begin) return nullptr;
   *reason = "nodes made of something that it does not read as it is written, or one expression read twice";
-  p->trace = Pattern::take(g, session_.begin, captured.inputs, placeholders);
+  p->trace = Trace::capture(g, session_.begin, captured.inputs, placeholders);
   p->placeholders = captured.placeholders;
   if (!p->trace || !collect_steps(p.get())) return nullptr;
   *reason = "a result of another kind";
@@ -327,7 +327,7 @@ bool Region::collect_steps(Specialisation* p) const {
     for (RnnBuilder::Step step = before; step < b.steps(engine()); ++step) {
       p->steps.push_back({source, {}});
       for (uint32_t i = 0; i <= b.state_size(); ++i) {
-        p->steps.back().positions.push_back(p->trace->place_of(b.nodes(engine(), step)[i]));
+        p->steps.back().positions.push_back(p->trace->index_of(b.nodes(engine(), step)[i]));
         if (p->steps.back().positions.back() == kNone) return false;
       }
     }
@@ -380,7 +380,7 @@ bool Region::make_expression_output(PyObject* object, const Specialisation& p, O
   if (type != &ExpressionType && type->tp_base != &ExpressionType) return false;
   if (takes_index(object) && is_table(object)) return false;
   if (PyObject_TypeCheck(object, &ParametersType)) return false;
-  output->at = p.trace->place_of(reinterpret_cast<PyExpression*>(object)->id);
+  output->at = p.trace->index_of(reinterpret_cast<PyExpression*>(object)->id);
   if (output->at < objects->inputs.size() && objects->inputs[output->at] == object) {
     output->kind = RegionOutput::input;  // of whatever type
   } else {

@@ -44,12 +44,12 @@ void Engine::renew(const Options& o) {
 // ---------------------------------------------------------------- values
 
 const float* Engine::value(NodeId id) {
-  const NodeId owner = need(id);
-  if (graph.is_parameter(owner))
-    return executor.parameter_values(graph.parameter_use(owner)) + (owner == id ? 0 : graph.node(id).aux);
-  const uint32_t launch = planner.launch_of(owner);
-  if (launch != kNone) executor.fetch_values(launch, graph.place(id), graph.sig(id).size);
-  return graph.values_arena.base() + graph.place(id);
+  const NodeId base = need(id);
+  if (graph.is_parameter(base))
+    return executor.parameter_values(graph.parameter_use(base)) + (base == id ? 0 : graph.node(id).aux);
+  const uint32_t launch = planner.launch_of(base);
+  if (launch != kNone) executor.fetch_values(launch, graph.offset_of(id), graph.sig(id).size);
+  return graph.values_arena.base() + graph.offset_of(id);
 }
 
 namespace {
@@ -75,10 +75,10 @@ uint32_t first_largest(const float* v, uint32_t n) {
 }  // namespace
 
 uint32_t Engine::argmax(NodeId id) {
-  const NodeId owner = need(id);
-  const uint32_t launch = planner.launch_of(owner), size = graph.sig(id).size;
-  if (launch != kNone && graph.place(id) == graph.place(owner) && size == graph.sig(owner).size) {
-    const uint32_t found = executor.argmax(launch, graph.place(id));
+  const NodeId base = need(id);
+  const uint32_t launch = planner.launch_of(base), size = graph.sig(id).size;
+  if (launch != kNone && graph.offset_of(id) == graph.offset_of(base) && size == graph.sig(base).size) {
+    const uint32_t found = executor.argmax(launch, graph.offset_of(id));
     if (found != kNone) return found;
   }
   return first_largest(value(id), size);
@@ -86,21 +86,21 @@ uint32_t Engine::argmax(NodeId id) {
 
 // Computes it if needed. Returns the node that has its memory.
 NodeId Engine::need(NodeId id) {
-  const NodeId owner = graph.owner(id);
+  const NodeId base = graph.base_of(id);
   if (stale_) draw_until(id);
-  if (graph.is_parameter(owner)) {
-    graph.pin_parameter(graph.parameter_use(owner));  // those of now
-    return owner;
+  if (graph.is_parameter(base)) {
+    graph.pin_parameter(graph.parameter_use(base));  // those of now
+    return base;
   }
-  if (graph.place(id) < 0) compute_read(id);
-  const uint32_t launch = planner.launch_of(owner);
+  if (graph.offset_of(id) < 0) compute_read(id);
+  const uint32_t launch = planner.launch_of(base);
   if (launch != kNone && launch >= valid_) redo(launch + 1);
-  return owner;
+  return base;
 }
 
 void Engine::forward(NodeId id) {
   // In one plan, not what `id` needs and then the rest.
-  if (graph.place(id) == kPending) demand({&id, 1}, true);
+  if (graph.offset_of(id) == kPending) demand({&id, 1}, true);
   need(id);
   demand({&id, 1}, true);
 }
@@ -110,10 +110,10 @@ void Engine::compute(std::vector<NodeId> ids) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   if (ids.empty()) return;
   draw_until(ids.back());
-  const auto is_unplaced = [this](NodeId id) { return graph.place(id) == kPending; };
-  std::vector<NodeId> unplaced;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(unplaced), is_unplaced);
-  if (!unplaced.empty()) demand(unplaced, false);
+  const auto is_pending = [this](NodeId id) { return graph.offset_of(id) == kPending; };
+  std::vector<NodeId> pending;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(pending), is_pending);
+  if (!pending.empty()) demand(pending, false);
   for (const NodeId id : ids) need(id);
 }
 
@@ -163,14 +163,14 @@ void Engine::demand(std::span<const NodeId> ids, bool everything) {
   try {
     {
       ProfileTrace::Scope scope(trace_.get(), ProfileSpan::plan, "plan");
-      planner.demand(ids, scheduler, everything);
-      scope.nodes(planner.plan.members.size() - mark.members);
+      planner.plan_roots(ids, scheduler, everything);
+      scope.nodes(planner.plan.nodes.size() - mark.nodes);
     }
     if (planner.plan.launches.size() > mark.launches)
       flushes.push_back({static_cast<uint32_t>(mark.launches), site});
     timing.plan += now() - start;
     timing.flushes += planner.plan.launches.size() > mark.launches;
-    timing.planned_nodes += planner.plan.members.size() - mark.members;
+    timing.planned_nodes += planner.plan.nodes.size() - mark.nodes;
     redo(static_cast<uint32_t>(planner.plan.launches.size()));
   } catch (...) {
     undo(mark);
@@ -183,15 +183,16 @@ void Engine::undo(const Plan::Mark& mark) {
   std::vector<uint32_t>& launch_of = planner.plan.launch_of;
   for (NodeId id = 0; id < launch_of.size(); ++id) {
     if (launch_of[id] == kNone || launch_of[id] < mark.launches) continue;
-    graph.set_place(id, graph.is_parameter(id) ? kParameter : kPending);
+    graph.set_offset(id, graph.is_parameter(id) ? kParameter : kPending);
     launch_of[id] = kNone;
   }
   planner.plan.revert(mark);
   executor.cut_back(static_cast<uint32_t>(mark.launches));
   while (!flushes.empty() && flushes.back().first >= mark.launches) flushes.pop_back();
   for (NodeId id = 0; id < graph.size(); ++id)
-    if (graph.node(id).flags & Node::alias && graph.place(graph.owner(id)) < 0) graph.set_place(id, kPending);
-  planner.take_back();
+    if (graph.node(id).flags & Node::view && graph.offset_of(graph.base_of(id)) < 0)
+      graph.set_offset(id, kPending);
+  planner.discard_last();
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(mark.launches));
 }
 
@@ -202,7 +203,7 @@ void Engine::draw_until(NodeId id) {
   redraws_ = std::min(redraws_, draws.size());
   for (; drawn_ < draws.size() && draws[drawn_] <= id; ++drawn_) {
     const NodeId node = draws[drawn_];
-    if (graph.place(node) < 0) graph.set_place(node, graph.values_arena.allocate(graph.sig(node).size));
+    if (graph.offset_of(node) < 0) graph.set_offset(node, graph.values_arena.allocate(graph.sig(node).size));
     else if (drawn_ >= redraws_) continue;
     else valid_ = 0;  // whatever read it is old
     graph.fill_draw(node);
@@ -217,17 +218,17 @@ void Engine::preview(NodeId id, bool everything, const std::function<void()>& f)
   const int64_t top = graph.values_arena.top();
   std::vector<NodeId> undrawn;
   const auto take_back = [&] {
-    for (const NodeId draw : undrawn) graph.set_place(draw, kPending);
+    for (const NodeId draw : undrawn) graph.set_offset(draw, kPending);
     undo(mark);
     graph.values_arena.reset(top);
   };
   try {
     for (const NodeId draw : graph.draws()) {
-      if (graph.place(draw) >= 0) continue;
+      if (graph.offset_of(draw) >= 0) continue;
       undrawn.push_back(draw);
-      graph.set_place(draw, graph.values_arena.allocate(graph.sig(draw).size));
+      graph.set_offset(draw, graph.values_arena.allocate(graph.sig(draw).size));
     }
-    planner.demand({&id, 1}, scheduler, everything);
+    planner.plan_roots({&id, 1}, scheduler, everything);
     f();
   } catch (...) {
     take_back();
@@ -292,7 +293,7 @@ void Engine::check_value(NodeId id) {
   std::string message =
       text(op_info(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ", v[r.first_bad],
            " at element ", r.first_bad, " (", r.nan, " NaN, ", r.infinite, " infinite of ", s.size, ")");
-  const bool alias = graph.node(id).flags & Node::alias;
+  const bool alias = graph.node(id).flags & Node::view;
   const uint32_t n = alias ? 1 : graph.node(id).n_args;
   for (uint32_t i = 0; i < n; ++i) {
     const NodeId arg = graph.args(id)[i];
@@ -315,12 +316,12 @@ void Engine::find_live(F visit) {
     visit(id, n, live_[id]);
     if (!live_[id]) continue;
     const NodeId* args = graph.args(id);
-    if (n.flags & Node::alias) {
+    if (n.flags & Node::view) {
       live_[args[0]] = 1;
       continue;
     }
     for (uint32_t i = 0; i < n.n_args; ++i)
-      if (backward_full_ || graph.node(args[i]).flags & Node::needs) live_[args[i]] = 1;
+      if (backward_full_ || graph.node(args[i]).flags & Node::requires_grad) live_[args[i]] = 1;
   }
 }
 
@@ -329,7 +330,7 @@ void Engine::count_live() {
   live_members_.assign(planner.plan.launches.size(), 0);
   if (count_all_live()) return;
   find_live([this](NodeId id, const Node& n, bool live) {
-    if (n.flags & Node::alias) return;
+    if (n.flags & Node::view) return;
     if (!live) return executor.touch_rows(id);
     const uint32_t launch = planner.launch_of(id);
     if (launch != kNone) ++live_members_[launch];
@@ -339,13 +340,13 @@ void Engine::count_live() {
 // The usual graph: all that was recorded leads to the loss and takes a gradient. live_ is made when a node's
 // gradient is asked for.
 bool Engine::count_all_live() {
-  const uint32_t n = planner.whole(backward_root_);
-  if (n == 0 || !graph.all_need() || graph.reverted()) return false;
+  const uint32_t n = planner.launches_of_single_root(backward_root_);
+  if (n == 0 || !graph.all_require_grad() || graph.reverted()) return false;
   live_.clear();
   for (uint32_t i = 0; i < n; ++i) {
     const Launch& l = planner.plan.launches[i];
     const bool constant =
-        l.kind == OpKind::parameter && !(graph.node(planner.plan.members[l.members]).flags & Node::needs);
+        l.kind == OpKind::parameter && !(graph.node(planner.plan.nodes[l.nodes]).flags & Node::requires_grad);
     live_members_[i] = constant && !backward_full_ ? 0 : l.count;
   }
   return true;
@@ -381,19 +382,19 @@ const float* Engine::gradient(NodeId id) {
     throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
   if (id > backward_root_)
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
-  const NodeId owner = graph.owner(id);
-  const bool merged = (graph.node(owner).flags | graph.node(id).flags) & Node::merged;
+  const NodeId base = graph.base_of(id);
+  const bool merged = (graph.node(base).flags | graph.node(id).flags) & Node::merged;
   const bool part = graph.sig(id).op == op_id<SubView>;  // c of an LSTM step reaches its h inside one node
-  if (!is_live(merged || part ? owner : id)) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
-  if (graph.is_parameter(owner)) {
-    if (!alone && graph.parameter_use(owner).direct)  // other threads add to it by now
+  if (!is_live(merged || part ? base : id)) return behind_a_stop(id) ? exact_gradient(id) : nullptr;
+  if (graph.is_parameter(base)) {
+    if (!alone && graph.parameter_use(base).direct)  // other threads add to it by now
       throw RuntimeError("gradient(): another thread has begun to record; call backward() again before");
-    const float* g = executor.parameter_gradient(owner);
-    return g ? g + (owner == id ? 0 : graph.node(id).aux) : nullptr;
+    const float* g = executor.parameter_gradient(base);
+    return g ? g + (base == id ? 0 : graph.node(id).aux) : nullptr;
   }
   if (merged) return exact_gradient(id);
-  executor.fetch_gradients(graph.place(id), graph.sig(id).size);
-  return graph.grads_arena.base() + graph.place(id);
+  executor.fetch_gradients(graph.offset_of(id), graph.sig(id).size);
+  return graph.grads_arena.base() + graph.offset_of(id);
 }
 
 // Whether a node descends from something that is updated, but only through ops that let no gradient pass
@@ -407,7 +408,7 @@ bool Engine::behind_a_stop(NodeId id) const {
     const NodeId at = todo.back();
     todo.pop_back();
     const Node& node = graph.node(at);
-    if (node.flags & Node::needs) return at != id;
+    if (node.flags & Node::requires_grad) return at != id;
     if (graph.is_parameter(at) && graph.sig(at).attrs[1] == kStopped) return true;
     const NodeId* args = graph.args(at);
     for (uint32_t i = 0; i < node.n_args; ++i)
@@ -430,17 +431,17 @@ const float* Engine::exact_gradient(NodeId id) {
     const Node& node = graph.node(n);
     const Sig& s = graph.sig(n);
     const OpKind kind = op_info(s.op).meta->kind;
-    const bool view = node.flags & Node::alias && !(node.flags & Node::merged);
+    const bool view = node.flags & Node::view && !(node.flags & Node::merged);
     if (view) {
       g.view(s.op, graph.args(n)[0], *s.y, node.aux);
     } else if (s.n_args == 0 || kind == OpKind::lookup) {
-      const float* v = graph.place(n) == kPending && !graph.is_parameter(n) ? nullptr : value(n);
+      const float* v = graph.offset_of(n) == kPending && !graph.is_parameter(n) ? nullptr : value(n);
       const NodeId copy = g.input(*s.y, true);
       if (v) std::memcpy(g.values(copy), v, size_t{s.size} * 4);
     } else {
-      const NodeId* args = graph.args(n) + (node.flags & Node::alias ? 1 : 0);
+      const NodeId* args = graph.args(n) + (node.flags & Node::view ? 1 : 0);
       g.record(s.op, args, s.n_args, s.attrs.data(), static_cast<uint32_t>(s.attrs.size()),
-               graph.ids(node.flags & Node::alias ? graph.owner(n) : n));
+               graph.ids(node.flags & Node::view ? graph.base_of(n) : n));
     }
   }
   apart_->backward(backward_root_, true);

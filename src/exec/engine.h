@@ -40,8 +40,8 @@ class Engine {
   // Index of a vector's largest value, as NumPy's argmax finds it; does not need the values on the host.
   uint32_t argmax(NodeId id);
   bool has_value(NodeId id) {
-    const uint32_t launch = planner.launch_of(graph.owner(id));
-    return !stale_ && graph.place(id) >= 0 && (launch == kNone || launch < valid_);
+    const uint32_t launch = planner.launch_of(graph.base_of(id));
+    return !stale_ && graph.offset_of(id) >= 0 && (launch == kNone || launch < valid_);
   }
   // DyNet's forward(): everything up to `id` is available afterwards.
   void forward(NodeId id);

@@ -43,7 +43,7 @@ Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, ui
   Launch part = l;
   part.count = live_members;
   part.uniform = false;
-  part.members = static_cast<uint32_t>(plan_.members.size());
+  part.nodes = static_cast<uint32_t>(plan_.nodes.size());
   part.out_index = static_cast<uint32_t>(plan_.index.size());
   std::vector<uint32_t> kept;
   part.total = 0;
@@ -52,10 +52,10 @@ Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, ui
     if (!live[it.id]) continue;
     kept.push_back(i);
     part.total += it.sig->size;
-    plan_.members.push_back(it.id);
+    plan_.nodes.push_back(it.id);
     plan_.index.push_back(it.out);
   }
-  part.sig = graph_.node(plan_.members[part.members]).sig;
+  part.sig = graph_.node(plan_.nodes[part.nodes]).sig;
   part.operands = static_cast<uint32_t>(plan_.operands.size());
   if (!l.fixed_arity) {
     Operand o = plan_.operands[l.operands];
@@ -236,9 +236,9 @@ void Executor::begin_backward(bool full, bool direct) {
   for (ParameterUse& use : graph_.parameters()) {
     use.direct = false;
     use.gradient = -1;
-    const bool needs = graph_.node(use.node).flags & Node::needs;
+    const bool needs = graph_.node(use.node).flags & Node::requires_grad;
     if (!needs && !full) continue;
-    int64_t at = graph_.place(use.node);
+    int64_t at = graph_.offset_of(use.node);
     // Rows of a table add to its storage too, so the whole table's gradient is kept apart.
     if (at < 0 &&
         (!direct || always_apart() || use.storage->has_grad() || !needs || use.storage->is_lookup())) {

@@ -114,7 +114,7 @@ class Executor {
     int64_t out;
   };
   Item item(const Launch& l, uint32_t i) const {
-    const NodeId id = plan_.members[l.members + i];
+    const NodeId id = plan_.nodes[l.nodes + i];
     if (l.uniform) {
       const Sig& s = graph_.sig_number(l.sig);
       return {&s, id, l.out + int64_t{i} * s.size};
@@ -139,7 +139,9 @@ class Executor {
   // Indices of a member, where the op has any.
   Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
   Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
-  bool wanted(const Launch& l, uint32_t k) const { return full_ || l.needs_args >> (k < 31 ? k : 31) & 1; }
+  bool wanted(const Launch& l, uint32_t k) const {
+    return full_ || l.requires_grad_args >> (k < 31 ? k : 31) & 1;
+  }
   // No two members add to the same gradient.
   bool distinct(const Launch& l) const;
   void count_operands(const Launch& l);
@@ -197,7 +199,7 @@ class Executor {
   std::vector<RowGradient> rows_;  // for deliver()
   // Of what deliver() adds: one parameter's gradient, if there is any for it, and one row's.
   bool delivers(const ParameterUse& use) const {
-    return use.gradient >= 0 && graph_.node(use.node).flags & Node::needs;
+    return use.gradient >= 0 && graph_.node(use.node).flags & Node::requires_grad;
   }
   void add_to_storage(const ParameterUse& use) const;
   void add_to_storage(const RowGradient& row) const;

@@ -190,7 +190,7 @@ void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint3
     if (l.kind == OpKind::parameter) span.bytes += 8.0 * l.total;
     double numbers = 0;  // read
     for (uint32_t k = 0; k < (l.uniform ? 1 : l.count); ++k) {
-      const Sig& s = l.uniform ? graph_.sig_number(l.sig) : graph_.sig(plan_.members[l.members + k]);
+      const Sig& s = l.uniform ? graph_.sig_number(l.sig) : graph_.sig(plan_.nodes[l.nodes + k]);
       const double times = l.uniform ? l.count : 1;
       span.flops += flops_of_node(s) * times;
       for (uint32_t a = 0; a < s.n_args; ++a) {

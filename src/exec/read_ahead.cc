@@ -12,7 +12,7 @@ constexpr uint32_t kFirstWindow = 32, kGrowth = 4, kMostMisses = 10;
 
 std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_pending, NodeId end) {
   nodes_.assign(1, id);
-  const uint32_t site = graph.node(graph.owner(id)).site;
+  const uint32_t site = graph.node(graph.base_of(id)).site;
   if (site >= windows_.size()) windows_.resize(site + 64);
   Window& window = windows_[site];
   if (window.version != graph.version()) {
@@ -36,11 +36,11 @@ std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_p
 }
 
 void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end) {
-  const uint32_t site = graph.node(graph.owner(id)).site;
-  const int64_t* places = graph.places();
+  const uint32_t site = graph.node(graph.base_of(id)).site;
+  const int64_t* offsets = graph.offsets();
   for (NodeId next = id + 1; next < end; ++next) {
     const Node& n = graph.node(next);
-    if (n.site == site && places[next] == kPending && !(n.flags & (Node::leaf | Node::alias)))
+    if (n.site == site && offsets[next] == kPending && !(n.flags & (Node::leaf | Node::view)))
       nodes_.push_back(next);
   }
 }
@@ -50,10 +50,10 @@ void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end) {
 bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
   const Node& n = graph.node(id);
   if (graph.is_parameter(id)) return !graph.parameter_use(id).pinned;
-  if (graph.places()[id] >= 0) return false;
+  if (graph.offsets()[id] >= 0) return false;
   if (n.flags & Node::leaf || op_info(graph.sig(id).op).meta->kind == OpKind::lookup) return true;
   const NodeId* args = graph.args(id);
-  const uint32_t count = n.flags & Node::alias ? 1 : n.n_args;
+  const uint32_t count = n.flags & Node::view ? 1 : n.n_args;
   for (uint32_t i = 0; i < count; ++i) {
     const NodeId arg = args[i];
     if (arg >= first_ ? unsettled_[arg - first_] != 0 : graph.is_parameter(arg) && unsettled(graph, arg))

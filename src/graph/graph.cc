@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "graph/steps.h"
+#include "graph/segment_schedule.h"
 
 namespace dyc {
 
@@ -36,7 +36,7 @@ Graph::Graph()
       life_(std::make_shared<char>()) {
   values_arena.limit(grads_arena.capacity());  // gradients lie where the values lie
   nodes_.reserve(1024);
-  places_.reserve(1024);
+  offsets_.reserve(1024);
   arg_pool_.reserve(2048);
 }
 
@@ -44,15 +44,15 @@ Graph::~Graph() { unpin_parameters(); }
 
 void Graph::take_version() { version_ = generation_ = next(last_version); }
 
-NodeId Graph::append(const Node& n, int64_t place) {
+NodeId Graph::append(const Node& n, int64_t offset) {
   recorded_floats_ += signatures_.brief(n.sig).size;
-  if (!(n.flags & (Node::leaf | Node::alias))) {
+  if (!(n.flags & (Node::leaf | Node::view))) {
     ++unread_;
-    ++unplaced_;
-    idle_ += !(n.flags & Node::needs);
+    ++pending_;
+    idle_ += !(n.flags & Node::requires_grad);
   }
   nodes_.push_back(n);
-  places_.push_back(place);
+  offsets_.push_back(offset);
   return static_cast<NodeId>(nodes_.size() - 1);
 }
 
@@ -79,36 +79,36 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   key[2] = n_attrs;
   uint32_t* k = key + 3;
   for (uint32_t i = 0; i < n_attrs; ++i) *k++ = attrs[i];
-  bool invariant = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
+  bool numbered = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
   for (uint32_t i = 0; i < n; ++i) {
     if (args[i] >= nodes_.size())
       throw ValueError("expected expressions of this graph, got one of an earlier graph");
     const Node& a = nodes_[args[i]];
-    *k++ = signatures_.brief(a.sig).dim * 2 + (a.flags & Node::needs);
-    *k++ = in_weight_position(op, kind, i) ? a.inv : 0;
-    invariant = invariant && a.inv;
+    *k++ = signatures_.brief(a.sig).dim * 2 + (a.flags & Node::requires_grad);
+    *k++ = in_weight_position(op, kind, i) ? a.value_number : 0;
+    numbered = numbered && a.value_number;
   }
   const uint32_t sig = signatures_.of(op, key, size);
   const Sig& s = signatures_[sig];
   if (s.empty) [[unlikely]]
     return record_empty(s, args);
 
-  uint32_t inv = 0;
-  if (invariant) {
+  uint32_t value_number = 0;
+  if (numbered) {
     std::vector<uint32_t> words = {sig};
-    for (uint32_t i = 0; i < n; ++i) words.push_back(nodes_[args[i]].inv);
+    for (uint32_t i = 0; i < n; ++i) words.push_back(nodes_[args[i]].value_number);
     words.insert(words.end(), ids.data, ids.data + ids.n);
-    inv = invariants_.intern(words.data(), static_cast<uint32_t>(words.size())) + 1;
-    if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
-    Invariant& known = invariant_nodes_[inv];
-    if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig, args, n);
+    value_number = value_numbers_.intern(words.data(), static_cast<uint32_t>(words.size())) + 1;
+    if (value_number >= numbered_values_.size()) numbered_values_.resize(value_number + 64);
+    NumberedValue& known = numbered_values_[value_number];
+    if (known.epoch == epoch_ && known.node < nodes_.size()) return duplicate_of(known.node, sig, args, n);
     known = {epoch_, static_cast<NodeId>(nodes_.size())};
   }
 
   Node node{};
   node.sig = sig;
-  node.inv = inv;
-  node.flags = s.needs ? Node::needs : 0;
+  node.value_number = value_number;
+  node.flags = s.requires_grad ? Node::requires_grad : 0;
   node.args = static_cast<uint32_t>(arg_pool_.size());
   node.n_args = n;
   arg_pool_.insert(arg_pool_.end(), args, args + n);
@@ -118,7 +118,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   return append(node, kPending);
 }
 
-// An input that nobody can set, so that no pattern takes it for more than the value of this once.
+// An input that nobody can set, so that no trace captures it for more than the value of this once.
 NodeId Graph::filled(const Dim& dim, float value) {
   const NodeId id = input(dim, false);
   std::fill_n(values(id), dim.size(), value);
@@ -166,7 +166,7 @@ void Graph::set_ids(Node* n, const Ids& ids) {
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
   Sig& s = signatures_.at(sig);
   if (s.owns_weight || n == 0) {
-    if (s.plain_site == kNone) s.plain_site = sites_.plain(s.cls);
+    if (s.plain_site == kNone) s.plain_site = sites_.plain(s.batch_key);
     return s.plain_site;
   }
   uint32_t local[32];
@@ -177,7 +177,7 @@ uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
     arg_sites = many.data();
   }
   for (uint32_t i = 0; i < n; ++i) arg_sites[i] = nodes_[args[i]].site;
-  return sites_.refined(s.cls, arg_sites, n);
+  return sites_.refined(s.batch_key, arg_sites, n);
 }
 
 void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
@@ -191,7 +191,7 @@ void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t 
   uint32_t round = first_round;
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
-    if (a.flags & Node::leaf || place(args[i]) != kPending) continue;
+    if (a.flags & Node::leaf || offset_of(args[i]) != kPending) continue;
     const uint32_t p = sites_.phase(a.site);
     if (p < phase) continue;
     if (p > phase) contradicted_ = true;
@@ -199,30 +199,30 @@ void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t 
   }
   node.round = round;
   node.bucket = bucket_of(node.site, round);
-  buckets_[node.bucket].tally.add(node.sig, size);
+  buckets_[node.bucket].stats.add(node.sig, size);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
-    if (a.flags & Node::leaf || places_[args[i]] != kPending) continue;
+    if (a.flags & Node::leaf || offsets_[args[i]] != kPending) continue;
     connect(a.bucket, node.bucket);
-    if (!(a.flags & Node::used)) mark_used(args[i]);
+    if (!(a.flags & Node::has_reader)) mark_read(args[i]);
   }
 }
 
-void Graph::mark_used(NodeId id) {
-  nodes_[id].flags |= Node::used;
-  const NodeId o = owner(id);
+void Graph::mark_read(NodeId id) {
+  nodes_[id].flags |= Node::has_reader;
+  const NodeId o = base_of(id);
   if (o != id) {
-    if (nodes_[o].flags & Node::used) return;
-    nodes_[o].flags |= Node::used;
+    if (nodes_[o].flags & Node::has_reader) return;
+    nodes_[o].flags |= Node::has_reader;
   }
   --unread_;
 }
 
-void Graph::placed(bool all) {
+void Graph::mark_allocated(bool all) {
   counted_ = counted_ && all;
   if (!all) return;
-  unread_ = unplaced_ = 0;
-  for (Bucket& b : buckets_) b.tally = {};
+  unread_ = pending_ = 0;
+  for (Bucket& b : buckets_) b.stats = {};
 }
 
 void Graph::connect(uint32_t pred, uint32_t bucket) {
@@ -264,24 +264,24 @@ void Graph::rebucket() {
   regroup(nullptr);
 }
 
-void Graph::regroup(const Steps* steps) {
+void Graph::regroup(const SegmentSchedule* schedule) {
   ++epoch_;  // forget all buckets; storages and invariants of this graph move to the new epoch
   for (Slot& s : slots_)
     if (s.epoch == epoch_ - 1) s.epoch = epoch_;
-  for (Invariant& v : invariant_nodes_)
+  for (NumberedValue& v : numbered_values_)
     if (v.epoch == epoch_ - 1) v.epoch = epoch_;
   buckets_.clear();
   edges_.clear();
   if (!listed_edges_.empty()) listed_edges_.clear();  // goes through the whole table
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     Node& n = nodes_[id];
-    if (n.flags & Node::alias) {
+    if (n.flags & Node::view) {
       const Node& o = nodes_[arg_pool_[n.args]];
       n.round = o.round;
       n.bucket = o.bucket;
       n.site = o.site;
-    } else if (!(n.flags & Node::leaf) && places_[id] == kPending) {
-      const uint32_t first_round = steps ? steps->first_round(id) : 0;
+    } else if (!(n.flags & Node::leaf) && offsets_[id] == kPending) {
+      const uint32_t first_round = schedule ? schedule->first_round(id) : 0;
       join_bucket(n, signatures_.brief(n.sig).size, args(id), n.n_args, first_round);
     }
   }
@@ -290,12 +290,12 @@ void Graph::regroup(const Steps* steps) {
 
 // ---------------------------------------------------------------- leaves
 
-NodeId Graph::input(const Dim& dim, bool settable) {
+NodeId Graph::input(const Dim& dim, bool writable) {
   Node n{};
   n.sig = signatures_.leaf(op_id<Input>, nullptr, 0, dim, false);
   n.site = site_of(n.sig, nullptr, 0);
   n.bucket = kNone;
-  n.flags = Node::leaf | (settable ? 0 : Node::fixed);
+  n.flags = Node::leaf | (writable ? 0 : Node::constant);
   return append(n, values_arena.allocate(dim.size()));
 }
 
@@ -303,20 +303,20 @@ NodeId Graph::constant(const Dim& dim, float value) {
   uint32_t word;
   std::memcpy(&word, &value, 4);
   const uint32_t sig = signatures_.leaf(op_id<Constant>, &word, 1, dim, false);
-  const uint32_t inv = invariants_.intern(&sig, 1) + 1;
-  if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
-  Invariant& known = invariant_nodes_[inv];
-  if (known.epoch == epoch_ && known.node < nodes_.size()) return alias_of(known.node, sig, nullptr, 0);
+  const uint32_t value_number = value_numbers_.intern(&sig, 1) + 1;
+  if (value_number >= numbered_values_.size()) numbered_values_.resize(value_number + 64);
+  NumberedValue& known = numbered_values_[value_number];
+  if (known.epoch == epoch_ && known.node < nodes_.size()) return duplicate_of(known.node, sig, nullptr, 0);
   Node n{};
   n.sig = sig;
   n.site = site_of(sig, nullptr, 0);
   n.bucket = kNone;
-  n.inv = inv;
-  n.flags = Node::leaf | Node::fixed;
-  const int64_t place = values_arena.allocate(dim.size());
-  std::fill_n(values_arena.base() + place, dim.size(), value);
+  n.value_number = value_number;
+  n.flags = Node::leaf | Node::constant;
+  const int64_t offset = values_arena.allocate(dim.size());
+  std::fill_n(values_arena.base() + offset, dim.size(), value);
   known = {epoch_, static_cast<NodeId>(nodes_.size())};
-  return append(n, place);
+  return append(n, offset);
 }
 
 NodeId Graph::draw(DrawKind kind, float a, float b, const Dim& dim) {
@@ -380,8 +380,8 @@ NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) 
   n.sig = signatures_.leaf(op_id<ParameterNode>, attrs, 2, dim, update);
   n.site = site_of(n.sig, nullptr, 0);
   n.bucket = kNone;
-  n.inv = invariants_.intern(&n.sig, 1) + 1;
-  n.flags = Node::leaf | Node::fixed | (update ? Node::needs : 0);
+  n.value_number = value_numbers_.intern(&n.sig, 1) + 1;
+  n.flags = Node::leaf | Node::constant | (update ? Node::requires_grad : 0);
   n.aux = static_cast<uint32_t>(parameters_.size());
   cached = append(n, kParameter);
   parameters_.push_back({storage.get(), cached});
@@ -408,7 +408,7 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
     n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
     if (!ids.list) known = {tables_, n.sig};
   }
-  n.flags = update ? Node::needs : 0;
+  n.flags = update ? Node::requires_grad : 0;
   set_ids(&n, ids);
   n.site = site_of(n.sig, nullptr, 0);
   bucket_node(n, nullptr, 0);
@@ -418,41 +418,41 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
 // ---------------------------------------------------------------- aliases
 
 // The arguments of an alias: the node whose memory it shares, then those it was recorded with.
-NodeId Graph::alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args) {
+NodeId Graph::duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args) {
   nodes_[canonical].flags |= Node::merged;
   Node n = nodes_[canonical];
   n.sig = sig;
   n.args = static_cast<uint32_t>(arg_pool_.size());
   n.aux = 0;
-  n.flags = (n.flags & (Node::needs | Node::leaf | Node::fixed)) | Node::alias | Node::merged;
+  n.flags = (n.flags & (Node::requires_grad | Node::leaf | Node::constant)) | Node::view | Node::merged;
   n.n_args = 1;
   arg_pool_.push_back(canonical);
   arg_pool_.insert(arg_pool_.end(), args, args + n_args);
-  return append(n, places_[canonical] >= 0 ? places_[canonical] : kPending);
+  return append(n, offsets_[canonical] >= 0 ? offsets_[canonical] : kPending);
 }
 
 NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset) {
   const Node& source = nodes_[x];
-  const bool needs = source.flags & Node::needs;
-  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, needs};
-  const uint32_t sig = signatures_.leaf(op, attrs, 3, dim, needs);
-  uint32_t inv = 0;
-  if (source.inv) {
-    const uint32_t words[2] = {sig, source.inv};
-    inv = invariants_.intern(words, 2) + 1;
-    if (inv >= invariant_nodes_.size()) invariant_nodes_.resize(inv + 64);
+  const bool requires_grad = source.flags & Node::requires_grad;
+  const uint32_t attrs[3] = {signatures_[source.sig].dim, offset, requires_grad};
+  const uint32_t sig = signatures_.leaf(op, attrs, 3, dim, requires_grad);
+  uint32_t value_number = 0;
+  if (source.value_number) {
+    const uint32_t words[2] = {sig, source.value_number};
+    value_number = value_numbers_.intern(words, 2) + 1;
+    if (value_number >= numbered_values_.size()) numbered_values_.resize(value_number + 64);
   }
-  return view_known(sig, x, offset, inv);
+  return view_cached(sig, x, offset, value_number);
 }
 
-NodeId Graph::view_known(uint32_t sig, NodeId x, uint32_t offset, uint32_t inv) {
+NodeId Graph::view_cached(uint32_t sig, NodeId x, uint32_t offset, uint32_t value_number) {
   Node n = nodes_[x];
   n.sig = sig;
-  n.flags = Node::alias | (n.flags & (Node::leaf | Node::needs));
+  n.flags = Node::view | (n.flags & (Node::leaf | Node::requires_grad));
   n.aux = offset;
   n.args = static_cast<uint32_t>(arg_pool_.size());
-  n.inv = inv;
-  const int64_t at = place(x);
+  n.value_number = value_number;
+  const int64_t at = offset_of(x);
   arg_pool_.push_back(x);
   return append(n, at >= 0 ? at + offset : kPending);
 }
@@ -474,8 +474,8 @@ void Graph::pin_parameter(ParameterUse& use) {
   if (use.pinned) return;
   const Values v = values_of(*use.storage);
   use.factor = v.factor;
-  use.stamp = v.stamp;
-  use.away = v.away;
+  use.version = v.version;
+  use.on_device = v.on_device;
   use.borrowed = holding_;
   use.pinned = holding_ ? v.raw : use.storage->pin();
 }
@@ -490,7 +490,8 @@ const float* Graph::parameter_values(ParameterUse& use) {
 
 Graph::Values Graph::values_of(const Storage& storage) const {
   if (holding_) return held_[slots_[storage.uid].storage];
-  return {storage.buffer(), storage.decay ? storage.decay->factor : 1.f, storage.stamp(), storage.away()};
+  return {storage.buffer(), storage.decay ? storage.decay->factor : 1.f, storage.version(),
+          storage.on_device()};
 }
 
 void Graph::hold_storages() {
@@ -525,7 +526,7 @@ std::string Graph::largest_nodes() const {
   constexpr size_t kShown = 5, kMany = 1000;
   std::vector<NodeId> ids;  // those with memory of their own
   for (NodeId id = 0; id < size(); ++id)
-    if (!(nodes_[id].flags & Node::alias) && !is_parameter(id)) ids.push_back(id);
+    if (!(nodes_[id].flags & Node::view) && !is_parameter(id)) ids.push_back(id);
   const size_t shown = std::min(kShown, ids.size());
   const auto larger = [this](NodeId a, NodeId b) {
     return sig(a).size != sig(b).size ? sig(a).size > sig(b).size : a < b;
@@ -547,7 +548,7 @@ bool Graph::renew() {
   unpin_parameters();
   parameters_.clear();
   nodes_.clear();
-  places_.clear();
+  offsets_.clear();
   arg_pool_.clear();
   id_pool_.clear();
   buckets_.clear();
@@ -565,7 +566,7 @@ bool Graph::renew() {
   take_version();
   contradicted_ = false;
   counted_ = true;
-  unread_ = unplaced_ = idle_ = 0;
+  unread_ = pending_ = idle_ = 0;
   if (signatures_.size() <= most_signatures_) {
     graphs_kept_++;
     return false;
@@ -576,8 +577,8 @@ bool Graph::renew() {
   tables_ = next_tables();
   signatures_ = Signatures();
   sites_ = Sites();
-  invariants_ = InternTable();
-  invariant_nodes_.clear();
+  value_numbers_ = InternTable();
+  numbered_values_.clear();
   return true;
 }
 
@@ -613,20 +614,20 @@ void Graph::revert(const Mark& m) {
       p.values = nullptr;
     if (p.slot >= m.values) p.slot = -1;
     if (p.gradient >= m.values) p.gradient = -1;
-    if (places_[p.node] >= m.values) places_[p.node] = kParameter;
+    if (offsets_[p.node] >= m.values) offsets_[p.node] = kParameter;
   }
   nodes_.resize(m.nodes);
-  places_.resize(m.nodes);
+  offsets_.resize(m.nodes);
   while (!reverts_.empty() && reverts_.back().size >= m.nodes) reverts_.pop_back();
   reverts_.push_back({generation_, m.nodes});
   generation_ = next(last_version);
   counted_ = false;
   for (NodeId id = 0; id < m.nodes; ++id)
-    if (nodes_[id].flags & Node::alias && places_[owner(id)] < 0) places_[id] = kPending;
+    if (nodes_[id].flags & Node::view && offsets_[base_of(id)] < 0) offsets_[id] = kPending;
   arg_pool_.resize(m.args);
   id_pool_.resize(m.ids);
   draws_.resize(std::min(m.draws, draws_.size()));
-  for (Invariant& v : invariant_nodes_)
+  for (NumberedValue& v : numbered_values_)
     if (v.epoch == epoch_ && v.node >= m.nodes) v.epoch = 0;
   values_arena.reset(m.values);
 }

@@ -15,7 +15,7 @@
 
 namespace dyc {
 
-class Steps;
+class SegmentSchedule;
 
 using NodeId = uint32_t;
 constexpr uint32_t kNone = 0xffffffffu;
@@ -25,26 +25,26 @@ constexpr int64_t kPending = -1;    // not planned yet
 constexpr int64_t kParameter = -2;  // in the parameter's own storage
 
 struct Node {
-  static constexpr uint32_t needs = 1;    // depends on something that takes a gradient
-  static constexpr uint32_t alias = 2;    // same memory as its argument, `aux` floats further on
-  static constexpr uint32_t list = 4;     // ids are a list in the pool (else the one id is in aux)
-  static constexpr uint32_t leaf = 8;     // input, parameter or draw: has no bucket
-  static constexpr uint32_t fixed = 16;   // an input that cannot be set again
-  static constexpr uint32_t merged = 32;  // equal expressions share this node's value and gradient
-  static constexpr uint32_t used = 64;    // some node reads it
+  static constexpr uint32_t requires_grad = 1;  // depends on something that takes a gradient
+  static constexpr uint32_t view = 2;           // same memory as its argument, `aux` floats further on
+  static constexpr uint32_t list = 4;           // ids are a list in the pool (else the one id is in aux)
+  static constexpr uint32_t leaf = 8;           // input, parameter or draw: has no bucket
+  static constexpr uint32_t constant = 16;      // an input that cannot be set again
+  static constexpr uint32_t merged = 32;        // equal expressions share this node's value and gradient
+  static constexpr uint32_t has_reader = 64;    // some node reads it
   uint32_t sig;
   uint32_t site;
   uint32_t bucket;
   uint32_t round;
   uint32_t args;  // first argument, in the pool
   uint32_t aux;
-  uint32_t inv;  // != 0: number of a value that is the same for every instance
+  uint32_t value_number;  // != 0: number of a value that is the same for every instance
   uint32_t flags : 8;
   uint32_t n_args : 24;
 };
 
-// What unplaced nodes of a bucket come to.
-struct Tally {
+// What pending nodes of a bucket come to.
+struct BucketStats {
   uint32_t count = 0;
   uint32_t sig = 0;    // of the first
   bool mixed = false;  // others have another
@@ -54,7 +54,7 @@ struct Tally {
     mixed = mixed || sig != node_sig;
     floats += size;
   }
-  void add(const Tally& t) {
+  void add(const BucketStats& t) {
     if (count == 0) sig = t.sig;
     mixed = mixed || t.mixed || sig != t.sig;
     count += t.count;
@@ -66,7 +66,7 @@ struct Bucket {
   uint32_t site, round;
   uint32_t preds = 0xffffffffu;   // first of its edges, a list in Graph::edges
   uint32_t reader = 0xffffffffu;  // bucket that last recorded an edge from this one
-  Tally tally;
+  BucketStats stats;
 };
 
 // A bucket that some node of another bucket reads.
@@ -91,8 +91,8 @@ struct ParameterUse {
   const float* values = nullptr;  // what the graph reads, once the host wants it: `pinned` or a copy of it,
                                   // scaled by weight decay
   float factor = 1.f;             // of weight decay
-  uint64_t stamp = 0;             // of what is pinned (Storage::stamp)
-  bool away = false;              // a device had it when it was pinned, and the host did not
+  uint64_t version = 0;           // of what is pinned (Storage::version)
+  bool on_device = false;         // a device had it when it was pinned, and the host did not
 };
 
 class Graph {
@@ -122,45 +122,45 @@ class Graph {
   }
   // What is known of a node before it is recorded, because one of the same op with arguments of the same
   // signatures and sites was recorded before. It is an op or a lookup, and no other node is equal to it.
-  struct Known {
-    uint32_t sig, site, size, needs;
+  struct CachedSignature {
+    uint32_t sig, site, size, requires_grad;
   };
   // Its arguments are nodes[places[i]].
-  NodeId record_known(const Known& known, const NodeId* nodes, const uint32_t* places, uint32_t n,
-                      const Ids& ids);
+  NodeId record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* places, uint32_t n,
+                       const Ids& ids);
   // Such nodes, and views of them, one after the other, whose buckets are known, too: all nodes whose
   // arguments lie in the same buckets come to lie in the same, in one epoch. nodes[to[i]] becomes the number
-  // of the i-th. Until count_run() has been told of them, nothing else may be asked of the graph.
-  struct Run {
+  // of the i-th. Until count_appended() has been told of them, nothing else may be asked of the graph.
+  struct NodeRange {
     const Node*
-        nodes;  // `args` of each: where its own begin among those of the run; indices are not filled in
+        nodes;  // `args` of each: where its own begin among those of the range; indices are not filled in
     const uint32_t* to;
     uint32_t n;
     const uint32_t* args;  // places in `nodes`
     uint32_t n_args;
   };
-  void record_run(const Run& run, NodeId* nodes);
+  void append_nodes(const NodeRange& range, NodeId* nodes);
   // What runs come to: by bucket, and in all.
-  struct BucketTally {
+  struct BucketCount {
     uint32_t bucket;
-    Tally tally;
+    BucketStats stats;
   };
-  struct RunSums {
+  struct AppendStats {
     uint32_t nodes = 0;   // but for views
     uint32_t unread = 0;  // that no other of them reads
     uint32_t idle = 0;    // that take no gradient
     uint64_t floats = 0;
   };
-  void count_run(const BucketTally* tallies, uint32_t n, const RunSums& sums);
+  void count_appended(const BucketCount* counts, uint32_t n, const AppendStats& sums);
   void fill_ids(NodeId id, const Ids& ids) { set_ids(&nodes_[id], ids); }
   // Told of what such nodes read, when they all are recorded.
   void note_read(NodeId id) {
-    if (!(nodes_[id].flags & (Node::leaf | Node::used)) && places_[id] == kPending) mark_used(id);
+    if (!(nodes_[id].flags & (Node::leaf | Node::has_reader)) && offsets_[id] == kPending) mark_read(id);
   }
   // Bucket of what is to be computed yet, else kNone.
   uint32_t pending_bucket(NodeId id) {
     const Node& n = nodes_[id];
-    return n.flags & Node::leaf || place(id) != kPending ? kNone : n.bucket;
+    return n.flags & Node::leaf || offset_of(id) != kPending ? kNone : n.bucket;
   }
   // Buckets are others from one epoch to the next: after every renewal, and when phases were derived.
   uint32_t epoch() const { return epoch_; }
@@ -168,8 +168,8 @@ class Graph {
   void use_storage(const std::shared_ptr<Storage>& storage) {
     if (!uses_storage(storage->uid)) adopt(storage);
   }
-  // Input whose values the caller writes into values(id); `settable`: may be written again later.
-  NodeId input(const Dim& dim, bool settable);
+  // Input whose values the caller writes into values(id); `writable`: may be written again later.
+  NodeId input(const Dim& dim, bool writable);
   NodeId constant(const Dim& dim, float value);
   // Drawn when it is needed; at once in an instance, whose random numbers then come in the order of its
   // calls.
@@ -178,10 +178,10 @@ class Graph {
   void fill_draw(NodeId id);
   NodeId parameter(const std::shared_ptr<Storage>& storage, uint32_t role);
   // The same if it is in the graph already, else kNone.
-  NodeId known_parameter(const Storage& storage, uint32_t role) const {
-    return known_parameter(storage.uid, role);
+  NodeId find_parameter(const Storage& storage, uint32_t role) const {
+    return find_parameter(storage.uid, role);
   }
-  NodeId known_parameter(uint32_t uid, uint32_t role) const {
+  NodeId find_parameter(uint32_t uid, uint32_t role) const {
     return uses_storage(uid) ? slots_[uid].node[role] : kNone;
   }
   bool uses_storage(uint32_t uid) const { return uid < slots_.size() && slots_[uid].epoch == epoch_; }
@@ -189,7 +189,7 @@ class Graph {
   // Same memory as x (a contiguous part of it), values and gradient, under other extents.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
   // The same where its signature is known, and the number of its value if that is equal for all instances.
-  NodeId view_known(uint32_t sig, NodeId x, uint32_t offset, uint32_t inv);
+  NodeId view_cached(uint32_t sig, NodeId x, uint32_t offset, uint32_t value_number);
 
   // ---- reading
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
@@ -223,24 +223,24 @@ class Graph {
   const BucketEdge& edge(uint32_t e) const { return edges_[e]; }
   uint32_t buckets() const { return static_cast<uint32_t>(buckets_.size()); }
   // The node whose memory an alias shares.
-  NodeId owner(NodeId id) const {
-    while (nodes_[id].flags & Node::alias) id = arg_pool_[nodes_[id].args];
+  NodeId base_of(NodeId id) const {
+    while (nodes_[id].flags & Node::view) id = arg_pool_[nodes_[id].args];
     return id;
   }
   // Offset of the value, resolving aliases of placed nodes.
-  int64_t place(NodeId id) {
-    int64_t& v = places_[id];
-    if (v == kPending && (nodes_[id].flags & Node::alias)) {
-      const int64_t o = place(arg_pool_[nodes_[id].args]);
+  int64_t offset_of(NodeId id) {
+    int64_t& v = offsets_[id];
+    if (v == kPending && (nodes_[id].flags & Node::view)) {
+      const int64_t o = offset_of(arg_pool_[nodes_[id].args]);
       if (o >= 0) v = o + nodes_[id].aux;
       else if (o == kParameter) return o;
     }
     return v;
   }
-  int64_t* places() { return places_.data(); }
-  void set_place(NodeId id, int64_t offset) { places_[id] = offset; }
+  int64_t* offsets() { return offsets_.data(); }
+  void set_offset(NodeId id, int64_t offset) { offsets_[id] = offset; }
   bool is_parameter(NodeId id) const { return sig(id).op == op_id<ParameterNode>; }
-  float* values(NodeId input) { return values_arena.base() + places_[input]; }
+  float* values(NodeId input) { return values_arena.base() + offsets_[input]; }
 
   std::vector<ParameterUse>& parameters() { return parameters_; }
   ParameterUse& parameter_use(NodeId node) { return parameters_[nodes_[node].aux]; }
@@ -252,10 +252,10 @@ class Graph {
   const float* parameter_values(ParameterUse& use, F fetch) {
     if (use.values) return use.values;
     pin_parameter(use);
-    if (!use.away && use.factor == 1.f) return use.values = use.pinned;
+    if (!use.on_device && use.factor == 1.f) return use.values = use.pinned;
     float* const copy = parameter_copy(use);
     const float* from = use.pinned;
-    if (use.away) {
+    if (use.on_device) {
       fetch(copy);
       from = copy;
     }
@@ -270,8 +270,8 @@ class Graph {
   struct Values {
     const float* raw;
     float factor;
-    uint64_t stamp;  // Storage::stamp
-    bool away;       // Storage::away
+    uint64_t version;  // Storage::version
+    bool on_device;    // Storage::on_device
   };
   Values values_of(const Storage& storage) const;
   // Between the two, the graph can be evaluated without the interpreter lock: it reads parameters as they
@@ -292,27 +292,27 @@ class Graph {
   bool renew();
   // For a graph beside others: a version of its own from the start.
   void take_version();
-  // Phases were learned or contradicted: derive rounds and buckets of unplaced nodes again.
+  // Phases were learned or contradicted: derive rounds and buckets of pending nodes again.
   void rebucket();
   // The same without new phases; with steps, no node has a round before its tick.
-  void regroup(const Steps* steps);
+  void regroup(const SegmentSchedule* schedule);
   // Floats of all nodes recorded in this graph: how much there is to compute.
   uint64_t recorded_floats() const { return recorded_floats_; }
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
 
-  // ---- what is unplaced, counted while recording: spares the planner a walk over the graph
-  // Do all unplaced nodes lead to these, each named once? False also when that is not known.
-  bool all_lead_to(std::span<const NodeId> owners) const {
-    if (!counted_ || unread_ != owners.size()) return false;
-    for (const NodeId o : owners)
-      if (nodes_[o].flags & Node::used || places_[o] != kPending) return false;
+  // ---- what is pending, counted while recording: spares the planner a walk over the graph
+  // Do all pending nodes lead to these, each named once? False also when that is not known.
+  bool all_lead_to(std::span<const NodeId> bases) const {
+    if (!counted_ || unread_ != bases.size()) return false;
+    for (const NodeId o : bases)
+      if (nodes_[o].flags & Node::has_reader || offsets_[o] != kPending) return false;
     return true;
   }
-  uint32_t unplaced() const { return unplaced_; }
+  uint32_t pending() const { return pending_; }
   // Every node of this graph takes a gradient, but for leaves; nodes that a revert took back count, too.
-  bool all_need() const { return idle_ == 0; }
+  bool all_require_grad() const { return idle_ == 0; }
   // The planner gave nodes their places: all of them, or some (then nothing is known until renew).
-  void placed(bool all);
+  void mark_allocated(bool all);
 
   struct Mark {
     uint32_t nodes, args, ids, parameters;
@@ -332,12 +332,12 @@ class Graph {
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   uint32_t bucket_of(uint32_t site, uint32_t round);
   void connect(uint32_t pred, uint32_t bucket);
-  void mark_used(NodeId id);
-  NodeId append(const Node& n, int64_t place);
+  void mark_read(NodeId id);
+  NodeId append(const Node& n, int64_t offset);
   NodeId filled(const Dim& dim, float value);
   NodeId record_empty(const Sig& s, const NodeId* args);
   void set_ids(Node* n, const Ids& ids);
-  NodeId alias_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
+  NodeId duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
   void adopt(const std::shared_ptr<Storage>& storage);
   float* parameter_copy(const ParameterUse& use);
@@ -346,7 +346,7 @@ class Graph {
   Signatures signatures_;
   Sites sites_;
   std::vector<Node> nodes_;
-  std::vector<int64_t> places_;
+  std::vector<int64_t> offsets_;
   std::vector<uint32_t> arg_pool_, id_pool_;
   std::vector<Bucket> buckets_;
   std::vector<BucketEdge> edges_;
@@ -362,12 +362,12 @@ class Graph {
     } row[2];
   };
   std::vector<Slot> slots_;
-  InternTable invariants_;
-  struct Invariant {
+  InternTable value_numbers_;
+  struct NumberedValue {
     uint32_t epoch = 0;
     NodeId node = kNone;
   };
-  std::vector<Invariant> invariant_nodes_;
+  std::vector<NumberedValue> numbered_values_;
   std::vector<uint32_t> scratch_;
   // Nodes of generations up to `last` have ids below `size`, which is the least since then; both rise.
   struct Revert {
@@ -382,9 +382,9 @@ class Graph {
   std::shared_ptr<const void> life_;
   uint32_t most_signatures_ = 4096, graphs_kept_ = 0;
   bool contradicted_ = false;
-  bool counted_ = true;                 // the next two, and the buckets' tallies, are right
-  uint32_t unread_ = 0, unplaced_ = 0;  // unplaced nodes (no leaves, no aliases): that nothing reads; all
-  uint32_t idle_ = 0;                   // nodes (likewise) that take no gradient
+  bool counted_ = true;                // the next two, and the buckets' counts, are right
+  uint32_t unread_ = 0, pending_ = 0;  // pending nodes (no leaves, no aliases): that nothing reads; all
+  uint32_t idle_ = 0;                  // nodes (likewise) that take no gradient
 };
 
 }  // namespace dyc

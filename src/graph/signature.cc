@@ -20,17 +20,18 @@ uint32_t Signatures::of(OpId op, const uint32_t* key, uint32_t key_size) {
   return id;
 }
 
-uint32_t Signatures::leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool needs) {
+uint32_t Signatures::leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y,
+                          bool requires_grad) {
   std::vector<uint32_t> key = {op, 0, n_attrs};
   key.insert(key.end(), attrs, attrs + n_attrs);
   const uint32_t body = static_cast<uint32_t>(key.size());
   key.push_back(dim_id(y));
-  key.push_back(needs);
+  key.push_back(requires_grad);
   uint64_t hash;
   const uint32_t found = keys_.find(key.data(), body + 2, &hash);
   if (found != InternTable::kNone) return found;
   const uint32_t id = make(op, key.data(), &y);
-  sigs_[id]->needs = needs;
+  sigs_[id]->requires_grad = requires_grad;
   keys_.add(key.data(), body + 2, hash);
   return id;
 }
@@ -66,13 +67,13 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   s.flat = true;
   for (uint32_t i = 0; i < s.n_args; ++i) {
     s.x.push_back(&dims_[args[2 * i] >> 1]);
-    s.needs_args.push_back(args[2 * i] & 1);
-    s.needs = s.needs || (args[2 * i] & 1);
-    s.needs_mask |= s.needs_args[i] << (i < 31 ? i : 31);
+    s.requires_grad_args.push_back(args[2 * i] & 1);
+    s.requires_grad = s.requires_grad || (args[2 * i] & 1);
+    s.requires_grad_mask |= s.requires_grad_args[i] << (i < 31 ? i : 31);
     s.owns_weight = s.owns_weight || args[2 * i + 1] != 0;
     if (i < 32) s.weights |= uint32_t{args[2 * i + 1] != 0} << i;
   }
-  if (info.meta->nondiff) s.needs = false;
+  if (info.meta->nondiff) s.requires_grad = false;
   const ShapeArgs shape{info.meta->name, s.x.data(), s.n_args, s.attrs.data(), key[2]};
   const Dim y = given ? *given : info.shape(shape);
   if (y.size() >= (size_t{1} << 31))
@@ -84,7 +85,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   s.empty = y.size() == 0;
   for (const Dim* d : s.x) s.empty = s.empty || d->size() == 0;
   for (const Dim* d : s.x) s.flat = s.flat && d->size() == y.size() && d->bd == y.bd;
-  s.cls = class_of(s, args);
+  s.batch_key = batch_key_of(s, args);
   briefs_.push_back({s.dim, s.size});
   sigs_.push_back(std::make_unique<Sig>(std::move(s)));
   return static_cast<uint32_t>(sigs_.size() - 1);
@@ -92,7 +93,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
 
 // What members of one launch must have in common (batching.md 7.2): the op, its attributes, the
 // weights, which arguments take gradients; extents only where the rule says so.
-uint32_t Signatures::class_of(const Sig& s, const uint32_t* args) {
+uint32_t Signatures::batch_key_of(const Sig& s, const uint32_t* args) {
   const Meta& meta = *op_info(s.op).meta;
   std::vector<uint32_t> key = {s.op, static_cast<uint32_t>(s.attrs.size())};
   key.insert(key.end(), s.attrs.begin(), s.attrs.end());
@@ -105,7 +106,7 @@ uint32_t Signatures::class_of(const Sig& s, const uint32_t* args) {
   if (meta.batch != Batch::ragged)
     for (uint32_t i = 0; i < s.n_args; ++i) key.push_back(args[2 * i] >> 1);
   if (meta.kind == OpKind::matmul) key.push_back(s.columns * 2 + s.bias_per_column);
-  return classes_.intern(key.data(), static_cast<uint32_t>(key.size()));
+  return batch_keys_.intern(key.data(), static_cast<uint32_t>(key.size()));
 }
 
 }  // namespace dyc

@@ -14,20 +14,20 @@ struct Sig {
   OpId op = 0;
   bool owns_weight = false;      // an argument in weight position is the same for the whole graph
   bool flat = false;             // all arguments have exactly the result's extents
-  bool needs = false;            // some argument needs a gradient
+  bool requires_grad = false;    // some argument needs a gradient
   bool empty = false;            // the result or an argument has no elements
   bool columns = false;          // matmul: one GEMM per weight over the columns of all members
   bool bias_per_column = false;  // matmul: the bias has the result's extents
   uint32_t dim = 0;              // result extents, as a number
-  uint32_t cls = 0;              // launch class: members of equal class may share a launch
+  uint32_t batch_key = 0;        // launch class: members of equal class may share a launch
   uint32_t plain_site = 0xffffffffu;
   uint32_t size = 0;  // floats of the result
   uint32_t n_args = 0;
   const Dim* y = nullptr;
   std::vector<const Dim*> x;
   std::vector<uint32_t> attrs;
-  std::vector<uint32_t> needs_args;  // 1 where the argument needs a gradient
-  uint32_t needs_mask = 0;           // the same as bits (31: that argument and beyond)
+  std::vector<uint32_t> requires_grad_args;  // 1 where the argument needs a gradient
+  uint32_t requires_grad_mask = 0;           // the same as bits (31: that argument and beyond)
   uint32_t weights = 0;  // bit k < 32: argument k is a weight that is the same for the whole graph
   uint32_t attr(uint32_t i) const { return attrs[i]; }
 };
@@ -50,12 +50,12 @@ class Signatures {
   // Runs the shape rule when the key is new; throws what it throws.
   uint32_t of(OpId op, const uint32_t* key, uint32_t key_size);
   // Leaves: extents are given.
-  uint32_t leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool needs);
+  uint32_t leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool requires_grad);
 
  private:
   uint32_t make(OpId op, const uint32_t* key, const Dim* given);
-  uint32_t class_of(const Sig& s, const uint32_t* args);
-  InternTable keys_, dim_keys_, classes_;
+  uint32_t batch_key_of(const Sig& s, const uint32_t* args);
+  InternTable keys_, dim_keys_, batch_keys_;
   std::vector<std::unique_ptr<Sig>> sigs_;
   std::vector<Brief> briefs_;
   std::deque<Dim> dims_;

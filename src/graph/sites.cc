@@ -6,14 +6,14 @@
 
 namespace dyc {
 
-uint32_t Sites::plain(uint32_t cls) {
-  const uint32_t key[2] = {cls, 0xffffffffu};
+uint32_t Sites::plain(uint32_t batch_key) {
+  const uint32_t key[2] = {batch_key, 0xffffffffu};
   bool fresh;
   const uint32_t id = keys_.intern(key, 2, &fresh);
   if (fresh) {
     sites_.emplace_back();
     phases_.push_back(0);
-    sites_.back().cls = cls;
+    sites_.back().batch_key = batch_key;
     changed_ = true;
   }
   return id;
@@ -26,41 +26,42 @@ constexpr uint32_t kClassOnly = 0x80000000u;  // with the class number: an argum
 
 }  // namespace
 
-uint32_t Sites::token(uint32_t cls, uint32_t arg_site) const {
+uint32_t Sites::token(uint32_t batch_key, uint32_t arg_site) const {
   const Site& a = sites_[arg_site];
-  if (std::find(a.chain.begin(), a.chain.end(), cls) != a.chain.end()) return kItself;
-  return a.depth >= kMaxDepth ? kClassOnly | a.cls : arg_site;
+  if (std::find(a.ancestor_keys.begin(), a.ancestor_keys.end(), batch_key) != a.ancestor_keys.end())
+    return kItself;
+  return a.depth >= kMaxDepth ? kClassOnly | a.batch_key : arg_site;
 }
 
-uint32_t Sites::refined(uint32_t cls, const uint32_t* arg_sites, uint32_t n) {
+uint32_t Sites::refined(uint32_t batch_key, const uint32_t* arg_sites, uint32_t n) {
   constexpr uint32_t kOrdered = 4, kMost = 16;
-  uint32_t key[kMost + 1] = {cls};
+  uint32_t key[kMost + 1] = {batch_key};
   uint32_t count = 0;
   if (n <= kOrdered) {
-    for (uint32_t i = 0; i < n; ++i) key[++count] = token(cls, arg_sites[i]);
+    for (uint32_t i = 0; i < n; ++i) key[++count] = token(batch_key, arg_sites[i]);
   } else {  // the set of argument sites
     uint32_t last = ~0u;
     for (uint32_t i = 0; i < n; ++i) {
       if (arg_sites[i] == last) continue;
       last = arg_sites[i];
-      const uint32_t t = token(cls, last);
+      const uint32_t t = token(batch_key, last);
       if (std::find(key + 1, key + 1 + count, t) != key + 1 + count) continue;
-      if (count == kMost) return plain(cls);
+      if (count == kMost) return plain(batch_key);
       key[++count] = t;
     }
     std::sort(key + 1, key + 1 + count);
   }
   bool fresh;
   const uint32_t id = keys_.intern(key, count + 1, &fresh);
-  if (fresh) add_refined(cls, key + 1, count);
+  if (fresh) add_refined(batch_key, key + 1, count);
   return id;
 }
 
-void Sites::add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n) {
+void Sites::add_refined(uint32_t batch_key, const uint32_t* tokens, uint32_t n) {
   Site s;
-  s.cls = cls;
+  s.batch_key = batch_key;
   s.complete = true;
-  s.chain = {cls};
+  s.ancestor_keys = {batch_key};
   for (uint32_t i = 0; i < n; ++i) {
     if (tokens[i] >= kClassOnly) {  // stands for sites that only show when recorded
       s.complete = false;
@@ -70,8 +71,9 @@ void Sites::add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n) {
     const Site& a = sites_[tokens[i]];
     s.depth = std::max<uint16_t>(s.depth, a.depth + 1);
     s.producers.push_back(tokens[i]);
-    for (uint32_t c : a.chain)
-      if (std::find(s.chain.begin(), s.chain.end(), c) == s.chain.end()) s.chain.push_back(c);
+    for (uint32_t c : a.ancestor_keys)
+      if (std::find(s.ancestor_keys.begin(), s.ancestor_keys.end(), c) == s.ancestor_keys.end())
+        s.ancestor_keys.push_back(c);
   }
   sites_.push_back(std::move(s));
   phases_.push_back(0);

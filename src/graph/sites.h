@@ -14,9 +14,9 @@
 namespace dyc {
 
 struct Site {
-  uint32_t cls = 0;
+  uint32_t batch_key = 0;
   uint16_t depth = 0;                         // nesting of refinement
-  std::vector<uint32_t> chain;                // refined sites: its class and those of its refined ancestors
+  std::vector<uint32_t> ancestor_keys;        // refined sites: its class and those of its refined ancestors
   bool complete = false;                      // the key holds all producers: no edge can be new
   uint32_t recent[4] = {~0u, ~0u, ~0u, ~0u};  // producers seen lately
   std::vector<uint32_t> producers;
@@ -29,11 +29,11 @@ class Sites {
   static constexpr int kMaxDepth = 8;
 
   // One site per class.
-  uint32_t plain(uint32_t cls);
+  uint32_t plain(uint32_t batch_key);
   // Class refined by its argument sites in order (or as a set, for long lists). An argument that
   // descends from the same class without passing a weight closes a recurrence (c = f.c' + i.g): it
   // counts as "itself", so that the recurrence has one site, not one per step.
-  uint32_t refined(uint32_t cls, const uint32_t* arg_sites, uint32_t n);
+  uint32_t refined(uint32_t batch_key, const uint32_t* arg_sites, uint32_t n);
 
   Site& operator[](uint32_t id) { return sites_[id]; }
   const Site& operator[](uint32_t id) const { return sites_[id]; }
@@ -57,8 +57,8 @@ class Sites {
 
  private:
   void add_edge(uint32_t producer, Site& s);
-  uint32_t token(uint32_t cls, uint32_t arg_site) const;
-  void add_refined(uint32_t cls, const uint32_t* tokens, uint32_t n);
+  uint32_t token(uint32_t batch_key, uint32_t arg_site) const;
+  void add_refined(uint32_t batch_key, const uint32_t* tokens, uint32_t n);
   InternTable keys_;
   std::vector<Site> sites_;
   std::vector<uint32_t> phases_;  // beside sites_

@@ -149,7 +149,7 @@ RnnBuilder::Step RnnBuilder::add_input(Engine& engine, Step from, NodeId x) {
 RnnBuilder::Step RnnBuilder::add_inputs(Engine& engine, Step from, const std::vector<NodeId>& xs) {
   select(engine);
   const Step first = steps();
-  uint64_t last = 0;  // number of the pattern that recorded the step before; 0: none did
+  uint64_t last = 0;  // number of the trace that recorded the step before; 0: none did
   for (const NodeId x : xs) {
     select(engine);  // a step may have been computed, and other threads have run meanwhile
     check_input(engine.graph, x);
@@ -158,19 +158,19 @@ RnnBuilder::Step RnnBuilder::add_inputs(Engine& engine, Step from, const std::ve
       last = record_next(engine, before, x, next);
       if (last) return;
       last = record_step(engine, from, x, next);
-      if (last && before) link(find_pattern(before), *find_pattern(last));
+      if (last && before) link(find_trace(before), *find_trace(last));
     });
   }
   return first;
 }
 
-// Returns the number of the pattern it was recorded by, or 0.
+// Returns the number of the trace it was recorded by, or 0.
 uint64_t RnnBuilder::record_step(Engine& engine, Step from, NodeId x, NodeId* next) {
   Graph& g = engine.graph;
   if (drops() && !masks_exist(g)) draw_masks(g, g.dim(x).bd);
   read_step(engine, from, x);
   const NodeId begin = g.size();
-  if (record_again(engine, from, next)) return patterns_[0].pattern->number;
+  if (record_again(engine, from, next)) return traces_[0].trace->number;
   record(g, from == kStart ? nullptr : nodes(from), x, next);
   learn_step(engine, from, begin, next);
   return 0;
@@ -191,33 +191,33 @@ void RnnBuilder::read_step(Engine& engine, Step from, NodeId x) {
 bool RnnBuilder::record_again(Engine& engine, Step from, NodeId* next) {
   Graph& g = engine.graph;
   const uint32_t now = settings(engine);
-  const auto found = std::find_if(patterns_.begin(), patterns_.end(), [&](const StepPattern& p) {
+  const auto found = std::find_if(traces_.begin(), traces_.end(), [&](const CellTrace& p) {
     return p.start == (from == kStart) && p.settings == now && p.equals == equals_ &&
-           p.pattern->fits(g, inputs_.data(), nullptr);
+           p.trace->matches(g, inputs_.data(), nullptr);
   });
-  if (found == patterns_.end()) return false;
-  std::rotate(patterns_.begin(), found, found + 1);
-  StepPattern& p = patterns_.front();
-  p.pattern->record(g, inputs_.data(), nullptr);
+  if (found == traces_.end()) return false;
+  std::rotate(traces_.begin(), found, found + 1);
+  CellTrace& p = traces_.front();
+  p.trace->record(g, inputs_.data(), nullptr);
   p.copy_nodes(next);
   return true;
 }
 
-RnnBuilder::StepPattern* RnnBuilder::find_pattern(uint64_t number) {
-  for (StepPattern& s : patterns_)
-    if (s.pattern->number == number) return &s;
+RnnBuilder::CellTrace* RnnBuilder::find_trace(uint64_t number) {
+  for (CellTrace& s : traces_)
+    if (s.trace->number == number) return &s;
   return nullptr;
 }
 
-// The step right after the one that pattern `last` has recorded; returns the number of its pattern, or 0
+// The step right after the one that trace `last` has recorded; returns the number of its trace, or 0
 // where nothing was recorded.
 uint64_t RnnBuilder::record_next(Engine& engine, uint64_t last, NodeId x, NodeId* next) {
-  const StepPattern* const before = last ? find_pattern(last) : nullptr;
-  StepPattern* const p = before && before->next ? find_pattern(before->next) : nullptr;
-  if (!p || !p->pattern->record_after(engine.graph, *before->pattern, before->chain, x)) return 0;
+  const CellTrace* const before = last ? find_trace(last) : nullptr;
+  CellTrace* const p = before && before->next ? find_trace(before->next) : nullptr;
+  if (!p || !p->trace->record_after(engine.graph, *before->trace, before->chain, x)) return 0;
   p->copy_nodes(next);
-  const uint64_t number = p->pattern->number;
-  if (p - patterns_.data() > 1) std::rotate(patterns_.data(), p, p + 1);  // it was used: others go first
+  const uint64_t number = p->trace->number;
+  if (p - traces_.data() > 1) std::rotate(traces_.data(), p, p + 1);  // it was used: others go first
   return number;
 }
 
@@ -234,14 +234,14 @@ uint32_t input_of(const std::vector<uint32_t>& equals, uint32_t place) {
 
 // `next` is what the step after `p` was recorded by. They are linked where all but x that it reads is what p
 // recorded, or the masks.
-void RnnBuilder::link(StepPattern* p, const StepPattern& next) const {
+void RnnBuilder::link(CellTrace* p, const CellTrace& next) const {
   p->next = 0;
   p->chain.clear();
   if (next.start || next.settings != p->settings || next.equals.back() + 1 != next.equals.size()) return;
   for (uint32_t i = 0; i + 1 < next.equals.size(); ++i) {
     if (i < width()) {
       // What p hands on from its own inputs may be the next x.
-      if (p->places[i] < p->pattern->n_inputs() || first_equal(p->places, i) != next.equals[i]) return;
+      if (p->places[i] < p->trace->n_inputs() || first_equal(p->places, i) != next.equals[i]) return;
       if (next.equals[i] == i) p->chain.push_back(p->places[i]);
     } else {
       const uint32_t mask = p->start ? i - width() : i;  // where p reads it
@@ -249,19 +249,19 @@ void RnnBuilder::link(StepPattern* p, const StepPattern& next) const {
       p->chain.push_back(input_of(p->equals, mask));
     }
   }
-  p->next = next.pattern->number;
+  p->next = next.trace->number;
 }
 
 void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next) {
-  StepPattern p{
-      from == kStart, settings(engine), equals_, Pattern::take(engine.graph, begin, inputs_, {}), {}};
-  if (!p.pattern) return;
+  CellTrace p{
+      from == kStart, settings(engine), equals_, Trace::capture(engine.graph, begin, inputs_, {}), {}};
+  if (!p.trace) return;
   for (uint32_t i = 0; i < width(); ++i) {
-    p.places.push_back(p.pattern->place_of(next[i]));
+    p.places.push_back(p.trace->index_of(next[i]));
     if (p.places.back() == kNone) return;
   }
-  if (patterns_.size() == kPatterns) patterns_.pop_back();
-  patterns_.insert(patterns_.begin(), std::move(p));
+  if (traces_.size() == kTraces) traces_.pop_back();
+  traces_.insert(traces_.begin(), std::move(p));
 }
 
 bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {

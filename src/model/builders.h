@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exec/engine.h"
-#include "graph/pattern.h"
+#include "graph/trace.h"
 #include "model/collection.h"
 
 namespace dyc {
@@ -184,25 +184,25 @@ class RnnBuilder {
   const NodeId* latest(const Graph& g);
   bool keeps(const Graph& g, Step step, uint32_t generation) const;
 
-  // A step as a pattern: the next one of its kind is recorded without its ops being asked for one by one.
-  struct StepPattern {
+  // A step as a trace: the next one of its kind is recorded without its ops being asked for one by one.
+  struct CellTrace {
     bool start;
     uint32_t settings;
     std::vector<uint32_t> equals;  // of the nodes that the step reads: for each the first that is equal to it
-    std::unique_ptr<Pattern> pattern;
-    std::vector<uint32_t> places;  // in the pattern, of the step's nodes
-    // The pattern of the step right after this one, and what that reads but for x: places in this pattern.
+    std::unique_ptr<Trace> trace;
+    std::vector<uint32_t> places;  // in the trace, of the step's nodes
+    // The trace of the step right after this one, and what that reads but for x: places in this trace.
     uint64_t next = 0;  // its number; 0: not known
     std::vector<uint32_t> chain = {};
     void copy_nodes(NodeId* to) const {
-      for (const uint32_t place : places) *to++ = pattern->nodes()[place];
+      for (const uint32_t place : places) *to++ = trace->nodes()[place];
     }
   };
   void read_step(Engine& engine, Step from, NodeId x);
   bool record_again(Engine& engine, Step from, NodeId* next);
   void learn_step(Engine& engine, Step from, NodeId begin, const NodeId* next);
-  StepPattern* find_pattern(uint64_t number);
-  void link(StepPattern* p, const StepPattern& next) const;
+  CellTrace* find_trace(uint64_t number);
+  void link(CellTrace* p, const CellTrace& next) const;
   uint64_t record_next(Engine& engine, uint64_t last, NodeId x, NodeId* next);
   uint64_t record_step(Engine& engine, Step from, NodeId x, NodeId* next);
   template <class F>
@@ -210,8 +210,8 @@ class RnnBuilder {
   void check_input(const Graph& g, NodeId x) const;
 
   const bool cells_;
-  static constexpr size_t kPatterns = 8;
-  std::vector<StepPattern> patterns_;  // the one used last is first
+  static constexpr size_t kTraces = 8;
+  std::vector<CellTrace> traces_;      // the one used last is first
   std::vector<NodeId> read_, inputs_;  // what the step at hand reads; the same, each node once
   std::vector<uint32_t> equals_;
   uint32_t settings_ = 0;

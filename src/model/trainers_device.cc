@@ -89,7 +89,7 @@ void Trainer::add_to(DeviceUpdate& device) {
     if (!p->updated) continue;
     const bool whole_table = !sparse_updates_ && kernels_.idle;
     // Restored gradients of rows, which only wait as long as the table is not taken as a whole.
-    if (whole_table && p->has_grad() && !p->grad_may_leave()) p->grad();
+    if (whole_table && p->has_grad() && !p->device_may_add_grad()) p->grad();
     if (whole_table || p->dense_grad()) dense(p, state_of(lookup_states_, i));
     else if (p->has_grad()) device.add(p, state_of(lookup_states_, i), What::rows);
   }

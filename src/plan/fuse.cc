@@ -8,7 +8,7 @@ namespace dyc {
 
 namespace {
 
-constexpr uint32_t kMostLaunches = 24, kMostPieces = 48;  // in a block
+constexpr uint32_t kMostLaunches = 24, kMostStages = 48;  // in a block
 constexpr uint32_t kManyNodes = 512;        // of a graph whose smallest launches, too, are worth blocks
 constexpr int64_t kWorthPlanning = 256;     // floats of the first launch, in other graphs
 constexpr size_t kLargeWeight = 1 << 16;    // floats
@@ -25,13 +25,13 @@ bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_
 void Planner::fuse(uint32_t first) {
   const uint32_t n = static_cast<uint32_t>(plan.launches.size());
   for (uint32_t head = first; head < n;) {
-    const uint32_t begin = static_cast<uint32_t>(plan.pieces.size());
-    uint32_t end = block_end(head, begin);
+    const uint32_t begin = static_cast<uint32_t>(plan.stages.size());
+    uint32_t end = fused_end(head, begin);
     if (end - head > 1) {
-      close_block(plan.launches[head], end - head - 1, begin);
+      close_group(plan.launches[head], end - head - 1, begin);
     } else {
-      end = chain_end(head);
-      plan.launches[head].chain = end - head - 1;
+      end = elementwise_end(head);
+      plan.launches[head].elementwise = end - head - 1;
     }
     head = end;
   }
@@ -41,18 +41,18 @@ void Planner::fuse(uint32_t first) {
 
 // Runs of element-wise launches over the same number of floats, each reading what lies element for
 // element beside its result, become one: a tile goes through all of them while it is in the cache.
-uint32_t Planner::chain_end(uint32_t head) const {
+uint32_t Planner::elementwise_end(uint32_t head) const {
   const Launch& l = plan.launches[head];
   uint32_t end = head + 1;
-  if (!flat_elementwise(l) || !joins_chain(l, head, head)) return end;
-  while (end < plan.launches.size() && joins_chain(l, head, end)) ++end;
+  if (!flat_elementwise(l) || !joins_elementwise(l, head, head)) return end;
+  while (end < plan.launches.size() && joins_elementwise(l, head, end)) ++end;
   return end;
 }
 
 // May launch `last` run tile by tile together with [first, last)? Every operand of it and of those
 // before must be one gapless block that is a result of the chain from its start, or is apart from all
 // results; and two such blocks outside coincide or are apart (their gradients are added to in tiles).
-bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) const {
+bool Planner::joins_elementwise(const Launch& head, uint32_t first, uint32_t last) const {
   const Launch& l = plan.launches[last];
   const int64_t total = head.total;
   if (!flat_elementwise(l) || l.total != total || last - first >= 16) return false;
@@ -74,10 +74,10 @@ bool Planner::joins_chain(const Launch& head, uint32_t first, uint32_t last) con
 
 // ---------------------------------------------------------------- blocks
 
-// As many launches from `head` on as make one block; their pieces are those of plan.pieces from `begin` on.
+// As many launches from `head` on as make one block; their stages are those of plan.stages from `begin` on.
 // One instance alone is worth a block for the sake of its products only: a chain runs in parts of an
 // instance. In a small graph, a few floats are not worth the planning.
-uint32_t Planner::block_end(uint32_t head, uint32_t begin) {
+uint32_t Planner::fused_end(uint32_t head, uint32_t begin) {
   const Launch& l = plan.launches[head];
   const Sig& sig = graph_.sig_number(l.sig);
   const bool product = l.kind == OpKind::matmul && sig.n_args > 1, small = pending_ < kManyNodes;
@@ -85,14 +85,14 @@ uint32_t Planner::block_end(uint32_t head, uint32_t begin) {
   if (l.count == 1 && !product) return head + 1;
   if (l.count == 1 && small && sig.x[l.op == op_id<Affine>]->size() < kLargeWeight) return head + 1;
   uint32_t end = head;
-  while (end < plan.launches.size() && end - head < kMostLaunches && joins_block(head, end, begin)) ++end;
+  while (end < plan.launches.size() && end - head < kMostLaunches && joins_group(head, end, begin)) ++end;
   if (end - head > 1) return end;
-  plan.pieces.resize(begin);
+  plan.stages.resize(begin);
   return head + 1;
 }
 
-// Cuts launch `at` into pieces if it may be of the block from launch `head`, whose pieces begin at `begin`.
-bool Planner::joins_block(uint32_t head, uint32_t at, uint32_t begin) {
+// Cuts launch `at` into stages if it may be of the block from launch `head`, whose stages begin at `begin`.
+bool Planner::joins_group(uint32_t head, uint32_t at, uint32_t begin) {
   const Launch& l = plan.launches[at];
   const uint32_t n = plan.launches[head].count;
   const bool product = l.kind == OpKind::matmul;
@@ -101,12 +101,12 @@ bool Planner::joins_block(uint32_t head, uint32_t at, uint32_t begin) {
     return false;
   if (product && (l.count != n || !graph_.sig_number(l.sig).columns)) return false;
   const uint32_t cuts = l.count / n;
-  if (plan.pieces.size() - begin + cuts > kMostPieces) return false;
-  const size_t before = plan.pieces.size(), operands = plan.operands.size();
+  if (plan.stages.size() - begin + cuts > kMostStages) return false;
+  const size_t before = plan.stages.size(), operands = plan.operands.size();
   for (uint32_t j = 0; j < cuts; ++j) {
-    cut_piece(plan.launches[at], n, j);
-    if (reads_own_instance(plan.pieces.back(), plan.launches[head].out, begin)) continue;
-    plan.pieces.resize(before);
+    cut_stage(plan.launches[at], n, j);
+    if (reads_own_instance(plan.stages.back(), plan.launches[head].out, begin)) continue;
+    plan.stages.resize(before);
     plan.operands.resize(operands);
     return false;
   }
@@ -114,30 +114,30 @@ bool Planner::joins_block(uint32_t head, uint32_t at, uint32_t begin) {
 }
 
 // Members [j n, (j + 1) n) of a launch as one of their own.
-void Planner::cut_piece(const Launch& l, uint32_t n, uint32_t j) {
-  Launch piece = l;
+void Planner::cut_stage(const Launch& l, uint32_t n, uint32_t j) {
+  Launch stage = l;
   const Sig& sig = graph_.sig_number(l.sig);
   const uint32_t from = j * n;
-  piece.count = n;
-  piece.members += from;
-  piece.out += int64_t{from} * sig.size;
-  piece.total = int64_t{n} * sig.size;
+  stage.count = n;
+  stage.nodes += from;
+  stage.out += int64_t{from} * sig.size;
+  stage.total = int64_t{n} * sig.size;
   if (l.count == n) {  // as a whole
-    plan.pieces.push_back(piece);
+    plan.stages.push_back(stage);
     return;
   }
-  piece.operands = static_cast<uint32_t>(plan.operands.size());
+  stage.operands = static_cast<uint32_t>(plan.operands.size());
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     Operand o = plan.operands[l.operands + k];
-    if (o.kind == Operand::indexed) o = describe_run(piece, k, o.index + from);
+    if (o.kind == Operand::indexed) o = operand_of_offsets(stage, k, o.index + from);
     else if (o.kind == Operand::contiguous || o.kind == Operand::strided) o.base += from * o.stride;
     plan.operands.push_back(o);
   }
-  plan.pieces.push_back(piece);
+  plan.stages.push_back(stage);
 }
 
-// First and last place that the members read through an operand, and one further.
-Planner::Span Planner::span(const Launch& l, uint32_t k) const {
+// First and last place that the nodes read through an operand, and one further.
+Planner::MemoryRange Planner::range_of(const Launch& l, uint32_t k) const {
   const Operand& o = plan.operands[l.operands + k];
   const int64_t size = graph_.sig_number(l.sig).x[k]->size();
   if (o.kind == Operand::indexed) {
@@ -154,37 +154,37 @@ Planner::Span Planner::span(const Launch& l, uint32_t k) const {
   return {std::min(o.base, last), std::max(o.base, last) + size};
 }
 
-// Everything that a piece reads of the block, whose results begin at `low`, must be of the same instance.
-bool Planner::reads_own_instance(const Launch& piece, int64_t low, uint32_t begin) const {
-  for (uint32_t k = 0; k < piece.n_operands; ++k) {
-    const Operand& o = plan.operands[piece.operands + k];
+// Everything that a stage reads of the block, whose results begin at `low`, must be of the same instance.
+bool Planner::reads_own_instance(const Launch& stage, int64_t low, uint32_t begin) const {
+  for (uint32_t k = 0; k < stage.n_operands; ++k) {
+    const Operand& o = plan.operands[stage.operands + k];
     if (o.kind == Operand::weight && o.base < 0) continue;  // in the parameter's own storage
-    const Span s = span(piece, k);
-    if (s.end <= low || s.begin >= piece.out + piece.total) continue;
+    const MemoryRange s = range_of(stage, k);
+    if (s.end <= low || s.begin >= stage.out + stage.total) continue;
     if (o.kind != Operand::contiguous && o.kind != Operand::strided) {
-      if (o.kind == Operand::indexed && outside(piece, k, low)) continue;
+      if (o.kind == Operand::indexed && outside(stage, k, low)) continue;
       return false;
     }
-    if (!made_by(s, o, begin, piece.count)) return false;
+    if (!made_by(s, o, begin, stage.count)) return false;
   }
   return true;
 }
 
-bool Planner::outside(const Launch& piece, uint32_t k, int64_t low) const {
-  const int64_t size = graph_.sig_number(piece.sig).x[k]->size(), *at = plan.index.data();
-  at += plan.operands[piece.operands + k].index;
-  return std::none_of(at, at + piece.count,
-                      [&](int64_t a) { return overlap(a, a + size, low, piece.out + piece.total); });
+bool Planner::outside(const Launch& stage, uint32_t k, int64_t low) const {
+  const int64_t size = graph_.sig_number(stage.sig).x[k]->size(), *at = plan.index.data();
+  at += plan.operands[stage.operands + k].index;
+  return std::none_of(at, at + stage.count,
+                      [&](int64_t a) { return overlap(a, a + size, low, stage.out + stage.total); });
 }
 
-// Is an evenly spaced operand part of the results of an earlier piece, instance for instance?
-bool Planner::made_by(const Span& s, const Operand& o, uint32_t begin, uint32_t n) const {
-  for (uint32_t i = begin; i < plan.pieces.size(); ++i) {
-    const Launch& p = plan.pieces[i];
+// Is an evenly spaced operand part of the results of an earlier stage, instance for instance?
+bool Planner::made_by(const MemoryRange& s, const Operand& o, uint32_t begin, uint32_t n) const {
+  for (uint32_t i = begin; i < plan.stages.size(); ++i) {
+    const Launch& p = plan.stages[i];
     const int64_t size = p.total / n, stop = p.out + p.total;
     if (!overlap(s.begin, s.end, p.out, stop)) continue;
     const int64_t length = s.end - s.begin - int64_t{n - 1} * size;  // what one instance reads of it
-    if (&p == &plan.pieces.back()) return false;                     // itself
+    if (&p == &plan.stages.back()) return false;                     // itself
     return o.base >= p.out && s.end <= stop && o.base - p.out + length <= size &&
            (n == 1 || o.stride == size);
   }
@@ -192,37 +192,37 @@ bool Planner::made_by(const Span& s, const Operand& o, uint32_t begin, uint32_t 
 }
 
 // Puts products that read nothing of the block first, and notes what an executor must know.
-void Planner::close_block(Launch& head, uint32_t more, uint32_t begin) {
-  head.block = more;
-  head.pieces = begin;
-  head.n_pieces = static_cast<uint32_t>(plan.pieces.size()) - begin;
+void Planner::close_group(Launch& head, uint32_t more, uint32_t begin) {
+  head.fused = more;
+  head.stages = begin;
+  head.n_stages = static_cast<uint32_t>(plan.stages.size()) - begin;
   const auto reads_none = [&](const Launch& p) {
     for (uint32_t k = 0; k < p.n_operands; ++k) {
       const Operand& o = plan.operands[p.operands + k];
       if (o.kind == Operand::weight) continue;
-      const Span s = span(p, k);
+      const MemoryRange s = range_of(p, k);
       if (o.kind == Operand::indexed ? !outside(p, k, head.out) : overlap(s.begin, s.end, head.out, p.out))
         return false;
     }
     return true;
   };
-  const auto pieces = plan.pieces.begin() + begin;
+  const auto stages = plan.stages.begin() + begin;
   const auto rest = std::stable_partition(
-      pieces, plan.pieces.end(), [&](const Launch& p) { return p.kind == OpKind::matmul && reads_none(p); });
-  head.products = static_cast<uint32_t>(rest - pieces);
-  head.apart = gradients_apart(head);
+      stages, plan.stages.end(), [&](const Launch& p) { return p.kind == OpKind::matmul && reads_none(p); });
+  head.n_matmuls = static_cast<uint32_t>(rest - stages);
+  head.disjoint_gradients = gradients_disjoint(head);
 }
 
-// Do pieces other than products, run for one range of instances after the other, add to gradients that no
+// Do stages other than products, run for one range of instances after the other, add to gradients that no
 // other instance adds to?
-bool Planner::gradients_apart(const Launch& head) {
+bool Planner::gradients_disjoint(const Launch& head) {
   targets_.clear();
   int64_t floats = 0;
   bool sorted = true;
-  const auto pieces = plan.pieces.begin() + head.pieces;
+  const auto stages = plan.stages.begin() + head.stages;
   int64_t stop = 0;  // of the results of the block
-  for (auto p = pieces; p != pieces + head.n_pieces; ++p) stop = std::max(stop, p->out + p->total);
-  for (auto p = pieces; p != pieces + head.n_pieces; ++p) {
+  for (auto p = stages; p != stages + head.n_stages; ++p) stop = std::max(stop, p->out + p->total);
+  for (auto p = stages; p != stages + head.n_stages; ++p) {
     if (p->kind == OpKind::matmul) continue;
     floats += p->total;
     for (uint32_t k = 0; k < p->n_operands; ++k) {
@@ -231,37 +231,38 @@ bool Planner::gradients_apart(const Launch& head) {
       if (o.kind == Operand::shared && p->count > 1) return false;
       if (o.kind != Operand::indexed && o.base >= head.out && o.base < stop)
         continue;  // of the same instance
-      const Span s = span(*p, k);
+      const MemoryRange s = range_of(*p, k);
       bool rising = true;
       if (o.kind == Operand::indexed)
         for (uint32_t i = 1; i < p->count; ++i)
           rising = rising && plan.index[o.index + i] - plan.index[o.index + i - 1] >= size;
       else rising = p->count == 1 || o.stride >= size;
-      const auto same = [&](const Target& t) {
+      const auto same = [&](const GradientTarget& t) {
         return o.kind != Operand::indexed && t.o.kind == o.kind && t.o.base == o.base &&
                t.o.stride == o.stride;
       };
-      for (const Target& t : targets_)
+      for (const GradientTarget& t : targets_)
         sorted = sorted && (same(t) || !overlap(s.begin, s.end, t.span.begin, t.span.end));
       sorted = sorted && rising;
       targets_.push_back({o, s, size, p->count});
     }
   }
   if (sorted) return true;
-  return floats >= kWorthSorting && targets_apart();
+  return floats >= kWorthSorting && targets_disjoint();
 }
 
 // The same by looking at every target.
-bool Planner::targets_apart() {
-  places_.clear();
-  for (const Target& t : targets_)
+bool Planner::targets_disjoint() {
+  ranges_.clear();
+  for (const GradientTarget& t : targets_)
     for (uint32_t i = 0; i < t.count; ++i) {
       const int64_t at = t.o.kind == Operand::indexed ? plan.index[t.o.index + i] : t.o.base + i * t.o.stride;
-      places_.push_back({at, at + t.size, i});
+      ranges_.push_back({at, at + t.size, i});
     }
-  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
-  for (size_t i = 1; i < places_.size(); ++i) {
-    Place &before = places_[i - 1], &p = places_[i];
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const GradientRange& a, const GradientRange& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < ranges_.size(); ++i) {
+    GradientRange &before = ranges_[i - 1], &p = ranges_[i];
     if (p.begin >= before.end) continue;
     if (p.instance != before.instance) return false;
     p.end = std::max(p.end, before.end);

@@ -1,5 +1,5 @@
 // Launch records: what an executor runs, for any device. A launch is one op (one class) over the
-// members of one or more buckets; operands say where each member's argument lies.
+// nodes of one or more buckets; operands say where each member's argument lies.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,7 @@ struct Operand {
   enum Kind : uint8_t {
     shared,      // every member reads the same value at `base`
     contiguous,  // member after member, without gaps, from `base` on; stride: one member's floats, or 0:
-                 // members differ in size, each as large as its result
+                 // nodes differ in size, each as large as its result
     strided,     // base + i * stride
     indexed,     // index_pool[index + i]
     weight,      // shared; resolved through the node when run (parameters keep their own storage)
@@ -29,65 +29,67 @@ struct Operand {
 struct Launch {
   OpId op = 0;
   OpKind kind = OpKind::input;
-  bool uniform = true;  // all members have signature `sig`
-  bool flat = false;    // all members are Sig::flat
+  bool uniform = true;  // all nodes have signature `sig`
+  bool flat = false;    // all nodes are Sig::flat
   bool fixed_arity = true;
-  bool needs = false;       // gradients flow through it
-  uint32_t needs_args = 0;  // fixed arity: bit k, some member's argument k takes a gradient (31: and beyond)
-  uint32_t sig = 0;         // of the first member
-  uint32_t cls = 0;
+  bool requires_grad = false;  // gradients flow through it
+  uint32_t requires_grad_args =
+      0;             // fixed arity: bit k, some member's argument k takes a gradient (31: and beyond)
+  uint32_t sig = 0;  // of the first member
+  uint32_t batch_key = 0;
   uint32_t count = 0;
-  uint32_t members = 0;   // into Plan::members
+  uint32_t nodes = 0;     // into Plan::nodes
   uint32_t operands = 0;  // into Plan::operands; one per argument (fixed arity) or one for all
   uint32_t n_operands = 0;
-  uint32_t arg_begin = 0;  // ragged arity: into Plan::starts, count + 1 entries
-  uint32_t out_index = 0;  // not uniform: into Plan::index, offset of every member
-  uint32_t chain = 0;      // this many launches after it are fused with it: element-wise, equal membership
-  uint32_t block = 0;      // this many launches after it are of one block with it: see Plan::pieces
-  uint32_t pieces = 0;     // of a block: into Plan::pieces
-  uint32_t n_pieces = 0;   //
-  uint32_t products = 0;   // of a block: so many pieces, the first, are products that read nothing of it
-  bool apart = false;      // of a block: gradients of different instances never go to the same memory
-  int64_t out = 0;         // output block
-  int64_t total = 0;       // floats in it
+  uint32_t arg_begin = 0;    // ragged arity: into Plan::starts, count + 1 entries
+  uint32_t out_index = 0;    // not uniform: into Plan::index, offset of every member
+  uint32_t elementwise = 0;  // this many launches after it are fused with it: element-wise, equal membership
+  uint32_t fused = 0;        // this many launches after it are of one block with it: see Plan::stages
+  uint32_t stages = 0;       // of a block: into Plan::stages
+  uint32_t n_stages = 0;     //
+  uint32_t n_matmuls = 0;    // of a block: so many stages, the first, are products that read nothing of it
+  bool disjoint_gradients =
+      false;          // of a block: gradients of different instances never go to the same memory
+  int64_t out = 0;    // output block
+  int64_t total = 0;  // floats in it
 };
 
 // All launches of the current graph, in an order that respects every dependency.
 struct Plan {
   std::vector<Launch> launches;
   std::vector<Operand> operands;
-  std::vector<NodeId> members;
+  std::vector<NodeId> nodes;
   std::vector<int64_t> index;
   std::vector<uint32_t> starts;
   std::vector<uint32_t> launch_of;  // per node; kNone for leaves and what is not planned
-  // Blocks: launches that run together, cut into pieces of as many members, one of each instance. KernelArgs
-  // i of a piece reads what an earlier piece made of the same instance i, or what was there before the block,
-  // so that the pieces may run one after the other for any range of instances. Products that read nothing of
+  // Blocks: launches that run together, cut into stages of as many nodes, one of each instance. KernelArgs
+  // i of a stage reads what an earlier stage made of the same instance i, or what was there before the block,
+  // so that the stages may run one after the other for any range of instances. Products that read nothing of
   // the block come first.
-  std::vector<Launch> pieces;
+  std::vector<Launch> stages;
 
   void clear() {
     launches.clear();
     operands.clear();
-    members.clear();
+    nodes.clear();
     index.clear();
     starts.clear();
-    pieces.clear();
+    stages.clear();
     launch_of.clear();
   }
   struct Mark {
-    size_t launches, operands, members, index, starts, pieces;
+    size_t launches, operands, nodes, index, starts, stages;
   };
   Mark mark() const {
-    return {launches.size(), operands.size(), members.size(), index.size(), starts.size(), pieces.size()};
+    return {launches.size(), operands.size(), nodes.size(), index.size(), starts.size(), stages.size()};
   }
   void revert(const Mark& m) {
     launches.resize(m.launches);
     operands.resize(m.operands);
-    members.resize(m.members);
+    nodes.resize(m.nodes);
     index.resize(m.index);
     starts.resize(m.starts);
-    pieces.resize(m.pieces);
+    stages.resize(m.stages);
   }
 };
 

@@ -33,7 +33,7 @@ BucketOrder key_order(const BucketGraph& g) {
       for (uint32_t p = g.pred_begin[b]; p < g.pred_begin[b + 1]; ++p)
         if (g.preds[p] >= i) earliest = std::max<size_t>(earliest, launch[g.preds[p] - i] + 1);
       size_t at = earliest;
-      while (at < order.size() && g.cls[order[at][0]] != g.cls[b]) ++at;
+      while (at < order.size() && g.batch_key[order[at][0]] != g.batch_key[b]) ++at;
       if (at == order.size()) order.emplace_back();
       order[at].push_back(b);
       launch[b - i] = static_cast<uint32_t>(at);
@@ -69,18 +69,18 @@ class ListScheduler {
  private:
   void number_classes() {
     std::unordered_map<uint32_t, uint32_t> number;
-    cls_.resize(n_);
+    keys_.resize(n_);
     for (uint32_t b = 0; b < n_; ++b)
-      cls_[b] = number.emplace(g_.cls[b], static_cast<uint32_t>(number.size())).first->second;
+      keys_[b] = number.emplace(g_.batch_key[b], static_cast<uint32_t>(number.size())).first->second;
     const uint32_t classes = static_cast<uint32_t>(number.size());
     members_.resize(classes);
     ready_.resize(classes);
     frontier_.assign(classes, 0);
-    for (uint32_t b = 0; b < n_; ++b) members_[cls_[b]].push_back(b);
+    for (uint32_t b = 0; b < n_; ++b) members_[keys_[b]].push_back(b);
     waiting_.resize(n_);
     for (uint32_t b = 0; b < n_; ++b) {
       waiting_[b] = g_.pred_begin[b + 1] - g_.pred_begin[b];
-      if (!waiting_[b]) ready_[cls_[b]].push_back(b);
+      if (!waiting_[b]) ready_[keys_[b]].push_back(b);
     }
     list_successors();
   }
@@ -107,11 +107,11 @@ class ListScheduler {
         for (uint32_t w = 0; w <= a / 64; ++w) row[w] |= other[w];
         row[a / 64] |= uint64_t{1} << (a % 64);
       }
-      for (uint32_t a : members_[cls_[b]]) {
+      for (uint32_t a : members_[keys_[b]]) {
         if (a >= b) break;
         ahead_[b] += is_ancestor(a, b);
       }
-      frontier_[cls_[b]] += ahead_[b] == 0;
+      frontier_[keys_[b]] += ahead_[b] == 0;
     }
   }
 
@@ -139,16 +139,16 @@ class ListScheduler {
   void retire(uint32_t b) {
     for (uint32_t i = next_[b]; i < next_[b + 1]; ++i) {
       const uint32_t s = successors_[i];
-      if (--waiting_[s] == 0) ready_[cls_[s]].push_back(s);
+      if (--waiting_[s] == 0) ready_[keys_[s]].push_back(s);
     }
-    const auto& same = members_[cls_[b]];
+    const auto& same = members_[keys_[b]];
     for (auto it = std::upper_bound(same.begin(), same.end(), b); it != same.end(); ++it)
-      if (is_ancestor(b, *it) && --ahead_[*it] == 0) ++frontier_[cls_[b]];
+      if (is_ancestor(b, *it) && --ahead_[*it] == 0) ++frontier_[keys_[b]];
   }
 
   const BucketGraph& g_;
   const uint32_t n_, words_;
-  std::vector<uint32_t> cls_, waiting_, ahead_, frontier_, successors_, next_;
+  std::vector<uint32_t> keys_, waiting_, ahead_, frontier_, successors_, next_;
   std::vector<std::vector<uint32_t>> members_, ready_;
   std::vector<uint64_t> ancestors_;
 };
@@ -160,7 +160,7 @@ template <class F>
 void for_each_pending_arg(Graph& graph, NodeId id, const std::vector<uint32_t>& position, F&& f) {
   const NodeId* args = graph.args(id);
   for (uint32_t i = 0; i < graph.sig(id).n_args; ++i) {
-    const NodeId a = graph.owner(args[i]);
+    const NodeId a = graph.base_of(args[i]);
     if (position[a] != kNone) f(a);
   }
 }
@@ -196,8 +196,9 @@ void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& o
   const auto depth = depths(graph, nodes, position);
   std::map<std::pair<uint32_t, uint64_t>, std::vector<NodeId>> groups;
   for (uint32_t i = 0; i < nodes.size(); ++i) {
-    const uint64_t cls = graph.sig(nodes[i]).cls;
-    groups[{depth[i], solo(graph, nodes[i]) ? (uint64_t{nodes[i]} << 32 | cls) : cls}].push_back(nodes[i]);
+    const uint64_t batch_key = graph.sig(nodes[i]).batch_key;
+    groups[{depth[i], solo(graph, nodes[i]) ? (uint64_t{nodes[i]} << 32 | batch_key) : batch_key}].push_back(
+        nodes[i]);
   }
   for (auto& [key, members] : groups) {
     out.nodes.insert(out.nodes.end(), members.begin(), members.end());
@@ -215,13 +216,13 @@ void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& 
     std::vector<NodeId> ready;
   };
   std::map<uint64_t, Class> classes;
-  std::vector<uint64_t> cls(nodes.size());
+  std::vector<uint64_t> batch_key(nodes.size());
   std::vector<uint32_t> waiting(nodes.size(), 0);
   std::vector<std::vector<uint32_t>> successors(nodes.size());
   for (uint32_t i = 0; i < nodes.size(); ++i) {
-    cls[i] = graph.sig(nodes[i]).cls;
-    if (solo(graph, nodes[i])) cls[i] |= (uint64_t{nodes[i]} + 1) << 32;
-    Class& c = classes[cls[i]];
+    batch_key[i] = graph.sig(nodes[i]).batch_key;
+    if (solo(graph, nodes[i])) batch_key[i] |= (uint64_t{nodes[i]} + 1) << 32;
+    Class& c = classes[batch_key[i]];
     c.sum += depth[i];
     ++c.total;
     for_each_pending_arg(graph, nodes[i], position, [&](NodeId a) {
@@ -239,7 +240,7 @@ void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& 
     std::sort(group.begin(), group.end());
     for (NodeId id : group)
       for (uint32_t s : successors[position[id]])
-        if (--waiting[s] == 0) classes[cls[s]].ready.push_back(nodes[s]);
+        if (--waiting[s] == 0) classes[batch_key[s]].ready.push_back(nodes[s]);
     done += group.size();
     out.nodes.insert(out.nodes.end(), group.begin(), group.end());
     out.close();
@@ -257,17 +258,17 @@ uint32_t launch_lower_bound(Graph& graph, const std::vector<NodeId>& nodes) {
   // chain[i]: per class, the longest chain of that class among i and its ancestors, kept sparse.
   const auto position = positions(graph, nodes);
   std::map<uint32_t, uint32_t> longest;
-  std::map<uint32_t, std::vector<uint32_t>> by_class;
-  for (uint32_t i = 0; i < nodes.size(); ++i) by_class[graph.sig(nodes[i]).cls].push_back(i);
+  std::map<uint32_t, std::vector<uint32_t>> by_key;
+  for (uint32_t i = 0; i < nodes.size(); ++i) by_key[graph.sig(nodes[i]).batch_key].push_back(i);
   std::vector<uint32_t> chain(nodes.size());
   uint32_t sum = 0;
-  for (const auto& [cls, members] : by_class) {
+  for (const auto& [batch_key, members] : by_key) {
     std::fill(chain.begin(), chain.end(), 0);
     uint32_t best = 0;
     for (uint32_t i = members.front(); i < nodes.size(); ++i) {
       for_each_pending_arg(graph, nodes[i], position,
                            [&](NodeId a) { chain[i] = std::max(chain[i], chain[position[a]]); });
-      chain[i] += graph.sig(nodes[i]).cls == cls;
+      chain[i] += graph.sig(nodes[i]).batch_key == batch_key;
       best = std::max(best, chain[i]);
     }
     sum += best;

@@ -26,13 +26,13 @@ struct Groups {
 
 // A graph of buckets: what bucket scheduling looks at, and the key plans are remembered by.
 struct BucketGraph {
-  std::vector<uint32_t> cls;  // per bucket: launch class
+  std::vector<uint32_t> batch_key;  // per bucket: launch class
   std::vector<uint32_t> phase, round, site;
   std::vector<uint32_t> pred_begin;  // per bucket + 1
   std::vector<uint32_t> preds;
-  uint32_t size() const { return static_cast<uint32_t>(cls.size()); }
+  uint32_t size() const { return static_cast<uint32_t>(batch_key.size()); }
   bool operator==(const BucketGraph& o) const {
-    return cls == o.cls && pred_begin == o.pred_begin && preds == o.preds && phase == o.phase &&
+    return batch_key == o.batch_key && pred_begin == o.pred_begin && preds == o.preds && phase == o.phase &&
            round == o.round;
   }
 };
@@ -44,7 +44,7 @@ using BucketOrder = std::vector<std::vector<uint32_t>>;
 // scheduling: prefer a class whose ready buckets are its whole remaining frontier.
 BucketOrder schedule_buckets(const BucketGraph& g);
 
-// Yardsticks and fall-backs, on single nodes (ascending ids of unplaced nodes).
+// Yardsticks and fall-backs, on single nodes (ascending ids of pending nodes).
 void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& out);
 void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& out);
 void schedule_one_by_one(const std::vector<NodeId>& nodes, Groups& out);

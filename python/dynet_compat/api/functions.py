@@ -257,7 +257,7 @@ def inputTensor(
 
 
 def _flat_input(
-    op: str, val: Any, dim: Optional[tuple[int, ...]], batch_size: int, device: str, settable: bool
+    op: str, val: Any, dim: Optional[tuple[int, ...]], batch_size: int, device: str, writable: bool
 ) -> Expression:
     """Tensor of numbers in memory order; one dimension if dim is None."""
     _check_device(op, device)
@@ -268,7 +268,7 @@ def _flat_input(
     batch = _int(op, "batch_size", batch_size)
     if prod(sizes) * batch != values.size:
         raise ValueError(f"{op}(): expected as many numbers as {sizes} x {batch} elements, got {values.size}")
-    return _core._input_array(values, sizes, batch, settable, "tensor")
+    return _core._input_array(values, sizes, batch, writable, "tensor")
 
 
 def _sparse(places: Any, values: Any, sizes: Sequence[int], batch: int, rest: float) -> Expression:

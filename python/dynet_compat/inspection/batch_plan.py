@@ -148,7 +148,7 @@ def _reason(
     if same is None:
         at, kind, words = _closest(row, rows, earlier)
         return Reason(kind, words, at + 1)
-    # Nodes of one class and level are independent of each other (plan/levels.h).
+    # Nodes of one class and level are independent of each other (plan/critical_path.h).
     if earlier.most[row["class"]] < row["least"]:
         return Reason("dependence", "each needs a result of the one before", same[-1] + 1)
     at = next(i for i in reversed(same) if rows[i]["most"] >= row["least"])

@@ -7,11 +7,11 @@ namespace dyc {
 
 void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                            const std::vector<uint32_t>& live_members) {
-  const NodeId owner = graph_.owner(root);
+  const NodeId base = graph_.base_of(root);
   if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
-  clear_gradients(live_members, owner < plan_.launch_of.size() ? plan_.launch_of[owner] : kNone);
-  if (graph_.place(root) >= 0) grads()[graph_.place(root)] = 1.f;
-  else if (graph_.node(owner).flags & Node::needs) parameter_target(owner)[0] += 1.f;
+  clear_gradients(live_members, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
+  if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = 1.f;
+  else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += 1.f;
   run_backward(live, live_members);
   const int64_t start = profile_clock();
   {
@@ -26,13 +26,13 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
 void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members) {
   uint32_t end = static_cast<uint32_t>(plan_.launches.size());
   std::vector<uint32_t> heads;
-  for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].chain + plan_.launches[i].block)
+  for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].elementwise + plan_.launches[i].fused)
     heads.push_back(i);
   while (!heads.empty()) {
     const uint32_t head = heads.back();
     heads.pop_back();
     clear_read_by(head, end);
-    const bool block = plan_.launches[head].block > 0;
+    const bool block = plan_.launches[head].fused > 0;
     bool whole = end - head > 1, any = false;
     for (uint32_t i = head; i < end; ++i) {
       whole = whole && (live_members[i] == plan_.launches[i].count || (block && !live_members[i]));
@@ -237,7 +237,7 @@ void CpuExecutor::back_members_range(const Launch& l, uint32_t begin, uint32_t e
     for (uint32_t a = 0; a < sig.n_args; ++a) {
       const int64_t at = places ? places[a] : argument(l, plan_.operands[l.operands + a], i);
       x[a] = v + at;
-      dx[a] = (full_ || sig.needs_args[a]) ? g + at : nullptr;
+      dx[a] = (full_ || sig.requires_grad_args[a]) ? g + at : nullptr;
     }
     const Graph::Ids ids = this->ids(info, it.id);
     KernelArgs m{sig.x.data(),     sig.y,    x,    v + it.out, g + it.out, nullptr, sig.n_args,

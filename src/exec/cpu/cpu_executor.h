@@ -134,7 +134,7 @@ class CpuExecutor final : public Executor {
   };
   void run_apart(const Launch& head);
   void run_through(const Launch& head, const BlockWork& all, int64_t columns);
-  void run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t least);
+  void run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least);
   void run_tiles(const Launch& head, Range range, size_t grain, int64_t step);
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
   void back_products(const Launch& head, uint32_t begin, uint32_t end);
@@ -150,7 +150,7 @@ class CpuExecutor final : public Executor {
     std::vector<Product> products;
   };
   Input& input(const Launch& l, uint32_t k);
-  const Launch* pieces(const Launch& head) const { return plan_.pieces.data() + head.pieces; }
+  const Launch* stages(const Launch& head) const { return plan_.stages.data() + head.stages; }
 
   // ---- weight gradients
   struct Part {
@@ -178,7 +178,7 @@ class CpuExecutor final : public Executor {
   std::vector<Factor> factors_;
   std::vector<Job> jobs_;  // per piece of a block
   std::vector<Input> inputs_;
-  std::vector<uint8_t> live_pieces_;  // those that take part in backward
+  std::vector<uint8_t> live_stages_;  // those that take part in backward
 };
 
 // Calls f(begin, end) over members, on several threads when there is enough to do.

@@ -86,7 +86,7 @@ void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
   members.x.resize(size_t{l.count} * l.n_operands);
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    if (!full_ && !it.sig->needs_args[arg]) continue;
+    if (!full_ && !it.sig->requires_grad_args[arg]) continue;
     const float** x = members.x.data() + size_t{i} * l.n_operands;
     for (uint32_t a = 0; a < l.n_operands; ++a) x[a] = v + argument(l, plan_.operands[l.operands + a], i);
     float* dx = g + argument(l, plan_.operands[l.operands + arg], i);

@@ -8,22 +8,22 @@ namespace dyc {
 
 uint32_t CpuExecutor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
-  const Watch watch(*this, i, i + 1 + l.block + l.chain, false);
-  if (l.block) {
+  const Watch watch(*this, i, i + 1 + l.fused + l.elementwise, false);
+  if (l.fused) {
     forward_block(i);
-    return i + 1 + l.block;
+    return i + 1 + l.fused;
   }
-  if (l.chain == 0) {
+  if (l.elementwise == 0) {
     run(l);
     return i + 1;
   }
   ++counters.launches;
-  for (uint32_t k = 0; k <= l.chain; ++k) {
+  for (uint32_t k = 0; k <= l.elementwise; ++k) {
     counters.nodes += plan_.launches[i + k].count;
     counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
   }
-  run_chain(Choice::chain, i, i + l.chain);
-  return i + 1 + l.chain;
+  run_chain(Choice::chain, i, i + l.elementwise);
+  return i + 1 + l.elementwise;
 }
 
 // A fused chain: element-wise launches [first, last], backward the last first.
@@ -198,7 +198,7 @@ void CpuExecutor::run_lookup(const Launch& l) {
 }
 
 void CpuExecutor::run_parameter(const Launch& l) {
-  ParameterUse& use = graph_.parameter_use(plan_.members[l.members]);
+  ParameterUse& use = graph_.parameter_use(plan_.nodes[l.nodes]);
   const float* source = graph_.parameter_values(use);
   std::memcpy(graph_.values_arena.base() + l.out, source, static_cast<size_t>(l.total) * 4);
   counters.gathered_bytes += static_cast<size_t>(l.total) * 4;

@@ -29,16 +29,16 @@ size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
 int64_t CpuExecutor::floats_of(const Launch& head, uint32_t begin, uint32_t end) const {
   int64_t floats = 0;
   for (uint32_t p = begin; p < end; ++p)
-    if (pieces(head)[p].kind != OpKind::matmul) floats += pieces(head)[p].total / head.count;
+    if (stages(head)[p].kind != OpKind::matmul) floats += stages(head)[p].total / head.count;
   return floats;
 }
 
 void CpuExecutor::start_block(const Launch& head) {
   rooms_used_ = 0;
   factors_.clear();
-  jobs_.resize(head.n_pieces);
-  for (uint32_t p = 0; p < head.n_pieces; ++p) {
-    const Launch& l = pieces(head)[p];
+  jobs_.resize(head.n_stages);
+  for (uint32_t p = 0; p < head.n_stages; ++p) {
+    const Launch& l = stages(head)[p];
     counters.nodes += l.count;
     if (op_info(l.op).check) check(l);
     if (l.kind == OpKind::matmul) jobs_[p] = job(l);
@@ -57,14 +57,14 @@ void CpuExecutor::forward_block(uint32_t first) {
   ++counters.launches;
   start_block(head);
   BlockWork all;
-  for (uint32_t p = 0; p < head.n_pieces; ++p) {
-    if (pieces(head)[p].kind != OpKind::matmul) continue;
+  for (uint32_t p = 0; p < head.n_stages; ++p) {
+    if (stages(head)[p].kind != OpKind::matmul) continue;
     all.work += jobs_[p].work;
     all.weights += jobs_[p].work / std::max<int64_t>(jobs_[p].n, 1);
     all.columns = std::min(all.columns, jobs_[p].n);
   }
-  if (all.work == 0) return run_pieces(head, 0, head.n_pieces, kColumns);
-  const Choosing chosen(Choice::block, [&](WorkKey& key) { describe_block(key, head, 0, head.n_pieces); });
+  if (all.work == 0) return run_stages(head, 0, head.n_stages, kColumns);
+  const Choosing chosen(Choice::block, [&](WorkKey& key) { describe_block(key, head, 0, head.n_stages); });
   if (chosen.way == Way::rule ? all.apart() : chosen.way == Way::apart) return run_apart(head);
   run_through(head, all, tile_of(chosen.way, kMostColumns));
 }
@@ -72,7 +72,7 @@ void CpuExecutor::forward_block(uint32_t first) {
 // The ops of some pieces, the extents of products and the floats of an instance that other pieces make.
 void CpuExecutor::describe_block(WorkKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
   for (uint32_t p = begin; p < end; ++p) {
-    const Launch& l = pieces(head)[p];
+    const Launch& l = stages(head)[p];
     const Sig& sig = graph_.sig_number(l.sig);
     key.add_op(l.op);
     if (l.kind != OpKind::matmul) continue;
@@ -85,13 +85,13 @@ void CpuExecutor::describe_block(WorkKey& key, const Launch& head, uint32_t begi
 
 // All products that read nothing of the block, then what follows, up to the next product, and so on.
 void CpuExecutor::run_apart(const Launch& head) {
-  for (uint32_t p = 0; p < head.n_pieces;) {
+  for (uint32_t p = 0; p < head.n_stages;) {
     uint32_t end = p + 1;
-    const bool product = pieces(head)[p].kind == OpKind::matmul;
-    if (product && p < head.products) end = head.products;
-    while (!product && end < head.n_pieces && pieces(head)[end].kind != OpKind::matmul) ++end;
+    const bool product = stages(head)[p].kind == OpKind::matmul;
+    if (product && p < head.n_matmuls) end = head.n_matmuls;
+    while (!product && end < head.n_stages && stages(head)[end].kind != OpKind::matmul) ++end;
     if (product) run_jobs(jobs_.data() + p, end - p);
-    else run_pieces(head, p, end, 1);
+    else run_stages(head, p, end, 1);
     p = end;
   }
 }
@@ -99,27 +99,27 @@ void CpuExecutor::run_apart(const Launch& head) {
 // A few instances at a time through all pieces: so many columns of products.
 void CpuExecutor::run_through(const Launch& head, const BlockWork& all, int64_t columns) {
   int64_t cols = 1;
-  for (uint32_t p = 0; p < head.n_pieces; ++p)
-    if (pieces(head)[p].kind == OpKind::matmul) cols = std::max(cols, jobs_[p].cols);
+  for (uint32_t p = 0; p < head.n_stages; ++p)
+    if (stages(head)[p].kind == OpKind::matmul) cols = std::max(cols, jobs_[p].cols);
   const int64_t least = all.weights > kManyWeights ? kWideColumns : kColumns;
-  const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_pieces);
-  run_tiles(head, {0, head.n_pieces}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
+  const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_stages);
+  run_tiles(head, {0, head.n_stages}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
             (columns + cols - 1) / cols);
 }
 
 // Floats of an instance in the largest of pieces [begin, end).
 int64_t CpuExecutor::largest_of(const Launch& head, uint32_t begin, uint32_t end) const {
   int64_t largest = 1;
-  for (uint32_t p = begin; p < end; ++p) largest = std::max(largest, pieces(head)[p].total / head.count);
+  for (uint32_t p = begin; p < end; ++p) largest = std::max(largest, stages(head)[p].total / head.count);
   return largest;
 }
 
 // Pieces [begin, end), none of them a product. Threads get `least` instances or more.
-void CpuExecutor::run_pieces(const Launch& head, uint32_t begin, uint32_t end, int64_t least) {
+void CpuExecutor::run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least) {
   const int64_t largest = largest_of(head, begin, end);
   const Choosing chosen(Choice::pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
   if (chosen.way == Way::rule ? largest > kLargeInstance : chosen.way == Way::apart) {
-    for (uint32_t p = begin; p < end; ++p) dispatch(pieces(head)[p]);
+    for (uint32_t p = begin; p < end; ++p) dispatch(stages(head)[p]);
     return;
   }
   const int64_t n = head.count, floats = n * floats_of(head, begin, end);
@@ -135,7 +135,7 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
     for (int64_t i = 0; i < parts; ++i) {  // of even sizes
       const int64_t a = from + (to - from) * i / parts, b = from + (to - from) * (i + 1) / parts;
       for (uint32_t p = begin; p < end; ++p) {
-        const Launch& l = pieces(head)[p];
+        const Launch& l = stages(head)[p];
         if (l.kind != OpKind::matmul) run_range(l, a, b);
         else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols}, Copy::by_rule);
       }
@@ -149,20 +149,20 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
 void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& live_members) {
   const Launch& head = plan_.launches[first];
   ++counters.launches;
-  live_pieces_.assign(head.n_pieces, 0);
-  for (uint32_t i = first; i <= first + head.block; ++i) {
+  live_stages_.assign(head.n_stages, 0);
+  for (uint32_t i = first; i <= first + head.fused; ++i) {
     const Launch& l = plan_.launches[i];
     run_deferred_of(l);
-    for (uint32_t p = 0; p < head.n_pieces; ++p) {
-      const int64_t at = pieces(head)[p].out;
-      if (at >= l.out && at < l.out + l.total) live_pieces_[p] = live_members[i] > 0;
+    for (uint32_t p = 0; p < head.n_stages; ++p) {
+      const int64_t at = stages(head)[p].out;
+      if (at >= l.out && at < l.out + l.total) live_stages_[p] = live_members[i] > 0;
     }
   }
-  for (uint32_t end = head.n_pieces; end > 0;) {
+  for (uint32_t end = head.n_stages; end > 0;) {
     uint32_t begin = end - 1;
-    const bool product = pieces(head)[begin].kind == OpKind::matmul;
-    if (product && begin < head.products) begin = 0;
-    while (!product && begin > 0 && pieces(head)[begin - 1].kind != OpKind::matmul) --begin;
+    const bool product = stages(head)[begin].kind == OpKind::matmul;
+    if (product && begin < head.n_matmuls) begin = 0;
+    while (!product && begin > 0 && stages(head)[begin - 1].kind != OpKind::matmul) --begin;
     if (product) back_products(head, begin, end);
     else back_pieces(head, begin, end);
     end = begin;
@@ -173,9 +173,9 @@ void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& li
 void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
   const auto one_by_one = [&] {
     for (uint32_t p = end; p-- > begin;)
-      if (live_pieces_[p]) back(pieces(head)[p]);
+      if (live_stages_[p]) back(stages(head)[p]);
   };
-  if (!head.apart) return one_by_one();
+  if (!head.disjoint_gradients) return one_by_one();
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   const int64_t largest = largest_of(head, begin, end);
   const Choosing chosen(Choice::back_pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
@@ -184,7 +184,7 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
   parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
     for (int64_t a = from; a < static_cast<int64_t>(to); a += step)
       for (uint32_t p = end; p-- > begin;)
-        if (live_pieces_[p]) back_range(pieces(head)[p], a, std::min<int64_t>(a + step, to));
+        if (live_stages_[p]) back_range(stages(head)[p], a, std::min<int64_t>(a + step, to));
   });
 }
 
@@ -197,8 +197,8 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     in.products.clear();
   }
   for (uint32_t p = begin; p < end; ++p) {
-    if (!live_pieces_[p]) continue;
-    const Launch& l = pieces(head)[p];
+    if (!live_stages_[p]) continue;
+    const Launch& l = stages(head)[p];
     const Sig& sig = graph_.sig_number(l.sig);
     const bool affine = l.op == op_id<Affine>;
     const int64_t m = sig.y->rows();

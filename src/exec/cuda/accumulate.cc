@@ -34,7 +34,7 @@ void CudaExecutor::divide_delivery(Delivery& there, Delivery& here) {
   // A table's gradient by rows that now becomes one of all rows is the host's to convert.
   std::vector<const Storage*> host_only;
   const auto stays = [&](const Storage& s) {
-    return device_.parameters().on_host() || !s.grad_may_leave() ||
+    return device_.parameters().on_host() || !s.device_may_add_grad() ||
            std::find(host_only.begin(), host_only.end(), &s) != host_only.end();
   };
   for (const ParameterUse& use : graph_.parameters()) {
@@ -52,7 +52,7 @@ void CudaExecutor::deliver_there(Delivery& delivery) {
   const bool tables = std::any_of(delivery.uses.begin(), delivery.uses.end(), is_table);
   const auto finish = [&] {
     submit();
-    for (const ParameterUse* use : delivery.uses) use->storage->grad_left(device_.parameters());
+    for (const ParameterUse* use : delivery.uses) use->storage->grad_added_on_device(device_.parameters());
     delivery.uses.clear();
   };
   launch_whole(delivery);
@@ -60,7 +60,7 @@ void CudaExecutor::deliver_there(Delivery& delivery) {
   const std::vector<RowsOf> rows = rows_by_table(delivery);
   launch_rows(rows);
   finish();
-  for (const RowsOf& r : rows) r.table->rows_left(device_.parameters(), r.rows);
+  for (const RowsOf& r : rows) r.table->rows_added_on_device(device_.parameters(), r.rows);
 }
 
 void CudaExecutor::launch_whole(const Delivery& delivery) {

@@ -149,7 +149,7 @@ void CudaExecutor::back_lists(const Launch& l) {
   for (uint32_t i = 0; i < l.count; ++i) {
     const Sig& sig = *item(l, i).sig;
     for (uint32_t a = 0; a < sig.n_args; ++a)
-      if (full_ || sig.needs_args[a])
+      if (full_ || sig.requires_grad_args[a])
         targets.push_back({places[starts[i] + a], static_cast<int64_t>(sig.x[a]->size())});
   }
   const bool diverted = divert(targets, like_dynet && l.count > 1);
@@ -159,7 +159,7 @@ void CudaExecutor::back_lists(const Launch& l) {
     const Sig& sig = *item(l, i).sig;
     for (uint32_t a = 0; a < sig.n_args; ++a)
       lists[starts[i] - starts[0] + a] =
-          full_ || sig.needs_args[a] ? gradients() + targets[next++].at : nullptr;
+          full_ || sig.requires_grad_args[a] ? gradients() + targets[next++].at : nullptr;
   }
   r.gradient_lists = lists.device;
   batch_.launch(CudaDevice::task(l.op, cuda::kBackward), r, int64_t{l.count} * 32);

@@ -39,8 +39,8 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
       const Watch watch(*this, i, i + 1, false);
       run(l, i < chain_end);
       counters.launches += i >= fused_end;  // as the plan has them; see device_counters() for the device's
-      chain_end = std::max(chain_end, i + 1 + l.chain);
-      fused_end = std::max(fused_end, i + 1 + l.chain + l.block);
+      chain_end = std::max(chain_end, i + 1 + l.elementwise);
+      fused_end = std::max(fused_end, i + 1 + l.elementwise + l.fused);
       submit_watched();
     }
     submit();
@@ -190,7 +190,7 @@ const float* CudaExecutor::parameter_values(ParameterUse& use) {
   return graph_.parameter_values(use, [&](float* to) {
     const auto lock = device_.lock();
     try {
-      if (use.away && device_.parameters().download(*use.storage, use.stamp, to)) return;
+      if (use.on_device && device_.parameters().download(*use.storage, use.version, to)) return;
     } catch (...) {
       device_.rethrow();
     }
@@ -273,9 +273,9 @@ void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
 }
 
 void CudaExecutor::seed(NodeId root) {
-  int64_t at = graph_.place(root);
+  int64_t at = graph_.offset_of(root);
   if (at < 0) {
-    const ParameterUse& use = graph_.parameter_use(graph_.owner(root));
+    const ParameterUse& use = graph_.parameter_use(graph_.base_of(root));
     if (use.gradient < 0) return;
     reached_[&use - graph_.parameters().data()] = 1;
     at = use.gradient;
@@ -287,7 +287,7 @@ void CudaExecutor::seed(NodeId root) {
 // Nothing was added to the gradients of other parameters than the reached ones.
 void CudaExecutor::forget_unreached() {
   for (ParameterUse& use : graph_.parameters()) {
-    const bool reached = reached_[&use - graph_.parameters().data()] || graph_.place(use.node) >= 0;
+    const bool reached = reached_[&use - graph_.parameters().data()] || graph_.offset_of(use.node) >= 0;
     if (!reached) use.gradient = -1;
   }
 }

@@ -178,7 +178,7 @@ const Shape* CudaExecutor::shape(const Sig& sig) {
   s.host->y = *sig.y;
   s.host->x = x.device;
   s.host->attrs = batch_.put(sig.attrs);
-  s.host->needs = batch_.put(sig.needs_args);
+  s.host->needs = batch_.put(sig.requires_grad_args);
   s.host->n = n;
   return s.device;
 }
@@ -197,8 +197,7 @@ void CudaExecutor::describe_shapes(const Launch& l, Record& r) {
   r.shape = shape_number(l.sig);
   if (l.uniform) return;
   const auto shapes = batch_.room<const Shape*>(l.count);
-  for (uint32_t i = 0; i < l.count; ++i)
-    shapes[i] = shape_number(graph_.node(plan_.members[l.members + i]).sig);
+  for (uint32_t i = 0; i < l.count; ++i) shapes[i] = shape_number(graph_.node(plan_.nodes[l.nodes + i]).sig);
   r.shapes = shapes.device;
 }
 
@@ -206,11 +205,10 @@ void CudaExecutor::describe_ids(const Launch& l, Record& r) {
   if (!op_info(l.op).ids() && l.kind != OpKind::lookup) return;
   const auto starts = batch_.room<uint32_t>(size_t{l.count} + 1);
   starts[0] = 0;
-  for (uint32_t i = 0; i < l.count; ++i)
-    starts[i + 1] = starts[i] + graph_.ids(plan_.members[l.members + i]).n;
+  for (uint32_t i = 0; i < l.count; ++i) starts[i + 1] = starts[i] + graph_.ids(plan_.nodes[l.nodes + i]).n;
   const auto all = batch_.room<uint32_t>(starts[l.count]);
   for (uint32_t i = 0; i < l.count; ++i) {
-    const Graph::Ids ids = graph_.ids(plan_.members[l.members + i]);
+    const Graph::Ids ids = graph_.ids(plan_.nodes[l.nodes + i]);
     std::copy_n(ids.data, ids.n, all.host + starts[i]);
   }
   r.ids = all.device;
@@ -287,14 +285,14 @@ const float* CudaExecutor::weight(const Operand& o) {
 const float* CudaExecutor::parameter(ParameterUse& use) {
   graph_.pin_parameter(use);
   const std::shared_ptr<Storage>& storage = graph_.shared_storage(use.storage->uid);
-  const float* const raw = device_.parameters().values(storage, use.pinned, use.stamp);
+  const float* const raw = device_.parameters().values(storage, use.pinned, use.version);
   return use.factor == 1.f ? raw : scaled(storage, use, raw);
 }
 
 // By weight decay: the lookup of one row that is the whole parameter.
 const float* CudaExecutor::scaled(const std::shared_ptr<Storage>& storage, const ParameterUse& use,
                                   const float* raw) {
-  const auto [copy, made] = device_.parameters().scaled(storage, use.stamp, use.factor);
+  const auto [copy, made] = device_.parameters().scaled(storage, use.version, use.factor);
   if (!made) return copy;
   waits_ = true;  // the launch in hand
   scaled_.push_back(storage->uid);
@@ -404,12 +402,12 @@ void CudaExecutor::run_lookup(const Launch& l) {
   Storage& storage = graph_.storage(first.attrs[0]);
   counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i) {
-    check_rows(storage, graph_.ids(plan_.members[l.members + i]));
+    check_rows(storage, graph_.ids(plan_.nodes[l.nodes + i]));
   }
   const Graph::Values v = graph_.values_of(storage);
   Record r = record(l, false);
   cuda::Table table{};
-  table.rows = device_.parameters().values(graph_.shared_storage(storage.uid), v.raw, v.stamp);
+  table.rows = device_.parameters().values(graph_.shared_storage(storage.uid), v.raw, v.version);
   table.factor = v.factor;
   table.row_size = static_cast<int64_t>(storage.row_size());
   r.more = batch_.put(&table, 1);
@@ -417,7 +415,7 @@ void CudaExecutor::run_lookup(const Launch& l) {
 }
 
 void CudaExecutor::run_parameter(const Launch& l) {
-  batch_.copy(values() + l.out, parameter(graph_.parameter_use(plan_.members[l.members])),
+  batch_.copy(values() + l.out, parameter(graph_.parameter_use(plan_.nodes[l.nodes])),
               static_cast<size_t>(l.total));
   counters.gathered_bytes += static_cast<size_t>(l.total) * 4;
 }

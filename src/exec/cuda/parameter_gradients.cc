@@ -12,8 +12,8 @@ DeviceMemory& CudaParameters::grad_memory(Resident& r) {
 
 const float* CudaParameters::grad(const StoragePtr& storage) {
   Resident& r = resident(storage);
-  const Storage::GradPlace place = storage->grad_place();
-  if (place == Storage::GradPlace::host || (place == Storage::GradPlace::both && !r.grad))
+  const Storage::GradLocation place = storage->grad_location();
+  if (place == Storage::GradLocation::host || (place == Storage::GradLocation::both && !r.grad))
     send_grad(*storage, r);
   return grad_memory(resident(storage)).at<float>();
 }
@@ -25,7 +25,7 @@ void CudaParameters::send_grad(Storage& storage, Resident& r) {
   if (storage.dense_grad()) {
     memory.reserve(storage.size() * sizeof(float), 0);
     device_.backend().upload(memory.address(), host, storage.size() * sizeof(float));
-    return storage.grad_copied(*this);
+    return storage.grad_mirrored(*this);
   }
   const std::vector<uint32_t>& rows = storage.touched_rows();
   const size_t width = storage.row_size();
@@ -38,15 +38,15 @@ void CudaParameters::send_grad(Storage& storage, Resident& r) {
   }
   memory.reserve(together.size() * sizeof(float), 0);
   device_.backend().upload(memory.address(), together.data(), together.size() * sizeof(float));
-  storage.grad_copied(*this);
+  storage.grad_mirrored(*this);
 }
 
 void CudaParameters::fetch_grad(Storage& storage) {
   const cuda::Backend::Address from = grad_memory(all_.at(storage.uid)).address();
-  float* const to = storage.grad_arrival();
+  float* const to = storage.grad_host_buffer();
   if (storage.dense_grad()) {
     device_.backend().download(to, from, storage.size() * sizeof(float));
-    return storage.grad_arrived();
+    return storage.grad_fetched();
   }
   std::vector<float> together(storage.grad_size());
   device_.backend().download(together.data(), from, together.size() * sizeof(float));
@@ -55,7 +55,7 @@ void CudaParameters::fetch_grad(Storage& storage) {
     std::copy_n(row_from, storage.row_size(), to + row * storage.row_size());
     row_from += storage.row_size();
   }
-  storage.grad_arrived();
+  storage.grad_fetched();
 }
 
 float* CudaParameters::room_for_grad(const StoragePtr& storage, bool& fresh) {

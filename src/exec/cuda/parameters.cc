@@ -105,7 +105,7 @@ void CudaParameters::stay_on_host() {
   for (auto& [uid, r] : all_) {
     r.copies.remove_if([this](const Copy& c) { return !c.only && c.turn != turn_; });
     const StoragePtr storage = r.storage.lock();
-    if (!storage || storage->grad_place() != Storage::GradPlace::device) r.grad.reset();
+    if (!storage || storage->grad_location() != Storage::GradLocation::device) r.grad.reset();
   }
   forget();
 }
@@ -128,18 +128,18 @@ void CudaParameters::download_lent(const std::shared_ptr<DeviceMemory>& lent, si
 
 CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
   Resident& r = resident(storage);
-  for (Copy& c : r.copies) c.only = c.only && storage->lacks(c.stamp);
-  if (storage->away() && !find(r, storage->stamp(), 1.f)) fail_missing(*storage);
-  values(storage, storage->buffer(), storage->stamp());
-  Copy* const from = find(r, storage->stamp(), 1.f);
+  for (Copy& c : r.copies) c.only = c.only && storage->host_lacks(c.stamp);
+  if (storage->on_device() && !find(r, storage->version(), 1.f)) fail_missing(*storage);
+  values(storage, storage->buffer(), storage->version());
+  Copy* const from = find(r, storage->version(), 1.f);
   Copy* to = from;
   if (storage->pinned()) to = &free_copy(r, storage->size() * sizeof(float), from);
-  storage->prepare_leave();
+  storage->prepare_device_write();
   return {storage, from, to};
 }
 
 void CudaParameters::commit(const Change& change) {
-  change.to->stamp = change.storage->leave(*this);
+  change.to->stamp = change.storage->begin_device_write(*this);
   change.to->factor = 1.f;
   change.to->only = true;
   all_.find(change.storage->uid)->second.away = true;
@@ -147,12 +147,12 @@ void CudaParameters::commit(const Change& change) {
 
 // ---------------------------------------------------------------- what the host wants
 
-void CudaParameters::bring_values(Storage& storage, bool contents) {
-  if (!told_ && !storage.away()) return;
+void CudaParameters::sync_values(Storage& storage, bool contents) {
+  if (!told_ && !storage.on_device()) return;
   const auto lock = device_.lock();
   if (told_) put_back();
   try {
-    if (contents && storage.away()) fetch_values(storage);
+    if (contents && storage.on_device()) fetch_values(storage);
   } catch (...) {
     device_.rethrow();
   }
@@ -165,17 +165,17 @@ void CudaParameters::has_come(uint32_t uid) {
 }
 
 void CudaParameters::fetch_values(Storage& storage) {
-  if (!download(storage, storage.stamp(), storage.arrival())) fail_missing(storage);
-  storage.arrived();
+  if (!download(storage, storage.version(), storage.host_buffer())) fail_missing(storage);
+  storage.values_fetched();
   has_come(storage.uid);
-  for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.stamp != storage.stamp();
+  for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.stamp != storage.version();
 }
 
-void CudaParameters::bring_grad(Storage& storage) {
+void CudaParameters::sync_grad(Storage& storage) {
   const auto lock = device_.lock();
-  if (storage.grad_place() != Storage::GradPlace::device) return;
+  if (storage.grad_location() != Storage::GradLocation::device) return;
   if (told_) {  // it is gone
-    std::fill_n(storage.grad_arrival(), storage.size(), 0.f);
+    std::fill_n(storage.grad_host_buffer(), storage.size(), 0.f);
     return storage.clear_grad();
   }
   try {
@@ -190,8 +190,8 @@ void CudaParameters::bring_all() {
   for (auto& [uid, r] : all_) {
     const StoragePtr storage = r.storage.lock();
     if (!storage) continue;
-    if (storage->away()) fetch_values(*storage);
-    if (storage->grad_place() == Storage::GradPlace::device) fetch_grad(*storage);
+    if (storage->on_device()) fetch_values(*storage);
+    if (storage->grad_location() == Storage::GradLocation::device) fetch_grad(*storage);
   }
 }
 
@@ -223,13 +223,13 @@ void CudaParameters::keep(const std::vector<StoragePtr>& changing) {
       if (StoragePtr storage = r.storage.lock()) known.push_back(std::move(storage));
   bool here = true, due = updates_ - kept_at_ >= keep_every;
   for (const StoragePtr& s : known) {
-    here = here && !s->away();
+    here = here && !s->on_device();
     due = due || !resident(s).kept.allocated();
   }
   if (!here && !due) return;
   for (const StoragePtr& s : known) {
     Resident& r = resident(s);
-    if (s->away()) fetch_values(*s);
+    if (s->on_device()) fetch_values(*s);
     if (!r.kept.allocated()) r.kept = FloatBuffer(s->size(), false);
   }
   for (const StoragePtr& s : known) {  // all or none
@@ -255,7 +255,7 @@ std::string CudaParameters::loss() {
 void CudaParameters::put_back() {
   if (put_back_) return;
   for (auto& [uid, r] : all_)
-    if (const StoragePtr storage = r.storage.lock()) putting_back_ = putting_back_ || storage->away();
+    if (const StoragePtr storage = r.storage.lock()) putting_back_ = putting_back_ || storage->on_device();
   if (!putting_back_) return;
   for (auto& [uid, r] : all_) {
     const StoragePtr storage = r.storage.lock();

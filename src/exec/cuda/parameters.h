@@ -18,13 +18,13 @@ namespace dyc {
 
 using StoragePtr = std::shared_ptr<Storage>;
 
-class CudaParameters final : public Elsewhere {
+class CudaParameters final : public DeviceMirror {
  public:
   explicit CudaParameters(CudaDevice& device);
 
-  // ---- Elsewhere: by whoever may read or write the storage; these lock the device
-  void bring_values(Storage& storage, bool contents) override;
-  void bring_grad(Storage& storage) override;
+  // ---- DeviceMirror: by whoever may read or write the storage; these lock the device
+  void sync_values(Storage& storage, bool contents) override;
+  void sync_grad(Storage& storage) override;
 
   // ---- all that follows: by whoever has locked the device
 
@@ -61,9 +61,10 @@ class CudaParameters final : public Elsewhere {
   // ---- gradients. Those of a table are of the rows touched, one behind the other, unless all was.
   // There is one: on the device, too.
   const float* grad(const StoragePtr& storage);
-  // Room for a gradient of all: `fresh` if it has no contents yet. The caller adds, then storage.grad_left().
+  // Room for a gradient of all: `fresh` if it has no contents yet. The caller adds, then
+  // storage.grad_added_on_device().
   float* room_for_grad(const StoragePtr& storage, bool& fresh);
-  // The same for rows, equal ones allowed; then storage.rows_left().
+  // The same for rows, equal ones allowed; then storage.rows_added_on_device().
   struct RowRoom {
     float* at;
     bool fresh;

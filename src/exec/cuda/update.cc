@@ -72,7 +72,7 @@ CudaUpdate::CudaUpdate(CudaDevice& device, UpdateRule rule, int arrays)
 
 bool CudaUpdate::start(const std::vector<StoragePtr>& changing) {
   for (const StoragePtr& s : changing)
-    if (!s->may_leave()) return false;
+    if (!s->device_may_write()) return false;
   try {
     parameters_.keep(changing);
   } catch (...) {

@@ -9,16 +9,16 @@
 
 namespace dyc {
 
-class Nests {
+class LoopNest {
  public:
-  static constexpr uint32_t kApart = 0xffffffffu;    // of no component with loops in loops
-  static constexpr uint32_t kFollows = 0xfffffffeu;  // owns no weight: goes with what it reads
+  static constexpr uint32_t kNoLoop = 0xffffffffu;       // of no component with loops in loops
+  static constexpr uint32_t kFollowsArgs = 0xfffffffeu;  // owns no weight: goes with what it reads
 
   // Of sites and how many nodes each has. The phases must be those of the sites.
   void derive(const Sites& sites, const std::vector<uint32_t>& counts);
   bool any() const { return loops_ != 0; }
   // Of each site: the loop whose body it is part of.
-  uint32_t loop(uint32_t site) const { return site < loop_.size() ? loop_[site] : kApart; }
+  uint32_t loop(uint32_t site) const { return site < loop_.size() ? loop_[site] : kNoLoop; }
 
  private:
   void split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members);

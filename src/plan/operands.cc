@@ -5,53 +5,54 @@
 
 namespace dyc {
 
-void Planner::describe(uint32_t launch) {
+void Planner::resolve_operands(uint32_t launch) {
   Launch& l = plan.launches[launch];
-  inspect_members(l);
-  if (!l.fixed_arity) return describe_lists(l);
+  inspect_nodes(l);
+  if (!l.fixed_arity) return resolve_lists(l);
   const Sig& sig = graph_.sig_number(l.sig);
   const uint32_t begin = args_begin_[launch - first_];
   l.n_operands = sig.n_args;
   l.operands = static_cast<uint32_t>(plan.operands.size());
   for (uint32_t k = 0; k < l.n_operands; ++k) {
-    Operand o = describe_weight(l, k);
+    Operand o = weight_operand(l, k);
     if (o.kind == Operand::unused)
-      o = begin != kNone ? describe_run(l, k, begin + k * l.count) : describe_mixed(l, k);
+      o = begin != kNone ? operand_of_offsets(l, k, begin + k * l.count) : mixed_operand(l, k);
     plan.operands.push_back(o);
   }
 }
 
-// What members of several signatures have in common.
-void Planner::inspect_members(Launch& l) {
+// What nodes of several signatures have in common.
+void Planner::inspect_nodes(Launch& l) {
   if (l.uniform) return;
-  const NodeId* members = plan.members.data() + l.members;
-  l.sig = graph_.node(members[0]).sig;
+  const NodeId* nodes = plan.nodes.data() + l.nodes;
+  l.sig = graph_.node(nodes[0]).sig;
   l.uniform = l.flat = true;
-  l.needs = false;
-  l.needs_args = 0;
+  l.requires_grad = false;
+  l.requires_grad_args = 0;
   l.out_index = static_cast<uint32_t>(plan.index.size());
   for (uint32_t i = 0; i < l.count; ++i) {
-    const uint32_t number = graph_.node(members[i]).sig;
+    const uint32_t number = graph_.node(nodes[i]).sig;
     const Sig& s = graph_.sig_number(number);
     l.uniform = l.uniform && number == l.sig;
     l.flat = l.flat && s.flat;
-    l.needs = l.needs || s.needs;
-    if (l.fixed_arity) l.needs_args |= s.needs_mask;
-    plan.index.push_back(graph_.places()[members[i]]);
+    l.requires_grad = l.requires_grad || s.requires_grad;
+    if (l.fixed_arity) l.requires_grad_args |= s.requires_grad_mask;
+    plan.index.push_back(graph_.offsets()[nodes[i]]);
   }
 }
 
 // An argument in weight position that is the same for the whole graph; else an unused operand.
-Operand Planner::describe_weight(const Launch& l, uint32_t k) {
+Operand Planner::weight_operand(const Launch& l, uint32_t k) {
   Operand o;
   const Sig& sig = graph_.sig_number(l.sig);
   if (l.kind != OpKind::matmul || !weight_position(l.op == op_id<Affine>, k)) return o;
-  const NodeId first = graph_.args(plan.members[l.members])[k];
-  if (!graph_.node(first).inv || !(sig.columns || l.count == 1)) return o;
-  if (graph_.place(first) == kParameter && graph_.owner(first) != first) copy_parameter(graph_.owner(first));
+  const NodeId first = graph_.args(plan.nodes[l.nodes])[k];
+  if (!graph_.node(first).value_number || !(sig.columns || l.count == 1)) return o;
+  if (graph_.offset_of(first) == kParameter && graph_.base_of(first) != first)
+    copy_parameter(graph_.base_of(first));
   o.kind = Operand::weight;
-  o.node = graph_.place(first) == kParameter ? first : graph_.owner(first);
-  o.base = graph_.place(first);
+  o.node = graph_.offset_of(first) == kParameter ? first : graph_.base_of(first);
+  o.base = graph_.offset_of(first);
   return o;
 }
 
@@ -71,7 +72,7 @@ bool evenly_spaced(const int64_t* at, uint32_t n) {
 }  // namespace
 
 // Members of equal extents; plan.index holds the offsets of argument k from `begin` on.
-Operand Planner::describe_run(const Launch& l, uint32_t k, uint32_t begin) const {
+Operand Planner::operand_of_offsets(const Launch& l, uint32_t k, uint32_t begin) const {
   const int64_t* at = plan.index.data() + begin;
   Operand o;
   o.kind = Operand::contiguous;
@@ -90,14 +91,14 @@ Operand Planner::describe_run(const Launch& l, uint32_t k, uint32_t begin) const
 }
 
 // Members of several extents: gapless only if every argument is as large as its result, or all alike.
-Operand Planner::describe_mixed(const Launch& l, uint32_t k) {
+Operand Planner::mixed_operand(const Launch& l, uint32_t k) {
   const uint32_t begin = static_cast<uint32_t>(plan.index.size());
   bool gapless = true, one_size = true, as_result = true;
   int64_t end = -1, first_size = -1;
   for (uint32_t i = 0; i < l.count; ++i) {
-    const NodeId id = plan.members[l.members + i];
+    const NodeId id = plan.nodes[l.nodes + i];
     const Sig& s = graph_.sig(id);
-    const int64_t at = located(graph_.args(id)[k]), size = s.x[k]->size();
+    const int64_t at = readable_offset(graph_.args(id)[k]), size = s.x[k]->size();
     plan.index.push_back(at);
     if (i == 0) first_size = size;
     else gapless = gapless && at == end;
@@ -106,7 +107,7 @@ Operand Planner::describe_mixed(const Launch& l, uint32_t k) {
     as_result = as_result && size == s.size;
   }
   if (one_size) {
-    const Operand o = describe_run(l, k, begin);
+    const Operand o = operand_of_offsets(l, k, begin);
     if (o.kind != Operand::indexed) plan.index.resize(begin);
     return o;
   }
@@ -122,16 +123,16 @@ Operand Planner::describe_mixed(const Launch& l, uint32_t k) {
   return o;
 }
 
-void Planner::describe_lists(Launch& l) {
+void Planner::resolve_lists(Launch& l) {
   Operand o;
   o.kind = Operand::indexed;
   o.index = static_cast<uint32_t>(plan.index.size());
   l.arg_begin = static_cast<uint32_t>(plan.starts.size());
   for (uint32_t i = 0; i < l.count; ++i) {
     plan.starts.push_back(static_cast<uint32_t>(plan.index.size()) - o.index);
-    const NodeId id = plan.members[l.members + i];
+    const NodeId id = plan.nodes[l.nodes + i];
     const NodeId* args = graph_.args(id);
-    for (uint32_t k = 0; k < graph_.node(id).n_args; ++k) plan.index.push_back(located(args[k]));
+    for (uint32_t k = 0; k < graph_.node(id).n_args; ++k) plan.index.push_back(readable_offset(args[k]));
   }
   plan.starts.push_back(static_cast<uint32_t>(plan.index.size()) - o.index);
   l.operands = static_cast<uint32_t>(plan.operands.size());
@@ -139,19 +140,19 @@ void Planner::describe_lists(Launch& l) {
   plan.operands.push_back(o);
 }
 
-int64_t Planner::located(NodeId id) {
-  const int64_t at = graph_.place(id);
+int64_t Planner::readable_offset(NodeId id) {
+  const int64_t at = graph_.offset_of(id);
   if (at >= 0) return at;
-  if (!graph_.is_parameter(graph_.owner(id)))
+  if (!graph_.is_parameter(graph_.base_of(id)))
     throw RuntimeError(text("internal error: node ", id, " has no place"));
-  copy_parameter(graph_.owner(id));
-  return graph_.place(id);
+  copy_parameter(graph_.base_of(id));
+  return graph_.offset_of(id);
 }
 
 // A parameter read like any other value is copied into the value arena by a launch of its own.
 int64_t Planner::copy_parameter(NodeId id) {
   const int64_t out = graph_.values_arena.allocate(graph_.sig(id).size, 16);
-  graph_.set_place(id, out);
+  graph_.set_offset(id, out);
   if (plan.launch_of.size() <= id) plan.launch_of.resize(graph_.size(), kNone);
   plan.launch_of[id] = first_;
   copies_.push_back(id);
@@ -182,10 +183,10 @@ void Planner::insert_copies() {
     l.kind = OpKind::parameter;
     l.sig = graph_.node(id).sig;
     l.count = 1;
-    l.members = static_cast<uint32_t>(plan.members.size());
+    l.nodes = static_cast<uint32_t>(plan.nodes.size());
     l.total = graph_.sig(id).size;
-    l.out = graph_.place(id);
-    plan.members.push_back(id);
+    l.out = graph_.offset_of(id);
+    plan.nodes.push_back(id);
     plan.launch_of[id] = first_ + i;
   }
 }

@@ -1,4 +1,4 @@
-#include "graph/nests.h"
+#include "graph/loop_nest.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kFewest = 4;  // sites of a component that may have an inner loop
 
-bool owns_weight(const Sites& sites, uint32_t site) { return sites[site].chain.empty(); }
+bool owns_weight(const Sites& sites, uint32_t site) { return sites[site].ancestor_keys.empty(); }
 
 // What the members depend on, among themselves; members ascend, and are numbered in their order.
 std::vector<std::vector<uint32_t>> inner_edges(const Sites& sites, const std::vector<uint32_t>& members) {
@@ -25,8 +25,8 @@ std::vector<std::vector<uint32_t>> inner_edges(const Sites& sites, const std::ve
 
 }  // namespace
 
-void Nests::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
-  loop_.assign(sites.size(), kApart);
+void LoopNest::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
+  loop_.assign(sites.size(), kNoLoop);
   loops_ = 0;
   std::vector<std::vector<uint32_t>> phases;
   for (uint32_t s = 0; s < sites.size(); ++s) {
@@ -39,13 +39,13 @@ void Nests::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
     const uint32_t before = loops_;
     split(sites, counts, members);
     if (loops_ - before > 1) continue;  // else there is one loop only, or none
-    for (const uint32_t s : members) loop_[s] = kApart;
+    for (const uint32_t s : members) loop_[s] = kNoLoop;
     loops_ = before;
   }
 }
 
 // Gives the loops of a component their numbers, the outer one first.
-void Nests::split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members) {
+void LoopNest::split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members) {
   uint32_t least = ~0u;
   for (const uint32_t s : members)
     if (owns_weight(sites, s)) least = std::min(least, counts[s]);
@@ -55,7 +55,7 @@ void Nests::split(const Sites& sites, const std::vector<uint32_t>& counts, std::
   for (const uint32_t s : members) {
     const bool weight = owns_weight(sites, s);
     const bool often = counts[s] > least + least / 4;
-    loop_[s] = weight ? outer : kFollows;
+    loop_[s] = weight ? outer : kFollowsArgs;
     if (!weight || often) rest.push_back(s);
   }
   const auto edges = inner_edges(sites, rest);

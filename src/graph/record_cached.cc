@@ -1,0 +1,49 @@
+// Nodes of which all but their arguments is known before they are recorded: recording them again.
+#include "graph/graph.h"
+
+namespace dyc {
+
+NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* places,
+                            uint32_t n, const Ids& ids) {
+  Node node{};
+  node.sig = cached.sig;
+  node.site = cached.site;
+  node.flags = cached.requires_grad;
+  const size_t first = arg_pool_.size();
+  node.args = static_cast<uint32_t>(first);
+  node.n_args = n;
+  arg_pool_.resize(first + n);
+  uint32_t* args = arg_pool_.data() + first;
+  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
+  set_ids(&node, ids);
+  join_bucket(node, cached.size, args, n);
+  recorded_floats_ += cached.size;
+  ++pending_;
+  ++unread_;
+  idle_ += !cached.requires_grad;
+  nodes_.push_back(node);
+  offsets_.push_back(kPending);
+  return size() - 1;
+}
+
+void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
+  const uint32_t first = size();
+  const auto first_arg = static_cast<uint32_t>(arg_pool_.size());
+  for (uint32_t i = 0; i < range.n; ++i) nodes[range.to[i]] = first + i;
+  nodes_.insert(nodes_.end(), range.nodes, range.nodes + range.n);
+  for (uint32_t i = 0; i < range.n; ++i) nodes_[first + i].args += first_arg;
+  offsets_.resize(nodes_.size(), kPending);
+  arg_pool_.resize(first_arg + range.n_args);
+  uint32_t* args = arg_pool_.data() + first_arg;
+  for (uint32_t i = 0; i < range.n_args; ++i) args[i] = nodes[range.args[i]];
+}
+
+void Graph::count_appended(const BucketCount* counts, uint32_t n, const AppendStats& sums) {
+  for (uint32_t i = 0; i < n; ++i) buckets_[counts[i].bucket].stats.add(counts[i].stats);
+  recorded_floats_ += sums.floats;
+  pending_ += sums.nodes;
+  unread_ += sums.unread;
+  idle_ += sums.idle;
+}
+
+}  // namespace dyc

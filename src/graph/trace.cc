@@ -1,0 +1,544 @@
+#include "graph/trace.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace dyc {
+
+uint32_t first_equal(const std::vector<NodeId>& nodes, size_t index) {
+  uint32_t first = 0;  // there are few
+  while (nodes[first] != nodes[index]) ++first;
+  return first;
+}
+
+void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* indices) {
+  indices->clear();
+  for (size_t i = 0; i < nodes.size(); ++i) indices->push_back(first_equal(nodes, i));
+}
+
+uint64_t Trace::next_number() {
+  static uint64_t last = 0;
+  return ++last;
+}
+
+// ---------------------------------------------------------------- taking
+
+std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
+                                      const std::vector<Placeholder>& placeholders) {
+  auto p = std::make_unique<Trace>();
+  for (NodeId input : inputs) {
+    // The script may mean the parameter where the trace would see its input.
+    if (g.is_parameter(input)) return nullptr;
+    if (std::find(p->captured_.begin(), p->captured_.end(), input) != p->captured_.end()) return nullptr;
+    p->captured_.push_back(input);
+    p->input_dims_.push_back(g.dim(input));
+  }
+  for (NodeId id = begin; id < g.size(); ++id)
+    if (!p->add(g, id)) return nullptr;
+  if (!p->bind_placeholders(placeholders)) return nullptr;
+  p->nodes_.resize(p->captured_.size());
+  p->find_outside_reads();
+  p->plan_appends();
+  return p;
+}
+
+void Trace::find_outside_reads() {
+  for (uint32_t i = 0; i < n_inputs() + steps_.size(); ++i) {
+    const bool apart = i < n_inputs() || (steps_[i - n_inputs()].kind == TraceStep::view && !is_appended(i));
+    const auto reads = [&](const TraceStep& s) {
+      const auto args = words_.begin() + s.args;
+      return s.kind == TraceStep::op && std::find(args, args + s.n_args, i) != args + s.n_args;
+    };
+    if (apart && std::any_of(steps_.begin(), steps_.end(), reads)) outside_reads_.push_back(i);
+  }
+}
+
+// Is the place one of an op or a lookup of the trace, or of a view of one?
+bool Trace::is_appended(uint32_t index) const {
+  if (index < n_inputs()) return false;
+  const TraceStep& s = steps_[index - n_inputs()];
+  if (s.kind == TraceStep::view) return is_appended(words_[s.args]);
+  return s.kind == TraceStep::op || s.kind == TraceStep::lookup;
+}
+
+void Trace::plan_appends() {
+  Append run{0, 0, 0, 0, kNone};
+  const auto end = [&](uint32_t then) {
+    run.then = then;
+    if (run.n || then != kNone) appends_.push_back(run);
+    run = {static_cast<uint32_t>(ops_.size()), 0, static_cast<uint32_t>(append_args_.size()), 0, kNone};
+  };
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
+    const TraceStep& s = steps_[i];
+    if (s.kind == TraceStep::parameter) {
+      parameters_.push_back({n_inputs() + i, storages_[s.storage].uid, words_[s.attrs]});
+    } else if (is_appended(n_inputs() + i)) {
+      if (s.kind == TraceStep::lookup) lookups_.push_back(i);
+      if (s.n_ids || s.list) with_ids_.push_back(i);
+      ops_.push_back(n_inputs() + i);
+      append_args_.insert(append_args_.end(), words_.begin() + s.args, words_.begin() + s.args + s.n_args);
+      ++run.n;
+      run.n_args += s.n_args;
+    } else {
+      end(i);
+    }
+  }
+  end(kNone);
+}
+
+void Trace::add_step(NodeId id, TraceStep step) {
+  steps_.push_back(step);
+  captured_.push_back(id);
+}
+
+uint32_t Trace::index_of(NodeId id) const {
+  const auto at = std::find(captured_.begin(), captured_.end(), id);
+  return at == captured_.end() ? kNone : static_cast<uint32_t>(at - captured_.begin());
+}
+
+void Trace::add_parameter(Graph& g, NodeId id) {
+  TraceStep step;
+  step.kind = TraceStep::parameter;
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = 1;
+  words_.push_back(g.sig(id).attr(1));  // its role
+  storages_.push_back({g.sig(id).attr(0), g.shared_storage(g.sig(id).attr(0))});
+  step.storage = static_cast<uint32_t>(storages_.size() - 1);
+  add_step(id, step);
+}
+
+void Trace::add_constant(Graph& g, NodeId id) {
+  TraceStep step;
+  step.kind = TraceStep::constant;
+  step.dim = g.dim(id);
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = 1;
+  words_.push_back(g.sig(id).attr(0));  // its value
+  add_step(id, step);
+}
+
+namespace {
+
+bool same_in_all_graphs(const Graph& g, NodeId id) {
+  return g.is_parameter(id) || g.sig(id).op == op_id<Constant>;
+}
+
+bool takes_ids(const OpInfo& info) {
+  return std::any_of(info.params, info.params + info.n_params,
+                     [](const Param& p) { return p.kind == Param::index || p.kind == Param::indices; });
+}
+
+}  // namespace
+
+// Puts the place of the node, which the trace knows or which is the same in every graph, into `places`.
+bool Trace::add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices) {
+  uint32_t index = index_of(id);
+  if (index == kNone) {  // recorded before the trace begins
+    if (!same_in_all_graphs(g, id)) return false;
+    if (g.is_parameter(id)) add_parameter(g, id);
+    else add_constant(g, id);
+    index = static_cast<uint32_t>(captured_.size() - 1);
+  }
+  indices->push_back(index);
+  return true;
+}
+
+void Trace::add_ids(const Graph& g, NodeId id, TraceStep* step) {
+  const Graph::Ids ids = g.ids(id);
+  step->list = ids.list;
+  step->ids = static_cast<uint32_t>(words_.size());
+  step->n_ids = ids.n;
+  words_.insert(words_.end(), ids.data, ids.data + ids.n);
+}
+
+bool Trace::add(Graph& g, NodeId id) {
+  if (same_in_all_graphs(g, id)) return true;  // where it is first used: it may have been there before
+  const Node& n = g.node(id);
+  const Sig& s = g.sig(id);
+  const OpKind kind = op_info(s.op).meta->kind;
+  TraceStep step;
+  step.code = s.op;
+  std::vector<uint32_t> indices;
+  if (kind == OpKind::draw) {
+    step.kind = TraceStep::draw;
+  } else if (kind == OpKind::lookup) {
+    step.kind = TraceStep::lookup;
+    storages_.push_back({s.attr(0), g.shared_storage(s.attr(0))});
+    step.storage = static_cast<uint32_t>(storages_.size() - 1);
+    step.limit = storage(step)->rows;
+    add_ids(g, id, &step);
+  } else if (kind == OpKind::view) {
+    step.kind = TraceStep::view;
+    if (!add_reference(g, g.args(id)[0], &indices)) return false;
+  } else if (kind == OpKind::input) {
+    return false;
+  } else {
+    const bool alias = n.flags & Node::view;  // its arguments record_predicted the node it is equal to
+    for (uint32_t i = 0; i < s.n_args; ++i)
+      if (!add_reference(g, g.args(id)[i + alias], &indices)) return false;
+    if (!alias && takes_ids(op_info(s.op))) add_ids(g, id, &step);
+    if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[alias])[s.attr(0)];
+    if (alias && takes_ids(op_info(s.op))) return false;
+  }
+  step.dim = *s.y;
+  step.args = static_cast<uint32_t>(words_.size());
+  step.n_args = static_cast<uint32_t>(indices.size());
+  words_.insert(words_.end(), indices.begin(), indices.end());
+  // Of a view the rest of the attributes follows from its argument.
+  const auto attrs = step.kind == TraceStep::view ? s.attrs.begin() + 1 : s.attrs.begin();
+  const auto attrs_end = step.kind == TraceStep::view ? attrs + 1 : s.attrs.end();
+  step.attrs = static_cast<uint32_t>(words_.size());
+  step.n_attrs = static_cast<uint32_t>(attrs_end - attrs);
+  words_.insert(words_.end(), attrs, attrs_end);
+  add_step(id, step);
+  return true;
+}
+
+bool Trace::bind_placeholders(const std::vector<Placeholder>& placeholders) {
+  for (uint32_t h = 0; h < placeholders.size(); ++h) {
+    uint32_t uses = 0;
+    for (const TraceStep& s : steps_)
+      for (uint32_t i = 0; i < s.n_ids; ++i)
+        if (words_[s.ids + i] == placeholders[h].value) {
+          bound_.push_back({s.ids + i, h, s.limit});
+          ++uses;
+        }
+    if (uses != placeholders[h].uses) return false;
+  }
+  return true;
+}
+
+void Trace::make_constant(uint32_t placeholder, uint32_t value) {
+  for (const BoundPlaceholder& f : bound_)
+    if (f.placeholder == placeholder) words_[f.at] = value;
+  std::erase_if(bound_, [placeholder](const BoundPlaceholder& f) { return f.placeholder == placeholder; });
+  for (BoundPlaceholder& f : bound_) f.placeholder -= f.placeholder > placeholder;
+}
+
+std::string Trace::difference(const Trace& other) const {
+  if (bound_ != other.bound_) return "other indices";
+  if (storages_ != other.storages_) return "other parameters";
+  if (steps_.size() != other.steps_.size()) return text(steps_.size(), " steps, not ", other.steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i)
+    if (!(steps_[i] == other.steps_[i]))
+      return text("step ", i, ": ", op_info(steps_[i].code).meta->name, " ", steps_[i].dim, ", not ",
+                  op_info(other.steps_[i].code).meta->name, " ", other.steps_[i].dim);
+  std::vector<uint32_t> mine = words_, theirs = other.words_;
+  for (const BoundPlaceholder& f : bound_) mine[f.at] = theirs[f.at] = 0;
+  const auto differs = std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());
+  if (differs.first == mine.end()) return {};
+  return text("other arguments, at word ", differs.first - mine.begin());
+}
+
+// ---------------------------------------------------------------- recording
+
+bool Trace::matches(const Graph& g, const NodeId* inputs, const uint32_t* indices) {
+  const bool numbered = numbers_of_ == g.tables();
+  for (uint32_t i = 0; i < n_inputs(); ++i)
+    if (numbered ? g.dim_number(inputs[i]) != dim_numbers_[i] : !(g.dim(inputs[i]) == input_dims_[i]))
+      return false;
+  if (!numbered) {
+    numbers_of_ = g.tables();
+    dim_numbers_.clear();
+    for (uint32_t i = 0; i < n_inputs(); ++i) dim_numbers_.push_back(g.dim_number(inputs[i]));
+  }
+  return indices_fit(indices);
+}
+
+bool Trace::indices_fit(const uint32_t* indices) const {
+  return std::all_of(bound_.begin(), bound_.end(),
+                     [indices](const BoundPlaceholder& f) { return indices[f.placeholder] < f.limit; });
+}
+
+void Trace::set_indices(const uint32_t* indices) {
+  for (const BoundPlaceholder& f : bound_) words_[f.at] = indices[f.placeholder];
+}
+
+// Number of the combination of what decides the signatures and sites of the steps.
+uint32_t Trace::signature_set(const Graph& g, const NodeId* inputs, bool* fresh) {
+  if (tables_ != g.tables()) {
+    tables_ = g.tables();
+    signature_sets_ = InternTable();
+    cached_.clear();
+  }
+  key_.assign(1, g.share_equal_values);
+  for (uint32_t i = 0; i < n_inputs(); ++i) {
+    const Node& n = g.node(inputs[i]);
+    key_.push_back(n.sig);
+    key_.push_back(n.site);
+    key_.push_back(n.value_number * 2 + (n.flags & Node::requires_grad));
+  }
+  return signature_sets_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
+}
+
+// A bucket has one site, and few nodes are the same for every instance: few words, as this is what a short
+// trace costs most.
+Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
+  const uint32_t bucket = g.pending_bucket(input);
+  const Node& n = g.node(input);
+  const bool pending = bucket != kNone;
+  return {{n.sig << 3 | uint32_t{n.value_number != 0} << 2 | uint32_t{pending} << 1 |
+               (n.flags & Node::requires_grad),
+           pending ? bucket : n.site, n.value_number},
+          n.value_number ? 3u : 2u};
+}
+
+// The same with the buckets of the inputs.
+uint32_t Trace::layout(Graph& g, const NodeId* inputs) {
+  if (tables_ != g.tables() || epoch_ != g.epoch()) {
+    epoch_ = g.epoch();
+    learn_at_once_ = 2 * layouts_used_ > 3 * layouts_.size();
+    layouts_used_ = 0;
+    layout_keys_.clear();
+    layouts_.clear();
+    layout_nodes_.clear();
+    counts_.clear();
+    generation_ = next_number();
+  }
+  key_.resize(1 + 3 * n_inputs());
+  uint32_t* k = key_.data();
+  *k++ = g.share_equal_values;
+  for (uint32_t i = 0; i < n_inputs(); ++i) {
+    const InputKey key = input_key(g, inputs[i]);
+    k = std::copy_n(key.words, key.n, k);
+  }
+  return layout_keys_.intern(key_.data(), static_cast<uint32_t>(k - key_.data()));
+}
+
+std::shared_ptr<Storage> Trace::storage(const TraceStep& step) const {
+  std::shared_ptr<Storage> s = storages_[step.storage].storage.lock();
+  if (!s) throw RuntimeError("a parameter of the trace is gone");
+  return s;
+}
+
+NodeId Trace::record_step(Graph& g, const TraceStep& s) {
+  const uint32_t* attrs = words_.data() + s.attrs;
+  switch (s.kind) {
+    case TraceStep::lookup:
+      return g.lookup(storage(s), ids_of(s), attrs[1]);
+    case TraceStep::parameter: {
+      const NodeId known = g.find_parameter(storages_[s.storage].uid, attrs[0]);
+      return known != kNone ? known : g.parameter(storage(s), attrs[0]);
+    }
+    case TraceStep::constant: {
+      float value;
+      std::memcpy(&value, attrs, 4);
+      return g.constant(s.dim, value);
+    }
+    case TraceStep::draw: {
+      float a, b;
+      std::memcpy(&a, attrs + 1, 4);
+      std::memcpy(&b, attrs + 2, 4);
+      return g.draw(static_cast<DrawKind>(attrs[0]), a, b, s.dim);
+    }
+    case TraceStep::view:
+      return g.view(s.code, nodes_[words_[s.args]], s.dim, attrs[0]);
+    case TraceStep::op:
+      break;
+  }
+  NodeId local[16];
+  std::vector<NodeId> many;
+  NodeId* args = local;
+  if (s.n_args > 16) {
+    many.resize(s.n_args);
+    args = many.data();
+  }
+  for (uint32_t i = 0; i < s.n_args; ++i) args[i] = nodes_[words_[s.args + i]];
+  return g.record(s.code, args, s.n_args, attrs, s.n_attrs, ids_of(s));
+}
+
+void Trace::learn(const Graph& g, uint32_t signature_set) {
+  cached_.resize((size_t{signature_set} + 1) * steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const NodeId id = nodes_[n_inputs() + i];
+    const Node& n = g.node(id);
+    const bool op = steps_[i].kind == TraceStep::op && !(n.flags & Node::view) && n.value_number == 0;
+    const bool plain = op || steps_[i].kind == TraceStep::lookup ||
+                       (steps_[i].kind == TraceStep::view && n.value_number == 0);
+    cached_[signature_set * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size,
+                                                  n.flags & Node::requires_grad};
+  }
+}
+
+// f() records, all or nothing: where there is no memory for what a step draws, half of the nodes would not be
+// counted, and a variant not be learned.
+template <class F>
+void Trace::or_revert(Graph& g, F f) {
+  const Graph::Mark before = g.mark();
+  try {
+    f();
+  } catch (...) {
+    tables_ = 0;
+    last_layout_ = kNone;
+    g.revert(before);
+    throw;
+  }
+}
+
+void Trace::record(Graph& g, const NodeId* inputs, const uint32_t* indices) {
+  or_revert(g, [&] { record_all(g, inputs, indices); });
+}
+
+bool Trace::record_after(Graph& g, Trace& before, const std::vector<uint32_t>& from, NodeId x) {
+  next_inputs_.clear();
+  for (const uint32_t index : from) next_inputs_.push_back(before.nodes_[index]);
+  next_inputs_.push_back(x);
+  return record_predicted(g, before, next_inputs_.data(), input_key(g, x), nullptr);
+}
+
+bool Trace::record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
+                         const uint32_t* indices) {
+  // Where it comes to lie follows from where it lay before, and from one other input.
+  if (others.size() < 2)
+    return record_predicted(g, *this, inputs, others.empty() ? InputKey{} : input_key(g, inputs[others[0]]),
+                            indices);
+  if (!matches(g, inputs, indices)) return false;
+  record(g, inputs, indices);
+  return true;
+}
+
+// Where `before` came to lie and the key tell where this comes to lie.
+bool Trace::record_predicted(Graph& g, Trace& before, const NodeId* inputs, const InputKey& key,
+                             const uint32_t* indices) {
+  const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
+  const uint32_t known = current ? before.last_layout_ : kNone;  // layout of `before`
+  if (known != kNone) {
+    const BucketLayout& p = before.layouts_[known];
+    const bool same = p.next_generation == generation_ && p.next != kNone && p.next_input == key;
+    if (same && layouts_[p.next].signature_set != kNone) {
+      if (!indices_fit(indices)) return false;
+      set_indices(indices);
+      last_layout_ = p.next;
+      ++layouts_used_;
+      std::copy(inputs, inputs + n_inputs(), nodes_.begin());
+      or_revert(g, [&] { record_layout(g, this == &before); });
+      return true;
+    }
+  }
+  if (!matches(g, inputs, indices)) return false;
+  record(g, inputs, indices);
+  if (known == kNone || last_layout_ == kNone) return true;
+  BucketLayout& p = before.layouts_[known];
+  p.next_generation = generation_;
+  p.next_input = key;
+  p.next = last_layout_;
+  return true;
+}
+
+// The placement last_layout_, which is known.
+void Trace::record_layout(Graph& g, bool parameters_known) {
+  const BucketLayout& p = layouts_[last_layout_];
+  if (parameters_known || find_parameters(g)) append_layout(g, p);
+  else record_cached(g, p.signature_set);
+}
+
+void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) {
+  set_indices(indices);
+  std::copy(inputs, inputs + n_inputs(), nodes_.begin());
+  last_layout_ = layouts_possible_ ? layout(g, inputs) : kNone;
+  ++layouts_used_;
+  if (last_layout_ < layouts_.size() && layouts_[last_layout_].signature_set != kNone)
+    return record_layout(g, false);
+  bool fresh;
+  const uint32_t v = signature_set(g, inputs, &fresh);
+  if (fresh) {
+    NodeId* next = nodes_.data() + n_inputs();
+    for (const TraceStep& s : steps_) *next++ = record_step(g, s);
+    learn(g, v);
+  } else {
+    record_cached(g, v);
+  }
+  if (last_layout_ == kNone) return;
+  const bool again = last_layout_ < layouts_.size();
+  if (!again) layouts_.resize(last_layout_ + 1, BucketLayout{});
+  if (again || learn_at_once_) learn_layout(g, last_layout_, v);
+  if (!layouts_possible_) last_layout_ = kNone;
+}
+
+void Trace::record_cached(Graph& g, uint32_t signature_set) {
+  NodeId* next = nodes_.data() + n_inputs();
+  const Graph::CachedSignature* known = cached_.data() + signature_set * steps_.size();
+  for (size_t i = 0; i < steps_.size(); ++i, ++next) {
+    const TraceStep& s = steps_[i];
+    const Graph::CachedSignature& k = known[i];
+    if (s.kind == TraceStep::parameter || k.sig == kNone) {
+      *next = record_step(g, s);
+    } else if (s.kind == TraceStep::view) {
+      *next = g.view_cached(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
+    } else {
+      if (s.kind == TraceStep::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
+      *next = g.record_cached(k, nodes_.data(), words_.data() + s.args, s.n_args, ids_of(s));
+    }
+  }
+}
+
+// Nodes of the parameters in the graph; false where one is not in it yet.
+bool Trace::find_parameters(const Graph& g) {
+  return std::all_of(parameters_.begin(), parameters_.end(), [&](const Parameter& p) {
+    return (nodes_[p.index] = g.find_parameter(p.uid, p.role)) != kNone;
+  });
+}
+
+void Trace::append_layout(Graph& g, const BucketLayout& layout) {
+  const Node* nodes = layout_nodes_.data() + layout.nodes;
+  const Graph::CachedSignature* known = cached_.data() + layout.signature_set * steps_.size();
+  for (const uint32_t i : lookups_)
+    if (!g.uses_storage(storages_[steps_[i].storage].uid)) g.use_storage(storage(steps_[i]));
+  for (const Append& r : appends_) {
+    g.append_nodes({nodes + r.first, ops_.data() + r.first, r.n, append_args_.data() + r.args, r.n_args},
+                   nodes_.data());
+    if (r.then == kNone) continue;
+    const TraceStep& s = steps_[r.then];
+    const bool view = s.kind == TraceStep::view;
+    nodes_[n_inputs() + r.then] =
+        view ? g.view_cached(known[r.then].sig, nodes_[words_[s.args]], words_[s.attrs], 0)
+             : record_step(g, s);
+  }
+  for (const uint32_t i : with_ids_) g.fill_ids(nodes_[n_inputs() + i], ids_of(steps_[i]));
+  g.count_appended(counts_.data() + layout.counts, layout.n_counts, layout.stats);
+  for (const uint32_t index : outside_reads_) g.note_read(nodes_[index]);
+}
+
+// The nodes were just recorded, nothing but the trace reads them.
+void Trace::learn_layout(const Graph& g, uint32_t layout, uint32_t signature_set) {
+  BucketLayout& p = layouts_[layout];
+  p = {};
+  p.signature_set = signature_set;
+  p.nodes = static_cast<uint32_t>(layout_nodes_.size());
+  p.counts = static_cast<uint32_t>(counts_.size());
+  for (const Append& r : appends_) {
+    uint32_t args = 0;
+    for (uint32_t i = r.first; i < r.first + r.n; ++i) {
+      const uint32_t step = ops_[i] - n_inputs();
+      Node n = g.node(nodes_[ops_[i]]);
+      n.flags &= Node::requires_grad | Node::has_reader | Node::view;
+      if (steps_[step].kind != TraceStep::view) n.aux = 0;
+      n.args = std::exchange(args, args + steps_[step].n_args);
+      layout_nodes_.push_back(n);
+      add_to_stats(&p, n, cached_[signature_set * steps_.size() + step].size);
+    }
+  }
+  const Graph::CachedSignature* known = cached_.data() + signature_set * steps_.size();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const TraceStep::Kind kind = steps_[i].kind;
+    const bool leaf = kind == TraceStep::parameter || kind == TraceStep::draw || kind == TraceStep::constant;
+    if (!leaf && known[i].sig == kNone) layouts_possible_ = false;
+  }
+}
+
+void Trace::add_to_stats(BucketLayout* p, const Node& n, uint32_t size) {
+  p->stats.floats += size;
+  if (n.flags & Node::view) return;
+  ++p->stats.nodes;
+  p->stats.unread += !(n.flags & Node::has_reader);
+  p->stats.idle += !(n.flags & Node::requires_grad);
+  const auto first = counts_.begin() + p->counts;
+  const auto at = std::find_if(first, counts_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
+  if (at != counts_.end()) return at->stats.add(n.sig, size);
+  counts_.push_back({n.bucket, {}});
+  counts_.back().stats.add(n.sig, size);
+  ++p->n_counts;
+}
+
+}  // namespace dyc
