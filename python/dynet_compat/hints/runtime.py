@@ -12,19 +12,20 @@ import ast
 import atexit
 import contextlib
 import gc
-import hashlib
 import logging
 import math
 import os
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from .. import _core
 from ..files.own_classes import START_FOLDER, is_foreign
-from . import hints_file, parallel_loops
-from .parallel_loops import ParallelLoop
+
+if TYPE_CHECKING:
+    from .hints_file import Hints, TuningTable
+    from .parallel_loops import ParallelLoop
 
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
@@ -109,7 +110,9 @@ class Active:
                 _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
 
     def _is_the_one(self, path: str, data: bytes) -> bool:
-        return path not in self.digests or hashlib.sha256(data).hexdigest() == self.digests[path]
+        from hashlib import sha256
+
+        return path not in self.digests or sha256(data).hexdigest() == self.digests[path]
 
     def _is_wanted(self, path: str, folder: Optional[str]) -> bool:
         if self.path is not None:
@@ -218,6 +221,8 @@ def prepare(setting: str) -> None:
 
 def load(path: str) -> None:
     """Use a hints file; what is wrong with it is one line in the log."""
+    from . import hints_file
+
     try:
         hints = hints_file.read(path)
     except hints_file.HintsError as error:
@@ -234,7 +239,7 @@ def load(path: str) -> None:
     use_tuning(hints.tuning)
 
 
-def use_tuning(table: Optional[hints_file.TuningTable]) -> None:
+def use_tuning(table: Optional[TuningTable]) -> None:
     """Run launches by the variants that a profile found the fastest on such a computer, or by the rules."""
     _core._install_tuning([], 1)  # those of hints that were in use before
     if table is None or not table.entries:
@@ -250,15 +255,17 @@ def use_tuning(table: Optional[hints_file.TuningTable]) -> None:
         )
 
 
-def _loops(hints: hints_file.Hints, root: str) -> dict[str, list[ParallelLoop]]:
+def _loops(hints: Hints, root: str) -> dict[str, list[ParallelLoop]]:
     """Those that may run side by side, by file."""
+    from . import parallel_loops
+
     if not hints.independent_loops or not parallel_loops.possible():
         return {}
     sources = parallel_loops.Sources(os.path.join(root, hints.script), hints.sources)
     found: dict[str, list[ParallelLoop]] = {}
     for record in hints.independent_loops:
         path = os.path.realpath(os.path.join(root, record.file))
-        found.setdefault(path, []).append(ParallelLoop(record, sources))
+        found.setdefault(path, []).append(parallel_loops.ParallelLoop(record, sources))
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ..hints_file import IndependentLoop
 from .rewrite import Key, Rewriter
+
+if TYPE_CHECKING:
+    from ..hints_file import IndependentLoop
 
 
 def rewrite_module(

@@ -72,7 +72,7 @@ def sums_apart(scope: Scope, statements: list[ast.stmt]) -> None:
         s = statements[at]
         place, part = _added(s, scope.sums)
         value = getattr(place, part, None)
-        if value is None or not _value_records(scope, value):
+        if value is None or not _value_ops(scope, value):
             continue
         name = scope.new_name()
         setattr(place, part, ast.copy_location(ast.Name(name, ast.Load()), value))
@@ -91,13 +91,14 @@ def _added(s: ast.stmt, sums: frozenset[str]) -> tuple[Any, str]:
     return None, ""
 
 
-def _value_records(scope: Scope, value: ast.expr) -> bool:
+def _value_ops(scope: Scope, value: ast.expr) -> Optional[int]:
+    """How many ops the expression records; None if it is not straight."""
     block = Block(scope)
     try:
         block.value(value)
     except NotStraight:
-        return False
-    return block.ops > 0
+        return None
+    return block.ops
 
 
 # ---------------------------------------------------------------- calls taken apart
@@ -113,15 +114,16 @@ class Apart:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.before: list[ast.stmt] = []
+        self.straight: dict[ast.expr, bool] = {}
 
     def statement(self, s: ast.stmt) -> Optional[ast.stmt]:
         """What is left of the statement: something that records, and straight; None if it is nothing."""
         value = getattr(s, "value", None)
         if not isinstance(s, (ast.Assign, ast.AnnAssign, ast.Return)) or not isinstance(value, ast.expr):
             return None
-        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for n in nodes_of(s)):
-            return None
         if not self._parts(value):
+            return None
+        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for n in nodes_of(s)):
             return None
         new = copy.copy(s)
         new.value = self._value(value)
@@ -168,11 +170,9 @@ class Apart:
         return [*before, self._value(parts[last]), *parts[last + 1 :]]
 
     def _is_straight(self, e: ast.expr) -> bool:
-        try:
-            Block(self.scope).value(e)
-        except NotStraight:
-            return False
-        return True
+        if e not in self.straight:
+            self.straight[e] = _value_ops(self.scope, e) is not None
+        return self.straight[e]
 
     def _is_known(self, e: ast.Call) -> bool:
         """Is it a call of something that blocks may call, but for its arguments?"""

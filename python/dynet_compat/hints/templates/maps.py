@@ -20,10 +20,12 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ..hints_file import IndependentLoop
 from .scopes import OwnTransformer
+
+if TYPE_CHECKING:
+    from ..hints_file import IndependentLoop
 
 Loop = Union[ast.For, ast.ListComp]
 

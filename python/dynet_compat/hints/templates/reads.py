@@ -9,26 +9,22 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
-from .scopes import OwnTransformer, locate
+from .scopes import locate, nodes_of
 
 PLACEHOLDER = "\0read argmax"  # stands for the function that is called, in the code
 
 _METHODS = ("npvalue", "value", "vec_value")
 
 
-class Reads(OwnTransformer):
-    """Puts such calls in the place of others in a function."""
-
-    def __init__(self) -> None:
-        self.found = 0
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802 - the name is given
-        self.generic_visit(node)
-        arguments = _arguments(node)
-        if arguments is None:
-            return node
-        self.found += 1
-        return locate(ast.Call(ast.Constant(PLACEHOLDER), arguments, []), node)
+def replace(function: ast.FunctionDef) -> int:
+    """Turn such calls in the function into others; how many there were."""
+    nodes = nodes_of(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    found = [(n, _arguments(n)) for n in nodes if isinstance(n, ast.Call)]
+    changed = [(n, arguments) for n, arguments in found if arguments is not None]
+    for n, arguments in changed:
+        new = locate(ast.Call(ast.Constant(PLACEHOLDER), arguments, []), n)
+        n.func, n.args = new.func, new.args
+    return len(changed)
 
 
 def _arguments(node: ast.Call) -> Optional[list[ast.expr]]:

@@ -10,22 +10,29 @@ from __future__ import annotations
 import ast
 import bisect
 import contextlib
+import copy
+import functools
+import importlib.util
+import re
 import types
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ... import _core
 from ..analysis.load import DYNET_MODULES
-from ..hints_file import IndependentLoop
 from . import longer, loops, reads, scopes, straight, values
 from .maps import Maps, Replace
-from .reads import Reads
 from .scopes import Module, Scope
 from .straight import Block
 from .values import Constant, Either, Recorded, Sequence, Slot, Value
 
+if TYPE_CHECKING:
+    from ..hints_file import IndependentLoop
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTION = 2  # flag of code objects: inspect.CO_NEWLOCALS, which those of classes do not have
 _UNBOUND = "\0unbound"  # stands for the class of errors of names without values, in the code
 
 Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, from the outside in
@@ -69,28 +76,39 @@ class Rewriter:
         self.module = Module(self.tree, names, is_recording)
         self.wanted = wanted
         self.found: list[Found] = []
-        self.calls: list[tuple[ast.ListComp, ast.ListComp]] = []  # and what takes their place
-        self.with_calls: list[ast.FunctionDef] = []
         self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
         self.templates: dict[str, Any] = {}  # placeholder in the code -> template
         self.maps = Maps(loops, self.tree)
-        self.reads = Reads()
+        self.argmax_calls = 0  # that do not need the values
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
         """Old and new code of every function that changes, by its key."""
         changed = self._changed()
         if not changed:
             return {}
-        future = [s for s in self.tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
-        tree = ast.Module([*future, *changed], [])
+        source = self._source_of(sorted([*changed, *(node.lineno for node in self.module.codes)]))
+        tree = ast.Module(list(_with_functions(self.tree.body, changed)), [])
         with _silence():
-            old = dict(_codes(compile(self.source, self.filename, "exec", dont_inherit=True)))
+            old = dict(_codes(compile(source, self.filename, "exec", dont_inherit=True)))
             compiled = compile(tree, self.filename, "exec", dont_inherit=True)
         constants = {**self.templates, **self.maps.constants, _UNBOUND: NameError}
         constants[reads.PLACEHOLDER] = _core._read_argmax
         new = dict(_codes(_with_constants(compiled, constants)))
         self._name_callees(old, new)
-        return {key: (code, new[key]) for key, code in old.items() if key in new and new[key] != code}
+        functions = [(key, code) for key, code in old.items() if key in new and code.co_flags & _FUNCTION]
+        return {key: (code, new[key]) for key, code in functions if new[key] != code}
+
+    def _source_of(self, wanted: list[int]) -> str:
+        """The source with empty lines for functions and classes that hold no function on these lines."""
+        text = self.source if isinstance(self.source, str) else importlib.util.decode_source(self.source)
+        lines = re.split("\r\n|\r|\n", text)
+        for top in self.tree.body:
+            for s in [top, *top.body] if isinstance(top, ast.ClassDef) else [top]:
+                if isinstance(s, _DEFINITIONS) and not _any_in(wanted, s):
+                    first = min([s.lineno, *(decorator.lineno for decorator in s.decorator_list)]) - 1
+                    last = s.end_lineno or s.lineno
+                    lines[first:last] = [""] * (last - first)
+        return "\n".join([*lines, ""])
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         places: dict[tuple[str, int], list[types.CodeType]] = {}
@@ -102,33 +120,29 @@ class Rewriter:
 
     # ---- functions
 
-    def _changed(self) -> list[ast.stmt]:
-        """The statements of the module with functions that change; they have changed then."""
-        inside = [(top, *f) for top in self.tree.body for f in functions(self.tree, top)]
-        inside = [part for part in inside if self._may_change(part[2])]
-        wanted = [part for part in inside if self.wanted is None or part[1] in self.wanted]
+    def _changed(self) -> list[int]:
+        """Lines of the functions that change; they have changed then."""
+        inside = [f for f in functions(self.tree) if self._may_change(f[1])]
+        wanted = [f for f in inside if self.wanted is None or f[0] in self.wanted]
         changed = set()
-        for top, qualname, node, owner in wanted:
+        for qualname, node, owner in wanted:
             before = len(self.found)
             self._rewrite(qualname, node, owner)
             if len(self.found) > before:
-                changed.add(top)
+                changed.add(node.lineno)
         for parent, name, part in self.parts:
             setattr(parent, name, part)
-        replace = _Replace(dict(self.calls))
-        for node in self.with_calls:
-            replace.visit(node)
-        for top, _, node, _ in (part for part in wanted if _any_in(self.argmax_lines, part[2])):
-            before = self.reads.found
-            self.reads.function(node)
-            if self.reads.found > before:
-                changed.add(top)
-        for top, qualname, node, _ in inside if self.maps.wanted else ():
+        for _, node, _ in wanted:
+            n = reads.replace(node) if _any_in(self.argmax_lines, node) else 0
+            if n:
+                changed.add(node.lineno)
+                self.argmax_calls += n
+        for qualname, node, _ in inside if self.maps.wanted else ():
             before = len(self.maps.constants)
             Replace(self.maps, qualname).function(node)
             if len(self.maps.constants) > before:
-                changed.add(top)
-        return [top for top in self.tree.body if top in changed]
+                changed.add(node.lineno)
+        return sorted(changed)
 
     def _may_change(self, node: ast.FunctionDef) -> bool:
         return may_change(node) if _any_in(self.odd_lines, node) else not node.decorator_list
@@ -142,11 +156,8 @@ class Rewriter:
         for parent, name, statements in _suites(node):
             if name != "body" or not self._loop(qualname, scope, parent):
                 self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
-        before = len(self.calls)
         for comprehension in _own_comprehensions(node) if scope.lists else ():
             self._comprehension(qualname, scope, comprehension)
-        if len(self.calls) > before:
-            self.with_calls.append(node)
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """[element for target in iterable] becomes one call."""
@@ -159,7 +170,8 @@ class Rewriter:
         shape.alone = True
         placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
         self.found.append(Found(qualname, block, node.lineno))
-        self.calls.append((node, shape.comprehension(placeholder, node)))
+        new = scopes.locate(shape.comprehension(placeholder, node), node)
+        self.parts += [(node, "elt", new.elt), (node, "generators", new.generators)]
 
     def _loop(self, qualname: str, scope: Scope, node: ast.AST) -> bool:
         """A loop whose whole body is a block goes over what records all iterations that it can."""
@@ -187,6 +199,10 @@ class Rewriter:
             yield statements[0]
             at = 1
         while at < len(statements):
+            if not isinstance(statements[at], straight.STATEMENTS):
+                yield statements[at]
+                at += 1
+                continue
             before, block = self._block(scope, statements[at:])
             if block.ops >= straight.LEAST_OPS:
                 yield from _without(
@@ -200,14 +216,17 @@ class Rewriter:
     def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[Any], Block]:
         """The block that the statements begin with, and what of the first one is evaluated before it."""
         block = Block(scope)
-        apart = longer.Apart(scope)
-        first = statements[0] if block.take(statements[0]) else apart.statement(statements[0])
-        if not block.statements and (first is None or not block.take(first)):
-            return [], block
+        before: list[Any] = []
+        if not block.take(statements[0]):
+            apart = longer.Apart(scope)
+            first = apart.statement(statements[0])
+            if first is None or not block.take(first):
+                return [], block
+            before = apart.before
         for s in statements[1:]:
             if not block.take(s):
                 break
-        return apart.before, block
+        return before, block
 
     def _replaced(self, qualname: str, scope: Scope, block: Block) -> Iterable[ast.stmt]:
         shape = _Shape(scope, block)
@@ -233,9 +252,9 @@ def _placed(new: list[ast.stmt], at: ast.stmt) -> list[ast.stmt]:
     return [s if hasattr(s, "lineno") else scopes.locate(s, at) for s in new]
 
 
-def functions(tree: ast.Module, top: ast.stmt) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
-    """All functions of a statement of the module: qualified name, node, and name of the class of a method of
-    a class of the module."""
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
+    """All functions of the module: qualified name, node, and name of the class of a method of a class of the
+    module."""
 
     def inside(
         node: ast.AST, prefix: str, owner: Optional[str]
@@ -248,57 +267,44 @@ def functions(tree: ast.Module, top: ast.stmt) -> Iterator[tuple[str, ast.Functi
                 yield from inside(child, f"{prefix}{child.name}.", child.name if child in tree.body else None)
             elif isinstance(child, ast.AsyncFunctionDef):
                 yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
-            else:
+            elif _suite_fields(type(child)):
                 yield from inside(child, prefix, None)
 
-    return inside(ast.Module([top], []), "", None)
+    return inside(tree, "", None)
+
+
+# Fields of a kind of statement that hold statements, or handlers and cases, which hold them.
+_suite_fields: Callable[[Any], tuple[str, ...]] = functools.cache(
+    lambda kind: tuple(f for f in ("body", "orelse", "finalbody", "handlers", "cases") if f in kind._fields)
+)
 
 
 def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
     """The statements, handlers and cases right inside one."""
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        part = getattr(node, name, None)
-        if isinstance(part, list):
-            yield from part
+    for name in _suite_fields(type(node)):
+        yield from getattr(node, name)
 
 
 def _suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
     """The lists of statements of a function, those inside loops and branches too."""
     inside: list[ast.AST] = [node]
     for n in inside:  # which grows
-        for name in ("body", "orelse", "finalbody"):
-            statements = getattr(n, name, None)
-            if statements:
+        for name in _suite_fields(type(n)):
+            statements = getattr(n, name)
+            if statements and name not in ("handlers", "cases"):
                 yield n, name, statements
-        inside += (s for s in _statements_in(n) if not isinstance(s, scopes.WITH_NAMES_OF_THEIR_OWN))
+            inside += [s for s in statements if not isinstance(s, scopes.WITH_NAMES_OF_THEIR_OWN)]
 
 
 def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
     """Those whose names are the function's own."""
-
-    def inside(n: ast.AST) -> Iterator[ast.ListComp]:
-        for child in scopes.parts_of(n):
-            if isinstance(child, scopes.WITH_NAMES_OF_THEIR_OWN):
-                continue
-            if isinstance(child, ast.ListComp):
-                yield child
-                yield from inside(child.generators[0].iter)
-            elif not isinstance(child, (ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-                yield from inside(child)
-
-    for statement in node.body:
-        yield from inside(ast.Expression(statement))  # type: ignore[arg-type]
-
-
-class _Replace(ast.NodeTransformer):
-    def __init__(self, new: dict[ast.ListComp, ast.ListComp]) -> None:
-        self.new = new
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802 - the name is given
-        self.generic_visit(node)
-        if node not in self.new:
-            return node
-        return scopes.locate(self.new[node], node)
+    closed = (*scopes.WITH_NAMES_OF_THEIR_OWN, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    roots: list[ast.AST] = [ast.Module(node.body, [])]
+    for root in roots:  # which grows
+        for n in scopes.nodes_of(root, closed):
+            if isinstance(n, ast.ListComp):
+                yield n
+                roots.append(ast.Expr(n.generators[0].iter))
 
 
 # Words that may keep a function as it is.
@@ -314,8 +320,8 @@ def _lines_with(text: bytes, *words: bytes) -> list[int]:
     return [i for i, line in lines if not line.isascii() or any(word in line for word in found)]
 
 
-def _any_in(lines: list[int], node: ast.FunctionDef) -> bool:
-    """Is one of the lines in the function?"""
+def _any_in(lines: list[int], node: ast.stmt) -> bool:
+    """Is one of the lines in the statement?"""
     at = bisect.bisect_left(lines, node.lineno)
     return at < len(lines) and lines[at] <= (node.end_lineno or node.lineno)
 
@@ -521,6 +527,22 @@ def _silence() -> Iterator[None]:
         yield
     finally:
         filters.remove(ignore)
+
+
+def _with_functions(body: list[ast.stmt], lines: list[int]) -> Iterator[ast.stmt]:
+    """What holds functions on these lines, and imports, which decide how other statements are compiled."""
+    for s in body:
+        if not _any_in(lines, s):
+            closed = scopes.WITH_NAMES_OF_THEIR_OWN
+            nodes = scopes.nodes_of(ast.Module([s], []), closed) if _suite_fields(type(s)) else [s]
+            if any(isinstance(n, (ast.Import, ast.ImportFrom)) for n in nodes):
+                yield s
+        elif isinstance(s, ast.ClassDef):
+            part = copy.copy(s)
+            part.body = [m for m in s.body if _any_in(lines, m)]
+            yield part
+        else:
+            yield s
 
 
 def _codes(code: types.CodeType, outer: Key = ()) -> Iterator[tuple[Key, types.CodeType]]:

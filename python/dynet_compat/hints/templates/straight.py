@@ -10,6 +10,7 @@ statement does anything else, the block ends before it.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
@@ -35,6 +36,7 @@ from .values import (
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
+STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr, ast.Pass)  # of blocks
 LEAST_OPS = 2  # of a block that is worth a call
 _MOST_SLOTS = 200
 
@@ -58,6 +60,14 @@ class Callee:
 class Block:
     """Consecutive statements that are straight, read one after the other."""
 
+    returned: Optional[Value] = None
+    ops = 0
+    depth = 0
+    around: frozenset[str] = frozenset()  # local names of the functions that the present one is called in
+    targets: Collection[str] = ()  # of a comprehension
+    free: Collection[str] = frozenset()  # names that a function inside the block's own takes from there
+    outer: Mapping[str, Value] = {}  # what these are in the block
+
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.slots: list[Slot] = []
@@ -66,19 +76,12 @@ class Block:
         self.ints: set[int] = set()
         self.appends: list[Append] = []
         self.statements: list[ast.stmt] = []
-        self.returned: Optional[Value] = None
-        self.ops = 0
-        self.depth = 0
-        self.around: set[str] = set()  # local names of the functions that the present one is called in
-        self.targets: list[str] = []  # of a comprehension
-        self.free: set[str] = set()  # names that a function inside the block's own takes from there
-        self.outer: dict[str, Value] = {}  # what these are in the block
         parameters = scope.node.args.args
         self.own = parameters[0].arg if scope.cls and parameters else None
 
     def take(self, statement: ast.stmt) -> bool:
         """Add the statement; False, and nothing changed, if it is not straight."""
-        before = self._state()
+        before = self._state() if self.statements else ([], [], {}, {}, set(), (0, 0))
         try:
             self._statement(statement)
         except NotStraight:
@@ -102,7 +105,7 @@ class Block:
             sequence.items = items
         del self.appends[appends:]
         self.depth = 0
-        self.around = set()
+        self.around = frozenset()
 
     # ---- slots
 
@@ -229,19 +232,21 @@ class Block:
     # ---- expressions
 
     def value(self, e: ast.expr) -> Value:
-        if isinstance(e, ast.Constant):
-            if e.value is not None and not isinstance(e.value, (bool, int, float, str)):
-                raise NotStraight("a constant of another kind")
-            return Constant(e.value)
         if isinstance(e, ast.Name):
             return self._read(e.id)
-        if isinstance(e, (ast.Tuple, ast.List)):
-            return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self.value(x) for x in e.elts])
+        if isinstance(e, ast.Call):
+            return self._call(e)
         if isinstance(e, ast.Attribute):
             base = self.value(e.value)
             if not isinstance(base, Slot):
                 raise NotStraight("an attribute of a result")
             return self._attribute(base, e.attr)
+        if isinstance(e, ast.Constant):
+            if e.value is not None and not isinstance(e.value, (bool, int, float, str)):
+                raise NotStraight("a constant of another kind")
+            return Constant(e.value)
+        if isinstance(e, (ast.Tuple, ast.List)):
+            return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self.value(x) for x in e.elts])
         if isinstance(e, ast.Subscript):
             return self._subscript(e)
         if isinstance(e, ast.BinOp):
@@ -250,8 +255,6 @@ class Block:
             return self._negative(self.value(e.operand))
         if isinstance(e, (ast.BoolOp, ast.IfExp)):
             return self._either(e)
-        if isinstance(e, ast.Call):
-            return self._call(e)
         raise NotStraight(type(e).__name__)
 
     def _read(self, name: str) -> Value:
@@ -385,7 +388,7 @@ class Block:
         """Of an op, for which a copy of a list is the list."""
         if not isinstance(e, ast.Call) or not isinstance(e.func, ast.Name) or len(e.args) != 1 or e.keywords:
             return self.value(e)
-        if e.func.id in self.scope.local | self.free or e.func.id in self.env:
+        if self._is_local(e.func.id):
             return self.value(e)
         if self.scope.module.look_up(e.func) not in (list, tuple):
             return self.value(e)
@@ -417,7 +420,7 @@ class Block:
         scope = self.scope
         if isinstance(f, ast.Name):
             f = scope.aliases.get(f.id) or f
-        if isinstance(f, ast.Name) and (f.id in scope.local or f.id in self.env or f.id in self.free):
+        if isinstance(f, ast.Name) and self._is_local(f.id):
             own = None if self.depth or f.id in self.env else scope.own_function(f.id)
             if own is None:
                 raise NotStraight("a call of a local name")
@@ -430,7 +433,7 @@ class Block:
         root = f
         while isinstance(root, ast.Attribute):
             root = root.value
-        if not isinstance(root, ast.Name) or root.id in scope.local | self.free or root.id in self.env:
+        if not isinstance(root, ast.Name) or self._is_local(root.id):
             raise NotStraight("a call of something computed")
         function = scope.module.look_up(f)
         if function is not None and scope.module.recording(function):
@@ -439,6 +442,9 @@ class Block:
             node = scope.module.functions[f.id]
             return Callee(node, scope.module.codes_of(node))
         raise NotStraight("a call of a function that does not record")
+
+    def _is_local(self, name: str) -> bool:
+        return name in self.scope.local or name in self.env or name in self.free
 
     def _is_self(self, name: str) -> bool:
         """Is the name the object whose method the block is in?"""
