@@ -331,6 +331,17 @@ EXPLAINED = {
         """,
         {("parameters", "made in a loop")},
     ),
+    "builder": (
+        """
+        dy.renew_cg()
+        losses = []
+        for w in [1, 2]:
+            cell = dy.GRUBuilder(1, 4, 4, pc)
+            losses.append(dy.pickneglogsoftmax(cell.initial_state().add_input(E[w]).output(), 1))
+        dy.esum(losses).backward()
+        """,
+        {("parameters", "made in a loop")},
+    ),
     "input": (
         """
         dy.renew_cg()

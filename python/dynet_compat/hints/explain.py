@@ -83,7 +83,7 @@ class Explanation:
     """
 
     def __init__(self, analysis: ScriptAnalysis) -> None:
-        self.p = analysis
+        self.analysis = analysis
         self.program = analysis.program
         self.facts = analysis.facts
         self.straight = Straight(analysis.state, analysis.graph)
@@ -98,7 +98,7 @@ class Explanation:
     def lines(self) -> list[str]:
         """The text, line by line."""
         result: list[str] = []
-        if not self.p.usable:
+        if not self.analysis.usable:
             return [str(problem) for problem in sorted(self.program.problems)]
         sections: tuple[tuple[str, Sequence[object], str], ...] = (
             ("what prevents batching", _grouped(self.hindrances), "nothing that can be seen"),
@@ -122,7 +122,7 @@ class Explanation:
     # ---- hindrances
 
     def _hindrances(self) -> Iterator[Finding]:
-        for instance in self.p.instances.all:
+        for instance in self.analysis.instances.all:
             if instance.kind == BATCH:
                 yield from self._reads_in_batch(instance.loop, instance.training)
             elif instance.kind == ONLINE:
@@ -134,7 +134,7 @@ class Explanation:
         yield from self._immediate()
 
     def _reads_in_batch(self, loop: Loop, training: bool) -> Iterator[Finding]:
-        for node in self.p.loops.everything(loop):
+        for node in self.analysis.loops.everything(loop):
             method = self.facts.reads.get(node)
             if method is not None and not self._is_trained_on(node):
                 text = (
@@ -156,10 +156,10 @@ class Explanation:
         return text_of(receiver_of(node)) in {text_of(receiver_of(call)) for call in calls}
 
     def _reads_in_refused_loops(self) -> Iterator[Finding]:
-        for rewrite in self.p.independence.all:
+        for rewrite in self.analysis.independence.all:
             if rewrite.proved:
                 continue
-            for node in self.p.loops.everything(rewrite.loop):
+            for node in self.analysis.loops.everything(rewrite.loop):
                 method = self.facts.reads.get(node)
                 if method is not None:
                     text = (
@@ -169,7 +169,7 @@ class Explanation:
                     yield self._at(node, "read", text, f"{method}()")
 
     def _online(self, loop: Loop) -> Iterator[Finding]:
-        inside = self.p.loops.sure(loop)
+        inside = self.analysis.loops.sure(loop)
         for node in self.facts.calls_in(inside, ("dy", "renew_cg")):
             text = f"renew_cg() for each instance ({self._place(loop)}): each graph is computed on its own; "
             yield self._at(node, "renew", text + "record a minibatch in one graph, dy.esum() the losses")
@@ -198,22 +198,22 @@ class Explanation:
 
     def _parameters_in_loops(self) -> Iterator[Finding]:
         makers = [("method", f"coll.{name}") for name in ("add_parameters", "add_lookup_parameters")]
-        makers += [("make", name) for name in sorted(api.BUILDERS)]
-        instance = {i.loop.id for i in self.p.instances.all}
-        for facts in self.p.loops.found.values():
+        makers += [("dy", name) for name in sorted(api.BUILDERS)]
+        instance = {i.loop.id for i in self.analysis.instances.all}
+        for facts in self.analysis.loops.found.values():
             if facts.kind == GRAPH and facts.loop.id not in instance:
                 continue  # training several models is no fault
-            for node in self.facts.calls_in(self.p.loops.everything(facts.loop), *makers):
+            for node in self.facts.calls_in(self.analysis.loops.everything(facts.loop), *makers):
                 text = f"parameters are made in a loop that records ops ({self._place(facts.loop)}): "
                 yield self._at(node, "parameters", text + "make them once, before it")
 
     def _constant_inputs(self) -> Iterator[Finding]:
         """Inputs whose numbers are the same in each iteration of a loop."""
-        for facts in self.p.loops.found.values():
+        for facts in self.analysis.loops.found.values():
             if facts.kind == GRAPH:
                 continue  # each graph needs its own
             changing = _assigned(facts.loop)
-            for node in self.p.loops.body(facts.loop):
+            for node in self.analysis.loops.body(facts.loop):
                 op = self.facts.ops.get(node)
                 if op not in api.INPUT_OPS or not isinstance(node, ast.Call):
                     continue
@@ -226,7 +226,7 @@ class Explanation:
 
     def _mutated(self, names: set[str], loop: Loop) -> bool:
         """Whether the loop may change a list of one of these names."""
-        for node in self.p.loops.body(loop):
+        for node in self.analysis.loops.body(loop):
             base: Any = node
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 base = node.func.value
@@ -248,8 +248,8 @@ class Explanation:
     # ---- what was found
 
     def _loops(self) -> Iterator[Finding]:
-        instances = {i.loop.id: i for i in self.p.instances.all}
-        for facts in self.p.loops.found.values():
+        instances = {i.loop.id: i for i in self.analysis.instances.all}
+        for facts in self.analysis.loops.found.values():
             loop = facts.loop
             if facts.kind == RECURRENCE:
                 text = f"recurrence: each iteration needs {', '.join(facts.carried)} of the one before"
@@ -262,10 +262,10 @@ class Explanation:
                 text += "; the loop over instances"
                 text += ", a graph for each" if instance.kind == ONLINE else ""
             yield Finding(self.program.path(loop.module), loop.line, facts.kind, f"{loop.form}: {text}")
-        for number in sorted(self.p.graph.recursive):
+        for number in sorted(self.analysis.graph.recursive):
             function = self.program.functions[number]
-            if self.p.loops.is_recorder(number):
-                groups = self.p.graph.siblings(function)
+            if self.analysis.loops.is_recorder(number):
+                groups = self.analysis.graph.siblings(function)
                 text = f"{function.qualname}() is recursive"
                 text += ": its calls in one body are batched together" if groups else ", call after call"
                 path = self.program.path(function.module)
@@ -283,8 +283,8 @@ class Explanation:
             yield Finding(self.program.path(f.module), f.line, "none", text)
 
     def _maps(self) -> Iterator[Finding]:
-        complete = self.p.state.complete
-        for rewrite in self.p.independence.all:
+        complete = self.analysis.state.complete
+        for rewrite in self.analysis.independence.all:
             path = self.program.path(rewrite.loop.module)
             if rewrite.proved and complete:
                 yield Finding(path, rewrite.loop.line, "map", self._run_together(rewrite))
