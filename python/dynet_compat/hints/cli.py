@@ -54,8 +54,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         check_output(output)
         profile_arguments = None if chosen.profile is None else shlex.split(chosen.profile)
-        found = compile_script(chosen.script, output, bar.update)
-        bar.done()
+        try:
+            found = compile_script(chosen.script, output, bar.update)
+        finally:
+            bar.done()
         if profile_arguments is not None:
             measure(chosen.script, profile_arguments, found)
         hints_file.write(found.hints, output)

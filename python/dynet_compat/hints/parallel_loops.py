@@ -1,14 +1,14 @@
-"""Loops over instances whose iterations run side by side while the script runs.
+"""Loops over instances whose iterations run together while the script runs.
 
-A hints file lists such loops, but its word is not enough: what it lists is written so that it can run
-either way (`templates/maps.py`), and runs as it was until the proof has been found again in the sources
-themselves. That is looked for when a loop is seen to read values of the graph in its first iterations, and to
-compute much for each, so that other loops cost nothing.
+A hints file lists such loops, but is not trusted: what it lists is rewritten so that it can run either way
+(templates/maps.py), and runs as it was written until the proof has been repeated in the sources themselves.
+That is done when the first iterations of a loop were seen to read values of the graph, and to compute much
+for each, so that other loops cost nothing.
 
-Where the iterations of one part of the data cannot be finished side by side (one fails, or draws random
-numbers, of which every instance has its own) the part is thrown away, and runs as it was: the proof says that
-it has left nothing behind. Now and then one iteration is repeated on its own, and a loop whose results differ
-is left alone from then on.
+Where the iterations of one part of the data cannot be finished together (one fails, or draws random numbers,
+of which every instance has its own), their work is discarded and the part runs as it was written: the proof
+says that they have left nothing behind. Now and then one iteration is repeated on its own, and a loop whose
+results differ is left alone from then on.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from .hints_file import IndependentLoop
 
 _log = logging.getLogger("dynet_compat")
 
-_FIRST = 4  # iterations that run one after another, for a look at whether they read values
-_PART = 64  # iterations side by side
-# Bytes that the operations before one read of values go over. Where they are fewer, waiting for the others
-# costs more than it saves: a greedy parser gains from a hidden size of 128 on (1 MB), not at 64 (0.3 MB).
+_FIRST = 4  # iterations that run one after another, to see whether they read values
+_PART = 64  # iterations that run together
+# Bytes of the operands of what is computed for one read of values. Where they are fewer, waiting for the
+# other iterations costs more than it saves: a greedy parser gains from a hidden size of 128 on (1 MB), not at
+# 64 (0.3 MB).
 _WORTH = 1 << 19
 _REPEATED = frozenset((0, 1, 3, 7))  # of which parts one iteration is repeated, and of every 64th
 _PLAIN = frozenset((list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray))
 _TABLE: dict[int, int] = {}
 _VIEWS = frozenset(type(view) for view in (_TABLE.keys(), _TABLE.values(), _TABLE.items()))
-_OVER: tuple[Any, ...] = (
+_ITERABLES: tuple[Any, ...] = (
     [], (), range(1), range(1 << 70), {}, _TABLE.values(), _TABLE.items(), set(), "", "\xff", b"",
 )  # fmt: skip
-_BACK: tuple[Any, ...] = ([], {}, range(1))
-_ITERATORS = frozenset(type(iter(x)) for x in _OVER) | frozenset(type(reversed(x)) for x in _BACK)
+_REVERSIBLE: tuple[Any, ...] = ([], {}, range(1))
+_ITERATORS = frozenset(type(iter(x)) for x in _ITERABLES) | frozenset(type(reversed(x)) for x in _REVERSIBLE)
 
 
 def possible() -> bool:
@@ -56,7 +57,7 @@ def possible() -> bool:
 
 
 class Sources:
-    """What was proved of the sources of a script; found out when it is first asked for.
+    """What is proved of the sources of a script; the analysis runs when it is first asked for.
 
     Args:
         script: its path.
@@ -84,7 +85,7 @@ class Sources:
         try:
             hints = hints_of(ScriptAnalysis(self.script))
         except (LoadError, RecursionError, MemoryError) as error:
-            _log.warning("hints: no loop is run side by side: %s", error)
+            _log.warning("hints: the iterations of no loop run together: %s", error)
             return ()
         if hints.sources != self.digests:
             return ()  # they have changed since
@@ -92,15 +93,13 @@ class Sources:
 
 
 class ParallelLoop:
-    """One loop."""
+    """One loop: what its rewritten code calls, and whether its iterations may run together."""
 
     def __init__(self, record: IndependentLoop, sources: Sources) -> None:
         self.record = record
         self.sources = sources
         self.off = False  # for good
-        self.parts = 0  # that ran side by side
-
-    # ---- what the loop itself calls
+        self.parts = 0  # that ran together
 
     def start(self, items: Any) -> PartIterator:
         return PartIterator(self, items)
@@ -115,8 +114,6 @@ class ParallelLoop:
             found += run.run(element) if run.together else elements(run.part)
         return found
 
-    # ----
-
     def turn_off(self, reason: str) -> None:
         self.off = True
         where = f"{self.record.file}:{self.record.line}"
@@ -127,8 +124,8 @@ class PartIterator:
     """One run of a loop, part by part.
 
     Attributes:
-        part: what it goes over next.
-        together: the iterations of that run side by side.
+        part: the items of the next iterations.
+        together: these run together.
     """
 
     def __init__(self, loop: ParallelLoop, items: Any) -> None:
@@ -157,19 +154,19 @@ class PartIterator:
             return self._end_after()
         self._rest = iter(self.part)
         self.part = list(itertools.islice(self._rest, _FIRST))
-        self._before = reads()
+        self._before = work_done()
         self._state = self._look
         return bool(self.part)
 
     def _look(self) -> bool:
-        """Have they read values, and computed much for them?"""
-        flushes, size = (now - before for now, before in zip(reads(), self._before))
+        """Whether the first iterations have read values, and computed much for them."""
+        flushes, size = (now - before for now, before in zip(work_done(), self._before))
         read = flushes >= len(self.part) == _FIRST and size >= _WORTH * flushes
         if read and not self.loop.off and self.loop.sources.proves(self.loop.record):
             return self._next()
-        return self._as_it_was(())
+        return self._run_as_written(())
 
-    def _as_it_was(self, items: Iterable[Any]) -> bool:
+    def _run_as_written(self, items: Iterable[Any]) -> bool:
         assert self._rest is not None
         self.part = itertools.chain(items, self._rest)
         self.together = False
@@ -182,28 +179,28 @@ class PartIterator:
         self._state = self._next if self.together else self._end
         return bool(self.part)
 
-    # ---- side by side
+    # ---- together
 
     def run(self, body: Callable[[Any], Any], renew: Optional[Callable[[], Any]] = None) -> list[Any]:
-        """The results of the body for all of this part; none where it is to run as it was."""
+        """The results of the body for all of this part; none where it must run as it was written."""
         part = self.part
         if self.loop.record.renew_first:
             if renew is None:
-                self._state = lambda: self._as_it_was(part)
+                self._state = lambda: self._run_as_written(part)
                 return []
             for _ in part:  # graphs are counted
                 renew()
         from .. import fibers
 
         results = fibers._map_unless_drawn(body, part)
-        if results is None or not self._is_right(part, results, body, renew):
-            self._state = lambda: self._as_it_was(part)
+        if results is None or not self._agrees(part, results, body, renew):
+            self._state = lambda: self._run_as_written(part)
             return []
         self.loop.parts += 1
         return results
 
-    def _is_right(self, part: list[Any], results: list[Any], body: Any, renew: Any) -> bool:
-        """Does one of them, repeated on its own, come out the same?"""
+    def _agrees(self, part: list[Any], results: list[Any], body: Any, renew: Any) -> bool:
+        """Whether one iteration, repeated on its own, has the same result."""
         number = self.loop.parts
         if renew is None or (number not in _REPEATED and number % 64):
             return True
@@ -218,23 +215,23 @@ class PartIterator:
         return False
 
 
-# ---------------------------------------------------------------- what is gone over, what comes out
+# ---------------------------------------------------------------- items and results
 
 
-def reads() -> tuple[int, int]:
-    """How often values were computed so far, and how many bytes that went over."""
+def work_done() -> tuple[int, int]:
+    """How often values were computed so far, and the bytes of the operands of that."""
     timing = _core.timing()
     return int(timing["flushes"]), int(timing["operand_bytes"])
 
 
 def is_plain(items: Any) -> bool:
-    """Whether going over it does nothing but hand out what is there already."""
+    """Whether iterating over it runs no code of the script."""
     kind = type(items)
     if kind in _PLAIN or kind in _VIEWS or kind in _ITERATORS:
         return True
     if kind is zip or kind is enumerate:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # copying iterators is to go
+            warnings.simplefilter("ignore")  # copying iterators is deprecated
             try:
                 parts = items.__reduce__()[1]
             except TypeError:
@@ -245,7 +242,7 @@ def is_plain(items: Any) -> bool:
 
 
 def same(a: Any, b: Any, depth: int = 0) -> bool:
-    """Whether two results are equal, numbers up to rounding. What cannot be compared is."""
+    """Whether two results are equal, numbers up to rounding. What cannot be compared counts as equal."""
     if type(a) is not type(b):
         return False
     if depth > 50:

@@ -69,7 +69,7 @@ class Independence:
         return [r for r in self.all if r.proved] if self._complete else []
 
     def _is_candidate(self, loop: Loop, readers: set[int]) -> bool:
-        """Reads numbers and records ops in each iteration, goes over data, and is not inside such a loop."""
+        """Reads numbers and records ops in each iteration, iterates over data, and does not train."""
         if loop.form == "while" or isinstance(loop.node, (ast.AsyncFor, ast.GeneratorExp)):
             return False
         if self.loops.found[loop.id].kind == RECURRENCE:
@@ -141,7 +141,7 @@ class Independence:
                         name = self.program.functions[self.program.function_of[maker]].name
                         return f"{name}() is a generator: it runs between iterations"
                     if maker not in inside:
-                        return "it goes over an iterator that was made before"
+                        return "it iterates over an iterator that was made before"
         return ""
 
     def _uses_builder(self, node: ast.AST) -> bool:
@@ -219,7 +219,7 @@ class Independence:
         for name in sorted(self._appended(body)):
             if name not in names.assigned:
                 if self._is_iterated(name, result.loop):
-                    result.reason = f"{name} grows while the loop goes over it"
+                    result.reason = f"{name} grows while the loop iterates over it"
                     return
                 if self._seen_otherwise(result.loop, name) or (
                     len(names.loads.get(name, ())) != self._appends_of(body, name)
@@ -230,7 +230,7 @@ class Independence:
                 result.appends.append(name)
 
     def _is_iterated(self, name: str, loop: Loop) -> bool:
-        """Whether the list behind a name is what the loop goes over."""
+        """Whether the list behind a name is what the loop iterates over."""
         named = self._named(loop, name)
         grown = frozenset(atom for node in named for atom in self.facts.value(node))
         inside = {inner for iterable in loop.iterables for inner in ast.walk(iterable)}

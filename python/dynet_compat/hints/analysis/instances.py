@@ -7,6 +7,7 @@ produce the summands. Where there is none, the loop that begins a graph for ever
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -16,7 +17,8 @@ from .scopes import COMPREHENSIONS, Function, Loop
 from .state import AnalysisState
 
 BATCH, ONLINE = "batch", "online"
-MAX_SEEN = 2000
+MAX_SEEN = 2000  # expressions of one search
+MAX_CALLERS = 8  # functions to leave in search of a loop
 
 
 @dataclass(frozen=True)
@@ -36,53 +38,44 @@ class Instances:
         self.facts = state.facts
         self.loops = loops
         self.all: list[InstanceLoop] = []
-        for call in self._calls_of("backward"):
-            self._add(self._of(call, _receiver(call)), True)
-        for node in sorted(self.facts.reads, key=self.program.uid.__getitem__):
-            self._add(self._of(node, _receiver(node), online=False), False)
+        backward = (("method", "expr.backward"), ("method", "param.backward"))
+        for node in self._sorted(self.facts.calls_in(self.facts.targets, *backward)):
+            if isinstance(node, ast.Call):
+                self._add(node, training=True)
+        for node in self._sorted(self.facts.reads):
+            self._add(node, training=False)
 
-    def _add(self, found: Optional[InstanceLoop], training: bool) -> None:
-        if found is None:
-            return
-        found = InstanceLoop(found.loop, found.kind, training)
-        if all(known.loop is not found.loop for known in self.all):
-            self.all.append(found)
+    def _sorted(self, nodes: Iterable[ast.AST]) -> list[ast.AST]:
+        """In the order of the text."""
+        return sorted(nodes, key=self.program.uid.__getitem__)
 
-    def _calls_of(self, name: str) -> list[ast.AST]:
-        found = self.facts.calls_in(
-            self.facts.targets, ("method", f"expr.{name}"), ("method", f"param.{name}")
-        )
-        return sorted(
-            (node for node in found if isinstance(node, ast.Call)), key=self.program.uid.__getitem__
-        )
+    def _add(self, node: ast.AST, training: bool) -> None:
+        """Finds the loop that made what is computed at a node."""
+        function, value = self.program.functions[self.program.owner[node]], _receiver(node)
+        loop, kind = (None if value is None else _Sources(self).find(value, function)), BATCH
+        if loop is None and training:
+            loop = self._with_graphs(node)
+            if loop is not None and any(self.facts.calls_in(self.loops.sure(loop), ("dy", "renew_cg"))):
+                kind = ONLINE
+        if loop is not None and all(known.loop is not loop for known in self.all):
+            self.all.append(InstanceLoop(loop, kind, training))
 
-    def _of(self, node: ast.AST, value: Optional[ast.AST], online: bool = True) -> Optional[InstanceLoop]:
-        function = self.program.functions[self.program.owner[node]]
-        loop = _Sources(self).find(value, function) if value is not None else None
-        if loop is not None:
-            return InstanceLoop(loop, BATCH, True)
-        return self._online(node) if online else None
-
-    def _online(self, node: ast.AST) -> Optional[InstanceLoop]:
+    def _with_graphs(self, node: ast.AST) -> Optional[Loop]:
         """The innermost loop around that begins graphs; or around the call of a function that does.
 
         With a graph in each iteration it is "online"; where graphs begin now and then, one holds a minibatch.
         """
-        for _ in range(8):
+        for _ in range(MAX_CALLERS):
             for index in reversed(self.program.loops_around.get(node, ())):
                 facts = self.loops.found.get(index)
                 if facts is not None and facts.kind == GRAPH:
-                    return self._kind(facts.loop)
+                    return facts.loop
             function = self.program.functions[self.program.owner[node]]
-            callers = sorted(self.facts.callers.get(function.id, ()), key=self.program.uid.__getitem__)
+            callers = self._sorted(self.facts.callers.get(function.id, ()))
             if not callers or self._has_graphs(function):
                 return None
             node = callers[0]
         return None
-
-    def _kind(self, loop: Loop) -> InstanceLoop:
-        each = any(self.facts.calls_in(self.loops.sure(loop), ("dy", "renew_cg")))
-        return InstanceLoop(loop, ONLINE if each else BATCH, True)
 
     def _has_graphs(self, function: Function) -> bool:
         """Whether a loop of the function begins graphs: then it is none that serves a loop of its callers."""

@@ -1,4 +1,4 @@
-"""Pass 1: the script and the modules of its own folder, parsed and hashed; nothing is imported or run."""
+"""The script and the modules of its own folder, parsed and hashed; nothing is imported or run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Loaded:
     names: dict[str, int] = field(default_factory=dict)  # of modules -> index of their source
 
     def module(self, name: str) -> Optional[int]:
-        """Index of the source that `import name` gives, if it is one of ours."""
+        """Index of the source that `import name` gives, if it is one of the script's."""
         return self.names.get(name)
 
 

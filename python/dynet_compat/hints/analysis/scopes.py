@@ -1,4 +1,4 @@
-"""The program as a table: functions, classes, loops, whose body each node is in, and who binds which name."""
+"""The program as tables: functions, classes, loops, the body each node is in, where each name is bound."""
 
 from __future__ import annotations
 
@@ -172,7 +172,10 @@ def receiver_of(node: Any) -> ast.AST:
 
 
 class Program:
-    """Everything the passes look up. Built without recursion, so that depth of nesting does not matter."""
+    """Everything the analyses look up: a table for each question, filled once, so there are many.
+
+    Built without recursion, so that depth of nesting does not matter.
+    """
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
@@ -190,6 +193,7 @@ class Program:
         self.nodes: list[ast.AST] = []
         self.opaque: set[int] = set()  # functions of which nothing is said
         self.tops: list[Optional[int]] = []  # function number of each module's body
+        self._extent: dict[int, tuple[int, int]] = {}  # function -> numbers of the nodes below it
         self.uid[ast.Pass()] = 0  # 0 stands for no node
         self.nodes.append(ast.Pass())
         for index, source in enumerate(self.sources):
@@ -225,14 +229,9 @@ class Program:
 
     # ---- building
 
-    _extent: dict[int, tuple[int, int]]
-
     def _index(self, module: int, tree: ast.Module) -> int:
-        if not hasattr(self, "_extent"):
-            self._extent = {}
         top = self._new_function(module, tree, "<module>", None, None)
-        walk = _Indexer(self, module)
-        walk.run(tree, top)
+        _Indexer(self, module).run(tree, top)
         return top
 
     def _new_function(
@@ -286,7 +285,7 @@ class _Context:
 
 
 class _Indexer:
-    """Walks one module in the order of the text."""
+    """Visits one module in the order of the text."""
 
     def __init__(self, program: Program, module: int) -> None:
         self.p = program
