@@ -191,7 +191,7 @@ PARAMETERS.update(
 RESULTS.update(
     by_name(
         {
-            "int": "_install_tuning _ways_taken",
+            "int": "_install_tuning _variants_taken",
             "None": "_measure_variants",
             "list[dict[str, Any]]": "_measurements",
             "dict[str, list[str]]": "_ways",

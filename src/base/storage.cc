@@ -215,7 +215,7 @@ uint64_t Storage::begin_device_write(DeviceMirror& device) {
   return buffers_[current_].version = next_version();
 }
 
-void Storage::replace_lost(const float* values) {
+void Storage::restore_lost(const float* values) {
   make_writable(false);
   if (buffers_.size() > 1) mark_others_stale(nullptr);
   buffers_[current_].on_device = false;

@@ -8,7 +8,7 @@
 //
 // Not thread-safe: pins, writes and gradients happen under the interpreter lock. What runs without it
 // touches pinned buffers only, and leaves its gradients to be added afterwards (Graph::hold_storages,
-// Executor::deliver).
+// Executor::accumulate).
 //
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have
 // one buffer, written in place: a graph then may see what other processes write meanwhile.
@@ -133,7 +133,7 @@ class Storage {
   float* host_buffer() { return buffers_[current_].buffer.data(); }  // for values that come back,
   void values_fetched() { buffers_[current_].on_device = false; }    // and are there now
   // The device is gone: these values take the place of those it had.
-  void replace_lost(const float* values);
+  void restore_lost(const float* values);
 
   // ---- gradient: accumulated by backward, cleared (lazily) by trainers
   bool has_grad() const { return has_grad_; }

@@ -232,7 +232,7 @@ void compute_backward(NodeId id, bool full) {
     Computing c(direct);
     c.engine().backward(id, full, direct);
   }
-  if (!direct) e.deliver_gradients();
+  if (!direct) e.accumulate_gradients();
 }
 
 PyObject* recorded(NodeId id, PyTypeObject* type) {

@@ -74,9 +74,9 @@ using Facts = std::vector<std::tuple<int64_t, int64_t, int64_t, bool, int64_t>>;
 
 // How a device with so many multiprocessors, in blocks of so many threads, would make these products: the way
 // of each, and the rows of a tile of those with few columns.
-std::pair<std::vector<std::string>, uint32_t> product_ways(const std::string& kind, const Facts& list,
-                                                           uint32_t processors, uint32_t threads,
-                                                           bool library) {
+std::pair<std::vector<std::string>, uint32_t> matmul_variants(const std::string& kind, const Facts& list,
+                                                              uint32_t processors, uint32_t threads,
+                                                              bool library) {
   std::vector<cuda::ProductFacts> facts;
   for (const auto& [m, n, inner, plain, gathered] : list) facts.push_back({m, n, inner, plain, gathered});
   const cuda::ProductKind which = kind == "wx"    ? cuda::ProductKind::wx
@@ -84,8 +84,8 @@ std::pair<std::vector<std::string>, uint32_t> product_ways(const std::string& ki
                                                   : cuda::ProductKind::dyx;
   const cuda::ProductDevice device{processors, threads, library};
   std::vector<std::string> names;
-  for (const cuda::ProductWay way : cuda::product_ways(which, facts, device))
-    names.emplace_back(cuda::kProductWayNames[static_cast<size_t>(way)]);
+  for (const cuda::MatmulVariant way : cuda::matmul_variants(which, facts, device))
+    names.emplace_back(cuda::kMatmulVariantNames[static_cast<size_t>(way)]);
   return {names, few_rows(facts, device)};
 }
 
@@ -109,7 +109,7 @@ void add_devices(pybind11::module_& m) {
   m.def("_check_device",
         [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
   m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
-  m.def("_product_ways", &product_ways, "For tests: the rule of cuda/driver/matmul_variants.h.");
+  m.def("_matmul_variants", &matmul_variants, "For tests: the rule of cuda/driver/matmul_variants.h.");
   m.def(
       "_kernel_sources",
       [] {

@@ -146,10 +146,10 @@ pybind11::dict timing() {
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
   if (const cuda::Backend::Counters* c = device_counters()) {
     d["device_launches"] = c->launches;
-    d["device_replays"] = c->replays;
-    d["device_residents"] = c->residents;
-    d["device_unit_steps"] = c->unit_steps;
-    d["device_walk_waits"] = c->walk_waits;
+    d["device_graph_launches"] = c->graph_launches;
+    d["device_persistent_products"] = c->persistent_products;
+    d["device_sliced_steps"] = c->sliced_steps;
+    d["device_grid_syncs"] = c->grid_syncs;
     d["device_uploads"] = c->uploads;
     d["device_downloads"] = c->downloads;
     d["device_copies"] = c->copies;
@@ -157,8 +157,8 @@ pybind11::dict timing() {
     d["device_downloaded_bytes"] = c->downloaded_bytes;
     d["device_launch_seconds"] = c->launch_seconds;
     d["device_copy_seconds"] = c->copy_seconds;
-    for (int i = 0; i < cuda::kProductWays; ++i)
-      d[(std::string(cuda::kProductWayNames[i]) + "_products").c_str()] = c->products[i];
+    for (int i = 0; i < cuda::kMatmulVariants; ++i)
+      d[(std::string(cuda::kMatmulVariantNames[i]) + "_products").c_str()] = c->products[i];
   }
   return d;
 }
@@ -266,10 +266,9 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
   m.def("_keep_weights", &keep_weights, "on"_a,
         "On a device: launches as one keep weights in shared memory.");
-  m.def("_join_units", &join_units, "on"_a,
+  m.def("_join_units", &skip_barriers, "on"_a,
         "On a device: what follows products of these waits for no other block, where it can.");
-  m.def("_replay", &replay_launches, "on"_a,
-        "On a device: launches that come again as they were as a graph.");
+  m.def("_replay", &use_graphs, "on"_a, "On a device: launches that come again as they were as a graph.");
   m.def(
       "_update_on_device", [](bool on) { DeviceUpdate::wanted = on; }, "on"_a,
       "On a device: trainers change parameters there.");

@@ -39,15 +39,15 @@ void use_device(const std::string& name) {
                             "; choose the device before anything is recorded"));
   const char* const walk = std::getenv("DYNET_COMPAT_WALK");
   if (walk && std::string(walk) == "0") join_launches(false);
-  else if (walk) CudaDevice::walk_after = static_cast<uint32_t>(std::max(0, std::atoi(walk)));
+  else if (walk) CudaDevice::persistent_after = static_cast<uint32_t>(std::max(0, std::atoi(walk)));
   const char* const graphs = std::getenv("DYNET_COMPAT_GRAPHS");
-  if (graphs && std::string(graphs) == "0") replay_launches(false);
+  if (graphs && std::string(graphs) == "0") use_graphs(false);
   const char* const library = std::getenv("DYNET_COMPAT_CUBLAS");
   CudaExecutor::library = !library || std::string(library) != "0";
-  const char* const ways = std::getenv("DYNET_COMPAT_PRODUCTS");
-  if (ways) force_products(ways);
+  const char* const variants = std::getenv("DYNET_COMPAT_PRODUCTS");
+  if (variants) force_products(variants);
   const char* const keep = std::getenv("DYNET_COMPAT_KEEP");
-  if (keep) CudaParameters::keep_every = static_cast<uint64_t>(std::max(1, std::atoi(keep)));
+  if (keep) CudaParameters::snapshot_every = static_cast<uint64_t>(std::max(1, std::atoi(keep)));
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
   delete device;
   device = opened;
@@ -88,22 +88,22 @@ void measure_device(bool on) {
   if (device) device->backend().measure(on);
 }
 
-void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CudaBatch::one_by_one = on; }
+void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CommandList::one_by_one = on; }
 
-void force_products(const std::string& way) {
-  for (int i = 0; i < cuda::kProductWays; ++i)
-    if (way == cuda::kProductWayNames[i]) cuda::forced_product_way = i;
-  if (way.empty()) cuda::forced_product_way = -1;
+void force_products(const std::string& variant) {
+  for (int i = 0; i < cuda::kMatmulVariants; ++i)
+    if (variant == cuda::kMatmulVariantNames[i]) cuda::forced_variant = i;
+  if (variant.empty()) cuda::forced_variant = -1;
 }
 
 std::string gemm_library() { return device ? device->backend().gemm_library() : ""; }
 
-void join_launches(bool on) { CudaBatch::walking = on; }
+void join_launches(bool on) { CommandList::persistent = on; }
 
-void replay_launches(bool on) { CudaBatch::replaying = on; }
+void use_graphs(bool on) { CommandList::using_graphs = on; }
 
-void keep_weights(bool on) { CudaBatch::residing = on; }
-void join_units(bool on) { CudaBatch::joining_units = on; }
+void keep_weights(bool on) { CommandList::keeping_weights = on; }
+void skip_barriers(bool on) { CommandList::skipping_barriers = on; }
 
 void set_device_lock(void (*lock)(std::mutex& mutex)) { DeviceMutex::take = lock; }
 

@@ -17,11 +17,11 @@ struct UpdateState {
   float* array[3] = {};  // on the host
   bool touched = false;  // false: all zero, as without any gradient so far
   std::shared_ptr<DeviceMemory> there;
-  bool away = false;  // the device has the newest
+  bool on_device = false;  // the device has the newest
 };
 
 // Makes the host's arrays, each of n floats, the newest. Throws RuntimeError if the device is lost.
-void bring_state(UpdateState& state, int arrays, size_t n);
+void state_to_host(UpdateState& state, int arrays, size_t n);
 
 // The device had no room for an update, and what it had has been brought: it keeps no more than graphs need.
 void leave_updates_to_host();

@@ -37,7 +37,7 @@ void Engine::renew(const Options& o) {
   checked_ = 0;
   stale_ = false;
   backward_root_ = kNone;
-  apart_.reset();
+  unshared_.reset();
   checkpoints_.clear();
 }
 
@@ -327,13 +327,13 @@ void Engine::find_live(F visit) {
 
 // How many members of each launch take part in backward; touches rows that were looked up but take no part.
 void Engine::count_live() {
-  live_members_.assign(planner.plan.launches.size(), 0);
+  live_nodes_.assign(planner.plan.launches.size(), 0);
   if (count_all_live()) return;
   find_live([this](NodeId id, const Node& n, bool live) {
     if (n.flags & Node::view) return;
-    if (!live) return executor.touch_rows(id);
+    if (!live) return executor.mark_rows_used(id);
     const uint32_t launch = planner.launch_of(id);
-    if (launch != kNone) ++live_members_[launch];
+    if (launch != kNone) ++live_nodes_[launch];
   });
 }
 
@@ -347,7 +347,7 @@ bool Engine::count_all_live() {
     const Launch& l = planner.plan.launches[i];
     const bool constant =
         l.kind == OpKind::parameter && !(graph.node(planner.plan.nodes[l.nodes]).flags & Node::requires_grad);
-    live_members_[i] = constant && !backward_full_ ? 0 : l.count;
+    live_nodes_[i] = constant && !backward_full_ ? 0 : l.count;
   }
   return true;
 }
@@ -367,9 +367,9 @@ void Engine::backward(NodeId root, bool full, bool direct) {
   backward_root_ = root;
   backward_full_ = full;
   count_live();
-  apart_.reset();
+  unshared_.reset();
   try {
-    executor.backward(root, live_, live_members_);
+    executor.backward(root, live_, live_nodes_);
   } catch (...) {
     backward_root_ = kNone;  // there are no gradients to ask for
     throw;
@@ -423,9 +423,9 @@ bool Engine::behind_a_stop(NodeId id) const {
 // Equal expressions share one node's gradient. When one of them is asked for its own, the graph is
 // recorded again without sharing, its leaves as inputs, and differentiated apart.
 const float* Engine::exact_gradient(NodeId id) {
-  if (apart_) return apart_->gradient(id);
-  apart_ = std::make_unique<Engine>();
-  Graph& g = apart_->graph;
+  if (unshared_) return unshared_->gradient(id);
+  unshared_ = std::make_unique<Engine>();
+  Graph& g = unshared_->graph;
   g.share_equal_values = false;
   for (NodeId n = 0; n <= backward_root_; ++n) {
     const Node& node = graph.node(n);
@@ -444,8 +444,8 @@ const float* Engine::exact_gradient(NodeId id) {
                graph.ids(node.flags & Node::view ? graph.base_of(n) : n));
     }
   }
-  apart_->backward(backward_root_, true);
-  return apart_->gradient(id);
+  unshared_->backward(backward_root_, true);
+  return unshared_->gradient(id);
 }
 
 // ---------------------------------------------------------------- checkpoints

@@ -50,9 +50,9 @@ class Engine {
   // All values are old: an input changed, or recalculate=True.
   void invalidate();
 
-  // Only with `direct` are gradients added to the parameters; otherwise deliver_gradients() does it, once.
+  // Only with `direct` are gradients added to the parameters; otherwise accumulate_gradients() does it, once.
   void backward(NodeId root, bool full, bool direct = true);
-  void deliver_gradients() { executor.deliver(); }
+  void accumulate_gradients() { executor.accumulate(); }
   // Gradient of the last backward; throws RuntimeError where there is none. null: zeros.
   const float* gradient(NodeId id);
   bool has_gradient(NodeId id) const { return backward_root_ != kNone && id <= backward_root_; }
@@ -123,9 +123,9 @@ class Engine {
   bool stale_ = false;  // random nodes and parameters must be taken anew
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;
-  std::unique_ptr<Engine> apart_;       // the last graph differentiated without sharing
-  std::vector<uint8_t> live_;           // empty: not asked for yet
-  std::vector<uint32_t> live_members_;  // of each launch
+  std::unique_ptr<Engine> unshared_;  // the last graph differentiated without sharing
+  std::vector<uint8_t> live_;         // empty: not asked for yet
+  std::vector<uint32_t> live_nodes_;  // of each launch
   struct Checkpoint {
     Graph::Mark graph;
     Plan::Mark plan;

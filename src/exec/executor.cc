@@ -39,9 +39,9 @@ void Executor::count_operands(const Launch& l) {
 
 // The launch restricted to members that take part. Others are left out rather than run with a zero
 // gradient: 0 times an infinite derivative would be NaN.
-Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+Launch Executor::live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
   Launch part = l;
-  part.count = live_members;
+  part.count = live_nodes;
   part.uniform = false;
   part.nodes = static_cast<uint32_t>(plan_.nodes.size());
   part.out_index = static_cast<uint32_t>(plan_.index.size());
@@ -241,7 +241,7 @@ void Executor::begin_backward(bool full, bool direct) {
     int64_t at = graph_.offset_of(use.node);
     // Rows of a table add to its storage too, so the whole table's gradient is kept apart.
     if (at < 0 &&
-        (!direct || always_apart() || use.storage->has_grad() || !needs || use.storage->is_lookup())) {
+        (!direct || always_separate() || use.storage->has_grad() || !needs || use.storage->is_lookup())) {
       if (use.slot < 0) use.slot = graph_.values_arena.allocate(use.storage->size(), 16);
       at = use.slot;
     }
@@ -253,7 +253,7 @@ void Executor::begin_backward(bool full, bool direct) {
 
 // Sparse updates of DyNet visit every row that was looked up before the loss, also where the loss does not
 // depend on it: momentum moves such a row, too. Its gradient is zero.
-void Executor::touch_rows(NodeId id) {
+void Executor::mark_rows_used(NodeId id) {
   const Sig& sig = graph_.sig(id);
   if (op_info(sig.op).meta->kind != OpKind::lookup || !sig.attrs[1]) return;  // attrs[1]: update
   Storage& storage = graph_.storage(sig.attrs[0]);
@@ -263,9 +263,9 @@ void Executor::touch_rows(NodeId id) {
       rows_.push_back({&storage, ids.data[j], -1});  // else an error if asked for
 }
 
-void Executor::deliver() {
+void Executor::accumulate() {
   for (const ParameterUse& use : graph_.parameters())
-    if (delivers(use)) add_to_storage(use);
+    if (accumulates(use)) add_to_storage(use);
   for (const RowGradient& row : rows_) add_to_storage(row);
   rows_.clear();
 }

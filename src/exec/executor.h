@@ -37,15 +37,15 @@ class Executor {
 
   // ---- backward
   // `direct`: gradients of parameters go into their storages at once. Otherwise nothing outside the graph is
-  // written, and deliver() adds them.
+  // written, and accumulate() adds them.
   void begin_backward(bool full, bool direct);
   // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
-  void touch_rows(NodeId id);
-  // Launches in reverse order: with `live_members` of them, those with live[node] != 0. `root` has
+  void mark_rows_used(NodeId id);
+  // Launches in reverse order: with `live_nodes` of them, those with live[node] != 0. `root` has
   // gradient 1.
   virtual void backward(NodeId root, const std::vector<uint8_t>& live,
-                        const std::vector<uint32_t>& live_members) = 0;
-  virtual void deliver();
+                        const std::vector<uint32_t>& live_nodes) = 0;
+  virtual void accumulate();
   // The gradient of a parameter node: in the gradient arena, or in its storage; null if nothing was added.
   virtual const float* parameter_gradient(NodeId id) = 0;
 
@@ -78,9 +78,9 @@ class Executor {
 
   // Gives the time of its life to the launches [first, end), which run together; `members`: of a launch that
   // runs in part.
-  class Watch {
+  class LaunchTimer {
    public:
-    Watch(Executor& e, uint32_t first, uint32_t end, bool backward, uint32_t members = kNone)
+    LaunchTimer(Executor& e, uint32_t first, uint32_t end, bool backward, uint32_t members = kNone)
         : executor_(e.profiling || e.trace ? &e : nullptr),
           first_(first),
           end_(end),
@@ -89,12 +89,12 @@ class Executor {
       if (executor_) [[unlikely]]
         start();
     }
-    ~Watch() {
+    ~LaunchTimer() {
       if (executor_) [[unlikely]]
         stop();
     }
-    Watch(const Watch&) = delete;
-    Watch& operator=(const Watch&) = delete;
+    LaunchTimer(const LaunchTimer&) = delete;
+    LaunchTimer& operator=(const LaunchTimer&) = delete;
 
    private:
     void start();
@@ -138,7 +138,7 @@ class Executor {
   void check(const Launch& l);
   // Indices of a member, where the op has any.
   Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
-  Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
   bool wanted(const Launch& l, uint32_t k) const {
     return full_ || l.requires_grad_args >> (k < 31 ? k : 31) & 1;
   }
@@ -181,7 +181,7 @@ class Executor {
   bool is_only(const Deferred& d) const;
 
   // Must a parameter's gradient be collected in the gradient arena in any case?
-  virtual bool always_apart() const = 0;
+  virtual bool always_separate() const = 0;
   virtual void zero_gradients(int64_t place, size_t floats) = 0;
 
   float* grads() const { return graph_.grads_arena.base(); }
@@ -196,9 +196,9 @@ class Executor {
     uint32_t row;
     int64_t from;  // place; < 0: the row is only marked
   };
-  std::vector<RowGradient> rows_;  // for deliver()
-  // Of what deliver() adds: one parameter's gradient, if there is any for it, and one row's.
-  bool delivers(const ParameterUse& use) const {
+  std::vector<RowGradient> rows_;  // for accumulate()
+  // Of what accumulate() adds: one parameter's gradient, if there is any for it, and one row's.
+  bool accumulates(const ParameterUse& use) const {
     return use.gradient >= 0 && graph_.node(use.node).flags & Node::requires_grad;
   }
   void add_to_storage(const ParameterUse& use) const;

@@ -12,10 +12,10 @@ void Executor::charge_weights(double seconds) {
   if (OpTime& t = product.backward_launches ? product : affine; t.backward_launches) t.backward += seconds;
 }
 
-void Executor::Watch::start() { start_ = profile_clock(); }
+void Executor::LaunchTimer::start() { start_ = profile_clock(); }
 
 // A fused chain or a grouped GEMM runs at once: its launches get equal parts.
-void Executor::Watch::stop() {
+void Executor::LaunchTimer::stop() {
   const int64_t end = profile_clock();
   if (executor_->trace) {
     uint32_t members = members_;

@@ -254,7 +254,7 @@ void TrainerFile::take(Trainer& t, std::vector<ParameterState>& read, bool looku
   for (size_t i = 0; i < read.size(); ++i) {
     if (t.kernels_.states > 0) {
       states[i].touched = !read[i].arrays.empty();
-      states[i].away = false;
+      states[i].on_device = false;
       std::memset(states[i].buffer.data(), 0, states[i].buffer.size() * sizeof(float));
     }
     for (size_t k = 0; k < read[i].arrays.size(); ++k)

@@ -293,7 +293,7 @@ void Trainer::restart() {
   for (auto* states : {&parameter_states_, &lookup_states_}) {
     for (State& state : *states) {
       if (!state.touched) continue;
-      state.away = false;
+      state.on_device = false;
       std::memset(state.buffer.data(), 0, state.buffer.size() * sizeof(float));
       state.touched = false;
     }

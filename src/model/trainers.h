@@ -99,7 +99,7 @@ class Trainer {
   void run_on(DeviceUpdate& device, float scale, double norm);
   void add_to(DeviceUpdate& device);
   // Values, gradients and state that a device has come to the host.
-  void bring_all();
+  void all_to_host();
   void bring_states();
   void leave_to_host();
 

@@ -14,13 +14,13 @@ std::vector<StoragePtr> Trainer::storages() const {
 
 void Trainer::bring_states() {
   const auto bring = [this](std::deque<State>& states, const std::vector<StoragePtr>& of) {
-    for (size_t i = 0; i < states.size(); ++i) bring_state(states[i], kernels_.states, of[i]->size());
+    for (size_t i = 0; i < states.size(); ++i) state_to_host(states[i], kernels_.states, of[i]->size());
   };
   bring(parameter_states_, collection_->parameters());
   bring(lookup_states_, collection_->lookups());
 }
 
-void Trainer::bring_all() {
+void Trainer::all_to_host() {
   for (const StoragePtr& p : storages()) {
     p->values();
     if (p->has_grad()) p->raw_grad();
@@ -48,7 +48,7 @@ bool Trainer::update_on_device(float scale) {
     full = true;
     norm = 0.;
   }
-  bring_all();
+  all_to_host();
   if (full) leave_to_host();
   UpdateFactors factors;
   if (norm != 0.) clip(factors, norm);  // throws, with the parameter's name

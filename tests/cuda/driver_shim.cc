@@ -90,7 +90,7 @@ API double shim_seconds(int copies) {
 }
 API uint64_t shim_counter(int which) {
   const auto& c = backend->counters;
-  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes, c.replays};
+  const uint64_t all[] = {c.launches, c.uploads, c.downloads, c.copies, c.uploaded_bytes, c.downloaded_bytes, c.graph_launches};
   return all[which];
 }
 API int shim_prepare(const char* file, const char* const* expressions, int count) {
@@ -101,10 +101,10 @@ API int shim_prepare(const char* file, const char* const* expressions, int count
   });
 }
 API int shim_launch(const char* file, const char* expression, uint32_t blocks, uint32_t threads, uint32_t shared,
-                    int together, void** args) {
+                    int cooperative, void** args) {
   return guarded([&] {
     const auto kernel = backend->kernel({file, expression});
-    backend->launch(kernel, {blocks, threads, shared, together != 0}, args);
+    backend->launch(kernel, {blocks, threads, shared, cooperative != 0}, args);
   });
 }
 // An operation is five numbers: kind (0 fill_record, 1 copy, 2 clear), to, from, bytes, blocks. done: 1 if replayed.
@@ -117,7 +117,7 @@ API int shim_replay(const uint64_t* numbers, int count, int* done) {
       const auto kernel = kind == Operation::launching ? backend->kernel({"file", "fill_record"}) : nullptr;
       list.push_back({kind, kernel, {static_cast<uint32_t>(n[4]), 32}, n[1], n[2], n[3]});
     }
-    *done = backend->replay(list);
+    *done = backend->run_as_graph(list);
     for (Operation o : list) {
       if (*done) return;
       void* args[] = {&o.to};
@@ -129,7 +129,7 @@ API int shim_replay(const uint64_t* numbers, int count, int* done) {
 }
 API int shim_resident(const char* file, const char* expression, uint32_t threads, uint32_t shared, uint32_t* blocks) {
   return guarded(
-      [&] { *blocks = backend->resident_blocks(backend->kernel({file, expression}), threads, shared); });
+      [&] { *blocks = backend->active_blocks(backend->kernel({file, expression}), threads, shared); });
 }
 API void shim_set_libraries(const char* paths) {
   libraries.clear();

@@ -138,13 +138,13 @@ void run_one(const char* name, Grid grid, size_t n) {
   show(*device, memory, n);
 }
 
-void run_relay(uint32_t blocks, bool together) {
+void run_relay(uint32_t blocks, bool cooperative) {
   const auto device = make_emulation();
   Backend::Address memory = device->allocate(16), arrived = device->allocate(4);
   device->clear(memory, 16);
   device->clear(arrived, 4);
   void* args[] = {&memory, &arrived};
-  device->launch(device->kernel({"cases", "relay"}), {blocks, 16, 0, together}, args);
+  device->launch(device->kernel({"cases", "relay"}), {blocks, 16, 0, cooperative}, args);
   device->wait();
   show(*device, memory, 4);
 }

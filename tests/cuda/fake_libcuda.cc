@@ -31,7 +31,7 @@ struct Fault {
 struct State {
   std::recursive_mutex mutex;
   bool started = false;
-  int devices = 1, version = 12080, major = 9, minor = 0, together = 1;
+  int devices = 1, version = 12080, major = 9, minor = 0, cooperative = 1;
   size_t memory = size_t{1} << 30, used = 0, most = 0;
   int lost = 0;
   std::map<std::string, Fault> faults;
@@ -139,7 +139,7 @@ API void fake_set(const char* what, long long value) {
   if (name == "memory") state.memory = static_cast<size_t>(value);
   if (name == "devices") state.devices = static_cast<int>(value);
   if (name == "architecture") state.major = static_cast<int>(value / 10), state.minor = static_cast<int>(value % 10);
-  if (name == "together") state.together = static_cast<int>(value);
+  if (name == "cooperative") state.cooperative = static_cast<int>(value);
   if (name == "version") state.version = static_cast<int>(value);
 }
 API long long fake_used() { return static_cast<long long>(state.used); }
@@ -200,7 +200,7 @@ API int cuDeviceGetAttribute(int* value, int attribute, int) {
   static const std::map<int, int> known = {{1, 1024}, {8, 48 << 10}, {13, 1000000}, {16, 4},
                                            {36, 1000000}, {37, 256}, {97, 200 << 10}};
   const auto it = known.find(attribute);
-  *value = attribute == 75 ? state.major : attribute == 76 ? state.minor : attribute == 95 ? state.together
+  *value = attribute == 75 ? state.major : attribute == 76 ? state.minor : attribute == 95 ? state.cooperative
            : it == known.end() ? 0 : it->second;
   return 0;
 }

@@ -9,12 +9,12 @@ using namespace dyc::cuda;
 
 namespace {
 
-using In = const Place<const float>&;
-using Out = const Place<float>&;
+using In = const DeviceOperand<const float>&;
+using Out = const DeviceOperand<float>&;
 using Words = const uint32_t*;
 
 template <class Kernel>
-void for_each_thread(Kernel kernel, const Record& record) {
+void for_each_thread(Kernel kernel, const LaunchArgs& record) {
   blockDim.x = 4;
   gridDim.x = 3;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
@@ -24,12 +24,12 @@ void for_each_thread(Kernel kernel, const Record& record) {
 // A launch of a row with one or two arguments.
 struct Call {
   Shape shape{};
-  Place<const float> x[2]{};
-  Place<float> dx[2]{};
-  Record record;
+  DeviceOperand<const float> x[2]{};
+  DeviceOperand<float> dx[2]{};
+  LaunchArgs record;
 
-  Call(const Extents& results, Words attrs, const float* y, const float* dy, In x0,
-       const Place<const float>* x1 = nullptr) {
+  Call(const NodeSizes& results, Words attrs, const float* y, const float* dy, In x0,
+       const DeviceOperand<const float>* x1 = nullptr) {
     shape.attrs = attrs;
     x[0] = x0;
     if (x1) x[1] = *x1;
@@ -48,10 +48,10 @@ struct Call {
 }  // namespace
 
 #define UNARY(name, Op)                                                                                  \
-  extern "C" void name##_forward(In x, float* y, const Extents& results, Words a) {                      \
+  extern "C" void name##_forward(In x, float* y, const NodeSizes& results, Words a) {                      \
     for_each_thread(unary_forward<Op>, Call(results, a, y, nullptr, x).record);                          \
   }                                                                                                      \
-  extern "C" void name##_backward(In x, const float* y, const float* dy, Out dx, const Extents& results, \
+  extern "C" void name##_backward(In x, const float* y, const float* dy, Out dx, const NodeSizes& results, \
                                   Words a) {                                                             \
     Call call(results, a, y, dy, x);                                                                     \
     call.dx[0] = dx;                                                                                     \
@@ -60,7 +60,7 @@ struct Call {
 
 #define BINARY_BACKWARD(name, Op, arg)                                                                \
   extern "C" void name##_backward_##arg(In x, In y, const float* z, const float* dz, Out g,           \
-                                        const Extents& results, const Extents& own, const Axes* axes, \
+                                        const NodeSizes& results, const NodeSizes& own, const Axes* axes, \
                                         bool each_own, Words a) {                                     \
     Call call(results, a, z, dz, x, &y);                                                              \
     call.dx[arg] = g;                                                                                 \
@@ -70,7 +70,7 @@ struct Call {
     for_each_thread(binary_backward<Op, arg>, call.record);                                           \
   }
 #define BINARY(name, Op)                                                                         \
-  extern "C" void name##_forward(In x, In y, float* z, const Extents& results, const Axes* axes, \
+  extern "C" void name##_forward(In x, In y, float* z, const NodeSizes& results, const Axes* axes, \
                                  bool each_own, Words a) {                                       \
     Call call(results, a, z, nullptr, x, &y);                                                    \
     call.record.axes = axes;                                                                     \

@@ -159,15 +159,15 @@ int compare(Backend& device, const Case& one, ProductKind kind) {
 
 int run_list(const std::string& kernel, ProductKind kind) {
   const auto device = make_emulation();
-  const ProductWay way = kernel == "few_columns"     ? ProductWay::few
-                         : kernel == "large_product" ? ProductWay::large
-                                                     : ProductWay::middle;
+  const MatmulVariant variant = kernel == "few_columns"     ? MatmulVariant::few
+                         : kernel == "large_product" ? MatmulVariant::large
+                                                     : MatmulVariant::middle;
   std::vector<Case> cases;
   std::vector<Term> terms;
   std::vector<Product> products;
   std::vector<ProductFacts> facts;
   for (int64_t i = 0, n = 1 + below(3); i < n; ++i) {
-    cases.push_back(make_case(*device, kind, way == ProductWay::few, terms));
+    cases.push_back(make_case(*device, kind, variant == MatmulVariant::few, terms));
     facts.push_back({cases.back().product.m, cases.back().product.n, 0, false});
   }
   Products all{};
@@ -175,21 +175,21 @@ int run_list(const std::string& kernel, ProductKind kind) {
   all.rows = 8u << below(4);
   for (size_t i = 0; i < cases.size(); ++i) {
     cases[i].product.tile = all.tiles;
-    all.tiles += static_cast<uint32_t>(tiles_of(way, facts[i], threads, all.rows));
+    all.tiles += static_cast<uint32_t>(tiles_of(variant, facts[i], threads, all.rows));
     products.push_back(cases[i].product);
   }
   all.count = static_cast<uint32_t>(products.size());
   all.products = upload(*device, products);
   all.terms = upload(*device, terms);
-  Record record;
-  record.more = upload(*device, std::vector<Products>{all});
-  const Record* at = upload(*device, std::vector<Record>{record});
+  LaunchArgs record;
+  record.extra = upload(*device, std::vector<Products>{all});
+  const LaunchArgs* at = upload(*device, std::vector<LaunchArgs>{record});
   void* args[] = {&at};
   const char* const kinds[] = {"true, false", "false, false", "true, true"};
   const std::string arguments =
-      way == ProductWay::few ? (kind == ProductKind::wx ? "true" : "false") : kinds[static_cast<int>(kind)];
-  const std::string file = way == ProductWay::few     ? "few_columns"
-                           : way == ProductWay::large ? "large_products"
+      variant == MatmulVariant::few ? (kind == ProductKind::wx ? "true" : "false") : kinds[static_cast<int>(kind)];
+  const std::string file = variant == MatmulVariant::few     ? "few_columns"
+                           : variant == MatmulVariant::large ? "large_products"
                                                       : "matmul";
   device->launch(device->kernel({file, kernel + "<" + arguments + ">"}),
                  {static_cast<uint32_t>(1 + below(3)), threads}, args);

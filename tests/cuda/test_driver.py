@@ -153,10 +153,10 @@ def test_shared_memory_beyond_the_default_is_asked_for(gpu: fake_gpu.Driver, fak
 
 def test_launch_together(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
     most = gpu.resident("all", 512)
-    gpu.launch("all", blocks=most, threads=512, together=True)
+    gpu.launch("all", blocks=most, threads=512, cooperative=True)
     assert fake.calls("cuLaunchCooperativeKernel") == 1
     with pytest.raises(RuntimeError, match="more blocks than fit"):
-        gpu.launch("all", blocks=most + 1, threads=512, together=True)
+        gpu.launch("all", blocks=most + 1, threads=512, cooperative=True)
 
 
 def test_compiler_fails(gpu: fake_gpu.Driver) -> None:

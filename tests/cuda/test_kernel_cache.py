@@ -92,7 +92,9 @@ def test_sources_are_embedded_as_they_are() -> None:
         assert included <= set(texts)
 
 
-@pytest.mark.parametrize("expression", ["unary_forward<Row<{tanh}>>", "binary_backward<Row<{cmult}>, 1>"])
+@pytest.mark.parametrize(
+    "expression", ["unary_forward<OpById<{tanh}>>", "binary_backward<OpById<{cmult}>, 1>"]
+)
 def test_a_kernel_of_ours_compiles_by_its_name_inside_the_namespace(expression: str) -> None:
     from dynet_compat import _core
     from dynet_compat.cuda import compile_kernels

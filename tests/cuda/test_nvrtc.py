@@ -51,7 +51,7 @@ def rows() -> list[dict[str, str]]:
 
 def same_names(table: dict[int, str]) -> str:
     """C++ that compiles where the rows' numbers stand for the same ops as in the running module."""
-    checks = (f'static_assert(same_text(Row<{i}>::meta.name, "{name}"));' for i, name in table.items())
+    checks = (f'static_assert(same_text(OpById<{i}>::meta.name, "{name}"));' for i, name in table.items())
     return (
         "\nnamespace dyc::cuda {\n"
         "constexpr bool same_text(const char* a, const char* b) {\n"
@@ -81,7 +81,7 @@ class Compiled:
     @staticmethod
     def arguments(file: str, architecture: int) -> tuple[str, str, str, list[str]]:
         names = kernels()[file]
-        numbered = {i: row["name"] for i, row in enumerate(rows())} if "Row<" in names[0] else {}
+        numbered = {i: row["name"] for i, row in enumerate(rows())} if "OpById<" in names[0] else {}
         text = source(file) + same_names(numbered) + EPILOGUE
         return text, source_name(file), f"sm_{architecture}", names
 
@@ -107,14 +107,14 @@ def test_the_emulation_has_kernels_of_every_file() -> None:
 
 def test_every_row_with_a_kernel_has_it() -> None:
     kernels_of = {"unary": ("elementwise", "unary"), "binary": ("elementwise", "binary"),
-             "per_node": ("per_node", "member"), "custom": ("custom", "structured")}  # fmt: skip
+             "per_node": ("per_node", "node"), "custom": ("custom", "custom")}  # fmt: skip
     for number, row in enumerate(rows()):
         if row["kind"] not in kernels_of:
             continue
         file, kernel = kernels_of[row["kind"]]
         names = kernels()[file]
-        assert f"{kernel}_forward<Row<{number}>>" in names, row["name"]
-        backward = [name for name in names if name.startswith(f"{kernel}_backward<Row<{number}>")]
+        assert f"{kernel}_forward<OpById<{number}>>" in names, row["name"]
+        backward = [name for name in names if name.startswith(f"{kernel}_backward<OpById<{number}>")]
         expected = 0 if row["nondiff"] and row["kind"] == "per_node" else 2 if row["kind"] == "binary" else 1
         assert len(backward) == expected, row["name"]
 
@@ -134,13 +134,13 @@ def test_every_kernel_compiles(compiled: Compiled, file: str, architecture: int)
 
 @pytest.mark.parametrize(
     ("file", "of_row", "op"),
-    [("elementwise", "unary_forward", "tanh"), ("per_node", "member_forward", "log_softmax"),
-     ("per_node", "member_backward", "concatenate"), ("per_node", "member_backward", "lstm_cell")],
+    [("elementwise", "unary_forward", "tanh"), ("per_node", "node_forward", "log_softmax"),
+     ("per_node", "node_backward", "concatenate"), ("per_node", "node_backward", "lstm_cell")],
 )  # fmt: skip
 def test_floats_move_whole(file: str, of_row: str, op: str) -> None:
     """Not byte by byte, as a memcpy() does that does not know how its pointers are aligned."""
     number = next(i for i, row in enumerate(rows()) if row["name"] == op)
-    name = f"{of_row}<Row<{number}>>"
+    name = f"{of_row}<OpById<{number}>>"
     ptx, _, _ = nvrtc.compile_ptx(source(file) + EPILOGUE, source_name(file), "compute_90", [name])
     assert ".entry" in ptx and re.search(r"\bst\.(global\.)?f32", ptx)
     assert not re.search(r"\bst\.(global\.)?[ub]8", ptx)
@@ -167,9 +167,10 @@ struct HostOnly : OfX {
 
 @pytest.mark.parametrize(
     ("file", "kernel", "op"),
-    [("elementwise", "unary_forward", "add"), ("per_node", "member_backward", "tanh")],
+    [("elementwise", "unary_forward", "add"), ("per_node", "node_backward", "tanh")],
 )
 def test_a_kernel_takes_only_rows_of_its_form(file: str, kernel: str, op: str) -> None:
     number = next(i for i, row in enumerate(rows()) if row["name"] == op)
     with pytest.raises(nvrtc.CompileError, match="static assertion"):
-        nvrtc.compile_cubin(source(file) + EPILOGUE, source_name(file), "sm_80", [f"{kernel}<Row<{number}>>"])
+        names = [f"{kernel}<OpById<{number}>>"]
+        nvrtc.compile_cubin(source(file) + EPILOGUE, source_name(file), "sm_80", names)

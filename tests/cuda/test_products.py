@@ -115,7 +115,7 @@ def test_a_walk_has_the_most_shared_memory_of_its_tasks() -> None:
     """Not the sum; all products together in one kernel."""
     rows = len(importlib.import_module("dynet_compat._core").op_table())
     first = rows * 3  # cuda/abi/persistent.h: tasks of rows come first, three for each; then products
-    walk = f"walk<{', '.join(str(first + task) for task in range(8))}>"
+    walk = f"persistent<{', '.join(str(first + task) for task in range(8))}>"
     (whole,) = usage("persistent", [walk], 90)
     (alone,) = usage("large_products", ["large_product<true, false>"], 90)
     assert whole.shared == alone.shared and whole.registers <= REGISTERS // 2, whole
@@ -129,7 +129,7 @@ H200 = {"processors": 132, "threads": 256, "library": True}
 def way_of(
     kind: str, m: int, n: int, inner: int, plain: bool = True, gathered: int = 0, **device: Any
 ) -> str:
-    rule = importlib.import_module("dynet_compat._core")._product_ways
+    rule = importlib.import_module("dynet_compat._core")._matmul_variants
     ways, _ = rule(kind, [(m, n, inner, plain, gathered)], *{**H200, **device}.values())
     return str(ways[0])
 
@@ -165,7 +165,7 @@ def test_the_way_depends_on_the_device() -> None:
 
 def test_products_of_a_list_share_the_device() -> None:
     """Many of one size are as good as a large one; each finds its own way beside others."""
-    rule = importlib.import_module("dynet_compat._core")._product_ways
+    rule = importlib.import_module("dynet_compat._core")._matmul_variants
     one, small = (512, 64, 128, True, 0), (512, 3, 128, True, 0)
     assert rule("wx", [one], *H200.values())[0] == ["middle"]
     assert rule("wx", [one] * 40, *H200.values())[0] == ["large"] * 40
@@ -180,7 +180,7 @@ def test_products_of_a_list_share_the_device() -> None:
 )  # fmt: skip
 def test_rows_of_tiles_of_few_columns(m: int, inner: int, count: int, rows: int) -> None:
     """A tile for each multiprocessor, and two inner indices for each thread."""
-    rule = importlib.import_module("dynet_compat._core")._product_ways
+    rule = importlib.import_module("dynet_compat._core")._matmul_variants
     assert rule("wx", [(m, 1, inner, True, 0)] * count, *H200.values())[1] == rows
 
 

@@ -62,7 +62,7 @@ struct Device {
     kept.push_back(std::make_unique<Memory>(*backend, from.data(), from.size() * sizeof(T)));
     return *kept.back();
   }
-  Extents extents(const std::vector<int64_t>& sizes) {
+  NodeSizes extents(const std::vector<int64_t>& sizes) {
     std::vector<int64_t> starts(1, 0);
     for (int64_t n : sizes) starts.push_back(starts.back() + n);
     return {static_cast<uint32_t>(sizes.size()), 0, put(starts).as<const int64_t>(), starts.back(),
@@ -70,9 +70,9 @@ struct Device {
   }
   template <class More>
   void launch(const std::string& kernel, const More& more, uint32_t blocks = 2) {
-    Record r;
-    r.more = put(std::vector<More>{more}).template as<void>();
-    Backend::Address record = put(std::vector<Record>{r}).at;
+    LaunchArgs r;
+    r.extra = put(std::vector<More>{more}).template as<void>();
+    Backend::Address record = put(std::vector<LaunchArgs>{r}).at;
     void* args[] = {&record};
     backend->launch(backend->kernel({"updates", kernel}), {blocks, 64}, args);
     backend->wait();

@@ -139,10 +139,10 @@ class Driver:
         blocks: int = 1,
         threads: int = 32,
         shared: int = 0,
-        together: bool = False,
+        cooperative: bool = False,
     ) -> None:
         array = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(a) for a in arguments))
-        self._do("launch", b"file", kernel.encode(), blocks, threads, shared, int(together), array)
+        self._do("launch", b"file", kernel.encode(), blocks, threads, shared, int(cooperative), array)
 
     def fill(self, memory: int, count: int, value: float) -> None:
         arguments = ctypes.c_uint64(memory), ctypes.c_uint32(count), ctypes.c_float(value)

@@ -1,4 +1,4 @@
-// What Record::more is for kernels/argmax.cu.
+// What LaunchArgs::extra is for kernels/argmax.cu.
 #pragma once
 #include <cstdint>
 

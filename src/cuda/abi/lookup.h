@@ -1,11 +1,11 @@
-// What Record::more is for lookups.
+// What LaunchArgs::extra is for lookups.
 #pragma once
 #include <cstdint>
 
 namespace dyc::cuda {
 
-// Rows, times a factor. Record::ids says which, one after the other.
-struct Table {
+// Rows, times a factor. LaunchArgs::ids says which, one after the other.
+struct LookupArgs {
   const float* rows;
   float factor;  // of weight decay
   int64_t row_size;

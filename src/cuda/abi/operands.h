@@ -10,7 +10,7 @@ namespace dyc::cuda {
 
 // Where an argument of each member lies; F is const float, or float for gradients that are added to.
 template <class F>
-struct Place {
+struct DeviceOperand {
   enum Kind : uint32_t { shared, contiguous, strided, indexed };
   F* base;               // null: no gradient is wanted
   const int64_t* index;  // indexed: floats from base, per member
@@ -22,7 +22,7 @@ struct Place {
 };
 
 // How the elements of some tensor of each member (results, or an argument) are spread over members.
-struct Extents {
+struct NodeSizes {
   uint32_t count;         // members
   int64_t size;           // floats of each member; 0: they differ
   const int64_t* starts;  // they differ: count + 1 offsets into the block they form
@@ -42,15 +42,15 @@ struct Element {
   int64_t at;  // within the member
 };
 
-DYC_INLINE int64_t start_of(const Extents& e, uint32_t member) {
+DYC_INLINE int64_t start_of(const NodeSizes& e, uint32_t member) {
   return e.starts ? e.starts[member] : member * e.size;
 }
-DYC_INLINE int64_t size_of(const Extents& e, uint32_t member) {
+DYC_INLINE int64_t size_of(const NodeSizes& e, uint32_t member) {
   return e.starts ? e.starts[member + 1] - e.starts[member] : e.size;
 }
 
 // Element i of the block that all members form.
-DYC_INLINE Element element(const Extents& e, int64_t i) {
+DYC_INLINE Element element(const NodeSizes& e, int64_t i) {
   if (!e.starts) return {static_cast<uint32_t>(i / e.size), i % e.size};
   uint32_t low = 0, high = e.count;  // starts[low] <= i < starts[high]
   while (high - low > 1) {
@@ -63,13 +63,13 @@ DYC_INLINE Element element(const Extents& e, int64_t i) {
 
 // KernelArgs's argument; `results` serves contiguous arguments that are as large as the results.
 template <class F>
-DYC_INLINE F* argument(const Place<F>& p, const Extents& results, uint32_t member) {
+DYC_INLINE F* argument(const DeviceOperand<F>& p, const NodeSizes& results, uint32_t member) {
   switch (p.kind) {
-    case Place<F>::shared:
+    case DeviceOperand<F>::shared:
       return p.base;
-    case Place<F>::contiguous:
+    case DeviceOperand<F>::contiguous:
       return p.base + (p.stride ? member * p.stride : start_of(results, member));
-    case Place<F>::strided:
+    case DeviceOperand<F>::strided:
       return p.base + member * p.stride;
     default:
       return p.base + p.index[member];

@@ -1,13 +1,13 @@
-// What Record::more is for kernels/walk.cu: many launches as one.
+// What LaunchArgs::extra is for kernels/walk.cu: many launches as one.
 #pragma once
 #include "cuda/abi/launch_args.h"
 #include "ops/updates.h"
 
 namespace dyc::cuda {
 
-// Bodies of kernels by number: those of rows are op * kWays + way, behind them come others.
-enum Way : uint32_t { kForward, kBackward, kBackwardSecond, kWays };
-enum Task : uint32_t {
+// Bodies of kernels by number: those of rows are op * kPasses + way, behind them come others.
+enum Pass : uint32_t { kForward, kBackward, kBackwardSecond, kPasses };
+enum KernelId : uint32_t {
   kProductWx,  // + ProductKind
   kProductWdy,
   kProductDyx,
@@ -20,25 +20,25 @@ enum Task : uint32_t {
   kAddMany,
   kLookupForward,
   kGather,
-  kResidentWx,  // these two in walks only
-  kResidentWdy,
-  kLastWalking = kResidentWdy,  // the others are launched by themselves
+  kPersistentWx,  // these two in walks only
+  kPersistentWdy,
+  kLastPersistent = kPersistentWdy,  // the others are launched by themselves
   kArgmax,
   kSumSquares,
   kTotalSquares,
   kUpdate,  // + 2 * UpdateRule, + 1 with a gradient
-  kTasks = kUpdate + 2 * kUpdateRules
+  kKernelIds = kUpdate + 2 * kUpdateRules
 };
 
-struct Step {
-  uint32_t task;
-  bool waits;  // for all steps before
-  const Record* record;
+struct PersistentStep {
+  uint32_t kernel_id;
+  bool needs_grid_sync;  // for all steps before
+  const LaunchArgs* record;
   uint64_t kernel;  // the emulation's kernel
 };
 
-struct Walk {
-  const Step* steps;
+struct PersistentArgs {
+  const PersistentStep* steps;
   uint32_t count;
   uint32_t* arrived;  // see wait_for_grid()
 };

@@ -1,26 +1,26 @@
-// What Record::more is for kernels/resident.cu: products in a walk whose weights stay in shared memory from
-// step to step.
+// What LaunchArgs::extra is for kernels/resident.cu: products in a walk whose weights stay in shared memory
+// from step to step.
 #pragma once
 #include "cuda/abi/products.h"
 
 namespace dyc::cuda {
 
 // Of m rows, most that a block makes, the same in each step: it keeps these rows of the weights.
-constexpr int64_t resident_rows(int64_t m, uint32_t blocks) { return (m + blocks - 1) / blocks; }
+constexpr int64_t slice_rows(int64_t m, uint32_t blocks) { return (m + blocks - 1) / blocks; }
 // Floats from row to row in shared memory; odd, so that rows begin in different banks.
-constexpr int64_t resident_stride(int64_t inner) { return inner | 1; }
+constexpr int64_t weight_stride(int64_t inner) { return inner | 1; }
 
-struct ResidentTerm {
+struct PersistentTerm {
   Term term;       // a: the weights
   uint32_t place;  // of the block's rows of them, in floats of its dynamic shared memory
   bool first;      // the first step of the walk that reads them
 };
 
-struct Resident {
+struct PersistentProduct {
   Product product;  // but its terms
-  const ResidentTerm* terms;
+  const PersistentTerm* terms;
   uint32_t count;  // terms
-  int64_t unit;    // rows i, unit + i, 2 unit + i... are of one block; divides m
+  int64_t period;  // rows i, unit + i, 2 unit + i... are of one block; divides m
 };
 
 }  // namespace dyc::cuda

@@ -1,4 +1,4 @@
-// What the records of the kernels for products, and of kernels/memory.cu, say in Record::more.
+// What the records of the kernels for products, and of kernels/memory.cu, say in LaunchArgs::extra.
 #pragma once
 #include <cstdint>
 

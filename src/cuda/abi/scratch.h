@@ -1,4 +1,4 @@
-// What Record::more is for member rows that take scratch memory (OpInfo::scratch).
+// What LaunchArgs::extra is for member rows that take scratch memory (OpInfo::scratch).
 #pragma once
 #include <cstdint>
 

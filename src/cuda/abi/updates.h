@@ -1,4 +1,4 @@
-// What Record::more is for kernels/updates.cu.
+// What LaunchArgs::extra is for kernels/updates.cu.
 #pragma once
 #include "cuda/abi/operands.h"
 #include "ops/updates.h"
@@ -16,7 +16,7 @@ struct UpdateWork {
 
 struct Updates {
   const UpdateWork* list;
-  Extents elements;  // to pass over, of each in the list
+  NodeSizes elements;  // to pass over, of each in the list
   UpdateFactors factors;
 };
 
@@ -24,9 +24,9 @@ struct Updates {
 constexpr int64_t kSquares = 2048;
 struct Squares {
   const UpdateWork* list;
-  Extents elements;
-  Extents pieces;  // of each in the list
-  double* sums;    // of all pieces; the sum of them comes behind the last
+  NodeSizes elements;
+  NodeSizes pieces;  // of each in the list
+  double* sums;      // of all pieces; the sum of them comes behind the last
 };
 
 }  // namespace dyc::cuda

@@ -5,15 +5,15 @@
 namespace dyc::cuda {
 
 template <uint32_t Id, class List>
-struct RowAt;
+struct OpAt;
 template <uint32_t Id, class First, class... Rest>
-struct RowAt<Id, OpList<First, Rest...>> : RowAt<Id - 1, OpList<Rest...>> {};
+struct OpAt<Id, OpList<First, Rest...>> : OpAt<Id - 1, OpList<Rest...>> {};
 template <class First, class... Rest>
-struct RowAt<0, OpList<First, Rest...>> {
+struct OpAt<0, OpList<First, Rest...>> {
   using Op = First;
 };
 template <uint32_t Id>
-using Row = typename RowAt<Id, AllOps>::Op;
+using OpById = typename OpAt<Id, AllOps>::Op;
 
 // Attribute words of a row, copied: through a pointer every store to the result might change them.
 template <class Op>

@@ -12,12 +12,12 @@
 
 namespace dyc::cuda {
 
-struct OwnUnits {
+struct RowSlice {
   int64_t first, count;
-  DYC_INLINE explicit OwnUnits(int64_t unit) {
-    const int64_t most = resident_rows(unit, gridDim.x);
+  DYC_INLINE explicit RowSlice(int64_t period) {
+    const int64_t most = slice_rows(period, gridDim.x);
     first = blockIdx.x * most;
-    count = unit - first < most ? unit - first : most;
+    count = period - first < most ? period - first : most;
     if (count < 0) count = 0;
   }
 };
@@ -25,25 +25,27 @@ struct OwnUnits {
 // Those of `total` elements, of results or of a gradient, that a thread makes: [k] for begin <= k < end, step
 // by step.
 struct Elements {
-  int64_t begin, end, step, unit, first = 0, count = 1;
-  DYC_INLINE Elements(const Record& r, int64_t total, const Worker& w)
-      : begin(w.thread), end(total), step(w.threads), unit(r.unit) {
-    if (!unit) return;
-    const OwnUnits own(unit);
+  int64_t begin, end, step, period, first = 0, count = 1;
+  DYC_INLINE Elements(const LaunchArgs& r, int64_t total, const Worker& w)
+      : begin(w.thread), end(total), step(w.threads), period(r.period) {
+    if (!period) return;
+    const RowSlice own(period);
     first = own.first;
     count = own.count;
     begin = threadIdx.x;
-    end = total / unit * count;
+    end = total / period * count;
     step = blockDim.x;
   }
-  DYC_INLINE int64_t operator[](int64_t k) const { return unit ? k / count * unit + first + k % count : k; }
+  DYC_INLINE int64_t operator[](int64_t k) const {
+    return period ? k / count * period + first + k % count : k;
+  }
 };
 
 // The threads of a warp, for the units of their block.
-struct UnitTeam : WarpGroup {
-  static DYC_INLINE size_t begin(size_t n) { return OwnUnits(n).first + lane(); }
+struct SlicedWarp : WarpGroup {
+  static DYC_INLINE size_t begin(size_t n) { return RowSlice(n).first + lane(); }
   static DYC_INLINE size_t end(size_t n) {
-    const OwnUnits own(n);
+    const RowSlice own(n);
     return own.first + own.count;
   }
 };

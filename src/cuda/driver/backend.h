@@ -27,13 +27,13 @@ struct Limits {
   uint32_t threads = 1024;    // most per block
   uint32_t shared_bytes = 0;  // most per block
   size_t memory = 0;          // bytes
-  bool together = true;       // can run all blocks of a grid at the same time
+  bool cooperative = true;    // can run all blocks of a grid at the same time
 };
 
 struct Grid {
   uint32_t blocks = 1, threads = 1;
   uint32_t shared_bytes = 0;  // dynamic shared memory
-  bool together = false;      // all blocks run at the same time, so that they may wait for each other
+  bool cooperative = false;   // all blocks run at the same time, so that they may wait for each other
   bool operator==(const Grid&) const = default;
 };
 
@@ -79,7 +79,7 @@ class Backend {
   // The emulation's function for a kernel, for another kernel to call.
   virtual uint64_t body(Kernel) const { return 0; }
   // Blocks of `kernel` that fit on the device at the same time.
-  virtual uint32_t resident_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) = 0;
+  virtual uint32_t active_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) = 0;
   // args: addresses of the arguments, as the kernel's parameters are.
   virtual void launch(Kernel kernel, const Grid& grid, void** args) = 0;
 
@@ -101,7 +101,7 @@ class Backend {
   }
   // Runs them in this order, as one, where the same list has come often enough before. False: nothing has
   // been done, and each is to be run by itself.
-  virtual bool replay(std::span<const Operation>) { return false; }
+  virtual bool run_as_graph(std::span<const Operation>) { return false; }
 
   // ---- large products by NVIDIA's library, if it is there: looked for at the first question
   virtual bool has_gemm() = 0;
@@ -111,12 +111,12 @@ class Backend {
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
-    uint64_t residents = 0;                       // products whose weights were in shared memory
-    uint64_t unit_steps = 0;                      // steps of walks that read what their block had made
-    uint64_t walk_waits = 0;                      // steps of walks that waited for all blocks
-    uint64_t replays = 0;                         // the launches and copies of each are among those above
+    uint64_t persistent_products = 0;             // products whose weights were in shared memory
+    uint64_t sliced_steps = 0;                    // steps of walks that read what their block had made
+    uint64_t grid_syncs = 0;                      // steps of walks that waited for all blocks
+    uint64_t graph_launches = 0;                  // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
-    uint64_t products[kProductWays] = {};         // launches, steps of walks and calls of the library
+    uint64_t products[kMatmulVariants] = {};      // launches, steps of walks and calls of the library
   };
   Counters counters;
   // Whether to time what the device does; costs a little for each launch. A backend may not be able to.

@@ -266,7 +266,7 @@ class Driver final : public Backend {
     if (!found) throw RuntimeError(text("the compiled kernels lack ", name.file, ".cu: ", name.expression));
     return found;
   }
-  uint32_t resident_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) override {
+  uint32_t active_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) override {
     const auto lock = enter();
     LoadedKernel& k = allowed(kernel, shared_bytes);
     int blocks = 0;
@@ -283,14 +283,14 @@ class Driver final : public Backend {
     stopwatch_.stop(stream_);
     ++counters.launches;
   }
-  bool replay(std::span<const Operation> list) override {
+  bool run_as_graph(std::span<const Operation> list) override {
     const auto lock = enter();
     if (stopwatch_.on) return false;               // each is to be timed
     if (trims_ != pool_.trims()) graphs_.clear();  // they may copy from or to memory that is gone
     trims_ = pool_.trims();
     if (!graphs_.launch(list, stream_)) return false;
     for (const Operation& o : list) ++(o.kind == Operation::launching ? counters.launches : counters.copies);
-    ++counters.replays;
+    ++counters.graph_launches;
     return true;
   }
   bool has_gemm() override {
@@ -329,10 +329,11 @@ class Driver final : public Backend {
     ++count;
   }
   void issue(LoadedKernel& k, const Grid& grid, void** args) {
-    const Result r = grid.together ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads,
-                                                                 1, 1, grid.shared_bytes, stream_, args)
-                                   : calls_.cuda.launch(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
-                                                        grid.shared_bytes, stream_, args, nullptr);
+    const Result r = grid.cooperative
+                         ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
+                                                       grid.shared_bytes, stream_, args)
+                         : calls_.cuda.launch(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
+                                              grid.shared_bytes, stream_, args, nullptr);
     calls_.check(r, k.name.c_str());
   }
   void issue(const Operation& o) {

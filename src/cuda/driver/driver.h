@@ -115,18 +115,18 @@ class Graphs {
   // issue: puts an operation on the stream.
   Graphs(const Calls& calls, std::function<void(const Backend::Operation&)> issue);
   // False: nothing has been done.
-  bool launch(Replays::List list, Stream stream);
-  void clear() { replays_.clear(); }
+  bool launch(GraphCache::List list, Stream stream);
+  void clear() { cache_.clear(); }
 
  private:
-  Replays::Graph capture(Replays::List list);
-  Replays::Graph give_up(Result result, const char* what);
+  GraphCache::Graph capture(GraphCache::List list);
+  GraphCache::Graph give_up(Result result, const char* what);
 
   const Calls& calls_;
   const std::function<void(const Backend::Operation&)> issue_;
   bool usable_;
   Stream stream_ = nullptr;
-  Replays replays_;
+  GraphCache cache_;
 };
 
 }  // namespace dyc::cuda

@@ -12,7 +12,7 @@ constexpr size_t kMostGraphs = 16;  // each has a copy of the list, and memory o
 constexpr uint32_t kSeenBefore = 2;
 constexpr size_t kSeen = 128;  // lists that are remembered, by hash
 
-uint64_t hash_of(Replays::List list) {
+uint64_t hash_of(GraphCache::List list) {
   uint64_t h = list.size();
   const auto add = [&h](uint64_t word) {
     h = (h ^ word) * 0x9e3779b97f4a7c15u;
@@ -21,7 +21,7 @@ uint64_t hash_of(Replays::List list) {
   for (const Backend::Operation& o : list) {
     add(reinterpret_cast<uint64_t>(o.kernel) + o.kind);
     add(uint64_t{o.grid.blocks} << 32 | o.grid.threads);
-    add(uint64_t{o.grid.shared_bytes} << 1 | o.grid.together);
+    add(uint64_t{o.grid.shared_bytes} << 1 | o.grid.cooperative);
     add(o.to);
     add(o.from);
     add(o.bytes);
@@ -31,7 +31,7 @@ uint64_t hash_of(Replays::List list) {
 
 }  // namespace
 
-Replays::Graph Replays::find(List list) {
+GraphCache::Graph GraphCache::find(List list) {
   const uint64_t hash = hash_of(list);
   ++turn_;
   for (Known& k : known_)
@@ -39,15 +39,15 @@ Replays::Graph Replays::find(List list) {
       k.used = turn_;
       return k.graph;
     }
-  if (!often(hash)) return nullptr;
-  make_room();
+  if (!seen_often(hash)) return nullptr;
+  evict();
   const Graph graph = make_(list);
   if (graph) known_.push_back({hash, {list.begin(), list.end()}, graph, turn_});
   return graph;
 }
 
 // Two lists of one hash make a graph come too early, and nothing worse.
-bool Replays::often(uint64_t hash) {
+bool GraphCache::seen_often(uint64_t hash) {
   for (Seen& s : seen_)
     if (s.hash == hash) return s.times++ >= kSeenBefore;
   if (seen_.size() < kSeen) seen_.push_back({hash, 1});
@@ -55,7 +55,7 @@ bool Replays::often(uint64_t hash) {
   return false;
 }
 
-void Replays::make_room() {
+void GraphCache::evict() {
   if (known_.size() < kMostGraphs) return;
   const auto oldest = std::min_element(known_.begin(), known_.end(),
                                        [](const Known& a, const Known& b) { return a.used < b.used; });
@@ -63,7 +63,7 @@ void Replays::make_room() {
   known_.erase(oldest);
 }
 
-void Replays::clear() {
+void GraphCache::clear() {
   for (const Known& k : known_) drop_(k.graph);
   known_.clear();
 }

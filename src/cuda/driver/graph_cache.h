@@ -11,17 +11,17 @@ namespace dyc::cuda {
 
 // A list is known by everything that a graph keeps: kernels, grids, addresses and sizes, in their order. What
 // lies at the addresses is not part of it.
-class Replays {
+class GraphCache {
  public:
   using List = std::span<const Backend::Operation>;
   using Graph = void*;
 
   // make: a graph that does what the list says, or null.
-  Replays(std::function<Graph(List)> make, std::function<void(Graph)> drop)
+  GraphCache(std::function<Graph(List)> make, std::function<void(Graph)> drop)
       : make_(std::move(make)), drop_(std::move(drop)) {}
-  ~Replays() { clear(); }
-  Replays(const Replays&) = delete;
-  Replays& operator=(const Replays&) = delete;
+  ~GraphCache() { clear(); }
+  GraphCache(const GraphCache&) = delete;
+  GraphCache& operator=(const GraphCache&) = delete;
 
   // The list's graph, made now if it is worth it; null: run the list itself.
   Graph find(List list);
@@ -38,8 +38,8 @@ class Replays {
     uint64_t hash;
     uint32_t times;
   };
-  bool often(uint64_t hash);
-  void make_room();
+  bool seen_often(uint64_t hash);
+  void evict();
 
   const std::function<Graph(List)> make_;
   const std::function<void(Graph)> drop_;

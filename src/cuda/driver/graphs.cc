@@ -10,15 +10,15 @@ Graphs::Graphs(const Calls& calls, std::function<void(const Backend::Operation&)
     : calls_(calls),
       issue_(std::move(issue)),
       usable_(calls.cuda.graphs()),
-      replays_([this](Replays::List list) { return capture(list); },
-               [this](Replays::Graph graph) {
-                 if (!Calls::forked()) calls_.cuda.graph_destroy_made(static_cast<MadeGraph>(graph));
-               }) {}
+      cache_([this](GraphCache::List list) { return capture(list); },
+             [this](GraphCache::Graph graph) {
+               if (!Calls::forked()) calls_.cuda.graph_destroy_made(static_cast<MadeGraph>(graph));
+             }) {}
 
-bool Graphs::launch(Replays::List list, Stream stream) {
+bool Graphs::launch(GraphCache::List list, Stream stream) {
   if (!usable_) return false;
   stream_ = stream;
-  const auto graph = static_cast<MadeGraph>(replays_.find(list));
+  const auto graph = static_cast<MadeGraph>(cache_.find(list));
   if (!graph) return false;
   if (const Result r = calls_.cuda.graph_launch(graph, stream)) {
     give_up(r, "launching a graph");
@@ -28,7 +28,7 @@ bool Graphs::launch(Replays::List list, Stream stream) {
 }
 
 // While the stream is captured, nothing of it runs.
-Replays::Graph Graphs::capture(Replays::List list) {
+GraphCache::Graph Graphs::capture(GraphCache::List list) {
   const Libcuda& cuda = calls_.cuda;
   if (const Result r = cuda.capture_begin(stream_, kCaptureThisThread)) return give_up(r, "capturing");
   bool issued = true;
@@ -47,7 +47,7 @@ Replays::Graph Graphs::capture(Replays::List list) {
 }
 
 // The list has not run, and runs by itself; so do all that follow.
-Replays::Graph Graphs::give_up(Result result, const char* what) {
+GraphCache::Graph Graphs::give_up(Result result, const char* what) {
   usable_ = false;
   if (loses_context(result)) calls_.fail(result, what);
   if (calls_.lost()) calls_.fail(kContextDestroyed, what);

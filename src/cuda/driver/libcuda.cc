@@ -165,7 +165,7 @@ Found::Device device_facts(const Libcuda& cuda, int number) {
   found.processors = static_cast<uint32_t>(get(kProcessors));
   found.threads = static_cast<uint32_t>(get(kThreadsPerBlock));
   found.shared_bytes = static_cast<uint32_t>(std::max(get(kSharedPerBlock), get(kSharedPerBlockOptIn)));
-  found.together = get(kTogether) != 0;
+  found.cooperative = get(kTogether) != 0;
   found.bandwidth = 2e3 * get(kMemoryClockRate) * get(kBusWidth) / 8;  // kHz, two transfers per clock, bits
   found.flops = 2e3 * get(kClockRate) * found.processors * lanes(found.architecture);
   return found;

@@ -34,41 +34,42 @@ bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice&
   int64_t middle = 0, large = 0;
   for (const ProductFacts& p : list) {
     if (p.inner < kLeastInner) return false;
-    middle += tiles_of(ProductWay::middle, p, device.threads, 0);
-    large += tiles_of(ProductWay::large, p, device.threads, 0);
+    middle += tiles_of(MatmulVariant::middle, p, device.threads, 0);
+    large += tiles_of(MatmulVariant::large, p, device.threads, 0);
   }
   return kCost * over(large, device.processors) < over(middle, device.processors);
 }
 
-bool can(ProductWay way, ProductKind kind, const ProductFacts& p, const ProductDevice& device) {
-  if (way == ProductWay::few) return has_few_columns(kind, p);
-  if (way == ProductWay::library) return device.has_gemm && p.plain && operations(p) > 0;
+bool can(MatmulVariant variant, ProductKind kind, const ProductFacts& p, const ProductDevice& device) {
+  if (variant == MatmulVariant::few) return has_few_columns(kind, p);
+  if (variant == MatmulVariant::library) return device.has_gemm && p.plain && operations(p) > 0;
   return true;
 }
 
 }  // namespace
 
-int64_t tiles_of(ProductWay way, const ProductFacts& p, uint32_t threads, uint32_t rows) {
-  if (way == ProductWay::few) return p.n ? over(p.m, rows) : 0;
-  if (way == ProductWay::large) return over(p.m, large_rows(threads)) * over(p.n, large_columns(threads));
+int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads, uint32_t rows) {
+  if (variant == MatmulVariant::few) return p.n ? over(p.m, rows) : 0;
+  if (variant == MatmulVariant::large)
+    return over(p.m, large_rows(threads)) * over(p.n, large_columns(threads));
   return over(p.m, kTile) * over(p.n, kTile);
 }
 
-std::vector<ProductWay> product_ways(ProductKind kind, std::span<const ProductFacts> list,
-                                     const ProductDevice& device) {
-  std::vector<ProductWay> ways(list.size(), ProductWay::middle);
+std::vector<MatmulVariant> matmul_variants(ProductKind kind, std::span<const ProductFacts> list,
+                                           const ProductDevice& device) {
+  std::vector<MatmulVariant> variants(list.size(), MatmulVariant::middle);
   std::vector<ProductFacts> rest;
-  const auto forced = static_cast<ProductWay>(forced_product_way);
+  const auto forced = static_cast<MatmulVariant>(forced_variant);
   for (size_t i = 0; i < list.size(); ++i) {
     const ProductFacts& p = list[i];
-    if (forced_product_way >= 0 && can(forced, kind, p, device)) ways[i] = forced;
-    else if (has_few_columns(kind, p)) ways[i] = ProductWay::few;
-    else if (device.has_gemm && fits_library(p)) ways[i] = ProductWay::library;
+    if (forced_variant >= 0 && can(forced, kind, p, device)) variants[i] = forced;
+    else if (has_few_columns(kind, p)) variants[i] = MatmulVariant::few;
+    else if (device.has_gemm && fits_library(p)) variants[i] = MatmulVariant::library;
     else rest.push_back(p);
   }
-  if (forced_product_way < 0 && large_is_faster(rest, device))
-    std::replace(ways.begin(), ways.end(), ProductWay::middle, ProductWay::large);
-  return ways;
+  if (forced_variant < 0 && large_is_faster(rest, device))
+    std::replace(variants.begin(), variants.end(), MatmulVariant::middle, MatmulVariant::large);
+  return variants;
 }
 
 // As few as give each multiprocessor a tile, but not so few that threads, which share the inner index then,
@@ -79,7 +80,7 @@ uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& devic
   uint32_t rows = kMostFewRows;
   const auto tiles = [&](uint32_t r) {
     int64_t all = 0;
-    for (const ProductFacts& p : list) all += tiles_of(ProductWay::few, p, device.threads, r);
+    for (const ProductFacts& p : list) all += tiles_of(MatmulVariant::few, p, device.threads, r);
     return all;
   };
   const auto shared_by = [&](uint32_t r) { return int64_t{4} * device.threads / r; };  // threads of a row

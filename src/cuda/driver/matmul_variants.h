@@ -7,9 +7,9 @@
 namespace dyc::cuda {
 
 enum class ProductKind : uint8_t { wx, wdy, dyx };  // W x; W' dy; dy x'
-enum class ProductWay : uint8_t { few, middle, large, library };
-constexpr int kProductWays = 4;
-constexpr const char* kProductWayNames[kProductWays] = {"few", "middle", "large", "library"};
+enum class MatmulVariant : uint8_t { few, middle, large, library };
+constexpr int kMatmulVariants = 4;
+constexpr const char* kMatmulVariantNames[kMatmulVariants] = {"few", "middle", "large", "library"};
 
 struct ProductFacts {
   int64_t m, n;          // of C
@@ -24,16 +24,16 @@ struct ProductDevice {
 };
 
 // The way of each product of a list, whose other products run at the same time.
-std::vector<ProductWay> product_ways(ProductKind kind, std::span<const ProductFacts> list,
-                                     const ProductDevice& device);
+std::vector<MatmulVariant> matmul_variants(ProductKind kind, std::span<const ProductFacts> list,
+                                           const ProductDevice& device);
 
 // Rows of a tile in kernels/few_columns.cu, for these products.
 uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& device);
 
 // Tiles that a way has for a product; `rows`: those of few_rows().
-int64_t tiles_of(ProductWay way, const ProductFacts& p, uint32_t threads, uint32_t rows);
+int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads, uint32_t rows);
 
-// For tests: the way to take wherever it can be taken; -1: as product_ways() finds.
-inline int forced_product_way = -1;
+// For tests: the way to take wherever it can be taken; -1: as matmul_variants() finds.
+inline int forced_variant = -1;
 
 }  // namespace dyc::cuda

@@ -12,14 +12,13 @@ namespace {
 template <class Op>
 void add_row(emulation::Kernels& to) {
   if constexpr (Op::meta.kind == OpKind::custom) {
-    to.push_back({"custom", expression_of<Op>("structured_forward"), emulation::run<structured_forward<Op>>});
-    to.push_back(
-        {"custom", expression_of<Op>("structured_backward"), emulation::run<structured_backward<Op>>});
+    to.push_back({"custom", expression_of<Op>("custom_forward"), emulation::run<custom_forward<Op>>});
+    to.push_back({"custom", expression_of<Op>("custom_backward"), emulation::run<custom_backward<Op>>});
   }
 }
 
 const emulation::Source kSource([](emulation::Kernels& to) {
-  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+  each_op(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
 });
 
 }  // namespace

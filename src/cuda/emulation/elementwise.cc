@@ -28,7 +28,7 @@ void add_row(emulation::Kernels& to) {
 }
 
 const emulation::Source kSource([](emulation::Kernels& to) {
-  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+  each_op(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
 });
 
 }  // namespace

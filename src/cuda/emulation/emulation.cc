@@ -23,13 +23,13 @@ constexpr size_t kMargin = 64;              // bytes behind an allocation that n
 constexpr unsigned char kUntouched = 0xa5;  // in the margin
 constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
 
-// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,together=1,shared=40000".
+// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,cooperative=1,shared=40000".
 struct Settings {
   size_t memory = size_t{64} << 30;
   uint32_t shared = 96 << 10;  // bytes of a block
   Order order = Order::forward;
-  int64_t fail = -1;      // the launch (from 1) that loses the device
-  int64_t together = -1;  // launches of blocks that run at the same time are refused from this one on
+  int64_t fail = -1;         // the launch (from 1) that loses the device
+  int64_t cooperative = -1;  // launches of blocks that run at the same time are refused from this one on
   Settings() {
     const char* const given = std::getenv("DYNET_COMPAT_EMULATION");
     for (std::string rest = given ? given : ""; !rest.empty();) {
@@ -46,18 +46,18 @@ struct Settings {
     if (key == "memory") memory = std::strtoull(value.c_str(), nullptr, 10);
     else if (key == "shared") shared = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
     else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
-    else if (key == "together") together = std::strtoll(value.c_str(), nullptr, 10);
+    else if (key == "cooperative") cooperative = std::strtoll(value.c_str(), nullptr, 10);
     else if (key == "order" && (value == "forward" || value == "backward"))
       order = value == "forward" ? Order::forward : Order::backward;
     else
       throw ValueError(
           text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH, "
-               "together=LAUNCH or shared=BYTES, got ",
+               "cooperative=LAUNCH or shared=BYTES, got ",
                word));
   }
 };
 
-using Table = std::unordered_map<std::string, Run>;
+using LookupArgs = std::unordered_map<std::string, Run>;
 
 std::string key_of(const std::string& file, const std::string& expression) {
   return file + ": " + expression;
@@ -75,10 +75,10 @@ emulation::Kernels all_kernels() {
 }
 
 // Never destroyed: daemon threads compute while the process ends.
-const Table& table() {
-  static const Table& made = *[] {
+const LookupArgs& table() {
+  static const LookupArgs& made = *[] {
     const emulation::Kernels all = all_kernels();
-    auto* const t = new Table;
+    auto* const t = new LookupArgs;
     for (const emulation::Kernel& k : all) t->emplace(key_of(k.file, k.expression), k.run);
     return t;
   }();
@@ -158,21 +158,21 @@ class Emulation : public Backend {
     return &*found;
   }
   uint64_t body(Kernel kernel) const override {
-    return reinterpret_cast<uint64_t>(static_cast<const Table::value_type*>(kernel)->second);
+    return reinterpret_cast<uint64_t>(static_cast<const LookupArgs::value_type*>(kernel)->second);
   }
-  uint32_t resident_blocks(Kernel, uint32_t threads, uint32_t shared_bytes) override {
+  uint32_t active_blocks(Kernel, uint32_t threads, uint32_t shared_bytes) override {
     return threads > limits_.threads || shared_bytes > limits_.shared_bytes ? 0 : limits_.processors;
   }
 
   void launch(Kernel kernel, const Grid& grid, void** args) override {
     check_device();
-    const auto& [name, run] = *static_cast<const Table::value_type*>(kernel);
+    const auto& [name, run] = *static_cast<const LookupArgs::value_type*>(kernel);
     if (grid.blocks == 0 || grid.threads == 0 || grid.threads > limits_.threads ||
-        grid.shared_bytes > limits_.shared_bytes || (grid.together && grid.blocks > limits_.processors))
+        grid.shared_bytes > limits_.shared_bytes || (grid.cooperative && grid.blocks > limits_.processors))
       throw RuntimeError(text(name, ": cannot be launched with ", grid.blocks, " blocks of ", grid.threads,
                               " threads and ", grid.shared_bytes, " bytes of shared memory",
-                              grid.together ? ", all at once" : ""));
-    if (grid.together && ++together_ == settings_.together) {
+                              grid.cooperative ? ", all at once" : ""));
+    if (grid.cooperative && ++together_ == settings_.cooperative) {
       --together_;  // from now on
       throw RuntimeError(text(name, ": launches of blocks that run at the same time are refused"));
     }
@@ -187,14 +187,14 @@ class Emulation : public Backend {
   }
 
   // As a driver does: what runs is the list that was kept.
-  bool replay(std::span<const Operation> list) override {
+  bool run_as_graph(std::span<const Operation> list) override {
     check_device();
     for (const Operation& o : list)
-      if (o.grid.together && settings_.together > 0) return false;  // launch() may refuse it
-    const auto* const kept = static_cast<std::vector<Operation>*>(replays_.find(list));
+      if (o.grid.cooperative && settings_.cooperative > 0) return false;  // launch() may refuse it
+    const auto* const kept = static_cast<std::vector<Operation>*>(cache_.find(list));
     if (!kept) return false;
     for (const Operation& o : *kept) run(o);
-    ++counters.replays;
+    ++counters.graph_launches;
     return true;
   }
   bool has_gemm() override { return true; }
@@ -267,8 +267,9 @@ class Emulation : public Backend {
   std::exception_ptr error_;  // of the first launch that failed
   bool lost_ = false;
   int64_t together_ = 0;  // launches of blocks that run at the same time
-  Replays replays_{[](Replays::List list) { return new std::vector<Operation>(list.begin(), list.end()); },
-                   [](Replays::Graph graph) { delete static_cast<std::vector<Operation>*>(graph); }};
+  GraphCache cache_{
+      [](GraphCache::List list) { return new std::vector<Operation>(list.begin(), list.end()); },
+      [](GraphCache::Graph graph) { delete static_cast<std::vector<Operation>*>(graph); }};
 };
 
 }  // namespace

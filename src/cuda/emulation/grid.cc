@@ -388,7 +388,7 @@ void Runner::stuck() const {
 void Runner::run_all() {
   emulation::block_extent = {grid_.threads, 1, 1};
   emulation::grid_extent = {grid_.blocks, 1, 1};
-  if (grid_.together) return run_blocks(0, grid_.blocks);
+  if (grid_.cooperative) return run_blocks(0, grid_.blocks);
   for (uint32_t b = 0; b < grid_.blocks; ++b) run_blocks(turned(b, grid_.blocks), 1);
 }
 

@@ -8,12 +8,12 @@ namespace dyc::cuda {
 // The expression that names a row's kernel; `after`: its further arguments.
 template <class Op>
 std::string expression_of(const char* kernel, const char* after = "") {
-  return kernel + ("<Row<" + std::to_string(op_id<Op>)) + ">" + after + ">";
+  return kernel + ("<OpById<" + std::to_string(op_id<Op>)) + ">" + after + ">";
 }
 
 // f.operator()<Op>() for each row.
 template <class F, class... Ops>
-void each_row(OpList<Ops...>, F f) {
+void each_op(OpList<Ops...>, F f) {
   (f.template operator()<Ops>(), ...);
 }
 

@@ -12,14 +12,14 @@ namespace {
 template <class Op>
 void add_row(emulation::Kernels& to) {
   if constexpr (Op::meta.kind == OpKind::per_node) {
-    to.push_back({"per_node", expression_of<Op>("member_forward"), emulation::run<member_forward<Op>>});
+    to.push_back({"per_node", expression_of<Op>("node_forward"), emulation::run<node_forward<Op>>});
     if constexpr (!Op::meta.nondiff)
-      to.push_back({"per_node", expression_of<Op>("member_backward"), emulation::run<member_backward<Op>>});
+      to.push_back({"per_node", expression_of<Op>("node_backward"), emulation::run<node_backward<Op>>});
   }
 }
 
 const emulation::Source kSource([](emulation::Kernels& to) {
-  each_row(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
+  each_op(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
 });
 
 }  // namespace

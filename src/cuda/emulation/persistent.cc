@@ -7,16 +7,16 @@ namespace dyc::cuda {
 
 namespace {
 
-__global__ void walk(const Record* record) {
-  run_walk(*record, [](const Step& step) {
-    const Record* mine = step.record;
+__global__ void persistent(const LaunchArgs* record) {
+  run_steps(*record, [](const PersistentStep& step) {
+    const LaunchArgs* mine = step.record;
     void* args[] = {&mine};
     reinterpret_cast<emulation::Run>(step.kernel)(args);
   });
 }
 
 const emulation::Source kSource([](emulation::Kernels& to) {
-  to.push_back({"persistent", "walk<>", emulation::run<walk>});
+  to.push_back({"persistent", "persistent<>", emulation::run<persistent>});
 });
 
 }  // namespace

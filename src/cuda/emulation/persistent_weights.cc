@@ -8,8 +8,9 @@ namespace dyc::cuda {
 namespace {
 
 const emulation::Source kSource([](emulation::Kernels& to) {
-  to.push_back({"persistent_weights", "resident_product<true>", emulation::run<resident_product<true>>});
-  to.push_back({"persistent_weights", "resident_product<false>", emulation::run<resident_product<false>>});
+  to.push_back({"persistent_weights", "persistent_product<true>", emulation::run<persistent_product<true>>});
+  to.push_back(
+      {"persistent_weights", "persistent_product<false>", emulation::run<persistent_product<false>>});
 });
 
 }  // namespace

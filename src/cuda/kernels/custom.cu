@@ -190,26 +190,26 @@ struct KernelsOf<Filter1dNarrow> {
 // ---------------------------------------------------------------- launches
 
 template <class Op>
-__device__ void run_structured_forward(const Record& r, const Worker& w) {
+__device__ void run_custom_forward(const LaunchArgs& r, const Worker& w) {
   using K = typename KernelsOf<Op>::K;
   for (int64_t i = w.thread; i < r.results.total; i += w.threads) {
     const Element e = element(r.results, i);
-    const float* room[kMostPlaces];
-    const KernelArgs m = member_of(r, e.member, room);
+    const float* room[kMaxOperands];
+    const KernelArgs m = kernel_args_of(r, e.member, room);
     m.out()[e.at] = K::result(m, e.at);
   }
 }
 
 // The gradient of argument r.arg, whose elements are r.own.
 template <class Op>
-__device__ void run_structured_backward(const Record& r, const Worker& w) {
+__device__ void run_custom_backward(const LaunchArgs& r, const Worker& w) {
   using K = typename KernelsOf<Op>::K;
   const bool by_warps = r.arg > 0;
   const int64_t first = by_warps ? w.warp() : w.thread, step = by_warps ? w.warps() : w.threads;
   for (int64_t i = first; i < r.own.total; i += step) {
     const Element e = element(r.own, i);
-    const float* room[kMostPlaces];
-    const KernelArgs m = member_of(r, e.member, room);
+    const float* room[kMaxOperands];
+    const KernelArgs m = kernel_args_of(r, e.member, room);
     float* const dx = gradient_of(r, e.member, r.arg);
     if (!dx) continue;
     if (!by_warps) {
@@ -224,12 +224,12 @@ __device__ void run_structured_backward(const Record& r, const Worker& w) {
 }
 
 template <class Op>
-__global__ void structured_forward(const Record* record) {
-  run_structured_forward<Op>(*record, Worker());
+__global__ void custom_forward(const LaunchArgs* record) {
+  run_custom_forward<Op>(*record, Worker());
 }
 template <class Op>
-__global__ void structured_backward(const Record* record) {
-  run_structured_backward<Op>(*record, Worker());
+__global__ void custom_backward(const LaunchArgs* record) {
+  run_custom_backward<Op>(*record, Worker());
 }
 
 }  // namespace dyc::cuda

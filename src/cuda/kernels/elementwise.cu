@@ -15,7 +15,7 @@ namespace dyc::cuda {
 // f(member, element) for the elements of a gradient: spread over all threads or, where members may repeat an
 // argument, all members of one element in one thread.
 template <class G>
-DYC_INLINE void each_gradient(const Record& r, const Worker& w, const Extents& e, bool repeats, G f) {
+DYC_INLINE void each_gradient(const LaunchArgs& r, const Worker& w, const NodeSizes& e, bool repeats, G f) {
   if (!repeats) {
     const Elements mine(r, e.total, w);
     for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
@@ -32,11 +32,11 @@ DYC_INLINE void each_gradient(const Record& r, const Worker& w, const Extents& e
 // ---- y = f(x)
 
 template <class Op>
-__device__ void run_unary_forward(const Record& r, const Worker& w) {
+__device__ void run_unary_forward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::unary);
   const Attrs<Op> attrs(r.shape->attrs);
-  const Place<const float> x = r.x[0];
-  const Extents results = r.results;
+  const DeviceOperand<const float> x = r.x[0];
+  const NodeSizes results = r.results;
   const Elements mine(r, results.total, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
@@ -47,12 +47,12 @@ __device__ void run_unary_forward(const Record& r, const Worker& w) {
 
 // dx += dy * df. x is read only with Meta::reads_x, y only with Meta::reads_y.
 template <class Op>
-__device__ void run_unary_backward(const Record& r, const Worker& w) {
+__device__ void run_unary_backward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::unary);
   const Attrs<Op> attrs(r.shape->attrs);
-  const Place<const float> x = r.x[0];
-  const Place<float> dx = r.dx[0];
-  const Extents results = r.results;
+  const DeviceOperand<const float> x = r.x[0];
+  const DeviceOperand<float> dx = r.dx[0];
+  const NodeSizes results = r.results;
   each_gradient(r, w, results, dx.repeats, [&](uint32_t member, int64_t at) {
     const int64_t i = out_of(r, member) + at;
     float xv = 0.f, yv = 0.f;
@@ -64,11 +64,11 @@ __device__ void run_unary_backward(const Record& r, const Worker& w) {
 }
 
 template <class Op>
-__global__ void unary_forward(const Record* record) {
+__global__ void unary_forward(const LaunchArgs* record) {
   run_unary_forward<Op>(*record, Worker());
 }
 template <class Op>
-__global__ void unary_backward(const Record* record) {
+__global__ void unary_backward(const LaunchArgs* record) {
   run_unary_backward<Op>(*record, Worker());
 }
 
@@ -96,11 +96,11 @@ DYC_INLINE void walk(const Axes& axes, int64_t i, Offsets& to, On on) {
 }
 
 template <class Op>
-__device__ void run_binary_forward(const Record& r, const Worker& w) {
+__device__ void run_binary_forward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::binary);
   const Attrs<Op> attrs(r.shape->attrs);
-  const Place<const float> x = r.x[0], y = r.x[1];
-  const Extents results = r.results;
+  const DeviceOperand<const float> x = r.x[0], y = r.x[1];
+  const NodeSizes results = r.results;
   const Elements mine(r, results.total, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
@@ -128,12 +128,12 @@ DYC_INLINE float slope_product(const float* x, const float* y, const float* z, c
 
 // g += sum of dz * slope over what repeats argument Arg. r.own: the elements of that argument.
 template <class Op, int Arg>
-__device__ void run_binary_backward(const Record& r, const Worker& w) {
+__device__ void run_binary_backward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::binary);
   const Attrs<Op> attrs(r.shape->attrs);
-  const Place<const float> x = r.x[0], y = r.x[1];
-  const Place<float> g = r.dx[Arg];
-  const Extents results = r.results, own = r.own;
+  const DeviceOperand<const float> x = r.x[0], y = r.x[1];
+  const DeviceOperand<float> g = r.dx[Arg];
+  const NodeSizes results = r.results, own = r.own;
   each_gradient(r, w, own, g.repeats, [&](uint32_t member, int64_t e) {
     const Axes& a = r.axes[r.each_own ? member : 0];
     const float *xm = nullptr, *ym = nullptr, *zm = nullptr;
@@ -160,11 +160,11 @@ __device__ void run_binary_backward(const Record& r, const Worker& w) {
 }
 
 template <class Op>
-__global__ void binary_forward(const Record* record) {
+__global__ void binary_forward(const LaunchArgs* record) {
   run_binary_forward<Op>(*record, Worker());
 }
 template <class Op, int Arg>
-__global__ void binary_backward(const Record* record) {
+__global__ void binary_backward(const LaunchArgs* record) {
   run_binary_backward<Op, Arg>(*record, Worker());
 }
 

@@ -88,13 +88,13 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
   for (int d = beside / 2 * apart; d >= apart && beside > 1; d /= 2)
     for (int j = 0; j < N; ++j)
       for (int u = 0; u < kRowsEach; ++u) sum[j][u] += __shfl_xor_sync(kAllLanes, sum[j][u], d);
-  const int together = beside > 1 ? beside : 1, parts = w.splits / together;
+  const int cooperative = beside > 1 ? beside : 1, parts = w.splits / cooperative;
   const int rows = w.quads * kRowsEach;
   __syncthreads();  // the tile before has been read
-  if (w.split % together == 0)
+  if (w.split % cooperative == 0)
     for (int j = 0; j < N; ++j)
       for (int u = 0; u < kRowsEach; ++u)
-        memory[(w.split / together * N + j) * rows + w.quad * kRowsEach + u] = sum[j][u];
+        memory[(w.split / cooperative * N + j) * rows + w.quad * kRowsEach + u] = sum[j][u];
   __syncthreads();
   for (int e = static_cast<int>(threadIdx.x); e < rows * N; e += kBlock) {
     const int64_t i = w.i0 + e % rows, j = e / rows;
@@ -116,8 +116,8 @@ __device__ void few_tile(const Products& all, const Product& p, uint32_t tile, f
 
 // memory: kFewFloats of the block's.
 template <bool AInner>
-__device__ void run_few_columns(const Record& r, float* memory) {
-  const Products& all = *static_cast<const Products*>(r.more);
+__device__ void run_few_columns(const LaunchArgs& r, float* memory) {
+  const Products& all = *static_cast<const Products*>(r.extra);
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
     const uint32_t mine = tile - p.tile;
@@ -129,7 +129,7 @@ __device__ void run_few_columns(const Record& r, float* memory) {
 }
 
 template <bool AInner>
-__global__ void __launch_bounds__(kBlock, 2) few_columns(const Record* record) {
+__global__ void __launch_bounds__(kBlock, 2) few_columns(const LaunchArgs* record) {
   DYC_SHARED(float, memory, kFewFloats);
   run_few_columns<AInner>(*record, memory);
 }

@@ -144,8 +144,8 @@ DYC_INLINE void write_rows(const Product& p, int64_t i, int64_t j, Four sum) {
 
 // memory: kLargeFloats of the block's.
 template <bool AInner, bool BInner>
-__device__ void run_large_product(const Record& r, float* memory) {
-  const Products& all = *static_cast<const Products*>(r.more);
+__device__ void run_large_product(const LaunchArgs& r, float* memory) {
+  const Products& all = *static_cast<const Products*>(r.extra);
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
     const int64_t high = (p.m + kHigh - 1) / kHigh;  // tiles above each other
@@ -163,7 +163,7 @@ __device__ void run_large_product(const Record& r, float* memory) {
 }
 
 template <bool AInner, bool BInner>
-__global__ void __launch_bounds__(kBlock, 2) large_product(const Record* record) {
+__global__ void __launch_bounds__(kBlock, 2) large_product(const LaunchArgs* record) {
   DYC_SHARED(float, memory, kLargeFloats);
   run_large_product<AInner, BInner>(*record, memory);
 }

@@ -8,14 +8,14 @@
 namespace dyc::cuda {
 
 // The results of all members are gapless, so they are as many rows as there are indices.
-__device__ inline void run_lookup_forward(const Record& r, const Worker& w) {
-  const Table table = *static_cast<const Table*>(r.more);
+__device__ inline void run_lookup_forward(const LaunchArgs& r, const Worker& w) {
+  const LookupArgs table = *static_cast<const LookupArgs*>(r.extra);
   for (int64_t i = w.thread; i < r.results.total; i += w.threads) {
     const int64_t row = i / table.row_size;
     r.y[i] = table.rows[r.ids[row] * table.row_size + i % table.row_size] * table.factor;
   }
 }
 
-__global__ void lookup_forward(const Record* record) { run_lookup_forward(*record, Worker()); }
+__global__ void lookup_forward(const LaunchArgs* record) { run_lookup_forward(*record, Worker()); }
 
 }  // namespace dyc::cuda

@@ -87,8 +87,8 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory,
 //   dy x'   <true, true>     columns of both by inner
 // memory: kProductFloats of the block's.
 template <bool AInner, bool BInner>
-__device__ void run_product(const Record& r, float* memory) {
-  const Products& all = *static_cast<const Products*>(r.more);
+__device__ void run_product(const LaunchArgs& r, float* memory) {
+  const Products& all = *static_cast<const Products*>(r.extra);
   TileWork t{};
   t.group = static_cast<int>(threadIdx.x) / kGroup;
   t.groups = static_cast<int>(blockDim.x) / kGroup;
@@ -106,7 +106,7 @@ __device__ void run_product(const Record& r, float* memory) {
 }
 
 template <bool AInner, bool BInner>
-__global__ void __launch_bounds__(kBlock, 3) product(const Record* record) {
+__global__ void __launch_bounds__(kBlock, 3) product(const LaunchArgs* record) {
   DYC_SHARED(float, memory, kProductFloats);
   run_product<AInner, BInner>(*record, memory);
 }

@@ -23,8 +23,8 @@ DYC_INLINE uint32_t segment_of(const Segments& s, int64_t i) {
 DYC_INLINE bool is_fresh(const Segments& s, uint32_t segment) { return s.fresh && s.fresh[segment]; }
 
 // Few pieces each: a thread adds up an element.
-__device__ inline void run_add_few(const Record& r, const Worker& w) {
-  const Segments& s = *static_cast<const Segments*>(r.more);
+__device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
+  const Segments& s = *static_cast<const Segments*>(r.extra);
   const Elements mine(r, s.ends[s.count - 1], w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
@@ -38,8 +38,8 @@ __device__ inline void run_add_few(const Record& r, const Worker& w) {
 }
 
 // Many pieces: a warp adds up an element, each lane every kWarp-th piece.
-__device__ inline void run_add_many(const Record& r, const Worker& w) {
-  const Segments& s = *static_cast<const Segments*>(r.more);
+__device__ inline void run_add_many(const LaunchArgs& r, const Worker& w) {
+  const Segments& s = *static_cast<const Segments*>(r.extra);
   for (int64_t i = w.warp(); i < s.ends[s.count - 1]; i += w.warps()) {
     const uint32_t segment = segment_of(s, i);
     const int64_t e = i - (segment ? s.ends[segment - 1] : 0);
@@ -54,16 +54,16 @@ __device__ inline void run_add_many(const Record& r, const Worker& w) {
 }
 
 // The arguments x[0] of all members, one behind the other at y; `own` says how large they are.
-__device__ inline void run_gather(const Record& r, const Worker& w) {
-  const Place<const float> x = r.x[0];
+__device__ inline void run_gather(const LaunchArgs& r, const Worker& w) {
+  const DeviceOperand<const float> x = r.x[0];
   for (int64_t i = w.thread; i < r.own.total; i += w.threads) {
     const Element e = element(r.own, i);
     r.y[i] = argument(x, r.results, e.member)[e.at];
   }
 }
 
-__global__ void add_few(const Record* record) { run_add_few(*record, Worker()); }
-__global__ void add_many(const Record* record) { run_add_many(*record, Worker()); }
-__global__ void gather(const Record* record) { run_gather(*record, Worker()); }
+__global__ void add_few(const LaunchArgs* record) { run_add_few(*record, Worker()); }
+__global__ void add_many(const LaunchArgs* record) { run_add_many(*record, Worker()); }
+__global__ void gather(const LaunchArgs* record) { run_gather(*record, Worker()); }
 
 }  // namespace dyc::cuda

@@ -47,11 +47,11 @@ struct Turns {
   int64_t first, step;
 };
 template <class Op>
-DYC_INLINE Turns turns(const Record& r, const Worker& w) {
+DYC_INLINE Turns turns(const LaunchArgs& r, const Worker& w) {
   Turns t{w.thread, w.threads};
   if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps()};
   if constexpr (takes_room<Op>) {
-    const auto& rooms = *static_cast<const Rooms*>(r.more);
+    const auto& rooms = *static_cast<const Rooms*>(r.extra);
     if (t.step > rooms.workers) t.step = rooms.workers;
     if (t.first >= t.step) t.first = r.count;  // nothing
     else room_ends()[threadIdx.x] = rooms.memory + t.first * rooms.bytes;
@@ -61,39 +61,39 @@ DYC_INLINE Turns turns(const Record& r, const Worker& w) {
 
 // Rows that compute a unit from that unit of their arguments, by each_one() (ops/element_loops.h).
 template <class Op>
-constexpr bool has_units = std::is_same_v<Op, LstmCell>;
+constexpr bool has_row_slices = std::is_same_v<Op, LstmCell>;
 
 // f(member): each warp of a block takes members, and of these the units of the block.
 template <class F>
-DYC_INLINE void each_with_units(const Record& r, F f) {
+DYC_INLINE void each_node_sliced(const LaunchArgs& r, F f) {
   for (uint32_t i = threadIdx.x / kWarp; i < r.count; i += blockDim.x / kWarp) f(i);
 }
 
 template <class Op, class I>
-DYC_INLINE void make_member(const Record& r, uint32_t member) {
-  const float* room[kMostPlaces];
-  Op::template forward<I>(member_of(r, member, room));
+DYC_INLINE void run_node(const LaunchArgs& r, uint32_t member) {
+  const float* room[kMaxOperands];
+  Op::template forward<I>(kernel_args_of(r, member, room));
   sync<I>();  // scratch memory, for the next member
 }
 
 template <class Op>
-__device__ void run_member_forward(const Record& r, const Worker& w) {
+__device__ void run_node_forward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::per_node);
   using I = typename InstructionSet<Op::meta.thread_group>::I;
-  if constexpr (has_units<Op>) {
-    if (r.unit) return each_with_units(r, [&r](uint32_t i) { make_member<Op, UnitTeam>(r, i); });
+  if constexpr (has_row_slices<Op>) {
+    if (r.period) return each_node_sliced(r, [&r](uint32_t i) { run_node<Op, SlicedWarp>(r, i); });
   }
   const Turns t = turns<Op>(r, w);
-  for (int64_t i = t.first; i < r.count; i += t.step) make_member<Op, I>(r, static_cast<uint32_t>(i));
+  for (int64_t i = t.first; i < r.count; i += t.step) run_node<Op, I>(r, static_cast<uint32_t>(i));
 }
 
 // Gradients of all arguments of one member.
 template <class Op, class I>
-DYC_INLINE void back_member(const Record& r, uint32_t member) {
-  const float* room[kMostPlaces];
-  KernelArgs m = member_of(r, member, room);
+DYC_INLINE void back_node(const LaunchArgs& r, uint32_t member) {
+  const float* room[kMaxOperands];
+  KernelArgs m = kernel_args_of(r, member, room);
   if constexpr (requires(float* const* dx) { Op::template backward_all<I>(m, dx); }) {
-    float* places[kMostPlaces];
+    float* places[kMaxOperands];
     float* const* dx = places;
     if (r.n) {
       for (uint32_t k = 0; k < r.n; ++k) places[k] = gradient_of(r, member, k);
@@ -112,23 +112,23 @@ DYC_INLINE void back_member(const Record& r, uint32_t member) {
 }
 
 template <class Op>
-__device__ void run_member_backward(const Record& r, const Worker& w) {
+__device__ void run_node_backward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::per_node);
   using I = typename InstructionSet<Op::meta.thread_group>::I;
-  if constexpr (has_units<Op>) {
-    if (r.unit) return each_with_units(r, [&r](uint32_t i) { back_member<Op, UnitTeam>(r, i); });
+  if constexpr (has_row_slices<Op>) {
+    if (r.period) return each_node_sliced(r, [&r](uint32_t i) { back_node<Op, SlicedWarp>(r, i); });
   }
   const Turns t = turns<Op>(r, w);
-  for (int64_t i = t.first; i < r.count; i += t.step) back_member<Op, I>(r, static_cast<uint32_t>(i));
+  for (int64_t i = t.first; i < r.count; i += t.step) back_node<Op, I>(r, static_cast<uint32_t>(i));
 }
 
 template <class Op>
-__global__ void member_forward(const Record* record) {
-  run_member_forward<Op>(*record, Worker());
+__global__ void node_forward(const LaunchArgs* record) {
+  run_node_forward<Op>(*record, Worker());
 }
 template <class Op>
-__global__ void member_backward(const Record* record) {
-  run_member_backward<Op>(*record, Worker());
+__global__ void node_backward(const LaunchArgs* record) {
+  run_node_backward<Op>(*record, Worker());
 }
 
 }  // namespace dyc::cuda

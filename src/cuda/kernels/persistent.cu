@@ -21,11 +21,11 @@ namespace dyc::cuda {
 
 // Blocks that have nothing to do in a step go on to the next one that waits.
 template <class Run>
-__device__ void run_walk(const Record& r, Run run) {
-  const Walk& walk = *static_cast<const Walk*>(r.more);
+__device__ void run_steps(const LaunchArgs& r, Run run) {
+  const PersistentArgs& walk = *static_cast<const PersistentArgs*>(r.extra);
   for (uint32_t s = 0; s < walk.count; ++s) {
-    const Step& step = walk.steps[s];
-    if (step.waits) wait_for_grid(walk.arrived);
+    const PersistentStep& step = walk.steps[s];
+    if (step.needs_grid_sync) wait_for_grid(walk.arrived);
     else __syncthreads();  // shared memory
     run(step);
   }
@@ -34,25 +34,25 @@ __device__ void run_walk(const Record& r, Run run) {
 #ifndef DYC_EMULATION
 
 // Floats of shared memory that a task asks for.
-constexpr int task_floats(uint32_t task) {
-  if (task < dyc::kOps * kWays) return 0;
-  const uint32_t other = task - dyc::kOps * kWays;
+constexpr int kernel_floats(uint32_t kernel_id) {
+  if (kernel_id < dyc::kOps * kPasses) return 0;
+  const uint32_t other = kernel_id - dyc::kOps * kPasses;
   if (other <= kProductDyx) return kProductFloats;
   if (other <= kLargeProductDyx) return kLargeFloats;
   return other <= kFewColumnsWdy ? kFewFloats : 0;
 }
-template <uint32_t... tasks>
+template <uint32_t... kernel_ids>
 constexpr int most_floats() {
   int most = 1;
-  ((most = task_floats(tasks) > most ? task_floats(tasks) : most), ...);
+  ((most = kernel_floats(kernel_ids) > most ? kernel_floats(kernel_ids) : most), ...);
   return most;
 }
 
-template <uint32_t task>
-__device__ void run_task(const Record& r, const Worker& w, float* memory) {
-  if constexpr (task >= dyc::kOps * kWays) {
-    constexpr uint32_t other = task - dyc::kOps * kWays;
-    static_assert(other <= kLastWalking);
+template <uint32_t kernel_id>
+__device__ void run_kernel(const LaunchArgs& r, const Worker& w, float* memory) {
+  if constexpr (kernel_id >= dyc::kOps * kPasses) {
+    constexpr uint32_t other = kernel_id - dyc::kOps * kPasses;
+    static_assert(other <= kLastPersistent);
     if constexpr (other == kProductWx) run_product<true, false>(r, memory);
     else if constexpr (other == kProductWdy) run_product<false, false>(r, memory);
     else if constexpr (other == kProductDyx) run_product<true, true>(r, memory);
@@ -61,33 +61,33 @@ __device__ void run_task(const Record& r, const Worker& w, float* memory) {
     else if constexpr (other == kLargeProductDyx) run_large_product<true, true>(r, memory);
     else if constexpr (other == kFewColumnsWx) run_few_columns<true>(r, memory);
     else if constexpr (other == kFewColumnsWdy) run_few_columns<false>(r, memory);
-    else if constexpr (other == kResidentWx) run_resident_product<true>(r);
-    else if constexpr (other == kResidentWdy) run_resident_product<false>(r);
+    else if constexpr (other == kPersistentWx) run_persistent_product<true>(r);
+    else if constexpr (other == kPersistentWdy) run_persistent_product<false>(r);
     else if constexpr (other == kAddFew) run_add_few(r, w);
     else if constexpr (other == kAddMany) run_add_many(r, w);
     else if constexpr (other == kLookupForward) run_lookup_forward(r, w);
     else run_gather(r, w);
   } else {
-    using Op = Row<task / kWays>;
+    using Op = OpById<kernel_id / kPasses>;
     constexpr OpKind kind = Op::meta.kind;
-    constexpr bool forward = task % kWays == kForward;
+    constexpr bool forward = kernel_id % kPasses == kForward;
     static_assert(kind == OpKind::unary || kind == OpKind::binary || kind == OpKind::per_node);
     if constexpr (kind == OpKind::unary && forward) run_unary_forward<Op>(r, w);
     else if constexpr (kind == OpKind::unary) run_unary_backward<Op>(r, w);
     else if constexpr (kind == OpKind::binary && forward) run_binary_forward<Op>(r, w);
-    else if constexpr (kind == OpKind::binary) run_binary_backward<Op, task % kWays - kBackward>(r, w);
-    else if constexpr (forward) run_member_forward<Op>(r, w);
-    else run_member_backward<Op>(r, w);
+    else if constexpr (kind == OpKind::binary) run_binary_backward<Op, kernel_id % kPasses - kBackward>(r, w);
+    else if constexpr (forward) run_node_forward<Op>(r, w);
+    else run_node_backward<Op>(r, w);
   }
 }
 
 // Two blocks fit on a multiprocessor, whatever the tasks: one alone would wait for memory most of the time.
-template <uint32_t... tasks>
-__global__ void __launch_bounds__(kBlock, 2) walk(const Record* record) {
+template <uint32_t... kernel_ids>
+__global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* record) {
   const Worker w;
-  DYC_SHARED(float, memory, most_floats<tasks...>());
-  run_walk(*record, [&](const Step& step) {
-    (void)((step.task == tasks && (run_task<tasks>(*step.record, w, memory), true)) || ...);
+  DYC_SHARED(float, memory, most_floats<kernel_ids...>());
+  run_steps(*record, [&](const PersistentStep& step) {
+    (void)((step.kernel_id == kernel_ids && (run_kernel<kernel_ids>(*step.record, w, memory), true)) || ...);
   });
 }
 

@@ -50,9 +50,9 @@ DYC_INLINE int64_t place_of_grad(const UpdateWork& work, int64_t i) {
 
 // active: with a gradient; else it is 0.
 template <uint32_t number, bool active>
-__device__ void run_update(const Record& r, const Worker& w) {
+__device__ void run_update(const LaunchArgs& r, const Worker& w) {
   using Rule = RuleAt<number>;
-  const Updates& u = *static_cast<const Updates*>(r.more);
+  const Updates& u = *static_cast<const Updates*>(r.extra);
   const UpdateFactors factors = u.factors;
   for (int64_t k = w.thread; k < u.elements.total; k += w.threads) {
     const Element e = element(u.elements, k);
@@ -68,14 +68,14 @@ __device__ void run_update(const Record& r, const Worker& w) {
 }
 
 template <uint32_t number, bool active>
-__global__ void update(const Record* record) {
+__global__ void update(const LaunchArgs* record) {
   run_update<number, active>(*record, Worker());
 }
 
 // After the rule kExponentiated: the values of each row (`width` elements) are divided by their sum. A warp
 // for each. No value may become 0, from where there is no way back.
-__device__ inline void run_normalise(const Record& r, const Worker& w) {
-  const Updates& u = *static_cast<const Updates*>(r.more);
+__device__ inline void run_normalise(const LaunchArgs& r, const Worker& w) {
+  const Updates& u = *static_cast<const Updates*>(r.extra);
   int64_t first = 0;  // rows of those before
   for (uint32_t k = 0; k < u.elements.count; ++k) {
     const UpdateWork& work = u.list[k];
@@ -95,12 +95,12 @@ __device__ inline void run_normalise(const Record& r, const Worker& w) {
   }
 }
 
-__global__ void normalise(const Record* record) { run_normalise(*record, Worker()); }
+__global__ void normalise(const LaunchArgs* record) { run_normalise(*record, Worker()); }
 
 // A warp for each piece. Squares in float, unless some may have been lost to overflow or underflow: those of
 // floats are exact in double and never leave its range.
-__device__ inline void run_squares(const Record& r, const Worker& w) {
-  const Squares& s = *static_cast<const Squares*>(r.more);
+__device__ inline void run_squares(const LaunchArgs& r, const Worker& w) {
+  const Squares& s = *static_cast<const Squares*>(r.extra);
   for (int64_t p = w.warp(); p < s.pieces.total; p += w.warps()) {
     const Element piece = element(s.pieces, p);
     const UpdateWork& work = s.list[piece.member];
@@ -125,11 +125,11 @@ __device__ inline void run_squares(const Record& r, const Worker& w) {
   }
 }
 
-__global__ void squares(const Record* record) { run_squares(*record, Worker()); }
+__global__ void squares(const LaunchArgs* record) { run_squares(*record, Worker()); }
 
 // The first warp adds up what the pieces gave.
-__device__ inline void run_total(const Record& r, const Worker& w) {
-  const Squares& s = *static_cast<const Squares*>(r.more);
+__device__ inline void run_total(const LaunchArgs& r, const Worker& w) {
+  const Squares& s = *static_cast<const Squares*>(r.extra);
   if (w.warp() > 0) return;
   double a = 0.;
   for (int64_t p = w.lane(); p < s.pieces.total; p += kWarp) a += s.sums[p];
@@ -137,6 +137,6 @@ __device__ inline void run_total(const Record& r, const Worker& w) {
   if (w.lane() == 0) s.sums[s.pieces.total] = sum;
 }
 
-__global__ void total(const Record* record) { run_total(*record, Worker()); }
+__global__ void total(const LaunchArgs* record) { run_total(*record, Worker()); }
 
 }  // namespace dyc::cuda

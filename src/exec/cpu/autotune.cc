@@ -16,12 +16,12 @@ namespace dyc {
 
 namespace {
 
-constexpr const char* kChoiceNames[kChoices] = {"block",      "pieces",  "chain",        "back_pieces",
-                                                "back_chain", "product", "back_product", "weight_gradient"};
-constexpr const char* kWayNames[kWays] = {"rule",      "apart",     "alone",    "tile_16",   "tile_32",
-                                          "tile_64",   "tile_256",  "tile_512", "tile_1024", "tile_2048",
-                                          "tile_4096", "tile_8192", "copy",     "direct"};
-constexpr int kTiles[kWays] = {0, 0, 0, 16, 32, 64, 256, 512, 1024, 2048, 4096, 8192, 0, 0};
+constexpr const char* kKnobNames[kTuningKnobs] = {"block",      "pieces",  "chain",        "back_pieces",
+                                                  "back_chain", "product", "back_product", "weight_gradient"};
+constexpr const char* kVariantNames[kVariants] = {
+    "rule",     "apart",     "alone",     "tile_16",   "tile_32",   "tile_64", "tile_256",
+    "tile_512", "tile_1024", "tile_2048", "tile_4096", "tile_8192", "copy",    "direct"};
+constexpr int kTiles[kVariants] = {0, 0, 0, 16, 32, 64, 256, 512, 1024, 2048, 4096, 8192, 0, 0};
 
 constexpr size_t kMostRounds = 600;  // that are kept of one piece of work
 constexpr size_t kFirstRounds = 1;   // that do not count: memory is touched for the first time
@@ -37,18 +37,18 @@ int number_of(const char* const (&names)[N], const T& name) {
 // ---------------------------------------------------------------- the table
 
 struct Table {
-  std::unordered_map<uint64_t, Way> ways;
-  uint32_t choices = 0;  // that it has lines for
+  std::unordered_map<uint64_t, Variant> variants;
+  uint32_t knobs = 0;  // that it has lines for
   int threads = 1;
 };
 
 struct Entry {  // of what is measured
-  WorkKey key;
+  TuningKey key;
   uint64_t runs = 0, rounds = 0;
-  std::vector<Way> turn;       // ways that have not run yet in this round
-  double seconds[kWays] = {};  // per member, in this round
-  std::vector<float> rule;     // per member, of each round
-  std::vector<float> ratios[kWays];
+  std::vector<Variant> turn;       // ways that have not run yet in this round
+  double seconds[kVariants] = {};  // per member, in this round
+  std::vector<float> rule;         // per member, of each round
+  std::vector<float> ratios[kVariants];
   int64_t members = 0;  // in all rounds
 };
 
@@ -69,21 +69,22 @@ State& state() {
 
 thread_local bool in_hand = false;  // this thread measures: work within it runs by the rule
 
-constexpr uint32_t kAllChoices = (1u << kChoices) - 1;
+constexpr uint32_t kAllKnobs = (1u << kTuningKnobs) - 1;
 
 void note_use(State& s) {  // with the mutex
   const Table* table = s.table;
-  choices_on.store(s.measuring ? kAllChoices : table ? table->choices : 0, std::memory_order_release);
+  tuned_knobs.store(s.measuring ? kAllKnobs : table ? table->knobs : 0, std::memory_order_release);
 }
 
-bool key_of(const ChosenWay& line, WorkKey* key, Way* way) {
-  const int choice = number_of(kChoiceNames, line.choice), w = number_of(kWayNames, line.way);
-  if (choice < 0 || w < 0 || line.size < 0 || line.size > 62) return false;
-  key->choice = static_cast<Choice>(choice);
-  *way = static_cast<Way>(w);
-  const auto& ways = ways_of(key->choice);
-  if (*way == Way::rule || std::find(ways.begin(), ways.end(), *way) == ways.end()) return false;
-  if (line.ops.size() > WorkKey::kMostOps || line.extents.size() > WorkKey::kMostExtents) return false;
+bool key_of(const TuningEntry& line, TuningKey* key, Variant* variant) {
+  const int knob = number_of(kKnobNames, line.knob), w = number_of(kVariantNames, line.variant);
+  if (knob < 0 || w < 0 || line.size < 0 || line.size > 62) return false;
+  key->knob = static_cast<TuningKnob>(knob);
+  *variant = static_cast<Variant>(w);
+  const auto& variants = variants_of(key->knob);
+  if (*variant == Variant::rule || std::find(variants.begin(), variants.end(), *variant) == variants.end())
+    return false;
+  if (line.ops.size() > TuningKey::kMostOps || line.extents.size() > TuningKey::kMostExtents) return false;
   for (const std::string& name : line.ops) {
     OpId op = 0;
     while (op < kOps && name != op_info(op).meta->name) ++op;
@@ -125,76 +126,76 @@ void end_round(Entry& e) {
   if (e.rounds++ < kFirstRounds || e.rule.size() >= kMostRounds) return;
   const double rule = e.seconds[0];
   e.rule.push_back(static_cast<float>(rule));
-  for (const Way w : ways_of(e.key.choice))
+  for (const Variant w : variants_of(e.key.knob))
     e.ratios[static_cast<int>(w)].push_back(static_cast<float>(rule / e.seconds[static_cast<int>(w)]));
 }
 
 }  // namespace
 
-const char* name_of(Choice c) { return kChoiceNames[static_cast<int>(c)]; }
-const char* name_of(Way w) { return kWayNames[static_cast<int>(w)]; }
+const char* name_of(TuningKnob c) { return kKnobNames[static_cast<int>(c)]; }
+const char* name_of(Variant w) { return kVariantNames[static_cast<int>(w)]; }
 
-const std::vector<Way>& ways_of(Choice c) {
-  using enum Way;
-  static const std::vector<Way> columns{rule, apart, tile_16, tile_32, tile_64, tile_256};
-  static const std::vector<Way> floats{rule, apart, tile_512, tile_1024, tile_4096, tile_8192};
-  static const std::vector<Way> back_floats{rule, apart, tile_1024, tile_2048, tile_4096};
-  static const std::vector<Way> copies{rule, copy, direct, alone}, threads{rule, alone};
+const std::vector<Variant>& variants_of(TuningKnob c) {
+  using enum Variant;
+  static const std::vector<Variant> columns{rule, apart, tile_16, tile_32, tile_64, tile_256};
+  static const std::vector<Variant> floats{rule, apart, tile_512, tile_1024, tile_4096, tile_8192};
+  static const std::vector<Variant> back_floats{rule, apart, tile_1024, tile_2048, tile_4096};
+  static const std::vector<Variant> copies{rule, copy, direct, alone}, threads{rule, alone};
   switch (c) {
-    case Choice::block:
+    case TuningKnob::block:
       return columns;
-    case Choice::product:
-    case Choice::weight_gradient:
+    case TuningKnob::product:
+    case TuningKnob::weight_gradient:
       return copies;
-    case Choice::back_pieces:
+    case TuningKnob::back_pieces:
       return back_floats;
-    case Choice::back_product:
+    case TuningKnob::back_product:
       return threads;
     default:
       return floats;
   }
 }
 
-int64_t tile_of(Way w, int64_t otherwise) {
+int64_t tile_of(Variant w, int64_t otherwise) {
   const int tile = kTiles[static_cast<int>(w)];
   return tile ? tile : otherwise;
 }
 
-void WorkKey::set_size(int64_t n) {
+void TuningKey::set_size(int64_t n) {
   members = std::max<int64_t>(n, 1);
   size = static_cast<uint8_t>(std::bit_width(static_cast<uint64_t>(members)) - 1);
 }
 
-uint64_t WorkKey::hash() const {
-  uint64_t h = mix(static_cast<uint64_t>(choice) << 16 | size << 8 | n_ops, n_extents);
+uint64_t TuningKey::hash() const {
+  uint64_t h = mix(static_cast<uint64_t>(knob) << 16 | size << 8 | n_ops, n_extents);
   for (int i = 0; i < n_ops; ++i) h = mix(h, ops[i]);
   for (int i = 0; i < n_extents; ++i) h = mix(h, extents[i]);
   return h;
 }
 
-size_t install_choices(const std::vector<ChosenWay>& lines, int threads) {
+size_t install_tuning_table(const std::vector<TuningEntry>& lines, int threads) {
   auto table = std::make_unique<Table>();
   table->threads = threads;
   size_t odd = 0;
-  for (const ChosenWay& line : lines) {
-    WorkKey key;
-    Way way;
-    if (!key_of(line, &key, &way)) {
+  for (const TuningEntry& line : lines) {
+    TuningKey key;
+    Variant variant;
+    if (!key_of(line, &key, &variant)) {
       ++odd;
       continue;
     }
-    table->ways[key.hash()] = way;
-    table->choices |= 1u << static_cast<int>(key.choice);
+    table->variants[key.hash()] = variant;
+    table->knobs |= 1u << static_cast<int>(key.knob);
   }
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  s.table = table->ways.empty() ? nullptr : table.get();
+  s.table = table->variants.empty() ? nullptr : table.get();
   if (s.table) s.tables.push_back(std::move(table));
   note_use(s);
   return odd;
 }
 
-void measure_choices(bool on) {
+void measure_variants(bool on) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (on) s.entries.clear();
@@ -202,23 +203,23 @@ void measure_choices(bool on) {
   note_use(s);
 }
 
-bool measuring_choices() { return state().measuring; }
-uint64_t choices_taken() { return state().taken; }
+bool measuring_variants() { return state().measuring; }
+uint64_t variants_taken() { return state().taken; }
 
-std::vector<MeasuredWay> measured_choices() {
+std::vector<Measurement> measurements() {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  std::vector<MeasuredWay> all;
+  std::vector<Measurement> all;
   for (const auto& [hash, e] : s.entries) {
-    ChosenWay work;
-    work.choice = name_of(e.key.choice);
+    TuningEntry work;
+    work.knob = name_of(e.key.knob);
     for (int i = 0; i < e.key.n_ops; ++i) work.ops.emplace_back(op_info(e.key.ops[i]).meta->name);
     work.extents.assign(e.key.extents, e.key.extents + e.key.n_extents);
     work.size = e.key.size;
-    for (const Way w : ways_of(e.key.choice)) {
+    for (const Variant w : variants_of(e.key.knob)) {
       const std::vector<float>& ratios = e.ratios[static_cast<int>(w)];
-      if (w == Way::rule) continue;
-      work.way = name_of(w);
+      if (w == Variant::rule) continue;
+      work.variant = name_of(w);
       const double seconds = median(e.rule) * static_cast<double>(e.members) / static_cast<double>(e.runs);
       all.push_back({work, e.runs, ratios.size(), seconds, median(ratios), lowest_third(ratios)});
     }
@@ -226,14 +227,14 @@ std::vector<MeasuredWay> measured_choices() {
   return all;
 }
 
-void Choosing::begin(const WorkKey& key) {
+void Tuned::begin(const TuningKey& key) {
   State& s = state();
   if (!s.measuring.load(std::memory_order_relaxed)) {
     const Table* table = s.table.load(std::memory_order_acquire);
     if (!table || table->threads != thread_pool().threads()) return;
-    const auto found = table->ways.find(key.hash());
-    if (found == table->ways.end()) return;
-    way = found->second;
+    const auto found = table->variants.find(key.hash());
+    if (found == table->variants.end()) return;
+    variant = found->second;
     s.taken.fetch_add(1, std::memory_order_relaxed);
     return;
   }
@@ -245,19 +246,19 @@ void Choosing::begin(const WorkKey& key) {
     Entry& e = s.entries[hash_];
     if (e.runs++ == 0) e.key = key;
     e.members += key.members;
-    if (key.choice == Choice::block && e.runs % 2) return;  // what is within it has its turn
+    if (key.knob == TuningKnob::block && e.runs % 2) return;  // what is within it has its turn
     if (e.turn.empty()) {
-      e.turn = ways_of(key.choice);
+      e.turn = variants_of(key.knob);
       std::shuffle(e.turn.begin(), e.turn.end(), s.draw);
     }
-    way = e.turn.back();
+    variant = e.turn.back();
   }
   in_hand = measures_ = true;
   members_ = key.members;
   start_ = work_clock();
 }
 
-void Choosing::end() {
+void Tuned::end() {
   const int64_t stop = work_clock();
   in_hand = false;
   State& s = state();
@@ -265,10 +266,10 @@ void Choosing::end() {
   const auto found = s.entries.find(hash_);
   if (found == s.entries.end()) return;
   Entry& e = found->second;
-  const auto mine = std::find(e.turn.begin(), e.turn.end(), way);
+  const auto mine = std::find(e.turn.begin(), e.turn.end(), variant);
   if (mine == e.turn.end()) return;  // another thread was faster
   e.turn.erase(mine);
-  e.seconds[static_cast<int>(way)] =
+  e.seconds[static_cast<int>(variant)] =
       1e-9 * static_cast<double>(std::max<int64_t>(stop - start_, 1)) / static_cast<double>(members_);
   if (e.turn.empty()) end_round(e);
 }

@@ -16,7 +16,7 @@
 namespace dyc {
 
 // Work that can be done in several ways.
-enum class Choice : uint8_t {
+enum class TuningKnob : uint8_t {
   block,            // forward, a block with products: how many columns go through all of it at once
   pieces,           // forward, a block without: how many floats do
   chain,            // forward, element-wise launches: the same
@@ -27,10 +27,10 @@ enum class Choice : uint8_t {
   weight_gradient,  // dy x': dy copied or not, shared by threads or not
   count,
 };
-inline constexpr int kChoices = static_cast<int>(Choice::count);
+inline constexpr int kTuningKnobs = static_cast<int>(TuningKnob::count);
 
 // Ways to do it. A way that a choice does not have is never taken.
-enum class Way : uint8_t {
+enum class Variant : uint8_t {
   rule,   // as without a table
   apart,  // launch by launch
   alone,  // by one thread, in one go
@@ -47,20 +47,20 @@ enum class Way : uint8_t {
   direct,  // operands of a product that are read many times: copied first, or read where they lie
   count,
 };
-inline constexpr int kWays = static_cast<int>(Way::count);
+inline constexpr int kVariants = static_cast<int>(Variant::count);
 
-const char* name_of(Choice c);
-const char* name_of(Way w);
+const char* name_of(TuningKnob c);
+const char* name_of(Variant w);
 // The ways that a choice has, the rule first.
-const std::vector<Way>& ways_of(Choice c);
+const std::vector<Variant>& variants_of(TuningKnob c);
 // Columns or floats of a tile; `otherwise` for ways that are no tiles.
-int64_t tile_of(Way w, int64_t otherwise);
+int64_t tile_of(Variant w, int64_t otherwise);
 
 // What tells one piece of work from another: the ops of its launches, some extents, and the size: members (of
 // products: columns), by powers of two.
-struct WorkKey {
+struct TuningKey {
   static constexpr int kMostOps = 24, kMostExtents = 24;
-  Choice choice = Choice::block;
+  TuningKnob knob = TuningKnob::block;
   uint8_t n_ops = 0, n_extents = 0, size = 0;
   OpId ops[kMostOps];
   uint32_t extents[kMostExtents];
@@ -78,21 +78,21 @@ struct WorkKey {
 };
 
 // One line of a table.
-struct ChosenWay {
-  std::string choice;
+struct TuningEntry {
+  std::string knob;
   std::vector<std::string> ops;
   std::vector<int64_t> extents;
   int64_t size = 0;
-  std::string way;
+  std::string variant;
 };
 
 // Takes these ways from now on, in loops that so many threads share; returns how many lines were not
 // understood and are left out. An empty table: all as the rules say.
-size_t install_choices(const std::vector<ChosenWay>& lines, int threads);
+size_t install_tuning_table(const std::vector<TuningEntry>& lines, int threads);
 
 // What was measured of one way, compared with the rule.
-struct MeasuredWay {
-  ChosenWay work;
+struct Measurement {
+  TuningEntry work;
   uint64_t runs = 0;    // of the work, in any way
   uint64_t rounds = 0;  // of all ways, each once
   double seconds = 0;   // of the rule, per run: the median
@@ -102,38 +102,38 @@ struct MeasuredWay {
 
 // Runs work in all of its ways by turns and times it, in the order of the program; a table is not used
 // meanwhile. Off: measuring ends.
-void measure_choices(bool on);
+void measure_variants(bool on);
 // How often a table's way was taken that is not the rule.
-uint64_t choices_taken();
+uint64_t variants_taken();
 // All work met so far, and what was measured of it.
-std::vector<MeasuredWay> measured_choices();
+std::vector<Measurement> measurements();
 
 // Bit c: choice c has a table, or is measured. Read by every thread that computes.
-inline std::atomic<uint32_t> choices_on{0};
+inline std::atomic<uint32_t> tuned_knobs{0};
 
 // Decides how one piece of work is done, and times it if that is measured. `describe(key)` tells of the work.
-class Choosing {
+class Tuned {
  public:
   template <class F>
-  Choosing(Choice choice, F&& describe) {
-    if (choices_on.load(std::memory_order_acquire) >> static_cast<int>(choice) & 1) [[unlikely]] {
-      WorkKey key;
-      key.choice = choice;
+  Tuned(TuningKnob knob, F&& describe) {
+    if (tuned_knobs.load(std::memory_order_acquire) >> static_cast<int>(knob) & 1) [[unlikely]] {
+      TuningKey key;
+      key.knob = knob;
       describe(key);
       begin(key);
     }
   }
-  ~Choosing() {
+  ~Tuned() {
     if (measures_) [[unlikely]]
       end();
   }
-  Choosing(const Choosing&) = delete;
-  Choosing& operator=(const Choosing&) = delete;
+  Tuned(const Tuned&) = delete;
+  Tuned& operator=(const Tuned&) = delete;
 
-  Way way = Way::rule;
+  Variant variant = Variant::rule;
 
  private:
-  void begin(const WorkKey& key);
+  void begin(const TuningKey& key);
   void end();
   bool measures_ = false;
   uint64_t hash_ = 0;
@@ -141,6 +141,6 @@ class Choosing {
 };
 
 // Is work being measured? What usually runs together then runs piece by piece.
-bool measuring_choices();
+bool measuring_variants();
 
 }  // namespace dyc

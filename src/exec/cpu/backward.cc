@@ -6,24 +6,24 @@
 namespace dyc {
 
 void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
-                           const std::vector<uint32_t>& live_members) {
+                           const std::vector<uint32_t>& live_nodes) {
   const NodeId base = graph_.base_of(root);
   if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
-  clear_gradients(live_members, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
+  clear_gradients(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
   if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = 1.f;
   else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += 1.f;
-  run_backward(live, live_members);
+  run_backward(live, live_nodes);
   const int64_t start = profile_clock();
   {
     const ProfileTrace::Scope weights(trace, ProfileSpan::weights, "weight gradients");
     run_all_deferred();
-    if (direct_) deliver();
+    if (direct_) accumulate();
   }
   if (profiling) charge_weights(1e-9 * static_cast<double>(profile_clock() - start));
 }
 
 // Launches in reverse; a block or a fused chain at once if all of it that takes part does so as a whole.
-void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members) {
+void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes) {
   uint32_t end = static_cast<uint32_t>(plan_.launches.size());
   std::vector<uint32_t> heads;
   for (uint32_t i = 0; i < end; i += 1 + plan_.launches[i].elementwise + plan_.launches[i].fused)
@@ -35,37 +35,37 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
     const bool block = plan_.launches[head].fused > 0;
     bool whole = end - head > 1, any = false;
     for (uint32_t i = head; i < end; ++i) {
-      whole = whole && (live_members[i] == plan_.launches[i].count || (block && !live_members[i]));
-      any = any || live_members[i];
+      whole = whole && (live_nodes[i] == plan_.launches[i].count || (block && !live_nodes[i]));
+      any = any || live_nodes[i];
     }
     if (whole && any) {
-      const Watch watch(*this, head, end, true);
-      if (block) backward_block(head, live_members);
+      const LaunchTimer watch(*this, head, end, true);
+      if (block) backward_block(head, live_nodes);
       else backward_chain(head, end - 1);
     } else {
       for (uint32_t i = end; i-- > head;) {
-        if (!live_members[i]) continue;
-        const Watch watch(*this, i, i + 1, true, live_members[i]);
-        backward(plan_.launches[i], live, live_members[i]);
+        if (!live_nodes[i]) continue;
+        const LaunchTimer watch(*this, i, i + 1, true, live_nodes[i]);
+        backward(plan_.launches[i], live, live_nodes[i]);
       }
     }
     end = head;
-    if (!direct_) look_up();
+    if (!direct_) poll_script();
   }
 }
 
-void CpuExecutor::look_up() {
+void CpuExecutor::poll_script() {
   if (!poll) return;
   struct Looking {
     bool& flag;
     ~Looking() { flag = false; }
-  } looking{looking_up_};
-  looking_up_ = true;
+  } looking{polling_};
+  polling_ = true;
   poll();
 }
 
 void CpuExecutor::refuse_reentry() {
-  if (looking_up_)
+  if (polling_)
     throw RuntimeError(
         "the handler of a signal runs in the middle of a computation: it can neither compute nor call "
         "renew_cg(); "
@@ -94,13 +94,13 @@ const float* CpuExecutor::parameter_gradient(NodeId id) {
   return use.direct ? use.storage->raw_grad() : nullptr;
 }
 
-void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members) {
+void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
   run_deferred_of(l);
   if (l.kind == OpKind::parameter) return;  // its gradient stays in the slot until the end
   ++counters.launches;
-  if (live_members == l.count) return back(l);
+  if (live_nodes == l.count) return back(l);
   const Plan::Mark mark = plan_.mark();
-  back(live_part(l, live, live_members));
+  back(live_part(l, live, live_nodes));
   plan_.revert(mark);
 }
 
@@ -111,11 +111,11 @@ void CpuExecutor::back(const Launch& l) {
     case OpKind::binary:
       return back_binary(l);
     case OpKind::per_node:
-      return back_members(l);
+      return back_per_node(l);
     case OpKind::matmul:
       return back_matmul(l);
     case OpKind::custom:
-      return back_structured(l);
+      return back_custom(l);
     case OpKind::lookup:
       return back_lookup(l);
     default:
@@ -126,7 +126,7 @@ void CpuExecutor::back(const Launch& l) {
 void CpuExecutor::backward_chain(uint32_t first, uint32_t last) {
   for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
   ++counters.launches;
-  run_chain(Choice::back_chain, first, last);
+  run_chain(TuningKnob::back_chain, first, last);
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.
@@ -160,7 +160,7 @@ void CpuExecutor::back_unary(const Launch& l) {
 }
 
 void CpuExecutor::back_binary(const Launch& l) {
-  if (!l.flat) return back_members(l);
+  if (!l.flat) return back_per_node(l);
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
   const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
   if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous && (apart == 0 || apart >= l.total)) {
@@ -174,7 +174,7 @@ void CpuExecutor::back_binary(const Launch& l) {
 void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   if (op_info(l.op).meta->nondiff) return;
   if (l.kind == OpKind::per_node || (l.kind == OpKind::binary && !l.flat))
-    return back_members_range(l, begin, end);
+    return back_per_node_range(l, begin, end);
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   const Operand* o = plan_.operands.data() + l.operands;
@@ -205,14 +205,14 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   }
 }
 
-void CpuExecutor::back_members(const Launch& l) {
+void CpuExecutor::back_per_node(const Launch& l) {
   if (op_info(l.op).meta->nondiff) return;
-  for_members(l, distinct(l), [&](size_t begin, size_t end) {
-    back_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
+  for_nodes(l, distinct(l), [&](size_t begin, size_t end) {
+    back_per_node_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
 }
 
-void CpuExecutor::back_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+void CpuExecutor::back_per_node_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
   const OpInfo& info = op_info(l.op);
   const float* v = values();

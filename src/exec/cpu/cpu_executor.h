@@ -28,34 +28,34 @@ class CpuExecutor final : public Executor {
   void forward(uint32_t& next, uint32_t end) override {
     while (next < end) {
       next = forward(next);
-      look_up();
+      poll_script();
     }
   }
   void refuse_reentry() override;
   void backward(NodeId root, const std::vector<uint8_t>& live,
-                const std::vector<uint32_t>& live_members) override;
+                const std::vector<uint32_t>& live_nodes) override;
   const float* parameter_gradient(NodeId id) override;
 
  private:
   // Calls poll().
-  void look_up();
-  bool looking_up_ = false;
+  void poll_script();
+  bool polling_ = false;
 
-  bool always_apart() const override { return false; }
+  bool always_separate() const override { return false; }
   void zero_gradients(int64_t place, size_t floats) override;
 
   // Runs launch i and those fused with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
-  void run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members);
+  void run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
   // Zeroes the gradients of results: of `root`, the launch that backward begins at, and of those that nothing
   // reads at once; of others before the last of the launches that read them runs backward.
-  void clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root);
+  void clear_gradients(const std::vector<uint32_t>& live_nodes, uint32_t root);
   // Before launches [begin, end) run backward.
   void clear_read_by(uint32_t begin, uint32_t end);
-  // `live_members` of them take part: those with live[node] != 0.
-  void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  // `live_nodes` of them take part: those with live[node] != 0.
+  void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
   // A block of launches; those take part that have live members, with all their members.
-  void backward_block(uint32_t first, const std::vector<uint32_t>& live_members);
+  void backward_block(uint32_t first, const std::vector<uint32_t>& live_nodes);
   // A fused chain all of whose members take part.
   void backward_chain(uint32_t first, uint32_t last);
   // Where this backward adds the gradient of a parameter node.
@@ -68,38 +68,38 @@ class CpuExecutor final : public Executor {
   std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   void run(const Launch& l);
-  void run_chain(Choice choice, uint32_t first, uint32_t last);
-  void describe_chain(WorkKey& key, uint32_t first, uint32_t last) const;
-  void describe_block(WorkKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
+  void run_chain(TuningKnob knob, uint32_t first, uint32_t last);
+  void describe_chain(TuningKey& key, uint32_t first, uint32_t last) const;
+  void describe_block(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
   void dispatch(const Launch& l);
   void run_range(const Launch& l, uint32_t begin, uint32_t end);
-  void run_members_range(const Launch& l, uint32_t begin, uint32_t end);
+  void run_per_node_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_tile(const Launch& l, size_t begin, size_t end);
   void back_tile(const Launch& l, size_t begin, size_t end);
   void run_unary(const Launch& l);
   void run_binary(const Launch& l);
-  void run_members(const Launch& l);
+  void run_per_node(const Launch& l);
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
-  void run_matmul_member(const Launch& l, uint32_t i);
-  void run_structured(const Launch& l);
+  void run_matmul_node(const Launch& l, uint32_t i);
+  void run_custom(const Launch& l);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
   void back(const Launch& l);
   void back_range(const Launch& l, uint32_t begin, uint32_t end);
-  void back_members_range(const Launch& l, uint32_t begin, uint32_t end);
+  void back_per_node_range(const Launch& l, uint32_t begin, uint32_t end);
   void back_unary(const Launch& l);
   void back_binary(const Launch& l);
-  void back_members(const Launch& l);
+  void back_per_node(const Launch& l);
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
-  void back_matmul_member(const Launch& l, uint32_t i);
-  void back_structured(const Launch& l);
+  void back_matmul_node(const Launch& l, uint32_t i);
+  void back_custom(const Launch& l);
   void back_argument(const Launch& l, uint32_t arg);
   void back_lookup(const Launch& l);
   template <class F>
-  void for_members(const Launch& l, bool parallel, F&& f);
+  void for_nodes(const Launch& l, bool parallel, F&& f);
 
   // ---- GEMM over columns
   // A product W1 x1 + W2 x2 ... over the columns of all members, ready to run.
@@ -160,7 +160,7 @@ class CpuExecutor final : public Executor {
     Copy dy_copy;
   };
   void run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const;
-  static void describe(WorkKey& key, const Deferred& d);
+  static void describe(TuningKey& key, const Deferred& d);
   void run_deferred(Deferred& d) override;
   void run_all_deferred();
   void run_parts(int64_t n, int64_t work);
@@ -183,7 +183,7 @@ class CpuExecutor final : public Executor {
 
 // Calls f(begin, end) over members, on several threads when there is enough to do.
 template <class F>
-void CpuExecutor::for_members(const Launch& l, bool parallel, F&& f) {
+void CpuExecutor::for_nodes(const Launch& l, bool parallel, F&& f) {
   if (l.count == 1 || !parallel) return f(size_t{0}, size_t{l.count});
   size_t work = graph_.sig_number(l.sig).size;
   for (const Dim* d : graph_.sig_number(l.sig).x) work += d->size();

@@ -49,7 +49,7 @@ Targets targets(const std::vector<KernelArgs>& members, uint32_t arg) {
 
 }  // namespace
 
-void CpuExecutor::run_structured(const Launch& l) {
+void CpuExecutor::run_custom(const Launch& l) {
   count_operands(l);
   const OpInfo& info = op_info(l.op);
   const StructuredKernels& k = kernels_.ops[l.op].structured;
@@ -70,7 +70,7 @@ void CpuExecutor::run_structured(const Launch& l) {
                   [&](Range r) { k.forward(members.list.data(), int64_t{l.count}, r); });
 }
 
-void CpuExecutor::back_structured(const Launch& l) {
+void CpuExecutor::back_custom(const Launch& l) {
   for (uint32_t a = 0; a < l.n_operands; ++a)
     if (wanted(l, a)) back_argument(l, a);
 }

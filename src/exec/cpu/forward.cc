@@ -8,7 +8,7 @@ namespace dyc {
 
 uint32_t CpuExecutor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
-  const Watch watch(*this, i, i + 1 + l.fused + l.elementwise, false);
+  const LaunchTimer watch(*this, i, i + 1 + l.fused + l.elementwise, false);
   if (l.fused) {
     forward_block(i);
     return i + 1 + l.fused;
@@ -22,33 +22,33 @@ uint32_t CpuExecutor::forward(uint32_t i) {
     counters.nodes += plan_.launches[i + k].count;
     counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
   }
-  run_chain(Choice::chain, i, i + l.elementwise);
+  run_chain(TuningKnob::chain, i, i + l.elementwise);
   return i + 1 + l.elementwise;
 }
 
 // A fused chain: element-wise launches [first, last], backward the last first.
-void CpuExecutor::run_chain(Choice choice, uint32_t first, uint32_t last) {
-  const bool backward = choice == Choice::back_chain;
+void CpuExecutor::run_chain(TuningKnob knob, uint32_t first, uint32_t last) {
+  const bool backward = knob == TuningKnob::back_chain;
   const uint32_t n = last - first + 1;
   const auto run = [&](uint32_t k, size_t begin, size_t end) {
     if (backward) back_tile(plan_.launches[last - k], begin, end);
     else run_tile(plan_.launches[first + k], begin, end);
   };
   const size_t total = static_cast<size_t>(plan_.launches[first].total);
-  const Choosing chosen(choice, [&](WorkKey& key) { describe_chain(key, first, last); });
-  if (chosen.way == Way::apart) {
+  const Tuned chosen(knob, [&](TuningKey& key) { describe_chain(key, first, last); });
+  if (chosen.variant == Variant::apart) {
     for (uint32_t k = 0; k < n; ++k)
       parallel_for(total, kFlatGrain, [&](size_t begin, size_t end) { run(k, begin, end); });
     return;
   }
-  const size_t tile = static_cast<size_t>(tile_of(chosen.way, kTile));
+  const size_t tile = static_cast<size_t>(tile_of(chosen.variant, kTile));
   parallel_for(total, kFlatGrain / n, [&](size_t begin, size_t end) {
     for (size_t at = begin; at < end; at += tile)
       for (uint32_t k = 0; k < n; ++k) run(k, at, std::min(at + tile, end));
   });
 }
 
-void CpuExecutor::describe_chain(WorkKey& key, uint32_t first, uint32_t last) const {
+void CpuExecutor::describe_chain(TuningKey& key, uint32_t first, uint32_t last) const {
   for (uint32_t k = first; k <= last; ++k) key.add_op(plan_.launches[k].op);
   const Launch& l = plan_.launches[first];
   key.add_extent(l.total / l.count);
@@ -85,11 +85,11 @@ void CpuExecutor::dispatch(const Launch& l) {
     case OpKind::binary:
       return run_binary(l);
     case OpKind::per_node:
-      return run_members(l);
+      return run_per_node(l);
     case OpKind::matmul:
       return run_matmul(l);
     case OpKind::custom:
-      return run_structured(l);
+      return run_custom(l);
     case OpKind::lookup:
       return run_lookup(l);
     case OpKind::parameter:
@@ -111,7 +111,7 @@ void CpuExecutor::run_unary(const Launch& l) {
 // Members [begin, end) of a unary, binary or member launch, one after the other.
 void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
   if (l.kind == OpKind::per_node || (l.kind == OpKind::binary && !l.flat))
-    return run_members_range(l, begin, end);
+    return run_per_node_range(l, begin, end);
   const OpKernels& k = kernels_.ops[l.op];
   const float* attrs = reinterpret_cast<const float*>(graph_.sig_number(l.sig).attrs.data());
   const Operand* o = plan_.operands.data() + l.operands;
@@ -131,7 +131,7 @@ void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
 
 void CpuExecutor::run_binary(const Launch& l) {
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
-  if (!l.flat) return run_members(l);
+  if (!l.flat) return run_per_node(l);
   counters.operand_bytes += 8 * l.total;
   if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
@@ -140,14 +140,14 @@ void CpuExecutor::run_binary(const Launch& l) {
   run_range(l, 0, l.count);
 }
 
-void CpuExecutor::run_members(const Launch& l) {
+void CpuExecutor::run_per_node(const Launch& l) {
   count_operands(l);
-  for_members(l, true, [&](size_t begin, size_t end) {
-    run_members_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
+  for_nodes(l, true, [&](size_t begin, size_t end) {
+    run_per_node_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
 }
 
-void CpuExecutor::run_members_range(const Launch& l, uint32_t begin, uint32_t end) {
+void CpuExecutor::run_per_node_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
   const OpInfo& info = op_info(l.op);
   float* base = graph_.values_arena.base();

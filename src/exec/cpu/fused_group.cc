@@ -64,13 +64,14 @@ void CpuExecutor::forward_block(uint32_t first) {
     all.columns = std::min(all.columns, jobs_[p].n);
   }
   if (all.work == 0) return run_stages(head, 0, head.n_stages, kColumns);
-  const Choosing chosen(Choice::block, [&](WorkKey& key) { describe_block(key, head, 0, head.n_stages); });
-  if (chosen.way == Way::rule ? all.apart() : chosen.way == Way::apart) return run_apart(head);
-  run_through(head, all, tile_of(chosen.way, kMostColumns));
+  const Tuned chosen(TuningKnob::block, [&](TuningKey& key) { describe_block(key, head, 0, head.n_stages); });
+  if (chosen.variant == Variant::rule ? all.apart() : chosen.variant == Variant::apart)
+    return run_apart(head);
+  run_through(head, all, tile_of(chosen.variant, kMostColumns));
 }
 
 // The ops of some pieces, the extents of products and the floats of an instance that other pieces make.
-void CpuExecutor::describe_block(WorkKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
+void CpuExecutor::describe_block(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
   for (uint32_t p = begin; p < end; ++p) {
     const Launch& l = stages(head)[p];
     const Sig& sig = graph_.sig_number(l.sig);
@@ -117,14 +118,14 @@ int64_t CpuExecutor::largest_of(const Launch& head, uint32_t begin, uint32_t end
 // Pieces [begin, end), none of them a product. Threads get `least` instances or more.
 void CpuExecutor::run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least) {
   const int64_t largest = largest_of(head, begin, end);
-  const Choosing chosen(Choice::pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
-  if (chosen.way == Way::rule ? largest > kLargeInstance : chosen.way == Way::apart) {
+  const Tuned chosen(TuningKnob::pieces, [&](TuningKey& key) { describe_block(key, head, begin, end); });
+  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::apart) {
     for (uint32_t p = begin; p < end; ++p) dispatch(stages(head)[p]);
     return;
   }
   const int64_t n = head.count, floats = n * floats_of(head, begin, end);
   run_tiles(head, {begin, end}, grain_of(n, 0, floats, least),
-            (tile_of(chosen.way, kTile) + largest - 1) / largest);
+            (tile_of(chosen.variant, kTile) + largest - 1) / largest);
 }
 
 // `step` instances at a time through the pieces of a range; threads share `grain` of them.
@@ -146,7 +147,7 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
 // ---------------------------------------------------------------- backward
 
 // Pieces of launches without live members take no part.
-void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& live_members) {
+void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& live_nodes) {
   const Launch& head = plan_.launches[first];
   ++counters.launches;
   live_stages_.assign(head.n_stages, 0);
@@ -155,7 +156,7 @@ void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& li
     run_deferred_of(l);
     for (uint32_t p = 0; p < head.n_stages; ++p) {
       const int64_t at = stages(head)[p].out;
-      if (at >= l.out && at < l.out + l.total) live_stages_[p] = live_members[i] > 0;
+      if (at >= l.out && at < l.out + l.total) live_stages_[p] = live_nodes[i] > 0;
     }
   }
   for (uint32_t end = head.n_stages; end > 0;) {
@@ -178,9 +179,10 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
   if (!head.disjoint_gradients) return one_by_one();
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   const int64_t largest = largest_of(head, begin, end);
-  const Choosing chosen(Choice::back_pieces, [&](WorkKey& key) { describe_block(key, head, begin, end); });
-  if (chosen.way == Way::rule ? largest > kLargeInstance : chosen.way == Way::apart) return one_by_one();
-  const int64_t step = (tile_of(chosen.way, kBackTile) + largest - 1) / largest;
+  const Tuned chosen(TuningKnob::back_pieces, [&](TuningKey& key) { describe_block(key, head, begin, end); });
+  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::apart)
+    return one_by_one();
+  const int64_t step = (tile_of(chosen.variant, kBackTile) + largest - 1) / largest;
   parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
     for (int64_t a = from; a < static_cast<int64_t>(to); a += step)
       for (uint32_t p = end; p-- > begin;)
@@ -223,12 +225,12 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     const int64_t work = rows * in.k * in.x.count,
                   parts = std::clamp<int64_t>(work / kParallelFlops, 1, most_chunks());
     const int64_t grain = ((in.k + parts - 1) / parts + 15) / 16 * 16;
-    const Choosing chosen(Choice::back_product, [&](WorkKey& key) {
+    const Tuned chosen(TuningKnob::back_product, [&](TuningKey& key) {
       key.add_extent(rows);
       key.add_extent(in.k);
       key.set_size(in.x.count);
     });
-    parallel_for(in.k, static_cast<size_t>(chosen.way == Way::alone ? in.k : grain),
+    parallel_for(in.k, static_cast<size_t>(chosen.variant == Variant::alone ? in.k : grain),
                  [&](size_t from, size_t to) {
                    kernels_.gemm->tn_sum({int64_t(from), int64_t(to)}, {0, in.x.count}, in.products.data(),
                                          static_cast<int>(in.products.size()), dx);

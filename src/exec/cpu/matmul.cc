@@ -16,12 +16,12 @@ constexpr size_t kWideCols = 32;    // columns worth reading many weights for
 constexpr int64_t kRowBlock = 64;   // rows of a product that threads share
 constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
-Copy copy_of(Way way) {
-  return way == Way::copy ? Copy::always : way == Way::direct ? Copy::never : Copy::by_rule;
+Copy copy_of(Variant variant) {
+  return variant == Variant::copy ? Copy::always : variant == Variant::direct ? Copy::never : Copy::by_rule;
 }
 
-size_t grain_for(Way way, int64_t n, size_t otherwise) {
-  return way == Way::alone ? static_cast<size_t>(n) : otherwise;
+size_t grain_for(Variant variant, int64_t n, size_t otherwise) {
+  return variant == Variant::alone ? static_cast<size_t>(n) : otherwise;
 }
 
 // Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`, at
@@ -92,23 +92,23 @@ void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
-  const Choosing chosen(Choice::product, [&](WorkKey& key) {
+  const Tuned chosen(TuningKnob::product, [&](TuningKey& key) {
     for (size_t i = 0; i < n; ++i) {
       key.add_extent(jobs[i].m);
       key.add_extent(jobs[i].work / std::max<int64_t>(jobs[i].m * jobs[i].n, 1));
     }
     key.set_size(jobs->n);
   });
-  const Copy w_copy = copy_of(chosen.way);
+  const Copy w_copy = copy_of(chosen.variant);
   if (n == 1 && jobs->n >= 32) {
     const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
     const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
-    parallel_for(jobs->n, grain_for(chosen.way, jobs->n, grain), [&](size_t begin, size_t end) {
+    parallel_for(jobs->n, grain_for(chosen.variant, jobs->n, grain), [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)}, w_copy);
     });
     return;
   }
-  parallel_for(blocks, grain_for(chosen.way, blocks, grain_of(blocks, work, 1, most_chunks())),
+  parallel_for(blocks, grain_for(chosen.variant, blocks, grain_of(blocks, work, 1, most_chunks())),
                [&](size_t begin, size_t end) {
                  const Job* j = jobs;
                  int64_t before = 0;  // blocks of the products before j
@@ -130,12 +130,12 @@ void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& d
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, "W' dy");
   scope.product(k, n, m);
   // Columns of dx may repeat, so threads share rows of dx, never columns.
-  const Choosing chosen(Choice::back_product, [&](WorkKey& key) {
+  const Tuned chosen(TuningKnob::back_product, [&](TuningKey& key) {
     key.add_extent(m);
     key.add_extent(k);
     key.set_size(n);
   });
-  parallel_for(k, grain_for(chosen.way, k, grain_of(k, flops, 16, most_chunks())),
+  parallel_for(k, grain_for(chosen.variant, k, grain_of(k, flops, 16, most_chunks())),
                [&](size_t begin, size_t end) {
                  kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
                });
@@ -143,7 +143,7 @@ void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& d
 
 void CpuExecutor::run_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
-  for (uint32_t i = 0; i < l.count; ++i) run_matmul_member(l, i);
+  for (uint32_t i = 0; i < l.count; ++i) run_matmul_node(l, i);
 }
 
 void CpuExecutor::run_matmul_columns(const Launch& l) {
@@ -157,7 +157,7 @@ void CpuExecutor::run_matmul_columns(const Launch& l) {
 }
 
 // One node whose weights are its own: batch item by batch item.
-void CpuExecutor::run_matmul_member(const Launch& l, uint32_t i) {
+void CpuExecutor::run_matmul_node(const Launch& l, uint32_t i) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -196,7 +196,7 @@ void CpuExecutor::run_matmul_member(const Launch& l, uint32_t i) {
 
 void CpuExecutor::back_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
-  for (uint32_t i = 0; i < l.count; ++i) back_matmul_member(l, i);
+  for (uint32_t i = 0; i < l.count; ++i) back_matmul_node(l, i);
 }
 
 // The gradient of a bias that has a column for each of the result's.
@@ -228,7 +228,7 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
   }
 }
 
-void CpuExecutor::back_matmul_member(const Launch& l, uint32_t i) {
+void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -279,7 +279,7 @@ void CpuExecutor::run_part(const Deferred& d, float* target, Range part, Copy dy
   else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m, dy_copy);
 }
 
-void CpuExecutor::describe(WorkKey& key, const Deferred& d) {
+void CpuExecutor::describe(TuningKey& key, const Deferred& d) {
   key.add_extent(d.m);
   key.add_extent(d.k);
   key.set_size(static_cast<int64_t>(d.dy.size()));
@@ -295,10 +295,10 @@ void CpuExecutor::run_deferred(Deferred& d) {
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
   {
-    const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
-    const Copy dy_copy = copy_of(chosen.way);
+    const Tuned chosen(TuningKnob::weight_gradient, [&d](TuningKey& key) { describe(key, d); });
+    const Copy dy_copy = copy_of(chosen.variant);
     parallel_for(
-        length, grain_for(chosen.way, length, grain_of(length, d.work(), kPart, kMostParts)),
+        length, grain_for(chosen.variant, length, grain_of(length, d.work(), kPart, kMostParts)),
         [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}, dy_copy); });
   }
   d.dy.clear();
@@ -311,15 +311,15 @@ void CpuExecutor::run_all_deferred() {
   int64_t work = 0;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
-    if (d.dy.empty() || !is_only(d) || measuring_choices()) {
+    if (d.dy.empty() || !is_only(d) || measuring_variants()) {
       run_deferred(d);
       continue;
     }
     float* target = parameter_target(d.node);
     const int64_t length = d.by_rows() ? d.m : d.k;
-    const Choosing chosen(Choice::weight_gradient, [&d](WorkKey& key) { describe(key, d); });
+    const Tuned chosen(TuningKnob::weight_gradient, [&d](TuningKey& key) { describe(key, d); });
     for (int64_t at = 0; at < length; at += kPart)
-      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, copy_of(chosen.way)});
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, copy_of(chosen.variant)});
     work += d.work();
   }
   const int64_t n = static_cast<int64_t>(parts_.size());

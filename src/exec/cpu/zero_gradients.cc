@@ -17,13 +17,13 @@ void CpuExecutor::clear_gradient(const Launch& l) {
   std::memset(grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
 }
 
-void CpuExecutor::clear_gradients(const std::vector<uint32_t>& live_members, uint32_t root) {
+void CpuExecutor::clear_gradients(const std::vector<uint32_t>& live_nodes, uint32_t root) {
   const uint32_t n = static_cast<uint32_t>(plan_.launches.size());
   first_clear_.assign(n, kNone);
   if (full_) return;  // all is zero
   if (graph_.values_arena.top() <= kInCache) {
     for (uint32_t i = 0; i < n; ++i)
-      if (live_members[i]) clear_gradient(plan_.launches[i]);
+      if (live_nodes[i]) clear_gradient(plan_.launches[i]);
     return;
   }
   next_clear_.resize(n);
@@ -36,10 +36,10 @@ void CpuExecutor::clear_gradients(const std::vector<uint32_t>& live_members, uin
   const bool sorted = std::is_sorted(outs_.begin(), outs_.end());
   last_reader_.assign(n, kNone);
   for (uint32_t i = 0; sorted && i < n; ++i)
-    if (live_members[i]) note_reader(i);
+    if (live_nodes[i]) note_reader(i);
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t reader = last_reader_[i];
-    if (!live_members[i]) continue;
+    if (!live_nodes[i]) continue;
     if (reader == kNone || i == root || plan_.launches[i].kind == OpKind::parameter) {
       clear_gradient(plan_.launches[i]);
     } else {

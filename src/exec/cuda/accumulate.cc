@@ -7,16 +7,16 @@
 
 namespace dyc {
 
-void CudaExecutor::deliver() {
-  Delivery here;
+void CudaExecutor::accumulate() {
+  PendingGradients here;
   {
     const auto lock = device_.lock();
-    Delivery there;
+    PendingGradients there;
     try {
       // First, as a compiler may let go of the interpreter lock.
-      device_.prepare({CudaDevice::task(cuda::kAddFew), CudaDevice::task(cuda::kAddMany)});
-      divide_delivery(there, here);
-      deliver_there(there);
+      device_.prepare({CudaDevice::kernel_id(cuda::kAddFew), CudaDevice::kernel_id(cuda::kAddMany)});
+      split_by_side(there, here);
+      accumulate_on_device(there);
     } catch (const MemoryError&) {  // the host has room
       forget();
       here.uses.insert(here.uses.end(), there.uses.begin(), there.uses.end());
@@ -26,11 +26,11 @@ void CudaExecutor::deliver() {
       device_.rethrow();
     }
   }
-  if (!here.empty()) deliver_here(here);
+  if (!here.empty()) accumulate_on_host(here);
   rows_.clear();
 }
 
-void CudaExecutor::divide_delivery(Delivery& there, Delivery& here) {
+void CudaExecutor::split_by_side(PendingGradients& there, PendingGradients& here) {
   // A table's gradient by rows that now becomes one of all rows is the host's to convert.
   std::vector<const Storage*> host_only;
   const auto stays = [&](const Storage& s) {
@@ -38,7 +38,7 @@ void CudaExecutor::divide_delivery(Delivery& there, Delivery& here) {
            std::find(host_only.begin(), host_only.end(), &s) != host_only.end();
   };
   for (const ParameterUse& use : graph_.parameters()) {
-    if (!delivers(use)) continue;
+    if (!accumulates(use)) continue;
     const Storage& s = *use.storage;
     if (s.has_grad() && !s.dense_grad()) host_only.push_back(&s);
     (stays(s) ? here : there).uses.push_back(&use);
@@ -47,7 +47,7 @@ void CudaExecutor::divide_delivery(Delivery& there, Delivery& here) {
 }
 
 // Storages are told when nothing can fail any more. What is done leaves the list.
-void CudaExecutor::deliver_there(Delivery& delivery) {
+void CudaExecutor::accumulate_on_device(PendingGradients& delivery) {
   const auto is_table = [](const ParameterUse* use) { return use->storage->is_lookup(); };
   const bool tables = std::any_of(delivery.uses.begin(), delivery.uses.end(), is_table);
   const auto finish = [&] {
@@ -57,18 +57,18 @@ void CudaExecutor::deliver_there(Delivery& delivery) {
   };
   launch_whole(delivery);
   if (tables) finish();  // where rows go depends on it
-  const std::vector<RowsOf> rows = rows_by_table(delivery);
+  const std::vector<TableRows> rows = rows_by_table(delivery);
   launch_rows(rows);
   finish();
-  for (const RowsOf& r : rows) r.table->rows_added_on_device(device_.parameters(), r.rows);
+  for (const TableRows& r : rows) r.table->rows_added_on_device(device_.parameters(), r.rows);
 }
 
-void CudaExecutor::launch_whole(const Delivery& delivery) {
+void CudaExecutor::launch_whole(const PendingGradients& delivery) {
   SegmentList list;
   for (const ParameterUse* use : delivery.uses) {
     bool fresh = false;
     const float* const to =
-        device_.parameters().room_for_grad(graph_.shared_storage(use->storage->uid), fresh);
+        device_.parameters().memory_for_grad(graph_.shared_storage(use->storage->uid), fresh);
     list.begin(offset_of(to), static_cast<int64_t>(use->storage->size()));
     list.fresh.push_back(fresh);
     list.sources.push_back(use->gradient);
@@ -76,8 +76,8 @@ void CudaExecutor::launch_whole(const Delivery& delivery) {
   launch_segments(list);
 }
 
-std::vector<CudaExecutor::RowsOf> CudaExecutor::rows_by_table(const Delivery& delivery) const {
-  std::vector<RowsOf> tables;
+std::vector<CudaExecutor::TableRows> CudaExecutor::rows_by_table(const PendingGradients& delivery) const {
+  std::vector<TableRows> tables;
   std::unordered_map<const Storage*, size_t> number;
   for (const RowGradient& r : delivery.rows) {
     const auto [found, fresh] = number.emplace(r.storage, tables.size());
@@ -89,16 +89,16 @@ std::vector<CudaExecutor::RowsOf> CudaExecutor::rows_by_table(const Delivery& de
 }
 
 // Each row once, with all that is added to it in order.
-void CudaExecutor::launch_rows(const std::vector<RowsOf>& tables) {
+void CudaExecutor::launch_rows(const std::vector<TableRows>& tables) {
   struct Sum {
-    CudaParameters::RowRoom room;
+    CudaParameters::RowMemory room;
     int64_t size;
     std::vector<int64_t> sources;
   };
   std::vector<Sum> sums;
   std::unordered_map<const float*, size_t> number;
-  for (const RowsOf& t : tables) {
-    const auto rooms = device_.parameters().room_for_rows(graph_.shared_storage(t.table->uid), t.rows);
+  for (const TableRows& t : tables) {
+    const auto rooms = device_.parameters().memory_for_rows(graph_.shared_storage(t.table->uid), t.rows);
     for (size_t i = 0; i < rooms.size(); ++i) {
       if (t.from[i] < 0 && !rooms[i].fresh) continue;
       const auto [found, first] = number.emplace(rooms[i].at, sums.size());
@@ -116,10 +116,10 @@ void CudaExecutor::launch_rows(const std::vector<RowsOf>& tables) {
 }
 
 // By the host: what was found comes down, and what is there where the device has it.
-void CudaExecutor::deliver_here(const Delivery& delivery) {
+void CudaExecutor::accumulate_on_host(const PendingGradients& delivery) {
   {
     const auto lock = device_.lock();
-    std::vector<Floats> spans;
+    std::vector<ArenaRange> spans;
     for (const ParameterUse* use : delivery.uses)
       spans.push_back({use->gradient, use->gradient + static_cast<int64_t>(use->storage->size())});
     for (const RowGradient& r : delivery.rows)

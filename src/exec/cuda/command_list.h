@@ -36,10 +36,10 @@ class DevicePool {
   std::vector<Chunk> chunks_;
 };
 
-class CudaBatch {
+class CommandList {
  public:
   // `joins`: many small launches may become one.
-  explicit CudaBatch(CudaDevice& device, bool joins = true)
+  explicit CommandList(CudaDevice& device, bool joins = true)
       : device_(device),
         joins_(joins),
         scratch_(device.backend(), "scratch"),
@@ -56,7 +56,7 @@ class CudaBatch {
   };
   template <class T>
   Room<T> room(size_t n) {
-    const Place p = take(n * sizeof(T));
+    const Allocation p = take(n * sizeof(T));
     return {reinterpret_cast<T*>(p.host), reinterpret_cast<T*>(p.device), n};
   }
   template <class T>
@@ -77,33 +77,34 @@ class CudaBatch {
   // ---- in this order
   // `work`: threads that find something to do. waits: for what was launched before; otherwise the launch
   // reads nothing, element for element, that another thread wrote since the last one that waited.
-  void launch(uint32_t task, const cuda::Record& record, int64_t work, bool waits = true);
-  void launch_blocks(uint32_t task, const cuda::Record& record, uint32_t blocks, bool waits = true);
+  void launch(uint32_t kernel_id, const cuda::LaunchArgs& record, int64_t work, bool needs_grid_sync = true);
+  void launch_blocks(uint32_t kernel_id, const cuda::LaunchArgs& record, uint32_t blocks,
+                     bool needs_grid_sync = true);
   void copy(float* to, const float* from, size_t floats);
   size_t steps() const { return steps_.size(); }
   // Whether the two calls below may be of use.
   bool keeps_weights() const {
-    return joins_ && walking && residing && !one_by_one && cuda::forced_product_way < 0;
+    return joins_ && persistent && keeping_weights && !one_by_one && cuda::forced_variant < 0;
   }
   // The last launch is this product (forward: W x, else W' dy); nothing here changes its weights.
-  void weights_stay(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms,
+  void note_product(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms,
                     std::vector<Access> accesses) {
     products_.push_back({steps_.size() - 1, forward, product, terms, std::move(accesses), product.m});
   }
-  // The last launch can be made unit by unit, as UnitStep has it.
-  void by_units(int64_t unit, bool finer, std::vector<Access> accesses) {
-    units_.push_back({steps_.size() - 1, unit, finer, std::move(accesses), last_record_});
+  // The last launch can be made unit by unit, as SlicedStep has it.
+  void note_sliced(int64_t period, bool finer, std::vector<Access> accesses) {
+    sliced_.push_back({steps_.size() - 1, period, finer, std::move(accesses), last_record_});
   }
   void gemm(const cuda::Gemm& product);  // by the library
 
   // Whether many small launches become one (cuda/abi/persistent.h).
-  static inline bool walking = true;
+  static inline bool persistent = true;
   // Whether blocks of walks keep weights in shared memory.
-  static inline bool residing = true;
+  static inline bool keeping_weights = true;
   // Whether steps that follow products of these do without waiting for other blocks, where they can.
-  static inline bool joining_units = true;
+  static inline bool skipping_barriers = true;
   // Whether launches that come again as they were become a graph of the driver.
-  static inline bool replaying = true;
+  static inline bool using_graphs = true;
   static inline bool one_by_one = false;  // never
 
   bool empty() const { return steps_.empty(); }
@@ -112,7 +113,7 @@ class CudaBatch {
   void discard();
 
  private:
-  struct Place {
+  struct Allocation {
     char* host;
     cuda::Backend::Address device;
   };
@@ -122,57 +123,59 @@ class CudaBatch {
     size_t size = 0, used = 0;
   };
   struct Step {
-    uint32_t task;    // kCopy: a copy; kGemm: a call of the library; kWalk: a walk, many steps in one launch
-    uint32_t blocks;  // kGemm: which of gemms_
-    bool waits;
+    uint32_t kernel_id;  // kCopy: a copy; kGemm: a call of the library; kPersistent: a walk, many steps in
+                         // one launch
+    uint32_t blocks;     // kGemm: which of gemms_
+    bool needs_grid_sync;
     const void* record;  // copies: to
     const void* from;
     size_t bytes;
-    size_t run = 0;  // walks: in walks_
+    size_t run = 0;  // walks: in persistent_runs_
   };
-  static constexpr uint32_t kCopy = 0xffffffffu, kWalk = 0xfffffffeu, kGemm = 0xfffffffdu;
-  static bool has_kernel(const Step& step) { return step.task < kGemm; }
+  static constexpr uint32_t kCopy = 0xffffffffu, kPersistent = 0xfffffffeu, kGemm = 0xfffffffdu;
+  static bool has_kernel(const Step& step) { return step.kernel_id < kGemm; }
   struct Run {          // steps that become one walk
-    size_t begin, end;  // in steps_, later in apart_
-    std::vector<uint32_t> tasks = {};
-    Residency weights = {};
+    size_t begin, end;  // in steps_, later in unjoined_
+    std::vector<uint32_t> kernel_ids = {};
+    PersistentWeights weights = {};
     std::span<WeightProduct> products = {};
-    std::span<const UnitStep> units = {};
-    std::vector<UnitRun> unit_runs = {};
+    std::span<const SlicedStep> sliced = {};
+    std::vector<BarrierFreeRun> barrier_free_runs = {};
     cuda::Backend::Kernel kernel = nullptr;
     uint32_t shared_bytes = 0;
-    uint64_t residents = 0, unit_steps = 0, waits = 0;  // as cuda::Backend::Counters has them
+    uint64_t persistent_products = 0, sliced_steps = 0,
+             needs_grid_sync = 0;  // as cuda::Backend::Counters has them
   };
 
-  Place take(size_t bytes);
+  Allocation take(size_t bytes);
   void run();
   void prepare();
   void run_step(const Step& step);
-  void run_walk(const Step& step);
-  bool launch_walk(const Step& step, const Run& walk);
+  void run_steps(const Step& step);
+  bool launch_persistent(const Step& step, const Run& walk);
   void count(const Run& walk);
-  bool replay();
+  bool run_as_graph();
   cuda::Backend::Operation operation(const Step& step) const;
-  bool may_walk(const Step& step) const;
-  void find_walks();
+  bool may_be_persistent(const Step& step) const;
+  void find_persistent_runs();
   Run run_of(size_t begin, size_t end);
   void find_weights(Run& walk);
-  void join_walks();
-  uint32_t reside(Run& walk, CudaDevice::WalkKernel& made, uint32_t blocks);
-  std::vector<cuda::Step> walk_steps(Run& walk);
-  void join_units(Run& walk, const UnitRun& run, std::vector<cuda::Step>& steps);
-  bool use_weights(Run& walk, cuda::Step& step, size_t number);
+  void replace_by_persistent();
+  uint32_t place_weights(Run& walk, CudaDevice::PersistentKernel& made, uint32_t blocks);
+  std::vector<cuda::PersistentStep> persistent_steps(Run& walk);
+  void skip_barriers(Run& walk, const BarrierFreeRun& run, std::vector<cuda::PersistentStep>& steps);
+  bool use_weights(Run& walk, cuda::PersistentStep& step, size_t number);
   Step walk(size_t number);
 
   CudaDevice& device_;
   const bool joins_;
   std::vector<Chunk> chunks_;
-  std::vector<Step> steps_, apart_;  // apart_: as they were before walks took the place of some
+  std::vector<Step> steps_, unjoined_;  // unjoined_: as they were before walks took the place of some
   std::vector<cuda::Gemm> gemms_;
-  std::vector<Run> walks_;
-  std::vector<WeightProduct> products_;  // of steps_, before walks
-  std::vector<UnitStep> units_;          // likewise
-  cuda::Record* last_record_ = nullptr;  // of the last launch, as it goes up
+  std::vector<Run> persistent_runs_;
+  std::vector<WeightProduct> products_;      // of steps_, before walks
+  std::vector<SlicedStep> sliced_;           // likewise
+  cuda::LaunchArgs* last_record_ = nullptr;  // of the last launch, as it goes up
   std::vector<cuda::Backend::Operation> operations_;
   DevicePool scratch_, room_;
 };

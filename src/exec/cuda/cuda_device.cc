@@ -17,10 +17,10 @@ constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that 
 
 double megabytes(size_t bytes) { return std::round(static_cast<double>(bytes) / 104857.6) / 10; }
 
-constexpr size_t kMostTasks = 96;   // of one walk: more take long to compile
-constexpr uint32_t kWalkAfter = 3;  // launches one by one
-constexpr size_t kMostWishes = 256;
-constexpr size_t kMostRefusals = 3;  // of walks: then there are none in this process
+constexpr size_t kMaxKernelIds = 96;      // of one walk: more take long to compile
+constexpr uint32_t kPersistentAfter = 3;  // launches one by one
+constexpr size_t kMaxRequests = 256;
+constexpr size_t kMaxUnsupported = 3;  // of walks: then there are none in this process
 
 // Of ascending tasks.
 bool contains(const std::vector<uint32_t>& all, const std::vector<uint32_t>& some) {
@@ -28,28 +28,28 @@ bool contains(const std::vector<uint32_t>& all, const std::vector<uint32_t>& som
 }
 
 // The kernel of a row in one of kernels/.
-cuda::KernelName name_of_row(OpId op, uint32_t way) {
-  const std::string row = "<Row<" + std::to_string(op) + ">";
-  const bool forward = way == cuda::kForward;
+cuda::KernelName kernel_of_op(OpId op, uint32_t variant) {
+  const std::string row = "<OpById<" + std::to_string(op) + ">";
+  const bool forward = variant == cuda::kForward;
   switch (op_info(op).meta->kind) {
     case OpKind::unary:
       return {"elementwise", (forward ? "unary_forward" : "unary_backward") + row + ">"};
     case OpKind::binary:
       if (forward) return {"elementwise", "binary_forward" + row + ">"};
-      return {"elementwise", "binary_backward" + row + (way == cuda::kBackward ? ", 0>" : ", 1>")};
+      return {"elementwise", "binary_backward" + row + (variant == cuda::kBackward ? ", 0>" : ", 1>")};
     case OpKind::per_node:
-      return {"per_node", (forward ? "member_forward" : "member_backward") + row + ">"};
+      return {"per_node", (forward ? "node_forward" : "node_backward") + row + ">"};
     case OpKind::custom:
-      return {"custom", (forward ? "structured_forward" : "structured_backward") + row + ">"};
+      return {"custom", (forward ? "custom_forward" : "custom_backward") + row + ">"};
     default:
       throw RuntimeError(text("internal error: ", op_info(op).meta->name, " has no kernel of its own"));
   }
 }
 
-cuda::KernelName name_of(uint32_t task) {
-  if (task < kOps * cuda::kWays)
-    return name_of_row(static_cast<OpId>(task / cuda::kWays), task % cuda::kWays);
-  switch (task - kOps * cuda::kWays) {
+cuda::KernelName name_of(uint32_t kernel_id) {
+  if (kernel_id < kOps * cuda::kPasses)
+    return kernel_of_op(static_cast<OpId>(kernel_id / cuda::kPasses), kernel_id % cuda::kPasses);
+  switch (kernel_id - kOps * cuda::kPasses) {
     case cuda::kProductWx:
       return {"matmul", "product<true, false>"};
     case cuda::kProductWdy:
@@ -74,10 +74,10 @@ cuda::KernelName name_of(uint32_t task) {
       return {"lookup", "lookup_forward"};
     case cuda::kGather:
       return {"memory", "gather"};
-    case cuda::kResidentWx:
-      return {"persistent_weights", "resident_product<true>"};
-    case cuda::kResidentWdy:
-      return {"persistent_weights", "resident_product<false>"};
+    case cuda::kPersistentWx:
+      return {"persistent_weights", "persistent_product<true>"};
+    case cuda::kPersistentWdy:
+      return {"persistent_weights", "persistent_product<false>"};
     case cuda::kArgmax:
       return {"argmax", "argmax"};
     case cuda::kSumSquares:
@@ -85,7 +85,7 @@ cuda::KernelName name_of(uint32_t task) {
     case cuda::kTotalSquares:
       return {"updates", "total"};
     default: {
-      const uint32_t rule = task - kOps * cuda::kWays - cuda::kUpdate;
+      const uint32_t rule = kernel_id - kOps * cuda::kPasses - cuda::kUpdate;
       return {"updates", text("update<", rule / 2, rule % 2 ? ", true>" : ", false>")};
     }
   }
@@ -135,16 +135,16 @@ CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)
 
 CudaDevice::~CudaDevice() = default;
 
-bool CudaDevice::walks(uint32_t task) {
-  if (task >= kOps * cuda::kWays) return task - kOps * cuda::kWays <= cuda::kLastWalking;
-  return op_info(static_cast<OpId>(task / cuda::kWays)).meta->kind != OpKind::custom;
+bool CudaDevice::runs_in_persistent(uint32_t kernel_id) {
+  if (kernel_id >= kOps * cuda::kPasses) return kernel_id - kOps * cuda::kPasses <= cuda::kLastPersistent;
+  return op_info(static_cast<OpId>(kernel_id / cuda::kPasses)).meta->kind != OpKind::custom;
 }
 
-void CudaDevice::prepare(const std::vector<uint32_t>& tasks) {
-  kernels_.resize(kOps * cuda::kWays + cuda::kTasks, nullptr);
+void CudaDevice::prepare(const std::vector<uint32_t>& kernel_ids) {
+  kernels_.resize(kOps * cuda::kPasses + cuda::kKernelIds, nullptr);
   std::vector<cuda::KernelName> names;
   std::vector<uint32_t> fresh;
-  for (const uint32_t t : tasks) {
+  for (const uint32_t t : kernel_ids) {
     if (kernels_[t] || std::find(fresh.begin(), fresh.end(), t) != fresh.end()) continue;
     fresh.push_back(t);
     names.push_back(name_of(t));
@@ -156,65 +156,66 @@ void CudaDevice::prepare(const std::vector<uint32_t>& tasks) {
 
 // ---------------------------------------------------------------- walks
 
-CudaDevice::WalkKernel* CudaDevice::walk_kernel(const std::vector<uint32_t>& tasks) {
-  for (WalkKernel& w : walks_)
-    if (contains(w.tasks, tasks)) return &w;
+CudaDevice::PersistentKernel* CudaDevice::persistent_kernel(const std::vector<uint32_t>& kernel_ids) {
+  for (PersistentKernel& w : persistent_runs_)
+    if (contains(w.kernel_ids, kernel_ids)) return &w;
   return nullptr;
 }
 
-bool CudaDevice::walk_wanted(const std::vector<uint32_t>& tasks) {
-  if (walk_kernel(tasks)) return true;
+bool CudaDevice::wants_persistent(const std::vector<uint32_t>& kernel_ids) {
+  if (persistent_kernel(kernel_ids)) return true;
   // Which of its tasks was at fault is not known: neither a part of what failed, nor all of it with more.
-  if (refused_.size() >= kMostRefusals || !backend_->limits().together) return false;
-  for (const auto& r : refused_)
-    if (contains(r, tasks) || contains(tasks, r)) return false;
-  auto wish = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& w) { return w.tasks == tasks; });
-  if (wish == wishes_.end()) {
-    if (wishes_.size() == kMostWishes) wishes_.clear();
-    wish = wishes_.insert(wishes_.end(), {tasks, 0});
+  if (unsupported_.size() >= kMaxUnsupported || !backend_->limits().cooperative) return false;
+  for (const auto& r : unsupported_)
+    if (contains(r, kernel_ids) || contains(kernel_ids, r)) return false;
+  auto wish = std::find_if(compile_requests_.begin(), compile_requests_.end(),
+                           [&](const CompileRequest& w) { return w.kernel_ids == kernel_ids; });
+  if (wish == compile_requests_.end()) {
+    if (compile_requests_.size() == kMaxRequests) compile_requests_.clear();
+    wish = compile_requests_.insert(compile_requests_.end(), {kernel_ids, 0});
   }
-  return ++wish->asked >= (walk_after ? walk_after : emulated() ? 1 : kWalkAfter);
+  return ++wish->asked >= (persistent_after ? persistent_after : emulated() ? 1 : kPersistentAfter);
 }
 
-void CudaDevice::prepare_walks(const std::vector<std::vector<uint32_t>>& walks) {
+void CudaDevice::prepare_persistent(const std::vector<std::vector<uint32_t>>& runs_in_persistent) {
   std::vector<uint32_t> all;  // one kernel for what all these walks, those to come and the last one do
-  const auto add = [&all](const std::vector<uint32_t>& tasks) {
-    all.insert(all.end(), tasks.begin(), tasks.end());
+  const auto add = [&all](const std::vector<uint32_t>& kernel_ids) {
+    all.insert(all.end(), kernel_ids.begin(), kernel_ids.end());
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
   };
-  for (const auto& walk : walks)
-    if (!walk_kernel(walk)) add(walk);
+  for (const auto& walk : runs_in_persistent)
+    if (!persistent_kernel(walk)) add(walk);
   if (all.empty()) return;
-  for (const Wish& wish : wishes_)
-    if (all.size() + wish.tasks.size() <= kMostTasks) add(wish.tasks);
-  if (!walks_.empty() && walks_.back().tasks.size() + all.size() <= kMostTasks) add(walks_.back().tasks);
-  wishes_.clear();
+  for (const CompileRequest& wish : compile_requests_)
+    if (all.size() + wish.kernel_ids.size() <= kMaxKernelIds) add(wish.kernel_ids);
+  if (!persistent_runs_.empty() && persistent_runs_.back().kernel_ids.size() + all.size() <= kMaxKernelIds)
+    add(persistent_runs_.back().kernel_ids);
+  compile_requests_.clear();
   try {
-    compile_walk(all);
+    compile_persistent(all);
   } catch (const Error& e) {
     if (backend_->lost()) throw;
-    refuse_walk(all, e.what());
+    mark_unsupported(all, e.what());
   }
 }
 
-void CudaDevice::compile_walk(const std::vector<uint32_t>& tasks) {
+void CudaDevice::compile_persistent(const std::vector<uint32_t>& kernel_ids) {
   std::string list;
   if (!emulated())
-    for (const uint32_t t : tasks) list += (list.empty() ? "" : ", ") + std::to_string(t);
-  const cuda::Backend::Kernel kernel = backend_->kernel({"persistent", "walk<" + list + ">"});
-  const uint32_t blocks = backend_->resident_blocks(kernel, threads_, 0);
+    for (const uint32_t t : kernel_ids) list += (list.empty() ? "" : ", ") + std::to_string(t);
+  const cuda::Backend::Kernel kernel = backend_->kernel({"persistent", "persistent<" + list + ">"});
+  const uint32_t blocks = backend_->active_blocks(kernel, threads_, 0);
   if (blocks == 0) throw RuntimeError("no block of it fits on the device");
-  walks_.push_back({tasks, kernel, blocks});
+  persistent_runs_.push_back({kernel_ids, kernel, blocks});
 }
 
-bool CudaDevice::fits(WalkKernel& walk, uint32_t blocks, size_t shared_bytes) {
+bool CudaDevice::fits(PersistentKernel& walk, uint32_t blocks, size_t shared_bytes) {
   constexpr size_t kMost = 64;  // sizes
   for (const auto& [bytes, most] : walk.with_memory)
     if (bytes == shared_bytes) return most >= blocks;
   try {
-    const uint32_t most =
-        backend_->resident_blocks(walk.kernel, threads_, static_cast<uint32_t>(shared_bytes));
+    const uint32_t most = backend_->active_blocks(walk.kernel, threads_, static_cast<uint32_t>(shared_bytes));
     if (walk.with_memory.size() == kMost) walk.with_memory.clear();
     walk.with_memory.emplace_back(shared_bytes, most);
     return most >= blocks;
@@ -224,12 +225,13 @@ bool CudaDevice::fits(WalkKernel& walk, uint32_t blocks, size_t shared_bytes) {
   }
 }
 
-void CudaDevice::refuse_walk(const std::vector<uint32_t>& tasks, const std::string& why) {
-  refused_.push_back(tasks);
-  for (const WalkKernel& w : walks_)
-    if (contains(w.tasks, tasks)) refused_.back() = w.tasks;
-  std::erase_if(walks_, [&](const WalkKernel& w) { return contains(w.tasks, tasks); });
-  if (refused_.size() == 1)
+void CudaDevice::mark_unsupported(const std::vector<uint32_t>& kernel_ids, const std::string& why) {
+  unsupported_.push_back(kernel_ids);
+  for (const PersistentKernel& w : persistent_runs_)
+    if (contains(w.kernel_ids, kernel_ids)) unsupported_.back() = w.kernel_ids;
+  std::erase_if(persistent_runs_,
+                [&](const PersistentKernel& w) { return contains(w.kernel_ids, kernel_ids); });
+  if (unsupported_.size() == 1)
     std::cerr << text("[dynet] WARNING: many launches as one do not work here, they run one by one: ", why,
                       "\n");
 }

@@ -72,33 +72,33 @@ class CudaDevice {
   DeviceLock lock() { return DeviceLock(mutex_); }
 
   // ---- kernels, by task (cuda/abi/persistent.h)
-  static uint32_t task(OpId op, cuda::Way way) { return op * cuda::kWays + way; }
-  static uint32_t task(cuda::Task other) { return kOps * cuda::kWays + other; }
+  static uint32_t kernel_id(OpId op, cuda::Pass variant) { return op * cuda::kPasses + variant; }
+  static uint32_t kernel_id(cuda::KernelId other) { return kOps * cuda::kPasses + other; }
   // Can a walk have this task as a step?
-  static bool walks(uint32_t task);
+  static bool runs_in_persistent(uint32_t kernel_id);
   // Compiles what is not there yet, all at once.
-  void prepare(const std::vector<uint32_t>& tasks);
-  cuda::Backend::Kernel kernel(uint32_t task) const { return kernels_[task]; }
+  void prepare(const std::vector<uint32_t>& kernel_ids);
+  cuda::Backend::Kernel kernel(uint32_t kernel_id) const { return kernels_[kernel_id]; }
 
   // ---- kernels that run many launches as one, by their tasks in ascending order
-  struct WalkKernel {
-    std::vector<uint32_t> tasks;
+  struct PersistentKernel {
+    std::vector<uint32_t> kernel_ids;
     cuda::Backend::Kernel kernel;
     uint32_t blocks;                                            // that fit on the device at the same time
     std::vector<std::pair<size_t, uint32_t>> with_memory = {};  // so many with so many bytes for each
   };
   // Compiles one kernel for those of `walks` that have none. Where that fails they are refused.
-  void prepare_walks(const std::vector<std::vector<uint32_t>>& walks);
-  WalkKernel* walk_kernel(const std::vector<uint32_t>& tasks);  // null: there is none
+  void prepare_persistent(const std::vector<std::vector<uint32_t>>& runs_in_persistent);
+  PersistentKernel* persistent_kernel(const std::vector<uint32_t>& kernel_ids);  // null: there is none
   // Do so many blocks with so much dynamic shared memory fit on the device at the same time?
   // Asks the driver once for each size.
-  bool fits(WalkKernel& walk, uint32_t blocks, size_t shared_bytes);
+  bool fits(PersistentKernel& walk, uint32_t blocks, size_t shared_bytes);
   // Is there a kernel for such a walk, or is one worth making? A compiler takes seconds for it, so the same
   // tasks must have been asked for often enough.
-  bool walk_wanted(const std::vector<uint32_t>& tasks);
+  bool wants_persistent(const std::vector<uint32_t>& kernel_ids);
   // It cannot be made, or cannot be launched: never again in this process. Says so on stderr, once.
-  void refuse_walk(const std::vector<uint32_t>& tasks, const std::string& why);
-  static inline uint32_t walk_after = 0;                 // so often; 0: as suits the device
+  void mark_unsupported(const std::vector<uint32_t>& kernel_ids, const std::string& why);
+  static inline uint32_t persistent_after = 0;           // so often; 0: as suits the device
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
 
@@ -107,18 +107,18 @@ class CudaDevice {
   [[noreturn]] void rethrow();
 
  private:
-  void compile_walk(const std::vector<uint32_t>& tasks);
-  struct Wish {  // for a walk that has no kernel yet
-    std::vector<uint32_t> tasks;
+  void compile_persistent(const std::vector<uint32_t>& kernel_ids);
+  struct CompileRequest {  // for a walk that has no kernel yet
+    std::vector<uint32_t> kernel_ids;
     uint32_t asked = 0;
   };
   DeviceMutex mutex_;
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
   std::vector<cuda::Backend::Kernel> kernels_;  // by task
-  std::vector<WalkKernel> walks_;
-  std::vector<Wish> wishes_;
-  std::vector<std::vector<uint32_t>> refused_;  // tasks of walks
+  std::vector<PersistentKernel> persistent_runs_;
+  std::vector<CompileRequest> compile_requests_;
+  std::vector<std::vector<uint32_t>> unsupported_;  // tasks of walks
   const std::unique_ptr<CudaParameters> parameters_;
 };
 

@@ -32,11 +32,11 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   const auto lock = device_.lock();
   try {
     upload_leaves(next, end);
-    fresh_ = {0, 0};
+    unsynced_ = {0, 0};
     uint32_t chain_end = next, fused_end = next;  // of what the last head is fused with
     for (uint32_t i = next; i < end; ++i) {
       const Launch& l = plan_.launches[i];
-      const Watch watch(*this, i, i + 1, false);
+      const LaunchTimer watch(*this, i, i + 1, false);
       run(l, i < chain_end);
       counters.launches += i >= fused_end;  // as the plan has them; see device_counters() for the device's
       chain_end = std::max(chain_end, i + 1 + l.elementwise);
@@ -75,33 +75,33 @@ void CudaExecutor::forget() {
   for (const uint32_t s : shapes_known_) shapes_[s] = nullptr;
   shapes_known_.clear();
   index_from_ = index_at_ = nullptr;
-  waits_ = true;
+  needs_grid_sync_ = true;
 }
 
 // Launches [begin, end) are about to run. What lies between the results of demands was written by the host;
 // all of that may be new if launches run again.
 void CudaExecutor::upload_leaves(uint32_t begin, uint32_t end) {
   const int64_t top = graph_.values_arena.top();
-  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(mirrored_) * 4);
+  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(uploaded_until_) * 4);
   if (begin < run_)
-    for (const Floats& s : leaves_) upload(s);
-  if (known_ >= end) return;
-  int64_t low = top, high = mirrored_;
-  for (uint32_t i = known_; i < end; ++i) {
+    for (const ArenaRange& s : host_ranges_) upload(s);
+  if (mapped_launches_ >= end) return;
+  int64_t low = top, high = uploaded_until_;
+  for (uint32_t i = mapped_launches_; i < end; ++i) {
     const Launch& l = plan_.launches[i];
     low = std::min(low, l.out);
     high = std::max(high, l.out + l.total);
   }
-  mirror_until(low);
-  mirrored_ = std::max(mirrored_, high);
-  known_ = end;
+  upload_until(low);
+  uploaded_until_ = std::max(uploaded_until_, high);
+  mapped_launches_ = end;
 }
 
-void CudaExecutor::mirror_until(int64_t place) {
-  if (mirrored_ >= place) return;
-  leaves_.push_back({mirrored_, place});
-  upload(leaves_.back());
-  mirrored_ = place;
+void CudaExecutor::upload_until(int64_t place) {
+  if (uploaded_until_ >= place) return;
+  host_ranges_.push_back({uploaded_until_, place});
+  upload(host_ranges_.back());
+  uploaded_until_ = place;
 }
 
 // begin_backward() has taken room for gradients of parameters from the arena: no values lie there.
@@ -109,14 +109,14 @@ void CudaExecutor::skip_slots() {
   const int64_t top = graph_.values_arena.top();
   int64_t first = top;
   for (const ParameterUse& use : graph_.parameters())
-    if (use.slot >= mirrored_) first = std::min(first, use.slot);
+    if (use.slot >= uploaded_until_) first = std::min(first, use.slot);
   if (first == top) return;
-  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(mirrored_) * 4);
-  mirror_until(first);
-  mirrored_ = top;
+  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(uploaded_until_) * 4);
+  upload_until(first);
+  uploaded_until_ = top;
 }
 
-void CudaExecutor::upload(Floats part) {
+void CudaExecutor::upload(ArenaRange part) {
   device_.backend().upload(values_memory_.address() + static_cast<uint64_t>(part.begin) * 4,
                            graph_.values_arena.base() + part.begin,
                            static_cast<size_t>(part.end - part.begin) * 4);
@@ -144,7 +144,7 @@ void CudaExecutor::fetch_values(uint32_t launch, int64_t place, size_t floats) {
 uint32_t CudaExecutor::argmax(uint32_t launch, int64_t place) {
   const Launch& l = plan_.launches[launch];
   if (fetched_[launch] || l.total <= kFewFloats || !finds_largest_) return kNone;
-  const uint32_t member = member_at(l, place);
+  const uint32_t member = node_at(l, place);
   if (member == kNone) return kNone;
   if (largest_[launch].empty()) {
     const auto lock = device_.lock();
@@ -167,19 +167,19 @@ void CudaExecutor::find_largest(uint32_t launch) {
   const Launch& l = plan_.launches[launch];
   const size_t bytes = l.count * sizeof(uint32_t);
   largest_memory_.reserve(bytes, 0);
-  cuda::Record r;
+  cuda::LaunchArgs r;
   r.count = l.count;
-  describe_results(l, r);
-  const cuda::Argmax more{largest_memory_.at<uint32_t>()};
-  r.more = batch_.put(&more, 1);
-  batch_.launch_blocks(CudaDevice::task(cuda::kArgmax), r, std::min(l.count, device_.most_blocks()));
+  encode_results(l, r);
+  const cuda::Argmax extra{largest_memory_.at<uint32_t>()};
+  r.extra = batch_.put(&extra, 1);
+  batch_.launch_blocks(CudaDevice::kernel_id(cuda::kArgmax), r, std::min(l.count, device_.most_blocks()));
   submit();
   std::vector<uint32_t> found(l.count);
   device_.backend().download(found.data(), largest_memory_.address(), bytes);
   largest_[launch] = std::move(found);
 }
 
-uint32_t CudaExecutor::member_at(const Launch& l, int64_t place) const {
+uint32_t CudaExecutor::node_at(const Launch& l, int64_t place) const {
   if (l.uniform) return static_cast<uint32_t>((place - l.out) / graph_.sig_number(l.sig).size);
   const int64_t* const outs = plan_.index.data() + l.out_index;
   const int64_t* const found = std::lower_bound(outs, outs + l.count, place);
@@ -201,13 +201,13 @@ const float* CudaExecutor::parameter_values(ParameterUse& use) {
 void CudaExecutor::cut_back(uint32_t launches) {
   DeviceLock lock;  // first, as it may throw
   if (launches == 0) lock = device_.lock();
-  known_ = std::min(known_, launches);
+  mapped_launches_ = std::min(mapped_launches_, launches);
   run_ = std::min(run_, launches);
   if (fetched_.size() > launches) fetched_.resize(launches);
   const int64_t top = graph_.values_arena.top();
-  mirrored_ = std::min(mirrored_, top);
-  while (!leaves_.empty() && leaves_.back().begin >= top) leaves_.pop_back();
-  if (!leaves_.empty()) leaves_.back().end = std::min(leaves_.back().end, top);
+  uploaded_until_ = std::min(uploaded_until_, top);
+  while (!host_ranges_.empty() && host_ranges_.back().begin >= top) host_ranges_.pop_back();
+  if (!host_ranges_.empty()) host_ranges_.back().end = std::min(host_ranges_.back().end, top);
   if (launches == 0) device_.parameters().forget();
 }
 
@@ -222,10 +222,11 @@ void CudaExecutor::fetch_gradients(int64_t place, size_t floats) {
   }
 }
 
-void CudaExecutor::download_gradients(std::vector<Floats> spans) {
-  std::sort(spans.begin(), spans.end(), [](const Floats& a, const Floats& b) { return a.begin < b.begin; });
+void CudaExecutor::download_gradients(std::vector<ArenaRange> spans) {
+  std::sort(spans.begin(), spans.end(),
+            [](const ArenaRange& a, const ArenaRange& b) { return a.begin < b.begin; });
   for (size_t i = 0; i < spans.size();) {
-    Floats s = spans[i];
+    ArenaRange s = spans[i];
     while (++i < spans.size() && spans[i].begin <= s.end + kGap) s.end = std::max(s.end, spans[i].end);
     device_.backend().download(grads() + s.begin,
                                gradients_memory_.address() + static_cast<uint64_t>(s.begin) * 4,
@@ -234,22 +235,22 @@ void CudaExecutor::download_gradients(std::vector<Floats> spans) {
 }
 
 void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
-                            const std::vector<uint32_t>& live_members) {
+                            const std::vector<uint32_t>& live_nodes) {
   {
     const auto lock = device_.lock();
     try {
-      run_backward(root, live, live_members);
+      run_backward(root, live, live_nodes);
     } catch (...) {
       forget();
       device_.rethrow();
     }
   }
   forget_unreached();
-  if (direct_) deliver();
+  if (direct_) accumulate();
 }
 
 void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
-                                const std::vector<uint32_t>& live_members) {
+                                const std::vector<uint32_t>& live_nodes) {
   const size_t bytes = static_cast<size_t>(graph_.values_arena.top()) * 4;
   skip_slots();
   gradients_memory_.reserve(bytes, 0);
@@ -257,9 +258,9 @@ void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
   reached_.assign(graph_.parameters().size(), 0);
   seed(root);
   for (uint32_t i = static_cast<uint32_t>(plan_.launches.size()); i-- > 0;) {
-    if (!live_members[i]) continue;
-    const Watch watch(*this, i, i + 1, true, live_members[i]);
-    back_live(plan_.launches[i], live, live_members[i]);
+    if (!live_nodes[i]) continue;
+    const LaunchTimer watch(*this, i, i + 1, true, live_nodes[i]);
+    back_live(plan_.launches[i], live, live_nodes[i]);
     submit_watched();
   }
   const int64_t start = profile_clock();

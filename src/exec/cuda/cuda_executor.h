@@ -20,8 +20,8 @@ class CudaExecutor final : public Executor {
 
   void forward(uint32_t& next, uint32_t end) override;
   void backward(NodeId root, const std::vector<uint8_t>& live,
-                const std::vector<uint32_t>& live_members) override;
-  void deliver() override;
+                const std::vector<uint32_t>& live_nodes) override;
+  void accumulate() override;
   const float* parameter_gradient(NodeId id) override;
   const float* parameter_values(ParameterUse& use) override;
   void fetch_values(uint32_t launch, int64_t place, size_t floats) override;
@@ -38,21 +38,21 @@ class CudaExecutor final : public Executor {
   static inline bool library = true;
 
  private:
-  using ValuePlace = cuda::Place<const float>;
-  using GradientPlace = cuda::Place<float>;
-  struct Floats {  // part of an arena
+  using ValueOperand = cuda::DeviceOperand<const float>;
+  using GradientOperand = cuda::DeviceOperand<float>;
+  struct ArenaRange {  // part of an arena
     int64_t begin, end;
   };
 
   // Memory that something adds to, as offsets (floats) in the gradient arena.
-  struct Target {
+  struct GradientRange {
     int64_t at, size;
   };
-  struct Piece {  // to += from
+  struct Addition {  // to += from
     int64_t to, from, size;
   };
 
-  bool always_apart() const override { return true; }
+  bool always_separate() const override { return true; }
   void zero_gradients(int64_t, size_t) override {}  // backward() clears all
 
   float* values() const { return values_memory_.at<float>(); }
@@ -60,45 +60,46 @@ class CudaExecutor final : public Executor {
 
   // ---- cuda_executor.cc
   void upload_leaves(uint32_t begin, uint32_t end);
-  void mirror_until(int64_t place);
+  void upload_until(int64_t place);
   void skip_slots();
-  void upload(Floats part);
+  void upload(ArenaRange part);
   void find_largest(uint32_t launch);
-  uint32_t member_at(const Launch& l, int64_t place) const;
+  uint32_t node_at(const Launch& l, int64_t place) const;
   void seed(NodeId root);
-  void run_backward(NodeId root, const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_members);
+  void run_backward(NodeId root, const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
   void forget_unreached();
-  void download_gradients(std::vector<Floats> parts);
+  void download_gradients(std::vector<ArenaRange> parts);
   void submit();
   void forget();
   void submit_watched();
 
   // ---- cuda_forward.cc: records
-  cuda::Record record(const Launch& l, bool backward);
-  void describe_results(const Launch& l, cuda::Record& r);
-  void describe_arguments(const Launch& l, cuda::Record& r, bool backward);
-  void describe_lists(const Launch& l, cuda::Record& r, bool backward);
-  void describe_shapes(const Launch& l, cuda::Record& r);
-  void describe_ids(const Launch& l, cuda::Record& r);
-  void describe_rooms(const Launch& l, cuda::Record& r);
-  void describe_axes(const Launch& l, cuda::Record& r);
+  cuda::LaunchArgs record(const Launch& l, bool backward);
+  void encode_results(const Launch& l, cuda::LaunchArgs& r);
+  void encode_arguments(const Launch& l, cuda::LaunchArgs& r, bool backward);
+  void encode_lists(const Launch& l, cuda::LaunchArgs& r, bool backward);
+  void encode_shapes(const Launch& l, cuda::LaunchArgs& r);
+  void encode_ids(const Launch& l, cuda::LaunchArgs& r);
+  void encode_scratch(const Launch& l, cuda::LaunchArgs& r);
+  void encode_axes(const Launch& l, cuda::LaunchArgs& r);
   const cuda::Shape* shape(const Sig& sig);
   const cuda::Shape* shape_number(uint32_t sig);
   static constexpr uint32_t kResult = kNone;  // in place of an argument's number
-  cuda::Extents extents(const Launch& l, uint32_t arg);
-  ValuePlace place(const Launch& l, const Operand& o, const float* arena);
-  ValuePlace gathered(const Launch& l, uint32_t k);
-  void gather_to(float* to, const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
-  ValuePlace gather(const ValuePlace& from, const cuda::Extents& results, const cuda::Extents& own);
-  bool reads(const Launch& l, Floats part) const;
+  cuda::NodeSizes extents(const Launch& l, uint32_t arg);
+  ValueOperand place(const Launch& l, const Operand& o, const float* arena);
+  ValueOperand gathered(const Launch& l, uint32_t k);
+  void gather_to(float* to, const ValueOperand& from, const cuda::NodeSizes& results,
+                 const cuda::NodeSizes& own);
+  ValueOperand gather(const ValueOperand& from, const cuda::NodeSizes& results, const cuda::NodeSizes& own);
+  bool reads(const Launch& l, ArenaRange part) const;
   const float* weight(const Operand& o);
   const float* parameter(ParameterUse& use);
   const float* scaled(const std::shared_ptr<Storage>& storage, const ParameterUse& use, const float* raw);
   void run(const Launch& l, bool chained);
-  void decide_wait(const Launch& l, bool chained);
+  void decide_sync(const Launch& l, bool chained);
   void gather_lists(const Launch& l, const float** lists, uint32_t n);
-  void run_rows(const Launch& l);
-  void note_units(const Launch& l, bool backward, uint32_t first, uint32_t end);
+  void run_op(const Launch& l);
+  void note_sliced(const Launch& l, bool backward, uint32_t first, uint32_t end);
   void run_lookup(const Launch& l);
   void run_parameter(const Launch& l);
 
@@ -111,8 +112,8 @@ class CudaExecutor final : public Executor {
     void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner);
   };
   void launch_products(const ProductList& list, cuda::ProductKind kind);
-  void launch_tiles(std::vector<cuda::Product>& products, const cuda::Term* terms, cuda::ProductWay way,
-                    cuda::ProductKind kind, uint32_t rows, bool waits);
+  void launch_tiles(std::vector<cuda::Product>& products, const cuda::Term* terms,
+                    cuda::MatmulVariant variant, cuda::ProductKind kind, uint32_t rows, bool needs_grid_sync);
   void launch_in_order(const ProductList& list, cuda::ProductKind kind);
   void gather_columns(float* to, const cuda::Matrix<const float>& m, int64_t rows, int64_t columns);
   cuda::Matrix<const float> gathered_columns(const cuda::Matrix<const float>& m, int64_t rows,
@@ -126,25 +127,25 @@ class CudaExecutor final : public Executor {
   cuda::Matrix<const float> operand_matrix(const Columns& c, int64_t rows);
   void run_matmul(const Launch& l);
   void run_matmul_columns(const Launch& l);
-  void add_member_products(const Launch& l, uint32_t i, ProductList& list);
+  void add_node_products(const Launch& l, uint32_t i, ProductList& list);
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
   void launch_product(const ProductList& list, cuda::ProductKind kind, bool of_parameters);
   // Weights of a product with so many columns.
   bool may_be_kept(int64_t columns) const {
-    return batch_.keeps_weights() && columns <= Residency::kMostColumns;
+    return batch_.keeps_weights() && columns <= PersistentWeights::kMostColumns;
   }
-  static Access access(const Columns& c, const float* arena, int64_t rows, int64_t unit, bool writes);
+  static Access access(const Columns& c, const float* arena, int64_t rows, int64_t period, bool writes);
   void back_columns(const Operand& w, int64_t m, int64_t inner, const Columns& dy,
                     const cuda::Matrix<const float>& dym, const Columns& x);
   struct Sum {  // adds a term to an m x n gradient
-    Target target;
+    GradientRange target;
     int64_t m, n;
     cuda::Term term;
   };
-  void back_matmul_members(const Launch& l);
-  void collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
-                      std::vector<Piece>& of_b);
+  void back_matmul_nodes(const Launch& l);
+  void collect_node(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
+                    std::vector<Addition>& of_b);
   void launch_sums(std::vector<Sum>& sums, cuda::ProductKind kind);
   int64_t weight_target(const Operand& o);
 
@@ -155,61 +156,61 @@ class CudaExecutor final : public Executor {
   // ---- cuda_backward.cc
   void back(const Launch& l);
   void back_elementwise(const Launch& l);
-  void back_members(const Launch& l);
+  void back_per_node(const Launch& l);
   void back_lists(const Launch& l);
-  void back_structured(const Launch& l);
+  void back_custom(const Launch& l);
   void back_lookup(const Launch& l);
-  GradientPlace gradient_place(const Launch& l, uint32_t k, const std::vector<Target>* targets);
-  std::vector<Target> targets_of(const Launch& l, uint32_t k) const;
+  GradientOperand gradient_place(const Launch& l, uint32_t k, const std::vector<GradientRange>* targets);
+  std::vector<GradientRange> targets_of(const Launch& l, uint32_t k) const;
   bool regular(const Launch& l, uint32_t k) const;
-  void back_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_members);
+  void back_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
 
   // ---- cuda_gradients.cc: several that add to the same memory
   enum class Overlap { none, same, partial };  // same: those that overlap are equal
-  Overlap overlap(const std::vector<Target>& targets);
-  // Gives those that overlap zeroed scratch memory instead; add_diverted() adds what was added there.
-  bool divert(std::vector<Target>& targets, bool all = false);
-  void add_diverted();
+  Overlap overlap(const std::vector<GradientRange>& targets);
+  // Gives those that overlap zeroed scratch memory instead; add_from_scratch() adds what was added there.
+  bool reduce_through_scratch(std::vector<GradientRange>& targets, bool all = false);
+  void add_from_scratch();
   // In the given order.
-  void add_pieces(const std::vector<Piece>& pieces);
-  void sort_targets(const std::vector<Target>& targets);
+  void add_all(const std::vector<Addition>& pieces);
+  void sort_targets(const std::vector<GradientRange>& targets);
   struct SegmentList {
     std::vector<int64_t> targets, sources, ends;
     std::vector<uint32_t> starts;
     std::vector<uint8_t> fresh;  // empty: none is
     void begin(int64_t to, int64_t size);
   };
-  void add_cluster(const std::vector<Piece>& pieces, std::vector<uint32_t>& cluster, SegmentList& list);
+  void add_cluster(const std::vector<Addition>& pieces, std::vector<uint32_t>& cluster, SegmentList& list);
   void launch_segments(SegmentList& list);
   void note_segments(const SegmentList& list);
 
   // ---- cuda_deliver.cc: gradients of parameters
-  struct Delivery {  // of parameters, and of rows
+  struct PendingGradients {  // of parameters, and of rows
     std::vector<const ParameterUse*> uses;
     std::vector<RowGradient> rows;
     bool empty() const { return uses.empty() && rows.empty(); }
   };
-  void divide_delivery(Delivery& there, Delivery& here);
-  void deliver_there(Delivery& delivery);
-  void launch_whole(const Delivery& delivery);
-  struct RowsOf {
+  void split_by_side(PendingGradients& there, PendingGradients& here);
+  void accumulate_on_device(PendingGradients& delivery);
+  void launch_whole(const PendingGradients& delivery);
+  struct TableRows {
     Storage* table;
     std::vector<uint32_t> rows;
     std::vector<int64_t> from;
   };
-  std::vector<RowsOf> rows_by_table(const Delivery& delivery) const;
-  void launch_rows(const std::vector<RowsOf>& tables);
-  void deliver_here(const Delivery& delivery);
+  std::vector<TableRows> rows_by_table(const PendingGradients& delivery) const;
+  void launch_rows(const std::vector<TableRows>& tables);
+  void accumulate_on_host(const PendingGradients& delivery);
   int64_t offset_of(const float* gradient) const;  // from gradients(): an address of another allocation
 
   CudaDevice& device_;
   DeviceMemory values_memory_, gradients_memory_, largest_memory_;
-  CudaBatch batch_;
+  CommandList batch_;
 
   // ---- what the device has
-  int64_t mirrored_ = 0;                        // of the value arena: below, the device has it or computed it
-  std::vector<Floats> leaves_;                  // below mirrored_: what the host wrote
-  uint32_t known_ = 0;                          // launches whose results lie below mirrored_
+  int64_t uploaded_until_ = 0;                  // of the value arena: below, the device has it or computed it
+  std::vector<ArenaRange> host_ranges_;         // below uploaded_until_: what the host wrote
+  uint32_t mapped_launches_ = 0;                // launches whose results lie below uploaded_until_
   uint32_t run_ = 0;                            // launches that have run
   std::vector<uint8_t> fetched_;                // per launch: the host has all results
   std::vector<std::vector<uint32_t>> largest_;  // per launch: argmax() of all results, if asked for
@@ -220,12 +221,12 @@ class CudaExecutor final : public Executor {
   std::vector<uint32_t> shapes_known_;      // signatures in shapes_
   const int64_t* index_from_ = nullptr;     // the last index array that went up, and where it is
   const int64_t* index_at_ = nullptr;
-  Floats fresh_{0, 0};         // results since the last launch that waits for those before it
-  Floats before_chain_{0, 0};  // those of them that were there when the chain began
-  bool waits_ = true;          // the launch in hand
+  ArenaRange unsynced_{0, 0};               // results since the last launch that waits for those before it
+  ArenaRange unsynced_before_group_{0, 0};  // those of them that were there when the chain began
+  bool needs_grid_sync_ = true;             // the launch in hand
   std::vector<int64_t> room_x_, room_y_;
   std::vector<uint32_t> order_;
-  std::vector<Piece> diverted_;
+  std::vector<Addition> through_scratch_;
 
   // ---- of the backward pass in hand
   std::vector<uint8_t> reached_;  // per parameter of the graph: something is added to its gradient

@@ -14,7 +14,7 @@ constexpr size_t kManyPieces = 16;  // of a segment, on average: worth a warp fo
 }  // namespace
 
 // order_: the targets from low to high places, equal ones in their own order.
-void CudaExecutor::sort_targets(const std::vector<Target>& targets) {
+void CudaExecutor::sort_targets(const std::vector<GradientRange>& targets) {
   order_.resize(targets.size());
   std::iota(order_.begin(), order_.end(), 0u);
   const auto lower = [&](uint32_t a, uint32_t b) {
@@ -23,11 +23,11 @@ void CudaExecutor::sort_targets(const std::vector<Target>& targets) {
   if (!std::is_sorted(order_.begin(), order_.end(), lower)) std::sort(order_.begin(), order_.end(), lower);
 }
 
-CudaExecutor::Overlap CudaExecutor::overlap(const std::vector<Target>& targets) {
+CudaExecutor::Overlap CudaExecutor::overlap(const std::vector<GradientRange>& targets) {
   sort_targets(targets);
   Overlap how = Overlap::none;
   for (size_t i = 1; i < order_.size(); ++i) {
-    const Target &before = targets[order_[i - 1]], &t = targets[order_[i]];
+    const GradientRange &before = targets[order_[i - 1]], &t = targets[order_[i]];
     if (t.at >= before.at + before.size) continue;
     if (t.at != before.at || t.size != before.size) return Overlap::partial;
     how = Overlap::same;
@@ -35,7 +35,7 @@ CudaExecutor::Overlap CudaExecutor::overlap(const std::vector<Target>& targets) 
   return how;
 }
 
-bool CudaExecutor::divert(std::vector<Target>& targets, bool all) {
+bool CudaExecutor::reduce_through_scratch(std::vector<GradientRange>& targets, bool all) {
   sort_targets(targets);
   std::vector<uint32_t> shared;
   for (size_t i = 0; i < order_.size();) {
@@ -46,23 +46,23 @@ bool CudaExecutor::divert(std::vector<Target>& targets, bool all) {
     if (next - i > 1 || all) shared.insert(shared.end(), order_.begin() + i, order_.begin() + next);
     i = next;
   }
-  diverted_.clear();
+  through_scratch_.clear();
   if (shared.empty()) return false;
   std::sort(shared.begin(), shared.end());
   int64_t floats = 0;
   for (const uint32_t t : shared) floats += targets[t].size;
   int64_t at = offset_of(batch_.zeros(static_cast<size_t>(floats)));
   for (const uint32_t t : shared) {
-    diverted_.push_back({targets[t].at, at, targets[t].size});
+    through_scratch_.push_back({targets[t].at, at, targets[t].size});
     targets[t].at = at;
     at += targets[t].size;
   }
   return true;
 }
 
-void CudaExecutor::add_diverted() {
-  add_pieces(diverted_);
-  diverted_.clear();
+void CudaExecutor::add_from_scratch() {
+  add_all(through_scratch_);
+  through_scratch_.clear();
 }
 
 // Pieces of two allocations, but of one address space.
@@ -78,11 +78,11 @@ void CudaExecutor::SegmentList::begin(int64_t to, int64_t size) {
   starts.push_back(static_cast<uint32_t>(sources.size()));
 }
 
-void CudaExecutor::add_pieces(const std::vector<Piece>& pieces) {
+void CudaExecutor::add_all(const std::vector<Addition>& pieces) {
   if (pieces.empty()) return;
-  std::vector<Target> targets;
+  std::vector<GradientRange> targets;
   targets.reserve(pieces.size());
-  for (const Piece& p : pieces) targets.push_back({p.to, p.size});
+  for (const Addition& p : pieces) targets.push_back({p.to, p.size});
   sort_targets(targets);
   SegmentList list;
   std::vector<uint32_t> cluster;
@@ -99,7 +99,7 @@ void CudaExecutor::add_pieces(const std::vector<Piece>& pieces) {
 }
 
 // Pieces whose targets overlap: cut where one of them begins or ends.
-void CudaExecutor::add_cluster(const std::vector<Piece>& pieces, std::vector<uint32_t>& cluster,
+void CudaExecutor::add_cluster(const std::vector<Addition>& pieces, std::vector<uint32_t>& cluster,
                                SegmentList& list) {
   std::sort(cluster.begin(), cluster.end());
   std::vector<int64_t> cuts;
@@ -129,11 +129,11 @@ void CudaExecutor::launch_segments(SegmentList& list) {
   s.ends = batch_.put(list.ends);
   s.fresh = list.fresh.empty() ? nullptr : batch_.put(list.fresh);
   s.count = static_cast<uint32_t>(list.targets.size());
-  cuda::Record r;
+  cuda::LaunchArgs r;
   r.count = s.count;
-  r.more = batch_.put(&s, 1);
+  r.extra = batch_.put(&s, 1);
   const bool many = list.sources.size() >= kManyPieces * list.targets.size();
-  batch_.launch(CudaDevice::task(many ? cuda::kAddMany : cuda::kAddFew), r,
+  batch_.launch(CudaDevice::kernel_id(many ? cuda::kAddMany : cuda::kAddFew), r,
                 list.ends.back() * (many ? 32 : 1));
   if (!many) note_segments(list);
 }
@@ -142,20 +142,20 @@ void CudaExecutor::launch_segments(SegmentList& list) {
 void CudaExecutor::note_segments(const SegmentList& list) {
   constexpr size_t kMost = 64;
   if (!batch_.keeps_weights() || list.sources.size() > kMost || list.targets.size() > kMost) return;
-  int64_t unit = 0, largest = 0;
+  int64_t period = 0, largest = 0;
   for (size_t i = 0; i < list.ends.size(); ++i) {
     const int64_t size = list.ends[i] - (i ? list.ends[i - 1] : 0);
-    unit = std::gcd(unit, size);
+    period = std::gcd(period, size);
     largest = std::max(largest, size);
   }
-  if (unit == 0) return;
+  if (period == 0) return;
   const auto access = [&](const std::vector<int64_t>& places, bool writes) {
-    return access_to(gradients(), static_cast<int64_t>(places.size()), largest, unit, writes,
+    return access_to(gradients(), static_cast<int64_t>(places.size()), largest, period, writes,
                      [&](int64_t i) { return places[static_cast<size_t>(i)]; });
   };
   std::vector<Access> accesses{access(list.targets, true)};
   if (!list.sources.empty()) accesses.push_back(access(list.sources, false));
-  batch_.by_units(unit, true, std::move(accesses));
+  batch_.note_sliced(period, true, std::move(accesses));
 }
 
 }  // namespace dyc

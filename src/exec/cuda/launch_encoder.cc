@@ -7,28 +7,28 @@
 namespace dyc {
 
 using cuda::Axes;
-using cuda::Extents;
-using cuda::Record;
+using cuda::LaunchArgs;
+using cuda::NodeSizes;
 using cuda::Shape;
 
 // ---------------------------------------------------------------- records
 
-Record CudaExecutor::record(const Launch& l, bool backward) {
-  Record r;
+LaunchArgs CudaExecutor::record(const Launch& l, bool backward) {
+  LaunchArgs r;
   r.op = l.op;
   r.count = l.count;
   r.full = full_;
-  describe_results(l, r);
+  encode_results(l, r);
   if (backward) r.dy = gradients() + l.out;
-  if (l.fixed_arity) describe_arguments(l, r, backward);
-  else describe_lists(l, r, backward);
-  describe_shapes(l, r);
-  describe_ids(l, r);
-  describe_rooms(l, r);
+  if (l.fixed_arity) encode_arguments(l, r, backward);
+  else encode_lists(l, r, backward);
+  encode_shapes(l, r);
+  encode_ids(l, r);
+  encode_scratch(l, r);
   return r;
 }
 
-void CudaExecutor::describe_results(const Launch& l, Record& r) {
+void CudaExecutor::encode_results(const Launch& l, LaunchArgs& r) {
   r.y = values() + l.out;
   r.results = extents(l, kResult);
   if (l.uniform) return;
@@ -43,9 +43,9 @@ void CudaExecutor::describe_results(const Launch& l, Record& r) {
 }
 
 // Of the results, or of an argument.
-Extents CudaExecutor::extents(const Launch& l, uint32_t arg) {
+NodeSizes CudaExecutor::extents(const Launch& l, uint32_t arg) {
   const auto size_of = [arg](const Sig& s) -> int64_t { return arg == kResult ? s.size : s.x[arg]->size(); };
-  Extents e{};
+  NodeSizes e{};
   e.count = l.count;
   e.size = e.largest = size_of(graph_.sig_number(l.sig));
   e.total = e.size * l.count;
@@ -65,17 +65,17 @@ Extents CudaExecutor::extents(const Launch& l, uint32_t arg) {
   return e;
 }
 
-CudaExecutor::ValuePlace CudaExecutor::place(const Launch& l, const Operand& o, const float* arena) {
-  ValuePlace p{arena + o.base, nullptr, o.stride, ValuePlace::shared, false};
+CudaExecutor::ValueOperand CudaExecutor::place(const Launch& l, const Operand& o, const float* arena) {
+  ValueOperand p{arena + o.base, nullptr, o.stride, ValueOperand::shared, false};
   switch (o.kind) {
     case Operand::contiguous:
-      p.kind = ValuePlace::contiguous;
+      p.kind = ValueOperand::contiguous;
       break;
     case Operand::strided:
-      p.kind = ValuePlace::strided;
+      p.kind = ValueOperand::strided;
       break;
     case Operand::indexed: {
-      p.kind = ValuePlace::indexed;
+      p.kind = ValueOperand::indexed;
       p.base = arena;
       const int64_t* const index = plan_.index.data() + o.index;
       if (index_from_ != index) index_at_ = batch_.put(index, l.count);
@@ -89,18 +89,18 @@ CudaExecutor::ValuePlace CudaExecutor::place(const Launch& l, const Operand& o, 
   return p;
 }
 
-void CudaExecutor::describe_arguments(const Launch& l, Record& r, bool backward) {
-  if (l.n_operands > cuda::kMostPlaces)
+void CudaExecutor::encode_arguments(const Launch& l, LaunchArgs& r, bool backward) {
+  if (l.n_operands > cuda::kMaxOperands)
     throw RuntimeError(
         text("internal error: ", op_info(l.op).meta->name, " has ", l.n_operands, " operands"));
   r.n = l.n_operands;
-  const auto places = batch_.room<ValuePlace>(l.n_operands);
+  const auto places = batch_.room<ValueOperand>(l.n_operands);
   for (uint32_t k = 0; k < l.n_operands; ++k)
     places[k] = like_dynet && !backward ? gathered(l, k) : place(l, plan_.operands[l.operands + k], values());
   r.x = places.device;
 }
 
-void CudaExecutor::describe_lists(const Launch& l, Record& r, bool backward) {
+void CudaExecutor::encode_lists(const Launch& l, LaunchArgs& r, bool backward) {
   const uint32_t* const starts = plan_.starts.data() + l.arg_begin;
   const int64_t* const index = plan_.index.data() + plan_.operands[l.operands].index;
   const uint32_t first = starts[0], n = starts[l.count] - first;
@@ -116,30 +116,31 @@ void CudaExecutor::describe_lists(const Launch& l, Record& r, bool backward) {
 // ---------------------------------------------------------------- copies, as DyNet makes them
 
 // The argument of each member, one behind the other.
-void CudaExecutor::gather_to(float* to, const ValuePlace& from, const Extents& results, const Extents& own) {
-  Record r;
+void CudaExecutor::gather_to(float* to, const ValueOperand& from, const NodeSizes& results,
+                             const NodeSizes& own) {
+  LaunchArgs r;
   r.count = own.count;
   r.n = 1;
   r.results = results;
   r.own = own;
   r.x = batch_.put(&from, 1);
   r.y = to;
-  batch_.launch(CudaDevice::task(cuda::kGather), r, own.total);
+  batch_.launch(CudaDevice::kernel_id(cuda::kGather), r, own.total);
 }
 
 // The same in memory of its own.
-CudaExecutor::ValuePlace CudaExecutor::gather(const ValuePlace& from, const Extents& results,
-                                              const Extents& own) {
+CudaExecutor::ValueOperand CudaExecutor::gather(const ValueOperand& from, const NodeSizes& results,
+                                                const NodeSizes& own) {
   float* const to = static_cast<float*>(batch_.uninitialised(static_cast<size_t>(own.total) * sizeof(float)));
   gather_to(to, from, results, own);
   counters.gathered_bytes += 4 * static_cast<uint64_t>(own.total);
-  if (own.starts) return {to, own.starts, 0, ValuePlace::indexed, false};
-  return {to, nullptr, own.size, ValuePlace::contiguous, false};
+  if (own.starts) return {to, own.starts, 0, ValueOperand::indexed, false};
+  return {to, nullptr, own.size, ValueOperand::contiguous, false};
 }
 
-CudaExecutor::ValuePlace CudaExecutor::gathered(const Launch& l, uint32_t k) {
+CudaExecutor::ValueOperand CudaExecutor::gathered(const Launch& l, uint32_t k) {
   const Operand& o = plan_.operands[l.operands + k];
-  const ValuePlace p = place(l, o, values());
+  const ValueOperand p = place(l, o, values());
   if (o.kind == Operand::contiguous || o.kind == Operand::shared || l.count == 1) return p;
   return gather(p, extents(l, kResult), extents(l, k));
 }
@@ -150,7 +151,7 @@ void CudaExecutor::gather_lists(const Launch& l, const float** lists, uint32_t n
   const auto places = batch_.room<int64_t>(n), starts = batch_.room<int64_t>(size_t{n} + 1);
   uint32_t k = 0;
   starts[0] = 0;
-  Extents own{};
+  NodeSizes own{};
   for (uint32_t i = 0; i < l.count; ++i)
     for (const Dim* d : item(l, i).sig->x) {
       places[k] = lists[k] - values();
@@ -161,8 +162,8 @@ void CudaExecutor::gather_lists(const Launch& l, const float** lists, uint32_t n
   own.count = n;
   own.starts = starts.device;
   own.total = starts[n];
-  const ValuePlace from{values(), places.device, 0, ValuePlace::indexed, false};
-  const ValuePlace to = gather(from, own, own);
+  const ValueOperand from{values(), places.device, 0, ValueOperand::indexed, false};
+  const ValueOperand to = gather(from, own, own);
   for (k = 0; k < n; ++k) lists[k] = to.base + starts[k];
 }
 
@@ -193,7 +194,7 @@ const Shape* CudaExecutor::shape_number(uint32_t sig) {
   return shapes_[sig];
 }
 
-void CudaExecutor::describe_shapes(const Launch& l, Record& r) {
+void CudaExecutor::encode_shapes(const Launch& l, LaunchArgs& r) {
   r.shape = shape_number(l.sig);
   if (l.uniform) return;
   const auto shapes = batch_.room<const Shape*>(l.count);
@@ -201,7 +202,7 @@ void CudaExecutor::describe_shapes(const Launch& l, Record& r) {
   r.shapes = shapes.device;
 }
 
-void CudaExecutor::describe_ids(const Launch& l, Record& r) {
+void CudaExecutor::encode_ids(const Launch& l, LaunchArgs& r) {
   if (!op_info(l.op).ids() && l.kind != OpKind::lookup) return;
   const auto starts = batch_.room<uint32_t>(size_t{l.count} + 1);
   starts[0] = 0;
@@ -216,7 +217,7 @@ void CudaExecutor::describe_ids(const Launch& l, Record& r) {
 }
 
 // Scratch memory of rows that take some.
-void CudaExecutor::describe_rooms(const Launch& l, Record& r) {
+void CudaExecutor::encode_scratch(const Launch& l, LaunchArgs& r) {
   constexpr size_t kMost = size_t{64} << 20;  // bytes of all
   const OpInfo& info = op_info(l.op);
   if (!info.scratch) return;
@@ -234,7 +235,7 @@ void CudaExecutor::describe_rooms(const Launch& l, Record& r) {
   rooms.bytes = (bytes + 15) / 16 * 16;
   rooms.workers = static_cast<uint32_t>(std::clamp<size_t>(kMost / rooms.bytes, 1, l.count));
   rooms.memory = static_cast<char*>(batch_.uninitialised(rooms.bytes * rooms.workers));
-  r.more = batch_.put(&rooms, 1);
+  r.extra = batch_.put(&rooms, 1);
 }
 
 namespace {
@@ -265,7 +266,7 @@ Axes axes_of(const Dim& x, const Dim& y, const Dim& z) {
 
 }  // namespace
 
-void CudaExecutor::describe_axes(const Launch& l, Record& r) {
+void CudaExecutor::encode_axes(const Launch& l, LaunchArgs& r) {
   r.each_own = !l.flat && !l.uniform;
   const auto axes = batch_.room<Axes>(r.each_own ? l.count : 1);
   axes[0] = Axes{};
@@ -294,25 +295,25 @@ const float* CudaExecutor::scaled(const std::shared_ptr<Storage>& storage, const
                                   const float* raw) {
   const auto [copy, made] = device_.parameters().scaled(storage, use.version, use.factor);
   if (!made) return copy;
-  waits_ = true;  // the launch in hand
+  needs_grid_sync_ = true;  // the launch in hand
   scaled_.push_back(storage->uid);
   const int64_t size = static_cast<int64_t>(storage->size());
-  const cuda::Table table{raw, use.factor, size};
+  const cuda::LookupArgs table{raw, use.factor, size};
   const uint32_t first = 0;
-  Record r;
+  LaunchArgs r;
   r.count = 1;
   r.y = copy;
   r.results = {1, size, nullptr, size, size};
   r.ids = batch_.put(&first, 1);
-  r.more = batch_.put(&table, 1);
-  batch_.launch(CudaDevice::task(cuda::kLookupForward), r, size);
+  r.extra = batch_.put(&table, 1);
+  batch_.launch(CudaDevice::kernel_id(cuda::kLookupForward), r, size);
   return copy;
 }
 
 // ---------------------------------------------------------------- launches
 
 // Does it read results of launches that it does not wait for? `part`: where those are.
-bool CudaExecutor::reads(const Launch& l, Floats part) const {
+bool CudaExecutor::reads(const Launch& l, ArenaRange part) const {
   if (part.begin == part.end) return false;
   const auto fresh = [part](int64_t begin, int64_t end) { return begin < part.end && part.begin < end; };
   const Sig& sig = graph_.sig_number(l.sig);
@@ -335,16 +336,16 @@ bool CudaExecutor::reads(const Launch& l, Floats part) const {
 }
 
 // A launch of a chain reads what the same thread wrote, and may read what was there before the chain.
-void CudaExecutor::decide_wait(const Launch& l, bool chained) {
-  if (!chained) before_chain_ = fresh_;
-  waits_ = like_dynet || reads(l, before_chain_);
-  if (waits_) fresh_ = before_chain_ = {0, 0};
-  if (fresh_.begin == fresh_.end) fresh_ = {l.out, l.out + l.total};
-  else fresh_ = {std::min(fresh_.begin, l.out), std::max(fresh_.end, l.out + l.total)};
+void CudaExecutor::decide_sync(const Launch& l, bool chained) {
+  if (!chained) unsynced_before_group_ = unsynced_;
+  needs_grid_sync_ = like_dynet || reads(l, unsynced_before_group_);
+  if (needs_grid_sync_) unsynced_ = unsynced_before_group_ = {0, 0};
+  if (unsynced_.begin == unsynced_.end) unsynced_ = {l.out, l.out + l.total};
+  else unsynced_ = {std::min(unsynced_.begin, l.out), std::max(unsynced_.end, l.out + l.total)};
 }
 
 void CudaExecutor::run(const Launch& l, bool chained) {
-  decide_wait(l, chained);
+  decide_sync(l, chained);
   counters.nodes += l.count;
   if (op_info(l.op).check) check(l);
   switch (l.kind) {
@@ -352,7 +353,7 @@ void CudaExecutor::run(const Launch& l, bool chained) {
     case OpKind::binary:
     case OpKind::per_node:
     case OpKind::custom:
-      return run_rows(l);
+      return run_op(l);
     case OpKind::matmul:
       return run_matmul(l);
     case OpKind::lookup:
@@ -364,37 +365,37 @@ void CudaExecutor::run(const Launch& l, bool chained) {
   }
 }
 
-void CudaExecutor::run_rows(const Launch& l) {
+void CudaExecutor::run_op(const Launch& l) {
   count_operands(l);
   if (l.total == 0) return;
-  Record r = record(l, false);
-  if (l.kind == OpKind::binary) describe_axes(l, r);
+  LaunchArgs r = record(l, false);
+  if (l.kind == OpKind::binary) encode_axes(l, r);
   const bool elements = l.kind == OpKind::unary || l.kind == OpKind::binary;
-  batch_.launch(CudaDevice::task(l.op, cuda::kForward), r, elements ? l.total : int64_t{l.count} * 32,
-                waits_);
-  note_units(l, false, 0, l.n_operands);
+  batch_.launch(CudaDevice::kernel_id(l.op, cuda::kForward), r, elements ? l.total : int64_t{l.count} * 32,
+                needs_grid_sync_);
+  note_sliced(l, false, 0, l.n_operands);
 }
 
 // The launch made last, if it can be made unit by unit: element i of a vector, or of a column, from elements
 // i of others; of an LSTM's cell from those of all gates. Backward it adds to the gradients of operands
 // [first, end); no launch there writes values.
-void CudaExecutor::note_units(const Launch& l, bool backward, uint32_t first, uint32_t end) {
+void CudaExecutor::note_sliced(const Launch& l, bool backward, uint32_t first, uint32_t end) {
   constexpr uint32_t kMost = 64;  // members: walks with kept weights have few
   const Sig& sig = graph_.sig_number(l.sig);
   const bool cell = l.op == op_id<LstmCell>,
              elements = (l.kind == OpKind::unary || l.kind == OpKind::binary) && l.flat;
   if (!batch_.keeps_weights() || !(cell || elements) || !l.uniform || l.count > kMost) return;
-  const int64_t unit = cell ? sig.x[1]->rows() : sig.y->rows();
+  const int64_t period = cell ? sig.x[1]->rows() : sig.y->rows();
   const float* const arena = backward ? gradients() : values();
   std::vector<Access> accesses;
-  accesses.push_back(access_to(arena, 1, l.total, unit, !backward || cell, [&](int64_t) { return l.out; }));
+  accesses.push_back(access_to(arena, 1, l.total, period, !backward || cell, [&](int64_t) { return l.out; }));
   for (uint32_t k = first; k < end; ++k) {
     const Operand& o = plan_.operands[l.operands + k];
     if (backward && !wanted(l, k)) continue;
-    accesses.push_back(access_to(arena, l.count, static_cast<int64_t>(sig.x[k]->size()), unit, backward,
+    accesses.push_back(access_to(arena, l.count, static_cast<int64_t>(sig.x[k]->size()), period, backward,
                                  [&](int64_t i) { return argument(l, o, static_cast<uint32_t>(i)); }));
   }
-  batch_.by_units(unit, elements, std::move(accesses));
+  batch_.note_sliced(period, elements, std::move(accesses));
 }
 
 void CudaExecutor::run_lookup(const Launch& l) {
@@ -405,13 +406,13 @@ void CudaExecutor::run_lookup(const Launch& l) {
     check_rows(storage, graph_.ids(plan_.nodes[l.nodes + i]));
   }
   const Graph::Values v = graph_.values_of(storage);
-  Record r = record(l, false);
-  cuda::Table table{};
+  LaunchArgs r = record(l, false);
+  cuda::LookupArgs table{};
   table.rows = device_.parameters().values(graph_.shared_storage(storage.uid), v.raw, v.version);
   table.factor = v.factor;
   table.row_size = static_cast<int64_t>(storage.row_size());
-  r.more = batch_.put(&table, 1);
-  batch_.launch(CudaDevice::task(cuda::kLookupForward), r, l.total, waits_);
+  r.extra = batch_.put(&table, 1);
+  batch_.launch(CudaDevice::kernel_id(cuda::kLookupForward), r, l.total, needs_grid_sync_);
 }
 
 void CudaExecutor::run_parameter(const Launch& l) {

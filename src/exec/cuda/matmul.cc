@@ -35,7 +35,7 @@ Matrix<const float> CudaExecutor::operand_matrix(const Columns& c, int64_t rows)
 void CudaExecutor::run_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
   ProductList list;
-  for (uint32_t i = 0; i < l.count; ++i) add_member_products(l, i, list);
+  for (uint32_t i = 0; i < l.count; ++i) add_node_products(l, i, list);
   launch_products(list, ProductKind::wx);
 }
 
@@ -46,9 +46,9 @@ void CudaExecutor::run_matmul_columns(const Launch& l) {
   const Operand* const o = plan_.operands.data() + l.operands;
   ProductList list;
   const bool noted = may_be_kept(n);
-  const auto read = [&](uint32_t k, int64_t rows, int64_t unit) {
+  const auto read = [&](uint32_t k, int64_t rows, int64_t period) {
     const Columns c = columns(l, o[k], k, room_x_);
-    if (noted) list.accesses.push_back(access(c, values(), rows, unit, false));
+    if (noted) list.accesses.push_back(access(c, values(), rows, period, false));
     return operand_matrix(c, rows);
   };
   list.begin(m, n, {values() + l.out, nullptr, m}, affine ? Product::begin_at : Product::zero);
@@ -76,15 +76,15 @@ void CudaExecutor::launch_product(const ProductList& list, ProductKind kind, boo
   launch_products(list, kind);
   const Product& p = list.products[0];
   if (of_parameters && may_be_kept(p.n) && batch_.steps() == before + 1)
-    batch_.weights_stay(kind == ProductKind::wx, p, list.terms, list.accesses);
+    batch_.note_product(kind == ProductKind::wx, p, list.terms, list.accesses);
 }
 
-Access CudaExecutor::access(const Columns& c, const float* arena, int64_t rows, int64_t unit, bool writes) {
-  return access_to(arena, c.count, rows, unit, writes, [&c](int64_t j) { return c.at(j); });
+Access CudaExecutor::access(const Columns& c, const float* arena, int64_t rows, int64_t period, bool writes) {
+  return access_to(arena, c.count, rows, period, writes, [&c](int64_t j) { return c.at(j); });
 }
 
 // One node whose weights are its own: batch item by batch item.
-void CudaExecutor::add_member_products(const Launch& l, uint32_t i, ProductList& list) {
+void CudaExecutor::add_node_products(const Launch& l, uint32_t i, ProductList& list) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -115,7 +115,7 @@ void CudaExecutor::add_member_products(const Launch& l, uint32_t i, ProductList&
 
 void CudaExecutor::back_matmul(const Launch& l) {
   if (graph_.sig_number(l.sig).columns) back_matmul_columns(l);
-  else back_matmul_members(l);
+  else back_matmul_nodes(l);
 }
 
 // Where the gradient of a weight is collected.
@@ -135,9 +135,9 @@ void CudaExecutor::back_matmul_columns(const Launch& l) {
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
       const Columns db = columns(l, o[0], 0, room_x_);
-      std::vector<Piece> pieces;
+      std::vector<Addition> pieces;
       for (int64_t j = 0; j < dy.count; ++j) pieces.push_back({db.at(j), dy.at(j), m});
-      add_pieces(pieces);
+      add_all(pieces);
     } else {
       defer(o[0], m, 0, dy, dy);
     }
@@ -156,14 +156,14 @@ void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, cons
                                 const Matrix<const float>& dym, const Columns& x) {
   ProductList list;
   Columns dx = x;
-  bool diverted = false;
+  bool through_scratch = false;
   std::vector<int64_t> places;
   if (x.index || (x.count > 1 && x.stride < inner) || (like_dynet && x.stride > inner)) {
-    std::vector<Target> targets;
+    std::vector<GradientRange> targets;
     for (int64_t j = 0; j < x.count; ++j) targets.push_back({x.at(j), inner});
-    diverted = divert(targets, like_dynet);
-    if (diverted) {
-      for (const Target& t : targets) places.push_back(t.at);
+    through_scratch = reduce_through_scratch(targets, like_dynet);
+    if (through_scratch) {
+      for (const GradientRange& t : targets) places.push_back(t.at);
       dx = {0, 0, places.data(), x.count};
     }
   }
@@ -172,22 +172,22 @@ void CudaExecutor::back_columns(const Operand& w, int64_t m, int64_t inner, cons
   if (may_be_kept(x.count))
     list.accesses = {access(dx, gradients(), inner, inner, true), access(dy, gradients(), m, 1, false)};
   launch_product(list, ProductKind::wdy, w.base < 0);
-  if (diverted) add_diverted();
+  if (through_scratch) add_from_scratch();
 }
 
 // Gradients of nodes whose weights are their own. Products that add to the same gradient become terms of one,
 // in the order of members.
-void CudaExecutor::back_matmul_members(const Launch& l) {
+void CudaExecutor::back_matmul_nodes(const Launch& l) {
   std::vector<Sum> of_w, of_x;
-  std::vector<Piece> of_b;
-  for (uint32_t i = 0; i < l.count; ++i) collect_member(l, i, of_w, of_x, of_b);
-  add_pieces(of_b);
+  std::vector<Addition> of_b;
+  for (uint32_t i = 0; i < l.count; ++i) collect_node(l, i, of_w, of_x, of_b);
+  add_all(of_b);
   launch_sums(of_x, ProductKind::wdy);
   launch_sums(of_w, ProductKind::dyx);
 }
 
-void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
-                                  std::vector<Piece>& of_b) {
+void CudaExecutor::collect_node(const Launch& l, uint32_t i, std::vector<Sum>& of_w, std::vector<Sum>& of_x,
+                                std::vector<Addition>& of_b) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
@@ -223,7 +223,7 @@ void CudaExecutor::collect_member(const Launch& l, uint32_t i, std::vector<Sum>&
 
 void CudaExecutor::launch_sums(std::vector<Sum>& sums, ProductKind kind) {
   if (sums.empty()) return;
-  std::vector<Target> targets;
+  std::vector<GradientRange> targets;
   for (const Sum& s : sums) targets.push_back(s.target);
   const Overlap how = overlap(targets);
   if (how != Overlap::none)  // those of one target side by side, in their order
@@ -271,13 +271,13 @@ void CudaExecutor::run_together(const std::vector<Deferred*>& deferred) {
 }
 
 void CudaExecutor::run_all_deferred() {
-  std::vector<Deferred*> together;
+  std::vector<Deferred*> cooperative;
   for (uint32_t i = 0; i < n_deferred_; ++i) {
     Deferred& d = deferred_[i];
-    if (is_only(d)) together.push_back(&d);
+    if (is_only(d)) cooperative.push_back(&d);
     else run_deferred(d);
   }
-  run_together(together);
+  run_together(cooperative);
   n_deferred_ = 0;
 }
 

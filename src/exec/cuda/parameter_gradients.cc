@@ -5,21 +5,21 @@
 
 namespace dyc {
 
-DeviceMemory& CudaParameters::grad_memory(Resident& r) {
+DeviceMemory& CudaParameters::grad_memory(DeviceParameter& r) {
   if (!r.grad) r.grad = std::make_unique<DeviceMemory>(device_.backend(), "gradients of parameters", 0);
   return *r.grad;
 }
 
 const float* CudaParameters::grad(const StoragePtr& storage) {
-  Resident& r = resident(storage);
+  DeviceParameter& r = device_parameter(storage);
   const Storage::GradLocation place = storage->grad_location();
   if (place == Storage::GradLocation::host || (place == Storage::GradLocation::both && !r.grad))
     send_grad(*storage, r);
-  return grad_memory(resident(storage)).at<float>();
+  return grad_memory(device_parameter(storage)).at<float>();
 }
 
 // The host's goes up.
-void CudaParameters::send_grad(Storage& storage, Resident& r) {
+void CudaParameters::send_grad(Storage& storage, DeviceParameter& r) {
   DeviceMemory& memory = grad_memory(r);
   const float* const host = storage.raw_grad();
   if (storage.dense_grad()) {
@@ -29,15 +29,15 @@ void CudaParameters::send_grad(Storage& storage, Resident& r) {
   }
   const std::vector<uint32_t>& rows = storage.touched_rows();
   const size_t width = storage.row_size();
-  std::vector<float> together;
-  together.reserve(storage.grad_size());
+  std::vector<float> cooperative;
+  cooperative.reserve(storage.grad_size());
   r.slots.resize(storage.rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     r.slots[rows[i]] = static_cast<uint32_t>(i);
-    together.insert(together.end(), host + rows[i] * width, host + (rows[i] + 1) * width);
+    cooperative.insert(cooperative.end(), host + rows[i] * width, host + (rows[i] + 1) * width);
   }
-  memory.reserve(together.size() * sizeof(float), 0);
-  device_.backend().upload(memory.address(), together.data(), together.size() * sizeof(float));
+  memory.reserve(cooperative.size() * sizeof(float), 0);
+  device_.backend().upload(memory.address(), cooperative.data(), cooperative.size() * sizeof(float));
   storage.grad_mirrored(*this);
 }
 
@@ -48,9 +48,9 @@ void CudaParameters::fetch_grad(Storage& storage) {
     device_.backend().download(to, from, storage.size() * sizeof(float));
     return storage.grad_fetched();
   }
-  std::vector<float> together(storage.grad_size());
-  device_.backend().download(together.data(), from, together.size() * sizeof(float));
-  const float* row_from = together.data();
+  std::vector<float> cooperative(storage.grad_size());
+  device_.backend().download(cooperative.data(), from, cooperative.size() * sizeof(float));
+  const float* row_from = cooperative.data();
   for (const uint32_t row : storage.touched_rows()) {
     std::copy_n(row_from, storage.row_size(), to + row * storage.row_size());
     row_from += storage.row_size();
@@ -58,21 +58,21 @@ void CudaParameters::fetch_grad(Storage& storage) {
   storage.grad_fetched();
 }
 
-float* CudaParameters::room_for_grad(const StoragePtr& storage, bool& fresh) {
+float* CudaParameters::memory_for_grad(const StoragePtr& storage, bool& fresh) {
   fresh = !storage->has_grad();
   if (!fresh) return const_cast<float*>(grad(storage));
-  DeviceMemory& memory = grad_memory(resident(storage));
+  DeviceMemory& memory = grad_memory(device_parameter(storage));
   memory.reserve(storage->size() * sizeof(float), 0);
   return memory.at<float>();
 }
 
-std::vector<CudaParameters::RowRoom> CudaParameters::room_for_rows(const StoragePtr& owner,
-                                                                   const std::vector<uint32_t>& rows) {
-  Resident& r = resident(owner);
+std::vector<CudaParameters::RowMemory> CudaParameters::memory_for_rows(const StoragePtr& owner,
+                                                                       const std::vector<uint32_t>& rows) {
+  DeviceParameter& r = device_parameter(owner);
   const Storage& storage = *owner;
   const size_t width = storage.row_size();
   if (storage.has_grad()) grad(owner);
-  std::vector<RowRoom> room;
+  std::vector<RowMemory> room;
   if (storage.dense_grad()) {
     for (const uint32_t row : rows) room.push_back({grad_memory(r).at<float>() + row * width, false});
     return room;

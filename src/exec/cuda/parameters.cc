@@ -21,20 +21,20 @@ CudaParameters::CudaParameters(CudaDevice& device)
 
 // ---------------------------------------------------------------- copies of values
 
-CudaParameters::Resident& CudaParameters::resident(const StoragePtr& storage) {
-  Resident& r = all_[storage->uid];
+CudaParameters::DeviceParameter& CudaParameters::device_parameter(const StoragePtr& storage) {
+  DeviceParameter& r = all_[storage->uid];
   r.storage = storage;
   return r;
 }
 
 // Launches that wait to be submitted read what was asked for since the last ones were.
-CudaParameters::Copy* CudaParameters::find(Resident& r, uint64_t stamp, float factor) {
+CudaParameters::Copy* CudaParameters::find(DeviceParameter& r, uint64_t version, float factor) {
   for (Copy& c : r.copies)
-    if (c.stamp == stamp && c.factor == factor && (stamp || c.turn == turn_)) return &c;
+    if (c.version == version && c.factor == factor && (version || c.turn == turn_)) return &c;
   return nullptr;
 }
 
-CudaParameters::Copy& CudaParameters::free_copy(Resident& r, size_t bytes, const Copy* but) {
+CudaParameters::Copy& CudaParameters::free_copy(DeviceParameter& r, size_t bytes, const Copy* but) {
   Copy* copy = nullptr;
   for (Copy& c : r.copies)
     if (c.turn != turn_ && !c.only && &c != but) copy = &c;
@@ -44,31 +44,31 @@ CudaParameters::Copy& CudaParameters::free_copy(Resident& r, size_t bytes, const
     copy = &r.copies.emplace_back();
     copy->memory = std::move(memory);
   }
-  copy->stamp = copy->turn = 0;
+  copy->version = copy->turn = 0;
   return *copy;
 }
 
-const float* CudaParameters::values(const StoragePtr& storage, const float* host, uint64_t stamp) {
-  Resident& r = resident(storage);
-  Copy* copy = find(r, stamp, 1.f);
+const float* CudaParameters::values(const StoragePtr& storage, const float* host, uint64_t version) {
+  DeviceParameter& r = device_parameter(storage);
+  Copy* copy = find(r, version, 1.f);
   if (!copy) {
     const size_t bytes = storage->size() * sizeof(float);
     copy = &free_copy(r, bytes, nullptr);
     device_.backend().upload(copy->memory->address(), host, bytes);
-    copy->stamp = stamp;
+    copy->version = version;
     copy->factor = 1.f;
   }
   copy->turn = turn_;
   return copy->at();
 }
 
-CudaParameters::Scaled CudaParameters::scaled(const StoragePtr& storage, uint64_t stamp, float factor) {
-  Resident& r = resident(storage);
-  Copy* copy = find(r, stamp, factor);
+CudaParameters::Scaled CudaParameters::scaled(const StoragePtr& storage, uint64_t version, float factor) {
+  DeviceParameter& r = device_parameter(storage);
+  Copy* copy = find(r, version, factor);
   const bool made = !copy;
   if (made) {
     copy = &free_copy(r, storage->size() * sizeof(float), nullptr);
-    copy->stamp = stamp;
+    copy->version = version;
     copy->factor = factor;
   }
   copy->turn = turn_;
@@ -79,19 +79,19 @@ void CudaParameters::drop_scaled(uint32_t uid) {
   const auto found = all_.find(uid);
   if (found == all_.end()) return;
   for (Copy& c : found->second.copies)
-    if (c.factor != 1.f) c.stamp = c.turn = 0;
+    if (c.factor != 1.f) c.version = c.turn = 0;
 }
 
-bool CudaParameters::download(const Storage& storage, uint64_t stamp, float* to) {
+bool CudaParameters::download(const Storage& storage, uint64_t version, float* to) {
   const auto found = all_.find(storage.uid);
-  const Copy* const copy = found == all_.end() || !stamp ? nullptr : find(found->second, stamp, 1.f);
+  const Copy* const copy = found == all_.end() || !version ? nullptr : find(found->second, version, 1.f);
   if (!copy) return false;
   device_.backend().download(to, copy->memory->address(), storage.size() * sizeof(float));
   return true;
 }
 
 void CudaParameters::forget() {
-  std::erase_if(lent_, [](const auto& memory) { return memory.use_count() == 1; });
+  std::erase_if(states_, [](const auto& memory) { return memory.use_count() == 1; });
   constexpr size_t kFew = 256;  // are looked through each time, more than that once they have doubled
   if (all_.size() >= kFew && all_.size() < expected_) return;
   std::erase_if(all_, [](const auto& entry) { return entry.second.storage.expired(); });
@@ -110,25 +110,25 @@ void CudaParameters::stay_on_host() {
   forget();
 }
 
-std::shared_ptr<DeviceMemory> CudaParameters::lend(size_t bytes) {
+std::shared_ptr<DeviceMemory> CudaParameters::allocate_state(size_t bytes) {
   auto memory = std::make_shared<DeviceMemory>(device_.backend(), "state of trainers", 0);
   memory->reserve(bytes, 0);
-  lent_.push_back(memory);
+  states_.push_back(memory);
   return memory;
 }
 
-void CudaParameters::download_lent(const std::shared_ptr<DeviceMemory>& lent, size_t first, size_t n,
-                                   float* to) {
-  const auto found = at_fork_.find(lent.get());
+void CudaParameters::download_state(const std::shared_ptr<DeviceMemory>& state, size_t first, size_t n,
+                                    float* to) {
+  const auto found = at_fork_.find(state.get());
   if (found != at_fork_.end()) std::copy_n(found->second.data() + first, n, to);
-  else device_.backend().download(to, lent->address() + first * sizeof(float), n * sizeof(float));
+  else device_.backend().download(to, state->address() + first * sizeof(float), n * sizeof(float));
 }
 
 // ---------------------------------------------------------------- new values
 
 CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
-  Resident& r = resident(storage);
-  for (Copy& c : r.copies) c.only = c.only && storage->host_lacks(c.stamp);
+  DeviceParameter& r = device_parameter(storage);
+  for (Copy& c : r.copies) c.only = c.only && storage->host_lacks(c.version);
   if (storage->on_device() && !find(r, storage->version(), 1.f)) fail_missing(*storage);
   values(storage, storage->buffer(), storage->version());
   Copy* const from = find(r, storage->version(), 1.f);
@@ -139,18 +139,18 @@ CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
 }
 
 void CudaParameters::commit(const Change& change) {
-  change.to->stamp = change.storage->begin_device_write(*this);
+  change.to->version = change.storage->begin_device_write(*this);
   change.to->factor = 1.f;
   change.to->only = true;
-  all_.find(change.storage->uid)->second.away = true;
+  all_.find(change.storage->uid)->second.on_device = true;
 }
 
 // ---------------------------------------------------------------- what the host wants
 
 void CudaParameters::sync_values(Storage& storage, bool contents) {
-  if (!told_ && !storage.on_device()) return;
+  if (!loss_reported_ && !storage.on_device()) return;
   const auto lock = device_.lock();
-  if (told_) put_back();
+  if (loss_reported_) restore();
   try {
     if (contents && storage.on_device()) fetch_values(storage);
   } catch (...) {
@@ -161,20 +161,20 @@ void CudaParameters::sync_values(Storage& storage, bool contents) {
 
 void CudaParameters::has_come(uint32_t uid) {
   const auto found = all_.find(uid);
-  if (found != all_.end()) found->second.away = false;
+  if (found != all_.end()) found->second.on_device = false;
 }
 
 void CudaParameters::fetch_values(Storage& storage) {
   if (!download(storage, storage.version(), storage.host_buffer())) fail_missing(storage);
   storage.values_fetched();
   has_come(storage.uid);
-  for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.stamp != storage.version();
+  for (Copy& c : all_.at(storage.uid).copies) c.only = c.only && c.version != storage.version();
 }
 
 void CudaParameters::sync_grad(Storage& storage) {
   const auto lock = device_.lock();
   if (storage.grad_location() != Storage::GradLocation::device) return;
-  if (told_) {  // it is gone
+  if (loss_reported_) {  // it is gone
     std::fill_n(storage.grad_host_buffer(), storage.size(), 0.f);
     return storage.clear_grad();
   }
@@ -185,8 +185,8 @@ void CudaParameters::sync_grad(Storage& storage) {
   }
 }
 
-void CudaParameters::bring_all() {
-  if (told_) return put_back();
+void CudaParameters::all_to_host() {
+  if (loss_reported_) return restore();
   for (auto& [uid, r] : all_) {
     const StoragePtr storage = r.storage.lock();
     if (!storage) continue;
@@ -196,9 +196,9 @@ void CudaParameters::bring_all() {
 }
 
 void CudaParameters::before_fork() {
-  bring_all();
-  if (told_ || !at_fork_.empty()) return;  // a forked process has copies
-  for (const auto& memory : lent_) {
+  all_to_host();
+  if (loss_reported_ || !at_fork_.empty()) return;  // a forked process has copies
+  for (const auto& memory : states_) {
     if (memory.use_count() == 1) continue;
     std::vector<float>& copy = at_fork_[memory.get()];
     copy.resize(memory->bytes() / sizeof(float));
@@ -213,58 +213,58 @@ void CudaParameters::after_fork(bool child) {
 
 // ---------------------------------------------------------------- should the device be lost
 
-void CudaParameters::keep(const std::vector<StoragePtr>& changing) {
-  if (told_) return;  // that is what the host has now
+void CudaParameters::take_snapshot(const std::vector<StoragePtr>& changing) {
+  if (loss_reported_) return;  // that is what the host has now
   std::vector<StoragePtr> known = changing;
   std::unordered_set<uint32_t> uids;
   for (const StoragePtr& s : changing) uids.insert(s->uid);
   for (auto& [uid, r] : all_)
-    if (r.kept.allocated() && !uids.contains(uid))
+    if (r.snapshot.allocated() && !uids.contains(uid))
       if (StoragePtr storage = r.storage.lock()) known.push_back(std::move(storage));
-  bool here = true, due = updates_ - kept_at_ >= keep_every;
+  bool here = true, due = updates_ - snapshot_at_ >= snapshot_every;
   for (const StoragePtr& s : known) {
     here = here && !s->on_device();
-    due = due || !resident(s).kept.allocated();
+    due = due || !device_parameter(s).snapshot.allocated();
   }
   if (!here && !due) return;
   for (const StoragePtr& s : known) {
-    Resident& r = resident(s);
+    DeviceParameter& r = device_parameter(s);
     if (s->on_device()) fetch_values(*s);
-    if (!r.kept.allocated()) r.kept = FloatBuffer(s->size(), false);
+    if (!r.snapshot.allocated()) r.snapshot = FloatBuffer(s->size(), false);
   }
   for (const StoragePtr& s : known) {  // all or none
-    Resident& r = resident(s);
-    std::memcpy(r.kept.data(), s->buffer(), s->size() * sizeof(float));
-    r.kept_factor = s->decay ? s->decay->factor : 1.f;
+    DeviceParameter& r = device_parameter(s);
+    std::memcpy(r.snapshot.data(), s->buffer(), s->size() * sizeof(float));
+    r.snapshot_factor = s->decay ? s->decay->factor : 1.f;
   }
-  kept_at_ = updates_;
+  snapshot_at_ = updates_;
 }
 
 std::string CudaParameters::loss() {
-  told_ = true;
+  loss_reported_ = true;
   const bool back = std::any_of(all_.begin(), all_.end(), [](const auto& entry) {
-    return entry.second.away && !entry.second.storage.expired();
+    return entry.second.on_device && !entry.second.storage.expired();
   });
-  if (!back && !put_back_) return "Parameters on the host are as they were.";
-  return text("Parameters on the host have the values after update ", kept_at_, " of ", updates_,
+  if (!back && !restored_) return "Parameters on the host are as they were.";
+  return text("Parameters on the host have the values after update ", snapshot_at_, " of ", updates_,
               " that trainers made on the device; gradients and the state of trainers are lost.");
 }
 
 // All go back together: values of different updates do not belong together. Should the host have no room, the
 // next call begins again.
-void CudaParameters::put_back() {
-  if (put_back_) return;
+void CudaParameters::restore() {
+  if (restored_) return;
   for (auto& [uid, r] : all_)
-    if (const StoragePtr storage = r.storage.lock()) putting_back_ = putting_back_ || storage->on_device();
-  if (!putting_back_) return;
+    if (const StoragePtr storage = r.storage.lock()) restoring_ = restoring_ || storage->on_device();
+  if (!restoring_) return;
   for (auto& [uid, r] : all_) {
     const StoragePtr storage = r.storage.lock();
-    if (!storage || !r.kept.allocated()) continue;
-    storage->replace_lost(r.kept.data());
-    if (storage->decay) storage->decay->factor = r.kept_factor;
+    if (!storage || !r.snapshot.allocated()) continue;
+    storage->restore_lost(r.snapshot.data());
+    if (storage->decay) storage->decay->factor = r.snapshot_factor;
   }
-  for (auto& [uid, r] : all_) r.away = false;
-  put_back_ = true;
+  for (auto& [uid, r] : all_) r.on_device = false;
+  restored_ = true;
 }
 
 }  // namespace dyc

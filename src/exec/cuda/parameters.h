@@ -1,8 +1,8 @@
 // Parameters on a CUDA device: copies of the host's values, values that the device made itself, gradients,
 // and what the host falls back on should the device be lost.
 //
-// Storages say what the host has (base/storage.h), stamps of values which copy has them. A copy whose values
-// nobody else has is not written over while some graph, or the model, still stands for them.
+// Storages say what the host has (base/storage.h), versions of values which copy has them. A copy whose
+// values nobody else has is not written over while some graph, or the model, still stands for them.
 #pragma once
 #include <atomic>
 #include <list>
@@ -34,28 +34,28 @@ class CudaParameters final : public DeviceMirror {
   void after_fork(bool child);
 
   // Values on the device until launches_submitted(). `host` has them, unless they are away.
-  const float* values(const StoragePtr& storage, const float* host, uint64_t stamp);
+  const float* values(const StoragePtr& storage, const float* host, uint64_t version);
   // The same times a factor; `made`: for the caller to fill in, or to drop_scaled() if that fails.
   struct Scaled {
     float* values;
     bool made;
   };
-  Scaled scaled(const StoragePtr& storage, uint64_t stamp, float factor);
+  Scaled scaled(const StoragePtr& storage, uint64_t version, float factor);
   void drop_scaled(uint32_t uid);
   // False: the host must have them.
-  bool download(const Storage& storage, uint64_t stamp, float* to);
+  bool download(const Storage& storage, uint64_t version, float* to);
   void launches_submitted() { ++turn_; }
   // Memory of parameters and trainers that exist no more is given back.
   void forget();
   // Kept as long as somebody else has it, too.
-  std::shared_ptr<DeviceMemory> lend(size_t bytes);
+  std::shared_ptr<DeviceMemory> allocate_state(size_t bytes);
   // `n` floats of it from the `first` on; in a forked process, as they were at the fork.
-  void download_lent(const std::shared_ptr<DeviceMemory>& lent, size_t first, size_t n, float* to);
+  void download_state(const std::shared_ptr<DeviceMemory>& state, size_t first, size_t n, float* to);
   // The device has no room: from now on the host adds up gradients and makes updates.
   void stay_on_host();
   bool on_host() const { return on_host_; }
   // For launches that have to do with parameters; empty between calls.
-  CudaBatch& batch() { return batch_; }
+  CommandList& batch() { return batch_; }
   DeviceMemory& sums() { return sums_; }  // of squares
 
   // ---- gradients. Those of a table are of the rows touched, one behind the other, unless all was.
@@ -63,18 +63,18 @@ class CudaParameters final : public DeviceMirror {
   const float* grad(const StoragePtr& storage);
   // Room for a gradient of all: `fresh` if it has no contents yet. The caller adds, then
   // storage.grad_added_on_device().
-  float* room_for_grad(const StoragePtr& storage, bool& fresh);
+  float* memory_for_grad(const StoragePtr& storage, bool& fresh);
   // The same for rows, equal ones allowed; then storage.rows_added_on_device().
-  struct RowRoom {
+  struct RowMemory {
     float* at;
     bool fresh;
   };
-  std::vector<RowRoom> room_for_rows(const StoragePtr& storage, const std::vector<uint32_t>& rows);
+  std::vector<RowMemory> memory_for_rows(const StoragePtr& storage, const std::vector<uint32_t>& rows);
 
   // ---- new values
   struct Copy {
     std::unique_ptr<DeviceMemory> memory;
-    uint64_t stamp = 0;
+    uint64_t version = 0;
     float factor = 1.f;
     uint64_t turn = 0;  // it was last asked for in
     bool only = false;  // the host never had these values
@@ -91,48 +91,48 @@ class CudaParameters final : public DeviceMirror {
   // ---- should the device be lost
   // A trainer is about to change these: what the host falls back on becomes new if the host has all values,
   // or if that is due.
-  void keep(const std::vector<StoragePtr>& changing);
+  void take_snapshot(const std::vector<StoragePtr>& changing);
   void updated() { ++updates_; }
   // To be said once it is: what becomes of parameters.
   std::string loss();
-  static inline uint64_t keep_every = 256;  // updates
+  static inline uint64_t snapshot_every = 256;  // updates
 
  private:
-  struct Resident {
+  struct DeviceParameter {
     std::weak_ptr<Storage> storage;
     std::list<Copy> copies;
     std::unique_ptr<DeviceMemory> grad;
     std::vector<uint32_t> slots;  // of touched rows in `grad`; others have any number
-    FloatBuffer kept;             // values after update kept_at_
-    float kept_factor = 1.f;      // of weight decay
-    bool away = false;            // values have been, since the host last had them
+    FloatBuffer snapshot;         // values after update snapshot_at_
+    float snapshot_factor = 1.f;  // of weight decay
+    bool on_device = false;       // values have been, since the host last had them
   };
 
-  Resident& resident(const StoragePtr& storage);
-  Copy* find(Resident& r, uint64_t stamp, float factor);
+  DeviceParameter& device_parameter(const StoragePtr& storage);
+  Copy* find(DeviceParameter& r, uint64_t version, float factor);
   // One that may be written over: not `but`.
-  Copy& free_copy(Resident& r, size_t bytes, const Copy* but);
-  DeviceMemory& grad_memory(Resident& r);
-  void send_grad(Storage& storage, Resident& r);
+  Copy& free_copy(DeviceParameter& r, size_t bytes, const Copy* but);
+  DeviceMemory& grad_memory(DeviceParameter& r);
+  void send_grad(Storage& storage, DeviceParameter& r);
   void fetch_values(Storage& storage);
   void fetch_grad(Storage& storage);
-  void bring_all();
+  void all_to_host();
   void has_come(uint32_t uid);
-  void put_back();
+  void restore();
 
   CudaDevice& device_;
-  CudaBatch batch_;
+  CommandList batch_;
   DeviceMemory sums_;
-  std::unordered_map<uint32_t, Resident> all_;  // by uid
+  std::unordered_map<uint32_t, DeviceParameter> all_;  // by uid
   size_t expected_ = 0;
   uint64_t turn_ = 1;
-  std::vector<std::shared_ptr<DeviceMemory>> lent_;
+  std::vector<std::shared_ptr<DeviceMemory>> states_;
   std::unordered_map<const DeviceMemory*, std::vector<float>> at_fork_;  // what they had
 
   bool on_host_ = false;
-  uint64_t updates_ = 0, kept_at_ = 0;  // on this device: all, and those that `kept` has
-  std::atomic<bool> told_ = false;      // that the device is lost
-  bool putting_back_ = false, put_back_ = false;
+  uint64_t updates_ = 0, snapshot_at_ = 0;   // on this device: all, and those that `kept` has
+  std::atomic<bool> loss_reported_ = false;  // that the device is lost
+  bool restoring_ = false, restored_ = false;
 };
 
 }  // namespace dyc

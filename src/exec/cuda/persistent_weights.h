@@ -23,16 +23,16 @@ struct Access {
 // To n pieces of `size` floats, piece i at `at(i)` of an arena. unit: that of each by itself; 1 where all
 // blocks read it.
 template <class At>
-Access access_to(const float* arena, int64_t n, int64_t size, int64_t unit, bool writes, At at) {
+Access access_to(const float* arena, int64_t n, int64_t size, int64_t period, bool writes, At at) {
   const int64_t first = at(0);
   int64_t low = first, high = first;
   for (int64_t i = 1; i < n; ++i) {
     const int64_t place = at(i);
     low = std::min(low, place);
     high = std::max(high, place);
-    unit = std::gcd(unit, place - first);
+    period = std::gcd(period, place - first);
   }
-  return {arena + low, arena + high + size, unit, writes};
+  return {arena + low, arena + high + size, period, writes};
 }
 
 // A step that is one product, of weights that nothing in these launches changes.
@@ -42,37 +42,38 @@ struct WeightProduct {
   cuda::Product product;
   std::vector<cuda::Term> terms;  // a: weights
   std::vector<Access> accesses;   // its result first
-  int64_t unit = 0;               // as cuda::Resident has it
+  int64_t period = 0;             // as cuda::PersistentProduct has it
 };
 
 // A step that can be made unit by unit.
-struct UnitStep {
+struct SlicedStep {
   size_t step;
-  int64_t unit;
+  int64_t period;
   bool finer;  // also by one that divides this
   std::vector<Access> accesses;
-  cuda::Record* record;  // as it goes up
+  cuda::LaunchArgs* record;  // as it goes up
 };
 
 // Products and steps that are made by units. No block waits for another from the first, which is a product,
 // to the last.
-struct UnitRun {
+struct BarrierFreeRun {
   size_t begin, end;
-  int64_t unit;
+  int64_t period;
 };
 // Those of steps from `begin` on; waits(step): it waits for the steps before. Sets the products' units.
-std::vector<UnitRun> find_unit_runs(std::span<WeightProduct> products, std::span<const UnitStep> units,
-                                    size_t begin, const std::function<bool(size_t)>& waits);
+std::vector<BarrierFreeRun> find_barrier_free_runs(std::span<WeightProduct> products,
+                                                   std::span<const SlicedStep> sliced, size_t begin,
+                                                   const std::function<bool(size_t)>& needs_grid_sync);
 
-class Residency {
+class PersistentWeights {
  public:
   // Each block reads all columns, which is soon more than what is saved of the weights. What counts more is
   // that a warp can ask for all it reads at once, as long as that is little.
   static constexpr int64_t kMostColumns = 16;
 
-  Residency() = default;
+  PersistentWeights() = default;
   // Of the products of one walk.
-  explicit Residency(std::span<const WeightProduct> products);
+  explicit PersistentWeights(std::span<const WeightProduct> products);
 
   bool wanted() const { return !weights_.empty(); }
   bool wanted(bool forward) const;
@@ -82,14 +83,14 @@ class Residency {
   // again.
   size_t choose(uint32_t blocks, size_t most);
   // The product's terms as the device is told of them, in the order of steps; empty: it is made as before.
-  std::vector<cuda::ResidentTerm> terms(const WeightProduct& product);
+  std::vector<cuda::PersistentTerm> terms(const WeightProduct& product);
 
  private:
   struct Weight {
     const float* base;
     bool forward;
     int64_t rows, inner;  // of the factor that it is
-    int64_t unit;
+    int64_t period;
     int64_t columns = 0;  // most of a product
     uint32_t uses = 0;
     uint32_t place = 0;

@@ -7,10 +7,10 @@
 
 namespace dyc {
 
+using cuda::MatmulVariant;
 using cuda::Matrix;
 using cuda::Product;
 using cuda::ProductKind;
-using cuda::ProductWay;
 using cuda::Term;
 
 namespace {
@@ -52,11 +52,11 @@ cuda::ProductFacts facts_of(ProductKind kind, const Product& p, const Term* term
   return facts;
 }
 
-cuda::Task task_of(ProductWay way, ProductKind kind) {
-  const cuda::Task first = way == ProductWay::few     ? cuda::kFewColumnsWx
-                           : way == ProductWay::large ? cuda::kLargeProductWx
-                                                      : cuda::kProductWx;
-  return static_cast<cuda::Task>(first + static_cast<uint32_t>(kind));
+cuda::KernelId kernel_of(MatmulVariant variant, ProductKind kind) {
+  const cuda::KernelId first = variant == MatmulVariant::few     ? cuda::kFewColumnsWx
+                               : variant == MatmulVariant::large ? cuda::kLargeProductWx
+                                                                 : cuda::kProductWx;
+  return static_cast<cuda::KernelId>(first + static_cast<uint32_t>(kind));
 }
 
 // One column that is not plain is as good as one that is.
@@ -81,38 +81,40 @@ void CudaExecutor::launch_products(const ProductList& list, ProductKind kind) {
   for (const Product& p : list.products) facts.push_back(facts_of(kind, p, list.terms.data()));
   const cuda::Limits& limits = device_.backend().limits();
   cuda::ProductDevice device{limits.processors, device_.threads(), library};
-  std::vector<ProductWay> ways = product_ways(kind, facts, device);
-  const auto goes = [&](ProductWay way) { return std::find(ways.begin(), ways.end(), way) != ways.end(); };
-  if (goes(ProductWay::library) && !device_.backend().has_gemm()) {
+  std::vector<MatmulVariant> variants = matmul_variants(kind, facts, device);
+  const auto goes = [&](MatmulVariant variant) {
+    return std::find(variants.begin(), variants.end(), variant) != variants.end();
+  };
+  if (goes(MatmulVariant::library) && !device_.backend().has_gemm()) {
     device.has_gemm = false;
-    ways = product_ways(kind, facts, device);
+    variants = matmul_variants(kind, facts, device);
   }
-  for (size_t i = 0; i < ways.size(); ++i)
-    if (ways[i] == ProductWay::library && !library_product(list.products[i], list.terms.data(), kind))
-      ways[i] = ProductWay::large;
+  for (size_t i = 0; i < variants.size(); ++i)
+    if (variants[i] == MatmulVariant::library && !library_product(list.products[i], list.terms.data(), kind))
+      variants[i] = MatmulVariant::large;
   const Term* const terms = batch_.put(list.terms);
-  bool waits = waits_;
-  for (const ProductWay way : {ProductWay::few, ProductWay::middle, ProductWay::large}) {
-    if (!goes(way)) continue;
+  bool needs_grid_sync = needs_grid_sync_;
+  for (const MatmulVariant variant : {MatmulVariant::few, MatmulVariant::middle, MatmulVariant::large}) {
+    if (!goes(variant)) continue;
     std::vector<Product> products;
     std::vector<cuda::ProductFacts> theirs;
-    for (size_t i = 0; i < ways.size(); ++i)
-      if (ways[i] == way) {
+    for (size_t i = 0; i < variants.size(); ++i)
+      if (variants[i] == variant) {
         products.push_back(list.products[i]);
         theirs.push_back(facts[i]);
       }
-    const uint32_t rows = way == ProductWay::few ? few_rows(theirs, device) : 0;
-    launch_tiles(products, terms, way, kind, rows, waits);
-    waits = false;  // what it reads was there before the first
+    const uint32_t rows = variant == MatmulVariant::few ? few_rows(theirs, device) : 0;
+    launch_tiles(products, terms, variant, kind, rows, needs_grid_sync);
+    needs_grid_sync = false;  // what it reads was there before the first
   }
 }
 
-void CudaExecutor::launch_tiles(std::vector<Product>& products, const Term* terms, ProductWay way,
-                                ProductKind kind, uint32_t rows, bool waits) {
+void CudaExecutor::launch_tiles(std::vector<Product>& products, const Term* terms, MatmulVariant variant,
+                                ProductKind kind, uint32_t rows, bool needs_grid_sync) {
   uint32_t tiles = 0;
   for (Product& p : products) {
     p.tile = tiles;
-    tiles += static_cast<uint32_t>(tiles_of(way, {p.m, p.n, 0, false}, device_.threads(), rows));
+    tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, device_.threads(), rows));
   }
   if (tiles == 0) return;
   cuda::Products all{};
@@ -121,12 +123,12 @@ void CudaExecutor::launch_tiles(std::vector<Product>& products, const Term* term
   all.count = static_cast<uint32_t>(products.size());
   all.tiles = tiles;
   all.rows = rows;
-  cuda::Record r;
+  cuda::LaunchArgs r;
   r.count = all.count;
-  r.more = batch_.put(&all, 1);
-  batch_.launch_blocks(CudaDevice::task(task_of(way, kind)), r, std::min(tiles, device_.most_blocks()),
-                       waits);
-  ++device_.backend().counters.products[static_cast<size_t>(way)];
+  r.extra = batch_.put(&all, 1);
+  batch_.launch_blocks(CudaDevice::kernel_id(kernel_of(variant, kind)), r,
+                       std::min(tiles, device_.most_blocks()), needs_grid_sync);
+  ++device_.backend().counters.products[static_cast<size_t>(variant)];
 }
 
 // The same where some may add to the same memory: each for itself.
@@ -144,12 +146,12 @@ void CudaExecutor::launch_in_order(const ProductList& list, ProductKind kind) {
 
 // The columns of m, side by side at `to`.
 void CudaExecutor::gather_columns(float* to, const Matrix<const float>& m, int64_t rows, int64_t columns) {
-  cuda::Extents own{};
+  cuda::NodeSizes own{};
   own.count = static_cast<uint32_t>(columns);
   own.size = own.largest = rows;
   own.total = rows * columns;
-  gather_to(to, {m.base, m.index, m.stride, m.index ? ValuePlace::indexed : ValuePlace::strided, false}, own,
-            own);
+  gather_to(to, {m.base, m.index, m.stride, m.index ? ValueOperand::indexed : ValueOperand::strided, false},
+            own, own);
 }
 
 // The same in memory of its own.
@@ -184,7 +186,7 @@ bool CudaExecutor::library_product(const Product& p, const Term* terms, ProductK
   }
   if (p.begin == Product::begin_at) gather_columns(p.c.base, p.start, p.m, p.n);
   for (const cuda::Gemm& call : calls) batch_.gemm(call);
-  device_.backend().counters.products[static_cast<size_t>(ProductWay::library)] += calls.size();
+  device_.backend().counters.products[static_cast<size_t>(MatmulVariant::library)] += calls.size();
   return true;
 }
 

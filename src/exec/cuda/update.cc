@@ -15,7 +15,7 @@ namespace {
 
 cuda::Backend::Address address_of(const float* p) { return reinterpret_cast<cuda::Backend::Address>(p); }
 
-// Floats from one array of a state to the next.
+// ArenaRange from one array of a state to the next.
 size_t stride_of(size_t n) { return (n + 31) / 32 * 32; }
 
 class CudaUpdate final : public DeviceUpdate {
@@ -36,11 +36,13 @@ class CudaUpdate final : public DeviceUpdate {
     cuda::UpdateWork work;
     int64_t elements;
   };
-  static uint32_t task(uint32_t other) { return CudaDevice::task(static_cast<cuda::Task>(other)); }
-  uint32_t rule_task(bool active) const {
-    return task(cuda::kUpdate + 2 * static_cast<uint32_t>(rule_) + active);
+  static uint32_t kernel_id(uint32_t other) {
+    return CudaDevice::kernel_id(static_cast<cuda::KernelId>(other));
   }
-  cuda::Extents extents(const std::vector<int64_t>& sizes);
+  uint32_t rule_kernel(bool active) const {
+    return kernel_id(cuda::kUpdate + 2 * static_cast<uint32_t>(rule_) + active);
+  }
+  cuda::NodeSizes extents(const std::vector<int64_t>& sizes);
   void place_state(Job& job);
   const float* whole_grad(const StoragePtr& storage);
   void launch(const UpdateFactors& factors, bool active);
@@ -48,7 +50,7 @@ class CudaUpdate final : public DeviceUpdate {
   CudaDevice& device_;
   const DeviceLock lock_;
   CudaParameters& parameters_;
-  CudaBatch& batch_;
+  CommandList& batch_;
   const UpdateRule rule_;
   const int arrays_;
   std::vector<Job> jobs_;
@@ -63,8 +65,8 @@ CudaUpdate::CudaUpdate(CudaDevice& device, UpdateRule rule, int arrays)
       arrays_(arrays) {
   try {
     // First, as a compiler may let go of the interpreter lock.
-    device_.prepare({task(cuda::kSumSquares), task(cuda::kTotalSquares), task(cuda::kAddFew), rule_task(true),
-                     rule_task(false)});
+    device_.prepare({kernel_id(cuda::kSumSquares), kernel_id(cuda::kTotalSquares), kernel_id(cuda::kAddFew),
+                     rule_kernel(true), rule_kernel(false)});
   } catch (...) {
     device_.rethrow();
   }
@@ -74,14 +76,14 @@ bool CudaUpdate::start(const std::vector<StoragePtr>& changing) {
   for (const StoragePtr& s : changing)
     if (!s->device_may_write()) return false;
   try {
-    parameters_.keep(changing);
+    parameters_.take_snapshot(changing);
   } catch (...) {
     device_.rethrow();
   }
   return true;
 }
 
-cuda::Extents CudaUpdate::extents(const std::vector<int64_t>& sizes) {
+cuda::NodeSizes CudaUpdate::extents(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> starts(1, 0);
   for (const int64_t n : sizes) starts.push_back(starts.back() + n);
   return {static_cast<uint32_t>(sizes.size()), 0, batch_.put(starts), starts.back(),
@@ -110,10 +112,10 @@ double CudaUpdate::squared_norm(const std::vector<StoragePtr>& storages) {
     DeviceMemory& memory = parameters_.sums();
     memory.reserve(static_cast<size_t>(sums) * sizeof(double), 0);
     const cuda::Squares squares{batch_.put(list), extents(elements), extents(pieces), memory.at<double>()};
-    cuda::Record r;
-    r.more = batch_.put(&squares, 1);
-    batch_.launch(task(cuda::kSumSquares), r, squares.pieces.total * 32);
-    batch_.launch_blocks(task(cuda::kTotalSquares), r, 1);
+    cuda::LaunchArgs r;
+    r.extra = batch_.put(&squares, 1);
+    batch_.launch(kernel_id(cuda::kSumSquares), r, squares.pieces.total * 32);
+    batch_.launch_blocks(kernel_id(cuda::kTotalSquares), r, 1);
     batch_.submit();
     device_.backend().download(&sum, memory.address() + static_cast<uint64_t>(sums - 1) * sizeof(double),
                                sizeof sum);
@@ -147,10 +149,10 @@ const float* CudaUpdate::whole_grad(const StoragePtr& storage) {
                          batch_.put(ends),
                          nullptr,
                          static_cast<uint32_t>(touched.size())};
-  cuda::Record r;
+  cuda::LaunchArgs r;
   r.count = s.count;
-  r.more = batch_.put(&s, 1);
-  batch_.launch(task(cuda::kAddFew), r, ends.back());
+  r.extra = batch_.put(&s, 1);
+  batch_.launch(kernel_id(cuda::kAddFew), r, ends.back());
   return whole;
 }
 
@@ -158,13 +160,13 @@ void CudaUpdate::place_state(Job& job) {
   if (!job.state) return;
   const size_t n = job.change.storage->size(), stride = stride_of(n);
   if (!job.state->there)
-    job.state->there = parameters_.lend(static_cast<size_t>(arrays_) * stride * sizeof(float));
+    job.state->there = parameters_.allocate_state(static_cast<size_t>(arrays_) * stride * sizeof(float));
   DeviceMemory& memory = *job.state->there;
-  if (!job.state->away && !job.state->touched)
+  if (!job.state->on_device && !job.state->touched)
     device_.backend().clear(memory.address(), static_cast<size_t>(arrays_) * stride * sizeof(float));
   for (int i = 0; i < arrays_; ++i) {
     float* const at = memory.at<float>() + static_cast<size_t>(i) * stride;
-    if (!job.state->away && job.state->touched)
+    if (!job.state->on_device && job.state->touched)
       device_.backend().upload(address_of(at), job.state->array[i], n * sizeof(float));
     job.work.slice.state[i] = at;
   }
@@ -205,9 +207,9 @@ void CudaUpdate::launch(const UpdateFactors& factors, bool active) {
   }
   if (list.empty()) return;
   const cuda::Updates all{batch_.put(list), extents(elements), factors};
-  cuda::Record r;
-  r.more = batch_.put(&all, 1);
-  batch_.launch(rule_task(active), r, all.elements.total);
+  cuda::LaunchArgs r;
+  r.extra = batch_.put(&all, 1);
+  batch_.launch(rule_kernel(active), r, all.elements.total);
 }
 
 void CudaUpdate::run(const UpdateFactors& factors) {
@@ -220,7 +222,7 @@ void CudaUpdate::run(const UpdateFactors& factors) {
   }
   for (const Job& job : jobs_) {
     parameters_.commit(job.change);
-    if (job.state) job.state->touched = job.state->away = true;
+    if (job.state) job.state->touched = job.state->on_device = true;
     job.change.storage->clear_grad();
   }
   jobs_.clear();
@@ -245,19 +247,19 @@ void leave_updates_to_host() {
   device.parameters().stay_on_host();
 }
 
-void bring_state(UpdateState& state, int arrays, size_t n) {
+void state_to_host(UpdateState& state, int arrays, size_t n) {
   if (!state.there) return;
   CudaDevice& device = *cuda_device();
   const auto lock = device.lock();
-  if (state.away) {
+  if (state.on_device) {
     try {
       for (int i = 0; i < arrays; ++i)
-        device.parameters().download_lent(state.there, static_cast<size_t>(i) * stride_of(n), n,
-                                          state.array[i]);
+        device.parameters().download_state(state.there, static_cast<size_t>(i) * stride_of(n), n,
+                                           state.array[i]);
     } catch (...) {
       device.rethrow();
     }
-    state.away = false;
+    state.on_device = false;
   }
   if (device.parameters().on_host()) state.there.reset();
 }

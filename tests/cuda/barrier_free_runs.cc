@@ -1,5 +1,5 @@
-// find_unit_runs() of exec/cuda/persistent_weights.h as a C function for ctypes: all numbers in one array, as
-// test_resident.py writes them; addresses are numbers of floats.
+// find_barrier_free_runs() of exec/cuda/persistent_weights.h as a C function for ctypes: all numbers in one array,
+// test_persistent_weights.py writes them; addresses are numbers of floats.
 #include "exec/cuda/persistent_weights.h"
 
 namespace {
@@ -20,32 +20,32 @@ std::vector<dyc::Access> accesses(Next next) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int find_unit_runs(const int64_t* words, int64_t* found) {
+extern "C" __attribute__((visibility("default"))) int find_barrier_free_runs(const int64_t* words, int64_t* found) {
   using namespace dyc;
   const auto next = [&words] { return *words++; };
   std::vector<WeightProduct> products(static_cast<size_t>(next()));
   for (WeightProduct& p : products) {
     p.step = static_cast<size_t>(next());
-    p.unit = p.product.m = next();
+    p.period = p.product.m = next();
     p.terms.push_back({{at(next()), nullptr, 0}, {}, 0});
     p.accesses = accesses(next);
   }
-  std::vector<UnitStep> steps(static_cast<size_t>(next()));
-  for (UnitStep& s : steps) {
+  std::vector<SlicedStep> steps(static_cast<size_t>(next()));
+  for (SlicedStep& s : steps) {
     s.step = static_cast<size_t>(next());
-    s.unit = next();
+    s.period = next();
     s.finer = next() != 0;
     s.accesses = accesses(next);
   }
   const auto begin = static_cast<size_t>(next());
-  const std::vector<int64_t> waits(words + 1, words + 1 + *words);
+  const std::vector<int64_t> needs_grid_sync(words + 1, words + 1 + *words);
   int count = 0;
-  for (const UnitRun& run : find_unit_runs(products, steps, begin,
-                                           [&](size_t step) { return step < waits.size() && waits[step]; })) {
+  for (const BarrierFreeRun& run : find_barrier_free_runs(products, steps, begin,
+                                           [&](size_t step) { return step < needs_grid_sync.size() && needs_grid_sync[step]; })) {
     found[3 * count] = static_cast<int64_t>(run.begin);
     found[3 * count + 1] = static_cast<int64_t>(run.end);
-    found[3 * count++ + 2] = run.unit;
+    found[3 * count++ + 2] = run.period;
   }
-  for (size_t p = 0; p < products.size(); ++p) found[3 * count + static_cast<int64_t>(p)] = products[p].unit;
+  for (size_t p = 0; p < products.size(); ++p) found[3 * count + static_cast<int64_t>(p)] = products[p].period;
   return count;
 }

@@ -53,7 +53,7 @@ class Chain:
         results = [np.array([h.npvalue() for h in hs]), *(p.grad_as_array().copy() for p in self.P)]
         for p in self.P:
             p.scale_gradient(0)
-        return results, dy._core.timing()["device_residents"]
+        return results, dy._core.timing()["device_persistent_products"]
 
     def check(self, kept=None):
         results, some = self.run(True)
@@ -147,7 +147,7 @@ def run(keep):
         h = dy.tanh(often * h)
         if i < 3:
             h = dy.tanh(large * dy.concatenate([h] * 15))
-    return h.npvalue(), dy._core.timing()["device_residents"]
+    return h.npvalue(), dy._core.timing()["device_persistent_products"]
 with_room, without = run(True), run(False)
 assert np.allclose(with_room[0], without[0], rtol=1e-5, atol=1e-6), (with_room, without)
 print(with_room[1], without[1])
@@ -167,7 +167,7 @@ wanted = np.array([1.0, 2, 3, 4])
 for _ in range(4):
     wanted = np.tanh(np.tanh(p.as_array() + 1) @ wanted)
 assert np.allclose(h.npvalue(), wanted, rtol=1e-5)
-print(dy._core.timing()["device_residents"])
+print(dy._core.timing()["device_persistent_products"])
 """
     assert run(text) == "0"
 
@@ -199,7 +199,8 @@ assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], r
 @pytest.mark.parametrize("options", [[], ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]])
 def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
     """Units, blocks, columns and inner indices of all sizes; no access to memory beyond what is named."""
-    done = KernelProgram(tmp_path, "resident_cases", ["cuda/emulation/persistent_weights.cc"], *options)()
+    sources = ["cuda/emulation/persistent_weights.cc"]
+    done = KernelProgram(tmp_path, "persistent_weights_cases", sources, *options)()
     assert done.stdout == "300\n" and not done.stderr, done.stdout + done.stderr
 
 
@@ -207,8 +208,8 @@ def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
 
 COMPARED = """
 def compared(model, build, shape):
-    # Products with kept weights, steps by units, how often blocks wait for others with these and without, and
-    # whether all bits must be equal: of what `build` returns.
+    # Products with kept weights, sliced steps, how often blocks wait for others with and without
+    # these, and whether all bits must be equal: of what `build` returns.
     told = []
     for keep, join in ((True, True), (True, False), (False, True)):
         dy._core._keep_weights(keep)
@@ -222,10 +223,11 @@ def compared(model, build, shape):
         for p in all:
             p.scale_gradient(0)
         timing = dy._core.timing()
-        counts = [timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits")]
+        names = ("persistent_products", "sliced_steps", "grid_syncs")
+        counts = [timing["device_" + name] for name in names]
         told.append(([x.npvalue() for one in made for x in one] + gradients, counts))
     (joined, counts), (apart, fewer), (wanted, none) = told
-    # Weights of products with unlike units are kept apart, or not at all.
+    # Weights of products with unlike periods are kept apart, or not at all.
     assert none[:2] == [0, 0] and fewer[0] >= counts[0] and fewer[1] == 0, (counts, fewer, none)
     assert counts[2] <= fewer[2], (counts, fewer)
     exact = counts[0] == fewer[0]  # else some add up in another order
@@ -267,7 +269,7 @@ print(*counts)
     [("VanillaLSTM", (1, 2), (1, 3)), ("SimpleRNN", (1, 2), (1, 3)), ("GRU", (2, 5), (2, 16))],
 )
 def test_how_often_a_step_waits(builder: str, forward: Any, backward: Any) -> None:
-    """A step of a recurrence, by units and without."""
+    """A step of a recurrence, with row slices and without."""
     text = f"""
 pc = dy.ParameterCollection()
 cell, E = dy.{builder}Builder(1, 6, 16, pc), pc.add_lookup_parameters((7, 6))
@@ -280,7 +282,7 @@ def waits(steps, join):
     loss = dy.squared_norm(dy.esum(last))
     for compute in loss.value, loss.backward:
         compute()
-        told.append(dy._core.timing()["device_walk_waits"])
+        told.append(dy._core.timing()["device_grid_syncs"])
         dy._core.reset_timing()
     return np.array(told)
 print(*((waits(12, join) - waits(8, join)) / 4 for join in (True, False)))
@@ -291,7 +293,7 @@ print(*((waits(12, join) - waits(8, join)) / 4 for join in (True, False)))
 
 @pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN"])
 def test_training(builder: str) -> None:
-    """Parameters after some updates, by units and without, and with blocks in either order."""
+    """Parameters after some updates, with row slices and without, and with blocks in either order."""
     text = f"""
 def train(join):
     dy._core._join_units(join)
@@ -308,8 +310,8 @@ def train(join):
         trainer.update()
     return b"".join(p.as_array().tobytes() for p in pc.parameters_list() + pc.lookup_parameters_list())
 joined = train(True)
-steps = dy._core.timing()["device_unit_steps"]
-assert joined == train(False) and dy._core.timing()["device_unit_steps"] == steps > 100, steps
+steps = dy._core.timing()["device_sliced_steps"]
+assert joined == train(False) and dy._core.timing()["device_sliced_steps"] == steps > 100, steps
 import hashlib
 print(hashlib.sha256(joined).hexdigest())
 """
@@ -319,7 +321,7 @@ print(hashlib.sha256(joined).hexdigest())
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("items", [1, 2])
 def test_a_cell_of_more_units(items: int, order: str) -> None:
-    """An LSTM's cell has as many units as it is large, whatever the steps before it have."""
+    """The period of an LSTM's cell is its size, whatever that of the steps before it."""
     text = f"""
 pc = dy.ParameterCollection()
 W = pc.parameters_from_numpy((rng.randn(64, 16) * 0.2).astype(np.float32))
@@ -340,8 +342,8 @@ print(*compared(pc, build, {items}))
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_recurrences(seed: int, order: str) -> None:
-    """Steps that read units of others, of another size, of results before the last product, or of all; and
-    whose gradients meet: of one result that several read, or parts of it."""
+    """Steps that read slices of other blocks, of another size, of results before the last product, or of all;
+    and whose gradients meet: of one result that several read, or parts of it."""
     text = f"""
 rng.seed({seed})
 counts = np.zeros(5)
@@ -365,7 +367,7 @@ for trial in range(40):
                 xs.append(dy.cmult(y[:h], dy.logistic(y[h:])))
             elif kind == 4:
                 y = wide * recent
-                xs.append(y[1:h + 1] + y[:h])  # rows of other units
+                xs.append(y[1:h + 1] + y[:h])  # rows of other slices
             elif kind == 5:
                 xs.append(dy.tanh(recent))
             elif kind == 6:
@@ -376,7 +378,7 @@ for trial in range(40):
                 xs.append(dy.concatenate([recent[1:], any_one[:1]]))
             elif kind == 9:
                 xs.append(dy.tanh(dy.cmult(recent, recent)))
-            elif kind == 10 and h % 2 == 0:  # half as many units
+            elif kind == 10 and h % 2 == 0:  # half the period
                 pairs = dy.tanh(dy.reshape(recent, (h // 2, 2), batch_size=items))
                 xs.append(dy.reshape(pairs, (h,), batch_size=items))
             elif kind == 11:
@@ -397,7 +399,7 @@ print(*counts)
 @pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("autobatch", [0, 1])
 def test_a_bias_of_other_units(autobatch: int, order: str) -> None:
-    """A product reads all of a bias that steps before it have made by half as many units."""
+    """A product reads all of a bias that steps before it have made with half the period."""
     text = """
 h, pc = 16, dy.ParameterCollection()
 W, V, p = (pc.parameters_from_numpy((rng.randn(*s) * 0.2).astype(np.float32)) for s in
@@ -418,10 +420,12 @@ assert (build(True) == build(False)).all()
 
 
 @pytest.fixture(scope="module")
-def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """find_unit_runs(): runs (first step, end, unit), and the units of the products."""
-    sources = [Path(__file__).parent / "unit_runs.cc", fake_gpu.SRC / "exec" / "cuda_resident.cc"]
-    library = ctypes.CDLL(str(fake_gpu.build(tmp_path_factory.mktemp("units") / "unit_runs.so", sources)))
+def find_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """find_barrier_free_runs(): runs (first step, end, period), and the periods of the products."""
+    weights = fake_gpu.SRC / "exec/cuda/persistent_weights.cc"
+    sources = [Path(__file__).parent / "barrier_free_runs.cc", weights]
+    built = fake_gpu.build(tmp_path_factory.mktemp("runs") / "barrier_free_runs.so", sources)
+    library = ctypes.CDLL(str(built))
 
     def find(
         products: Sequence[Made], steps: Sequence[Made], waits: Sequence[int], begin: int = 0
@@ -433,7 +437,7 @@ def unit_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
                 words += [*fixed, len(accesses), *(word for access in accesses for word in access)]
         words += [begin, len(waits), *waits]
         found = (ctypes.c_int64 * 256)()
-        count = library.find_unit_runs((ctypes.c_int64 * len(words))(*words), found)
+        count = library.find_barrier_free_runs((ctypes.c_int64 * len(words))(*words), found)
         runs = [tuple(found[3 * i : 3 * i + 3]) for i in range(count)]
         return runs, list(found[3 * count : 3 * count + len(products)])
 
@@ -460,8 +464,8 @@ def product(
     )
 
 
-def by_units(step: int, *accesses: tuple[int, ...], unit: int = 8, finer: int = 1) -> Made:
-    return step, unit, finer, accesses
+def sliced(step: int, *accesses: tuple[int, ...], period: int = 8, finer: int = 1) -> Made:
+    return step, period, finer, accesses
 
 
 P, Q = product(0, 100), product(1, 200)
@@ -472,99 +476,99 @@ FIRST = [0, 1, 1, 1, 1, 1]
 @pytest.mark.parametrize(
     ("products", "steps", "expected"),
     [
-        ([P], [by_units(1, writes(300), reads(100))], [(0, 2, 8)]),
-        ([P], [by_units(1, writes(300), reads(100), unit=4)], [(0, 2, 4)]),
-        ([P], [by_units(1, writes(300), reads(100), reads(10))], [(0, 2, 8)]),
-        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(400), reads(300))], [(0, 3, 8)]),
-        ([P, Q], [by_units(2, writes(300), reads(100), reads(200))], [(0, 3, 8)]),
-        # several results; a larger one, with elements of the same units; to add to where others have added
-        ([P], [by_units(1, writes(300, 96), writes(400), reads(100))], [(0, 2, 8)]),
-        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(300))], [(0, 3, 8)]),
-        ([P], [by_units(1, writes(100), reads(500))], [(0, 2, 8)]),
-        # a step of 16 units, or the cell of an LSTM that has 16
-        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(500, 48, 16), unit=16)], [(0, 3, 8)]),
+        ([P], [sliced(1, writes(300), reads(100))], [(0, 2, 8)]),
+        ([P], [sliced(1, writes(300), reads(100), period=4)], [(0, 2, 4)]),
+        ([P], [sliced(1, writes(300), reads(100), reads(10))], [(0, 2, 8)]),
+        ([P], [sliced(1, writes(300), reads(100)), sliced(2, writes(400), reads(300))], [(0, 3, 8)]),
+        ([P, Q], [sliced(2, writes(300), reads(100), reads(200))], [(0, 3, 8)]),
+        # several results; a larger one, of the same period; to add to where others have added
+        ([P], [sliced(1, writes(300, 96), writes(400), reads(100))], [(0, 2, 8)]),
+        ([P], [sliced(1, writes(300), reads(100)), sliced(2, writes(300))], [(0, 3, 8)]),
+        ([P], [sliced(1, writes(100), reads(500))], [(0, 2, 8)]),
+        # a step of period 16, or the cell of an LSTM of size 16
+        ([P], [sliced(1, writes(300), reads(100)), sliced(2, writes(500, 48, 16), period=16)], [(0, 3, 8)]),
         (
             [P],
-            [by_units(1, writes(300), reads(100)), by_units(2, writes(500, 48, 16), unit=16, finer=0)],
+            [sliced(1, writes(300), reads(100)), sliced(2, writes(500, 48, 16), period=16, finer=0)],
             [(0, 2, 8)],
         ),
-        # other units: not as many, of other rows, of some members, of part of them
-        ([P], [by_units(1, writes(300), reads(100), unit=3)], []),
-        ([P], [by_units(1, writes(300), reads(101))], []),
-        ([P], [by_units(1, writes(300), reads(100, spacing=4))], []),
-        ([P], [by_units(1, writes(300, 8), reads(90, 20))], []),
-        ([product(0, 100, spacing=1)], [by_units(1, writes(300), reads(100))], []),
-        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(400), reads(301))], [(0, 2, 8)]),
-        ([P], [by_units(1, writes(300), reads(100)), by_units(2, writes(301))], [(0, 2, 8)]),
-        ([P], [by_units(1, writes(300), reads(100), reads(401)), by_units(2, writes(400))], [(0, 2, 8)]),
-        ([P], [by_units(1, writes(300), writes(401), reads(100)), by_units(2, reads(400))], [(0, 2, 8)]),
+        # another period, other rows, some nodes, part of them
+        ([P], [sliced(1, writes(300), reads(100), period=3)], []),
+        ([P], [sliced(1, writes(300), reads(101))], []),
+        ([P], [sliced(1, writes(300), reads(100, spacing=4))], []),
+        ([P], [sliced(1, writes(300, 8), reads(90, 20))], []),
+        ([product(0, 100, spacing=1)], [sliced(1, writes(300), reads(100))], []),
+        ([P], [sliced(1, writes(300), reads(100)), sliced(2, writes(400), reads(301))], [(0, 2, 8)]),
+        ([P], [sliced(1, writes(300), reads(100)), sliced(2, writes(301))], [(0, 2, 8)]),
+        ([P], [sliced(1, writes(300), reads(100), reads(401)), sliced(2, writes(400))], [(0, 2, 8)]),
+        ([P], [sliced(1, writes(300), writes(401), reads(100)), sliced(2, reads(400))], [(0, 2, 8)]),
         # what the product reads, all blocks of it, changes
-        ([product(0, 100, of=300)], [by_units(1, writes(300), reads(100))], []),
-        ([P, product(1, 200, of=300)], [by_units(2, writes(300), reads(100))], [(0, 2, 8)]),
+        ([product(0, 100, of=300)], [sliced(1, writes(300), reads(100))], []),
+        ([P, product(1, 200, of=300)], [sliced(2, writes(300), reads(100))], [(0, 2, 8)]),
         # products that read the result of one before, or add to it, or follow other steps
-        ([P, product(1, 200, of=100)], [by_units(2, writes(300), reads(200))], [(1, 3, 8)]),
-        ([P, product(1, 100)], [by_units(2, writes(300), reads(100))], [(0, 3, 8)]),
-        ([P, product(1, 101)], [by_units(2, writes(300), reads(101))], [(1, 3, 8)]),
-        ([P, product(2, 400)], [by_units(1, writes(300), reads(100))], [(0, 3, 8)]),
-        ([P, product(2, 400, of=300)], [by_units(1, writes(300), reads(100))], [(0, 2, 8)]),
+        ([P, product(1, 200, of=100)], [sliced(2, writes(300), reads(200))], [(1, 3, 8)]),
+        ([P, product(1, 100)], [sliced(2, writes(300), reads(100))], [(0, 3, 8)]),
+        ([P, product(1, 101)], [sliced(2, writes(300), reads(101))], [(1, 3, 8)]),
+        ([P, product(2, 400)], [sliced(1, writes(300), reads(100))], [(0, 3, 8)]),
+        ([P, product(2, 400, of=300)], [sliced(1, writes(300), reads(100))], [(0, 2, 8)]),
         (
             [P, product(2, 400, of=300)],
-            [by_units(1, writes(300), reads(100)), by_units(3, writes(500), reads(400))],
+            [sliced(1, writes(300), reads(100)), sliced(3, writes(500), reads(400))],
             [(0, 2, 8), (2, 4, 8)],
         ),
-        ([P], [by_units(2, writes(300), reads(100))], []),  # another step between them
-        # rows of few units would be made by few blocks
-        ([product(0, 100, rows=16)], [by_units(1, writes(300), reads(100), unit=2)], [(0, 2, 2)]),
-        ([product(0, 100, rows=32)], [by_units(1, writes(300), reads(100), unit=2)], []),
+        ([P], [sliced(2, writes(300), reads(100))], []),  # another step between them
+        # few blocks would make all rows of a small period
+        ([product(0, 100, rows=16)], [sliced(1, writes(300), reads(100), period=2)], [(0, 2, 2)]),
+        ([product(0, 100, rows=32)], [sliced(1, writes(300), reads(100), period=2)], []),
     ],
 )
 def test_which_steps_need_not_wait(
-    unit_runs: Callable[..., Any], products: list[Made], steps: list[Made], expected: Any
+    find_runs: Callable[..., Any], products: list[Made], steps: list[Made], expected: Any
 ) -> None:
     """Backward every step waits, if nothing else is found."""
-    assert unit_runs(products, steps, FIRST)[0] == expected
+    assert find_runs(products, steps, FIRST)[0] == expected
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
-def test_runs_begin_with_a_product_that_waits(unit_runs: Callable[..., Any]) -> None:
+def test_runs_begin_with_a_product_that_waits(find_runs: Callable[..., Any]) -> None:
     """Else what it reads, from before, may not be there yet."""
-    later = [product(1, 100)], [by_units(2, writes(300), reads(100))]
-    assert unit_runs(*later, [0, 0, 1])[0] == []
-    assert unit_runs(*later, [0, 1, 1])[0] == [(1, 3, 8)]
-    assert unit_runs(*later, [0, 0, 1], 1)[0] == [(1, 3, 8)]  # nothing is before
+    later = [product(1, 100)], [sliced(2, writes(300), reads(100))]
+    assert find_runs(*later, [0, 0, 1])[0] == []
+    assert find_runs(*later, [0, 1, 1])[0] == [(1, 3, 8)]
+    assert find_runs(*later, [0, 0, 1], 1)[0] == [(1, 3, 8)]  # nothing is before
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
-def test_units_of_products(unit_runs: Callable[..., Any]) -> None:
+def test_units_of_products(find_runs: Callable[..., Any]) -> None:
     """What no step goes on with is made by as many blocks as can be."""
     four, wide = product(0, 100, rows=32), product(1, 1000, rows=48)
-    runs, units = unit_runs([four, wide], [by_units(2, writes(300), reads(100, 96))], FIRST)
-    assert runs == [(0, 3, 8)] and units == [8, 48]
+    runs, periods = find_runs([four, wide], [sliced(2, writes(300), reads(100, 96))], FIRST)
+    assert runs == [(0, 3, 8)] and periods == [8, 48]
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
-def test_what_goes_on_behind_the_run_does_not_count(unit_runs: Callable[..., Any]) -> None:
+def test_what_goes_on_behind_the_run_does_not_count(find_runs: Callable[..., Any]) -> None:
     products = [product(0, 100, rows=32), product(2, 1000, rows=32)]
-    steps = [by_units(1, writes(300), reads(100, 96)), by_units(3, writes(2000), reads(1000, 96), reads(301))]
-    assert unit_runs(products, steps, FIRST) == ([(0, 3, 8)], [8, 32])
+    steps = [sliced(1, writes(300), reads(100, 96)), sliced(3, writes(2000), reads(1000, 96), reads(301))]
+    assert find_runs(products, steps, FIRST) == ([(0, 3, 8)], [8, 32])
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
-@pytest.mark.parametrize(("weight", "spacing", "unit"), [(50, 8, 8), (51, 8, 32), (50, 4, 32)])
-def test_a_weight_is_kept_once(unit_runs: Callable[..., Any], weight: int, spacing: int, unit: int) -> None:
-    """Products outside of runs have the unit that their weight has in one, where they can."""
+@pytest.mark.parametrize(("weight", "spacing", "period"), [(50, 8, 8), (51, 8, 32), (50, 4, 32)])
+def test_a_weight_is_kept_once(find_runs: Callable[..., Any], weight: int, spacing: int, period: int) -> None:
+    """Products outside of runs have the period that their weight has in one, where they can."""
     products = [
         product(0, 100, rows=32, weight=50),
         product(3, 1000, rows=32, weight=weight, spacing=spacing),
     ]
-    steps = [by_units(1, writes(300), reads(100, 96))]
-    assert unit_runs(products, steps, FIRST) == ([(0, 2, 8)], [8, unit])
+    steps = [sliced(1, writes(300), reads(100, 96))]
+    assert find_runs(products, steps, FIRST) == ([(0, 2, 8)], [8, period])
 
 
 @pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
-def test_long_runs_end(unit_runs: Callable[..., Any]) -> None:
-    steps = [by_units(i, writes(100)) for i in range(1, 200)]
-    assert unit_runs([P], steps, [1] * 200)[0] == [(0, 64, 8)]
+def test_long_runs_end(find_runs: Callable[..., Any]) -> None:
+    steps = [sliced(i, writes(100)) for i in range(1, 200)]
+    assert find_runs([P], steps, [1] * 200)[0] == [(0, 64, 8)]
 
 
 # ---------------------------------------------------------------- what is counted
@@ -585,14 +589,14 @@ def run():
         told.append(p.grad_as_array().copy())
         p.scale_gradient(0)
     timing = dy._core.timing()
-    return told, [timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits")]
+    return told, [timing["device_" + name] for name in ("persistent_products", "sliced_steps", "grid_syncs")]
 refused, counts = run()
 dy._core._walk(False)
 apart, none = run()
 assert all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(refused, apart))
 print(*counts, *none)
 """
-    assert run(text, "together=1") == "0 0 0 0 0 0"
+    assert run(text, "cooperative=1") == "0 0 0 0 0 0"
     walked = numbers(run(text))
     assert all(walked[:3]) and not any(walked[3:])
 
@@ -610,7 +614,8 @@ for _ in range(5):
         h = dy.reshape(dy.conv2d(dy.reshape(h, (4, 4, 1)), one, (1, 1)), (16,))  # never in a walk
     h.value()
     timing = dy._core.timing()
-    print(*(timing["device_" + which] for which in ("residents", "unit_steps", "walk_waits", "replays")))
+    names = ("persistent_products", "sliced_steps", "grid_syncs", "graph_launches")
+    print(*(timing["device_" + name] for name in names))
 """
     told = [numbers(line) for line in run(text).splitlines()]
     assert [counts[3] for counts in told] == [0, 0, 1, 1, 1], "graphs are used from the third time on"
@@ -627,11 +632,12 @@ OTHERS = 48 << 10  # bytes that CudaBatch::reside() leaves to the other tasks of
 def test_other_tasks_leave_room(architecture: int) -> None:
     """All tasks without a row, and rows that take scratch memory, in one walk."""
     rows = importlib.import_module("dynet_compat._core").op_table()
-    listed = (nvrtc.SRC / "cuda" / "abi" / "persistent.h").read_text(encoding="utf-8").split("enum Task")[1]
-    walking = re.findall(r"^  k\w+,", listed.split("kLastWalking")[0], re.MULTILINE)
+    header = (nvrtc.SRC / "cuda" / "abi" / "persistent.h").read_text(encoding="utf-8")
+    listed = header.split("enum KernelId")[1]
+    walking = re.findall(r"^  k\w+,", listed.split("kLastPersistent")[0], re.MULTILINE)
     others = [3 * len(rows) + i for i in range(len(walking))]
     taking_rooms = [3 * i for i, row in enumerate(rows) if row["name"] in ("inverse", "logdet", "softmax")]
-    name = f"walk<{', '.join(map(str, taking_rooms + others))}>"
+    name = f"persistent<{', '.join(map(str, taking_rooms + others))}>"
     file = "cuda/kernels/persistent.cu"
     source = (nvrtc.SRC / file).read_text(encoding="utf-8")
     source += "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
@@ -656,7 +662,7 @@ fake = ctypes.CDLL(os.environ["DYNET_COMPAT_LIBCUDA"])
 fake.fake_ran.restype = ctypes.c_char_p
 chain = Chain(200, 2001, 4, 6)
 print(*(chain.run(True)[1] for _ in range(2)))
-walks = [line.split(b",") for line in fake.fake_ran().split() if b"walkIJ" in line]
+walks = [line.split(b",") for line in fake.fake_ran().split() if b"persistentIJ" in line]
 print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
 print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
 """

@@ -216,7 +216,7 @@ def test_training_is_the_same_with_graphs() -> None:
 for turn in range(6):
     print(np.float32(train(turn)).tobytes().hex())
 print(E.as_array().tobytes().hex())
-print(dy._core.timing()["device_replays"])
+print(dy._core.timing()["device_graph_launches"])
 """
     with_graphs = output(text, DYNET_COMPAT_DEVICE="emulation")
     without = output(text, DYNET_COMPAT_DEVICE="emulation", DYNET_COMPAT_GRAPHS="0")
@@ -235,9 +235,9 @@ told = []
 for turn in range(8):
     dy._core._replay(turn < 6)
     fake.fake_clear_ran()
-    before = dy._core.timing()["device_replays"]
+    before = dy._core.timing()["device_graph_launches"]
     train(turn)
-    told.append((fake.fake_ran(), dy._core.timing()["device_replays"] - before))
+    told.append((fake.fake_ran(), dy._core.timing()["device_graph_launches"] - before))
 print(*(replays for _, replays in told))
 print(told[5][0].count(b"\\n") > 30, len({work for work, _ in told[3:]}))
 """

@@ -1,5 +1,5 @@
 // The kernels of src/cuda/kernels/persistent_weights.cu by themselves, run by the emulation beside sums in double.
-// test_resident.py builds a program of this, also with sanitizers. It prints one line for each product that
+// test_persistent_weights.py builds a program of this, also with sanitizers. It prints one line for each product that
 // differs, and then how many there were.
 #include <cmath>
 #include <cstdio>
@@ -58,14 +58,14 @@ Backend::Address put(Backend& device, const T& one, size_t n = 1) {
 
 // One launch; whether all elements are right.
 bool check(Backend& device) {
-  const int64_t unit = any({1, 2, 3, 7, 16, 17}), groups = any({1, 1, 2, 4}), m = unit * groups,
+  const int64_t period = any({1, 2, 3, 7, 16, 17}), groups = any({1, 1, 2, 4}), m = period * groups,
                 n = any({1, 2, 3, 4, 5, 8, 9, 16});
   const uint32_t blocks = static_cast<uint32_t>(any({1, 2, 3, 5}));
   const bool forward = any({0, 1}) != 0;
   Columns c(device, m, n, any({0, 1}) != 0), start(device, m, n, any({0, 1}) != 0);
   const auto begin = static_cast<Product::Begin>(any({Product::zero, Product::begin_at, Product::add}));
   std::vector<Factors> factors;
-  std::vector<ResidentTerm> terms;
+  std::vector<PersistentTerm> terms;
   uint32_t place = 0;
   for (int64_t t = any({1, 2}); t > 0; --t) {
     const int64_t inner = any({1, 2, 7, 8, 9, 31, 33});
@@ -73,22 +73,22 @@ bool check(Backend& device) {
                        Columns(device, inner, n, any({0, 1}) != 0), inner});
     const Factors& f = factors.back();
     terms.push_back({{f.a.matrix<const float>(), f.b.matrix<const float>(), inner}, place, true});
-    place += static_cast<uint32_t>(groups * resident_rows(unit, blocks) * resident_stride(inner));
+    place += static_cast<uint32_t>(groups * slice_rows(period, blocks) * weight_stride(inner));
   }
-  Resident all{};
+  PersistentProduct all{};
   all.product.c = c.matrix<float>();
   all.product.start = start.matrix<const float>();
   all.product.begin = begin;
   all.product.m = m;
   all.product.n = n;
-  all.terms = reinterpret_cast<const ResidentTerm*>(put(device, terms[0], terms.size()));
+  all.terms = reinterpret_cast<const PersistentTerm*>(put(device, terms[0], terms.size()));
   all.count = static_cast<uint32_t>(terms.size());
-  all.unit = unit;
-  Record r;
-  r.more = reinterpret_cast<const void*>(put(device, all));
+  all.period = period;
+  LaunchArgs r;
+  r.extra = reinterpret_cast<const void*>(put(device, all));
   Backend::Address record = put(device, r);
   void* args[] = {&record};
-  device.launch(device.kernel({"persistent_weights", forward ? "resident_product<true>" : "resident_product<false>"}),
+  device.launch(device.kernel({"persistent_weights", forward ? "persistent_product<true>" : "persistent_product<false>"}),
                 {blocks, 64, place * 4}, args);
   std::vector<float> found(c.values.size());
   device.download(found.data(), c.at, found.size() * 4);
@@ -102,7 +102,7 @@ bool check(Backend& device) {
           sum += static_cast<double>(forward ? f.a(i, k) : f.a(k, i)) * static_cast<double>(f.b(k, j));
       if (!(std::abs(c(i, j) - sum) <= 1e-5 * (1 + std::abs(sum)))) {
         std::printf("%s, %ld x %ld in %ld units, %u blocks, element %ld, %ld: %g, expected %g\n",
-                    forward ? "W x" : "W' dy", m, n, unit, blocks, i, j, c(i, j), sum);
+                    forward ? "W x" : "W' dy", m, n, period, blocks, i, j, c(i, j), sum);
         return false;
       }
     }

@@ -69,7 +69,7 @@ def test_refused_walks_compute_the_same() -> None:
     assert len(results) == 3 and results == the_same and not warnings
     assert joined[0] < apart[0], "nothing was walked"
     for refused in (1, 2, 3):
-        launches, found, warnings = on_emulation(f"together={refused}")
+        launches, found, warnings = on_emulation(f"cooperative={refused}")
         assert found == results, f"walk {refused} and those after it were refused"
         assert len(warnings) == 1 and "are refused" in warnings[0], warnings
         assert launches[-1] == apart[-1], "refused walks are tried again"
@@ -144,7 +144,7 @@ def test_a_walk_that_does_not_compile(machine: dict[str, str]) -> None:
 
 
 def test_a_device_that_cannot_run_blocks_together(machine: dict[str, str]) -> None:
-    settings = {**machine, "FAKE_CUDA": "version=13000 together=0"}
+    settings = {**machine, "FAKE_CUDA": "version=13000 cooperative=0"}
     assert run(STEPS + "print(step(), step())", **settings) == (["[4, 0] [4, 0]"], [])
 
 
