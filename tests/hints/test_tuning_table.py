@@ -288,8 +288,8 @@ def test_only_what_is_clear_is_kept() -> None:
 
 def test_explanation() -> None:
     entries = tune.faster([row("tile_512", 1.3, 1.2), row("copy", 2, 2, choice="product", ops=[], size=9)])
-    counts = tuple(tune.LaunchCount("a.py", line, 0, "tanh", 4, 9) for line in (7, 9))
-    found = tune.Profile(1, counts, hints_file.TuningTable("avx2", 2, entries))
+    lines = tuple(tune.LaunchLine("a.py", line, "tanh", 4) for line in (7, 9))
+    found = tune.Profile(1, lines, hints_file.TuningTable("avx2", 2, entries))
     assert tune.explanation(found) == [
         "variants that were faster than the rules' (avx2, 2 threads):",
         "  product 64, 512 to 1023 columns: copy, 2.00 times as fast (50 rounds)",

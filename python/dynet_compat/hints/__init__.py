@@ -4,11 +4,11 @@ The compile step (everything here that `cli` imports) works on the script's synt
 with `--profile`. What it writes, `script.dyhints`, holds facts and no code; `hints_file.read` checks all of
 them. Facts decide how fast a program runs, never what it computes.
 
-    analysis        what the script does, by reading it
-    passes          the analyses in order, and the contents of the file
-    hints_file      the file: writing, reading, checking
-    explain         what prevents batching, for people
-    tune            running the script to time the ways to run its launches
-    runtime         finding the file while the script runs, and using it
-    parallel_loops  loops over instances whose iterations run together
+    analysis        what the script does, found by reading it
+    compiler        the contents of the file, and what people are told
+    explain         what prevents batching, line by line
+    tune            running the script to time the variants of its work
+    hints_file      the file: what it holds, writing, reading, checking
+    runtime         while the script runs: finding the file, and rewriting the functions that it names
+    parallel_loops  while the script runs: loops over instances whose iterations run together
 """

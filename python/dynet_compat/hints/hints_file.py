@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
 
 from ..files.atomic import replacing
+from .analysis.load import MAX_BYTES
 
 FORMAT = "dynet_compat hints"
 VERSION = 3
 MAX_FILE = 64 << 20
-MAX_SOURCE = 4 << 20
 MAX_ITEMS = 500_000
 MAX_TEXT = 1000
 MAX_INT = 2**31 - 1
@@ -165,7 +165,7 @@ def read(path: str, folder: Optional[str] = None) -> Hints:
     hints = parse(_contents(path, MAX_FILE, os.path.basename(path)))
     root = folder if folder is not None else os.path.join(os.path.dirname(os.path.abspath(path)), hints.root)
     for name, digest in hints.sources.items():
-        data = _contents(os.path.join(root, name), MAX_SOURCE, name)
+        data = _contents(os.path.join(root, name), MAX_BYTES, name)
         if hashlib.sha256(data).hexdigest() != digest:
             raise HintsError(f"stale: {name} has changed since the hints were made")
     return hints

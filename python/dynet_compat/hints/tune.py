@@ -23,33 +23,31 @@ LEAST_ROUNDS = 9  # in which every variant ran
 LEAST_SAVED = 0.0005  # of the time of all launches: a table is looked into before every launch
 
 
-class LaunchCount(NamedTuple):
-    """How many launches with 2**size to 2**(size+1)-1 nodes had a node of this place; col -1: not known."""
+class LaunchLine(NamedTuple):
+    """A line of the script that recorded nodes of launches with 2**size to 2**(size+1)-1 nodes."""
 
     file: str
     line: int
-    col: int
     op: str
     size: int
-    launches: int
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a run has counted and measured."""
+    """What a run has launched, and what was measured."""
 
     graphs: int
-    launches: tuple[LaunchCount, ...]
+    launches: tuple[LaunchLine, ...]
     table: TuningTable
 
 
 def run(script: str, arguments: Sequence[str], sources: Sequence[str]) -> Profile:
-    """Run a script, count and measure.
+    """Run a script and measure.
 
     Args:
         script: the Python file.
         arguments: its command line.
-        sources: the files whose lines are counted, relative to the script's folder.
+        sources: the files whose lines are noted, relative to the script's folder.
     Returns:
         What was found.
     Raises:
@@ -74,8 +72,8 @@ def run(script: str, arguments: Sequence[str], sources: Sequence[str]) -> Profil
         raise ValueError(f"--profile: the script ended with status {status}; no hints were written")
     if not found:
         raise ValueError("--profile: the script ended without a report; no hints were written")
-    table = TuningTable(found["isa"], found["threads"], faster(found["ways"]))
-    return Profile(found["graphs"], tuple(LaunchCount(*row) for row in found["launches"]), table)
+    table = TuningTable(found["isa"], found["threads"], faster(found["measurements"]))
+    return Profile(found["graphs"], tuple(LaunchLine(*row) for row in found["launches"]), table)
 
 
 def faster(rows: Sequence[dict[str, Any]]) -> tuple[TuningEntry, ...]:

@@ -1,24 +1,23 @@
 """The process that `compile --profile` starts: runs a script with every op hooked.
 
 The nodes that a call has recorded are those between the sizes of the graph before and after it. When the
-graph is renewed, and at the end, the launches of the graph are counted by the places of their nodes.
+graph is renewed, and at the end, the launches of the graph are noted by the lines that recorded their nodes.
 Meanwhile the engine measures the variants that it has for them.
 """
 
 from __future__ import annotations
 
 import atexit
-import itertools
 import json
 import os
 import sys
 import types
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-CallPlace = tuple[str, int, int]  # file, line, column
+SourceLine = tuple[str, int]  # file, line
 
 
-class Counter:
+class Recorder:
     """Hooks of the package, and what they have seen."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -30,9 +29,8 @@ class Counter:
         folder = os.path.realpath(spec["folder"])
         self.files = {os.path.join(folder, *name.split("/")): name for name in spec["sources"]}
         self.known: dict[types.CodeType, Any] = {}  # code -> file name, or None
-        self.places: dict[tuple[types.CodeType, int], CallPlace] = {}
-        self.owners: list[Any] = []  # place of each node of the graph
-        self.counts: dict[tuple[str, int, int, str, int], int] = {}
+        self.lines: list[Optional[SourceLine]] = []  # that recorded each node of the graph
+        self.launches: set[tuple[str, int, str, int]] = set()  # file, line, op, size
         self.graphs = 0
         self.inside = False
         self.pid = os.getpid()
@@ -78,9 +76,9 @@ class Counter:
                 result = original(*args, **kwargs)
                 after = size()
                 if after > before and not renews:
-                    place = self._place(sys._getframe(1))
-                    self.owners += [None] * (before - len(self.owners))
-                    self.owners += [place] * (after - len(self.owners))
+                    line = self._line(sys._getframe(1))
+                    self.lines += [None] * (before - len(self.lines))
+                    self.lines += [line] * (after - len(self.lines))
                 return result
             finally:
                 self.inside = False
@@ -89,34 +87,29 @@ class Counter:
         hook.__doc__ = getattr(original, "__doc__", None)
         return hook
 
-    def _place(self, frame: Any) -> Any:
-        """The place in the nearest frame that runs a source of the script."""
+    def _line(self, frame: Any) -> Optional[SourceLine]:
+        """The line in the nearest frame that runs a source of the script."""
         while frame is not None:
             code = frame.f_code
             name = self.known.get(code, "")
             if name == "":
                 name = self.known[code] = self.files.get(os.path.realpath(code.co_filename))
             if name is not None:
-                key = (code, frame.f_lasti)
-                place = self.places.get(key)
-                if place is None:
-                    place = self.places[key] = (name, frame.f_lineno, _column(code, frame.f_lasti))
-                return place
+                return name, frame.f_lineno
             frame = frame.f_back
         return None
 
-    # ---- counting
+    # ---- launches
 
     def collect(self) -> None:
-        """Counts the launches of the graph, which ends now."""
+        """Notes the launches of the graph, which ends now."""
         self.graphs += 1
         for launch in self.core.plan_table():
             size = launch["members"].bit_length() - 1
-            places = {self.owners[n] for n in launch["nodes"] if n < len(self.owners)}
-            for place in places - {None}:
-                key = (*place, launch["op"], size)
-                self.counts[key] = self.counts.get(key, 0) + 1
-        self.owners = []
+            for line in {self.lines[n] for n in launch["nodes"] if n < len(self.lines)}:
+                if line is not None:
+                    self.launches.add((*line, launch["op"], size))
+        self.lines = []
 
     def finish(self) -> None:
         """Writes the report; not in children that the script has forked."""
@@ -124,27 +117,15 @@ class Counter:
             return
         self.inside = True
         self.collect()
-        rows = [[*key, count] for key, count in sorted(self.counts.items())]
+        report = {
+            "graphs": self.graphs,
+            "launches": sorted(self.launches),
+            "isa": self.core.isa(),
+            "threads": self.core.threads(),
+            "measurements": self.core._measurements(),
+        }
         with open(self.report, "w", encoding="utf-8") as file:
-            json.dump(
-                {
-                    "graphs": self.graphs,
-                    "launches": rows,
-                    "isa": self.core.isa(),
-                    "threads": self.core.threads(),
-                    "ways": self.core._measurements(),
-                },
-                file,
-            )
-
-
-def _column(code: types.CodeType, offset: int) -> int:
-    """Column of an instruction; -1 before Python 3.11, which does not keep it."""
-    positions = getattr(code, "co_positions", None)
-    if positions is None:
-        return -1
-    found = next(itertools.islice(positions(), offset // 2, None), None)
-    return found[2] if found is not None and found[2] is not None else -1
+            json.dump(report, file)
 
 
 def main() -> None:
@@ -152,7 +133,7 @@ def main() -> None:
         spec = json.load(file)
     from ..__main__ import run
 
-    Counter(spec).install()
+    Recorder(spec).install()
     run(sys.argv[2], sys.argv[3:])
 
 

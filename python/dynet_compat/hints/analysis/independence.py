@@ -7,7 +7,7 @@ against it: unknown calls, stores to anything the iteration has not made itself,
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,18 +130,22 @@ class Independence:
             return "its builders may have dropout, which draws random numbers"
         return self._shared_iterator(nodes)
 
+    def _iterators(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """(node, where what it is was made) for nodes that may be iterators."""
+        for node in nodes:
+            for atom in self.facts.value(node):
+                if atom[0] == lat.OBJECT and atom[1][0] == "iter":
+                    yield node, self.program.nodes[atom[1][1]]
+
     def _lazy_iterable(self, loop: Loop) -> str:
         """Generators run between the iterations; an iterator may be over anything, and partly used up."""
         inside = {node for iterable in loop.iterables for node in ast.walk(iterable)}
-        for node in inside:
-            for atom in self.facts.values.get(node, ()):
-                if atom[0] == lat.OBJECT and atom[1][0] == "iter":
-                    maker = self.program.nodes[atom[1][1]]
-                    if maker in self.program.function_of:
-                        name = self.program.functions[self.program.function_of[maker]].name
-                        return f"{name}() is a generator: it runs between iterations"
-                    if maker not in inside:
-                        return "it iterates over an iterator that was made before"
+        for _, maker in self._iterators(inside):
+            if maker in self.program.function_of:
+                name = self.program.functions[self.program.function_of[maker]].name
+                return f"{name}() is a generator: it runs between iterations"
+            if maker not in inside:
+                return "it iterates over an iterator that was made before"
         return ""
 
     def _uses_builder(self, node: ast.AST) -> bool:
@@ -150,13 +154,9 @@ class Independence:
     def _shared_iterator(self, nodes: list[ast.AST]) -> str:
         """Iterators that were made elsewhere are used up by the first iteration that gets them."""
         here = set(nodes)
-        for node in nodes:
-            for atom in self.facts.values.get(node, ()):
-                if atom[0] == lat.OBJECT and atom[1][0] == "iter":
-                    maker = self.program.nodes[atom[1][1]]
-                    is_range = any(w == "builtins.range" for _, w in self.facts.targets.get(maker, ()))
-                    if maker not in here and not is_range:
-                        return f"{self._place(node)} may use up an iterator that was made outside"
+        for node, maker in self._iterators(nodes):
+            if maker not in here and not self.facts.calls(maker, ("ext", "builtins.range")):
+                return f"{self._place(node)} may use up an iterator that was made outside"
         return ""
 
     def _in_class(self, loop: Loop) -> bool:
