@@ -70,6 +70,12 @@ GRAPH = [
         "one RuntimeWarning when a graph has grown before each of more than ten updates",
     ),
     Difference("dump_cg()", "leaves out the last node", "all nodes; errors of single nodes are shown"),
+    Difference(
+        "--dynet-viz, dynet_viz",
+        "a second API of 70 ops draws; others are missing; sizes have two dimensions at most",
+        "the whole API draws what it records: all sizes are shown, x - y is one node, defaults are not; "
+        "after `import dynet_viz` the process draws",
+    ),
     Difference("print_text_graphviz()", "addresses of parameters", "their names"),
     Difference(
         "scalar_value() of several elements",

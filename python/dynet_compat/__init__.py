@@ -64,12 +64,7 @@ __gitversion__ = "2.1.2"
 
 legacy.extend_classes()
 if not config.script_follows() and config.viz_is_asked_for():
-    from . import viz
-
-    for _name in [k for k in globals() if k in vars(_core) or callable(globals()[k])]:
-        if not _name.startswith("_") and _name != "install_as_dynet":
-            del globals()[_name]
-    globals().update(viz.names())
+    config.initialise_drawing(globals())
 else:
     config.initialise_at_import()
 HAVE_CUDA = devices.is_gpu()  # this process computes on a GPU
@@ -88,7 +83,7 @@ sys.modules.setdefault("_dynet", sys.modules[__name__])
 # module of this package, and nothing else that a script may have its own of.
 _OURS = set(
     "annotations TYPE_CHECKING api compare config copies cuda devices fibers files hints info inspection "
-    "legacy migrate shims startup viz profile Profile".split()
+    "legacy migrate shims startup profile Profile".split()
 )
 _NOT_DYNETS = set(
     "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer AdamWTrainer "
@@ -103,5 +98,5 @@ __all__ = [  # noqa: PLE0605
 # Functions and classes name the module they come from in DyNet, so that it reads pickles that name them.
 for _name in __all__:
     _module = str(getattr(globals()[_name], "__module__", ""))
-    if _module.startswith("dynet_compat.") and not _module.startswith("dynet_compat.viz"):
+    if _module.startswith("dynet_compat."):
         globals()[_name].__module__ = "_dynet"

@@ -28,14 +28,16 @@ def test_all_modules(tmp_path: Path) -> None:
         "import sys\n"
         "assert 'dynet' not in sys.modules\n"
         "import _gdynet as dy\n"
-        "import dynet, _dynet, dynet_config, dynet_viz\n"
+        "import dynet, _dynet, dynet_config\n"
         "from dynet import *\n"
         "assert dy is dynet is _dynet and dynet_config is dynet.dynet_config\n"
-        "assert callable(dynet_viz.GVExpr) and callable(dynet_config.set_gpu)\n"
+        "assert callable(dynet_config.set_gpu)\n"
         "print(np.ones(2).tolist(), abs(scalarInput(-3)).value(), os.sep, pickle.__name__)\n"
-        "print(dynet.__version__)\n",
+        "print(dynet.__version__)\n"
+        "import dynet_viz\n"
+        "print(dynet_viz.vecInput(3).value())\n",
     )
-    assert done.stdout == "[1.0, 1.0] 3.0 / pickle\n2.1\n"
+    assert done.stdout == "[1.0, 1.0] 3.0 / pickle\n2.1\nNone\n"
     assert done.stderr == ""
 
 
@@ -192,7 +194,7 @@ def test_drawing(tmp_path: Path) -> None:
     assert lines[:3] == ["digraph G {", "  rankdir=BT;", "  nodesep=.05;"] and lines[-1] == "}"
     labels = [line for line in lines if "[label=" in line]
     edges = [line for line in lines if "->" in line]
-    assert '  N1 [label="W\\n{3,8}",shape=ellipse];' in labels
+    assert sum('label="W\\n{3,8}",shape=ellipse' in line for line in labels) == 1
     assert sum('label="LSTMBuilder\\n{4}",shape=box,peripheries=2' in line for line in labels) == 4
     assert sum("lookup(b)" in line or "lookup(c)" in line for line in labels) == 2
     red = [line for line in labels if "fillcolor=red" in line]
@@ -219,7 +221,8 @@ def test_drawing_needs_the_option(tmp_path: Path) -> None:
 
 def test_drawing_without_run() -> None:
     """The package itself has the mode."""
-    text = "import dynet_compat as dy, sys\nprint(sys.argv, dy.Model.__module__, dy.tanh(dy.vecInput(3)))\n"
+    text = "import dynet_compat as dy, sys\nprint(sys.argv, dy.tanh(dy.vecInput(3)).value())\n"
+    text += "dy.print_graphviz()\n"
     done = subprocess.run(
         [sys.executable, "-c", text, "--dynet-viz", "a"],
         capture_output=True,
@@ -227,95 +230,125 @@ def test_drawing_without_run() -> None:
         timeout=120,
         check=True,
     )
-    assert done.stdout == "['-c', 'a'] dynet_compat.viz.nodes tanh(vecInput(3))\n"
+    assert done.stdout.startswith("['-c', 'a'] None\ndigraph G {\n")
+    assert '[label="tanh\\n{3}",shape=box];\n  N0 -> N1;\n}' in done.stdout
 
 
 # ---------------------------------------------------------------- sizes in the drawing
 
+SIZES = [
+    ("W * x", "{2}"),
+    ("x * W", "?"),
+    ("x + x", "{3}"),
+    ("x + y", "?"),
+    ("x - 2", "{3}"),
+    ("1 - x", "{3}"),
+    ("2 * x", "{3}"),
+    ("x / 2", "{3}"),
+    ("-x", "{3}"),
+    ("x[1]", "{1}"),
+    ("x[0:2]", "{2}"),
+    ("dy.concatenate([x, y])", "{5}"),
+    ("dy.concatenate_cols([x, x])", "{3,2}"),
+    ("dy.concatenate_cols([x, y])", "?"),
+    ("dy.affine_transform([y, W, x])", "{2}"),
+    ("dy.affine_transform([x, W, x])", "?"),
+    ("dy.transpose(W)", "{3,2}"),
+    ("dy.sum_cols(W)", "{2}"),
+    ("dy.max_dim(W)", "{3}"),
+    ("dy.max_dim(W, 1)", "{2}"),
+    ("dy.min_dim(W, 5)", "?"),
+    ("dy.dot_product(x, x)", "{1}"),
+    ("dy.dot_product(x, y)", "?"),
+    ("dy.cmult(x, x)", "{3}"),
+    ("dy.reshape(W, (3, 2))", "{3,2}"),
+    ("dy.reshape(W, (3, 2, 1))", "{3,2,1}"),
+    ("dy.fold_rows(W)", "{1,3}"),
+    ("dy.fold_rows(x)", "?"),
+    ("dy.kmax_pooling(W, 2)", "{2,2}"),
+    ("dy.kmh_ngram(W, 2)", "{2,2}"),
+    ("dy.kmh_ngram(W, 5)", "?"),
+    ("dy.filter1d_narrow(W, dy.transpose(W))", "?"),
+    ("dy.filter1d_narrow(W, W)", "{1,1}"),
+    ("dy.colwise_add(W, y)", "{2,3}"),
+    ("dy.colwise_add(W, x)", "?"),
+    ("dy.esum([x, x])", "{3}"),
+    ("dy.average([x, y])", "?"),
+    ("dy.emax([x, x])", "{3}"),
+    ("dy.hinge(x, 1)", "{1}"),
+    ("dy.pickneglogsoftmax(x, 1)", "{1}"),
+    ("dy.huber_distance(x, y)", "?"),
+    ("dy.log_softmax(x, [1])", "{3}"),
+    ("dy.dropout(x, 0.5)", "{3}"),
+    ("dy.noise(x, 1)", "{3}"),
+    ("dy.pickrange(x, 1, 3)", "{2}"),
+    ("dy.pickrange(x, 3, 1)", "?"),
+    ("dy.pow(x, y)", "?"),
+    ("dy.LSTMBuilder(1, 3, 4, m).initial_state().add_input(x).output()", "{4}"),
+    ("dy.LSTMBuilder(1, 2, 4, m).initial_state().add_input(x).output()", "?"),
+    ("dy.lookup(E, 1)", "{4}"),
+    ("E.batch([1, 2])", "{4X2}"),
+    ("dy.reshape(W, (4, 2))", "?"),
+    ("dy.tanh(x + y) + x", "?"),
+    ("dy.esum([x, x + y])", "?"),
+    ("x - x", "{3}"),
+    ("dy.gelu(x)", "{3}"),
+    ("x @ x + y", "?"),
+]
+LAST_BOXES = """
+import sys
+import dynet as dy
 
-@pytest.mark.parametrize(
-    ("code", "size"),
-    [
-        ("W * x", "{2}"),
-        ("x * W", "?"),
-        ("x + x", "{3}"),
-        ("x + y", "?"),
-        ("x - 2", "{3}"),
-        ("1 - x", "{3}"),
-        ("2 * x", "{3}"),
-        ("x / 2", "{3}"),
-        ("-x", "{3}"),
-        ("x[1]", "{1}"),
-        ("x[0:2]", "{2}"),
-        ("dy.concatenate([x, y])", "{5}"),
-        ("dy.concatenate_cols([x, x])", "{3,2}"),
-        ("dy.concatenate_cols([x, y])", "?"),
-        ("dy.affine_transform([y, W, x])", "{2}"),
-        ("dy.affine_transform([x, W, x])", "?"),
-        ("dy.transpose(W)", "{3,2}"),
-        ("dy.sum_cols(W)", "{2}"),
-        ("dy.max_dim(W)", "{3}"),
-        ("dy.max_dim(W, 1)", "{2}"),
-        ("dy.min_dim(W, 5)", "?"),
-        ("dy.dot_product(x, x)", "{1}"),
-        ("dy.dot_product(x, y)", "?"),
-        ("dy.cmult(x, x)", "{3}"),
-        ("dy.reshape(W, (3, 2))", "{3,2}"),
-        ("dy.reshape(W, (3, 2, 1))", "?"),
-        ("dy.fold_rows(W)", "{1,3}"),
-        ("dy.fold_rows(x)", "?"),
-        ("dy.kmax_pooling(W, 2)", "{2,2}"),
-        ("dy.kmh_ngram(W, 2)", "{2,2}"),
-        ("dy.kmh_ngram(W, 5)", "?"),
-        ("dy.filter1d_narrow(W, dy.transpose(W))", "?"),
-        ("dy.filter1d_narrow(W, W)", "{1}"),
-        ("dy.colwise_add(W, y)", "{2,3}"),
-        ("dy.colwise_add(W, x)", "?"),
-        ("dy.esum([x, x])", "{3}"),
-        ("dy.average([x, y])", "?"),
-        ("dy.emax([x, x])", "{3}"),
-        ("dy.hinge(x, 1)", "{1}"),
-        ("dy.pickneglogsoftmax(x, 1)", "{1}"),
-        ("dy.huber_distance(x, y)", "?"),
-        ("dy.log_softmax(x, [1])", "{3}"),
-        ("dy.dropout(x, 0.5)", "{3}"),
-        ("dy.noise(x, 1)", "{3}"),
-        ("dy.pickrange(x, 1, 3)", "{2}"),
-        ("dy.pickrange(x, 3, 1)", "?"),
-        ("dy.pow(x, y)", "{3}"),
-        ("dy.LSTMBuilder(1, 3, 4, m).initial_state().add_input(x).output()", "{4}"),
-        ("dy.LSTMBuilder(1, 2, 4, m).initial_state().add_input(x).output()", "?"),
-        ("dy.lookup(E, 1)", "{4}"),
-        ("E.batch([1, 2])", "{4}"),
-        ("dy.inputMatrix([1] * 6, (3, 2))", "{3,2}"),
-    ],
-)
-def test_sizes(code: str, size: str) -> None:
-    from dynet_compat import viz as dy
-
+for code in sys.argv[1:]:
     dy.renew_cg()
     m = dy.Model()
     names = {
-        "dy": dy,
-        "m": m,
-        "x": dy.vecInput(3),
-        "y": dy.inputVector([1, 2]),
-        "W": m.add_parameters((2, 3)),
-        "E": m.add_lookup_parameters((5, 4)),
+        "dy": dy, "m": m, "x": dy.vecInput(3), "y": dy.inputVector([1, 2]),
+        "W": m.add_parameters((2, 3)), "E": m.add_lookup_parameters((5, 4)),
     }
-    e = eval(code, names)  # noqa: S307 - our own text
-    assert (dy.shape_str(e.dim) if e.dim.isvalid() else "?") == size
+    eval(code, names)
+    dy.print_graphviz()
+"""
 
 
-def test_stale_expressions_in_the_drawing() -> None:
-    from dynet_compat import viz as dy
+def test_sizes(tmp_path: Path) -> None:
+    done = run(tmp_path, LAST_BOXES, "--dynet-viz", *[code for code, _ in SIZES])
+    found = []
+    for drawing in done.stdout.split("digraph G {")[1:]:
+        last = [line for line in drawing.splitlines() if "[label=" in line][-1]
+        size = last.split("\\n")[1].split('"')[0]
+        assert ("InvalidDim" in size) == ("fillcolor=red" in last)
+        found.append("?" if "InvalidDim" in size else size)
+    assert dict(zip([code for code, _ in SIZES], found)) == dict(SIZES)
 
-    x = dy.vecInput(3)
-    dy.renew_cg()
-    with pytest.raises(ValueError, match="stale"):
-        dy.tanh(x)
-    with pytest.raises(RuntimeError, match="one graph"):
-        dy.ComputationGraph()
+
+def test_programs_go_on_after_sizes_that_do_not_fit(tmp_path: Path) -> None:
+    text = """
+import dynet as dy
+m = dy.Model()
+rnn = dy.LSTMBuilder(2, 3, 4, m)
+softmax = dy.StandardSoftmaxBuilder(4, 5, m)
+states = rnn.initial_state().add_inputs([dy.vecInput(3), dy.vecInput(2), dy.vecInput(3)])
+h = states[-1].output()
+loss = softmax.neg_log_softmax(h, 2) + softmax.neg_log_softmax(h * dy.vecInput(9), 2)
+loss.backward()
+dy.AdamTrainer(m).update()
+dy.save("model", [rnn])
+dy.print_graphviz()
+"""
+    done = run(tmp_path, text, "--dynet-viz")
+    labels = [line for line in done.stdout.splitlines() if "[label=" in line]
+    assert [label.split('"')[1] for label in labels if "fillcolor=red" in label] == [
+        "LSTMBuilder\\n{InvalidDim(Dim(2,1))}", "mul\\n{InvalidDim(Dim(4,1), Dim(9,1))}",
+        "neg_log_softmax(2)\\n{InvalidDim}", "add\\n{InvalidDim}",
+    ]  # fmt: skip
+    assert sum("neg_log_softmax(2)\\n{1}" in label for label in labels) == 1 and "ellipse" not in done.stdout
+    assert not list(tmp_path.glob("model*")), "a drawing writes no file"
+
+
+def test_stale_expressions_in_the_drawing(tmp_path: Path) -> None:
+    text = "import dynet as dy\nx = dy.vecInput(3)\ndy.renew_cg()\ndy.tanh(x)\n"
+    assert "StaleExpressionError" in run(tmp_path, text, "--dynet-viz", code=1).stderr
 
 
 @pytest.mark.skipif(IS_REFERENCE, reason="our command")

@@ -37,7 +37,7 @@ def surface() -> check_surface.Surface:
 def test_nothing_is_missing() -> None:
     checked = surface()
     left = check_surface.undocumented(checked.run())
-    assert checked.checked > 1000
+    assert checked.checked > 900
     assert not left, "\n".join(map(str, left))
 
 
@@ -75,7 +75,11 @@ def test_nothing_is_missing() -> None:
             lambda s: s["dynet_config"]["functions"]["set"]["params"][0].update(default="5"),
             "dynet_config.set: default of mem: '512'",
         ),
-        (lambda s: s["dynet_viz"]["functions"]["pow"]["params"].pop(), "dynet_viz.pow: extra parameter y"),
+        (
+            lambda s: s["dynet_viz"]["functions"]["print_graphviz"]["params"].pop(),
+            "dynet_viz.print_graphviz: extra parameter collapse_birnns",
+        ),
+        (lambda s: s["dynet_viz"]["functions"].update(no_op={}), "dynet_viz.no_op: is missing"),
         (lambda s: s["module_aliases"].update(_xdynet=""), "_xdynet: is no module of the shims"),
     ],
 )

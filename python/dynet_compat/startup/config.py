@@ -31,6 +31,7 @@ class _State:
 
     initialised = False  # by import, or on request
     requested = False  # on request: any further request is ignored
+    drawing = False  # `--dynet-viz`
     by_dynet = False  # by a script's `import dynet`: as in DyNet, `set` comes too late
     weight_decay = 0.0  # of new collections
     profiling = 0
@@ -165,7 +166,9 @@ def script_follows() -> bool:
 
 
 def prepare_hints() -> None:
-    """Use the hints of the script that is the main module now, where there are any."""
+    """Use the hints of the script that is the main module now, where there are any; not for a drawing."""
+    if _State.drawing or "--dynet-viz" in getattr(sys, "argv", []):
+        return
     setting = os.environ.get("DYNET_COMPAT_HINTS")
     if setting is None:
         script = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -187,6 +190,15 @@ def initialise_at_import() -> None:
         return
     _start(Settings(), loud=False)
     _State.initialised = False
+
+
+def initialise_drawing(namespace: dict[str, Any]) -> None:
+    """What the import does with `--dynet-viz`: the functions in `namespace` draw, no option is read."""
+    from ..inspection import drawing
+
+    _start(Settings(), loud=False)
+    _State.drawing = True
+    drawing.turn_on(namespace)
 
 
 def initialise_as_dynet() -> None:

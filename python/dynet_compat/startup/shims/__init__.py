@@ -58,11 +58,11 @@ def install() -> None:
 
 
 def dynet() -> types.ModuleType:
-    """The module `dynet`: importing it initialises, and `--dynet-viz` makes it another one."""
+    """The module `dynet`: importing it initialises; with `--dynet-viz` it draws."""
     from .. import config
 
     if config.viz_is_asked_for():
-        return import_module("dynet_compat.viz")
+        return drawing()
     config.initialise_as_dynet()
     package = native()
     vars(package)["_CONF"] = conf = config.get()
@@ -70,6 +70,15 @@ def dynet() -> types.ModuleType:
         params = config.DynetParams()
         params.from_config(conf)
         vars(package)["_params"] = params
+    return package
+
+
+def drawing() -> types.ModuleType:
+    """The module `dynet_viz`: the API, which draws from now on."""
+    from .. import config
+
+    package = native()
+    config.initialise_drawing(vars(package))
     return package
 
 

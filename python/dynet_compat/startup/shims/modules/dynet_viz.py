@@ -1,6 +1,7 @@
 """What `import dynet_viz` finds. See `dynet_compat.startup.shims`."""
 
 import sys
-from importlib import import_module
 
-sys.modules[__name__] = import_module("dynet_compat.viz")
+from dynet_compat.startup import shims
+
+sys.modules[__name__] = shims.drawing()
