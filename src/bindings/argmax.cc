@@ -1,4 +1,4 @@
-// np.argmax(x.npvalue()) as one call, which hints put in its place (hints/templates/reads.py): where it means
+// np.argmax(x.npvalue()) as one call, which hints put in its place (hints/rewrite/argmax.py): where it means
 // what it says, only the index of the largest value is asked for, not the values.
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"

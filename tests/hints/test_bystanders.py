@@ -23,7 +23,7 @@ from typing import Any, Callable, Optional
 import dynet_compat as dy
 import pytest
 from dynet_compat.hints import runtime
-from dynet_compat.hints.templates import exchange, rewrite
+from dynet_compat.hints.rewrite import patch, rewriter
 from sources import EXAMPLES
 
 MODEL = """
@@ -254,13 +254,13 @@ def test_signals_arrive_in_the_first_renewal(
     parse = ast.parse
 
     def interrupted(*arguments: Any) -> Any:
-        monkeypatch.setattr(rewrite.ast, "parse", parse)
+        monkeypatch.setattr(rewriter.ast, "parse", parse)
         signal.raise_signal(signal.SIGALRM)
         return parse(*arguments)
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        monkeypatch.setattr(rewrite.ast, "parse", interrupted)
+        monkeypatch.setattr(rewriter.ast, "parse", interrupted)
         with pytest.raises(kind):
             dy.renew_cg()
     finally:
@@ -581,7 +581,7 @@ def test_one_module_that_fails_does_not_disable_the_others(
     assert sum("bad.py is left as it is" in r.getMessage() for r in caplog.records) == 1
     other = own_modules("other", F)
     code = other.f.__code__
-    monkeypatch.setattr(exchange, "Rewriter", None)  # a mistake of ours
+    monkeypatch.setattr(patch, "Rewriter", None)  # a mistake of ours
     active.apply()
     assert other.f.__code__ is code
     assert sum("other.py is left as it is" in r.getMessage() for r in caplog.records) == 1
@@ -628,7 +628,7 @@ def test_objects_are_looked_at_once(own_modules: Any, active: Any, monkeypatch: 
     modules = [own_modules(f"own{i}", F) for i in range(5)]
     looks = []
     find = gc.get_objects
-    monkeypatch.setattr(exchange.gc, "get_objects", lambda: looks.append(1) or find())
+    monkeypatch.setattr(patch.gc, "get_objects", lambda: looks.append(1) or find())
     codes = [module.f.__code__ for module in modules]
     active.apply()
     assert all(module.f.__code__ is not code for module, code in zip(modules, codes))
@@ -649,12 +649,12 @@ def test_looking_at_a_module_takes_a_few_times_as_long_as_compiling_it() -> None
 
         return min(once() for _ in range(3))
 
-    rewrite.recording()
+    rewriter.recording()
     gc.collect()
     gc.disable()
     try:
         compiled = least(lambda text: compile(ast.parse(text), "x", "exec"))
-        looked = least(lambda text: rewrite.Rewriter(text, "x", {"dy": dy}).codes())
+        looked = least(lambda text: rewriter.Rewriter(text, "x", {"dy": dy}).codes())
     finally:
         gc.enable()
     assert looked < 3.5 * compiled, f"{looked * 1e3:.0f} ms, and {compiled * 1e3:.0f} ms to compile"
@@ -662,14 +662,14 @@ def test_looking_at_a_module_takes_a_few_times_as_long_as_compiling_it() -> None
 
 def test_no_analysis_is_loaded_without_a_hints_file() -> None:
     code = (
-        "import sys, dynet_compat as dy\ndy.renew_cg()\nfrom dynet_compat.hints.templates import exchange\n"
+        "import sys, dynet_compat as dy\ndy.renew_cg()\nfrom dynet_compat.hints.rewrite import patch\n"
         "print(*(name for name in sys.modules if name.startswith('dynet_compat.hints.')))"
     )
     environment = {**os.environ, "DYNET_COMPAT_HINTS": "auto"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[2] for name in done.stdout.split()}
-    assert loaded == {"runtime", "templates", "analysis"}, done
+    assert loaded == {"runtime", "rewrite", "analysis"}, done
 
 
 def test_only_what_changes_is_compiled() -> None:
@@ -682,11 +682,11 @@ def test_only_what_changes_is_compiled() -> None:
     starts = {"": "\n", "from math import (\n sin)\n": "\r\n", "'\x0c'; s = '\u2028é'\n": "\r"}
     for start, end in starts.items():
         text = source.format(start).replace("\n", end)
-        r = rewrite.Rewriter(text.encode(), "x", {"dy": dy})
+        r = rewriter.Rewriter(text.encode(), "x", {"dy": dy})
         codes = r.codes()
         assert {key[-1][0] for key in codes} == {"f", "two"}
         compiled = compile(text, "x", "exec", dont_inherit=True)
-        functions = [c for key, c in rewrite._codes(compiled) if key in codes]
+        functions = [c for key, c in rewriter._codes(compiled) if key in codes]
         assert functions == [old for old, _ in codes.values()], (
             "the old code is what Python makes of the file"
         )

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from dynet_compat.hints.templates import exchange
+from dynet_compat.hints.rewrite import patch
 from support import busy_programs
 from support.modules import load
 
@@ -29,7 +29,7 @@ def check(folder: Path, seed: int) -> int:
 
     def hinted() -> ModuleType:
         module = load(path)
-        templates.update(exchange.rewrite_module(module, source).templates)
+        templates.update(patch.rewrite_module(module, source).regions)
         return module
 
     plain = busy_programs.run(lambda: load(path), folder / "files")

@@ -12,7 +12,7 @@ from typing import Any
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.templates import exchange
+from dynet_compat.hints.rewrite import patch
 from support import straight_programs
 from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 
@@ -85,7 +85,7 @@ def check(folder: Path, seed: int) -> int:
     path = folder / f"program{next(_numbers)}.py"
     path.write_text(source)
     plain, other = load(path), load(path)
-    rewriter = exchange.rewrite_module(other, source)
+    rewriter = patch.rewrite_module(other, source)
     models = []
     for module in (plain, other):
         dy.reset_random_seed(1)
@@ -97,12 +97,12 @@ def check(folder: Path, seed: int) -> int:
         assert left[1] == right[1] and left[4] == right[4], what
         assert len(left[2]) == len(right[2]) and len(left[3]) == len(right[3]), what
         assert_close(left, right, functools.partial(one_by_one, path, seed, graph), what)
-    for t in rewriter.templates.values():
+    for t in rewriter.regions.values():
         off = t.statistics()["off"]
         assert "something else" not in off, f"{t.statistics()} {what}"
     linecache.clearcache()
     path.unlink()
-    return sum(t.statistics()["hits"] for t in rewriter.templates.values())
+    return sum(t.statistics()["hits"] for t in rewriter.regions.values())
 
 
 PARTS = 12  # a long run would be longer than one test may take

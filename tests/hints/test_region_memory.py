@@ -17,7 +17,7 @@ import sys
 import numpy as np
 import dynet_compat as dy
 from pathlib import Path
-from dynet_compat.hints.templates import exchange
+from dynet_compat.hints.rewrite import patch
 from support.modules import load
 SOURCE = '''
 import dynet_compat as dy
@@ -30,7 +30,7 @@ def f(x, out):
 path = Path(sys.argv[2]) / f"block_{sys.argv[1]}.py"
 path.write_text(SOURCE)
 module = load(path)
-templates = exchange.rewrite_module(module, SOURCE).templates if sys.argv[1] == "templates" else {}
+templates = patch.rewrite_module(module, SOURCE).regions if sys.argv[1] == "templates" else {}
 f = module.f
 def fill():
     try:

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.templates import exchange, rewrite, values
+from dynet_compat.hints.rewrite import patch, rewriter, values
 from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 
 _numbers = itertools.count()
@@ -33,11 +33,11 @@ class Pair:
         path = folder / f"script{next(_numbers)}.py"
         path.write_text(self.source)
         self.plain, self.other = load(path), load(path)
-        self.rewriter = exchange.rewrite_module(self.other, self.source)
+        self.rewriter = patch.rewrite_module(self.other, self.source)
 
     @property
     def statistics(self) -> dict[str, dict]:
-        return {name: t.statistics() for name, t in self.rewriter.templates.items()}
+        return {name: t.statistics() for name, t in self.rewriter.regions.items()}
 
     @property
     def hits(self) -> int:
@@ -513,7 +513,7 @@ class Model:
 
     # What runs code of its own is left to the script, but for the reads before it was found out.
     outcome(use, p.other)
-    for t in p.rewriter.templates.values():
+    for t in p.rewriter.regions.values():
         assert t.statistics()["hits"] == 0
 
 
@@ -570,7 +570,7 @@ def test_a_running_function_keeps_its_code(tmp_path: Path) -> None:
     module = load(path)
     dy.renew_cg()
     x = dy.inputVector([1.0])
-    first = module.f(x, lambda: exchange.rewrite_module(module, source)).value()
+    first = module.f(x, lambda: patch.rewrite_module(module, source)).value()
     assert [module.f(x, lambda: None).value() for _ in range(4)] == [first] * 4
 
 
@@ -580,7 +580,7 @@ def test_a_source_that_is_not_the_one_that_runs_changes_nothing(tmp_path: Path) 
     path.write_text(source)
     module = load(path)
     code = module.f.__code__
-    exchange.rewrite_module(module, source.replace("exp", "tanh"))
+    patch.rewrite_module(module, source.replace("exp", "tanh"))
     assert module.f.__code__ is code
 
 
@@ -655,7 +655,7 @@ def test_review_finds_a_template_that_is_wrong(pair: Callable) -> None:
         state[0] += 1
         return dy.tanh(x) if state[0] < 100 else dy.exp(x)
 
-    recording = rewrite.recording()
+    recording = rewriter.recording()
     dy.hidden = hidden  # type: ignore[attr-defined]
     recording.add(hidden)
     try:
@@ -679,7 +679,7 @@ def test_blocks_found_in_examples() -> None:
         for name in ("treelstm", "parser"):
             module = importlib.import_module(name)
             source = (folder / f"{name}.py").read_text()
-            r = rewrite.Rewriter(source, str(module.__file__), vars(module))
+            r = rewriter.Rewriter(source, str(module.__file__), vars(module))
             r.codes()
             found[name] = {f.qualname for f in r.found}
     finally:
@@ -791,9 +791,9 @@ def test_iterables_that_run_code_between_items(pair: Callable) -> None:
         p.agree(use)
 
 
-def test_what_ends_a_block() -> None:
+def test_what_ends_a_region() -> None:
     source = "def f(x):\n  a = dy.tanh(x)\n  b = a.value()\n  c = dy.exp(a)\n  return dy.tanh(c)\n"
-    r = rewrite.Rewriter(source, "script.py", {"dy": dy})
+    r = rewriter.Rewriter(source, "script.py", {"dy": dy})
     r.codes()
     assert [f.line for f in r.found] == [4]
-    assert isinstance(r.found[0].block.returned, values.Recorded)
+    assert isinstance(r.found[0].region.returned, values.Recorded)

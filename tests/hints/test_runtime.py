@@ -45,7 +45,7 @@ def main():
     if "--hits" in sys.argv:
         runtime = sys.modules.get("dynet_compat.hints.runtime")
         active = runtime and runtime.active()
-        print("hits", sum(t["hits"] for t in active.templates()) if active else None)
+        print("hits", sum(t["hits"] for t in active.regions()) if active else None)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.templates import rewrite
+from dynet_compat.hints.rewrite import rewriter
 from test_regions import MODEL, vector
 
 
@@ -683,6 +683,6 @@ def test_which_loops(loop: str) -> None:
     source = "def f(h, w): return dy.tanh(h) + w\ndef g(self, words, h):\n" + "".join(
         f" {line}\n" for line in loop.splitlines()
     )
-    rewriter = rewrite.Rewriter(source, "script.py", {"dy": dy})
-    rewriter.codes()
-    assert ast.unparse(rewriter.tree).count(".loop(") == KINDS[loop]
+    r = rewriter.Rewriter(source, "script.py", {"dy": dy})
+    r.codes()
+    assert ast.unparse(r.tree).count(".loop(") == KINDS[loop]

@@ -141,7 +141,7 @@ def hints() -> Optional[dict[str, Any]]:
     active = runtime.active() if runtime is not None else None
     if active is None:
         return None
-    found = active.templates()
+    found = active.regions()
     counts = {name: sum(int(t.get(name, 0)) for t in found) for name in ("hits", "misses")}
     in_use = sum(bool(t.get("hits")) for t in found)
     return {"regions": len(found), "in_use": in_use, **counts}

@@ -18,9 +18,9 @@ from .analysis.liveness import Liveness
 from .analysis.loops import GRAPH, MAP, RECURRENCE
 from .analysis.scopes import COMPREHENSIONS, Loop, receiver_of, text_of
 from .analysis.script import ScriptAnalysis
+from .rewrite.batch_map import is_possible
+from .rewrite.rewriter import may_change
 from .straight import Straight
-from .templates.maps import is_possible
-from .templates.rewrite import may_change
 
 # What costs most comes first.
 COSTLY = ("renew", "inner", "immediate", "read", "update", "loss", "parameters", "input")

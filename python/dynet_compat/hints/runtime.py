@@ -91,18 +91,18 @@ class Active:
             self._put_in_place(modules)
 
     def _put_in_place(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
-        from .templates import exchange, rewrite
+        from .rewrite import patch, rewriter
 
         if self.path is None:
-            for path in [p for p, (module, _) in modules.items() if not rewrite.uses_dynet(vars(module))]:
+            for path in [p for p, (module, _) in modules.items() if not rewriter.uses_dynet(vars(module))]:
                 self.found[path] = None
                 del modules[path]
-        functions = exchange.functions_of([module for module, _ in modules.values()])
+        functions = patch.functions_of([module for module, _ in modules.values()])
         for (path, (module, data)), own in zip(modules.items(), functions):
             loops = [(m.record, m) for m in self.loops.get(path, ())]
             try:
-                rewriter = exchange.rewrite_module(module, data, self.wanted.get(path), loops, own)
-                self.found[path] = list(rewriter.templates.values())
+                rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own)
+                self.found[path] = list(rewritten.regions.values())
             except Exception as error:
                 if not _is_of_analysis(error):
                     raise  # of a handler of a signal
@@ -126,13 +126,13 @@ class Active:
             for loops in self.loops.values() for m in loops
         ]  # fmt: skip
 
-    def templates(self) -> list[dict[str, Any]]:
+    def regions(self) -> list[dict[str, Any]]:
         """How often each block was recorded by one call."""
         return [t.statistics() for found in self.found.values() for t in found or ()]
 
     def summary(self) -> str:
         """A sentence: blocks in use, calls, their share of the ops that this thread recorded, time saved."""
-        used = [t for t in self.templates() if t["hits"]]
+        used = [t for t in self.regions() if t["hits"]]
         if not used:
             return "hints: no block was recorded by one call"
         nodes = sum(t["nodes"] for t in used)

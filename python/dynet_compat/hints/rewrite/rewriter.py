@@ -1,8 +1,9 @@
-"""Functions of a script in which blocks are recorded by one call, derived from the script's own source.
+"""Rewrites the functions of a module so that one call records each region, from the module's own source.
 
-In place of a block stands: one call with what the block reads; where that knows what the block would
-record, it has recorded it and gives the results; else the block runs as it was written. Either way the names
-that the block assigns have their values, and no others are left: code that looks at frames sees the script's.
+A region is replaced by one call with the values that the region reads. Where that call has a recording for
+them, it replays it and returns the results; otherwise the region runs as it was written. In both cases the
+names that the region assigns have their values, and no others exist: code that inspects frames sees the
+script's names only.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ... import _core
 from ..analysis.load import DYNET_MODULES
-from . import longer, loops, reads, scopes, straight, values
-from .maps import Maps, Replace
+from . import argmax, desugar, loops, scopes, values
+from .batch_map import BatchMapLoops, BatchMapWriter
+from .region import LEAST_OPS, STATEMENTS, Region
 from .scopes import Module, Scope
-from .straight import Block
-from .values import Constant, Either, Recorded, Sequence, Slot, Value
+from .values import Constant, OneOf, Recorded, Sequence, Source, Value
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentLoop
@@ -39,11 +40,11 @@ Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, fr
 
 
 @dataclass
-class Found:
-    """A block and the function that it is in."""
+class FoundRegion:
+    """A region and the function that it is in."""
 
     qualname: str
-    block: Block
+    region: Region
     line: int
 
 
@@ -75,10 +76,10 @@ class Rewriter:
             self.tree = ast.parse(source, filename)
         self.module = Module(self.tree, names, is_recording)
         self.wanted = wanted
-        self.found: list[Found] = []
+        self.found: list[FoundRegion] = []
         self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
-        self.templates: dict[str, Any] = {}  # placeholder in the code -> template
-        self.maps = Maps(loops, self.tree)
+        self.regions: dict[str, Any] = {}  # placeholder in the code -> region
+        self.batch_maps = BatchMapLoops(loops, self.tree)
         self.argmax_calls = 0  # that do not need the values
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
@@ -91,8 +92,8 @@ class Rewriter:
         with _silence():
             old = dict(_codes(compile(source, self.filename, "exec", dont_inherit=True)))
             compiled = compile(tree, self.filename, "exec", dont_inherit=True)
-        constants = {**self.templates, **self.maps.constants, _UNBOUND: NameError}
-        constants[reads.PLACEHOLDER] = _core._read_argmax
+        constants = {**self.regions, **self.batch_maps.constants, _UNBOUND: NameError}
+        constants[argmax.PLACEHOLDER] = _core._read_argmax
         new = dict(_codes(_with_constants(compiled, constants)))
         self._name_callees(old, new)
         functions = [(key, code) for key, code in old.items() if key in new and code.co_flags & _FUNCTION]
@@ -133,14 +134,14 @@ class Rewriter:
         for parent, name, part in self.parts:
             setattr(parent, name, part)
         for _, node, _ in wanted:
-            n = reads.replace(node) if _any_in(self.argmax_lines, node) else 0
+            n = argmax.replace(node) if _any_in(self.argmax_lines, node) else 0
             if n:
                 changed.add(node.lineno)
                 self.argmax_calls += n
-        for qualname, node, _ in inside if self.maps.wanted else ():
-            before = len(self.maps.constants)
-            Replace(self.maps, qualname).function(node)
-            if len(self.maps.constants) > before:
+        for qualname, node, _ in inside if self.batch_maps.wanted else ():
+            before = len(self.batch_maps.constants)
+            BatchMapWriter(self.batch_maps, qualname).function(node)
+            if len(self.batch_maps.constants) > before:
                 changed.add(node.lineno)
         return sorted(changed)
 
@@ -149,10 +150,10 @@ class Rewriter:
 
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
         scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
-        scope.sums, scope.appends = self.maps.sums(qualname), self.maps.appends(qualname)
+        scope.sums, scope.appends = self.batch_maps.sums(qualname), self.batch_maps.appends(qualname)
         for _, _, statements in _suites(node):
-            longer.sums_apart(scope, statements)
-            longer.into_arms(scope, statements)
+            desugar.name_sums(scope, statements)
+            desugar.move_into_branches(scope, statements)
         for parent, name, statements in _suites(node):
             if name != "body" or not self._loop(qualname, scope, parent):
                 self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
@@ -161,36 +162,36 @@ class Rewriter:
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """[element for target in iterable] becomes one call."""
-        block = loops.element(scope, node)
-        if block is None or not block.ops:
+        region = loops.element(scope, node)
+        if region is None or not region.ops:
             return
-        if block.ops < straight.LEAST_OPS and not any(isinstance(n, ast.List) for n in ast.walk(node.elt)):
-            return  # a lookup, or an op without a list of arguments, costs less than the block's checks
-        shape = _Shape(scope, block, loops.Bound(node.generators[0].target, block))
+        if region.ops < LEAST_OPS and not any(isinstance(n, ast.List) for n in ast.walk(node.elt)):
+            return  # a lookup, or an op without a list of arguments, costs less than the region's checks
+        shape = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
         shape.alone = True
-        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
-        self.found.append(Found(qualname, block, node.lineno))
+        placeholder = self._region(shape.spec(f"{qualname}:{node.lineno}"))
+        self.found.append(FoundRegion(qualname, region, node.lineno))
         new = scopes.locate(shape.comprehension(placeholder, node), node)
         self.parts += [(node, "elt", new.elt), (node, "generators", new.generators)]
 
     def _loop(self, qualname: str, scope: Scope, node: ast.AST) -> bool:
-        """A loop whose whole body is a block goes over what records all iterations that it can."""
-        if not isinstance(node, ast.For) or self.maps.of(node):
+        """A loop whose whole body is a region goes over what records all iterations that it can."""
+        if not isinstance(node, ast.For) or self.batch_maps.of(node):
             return False
-        block = loops.body(scope, node)
-        if block is None or block.ops < straight.LEAST_OPS:
+        region = loops.body(scope, node)
+        if region is None or region.ops < LEAST_OPS:
             return False
-        shape = _Shape(scope, block, loops.Bound.by(scope, node, block))
-        placeholder = self._template(shape.spec(f"{qualname}:{node.lineno}"))
-        self.found.append(Found(qualname, block, node.lineno))
+        shape = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
+        placeholder = self._region(shape.spec(f"{qualname}:{node.lineno}"))
+        self.found.append(FoundRegion(qualname, region, node.lineno))
         over = shape.over(placeholder, None, node.target, node.iter)
         self.parts.append((node, "iter", scopes.locate(over, node.iter)))
         self.parts.append((node, "body", _placed(shape.statements(placeholder), node.body[0])))
         return True
 
-    def _template(self, spec: tuple[Any, ...]) -> str:
-        placeholder = f"\0template {len(self.templates)}"
-        self.templates[placeholder] = _core._Region(spec, recording())
+    def _region(self, spec: tuple[Any, ...]) -> str:
+        placeholder = f"\0region {len(self.regions)}"
+        self.regions[placeholder] = _core._Region(spec, recording())
         return placeholder
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -199,41 +200,41 @@ class Rewriter:
             yield statements[0]
             at = 1
         while at < len(statements):
-            if not isinstance(statements[at], straight.STATEMENTS):
+            if not isinstance(statements[at], STATEMENTS):
                 yield statements[at]
                 at += 1
                 continue
-            before, block = self._block(scope, statements[at:])
-            if block.ops >= straight.LEAST_OPS:
+            before, region = self._block(scope, statements[at:])
+            if region.ops >= LEAST_OPS:
                 yield from _without(
-                    [s.targets[0].id for s in before], [*before, *self._replaced(qualname, scope, block)]
+                    [s.targets[0].id for s in before], [*before, *self._replaced(qualname, scope, region)]
                 )
-                at += len(block.statements)
-            else:  # what follows may still begin a block
+                at += len(region.statements)
+            else:  # what follows may still begin a region
                 yield statements[at]
                 at += 1
 
-    def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[Any], Block]:
-        """The block that the statements begin with, and what of the first one is evaluated before it."""
-        block = Block(scope)
+    def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[Any], Region]:
+        """The region that the statements begin with, and what of the first one is evaluated before it."""
+        region = Region(scope)
         before: list[Any] = []
-        if not block.take(statements[0]):
-            apart = longer.Apart(scope)
+        if not region.add(statements[0]):
+            apart = desugar.CallSplitter(scope)
             first = apart.statement(statements[0])
-            if first is None or not block.take(first):
-                return [], block
+            if first is None or not region.add(first):
+                return [], region
             before = apart.before
         for s in statements[1:]:
-            if not block.take(s):
+            if not region.add(s):
                 break
-        return before, block
+        return before, region
 
-    def _replaced(self, qualname: str, scope: Scope, block: Block) -> Iterable[ast.stmt]:
-        shape = _Shape(scope, block)
-        line = block.statements[0].lineno
-        placeholder = self._template(shape.spec(f"{qualname}:{line}"))
-        self.found.append(Found(qualname, block, line))
-        return _placed(shape.statements(placeholder), block.statements[0])
+    def _replaced(self, qualname: str, scope: Scope, region: Region) -> Iterable[ast.stmt]:
+        shape = Replacement(scope, region)
+        line = region.statements[0].lineno
+        placeholder = self._region(shape.spec(f"{qualname}:{line}"))
+        self.found.append(FoundRegion(qualname, region, line))
+        return _placed(shape.statements(placeholder), region.statements[0])
 
 
 def _without(names: list[str], statements: list[ast.stmt]) -> list[ast.stmt]:
@@ -307,7 +308,7 @@ def _own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
                 roots.append(ast.Expr(n.generators[0].iter))
 
 
-# Words that may keep a function as it is.
+# UsedNames that may keep a function as it is.
 _ODD = (b"locals", b"vars", b"eval", b"exec", b"dir", b"global", b"nonlocal", b"yield", b"await")
 
 
@@ -340,35 +341,35 @@ def _looks_at_names(node: ast.FunctionDef) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- what replaces a block
+# ---------------------------------------------------------------- what replaces a region
 
 
-class _Shape:
-    """Results of a block, and the statements that replace it; `loop`: whose body the block is."""
+class Replacement:
+    """Results of a region, and the statements that replace it; `loop`: whose body the region is."""
 
-    def __init__(self, scope: Scope, block: Block, loop: Optional[loops.Bound] = None) -> None:
-        self.block = block
+    def __init__(self, scope: Scope, region: Region, loop: Optional[loops.LoopBinding] = None) -> None:
+        self.region = region
         self.scope = scope
         self.loop = loop
-        self.names = [] if block.returned is not None else _left_behind(scope, block)
-        self.appended = [f".appended{i}" for i in range(len(block.appends))]
-        self.values: list[Value] = [block.env[n] for n in self.names]
-        self.values += [append.value for append in block.appends]
-        if block.returned is not None:
-            self.values.append(block.returned)
+        self.names = [] if region.returned is not None else _left_behind(scope, region)
+        self.appended = [f".appended{i}" for i in range(len(region.appends))]
+        self.values: list[Value] = [region.env[n] for n in self.names]
+        self.values += [append.value for append in region.appends]
+        if region.returned is not None:
+            self.values.append(region.returned)
         # One that is new each time goes without a tuple around it.
-        alone = not loop and not block.appends and len(self.values) == 1
+        alone = not loop and not region.appends and len(self.values) == 1
         self.alone = alone and isinstance(self.values[0], (Recorded, Sequence))
 
     def spec(self, where: str) -> tuple[Any, ...]:
-        arguments = [s for s in self.block.slots if s.kind == values.ARGUMENT]
-        slots = arguments + [s for s in self.block.slots if s.kind != values.ARGUMENT]
-        number = {slot: i for i, slot in enumerate(slots)}
+        arguments = [s for s in self.region.sources if s.kind == values.ARGUMENT]
+        sources = arguments + [s for s in self.region.sources if s.kind != values.ARGUMENT]
+        number = {source: i for i, source in enumerate(sources)}
         results = tuple(_result(v, number) for v in self.values)
         result = results[0] if self.alone else (values.TUPLE, results)
-        ints = tuple(i for i in self.block.ints if abs(i) < 1 << 31)
+        ints = tuple(i for i in self.region.ints if abs(i) < 1 << 31)
         loop = self.loop and self.loop.spec(self.names, number)
-        return where, len(arguments), tuple(_slot(s, number) for s in slots), ints, result, loop
+        return where, len(arguments), tuple(_source(s, number) for s in sources), ints, result, loop
 
     def over(
         self, placeholder: str, reads: Optional[ast.expr], target: ast.expr, iterable: ast.expr
@@ -380,8 +381,8 @@ class _Shape:
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.ListComp:
         """[element for target in <items> for element in <elements that were recorded> or (element,)]"""
         generator = node.generators[0]
-        arguments = values.written(self.block.slots)
-        n = len(self.block.targets)  # which are the first
+        arguments = values.written(self.region.sources)
+        n = len(self.region.targets)  # which are the first
         reads = _function([], ast.Tuple(arguments[n:], ast.Load()))
         loop = self.over(placeholder, reads, generator.target, generator.iter)
         recorded = ast.Call(ast.Constant(placeholder), arguments[:n], [])
@@ -393,7 +394,7 @@ class _Shape:
         return ast.ListComp(_load(".element"), [ast.comprehension(*part, [], 0) for part in parts])
 
     def statements(self, placeholder: str) -> list[ast.stmt]:
-        arguments = values.written(self.block.slots)
+        arguments = values.written(self.region.sources)
         if self.loop:
             arguments += map(_load, self.loop.added)
         call = ast.Call(ast.Constant(placeholder), arguments, [])
@@ -410,10 +411,10 @@ class _Shape:
         ]
 
     def _as_written(self, placeholder: str) -> list[ast.stmt]:
-        """The block, which hands over its results when it has run."""
+        """The region, which hands over its results when it has run."""
         body: list[ast.stmt] = []
-        appended = {append.statement for append in self.block.appends}
-        for s in self.block.statements:
+        appended = {append.statement for append in self.region.appends}
+        for s in self.region.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
                 kept = scopes.locate(_method(placeholder, "keep", call.args[0]), call.args[0])
@@ -430,9 +431,9 @@ class _Shape:
         return [*body, ast.Expr(_method(placeholder, "done", results))]
 
     def _recorded(self) -> list[ast.stmt]:
-        """What the block leaves behind, taken from the results."""
+        """What the region leaves behind, taken from the results."""
         targets = self.names + (self.loop.left if self.loop else self.appended)
-        returns = self.block.returned is not None
+        returns = self.region.returned is not None
         if returns:
             targets.append(".returned")
         body: list[ast.stmt] = []
@@ -444,7 +445,7 @@ class _Shape:
             names: list[ast.expr] = [ast.Name(t, ast.Store()) for t in targets]
             body.append(ast.Assign([ast.Tuple(names, ast.Store())], _load(".results")))
         body.append(_unset(".results"))
-        for to, name in zip(self.block.appends, () if self.loop else self.appended):
+        for to, name in zip(self.region.appends, () if self.loop else self.appended):
             append = ast.Attribute(to.code, "append", ast.Load())
             body += [ast.Expr(ast.Call(append, [_load(name)], [])), _unset(name)]
         if returns:
@@ -452,13 +453,13 @@ class _Shape:
         return body
 
 
-def _left_behind(scope: Scope, block: Block) -> list[str]:
-    """Names that the block assigns; of those that the script does not have, which something else reads, or
-    the block when it runs again."""
-    inside = {n for s in block.statements for n in scopes.nodes_of(s)}
-    known = {key[1] for key in block.known if key[0] == "name"}
+def _left_behind(scope: Scope, region: Region) -> list[str]:
+    """Names that the region assigns; of those that the script does not have, which something else reads, or
+    the region when it runs again."""
+    inside = {n for s in region.statements for n in scopes.nodes_of(s)}
+    known = {key[1] for key in region.known if key[0] == "name"}
     return [
-        name for name in block.env if name[0] != "." or name in known or scope.stands_outside(name, inside)
+        name for name in region.env if name[0] != "." or name in known or scope.stands_outside(name, inside)
     ]
 
 
@@ -468,7 +469,7 @@ def _function(parameters: list[str], value: ast.expr) -> ast.Lambda:
 
 
 def _method(placeholder: str, method: str, *arguments: ast.expr) -> ast.Call:
-    """A call of a method of a template."""
+    """A call of a method of a region."""
     return ast.Call(ast.Attribute(ast.Constant(placeholder), method, ast.Load()), list(arguments), [])
 
 
@@ -484,7 +485,7 @@ def _set(name: str, value: ast.expr) -> ast.Assign:
     return ast.Assign([ast.Name(name, ast.Store())], value)
 
 
-def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
+def _source(s: Source, number: dict[Source, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
     uses = (
@@ -503,14 +504,14 @@ def _slot(s: Slot, number: dict[Slot, int]) -> tuple[Any, ...]:
     return (s.kind, base, s.key, at, s.times if s.kind == values.ITEM_AT else s.length, *uses)
 
 
-def _result(v: Value, number: dict[Slot, int]) -> tuple[int, Any]:
-    if isinstance(v, Slot):
-        return values.SLOT, number[v]
+def _result(v: Value, number: dict[Source, int]) -> tuple[int, Any]:
+    if isinstance(v, Source):
+        return values.SOURCE, number[v]
     if isinstance(v, Constant):
         return values.CONSTANT, v.value
     if isinstance(v, Sequence):
         return v.kind, tuple(_result(item, number) for item in v.items)
-    return values.EITHER if isinstance(v, Either) else values.RECORDED, None
+    return values.ONE_OF if isinstance(v, OneOf) else values.RECORDED, None
 
 
 # ---------------------------------------------------------------- code objects
@@ -562,7 +563,7 @@ def _with_constants(code: types.CodeType, values: dict[str, Any]) -> types.CodeT
     return code.replace(co_consts=tuple(of(c) for c in code.co_consts))
 
 
-# ---------------------------------------------------------------- what blocks may call
+# ---------------------------------------------------------------- what regions may call
 
 _OTHERS = """
 argmax average_cols block_dropout concatenate_cols const_parameter constant conv1d_narrow conv1d_wide conv2d

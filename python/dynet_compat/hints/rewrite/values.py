@@ -1,4 +1,4 @@
-"""The values that a block reads and makes, as far as the source tells what they are."""
+"""The values that a region reads and makes, as far as the source tells what they are."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of slots
-SLOT, CONSTANT, RECORDED, TUPLE, LIST, EITHER = range(6)  # kinds of results
+ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of sources
+SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF = range(6)  # kinds of results
 
 # Of a function: of its positional arguments, and by name; `...` for what is no constant.
 Defaults = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(eq=False)
-class Slot:
-    """A value that the block reads: an expression of the script, or a part of another slot's value."""
+class Source:
+    """A value that the region reads: an expression of the script, or a part of another source's value."""
 
     kind: int
     code: Optional[ast.expr] = None  # ARGUMENT: what the script calls it
-    base: Optional[Slot] = None
+    base: Optional[Source] = None
     key: Any = None  # ITEM: number or text; ATTRIBUTE: name
-    at: Optional[Slot] = None  # ITEM_AT
+    at: Optional[Source] = None  # ITEM_AT
     length: int = 0  # COUNT
     times: int = 0  # ITEM_AT: places where it is read, each of which may be a lookup
     called: bool = False
@@ -35,12 +35,12 @@ class Slot:
     others: int = 0
     codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
     defaults: Optional[Defaults] = None  # called: that these functions have
-    own: bool = False  # called: made by the function that the block is in, anew each time
+    own: bool = False  # called: made by the function that the region is in, anew each time
 
 
-def written(slots: Iterable[Slot]) -> list[ast.expr]:
+def written(sources: Iterable[Source]) -> list[ast.expr]:
     """How the script writes them, where they are arguments."""
-    return [s.code for s in slots if s.kind == ARGUMENT and s.code is not None]
+    return [s.code for s in sources if s.kind == ARGUMENT and s.code is not None]
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class Constant:
 
 @dataclass(eq=False)
 class Sequence:
-    """A tuple or list that the block itself makes."""
+    """A tuple or list that the region itself makes."""
 
     kind: int  # TUPLE or LIST
     items: list[Value]
@@ -62,20 +62,20 @@ class Recorded:
 
 
 @dataclass(eq=False)
-class Either:
+class OneOf:
     """One of some values, whose own uses are noted; it may be of any kind."""
 
 
-Value = Union[Slot, Constant, Sequence, Recorded, Either]
+Value = Union[Source, Constant, Sequence, Recorded, OneOf]
 
 
 @dataclass(eq=False)
 class Append:
-    """A value that goes to a list that the block did not make."""
+    """A value that goes to a list that the region did not make."""
 
     statement: ast.stmt
     code: ast.expr  # how the script writes the list
-    to: Slot
+    to: Source
     value: Value
 
 

@@ -1,4 +1,4 @@
-"""What names mean where a block is: the module of the script, and the function around the block."""
+"""What names mean where a region is: the module of the script, and the function around the region."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BINDERS = frozenset(
 MOST_DEPTH = 8  # of functions of the script that call one another
 
 
-class NotStraight(Exception):
-    """The statement does something that a block may not do; the text says what."""
+class NotTraceable(Exception):
+    """The statement does something that a region may not do; the text says what."""
 
 
 class Module:
-    """A module of the script: what its names mean, as far as blocks may rely on it."""
+    """A module of the script: what its names mean, as far as regions may rely on it."""
 
     def __init__(self, tree: ast.Module, names: dict[str, Any], recording: Callable[[Any], bool]) -> None:
         self.tree = tree
@@ -42,16 +42,16 @@ class Module:
                 self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
                 self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
-        self.words: dict[ast.FunctionDef, Words] = {}
+        self.used: dict[ast.FunctionDef, UsedNames] = {}
 
     def is_plain(self, node: ast.FunctionDef) -> bool:
         """Is the function neither decorated nor a generator?"""
-        return not node.decorator_list and not (self.words_of(node).waits and is_generator(node))
+        return not node.decorator_list and not (self.names_in(node).waits and is_generator(node))
 
-    def words_of(self, node: ast.FunctionDef) -> Words:
-        if node not in self.words:
-            self.words[node] = Words(node)
-        return self.words[node]
+    def names_in(self, node: ast.FunctionDef) -> UsedNames:
+        if node not in self.used:
+            self.used[node] = UsedNames(node)
+        return self.used[node]
 
     def codes_of(self, node: ast.FunctionDef) -> list[Any]:
         return self.codes.setdefault(node, [])
@@ -76,7 +76,7 @@ class Module:
 
 @dataclass
 class Scope:
-    """The function that a block is in."""
+    """The function that a region is in."""
 
     module: Module
     node: ast.FunctionDef
@@ -91,14 +91,14 @@ class Scope:
     aliases: dict[str, Optional[ast.expr]] = field(
         default_factory=dict
     )  # names that the script does not have
-    # What was asked of names before: blocks ask again and again.
+    # What was asked of names before: regions ask again and again.
     counters: dict[str, bool] = field(default_factory=dict)
     functions: dict[str, Optional[ast.FunctionDef]] = field(default_factory=dict)
 
     def private(self, name: str) -> str:
         """The attribute that a private name means in the class that the function is written in."""
         if self.written_in is None or not self.written_in.strip("_"):
-            raise NotStraight("a private name")
+            raise NotTraceable("a private name")
         return f"_{self.written_in.lstrip('_')}{name}"
 
     def new_name(self, stands_for: Optional[ast.expr] = None) -> str:
@@ -170,11 +170,11 @@ class Scope:
 
     @classmethod
     def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
-        words = module.words_of(node)
+        words = module.names_in(node)
         return cls(module, node, owner, set(words.local), nested, module.written_in.get(node), words.lists)
 
 
-class Words:
+class UsedNames:
     """What stands in a function and in those inside it.
 
     Attributes:

@@ -36,7 +36,7 @@ _STATEMENTS = (
 _NOT_IN_EXPRESSIONS = (ast.NamedExpr, ast.Lambda, ast.Yield, ast.YieldFrom, ast.Await)
 
 
-class Maps:
+class BatchMapLoops:
     """The loops of one module that are to be written anew.
 
     Args:
@@ -73,7 +73,7 @@ class Maps:
     def written(self, node: Loop, record: IndependentLoop, decider: Any) -> Union[list[ast.stmt], ast.expr]:
         """What takes the place of a loop or comprehension."""
         number = len(self.constants)
-        placeholder = f"\0map {number}"
+        placeholder = f"\0batch_map {number}"
         self.constants[placeholder] = decider
         new: Any
         if isinstance(node, ast.ListComp):
@@ -87,21 +87,21 @@ class Maps:
         return new  # type: ignore[no-any-return]
 
 
-class Replace(OwnTransformer):
+class BatchMapWriter(OwnTransformer):
     """Puts them in their places in a function."""
 
-    def __init__(self, maps: Maps, qualname: str) -> None:
-        self.maps = maps
+    def __init__(self, maps: BatchMapLoops, qualname: str) -> None:
+        self.batch_maps = maps
         self.qualname = qualname
 
     visit_Lambda = OwnTransformer.keep  # noqa: N815
 
     def _new(self, node: Loop) -> Any:
-        found = self.maps.of(node)
+        found = self.batch_maps.of(node)
         if found is None or found[0].qualname != self.qualname:
             self.generic_visit(node)
             return node
-        return self.maps.written(node, *found)
+        return self.batch_maps.written(node, *found)
 
     def visit_For(self, node: ast.For) -> Any:  # noqa: N802 - the name is given
         return self._new(node)
@@ -159,7 +159,7 @@ def _statements(
         call: Any = first.value if isinstance(first, ast.Expr) else None
         plain_call = isinstance(call, ast.Call) and not call.args and not call.keywords
         renew = [call.func if plain_call else ast.Constant(None)]  # None: this loop stays as it is
-    apart = _Apart(record.appends, record.sums)
+    apart = _UpdateCollector(record.appends, record.sums)
     inside = [apart.statement(s, own=True) for s in parts]
     item: list[ast.stmt] = [
         _set(".out", ast.List([], ast.Load())),
@@ -197,7 +197,7 @@ def _comprehension(node: ast.ListComp, placeholder: str) -> ast.Call:
     return ast.Call(ast.Attribute(ast.Constant(placeholder), "collect", ast.Load()), arguments, [])
 
 
-class _Apart:
+class _UpdateCollector:
     """Takes appends and sums out of a body: there they become items of its list."""
 
     def __init__(self, appends: Sequence[str], sums: Sequence[str]) -> None:

@@ -1,5 +1,4 @@
-"""Loops whose whole body is a block, and comprehensions whose element is one: one call records all iterations
-that it can."""
+"""Loops whose body is a region, and comprehensions whose element is one: one call records iterations."""
 
 from __future__ import annotations
 
@@ -7,38 +6,40 @@ import ast
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from .scopes import NotStraight, Scope, nodes_of
-from .straight import Block
-from .values import ARGUMENT, Slot
+from .region import Region
+from .scopes import NotTraceable, Scope, nodes_of
+from .values import ARGUMENT, Source
 
 
-def body(scope: Scope, node: ast.For) -> Optional[Block]:
-    """The block that the body of a loop is; None if it is none."""
+def body(scope: Scope, node: ast.For) -> Optional[Region]:
+    """The region that the body of a loop is; None if it is none."""
     if not binds_names(node.target):
         return None
-    block = Block(scope)
-    if not all(block.take(s) for s in node.body) or block.returned is not None:
+    region = Region(scope)
+    if not all(region.add(s) for s in node.body) or region.returned is not None:
         return None
-    later = (append.code.id in scope.appends for append in block.appends if isinstance(append.code, ast.Name))
-    return None if any(later) else block
+    later = (
+        append.code.id in scope.appends for append in region.appends if isinstance(append.code, ast.Name)
+    )
+    return None if any(later) else region
 
 
-def element(scope: Scope, node: ast.ListComp) -> Optional[Block]:
-    """The block that the element of a comprehension of one loop without conditions is; None if it is none."""
+def element(scope: Scope, node: ast.ListComp) -> Optional[Region]:
+    """The region that the element of a comprehension is; None if it is none."""
     first = node.generators[0]
     if len(node.generators) > 1 or first.ifs or first.is_async or not binds_names(first.target):
         return None
-    block = Block(scope)
-    block.targets = names(first.target)
-    if block.own in block.targets:
-        block.own = None
-    for name in block.targets:
-        block.name(name)
+    region = Region(scope)
+    region.targets = names(first.target)
+    if region.own in region.targets:
+        region.own = None
+    for name in region.targets:
+        region.name(name)
     try:
-        block.returned = block.value(node.elt)
-    except NotStraight:
+        region.returned = region.value(node.elt)
+    except NotTraceable:
         return None
-    return block
+    return region
 
 
 def names(target: ast.AST) -> list[str]:
@@ -63,39 +64,39 @@ def over(target: ast.expr, iterable: ast.expr) -> list[ast.expr]:
     return [ast.Tuple(iterable.args, ast.Load()), iterable.func]
 
 
-class Bound:
+class LoopBinding:
     """What a loop binds anew in each iteration.
 
     Args:
         target: of the loop.
-        block: its body or element.
+        region: its body or element.
         left: names of its target that are read after it.
 
     Attributes:
-        added: those that the block itself does not read, which are arguments after its own.
+        added: those that the region itself does not read, which are arguments after its own.
     """
 
-    def __init__(self, target: ast.expr, block: Block, left: Sequence[str] = ()) -> None:
+    def __init__(self, target: ast.expr, region: Region, left: Sequence[str] = ()) -> None:
         self.target = target
-        self.block = block
+        self.region = region
         self.left = list(left)
-        self.added = [name for name in left if ("name", name) not in block.known]
+        self.added = [name for name in left if ("name", name) not in region.known]
 
     @classmethod
-    def by(cls, scope: Scope, node: ast.For, block: Block) -> Bound:
+    def of_loop(cls, scope: Scope, node: ast.For, region: Region) -> LoopBinding:
         """By a loop of statements."""
         inside = {n for part in (node.target, *node.body) for n in nodes_of(part)}
-        own = (name for name in names(node.target) if name not in block.env)
-        return cls(node.target, block, [name for name in own if scope.stands_outside(name, inside)])
+        own = (name for name in names(node.target) if name not in region.env)
+        return cls(node.target, region, [name for name in own if scope.stands_outside(name, inside)])
 
-    def spec(self, assigned: list[str], number: dict[Slot, int]) -> tuple[Any, ...]:
-        """`assigned`: names that the block leaves behind; `number`: of its slots."""
-        arguments = {key[1]: number[s] for key, s in self.block.known.items() if s.kind == ARGUMENT}
+    def spec(self, assigned: list[str], number: dict[Source, int]) -> tuple[Any, ...]:
+        """`assigned`: names that the region leaves behind; `number`: of its sources."""
+        arguments = {key[1]: number[s] for key, s in self.region.known.items() if s.kind == ARGUMENT}
         arguments.update({name: len(arguments) + i for i, name in enumerate(self.added)})
         own = names(self.target)
         carried = tuple(None if name in own else arguments.get(name) for name in assigned)
         left = tuple(arguments[name] for name in self.left)
-        appended = tuple(number[append.to] for append in self.block.appends)
+        appended = tuple(number[append.to] for append in self.region.appends)
         return _target(self.target, arguments), len(self.added), left, carried, appended
 
 

@@ -1,10 +1,10 @@
-"""Blocks of a function that record a fixed sequence of ops: what they read, and what they leave behind.
+"""Regions of a function that record a fixed sequence of ops: what they read, and what they leave behind.
 
-A block is a run of statements without branches or loops that calls nothing but functions that record ops,
-and functions of the script whose bodies are such blocks themselves. What it records is decided by what it
+A region is a run of statements without branches or loops that calls nothing but functions that record ops,
+and functions of the script whose bodies are such regions themselves. What it records is decided by what it
 reads: local names and attributes, read when it begins, and parts of these. The analysis follows each value
-through the block and lists these reads, so that they can be compared when the block runs again; where a
-statement does anything else, the block ends before it.
+through the region and lists these reads, so that they can be compared when the region runs again; where a
+statement does anything else, the region ends before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .scopes import MOST_DEPTH, NotStraight, Scope
+from .scopes import MOST_DEPTH, NotTraceable, Scope
 from .values import (
     ARGUMENT,
     ATTRIBUTE,
@@ -26,19 +26,19 @@ from .values import (
     Append,
     Constant,
     Defaults,
-    Either,
+    OneOf,
     Recorded,
     Sequence,
-    Slot,
+    Source,
     Value,
     sequences,
 )
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: how many arguments
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
-STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr, ast.Pass)  # of blocks
-LEAST_OPS = 2  # of a block that is worth a call
-_MOST_SLOTS = 200
+STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr, ast.Pass)  # of regions
+LEAST_OPS = 2  # of a region that is worth a call
+_MOST_SOURCES = 200
 
 
 # ---------------------------------------------------------------- what is known of the module
@@ -51,27 +51,27 @@ class Callee:
     node: ast.FunctionDef
     codes: list[Any]  # filled with its code objects when the module has been compiled anew
     owner: Optional[ast.expr] = None  # the object whose method it is
-    own: bool = False  # defined in the function that the block is in
+    own: bool = False  # defined in the function that the region is in
 
 
 # ---------------------------------------------------------------- the analysis
 
 
-class Block:
-    """Consecutive statements that are straight, read one after the other."""
+class Region:
+    """Consecutive statements that are traceable, read one after the other."""
 
     returned: Optional[Value] = None
     ops = 0
     depth = 0
     around: frozenset[str] = frozenset()  # local names of the functions that the present one is called in
     targets: Collection[str] = ()  # of a comprehension
-    free: Collection[str] = frozenset()  # names that a function inside the block's own takes from there
-    outer: Mapping[str, Value] = {}  # what these are in the block
+    free: Collection[str] = frozenset()  # names that a function inside the region's own takes from there
+    outer: Mapping[str, Value] = {}  # what these are in the region
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.slots: list[Slot] = []
-        self.known: dict[tuple[Any, ...], Slot] = {}
+        self.sources: list[Source] = []
+        self.known: dict[tuple[Any, ...], Source] = {}
         self.env: dict[str, Value] = {}
         self.ints: set[int] = set()
         self.appends: list[Append] = []
@@ -79,65 +79,67 @@ class Block:
         parameters = scope.node.args.args
         self.own = parameters[0].arg if scope.cls and parameters else None
 
-    def take(self, statement: ast.stmt) -> bool:
-        """Add the statement; False, and nothing changed, if it is not straight."""
+    def add(self, statement: ast.stmt) -> bool:
+        """Add the statement; False, and nothing changed, if it is not traceable."""
         before = self._state() if self.statements else ([], [], {}, {}, set(), (0, 0))
         try:
             self._statement(statement)
-        except NotStraight:
+        except NotTraceable:
             self._restore(before)
             return False
         self.statements.append(statement)
         return True
 
     def _state(self) -> tuple[Any, ...]:
-        uses = [(s, dict(vars(s))) for s in self.slots]
+        uses = [(s, dict(vars(s))) for s in self.sources]
         lists = [(v, list(v.items)) for v in sequences(self.env.values())]
         counts = (len(self.appends), self.ops)
         return uses, lists, dict(self.env), dict(self.known), set(self.ints), counts
 
     def _restore(self, state: tuple[Any, ...]) -> None:
         uses, lists, self.env, self.known, self.ints, (appends, self.ops) = state
-        self.slots = [slot for slot, _ in uses]
-        for slot, values in uses:
-            vars(slot).update(values)
+        self.sources = [source for source, _ in uses]
+        for source, values in uses:
+            vars(source).update(values)
         for sequence, items in lists:
             sequence.items = items
         del self.appends[appends:]
         self.depth = 0
         self.around = frozenset()
 
-    # ---- slots
+    # ---- sources
 
-    def _slot(self, key: tuple[Any, ...], make: Callable[[], Slot]) -> Slot:
-        slot = self.known.get(key)
-        if slot is None:
-            if len(self.slots) == _MOST_SLOTS:
-                raise NotStraight("it reads too much")
-            slot = self.known[key] = make()
-            self.slots.append(slot)
-        slot.late = slot.late or bool(self.appends)
-        return slot
+    def _source(self, key: tuple[Any, ...], make: Callable[[], Source]) -> Source:
+        source = self.known.get(key)
+        if source is None:
+            if len(self.sources) == _MOST_SOURCES:
+                raise NotTraceable("it reads too much")
+            source = self.known[key] = make()
+            self.sources.append(source)
+        source.late = source.late or bool(self.appends)
+        return source
 
-    def name(self, name: str) -> Slot:
+    def name(self, name: str) -> Source:
         if self.depth and _is_private(name):
-            raise NotStraight("a private name")
-        return self._slot(("name", name), lambda: Slot(ARGUMENT, code=ast.Name(name, ast.Load())))
+            raise NotTraceable("a private name")
+        return self._source(("name", name), lambda: Source(ARGUMENT, code=ast.Name(name, ast.Load())))
 
-    def _attribute(self, base: Slot, name: str, *use: str) -> Slot:
+    def _attribute(self, base: Source, name: str, *use: str) -> Source:
         """One for each use: a method that is called is not the one that is a value."""
         if _is_private(name):
             name = self.scope.private(name)
-        return self._slot((base, name, *use), lambda: Slot(ATTRIBUTE, base=base, key=name))
+        return self._source((base, name, *use), lambda: Source(ATTRIBUTE, base=base, key=name))
 
-    def _item(self, base: Slot, key: Value) -> Slot:
-        if isinstance(key, Slot):
-            slot = self._slot((base, key), lambda: Slot(ITEM_AT, base=base, at=key))
-            slot.times += 1
-            return slot
+    def _item(self, base: Source, key: Value) -> Source:
+        if isinstance(key, Source):
+            source = self._source((base, key), lambda: Source(ITEM_AT, base=base, at=key))
+            source.times += 1
+            return source
         assert isinstance(key, Constant)
         self._constant(key.value)
-        return self._slot((base, type(key.value), key.value), lambda: Slot(ITEM, base=base, key=key.value))
+        return self._source(
+            (base, type(key.value), key.value), lambda: Source(ITEM, base=base, key=key.value)
+        )
 
     def _constant(self, value: Any) -> None:
         if isinstance(value, int):
@@ -147,7 +149,7 @@ class Block:
 
     def _statement(self, s: ast.stmt) -> None:
         if self.returned is not None:
-            raise NotStraight("it is never reached")
+            raise NotTraceable("it is never reached")
         if isinstance(s, ast.Assign):
             value = self.value(s.value)
             for target in s.targets:
@@ -161,20 +163,20 @@ class Block:
         elif isinstance(s, ast.Expr):
             self._expression_statement(s)
         elif not isinstance(s, ast.Pass):
-            raise NotStraight(type(s).__name__)
+            raise NotTraceable(type(s).__name__)
 
     def _in_place(self, s: ast.AugAssign) -> Value:
         """x += y makes a new expression, but changes a list."""
         x = self.value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
         if isinstance(s.value, ast.Constant):
-            raise NotStraight("a counter")
+            raise NotTraceable("a counter")
         y = self.value(s.value)
-        if isinstance(x, Slot):
-            if isinstance(y, Slot) and self.scope.is_counter(s.target.id):  # type: ignore[union-attr]
-                raise NotStraight("a counter")
+        if isinstance(x, Source):
+            if isinstance(y, Source) and self.scope.is_counter(s.target.id):  # type: ignore[union-attr]
+                raise NotTraceable("a counter")
             x.expression = True
         elif not isinstance(x, Recorded):
-            raise NotStraight("+= on something else than an expression")
+            raise NotTraceable("+= on something else than an expression")
         return self._operation(s.op, x, y)
 
     def _expression_statement(self, s: ast.Expr) -> None:
@@ -187,46 +189,46 @@ class Block:
             self.value(call)
             return
         if len(call.args) != 1 or call.keywords:
-            raise NotStraight("append with other arguments than one")
+            raise NotTraceable("append with other arguments than one")
         target = self.value(call.func.value)
         value = self.value(call.args[0])
         if isinstance(target, Sequence) and target.kind == LIST:
             if any(v is target for v in sequences([value])):
-                raise NotStraight("a list that contains itself")
+                raise NotTraceable("a list that contains itself")
             target.items.append(value)
-        elif isinstance(target, Slot) and not self.targets and self._may_append(call.func.value):
+        elif isinstance(target, Source) and not self.targets and self._may_append(call.func.value):
             target.appended = True
             self.appends.append(Append(s, call.func.value, target, value))
         else:
-            raise NotStraight("append to something else than a list")
+            raise NotTraceable("append to something else than a list")
 
     def _may_append(self, to: ast.expr) -> bool:
-        """Does the expression mean the same when the block has run?"""
+        """Does the expression mean the same when the region has run?"""
         root = _root(to)
         return root is not None and root not in self.env and not self.depth
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             if target.id in self.scope.sums:
-                raise NotStraight("a sum over instances, which each hands over to be added")
+                raise NotTraceable("a sum over instances, which each hands over to be added")
             if any(_root(append.code) == target.id for append in self.appends):
-                raise NotStraight("a name that is assigned after append()")
+                raise NotTraceable("a name that is assigned after append()")
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
             for t, v in zip(target.elts, self._parts(value, target.elts)):
                 self._assign(t, v)
         else:
-            raise NotStraight("it assigns to something else than a name")
+            raise NotTraceable("it assigns to something else than a name")
 
     def _parts(self, value: Value, targets: list[ast.expr]) -> list[Value]:
         n = len(targets)
         if any(isinstance(t, ast.Starred) for t in targets):
-            raise NotStraight("a starred target")
+            raise NotTraceable("a starred target")
         if isinstance(value, Sequence) and len(value.items) == n:
             return value.items
-        if not isinstance(value, Slot):
-            raise NotStraight("it takes a result apart")
-        self._slot((value, "count", n), lambda: Slot(COUNT, base=value, length=n))
+        if not isinstance(value, Source):
+            raise NotTraceable("it takes a result apart")
+        self._source((value, "count", n), lambda: Source(COUNT, base=value, length=n))
         return [self._item(value, Constant(i)) for i in range(n)]
 
     # ---- expressions
@@ -238,12 +240,12 @@ class Block:
             return self._call(e)
         if isinstance(e, ast.Attribute):
             base = self.value(e.value)
-            if not isinstance(base, Slot):
-                raise NotStraight("an attribute of a result")
+            if not isinstance(base, Source):
+                raise NotTraceable("an attribute of a result")
             return self._attribute(base, e.attr)
         if isinstance(e, ast.Constant):
             if e.value is not None and not isinstance(e.value, (bool, int, float, str)):
-                raise NotStraight("a constant of another kind")
+                raise NotTraceable("a constant of another kind")
             return Constant(e.value)
         if isinstance(e, (ast.Tuple, ast.List)):
             return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self.value(x) for x in e.elts])
@@ -254,38 +256,38 @@ class Block:
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
             return self._negative(self.value(e.operand))
         if isinstance(e, (ast.BoolOp, ast.IfExp)):
-            return self._either(e)
-        raise NotStraight(type(e).__name__)
+            return self._one_of(e)
+        raise NotTraceable(type(e).__name__)
 
     def _read(self, name: str) -> Value:
         if name not in self.env and name in self.free and name in self.outer:
             return self.outer[name]
         return self.env[name] if name in self.env else self.name(name)
 
-    def _either(self, e: Union[ast.BoolOp, ast.IfExp]) -> Value:
-        """One of its parts: which one is decided by values that the block reads."""
+    def _one_of(self, e: Union[ast.BoolOp, ast.IfExp]) -> Value:
+        """One of its parts: which one is decided by values that the region reads."""
         parts = e.values if isinstance(e, ast.BoolOp) else [e.body, e.orelse]
         if isinstance(e, ast.IfExp):
             self._condition(e.test)
         for part in parts:
             self._decides(self.value(part))
-        return Either()
+        return OneOf()
 
     def _condition(self, e: ast.expr) -> None:
-        """Something whose truth is known where the values that the block reads are known."""
+        """Something whose truth is known where the values that the region reads are known."""
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
             return self._condition(e.operand)
         if isinstance(e, ast.Compare):
             none = isinstance(e.comparators[0], ast.Constant) and e.comparators[0].value is None
             if len(e.ops) > 1 or not isinstance(e.ops[0], (ast.Is, ast.IsNot)) or not none:
-                raise NotStraight("a comparison")
+                raise NotTraceable("a comparison")
             e = e.left
         return self._decides(self.value(e))
 
     def _decides(self, v: Value) -> None:
         """Its truth decides what is evaluated, or it is the value."""
         if isinstance(v, Sequence):
-            raise NotStraight("a list, or another one")
+            raise NotTraceable("a list, or another one")
         self._use(v, index=False)
 
     def _negative(self, x: Value) -> Value:
@@ -298,9 +300,9 @@ class Block:
 
     def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
         if not isinstance(op, OPERATORS):
-            raise NotStraight("an operator that expressions do not have")
-        if not any(isinstance(v, (Slot, Recorded, Either)) for v in (x, y)):
-            raise NotStraight("arithmetic on constants")
+            raise NotTraceable("an operator that expressions do not have")
+        if not any(isinstance(v, (Source, Recorded, OneOf)) for v in (x, y)):
+            raise NotTraceable("arithmetic on constants")
         self._use(x, index=False)
         self._use(y, index=False)
         self.ops += 1
@@ -308,7 +310,7 @@ class Block:
 
     def _use(self, v: Value, index: bool) -> None:
         """The value goes into an op, `index`: where an index may stand."""
-        if isinstance(v, Slot):
+        if isinstance(v, Source):
             v.indices += index
             v.others += not index
         elif isinstance(v, Constant):
@@ -324,8 +326,8 @@ class Block:
             for bound in (where.lower, where.upper, where.step):
                 if bound is not None:
                     self._use(self.value(bound), index=False)
-            if not isinstance(base, (Slot, Recorded)):
-                raise NotStraight("a part of a list, or of one value or another")
+            if not isinstance(base, (Source, Recorded)):
+                raise NotTraceable("a part of a list, or of one value or another")
             self._use(base, index=False)
             self.ops += 1
             return Recorded()
@@ -333,12 +335,12 @@ class Block:
         if isinstance(base, Sequence):
             at = key.value if isinstance(key, Constant) else None
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
-                raise NotStraight("a part of a list that is not known")
+                raise NotTraceable("a part of a list that is not known")
             return base.items[at]
-        if not isinstance(key, (Slot, Constant)) or isinstance(base, (Constant, Either)):
-            raise NotStraight("an index that is a result, or a part of one value or another")
-        if isinstance(base, Slot):
-            self.ops += isinstance(key, Slot)  # perhaps: a lookup
+        if not isinstance(key, (Source, Constant)) or isinstance(base, (Constant, OneOf)):
+            raise NotTraceable("an index that is a result, or a part of one value or another")
+        if isinstance(base, Source):
+            self.ops += isinstance(key, Source)  # perhaps: a lookup
             return self._item(base, key)
         self._use(key, index=True)
         self.ops += 1
@@ -348,9 +350,9 @@ class Block:
 
     def _call(self, e: ast.Call) -> Value:
         if any(isinstance(a, ast.Starred) for a in e.args):
-            raise NotStraight("starred arguments")
+            raise NotTraceable("starred arguments")
         if any(k.arg is None or _is_private(k.arg) for k in e.keywords):
-            raise NotStraight("starred arguments, or private names")
+            raise NotTraceable("starred arguments, or private names")
         if isinstance(e.func, ast.Attribute) and e.func.attr in _OF_STATES and not e.keywords:
             state = self._state_of(e.func.value)
             if state is not None:
@@ -358,26 +360,26 @@ class Block:
         callee = self.callee(e.func)
         if callee is None:
             function = self.value(e.func)
-            assert isinstance(function, Slot)
+            assert isinstance(function, Source)
             function.called = True
             for a in [*e.args, *(k.value for k in e.keywords)]:
                 self._use(self._argument(a), index=True)
             self.ops += 1
             return Recorded()
         owner = self.value(callee.owner) if callee.owner else None
-        if isinstance(owner, Slot) and isinstance(e.func, ast.Attribute):
-            slot: Value = self._attribute(owner, e.func.attr, "called")
+        if isinstance(owner, Source) and isinstance(e.func, ast.Attribute):
+            source: Value = self._attribute(owner, e.func.attr, "called")
         else:
-            slot = self.value(e.func)
-        if not isinstance(slot, Slot) or slot.kind not in (ARGUMENT, ATTRIBUTE):
-            raise NotStraight("a function that is not a name")
-        slot.called = True
-        slot.codes = callee.codes
-        slot.defaults = _defaults(callee.node)
-        slot.own = callee.own
-        if isinstance(owner, Slot):
-            slot.method = True
-            slot.base = owner
+            source = self.value(e.func)
+        if not isinstance(source, Source) or source.kind not in (ARGUMENT, ATTRIBUTE):
+            raise NotTraceable("a function that is not a name")
+        source.called = True
+        source.codes = callee.codes
+        source.defaults = _defaults(callee.node)
+        source.own = callee.own
+        if isinstance(owner, Source):
+            source.method = True
+            source.base = owner
         arguments = [self.value(a) for a in e.args]
         named = {str(k.arg): self.value(k.value) for k in e.keywords}
         if owner:
@@ -404,12 +406,12 @@ class Block:
         return self.value(e)
 
     def _state_method(self, state: Value, e: ast.Call) -> Value:
-        if isinstance(state, Slot):
+        if isinstance(state, Source):
             state.state = True
         elif not isinstance(state, Recorded):
-            raise NotStraight("a method of something that is no state")
+            raise NotTraceable("a method of something that is no state")
         if len(e.args) != _OF_STATES[e.func.attr]:  # type: ignore[attr-defined]
-            raise NotStraight("a method with other arguments")
+            raise NotTraceable("a method with other arguments")
         for a in e.args:
             self._use(self.value(a), index=False)
         self.ops += len(e.args)
@@ -423,31 +425,31 @@ class Block:
         if isinstance(f, ast.Name) and self._is_local(f.id):
             own = None if self.depth or f.id in self.env else scope.own_function(f.id)
             if own is None:
-                raise NotStraight("a call of a local name")
+                raise NotTraceable("a call of a local name")
             return Callee(own, scope.module.codes_of(own), own=True)
         if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and self._is_self(f.value.id):
             node = scope.module.method(scope.cls, f.attr)
             if node is None:
-                raise NotStraight("a call of something that is no method of the class")
+                raise NotTraceable("a call of something that is no method of the class")
             return Callee(node, scope.module.codes_of(node), f.value)
         root = f
         while isinstance(root, ast.Attribute):
             root = root.value
         if not isinstance(root, ast.Name) or self._is_local(root.id):
-            raise NotStraight("a call of something computed")
+            raise NotTraceable("a call of something computed")
         function = scope.module.look_up(f)
         if function is not None and scope.module.recording(function):
             return None
         if isinstance(f, ast.Name) and f.id in scope.module.functions:
             node = scope.module.functions[f.id]
             return Callee(node, scope.module.codes_of(node))
-        raise NotStraight("a call of a function that does not record")
+        raise NotTraceable("a call of a function that does not record")
 
     def _is_local(self, name: str) -> bool:
         return name in self.scope.local or name in self.env or name in self.free
 
     def _is_self(self, name: str) -> bool:
-        """Is the name the object whose method the block is in?"""
+        """Is the name the object whose method the region is in?"""
         if self.own is None:
             return False
         if name in self.env:
@@ -457,13 +459,13 @@ class Block:
     def _inline(self, callee: Callee, arguments: list[Value], named: dict[str, Value]) -> Value:
         node = callee.node
         if self.depth == MOST_DEPTH:
-            raise NotStraight("functions that call one another too deeply")
+            raise NotTraceable("functions that call one another too deeply")
         if self.scope.nested:
-            raise NotStraight("a function that is called from inside another one")
+            raise NotTraceable("a function that is called from inside another one")
         if not self.scope.module.is_plain(node):
-            raise NotStraight("a function that is decorated, or a generator")
+            raise NotTraceable("a function that is decorated, or a generator")
         if callee.own and (... in _defaults(node)[0] or any(node.args.kw_defaults)):
-            raise NotStraight("defaults that are others each time")
+            raise NotTraceable("defaults that are others each time")
         before = self.scope, self.env, self.around, self.free, self.outer
         inner = Scope.of(self.scope.module, node, self.scope.cls)
         free = self._free_names(callee, inner)
@@ -476,7 +478,7 @@ class Block:
                 self._statement(s)
             result = self.returned
             if result is None:
-                raise NotStraight("a function that returns nothing")
+                raise NotTraceable("a function that returns nothing")
             return result
         finally:
             self.scope, self.env, self.around, self.free, self.outer = before
@@ -484,13 +486,13 @@ class Block:
             self.depth -= 1
 
     def _free_names(self, callee: Callee, inner: Scope) -> set[str]:
-        """The names that a function takes from the one around it. All are read where the block is."""
-        read = self.scope.module.words_of(callee.node).read - inner.local
+        """The names that a function takes from the one around it. All are read where the region is."""
+        read = self.scope.module.names_in(callee.node).read - inner.local
         here = self.around | self.scope.local | set(self.env)
         if callee.own and not read & set(self.targets):
             return read & here
         if read & here:
-            raise NotStraight("a global name that is a local one here")
+            raise NotTraceable("a global name that is a local one here")
         return set()
 
 
@@ -500,25 +502,25 @@ def _bind(
     """The parameters of a function as it is called."""
     a = node.args
     if a.vararg or a.kwarg:
-        raise NotStraight("a function that takes any number of arguments")
+        raise NotTraceable("a function that takes any number of arguments")
     positional = [p.arg for p in [*a.posonlyargs, *a.args]]
     by_name = [p.arg for p in [*a.args, *a.kwonlyargs]]
     names = [*positional, *(p.arg for p in a.kwonlyargs)]
     defaults: dict[str, Optional[ast.expr]] = dict(zip(reversed(positional), reversed(a.defaults)))
     defaults.update(zip((p.arg for p in a.kwonlyargs), a.kw_defaults))
     if len(arguments) > len(positional):
-        raise NotStraight("too many arguments")
+        raise NotTraceable("too many arguments")
     env = dict(zip(positional, arguments))
     for name, value in named.items():
         if name in env or name not in by_name:
-            raise NotStraight("an argument that does not fit")
+            raise NotTraceable("an argument that does not fit")
         env[name] = value
     for name in names:
         if name in env:
             continue
         default = _constant(defaults.get(name))
         if default is ...:
-            raise NotStraight("a default that is no constant")
+            raise NotTraceable("a default that is no constant")
         constant(default)
         env[name] = Constant(default)
     return env

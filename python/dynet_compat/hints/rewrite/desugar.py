@@ -1,8 +1,8 @@
-"""Statements written in another way, with the same meaning, so that longer blocks come of them.
+"""Statements rewritten to others with the same meaning, so that regions become longer.
 
-What follows a branch can be in each of its arms, where it may be one block with what the arm ends with. And a
-call whose arguments do more than to record can be taken apart: what is evaluated first comes first, as
-statements of its own, and what is left may begin a block.
+Statements that follow a branch are moved into its arms, where they may join the region that ends an arm. A
+call whose arguments do more than record is split: what is evaluated first becomes statements of its own, and
+the rest may begin a region.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from . import straight
-from .scopes import NotStraight, Scope, copied, locate, nodes_of
-from .straight import Block
+from .region import OPERATORS, Region
+from .scopes import NotTraceable, Scope, copied, locate, nodes_of
 
 _MOST_MOVED = 6  # statements put into the arms of a branch
 _MOST_ARMS = 4
@@ -23,14 +22,14 @@ _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # ---------------------------------------------------------------- what follows a branch
 
 
-def into_arms(scope: Scope, statements: list[ast.stmt]) -> None:
-    """Move straight statements after a branch into its arms, for all branches of a suite."""
+def move_into_branches(scope: Scope, statements: list[ast.stmt]) -> None:
+    """Move traceable statements after a branch into its arms, for all branches of a suite."""
     for at in range(len(statements) - 1, -1, -1):
         branch = statements[at]
         if not isinstance(branch, ast.If):
             continue
         arms = _arms(branch)
-        moved = _straight(scope, statements[at + 1 :][:_MOST_MOVED])
+        moved = _traceable(scope, statements[at + 1 :][:_MOST_MOVED])
         open_arms = [arm for arm in arms if not (arm and isinstance(arm[-1], _ENDS))]
         if not moved or len(arms) > _MOST_ARMS or not any(_records(scope, arm) for arm in open_arms):
             continue
@@ -46,28 +45,28 @@ def _arms(branch: ast.If) -> list[list[ast.stmt]]:
     return [branch.body, last]
 
 
-def _straight(scope: Scope, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Those at the beginning that are a block."""
-    block = Block(scope)
+def _traceable(scope: Scope, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Those at the beginning that are a region."""
+    region = Region(scope)
     for s in statements:
-        if not block.take(s):
+        if not region.add(s):
             break
-    return block.statements if block.ops else []
+    return region.statements if region.ops else []
 
 
 def _records(scope: Scope, arm: Sequence[ast.stmt]) -> bool:
-    """Does the arm end with a statement that can be part of a block?"""
+    """Does the arm end with a statement that can be part of a region?"""
     if not arm:
         return False
-    block = Block(scope)
-    return (block.take(arm[-1]) and block.ops > 0) or Apart(scope).statement(arm[-1]) is not None
+    region = Region(scope)
+    return (region.add(arm[-1]) and region.ops > 0) or CallSplitter(scope).statement(arm[-1]) is not None
 
 
 # ---------------------------------------------------------------- sums
 
 
-def sums_apart(scope: Scope, statements: list[ast.stmt]) -> None:
-    """What is added to a sum over instances can be part of a block: it gets a name, and is added after it."""
+def name_sums(scope: Scope, statements: list[ast.stmt]) -> None:
+    """Give what is added to a sum over instances a name, so that it can be part of a region."""
     for at in range(len(statements) - 1, -1, -1):
         s = statements[at]
         place, part = _added(s, scope.sums)
@@ -92,19 +91,19 @@ def _added(s: ast.stmt, sums: frozenset[str]) -> tuple[Any, str]:
 
 
 def _value_ops(scope: Scope, value: ast.expr) -> Optional[int]:
-    """How many ops the expression records; None if it is not straight."""
-    block = Block(scope)
+    """How many ops the expression records; None if it is not traceable."""
+    region = Region(scope)
     try:
-        block.value(value)
-    except NotStraight:
+        region.value(value)
+    except NotTraceable:
         return None
-    return block.ops
+    return region.ops
 
 
 # ---------------------------------------------------------------- calls taken apart
 
 
-class Apart:
+class CallSplitter:
     """Takes one statement apart.
 
     Attributes:
@@ -114,10 +113,10 @@ class Apart:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.before: list[ast.stmt] = []
-        self.straight: dict[ast.expr, bool] = {}
+        self.traceable: dict[ast.expr, bool] = {}
 
     def statement(self, s: ast.stmt) -> Optional[ast.stmt]:
-        """What is left of the statement: something that records, and straight; None if it is nothing."""
+        """What is left of the statement: something that records, and traceable; None if it is nothing."""
         value = getattr(s, "value", None)
         if not isinstance(s, (ast.Assign, ast.AnnAssign, ast.Return)) or not isinstance(value, ast.expr):
             return None
@@ -127,17 +126,17 @@ class Apart:
             return None
         new = copy.copy(s)
         new.value = self._value(value)
-        block = Block(self.scope)
-        records = block.take(new) and any(slot.called for slot in block.slots)
+        region = Region(self.scope)
+        records = region.add(new) and any(source.called for source in region.sources)
         return new if self.before and records else None
 
     def _value(self, e: ast.expr) -> ast.expr:
         """The expression, with names for what is evaluated before the rest of it."""
         new: Any = copy.copy(e)
         parts = self._parts(e)
-        if self._is_straight(e):
+        if self._is_traceable(e):
             return e
-        if all(self._is_straight(part) for part in parts):
+        if all(self._is_traceable(part) for part in parts):
             return self._named(e)
         if isinstance(e, ast.Call):
             new.func = self._named(e.func, called=True)
@@ -158,29 +157,29 @@ class Apart:
             return [*e.args, *(k.value for k in e.keywords)]
         if isinstance(e, (ast.Tuple, ast.List)) and not any(isinstance(x, ast.Starred) for x in e.elts):
             return e.elts
-        if isinstance(e, ast.BinOp) and isinstance(e.op, straight.OPERATORS):
+        if isinstance(e, ast.BinOp) and isinstance(e.op, OPERATORS):
             return [e.left, e.right]
         return []
 
     def _values(self, parts: list[ast.expr]) -> list[ast.expr]:
-        """Parts that are evaluated one after the other: what comes before the last that is not straight is
+        """Parts that are evaluated one after the other: what comes before the last that is not traceable is
         evaluated before it."""
-        last = max(i for i, part in enumerate(parts) if not self._is_straight(part))
+        last = max(i for i, part in enumerate(parts) if not self._is_traceable(part))
         before = [self._named(part) for part in parts[:last]]
         return [*before, self._value(parts[last]), *parts[last + 1 :]]
 
-    def _is_straight(self, e: ast.expr) -> bool:
-        if e not in self.straight:
-            self.straight[e] = _value_ops(self.scope, e) is not None
-        return self.straight[e]
+    def _is_traceable(self, e: ast.expr) -> bool:
+        if e not in self.traceable:
+            self.traceable[e] = _value_ops(self.scope, e) is not None
+        return self.traceable[e]
 
     def _is_known(self, e: ast.Call) -> bool:
-        """Is it a call of something that blocks may call, but for its arguments?"""
+        """Is it a call of something that regions may call, but for its arguments?"""
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
             return False
         try:
-            Block(self.scope).callee(e.func)
-        except NotStraight:
+            Region(self.scope).callee(e.func)
+        except NotTraceable:
             return False
         return True
 

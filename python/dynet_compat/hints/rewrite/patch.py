@@ -1,4 +1,4 @@
-"""Functions whose blocks are recorded by one call take the place of the old ones, while the script runs."""
+"""Functions whose regions are recorded by one call take the place of the old ones, while the script runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from .rewrite import Key, Rewriter
+from .rewriter import Key, Rewriter
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentLoop
@@ -20,7 +20,7 @@ def rewrite_module(
     loops: Iterable[tuple[IndependentLoop, Any]] = (),
     functions: Optional[list[types.FunctionType]] = None,
 ) -> Rewriter:
-    """Exchange the code of functions of a module for code in which blocks are recorded by one call.
+    """Exchange the code of functions of a module for code in which regions are recorded by one call.
 
     Args:
         module: already run; functions that run now keep their code until they return.
