@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib.metadata
+import inspect
 import re
 import subprocess
 import sys
@@ -227,6 +229,64 @@ def test_stub_names_what_the_compiled_module_has() -> None:
     there = {name for name, value in vars(_core).items() if callable(value) and not name.startswith("__")}
     listed -= {"_Dim", "_Number", "_Path", "_Meta", "__all__"}
     assert listed == there, f"run tools/make_stubs.py; it differs in {sorted(listed ^ there)}"
+
+
+def module_name(path: str) -> str:
+    """dynet_compat.api.graph of api/graph.py."""
+    return ".".join(["dynet_compat", *Path(path).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def imported(path: str, modules: set[str]) -> set[str]:
+    """The modules of the package that a file imports, in functions too; not for types alone."""
+    found = set()
+    name = module_name(path)
+    package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+    nodes = [ast.parse((PACKAGE / path).read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        nodes += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            base = ".".join(filter(None, (base, node.module)))
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= (names & modules) or {base}
+    return found & modules - {name}
+
+
+def import_circle(imports: dict[str, set[str]]) -> str:
+    """Modules that import each other in a circle; empty: there are none."""
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return " <- ".join(error.args[1])
+    return ""
+
+
+def test_no_import_circles() -> None:
+    paths = [path for path in package_files() if path.endswith(".py")]
+    modules = {"dynet_compat._core", *map(module_name, paths)}
+    imports = {module_name(path): imported(path, modules) for path in paths}
+    assert not import_circle(imports), f"modules import each other: {import_circle(imports)}"
+    everything = {other for found in imports.values() for other in found}
+    assert {"dynet_compat.startup.config", "dynet_compat.hints.runtime"} <= everything, "sees no imports"
+    config = imports["dynet_compat.startup.config"]
+    imports["dynet_compat.startup.devices"] |= {"dynet_compat.startup.config"}
+    assert "startup.config <-" in import_circle(imports) and "dynet_compat.startup.devices" in config
+
+
+def test_every_name_of_the_package_is_listed() -> None:
+    """dynet_compat/__init__.py lists what `import *` gives, and what has to be asked for by name."""
+    import dynet_compat
+
+    names = {name for name, item in vars(dynet_compat).items()
+             if not name.startswith("_") and not inspect.ismodule(item)}  # fmt: skip
+    listed = {*dynet_compat.__all__, *dynet_compat._NOT_DYNETS}
+    modules = {"os", "pickle", "sys", "np", "dynet_config"}
+    assert names - {"annotations", "TYPE_CHECKING"} == listed - modules
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

@@ -21,36 +21,30 @@ _INTERNAL = frozenset(
     "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
     "set_threads threads isa set_default_weight_decay choose share_parameters".split()
 )
-globals().update({k: v for k, v in vars(_core).items() if not k.startswith("_") and k not in _INTERNAL})
+_ENGINE = [name for name in vars(_core) if not name.startswith("_") and name not in _INTERNAL]
+globals().update({name: getattr(_core, name) for name in _ENGINE})
 globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expression", "_RNNBuilder"))})
 if TYPE_CHECKING:
     from ._core import *  # noqa: F403
 
 from .api import copies, legacy  # noqa: E402, F401
-from .api.builders import BiRNNBuilder as BiRNNBuilder  # noqa: E402
-from .api.builders import StackedRNNState as StackedRNNState  # noqa: E402
+from .api.builders import *  # noqa: E402, F403
 from .api.convolution import *  # noqa: E402, F403
 from .api.functions import *  # noqa: E402, F403
 from .api.graph import *  # noqa: E402, F403
 from .api.hierarchical_softmax import *  # noqa: E402, F403
 from .api.legacy import *  # noqa: E402, F403
 from .api.softmax import *  # noqa: E402, F403
-from .api.tensor import Tensor as Tensor  # noqa: E402
+from .api.tensor import *  # noqa: E402, F403
 from .api.tree_lstm import *  # noqa: E402, F403
 from .api.value_types import *  # noqa: E402, F403
 from .fibers import *  # noqa: E402, F403
-from .files.objects import load as load  # noqa: E402
-from .files.objects import load_generator as load_generator  # noqa: E402
-from .files.objects import save as save  # noqa: E402
-from .files.state_dicts import load_safetensors as load_safetensors  # noqa: E402
-from .files.state_dicts import save_safetensors as save_safetensors  # noqa: E402
-from .inspection.profiler import Profile as Profile  # noqa: E402
-from .inspection.profiler import profile as profile  # noqa: E402
+from .files import methods  # noqa: E402, F401
+from .files.objects import *  # noqa: E402, F403
+from .files.state_dicts import *  # noqa: E402, F403
+from .inspection.profiler import *  # noqa: E402, F403
 from .startup import config, devices, shims  # noqa: E402, F401
-from .startup.config import ERRMSG as ERRMSG  # noqa: E402
-from .startup.config import DynetParams as DynetParams  # noqa: E402
-from .startup.config import init as init  # noqa: E402
-from .startup.config import init_from_params as init_from_params  # noqa: E402
+from .startup.config import *  # noqa: E402, F403
 from .startup.shims import dynet_config as dynet_config  # noqa: E402
 
 install_as_dynet = shims.install
@@ -70,7 +64,7 @@ else:
 HAVE_CUDA = devices.is_gpu()  # this process computes on a GPU
 _CONF = config.get()
 if _CONF is not None:
-    _params = DynetParams()
+    _params = config.DynetParams()
     _params.from_config(_CONF)
 
 if not config.script_follows():
@@ -79,24 +73,30 @@ if not config.script_follows():
 # Pickles name DyNet's classes by the module they came from there.
 sys.modules.setdefault("_dynet", sys.modules[__name__])
 
-# `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets: no
-# module of this package, and nothing else that a script may have its own of.
-_OURS = set(
-    "annotations TYPE_CHECKING api compare config copies cuda devices fibers files hints info inspection "
-    "legacy migrate shims startup profile Profile".split()
+# `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets. What
+# DyNet does not have, and a script may have its own of, has to be asked for by name.
+_NOT_DYNETS = frozenset(
+    "batch_map instance_rng install_as_dynet load_safetensors save_safetensors profile Profile relu "
+    "sigmoid gelu EGTrainer AdamWTrainer HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder "
+    "UnidirectionalTreeLSTMBuilder BidirectionalTreeLSTMBuilder StaleExpressionError".split()
 )
-_NOT_DYNETS = set(
-    "batch_map instance_rng install_as_dynet load_safetensors save_safetensors EGTrainer AdamWTrainer "
-    "gelu relu sigmoid "
-    "HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
-    "BidirectionalTreeLSTMBuilder StaleExpressionError".split()
-)
+_WRITTEN_IN_PYTHON = (
+    "print_function os pickle sys np HAVE_CUDA ERRMSG dynet_config DynetParams init init_from_params "
+    "zeroes BiRNNBuilder StackedRNNState SoftmaxBuilder StandardSoftmaxBuilder "
+    "ClassFactoredSoftmaxBuilder Tensor FloatValue FloatVectorValue UnsignedValue UnsignedVectorValue "
+    "ComputationGraph DeviceInfo Saveable available_devices get_device_info cg forward values npvalues "
+    "dump_cg print_graphviz print_text_graphviz inputMatrix inputTensor matInput one_hot "
+    "sparse_inputTensor strided_select vanilla_lstm_gates vanilla_lstm_gates_concat "
+    "vanilla_lstm_gates_dropout vanilla_lstm_gates_dropout_concat conv2d conv2d_bias maxpooling2d load "
+    "load_generator save average_cols conv1d_narrow conv1d_wide cwise_multiply sum_cols sum_rows"
+).split()
 __all__ = [  # noqa: PLE0605
-    name for name in globals() if not name.startswith("_") and name not in _OURS | _NOT_DYNETS
+    *(name for name in _ENGINE if name not in _NOT_DYNETS),
+    *_WRITTEN_IN_PYTHON,
 ]
 
 # Functions and classes name the module they come from in DyNet, so that it reads pickles that name them.
-for _name in __all__:
+for _name in {*__all__, *_NOT_DYNETS}:
     _module = str(getattr(globals()[_name], "__module__", ""))
     if _module.startswith("dynet_compat."):
-        globals()[_name].__module__ = "_dynet"
+        globals()[_name].__module__ = "dynet_compat" if _name in _NOT_DYNETS else "_dynet"

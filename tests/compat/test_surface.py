@@ -228,9 +228,9 @@ def test_recordings_are_the_reference(oracle_python: str) -> None:
 def documented() -> list[str]:
     """Functions and classes of the modules that ops/cases.py does not reach."""
     from dynet_compat.api import graph, legacy, value_types
-    from dynet_compat.inspection import debug
+    from dynet_compat.inspection import dump
 
-    return sorted({name for module in (debug, graph, value_types, legacy) for name in module.__all__})
+    return sorted({name for module in (dump, graph, value_types, legacy) for name in module.__all__})
 
 
 @pytest.mark.parametrize("name", documented())

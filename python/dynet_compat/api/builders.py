@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dynet_compat import _core
+from .. import _core
+
+__all__ = ["BiRNNBuilder", "StackedRNNState"]
 
 
 class BiRNNBuilder:

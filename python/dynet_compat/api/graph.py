@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import _core
 from .._core import Expression
-from ..inspection.debug import dump_cg, print_text_graphviz
+from ..inspection.dump import dump_cg
+from ..inspection.text_graphviz import print_text_graphviz
 from ..startup import devices
 from .functions import _check_device, _int, _numbers, _sizes, _sparse_places
 from .legacy import deprecated

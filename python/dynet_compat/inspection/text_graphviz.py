@@ -1,14 +1,18 @@
-"""Nodes in words, as DyNet's `print_text_graphviz` has them: "v2 = v0 * v1"."""
+"""`print_text_graphviz`, and what it says of a node: "v2 = v0 * v1"."""
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Callable
+
+import numpy as np
 
 from .. import _core
 
-__all__ = ["describe", "dims_text"]
+__all__ = ["describe", "dims_text", "print_text_graphviz"]
 
 
 def dims_text(sizes: Sequence[int], batch: int) -> str:
@@ -161,3 +165,49 @@ def describe(number: int) -> str:
     if n.op in _WRITERS:
         return _WRITERS[n.op](n)
     return f"{n.op}({', '.join(n.v)})"
+
+
+def nodes() -> Iterator[tuple[str, list[int], tuple[int, ...], int, bool]]:
+    """The nodes of the graph as it is now: op, arguments, sizes, batch size, in its argument's memory."""
+    for number in range(_core.cg_size()):
+        yield _core._graph_node(number)
+
+
+def _kib(number: float) -> str:
+    return f"{number / 1024:>11.4g} KiB"
+
+
+def print_text_graphviz() -> None:
+    """Print the graph on stderr, in the language of Graphviz.
+
+    Each node is labelled with its op and its arguments; with `--dynet-profiling` also with the memory of its
+    value, and from level 2 on a table of all kinds of nodes follows.
+
+    Source: DyNet 2.1 `print_text_graphviz`.
+    Example:
+        >>> y = dy.tanh(dy.inputVector([1, 2]))
+        >>> dy.print_text_graphviz()
+    """
+    from ..startup.config import profiling_level
+
+    level = profiling_level()
+    lines = ["digraph G {", "  rankdir=LR;", "  nodesep=.05;"]
+    used: dict[str, list[int]] = {}  # label with unnamed arguments -> bytes of each node
+    for number, (_, arguments, sizes, batch, shared) in enumerate(nodes()):
+        words = describe(number)
+        label = f"v{number} = {words}"
+        memory = 0 if shared else 4 * batch * int(np.prod(sizes))
+        if level:
+            label += f" (MEM: {_kib(memory)}{' (forward/backward inplaced)' if shared else ''})"
+        used.setdefault(re.sub(r"\bv\d+", "a", words), []).append(memory)
+        lines.append(f'  N{number} [label="{label}"];')
+        lines += [f"  N{argument} -> N{number};" for argument in arguments]
+    lines.append("}")
+    if level > 1:
+        lines += ["", "Aggregated nodes, sorted by memory consumption:"]
+        total = sum(sum(sizes) for sizes in used.values())
+        for kind, each in sorted(used.items(), key=lambda item: sum(item[1])):
+            share = 100.0 * sum(each) / max(total, 1)
+            lines.append(f"{_kib(sum(each))}\t{share:.4g}%\tcalled {len(each)}x\t{kind}")
+        lines.append(f"{_kib(total)}\t100%\t(total)")
+    print("\n".join(lines), file=sys.stderr)

@@ -18,8 +18,14 @@ from . import devices, options
 from .devices import ERRMSG as ERRMSG
 from .options import UNSET, Settings, parse_arguments
 
+__all__ = ["DynetParams", "ERRMSG", "init", "init_from_params"]
+
 _CONFIG_KEY = "__DYNET_CONFIG"  # keys in builtins, where DyNet keeps them too
 _GPU_KEY = "__DYNET_GPU"
+# The modules that stand for DyNet's own, one small file each. The folder also goes to the end of sys.path, so
+# that processes started by multiprocessing find it.
+SHIMS = ("dynet", "_dynet", "_gdynet", "dynet_config", "dynet_viz")
+SHIMS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shims", "modules")
 _WITH_SCRIPTS = ("run", "compare", "compile", "migrate")  # commands whose options are a script's
 
 
@@ -51,7 +57,7 @@ def _profile(level: int) -> None:
     if level > 0 and not _State.at_exit:
         import atexit
 
-        from ..inspection.debug import print_timing
+        from ..inspection.timing import print_timing
 
         _State.at_exit = True
         atexit.register(print_timing)
@@ -159,10 +165,8 @@ def script_follows() -> bool:
     words = getattr(sys, "orig_argv", ["-m", "dynet_compat"])  # Python 3.9 does not tell
     if program == "-m" and with_script and "dynet_compat" in words:
         return True
-    from .shims import MODULES, NAMES
-
-    files = [getattr(sys.modules.get(name), "__file__", None) or "" for name in NAMES]
-    return any(os.path.dirname(file) == MODULES for file in files)
+    files = [getattr(sys.modules.get(name), "__file__", None) or "" for name in SHIMS]
+    return any(os.path.dirname(file) == SHIMS_FOLDER for file in files)
 
 
 def prepare_hints() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from collections.abc import Sequence
@@ -10,14 +9,12 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Optional
 
-# One small file per name; the folder also goes to the end of sys.path, where processes that multiprocessing
-# starts afresh find it.
-MODULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")
-NAMES = ("dynet", "_dynet", "_gdynet", "dynet_config", "dynet_viz")
+from .. import config
+from ..config import SHIMS, SHIMS_FOLDER
 
 
 class _Finder:
-    """Finds NAMES in MODULES, before anything else of these names."""
+    """Finds SHIMS in SHIMS_FOLDER, before anything else of these names."""
 
     @staticmethod
     def find_spec(
@@ -28,11 +25,11 @@ class _Finder:
         Modules in DyNet's are not found: they would be those of this package a second time.
         """
         package = name.partition(".")[0]
-        if package != name and package in NAMES:
+        if package != name and package in SHIMS:
             raise ModuleNotFoundError(f"No module named {name!r}; {package!r} is not a package", name=name)
-        if name not in NAMES:
+        if name not in SHIMS:
             return None
-        return PathFinder.find_spec(name, [MODULES], target)
+        return PathFinder.find_spec(name, [SHIMS_FOLDER], target)
 
 
 _finder = _Finder()
@@ -51,16 +48,14 @@ def install() -> None:
     """
     if _finder in sys.meta_path:
         return
-    for name in NAMES:
+    for name in SHIMS:
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, _finder)
-    sys.path.append(MODULES)
+    sys.path.append(SHIMS_FOLDER)
 
 
 def dynet() -> types.ModuleType:
     """The module `dynet`: importing it initialises; with `--dynet-viz` it draws."""
-    from .. import config
-
     if config.viz_is_asked_for():
         return drawing()
     config.initialise_as_dynet()
@@ -75,8 +70,6 @@ def dynet() -> types.ModuleType:
 
 def drawing() -> types.ModuleType:
     """The module `dynet_viz`: the API, which draws from now on."""
-    from .. import config
-
     package = native()
     config.initialise_drawing(vars(package))
     return package
