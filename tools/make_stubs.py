@@ -64,7 +64,7 @@ PARAMETERS = by_name(
         ),
         "Union[str, os.PathLike[str]]": "fname",
         "bool": "mean_dim.b moment_dim.b std_dim.b sum_dim.b "
-        "append autobatch check_validity full immediate_compute recalculate settable update",
+        "append autobatch check_validity full immediate_compute recalculate writable update",
         "_Number": (
             "beta c constant.val d_r lam lambd learning_rate left m mean mu p right s scale set_dropout.f "
             "set_dropouts.d std stddev thr value"

@@ -287,7 +287,7 @@ SIZES = [
     ("dy.LSTMBuilder(1, 3, 4, m).initial_state().add_input(x).output()", "{4}"),
     ("dy.LSTMBuilder(1, 2, 4, m).initial_state().add_input(x).output()", "?"),
     ("dy.lookup(E, 1)", "{4}"),
-    ("E.batch([1, 2])", "{4X2}"),
+    ("E.batch([1, 2])", "{4}x2"),
     ("dy.reshape(W, (4, 2))", "?"),
     ("dy.tanh(x + y) + x", "?"),
     ("dy.esum([x, x + y])", "?"),

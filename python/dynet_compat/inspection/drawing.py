@@ -19,7 +19,7 @@ import numpy as np
 from .. import _core
 from .._core import Expression, LookupParameters, Parameters, StaleExpressionError
 from ..compare.instrument import OP, kind_of_function, patch
-from .text_graphviz import dims_text
+from .reprs import sizes_text
 
 _OPERATORS = {  # method -> name of the op with an expression, with a number
     "__add__": ("add", "cadd"), "__radd__": ("add", "cadd"), "__sub__": ("sub", "cadd"),
@@ -272,10 +272,10 @@ class _Drawing:
             name = str(_core._node_parameter(number))
             if op == "parameter":
                 if call.kind == "op" or name in given:
-                    self.of_node[number] = self._parameter(name, dims_text(sizes, batch))
+                    self.of_node[number] = self._parameter(name, sizes_text(sizes, batch))
                 continue
             if op == "lookup" and call.kind == "op":
-                arguments.append(self._parameter(name, dims_text(sizes, 1), "lookup_parameters"))
+                arguments.append(self._parameter(name, sizes_text(sizes, 1), "lookup_parameters"))
             arguments += [self.of_node[i] for i in inputs if i in self.of_node]
             numbers.append(number)
         if call.kind == "setup" or not (numbers or call.invalid):
@@ -294,9 +294,9 @@ class _Drawing:
         if id(e) in _recording.unknown:
             return self.of_call.get(id(_recording.unknown[id(e)][1]))
         if isinstance(e, Parameters):
-            return self._parameter(e.name(), dims_text(e.shape(), 1))
+            return self._parameter(e.name(), sizes_text(e.shape(), 1))
         if isinstance(e, LookupParameters):
-            return self._parameter(e.name(), dims_text(e.shape()[1:], 1), "lookup_parameters")
+            return self._parameter(e.name(), sizes_text(e.shape()[1:], 1), "lookup_parameters")
         number = _core._node_number(e)
         return None if number is None else self.of_node.get(number)
 
@@ -317,7 +317,7 @@ class _Drawing:
     def _sizes(call: _Call, numbers: list[int]) -> str:
         if call.invalid:
             return f"{{{call.invalid}}}"
-        return dims_text(*_core._graph_node(numbers[-1] if call.result is None else call.result)[2:4])
+        return sizes_text(*_core._graph_node(numbers[-1] if call.result is None else call.result)[2:4])
 
     def join_directions(self) -> None:
         """The two states of a position of a bidirectional network, and what joins them, become one box."""

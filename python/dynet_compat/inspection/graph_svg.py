@@ -13,6 +13,7 @@ from typing import Any, Optional
 from .. import _core
 from .._core import Expression
 from .batch_plan import BatchPlan, Launch
+from .reprs import sizes_text
 
 __all__ = ["graph_svg"]
 
@@ -63,10 +64,6 @@ def _short(text: str, most: int) -> str:
 # ---------------------------------------------------------------- what to draw
 
 
-def _dims(sizes: tuple[int, ...], batch: int) -> str:
-    return "{" + ",".join(map(str, sizes)) + "}" + (f"x{batch}" if batch > 1 else "")
-
-
 def _ancestors(number: int) -> list[int]:
     """A node and what it is made of, ascending."""
     found, todo = {number}, [number]
@@ -84,7 +81,7 @@ def _node_boxes(numbers: list[int], launches: dict[int, Launch]) -> list[_Box]:
     for number in numbers:
         name, arguments, sizes, batch, view = _core._graph_node(number)
         launch = launches.get(number)
-        dims = _dims(sizes, batch)
+        dims = sizes_text(sizes, batch)
         parameter = _core._node_parameter(number)
         hint = f"node {number}: {name} {dims}"
         if parameter:

@@ -15,6 +15,7 @@ import copy
 import functools
 import importlib.util
 import re
+import sys
 import types
 import warnings
 from collections.abc import Iterable, Iterator
@@ -578,13 +579,16 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _recording: set[Any] = set()
 
 
+def _api() -> types.ModuleType:
+    """The package, which imports this module."""
+    return sys.modules["dynet_compat"]
+
+
 def recording() -> set[Any]:
     """The functions that do nothing but record ops, and whose ops their arguments decide."""
     if not _recording:
-        import dynet_compat
-
         names = [row["name"] for row in _core.op_table() if row["public"]]
-        _recording.update(getattr(dynet_compat, name) for name in [*names, *_OTHERS])
+        _recording.update(getattr(_api(), name) for name in [*names, *_OTHERS])
     return _recording
 
 
@@ -594,10 +598,8 @@ def is_recording(function: Any) -> bool:
 
 def uses_dynet(names: dict[str, Any]) -> bool:
     """Does the module with this dict know anything of DyNet's by a name?"""
-    import dynet_compat
-
     def is_known(value: Any) -> bool:
         return type(value) is types.ModuleType and value.__name__ in DYNET_MODULES
 
-    own = {id(v) for v in vars(dynet_compat).values() if isinstance(v, (type, *_FUNCTIONS))}
+    own = {id(v) for v in vars(_api()).values() if isinstance(v, (type, *_FUNCTIONS))}
     return any(id(value) in own or is_known(value) for value in list(names.values()))
