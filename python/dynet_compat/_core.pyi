@@ -425,28 +425,28 @@ class Trainer:
 
 @final
 class _Region:
-    """_Region(spec, functions): a block of a script, recorded by one call."""
+    """Statements of a script, recorded by one call."""
     def __new__(cls, spec: Any, functions: Any) -> _Region: ...
     def done(self, results: Any) -> Any:
-        """The block ran as the script has it and left these results behind."""
+        """The statements ran, with these results."""
         ...
     def drop(self) -> Any:
-        """The block ran as the script has it, and failed."""
+        """The statements ran, and failed."""
         ...
     def is_foreign(self) -> Any:
         """Is the exception that is handled another one than that a name has no value here?"""
         ...
-    def keep(self) -> Any:
-        """keep_result(result)"""
+    def keep(self, result: Any) -> Any:
+        """The statements have made this result; done() has the others."""
         ...
     def last(self, result: Any) -> Any:
-        """keep(result), and the block ran."""
+        """Keep(result), and the statements ran."""
         ...
     def loop(self, reads: Any, iterable: Any, zip: Any = ...) -> Any:
-        """Its items, for a loop that calls the template with each."""
+        """Its items, for a loop that calls the region with each."""
         ...
     def statistics(self) -> Any:
-        """How often the block was recorded by one call."""
+        """How often the region was recorded by one call."""
         ...
 
 Model = ParameterCollection

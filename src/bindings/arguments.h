@@ -10,14 +10,6 @@
 
 namespace dyc::py {
 
-// A static type with nothing but its head; the fields are filled in before PyType_Ready().
-inline PyTypeObject blank_type() {
-  const PyVarObject head[] = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  PyTypeObject type{};
-  type.ob_base = head[0];
-  return type;
-}
-
 // Values in the order of the names; null where an argument was not given.
 template <size_t N>
 class Arguments {

@@ -418,25 +418,7 @@ PyMethodDef picker_batch_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* methods, const char* doc) {
-  PyTypeObject t{};
-  Py_SET_REFCNT(reinterpret_cast<PyObject*>(&t), 1);
-  t.tp_name = name;
-  t.tp_basicsize = sizeof(PyExpression);
-  t.tp_dealloc = dealloc;
-  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  t.tp_doc = doc;
-  t.tp_methods = methods;
-  t.tp_base = base;
-  t.tp_new = construct;
-  if (!base) {
-    t.tp_repr = described;
-    t.tp_str = str;
-    t.tp_getset = foreign_habits;
-    t.tp_as_number = &expression_numbers;
-    t.tp_as_mapping = &expression_mapping;
-    t.tp_as_sequence = &expression_sequence;
-  }
-  return t;
+  return static_type({name, doc, sizeof(PyExpression), dealloc, methods, construct, base});
 }
 
 constexpr const char* expression_doc =
@@ -526,13 +508,13 @@ void add_expression_types(PyObject* module) {
   static const std::string transposed = text("inputTensorTranspose(val, dim=None, batch_size=1, device=''): ",
                                              documentation("inputTensorTranspose"));
   TransposedInputType.tp_doc = transposed.c_str();
-  for (PyTypeObject* t : types) {
-    sign_methods(t->tp_methods);
-    sign_type(*t);
-    if (PyType_Ready(t) < 0) throw PythonError();
-    Py_INCREF(t);
-    PyModule_AddObject(module, std::strchr(t->tp_name, '.') + 1, reinterpret_cast<PyObject*>(t));
-  }
+  ExpressionType.tp_repr = described;
+  ExpressionType.tp_str = str;
+  ExpressionType.tp_getset = foreign_habits;
+  ExpressionType.tp_as_number = &expression_numbers;
+  ExpressionType.tp_as_mapping = &expression_mapping;
+  ExpressionType.tp_as_sequence = &expression_sequence;
+  for (PyTypeObject* t : types) add_type(module, *t);
   // NumPy scalars and arrays leave operators with an Expression to us.
   PyDict_SetItemString(ExpressionType.tp_dict, "__array_ufunc__", Py_None);
   PyType_Modified(&ExpressionType);

@@ -13,8 +13,6 @@ namespace pb = pybind11;
 
 namespace dyc::py {
 
-PyTypeObject ParameterCollectionType = blank_type();
-
 namespace {
 
 struct PyCollection {
@@ -240,6 +238,11 @@ void translate(std::exception_ptr error) {
 
 }  // namespace
 
+PyTypeObject ParameterCollectionType =
+    static_type({"_dynet.ParameterCollection",
+                 "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.",
+                 sizeof(PyCollection), dealloc, methods, new_root});
+
 PyObject* make_collection(const std::shared_ptr<Collection>& collection, PyTypeObject* type) {
   return allocate(type, collection);
 }
@@ -253,22 +256,10 @@ const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* o
 
 void add_model(pb::module_& m) {
   pb::register_local_exception_translator(translate);
-  PyTypeObject& type = ParameterCollectionType;
-  type.tp_name = "_dynet.ParameterCollection";
-  type.tp_doc = "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.";
-  type.tp_basicsize = sizeof(PyCollection);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  sign_methods(methods);
-  sign_type(type);
-  type.tp_methods = methods;
-  type.tp_new = new_root;
-  type.tp_init = init;
-  type.tp_dealloc = dealloc;
-  type.tp_repr = described;
-  if (PyType_Ready(&type) < 0) throw pb::error_already_set();
-  const pb::handle handle(reinterpret_cast<PyObject*>(&type));
-  m.attr("ParameterCollection") = handle;
-  m.attr("Model") = handle;
+  ParameterCollectionType.tp_init = init;
+  ParameterCollectionType.tp_repr = described;
+  add_type(m.ptr(), ParameterCollectionType);
+  m.attr("Model") = m.attr("ParameterCollection");
   add_initialisers(m);
   add_trainer_types(m.ptr());
 }

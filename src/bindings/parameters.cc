@@ -11,9 +11,6 @@
 
 namespace dyc::py {
 
-PyTypeObject ParametersType = blank_type();
-PyTypeObject LookupParametersType = blank_type();
-
 namespace {
 
 Storage& storage_of(PyObject* self) {
@@ -521,23 +518,14 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc) {
-  type.tp_name = name;
-  type.tp_doc = doc;
-  sign_methods(type.tp_methods);
-  sign_type(type);
-  type.tp_base = &ExpressionType;
-  type.tp_basicsize = sizeof(PyParameters);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  type.tp_new = make_empty;
-  type.tp_dealloc = dealloc;
-  if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
-  Py_INCREF(&type);
-  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
-    throw pybind11::error_already_set();
-}
-
 }  // namespace
+
+PyTypeObject ParametersType =
+    static_type({"_dynet.Parameters", "Parameters(): trainable values; an expression in every graph.",
+                 sizeof(PyParameters), dealloc, parameters_methods, make_empty, &ExpressionType});
+PyTypeObject LookupParametersType =
+    static_type({"_dynet.LookupParameters", "LookupParameters(): a table of trainable rows.",
+                 sizeof(PyParameters), dealloc, lookup_methods, make_empty, &ExpressionType});
 
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
   PyTypeObject* type = storage->is_lookup() ? &LookupParametersType : &ParametersType;
@@ -552,21 +540,15 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
 }
 
 void add_parameter_types(PyObject* module) {
-  ParametersType.tp_methods = parameters_methods;
   ParametersType.tp_str = p_str;
-  ParametersType.tp_repr = described;
-  ready(module, ParametersType, "_dynet.Parameters",
-        "Parameters(): trainable values; an expression in every graph.");
+  add_type(module, ParametersType);
   lookup_sequence.sq_length = l_len;
   lookup_sequence.sq_item = l_item;
-  LookupParametersType.tp_methods = lookup_methods;
   LookupParametersType.tp_str = l_str;
-  LookupParametersType.tp_repr = described;
   LookupParametersType.tp_as_mapping = &lookup_mapping;
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;
-  ready(module, LookupParametersType, "_dynet.LookupParameters",
-        "LookupParameters(): a table of trainable rows.");
+  add_type(module, LookupParametersType);
   attach_documentation();
   sign_functions(functions);
   if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();

@@ -292,24 +292,13 @@ PyMethodDef methods[] = {
 #undef KEYWORDS
 #undef FAST
 
-PyTypeObject state_type() {
-  PyTypeObject t = blank_type();
-  t.tp_name = "_dynet.RNNState";
-  t.tp_basicsize = sizeof(PyRnnState);
-  t.tp_dealloc = dealloc;
-  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  t.tp_doc =
-      "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
-      "builder. States form a tree: any of them may be continued.";
-  t.tp_methods = methods;
-  t.tp_new = create;
-  t.tp_repr = described;
-  return t;
-}
-
 }  // namespace
 
-PyTypeObject RnnStateType = state_type();
+PyTypeObject RnnStateType = static_type(
+    {"_dynet.RNNState",
+     "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
+     "builder. States form a tree: any of them may be continued.",
+     sizeof(PyRnnState), dealloc, methods, create});
 
 PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
   if (!b->core->started(engine())) {
@@ -327,12 +316,8 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
 }
 
 void add_state_type(PyObject* module) {
-  sign_methods(methods);
-  sign_type(RnnStateType);
-  if (PyType_Ready(&RnnStateType) < 0) throw PythonError();
-  Py_INCREF(&RnnStateType);
-  if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0)
-    throw PythonError();
+  RnnStateType.tp_repr = described;
+  add_type(module, RnnStateType);
 }
 
 }  // namespace dyc::py

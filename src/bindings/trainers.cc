@@ -149,7 +149,7 @@ const Kind kinds[] = {
 };
 constexpr size_t kKinds = std::size(kinds);
 
-PyTypeObject trainer_type = blank_type();  // the abstract base
+PyTypeObject trainer_type;  // the abstract base
 PyTypeObject types[kKinds];
 std::string full_names[kKinds];  // of the types, which keep a pointer
 
@@ -532,22 +532,11 @@ PyGetSetDef properties[] = {
     {"learning_rate", learning_rate, assign_learning_rate, "The learning rate.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc, PyMethodDef* with) {
-  type.tp_name = name;
-  type.tp_doc = doc;
-  type.tp_basicsize = sizeof(PyTrainer);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  sign_methods(with);
-  sign_type(type);
-  type.tp_methods = with;
-  type.tp_new = new_trainer;
+PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with) {
+  PyTypeObject type = static_type({name, doc, sizeof(PyTrainer), dealloc, with, new_trainer});
   type.tp_init = init;
-  type.tp_dealloc = dealloc;
   type.tp_repr = described;
-  if (PyType_Ready(&type) < 0) throw PythonError();
-  Py_INCREF(&type);
-  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
-    throw PythonError();
+  return type;
 }
 
 }  // namespace
@@ -563,13 +552,14 @@ Trainer& trainer_of(PyObject* self) {
 }
 
 void add_trainer_types(PyObject* module) {
+  trainer_type = type_of("_dynet.Trainer", "Base of all trainers.", methods);
   trainer_type.tp_getset = properties;
-  ready(module, trainer_type, "_dynet.Trainer", "Base of all trainers.", methods);
+  add_type(module, trainer_type);
   for (size_t i = 0; i < kKinds; ++i) {
-    types[i] = blank_type();
-    types[i].tp_base = &trainer_type;
     full_names[i] = std::string("_dynet.") + kinds[i].name;
-    ready(module, types[i], full_names[i].c_str(), kinds[i].doc, kind_methods);
+    types[i] = type_of(full_names[i].c_str(), kinds[i].doc, kind_methods);
+    types[i].tp_base = &trainer_type;
+    add_type(module, types[i]);
   }
   static PyMethodDef hooks[] = {{"_before_update", before_update, METH_O, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
