@@ -319,17 +319,6 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
   });
 }
 
-// A method of one argument, by position or name.
-template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
-PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (n == 1 && !kwnames) [[likely]]
-    return f(self, args[0]);
-  return guarded([&] { return f(self, parse("set", names, 1, args, n, kwnames)[0]); });
-}
-constexpr const char* kS[] = {"s"};
-constexpr const char* kData[] = {"data"};
-constexpr const char* kI[] = {"i"};
-
 // ---------------------------------------------------------------- classes that can be called
 
 // Python functions that make the node of a new _inputExpression(..) and the like; set by constructor().
@@ -397,25 +386,25 @@ PyGetSetDef foreign_habits[] = {
     habit("detach", "an Expression has no attribute 'detach': write nobackprop(x)"),
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
+PyMethodDef input_methods[] = {{"set", FAST((&one_argument<"set", "s", input_set>)), kFast,
                                 "set(s)\n--\n\nNew value; what depends on it is computed again."},
                                {nullptr, nullptr, 0, nullptr}};
-PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<vector_set, kData>)), kFast,
+PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<"set", "data", vector_set>)), kFast,
                                  "set(data)\n--\n\nNew values, flat and column-major."},
                                 {nullptr, nullptr, 0, nullptr}};
 PyMethodDef lookup_methods[] = {
-    {"set", FAST((&one_argument<index_set, kI>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
+    {"set", FAST((&one_argument<"set", "i", index_set>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
     {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_batch_methods[] = {
-    {"set", FAST((&one_argument<indices_set, kI>)), kFast, "set(i)\n--\n\nLooks up these rows instead."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_batch_methods[] = {{"set", FAST((&one_argument<"set", "i", indices_set>)), kFast,
+                                       "set(i)\n--\n\nLooks up these rows instead."},
+                                      {nullptr, nullptr, 0, nullptr}};
 PyMethodDef no_methods[] = {{nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<index_set, kI>)), kFast,
+PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<"set", "i", index_set>)), kFast,
                                  "set_index(i)\n--\n\nPicks element i instead."},
                                 {nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_batch_methods[] = {
-    {"set_index", FAST((&one_argument<indices_set, kI>)), kFast, "set_index(i)\n--\n\nPicks these instead."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_batch_methods[] = {{"set_index", FAST((&one_argument<"set", "i", indices_set>)), kFast,
+                                       "set_index(i)\n--\n\nPicks these instead."},
+                                      {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* methods, const char* doc) {
   return static_type({name, doc, sizeof(PyExpression), dealloc, methods, construct, base});

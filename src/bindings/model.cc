@@ -94,67 +94,55 @@ PyObject* add_lookup_array(Collection& c, PyObject* object, const std::string& n
   return make_parameters(c.add_lookup_parameters(static_cast<uint32_t>(rows), dim, init, name));
 }
 
-constexpr const char* kAddNames[] = {"dim", "init", "name", "device", "scale", "mean", "std"};
-
-PyObject* add_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("add_parameters", kAddNames, 1, args, n, kwnames);
-    const std::string name = a.string(2);
-    check_device(a.string(3));
-    Collection& c = collection_of(self);
-    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
-    const Dim dim = dim_argument(a[0], a.op());
-    const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
-    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
-    return make_parameters(c.add_parameters(dim, *init, name));
-  });
+template <Text op, class F>
+constexpr FastMethod adder(F f) {
+  return method<op, 1, "dim", "init", "name", "device", "scale", "mean", "std">(f);
 }
 
-PyObject* add_lookup_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("add_lookup_parameters", kAddNames, 1, args, n, kwnames);
-    const std::string name = a.string(2);
-    check_device(a.string(3));
-    Collection& c = collection_of(self);
-    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
-    const Dim all = dim_argument(a[0], a.op());
-    if (all.nd == 0)
-      throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
-    Dim row;
-    for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
-    if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
-    const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
-    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
-    return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
-  });
-}
+constexpr FastMethod add_parameters = adder<"add_parameters">([](PyObject* self, const auto& a) {
+  const std::string name = a.string(2);
+  check_device(a.string(3));
+  Collection& c = collection_of(self);
+  if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
+  const Dim dim = dim_argument(a[0], a.op());
+  const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
+  const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+  return make_parameters(c.add_parameters(dim, *init, name));
+});
 
-constexpr const char* kArrayNames[] = {"array", "name", "device"};
+constexpr FastMethod add_lookup_parameters =
+    adder<"add_lookup_parameters">([](PyObject* self, const auto& a) {
+      const std::string name = a.string(2);
+      check_device(a.string(3));
+      Collection& c = collection_of(self);
+      if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
+      const Dim all = dim_argument(a[0], a.op());
+      if (all.nd == 0)
+        throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
+      Dim row;
+      for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
+      if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
+      const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
+      const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+      return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
+    });
 
-PyObject* parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
-    check_device(a.string(2));
-    return add_array(collection_of(self), a[0], a.string(1), a.op());
-  });
-}
+constexpr FastMethod parameters_from_numpy =
+    method<"parameters_from_numpy", 1, "array", "name", "device">([](PyObject* self, const auto& a) {
+      check_device(a.string(2));
+      return add_array(collection_of(self), a[0], a.string(1), a.op());
+    });
 
-PyObject* lookup_parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n,
-                                       PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("lookup_parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
-    check_device(a.string(2));
-    return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
-  });
-}
+constexpr FastMethod lookup_parameters_from_numpy =
+    method<"lookup_parameters_from_numpy", 1, "array", "name", "device">([](PyObject* self, const auto& a) {
+      check_device(a.string(2));
+      return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
+    });
 
-PyObject* add_subcollection(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"name"};
-  return guarded([&] {
-    const auto a = parse("add_subcollection", names, 0, args, n, kwnames);
-    return make_collection(collection_of(self).add_subcollection(a.string(0)));
-  });
-}
+constexpr FastMethod add_subcollection =
+    method<"add_subcollection", 0, "name">([](PyObject* self, const auto& a) {
+      return make_collection(collection_of(self).add_subcollection(a.string(0)));
+    });
 
 // --------------------------------------------------------------------------------------- reading
 
@@ -178,28 +166,22 @@ PyObject* get_weight_decay(PyObject* self, PyObject*) {
   return PyFloat_FromDouble(collection_of(self).weight_decay());
 }
 
-constexpr const char* kDecayNames[] = {"lam"};
+constexpr FastMethod set_weight_decay =
+    method<"set_weight_decay", 1, "lam">([](PyObject* self, const auto& a) {
+      collection_of(self).set_weight_decay(a.number(0, 0.f));
+      return none();
+    });
 
-PyObject* set_weight_decay(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("set_weight_decay", kDecayNames, 1, args, n, kwnames);
-    collection_of(self).set_weight_decay(a.number(0, 0.f));
-    return none();
-  });
-}
-
-PyObject* set_weight_decay_lambda(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
-    const auto a = parse("set_weight_decay_lambda", kDecayNames, 1, args, n, kwnames);
-    if (!PyFloat_Check(a[0])) {
-      PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
-                   type_name(a[0]));
-      return nullptr;
-    }
-    collection_of(self).set_weight_decay(a.number(0, 0.f));
-    return none();
-  });
-}
+constexpr FastMethod set_weight_decay_lambda =
+    method<"set_weight_decay_lambda", 1, "lam">([](PyObject* self, const auto& a) -> PyObject* {
+      if (!PyFloat_Check(a[0])) {
+        PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
+                     type_name(a[0]));
+        return nullptr;
+      }
+      collection_of(self).set_weight_decay(a.number(0, 0.f));
+      return none();
+    });
 
 PyMethodDef methods[] = {
     fast_method(

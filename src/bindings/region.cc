@@ -310,12 +310,10 @@ PyObject* last(PyObject* self, PyObject* result) {
   });
 }
 
-PyObject* drop(PyObject* self, PyObject*) {
-  return guarded([&] {
-    core_of(self)->discard_session();
-    return Owned(Py_None).release();
-  });
-}
+constexpr PyCFunction drop = plain([](PyObject* self) {
+  core_of(self)->discard_session();
+  return Owned(Py_None).release();
+});
 
 PyObject* is_foreign(PyObject*, PyObject*) {
   PyObject *type, *value, *traceback;
@@ -331,9 +329,7 @@ PyObject* reduce(PyObject* self, PyObject*) {
   return Py_BuildValue("O()", reinterpret_cast<PyObject*>(Py_TYPE(self)));
 }
 
-PyObject* statistics(PyObject* self, PyObject*) {
-  return guarded([&] { return core_of(self)->statistics(); });
-}
+constexpr PyCFunction statistics = plain([](PyObject* self) { return core_of(self)->statistics(); });
 
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *spec = nullptr, *functions = nullptr;

@@ -126,16 +126,6 @@ PyObject* add_input(PyObject* object, PyObject* x) {
   }
 }
 
-// A method of one argument, by position or name.
-template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
-PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (n == 1 && !kwnames) [[likely]]
-    return f(self, args[0]);
-  return guarded([&] { return f(self, parse("RNNState", names, 1, args, n, kwnames)[0]); });
-}
-constexpr const char* kX[] = {"x"};
-constexpr const char* kXs[] = {"xs"};
-
 // result(step) -> object after each input in turn; returns the list of objects. They are made when all steps
 // are recorded, as making them may run anything.
 template <class F>
@@ -258,14 +248,14 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
 #define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef methods[] = {
-    {"add_input", FAST((one_argument<add_input, kX>)),
+    {"add_input", FAST((one_argument<"RNNState", "x", add_input>)),
      "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    "
      "RNNState\n"
      "Raises:\n    ValueError: x does not have the builder's input size, or belongs to an earlier graph."},
-    {"add_inputs", FAST((one_argument<add_inputs, kXs>)),
+    {"add_inputs", FAST((one_argument<"RNNState", "xs", add_inputs>)),
      "add_inputs(xs)\n\nThe states after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
      "    list of RNNState"},
-    {"transduce", FAST((one_argument<transduce, kXs>)),
+    {"transduce", FAST((one_argument<"RNNState", "xs", transduce>)),
      "transduce(xs)\n\nThe outputs after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
      "    list of Expression {H}xB"},
     {"output", output, METH_NOARGS,
