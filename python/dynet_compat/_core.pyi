@@ -1165,7 +1165,7 @@ def _input_array(
     array: np.ndarray,
     dims: Sequence[int],
     batch: int,
-    writable: Any,
+    writable: bool,
     kind: str,
 ) -> Expression: ...
 def _install_tuning(
