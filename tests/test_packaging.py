@@ -27,7 +27,7 @@ def extras() -> dict[str, set[str]]:
 def test_extras() -> None:
     found = extras()
     assert {"cuda12", "cuda13", "compare", "viz", "safetensors", "docs", "all"} <= set(found)
-    apart = {"all", "cuda12", "cuda13", "docs", "test"}  # one GPU or none, and what only developers need
+    apart = {"all", "cuda12", "cuda13", "docs", "mpi", "ray", "test"}  # by machine, or for developers
     assert found["all"] == set().union(*(found[name] for name in set(found) - apart))
     assert found["docs"] <= DEVELOPMENT
 

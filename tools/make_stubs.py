@@ -111,7 +111,8 @@ RESULTS = by_name(
             "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
             "scale_gradient set set_batching set_gradient set_row_gradients "
-            "_add_rows _put_gradients _put_values set_clip_threshold set_default_weight_decay set_dropout "
+            "_add_rows _put_gradients _put_values _allow_empty_sums _set_random_state "
+            "_set_trainer_hooks set_clip_threshold set_default_weight_decay set_dropout "
             "set_dropout_masks set_dropouts set_index set_learning_rate set_scheduler "
             "set_sparse_updates set_threads set_updated set_value set_weight_decay "
             "set_weight_decay_lambda status update update_epoch update_subset zero"
@@ -120,7 +121,8 @@ RESULTS = by_name(
         "dict[str, tuple[float, int, float, int]]": "_op_times",
         "tuple[str, list[int], tuple[int, ...], int, bool]": "_graph_node",
         "dict[str, Any]": "_find_gpus timing",
-        "str": "isa name whoami",
+        "bytes": "_random_state",
+        "str": "_best_isa isa name whoami",
         "Union[Expression, Any]": "RNNState.output",  # None before the first input
         "Any": (
             "Expression.value load _node_gradient b const_parameter from_file load parameter"

@@ -3,49 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import builtins
-import io
 import os
-import re
 import sys
-import types
 from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader
 from typing import Optional
 
 from . import __compat_version__, __version__
-from .files.pickle_names import VARIABLE, check_name, trusted_by_environment
-from .startup import config, shims
-
-
-def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = ()) -> None:
-    """Run a script as the main program, as `python script.py` does; its `import dynet` gets this package.
-
-    Args:
-        script: the Python file.
-        arguments: its command line.
-        trusted: names that `dy.load` trusts, in addition to those of DYNET_COMPAT_TRUSTED.
-    """
-    shims.install()
-    if trusted:
-        os.environ[VARIABLE] = ",".join([*trusted_by_environment(), *trusted])
-    sys.argv = [script, *arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(script))
-    with io.open_code(os.path.abspath(script)) as file:
-        source = file.read()
-    code = compile(source, script, "exec", dont_inherit=True)
-    if re.search(rb"^\s*(?:import|from)\s+dynet_compat\b", source, re.M):
-        config.initialise()  # that import cannot do it: the package is imported already
-    main_module = types.ModuleType("__main__")
-    vars(main_module).update(
-        __builtins__=builtins,
-        __cached__=None,
-        __file__=script,
-        __loader__=SourceFileLoader("__main__", script),
-    )
-    sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
-    config.prepare_hints()
-    exec(code, vars(main_module))
+from .files.pickle_names import check_name
+from .startup.program import run
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -68,11 +33,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     informer.add_argument("--json", action="store_true", help="as JSON")
     commands.add_parser("compare", add_help=False, help="run a script on DyNet and on this package")
     commands.add_parser("compile", add_help=False, help="read a script and write hints that make it faster")
+    commands.add_parser("distribute", add_help=False, help="run a script on several processes or machines")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["compare"]:  # has a command line of its own
         from . import compare
 
         return compare.main(given[1:])
+    if given[:1] == ["distribute"]:
+        from .distributed import launcher
+
+        return launcher.main(given[1:])
     if given[:1] == ["compile"]:
         from .hints import cli
 

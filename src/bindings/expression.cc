@@ -319,6 +319,17 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
   });
 }
 
+// A method of one argument, by position or name.
+template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
+PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (n == 1 && !kwnames) [[likely]]
+    return f(self, args[0]);
+  return guarded([&] { return f(self, parse("set", names, 1, args, n, kwnames)[0]); });
+}
+constexpr const char* kS[] = {"s"};
+constexpr const char* kData[] = {"data"};
+constexpr const char* kI[] = {"i"};
+
 // ---------------------------------------------------------------- classes that can be called
 
 // Python functions that make the node of a new _inputExpression(..) and the like; set by constructor().
@@ -386,28 +397,46 @@ PyGetSetDef foreign_habits[] = {
     habit("detach", "an Expression has no attribute 'detach': write nobackprop(x)"),
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyMethodDef input_methods[] = {{"set", FAST((&one_argument<"set", "s", input_set>)), kFast,
+PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
                                 "set(s)\n--\n\nNew value; what depends on it is computed again."},
                                {nullptr, nullptr, 0, nullptr}};
-PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<"set", "data", vector_set>)), kFast,
+PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<vector_set, kData>)), kFast,
                                  "set(data)\n--\n\nNew values, flat and column-major."},
                                 {nullptr, nullptr, 0, nullptr}};
 PyMethodDef lookup_methods[] = {
-    {"set", FAST((&one_argument<"set", "i", index_set>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
+    {"set", FAST((&one_argument<index_set, kI>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
     {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_batch_methods[] = {{"set", FAST((&one_argument<"set", "i", indices_set>)), kFast,
-                                       "set(i)\n--\n\nLooks up these rows instead."},
-                                      {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_batch_methods[] = {
+    {"set", FAST((&one_argument<indices_set, kI>)), kFast, "set(i)\n--\n\nLooks up these rows instead."},
+    {nullptr, nullptr, 0, nullptr}};
 PyMethodDef no_methods[] = {{nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<"set", "i", index_set>)), kFast,
+PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<index_set, kI>)), kFast,
                                  "set_index(i)\n--\n\nPicks element i instead."},
                                 {nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_batch_methods[] = {{"set_index", FAST((&one_argument<"set", "i", indices_set>)), kFast,
-                                       "set_index(i)\n--\n\nPicks these instead."},
-                                      {nullptr, nullptr, 0, nullptr}};
+PyMethodDef picker_batch_methods[] = {
+    {"set_index", FAST((&one_argument<indices_set, kI>)), kFast, "set_index(i)\n--\n\nPicks these instead."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* methods, const char* doc) {
-  return static_type({name, doc, sizeof(PyExpression), dealloc, methods, construct, base});
+  PyTypeObject t{};
+  Py_SET_REFCNT(reinterpret_cast<PyObject*>(&t), 1);
+  t.tp_name = name;
+  t.tp_basicsize = sizeof(PyExpression);
+  t.tp_dealloc = dealloc;
+  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  t.tp_doc = doc;
+  t.tp_methods = methods;
+  t.tp_base = base;
+  t.tp_new = construct;
+  if (!base) {
+    t.tp_repr = described;
+    t.tp_str = str;
+    t.tp_getset = foreign_habits;
+    t.tp_as_number = &expression_numbers;
+    t.tp_as_mapping = &expression_mapping;
+    t.tp_as_sequence = &expression_sequence;
+  }
+  return t;
 }
 
 constexpr const char* expression_doc =
@@ -497,13 +526,13 @@ void add_expression_types(PyObject* module) {
   static const std::string transposed = text("inputTensorTranspose(val, dim=None, batch_size=1, device=''): ",
                                              documentation("inputTensorTranspose"));
   TransposedInputType.tp_doc = transposed.c_str();
-  ExpressionType.tp_repr = described;
-  ExpressionType.tp_str = str;
-  ExpressionType.tp_getset = foreign_habits;
-  ExpressionType.tp_as_number = &expression_numbers;
-  ExpressionType.tp_as_mapping = &expression_mapping;
-  ExpressionType.tp_as_sequence = &expression_sequence;
-  for (PyTypeObject* t : types) add_type(module, *t);
+  for (PyTypeObject* t : types) {
+    sign_methods(t->tp_methods);
+    sign_type(*t);
+    if (PyType_Ready(t) < 0) throw PythonError();
+    Py_INCREF(t);
+    PyModule_AddObject(module, std::strchr(t->tp_name, '.') + 1, reinterpret_cast<PyObject*>(t));
+  }
   // NumPy scalars and arrays leave operators with an Expression to us.
   PyDict_SetItemString(ExpressionType.tp_dict, "__array_ufunc__", Py_None);
   PyType_Modified(&ExpressionType);

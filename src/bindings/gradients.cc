@@ -2,6 +2,8 @@
 // processes that train together exchange (dynet_compat/distributed/).
 #include "bindings/gradients.h"
 
+#include <pybind11/stl.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -10,7 +12,10 @@
 #include "bindings/arguments.h"
 #include "bindings/collection_caster.h"
 #include "bindings/compute.h"
+#include "base/random.h"
 #include "bindings/float_arrays.h"
+#include "bindings/operators.h"
+#include "cpu/kernel_table.h"
 #include "model/trainer_file.h"
 
 namespace pb = pybind11;
@@ -220,6 +225,20 @@ pb::array_t<uint64_t> value_hashes(const std::shared_ptr<Collection>& collection
   return hashes;
 }
 
+// The factors of weight decay; those of one tree of collections are one.
+std::vector<float> decay_factors(const std::shared_ptr<Collection>& collection) {
+  std::vector<float> factors;
+  for (const StoragePtr& s : storages(collection)) factors.push_back(s->decay->factor);
+  return factors;
+}
+
+void set_decay_factors(const std::shared_ptr<Collection>& collection, const std::vector<float>& factors) {
+  const auto all = storages(collection);
+  if (factors.size() != all.size())
+    throw ValueError(text("expected ", all.size(), " factors; got ", factors.size()));
+  for (size_t i = 0; i < all.size(); ++i) all[i]->decay->factor = factors[i];
+}
+
 // Of what a trainer keeps from update to update.
 uint64_t trainer_hash(const pb::object& trainer) {
   wait_for_gradients();
@@ -237,6 +256,49 @@ uint64_t trainer_hash(const pb::object& trainer) {
 }
 
 }  // namespace
+
+// ------------------------------------------------------------------------------------------- hooks
+
+namespace {
+
+PyObject* trainer_hooks[6] = {};  // by TrainerHook; null: no function
+
+// By name; hooks without a function are taken away.
+void set_trainer_hooks(const pb::kwargs& functions) {
+  static constexpr const char* names[] = {"made",        "before_update", "after_update",
+                                          "before_save", "after_save",    "before_load"};
+  static_assert(std::size(names) == std::size(trainer_hooks));
+  for (size_t i = 0; i < std::size(names); ++i) {
+    PyObject* const old = trainer_hooks[i];
+    trainer_hooks[i] = PyDict_GetItemString(functions.ptr(), names[i]);
+    Py_XINCREF(trainer_hooks[i]);
+    Py_XDECREF(old);
+  }
+}
+
+pb::bytes random_state() {
+  static_assert(std::is_trivially_copyable_v<Random>);
+  return {reinterpret_cast<const char*>(&process_random()), sizeof(Random)};
+}
+
+void set_random_state(const pb::bytes& state) {
+  const auto bytes = static_cast<std::string_view>(state);
+  if (bytes.size() != sizeof(Random))
+    throw ValueError(text("_set_random_state(): got ", bytes.size(), " bytes; wanted ", sizeof(Random)));
+  std::memcpy(static_cast<void*>(&process_random()), bytes.data(), bytes.size());
+}
+
+}  // namespace
+
+bool call_trainer_hook(TrainerHook hook, PyObject* trainer) {
+  PyObject* const function = trainer_hooks[static_cast<size_t>(hook)];
+  if (!function) [[likely]]
+    return true;
+  const auto keep = pb::reinterpret_borrow<pb::object>(function);
+  const auto result = pb::reinterpret_steal<pb::object>(PyObject_CallOneArg(function, trainer));
+  if (!result) throw PythonError();
+  return result.ptr() != Py_False;
+}
 
 // ------------------------------------------------------------------- methods of one parameter, table
 
@@ -313,8 +375,15 @@ void add_gradients(PyObject* module) {
   m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("keys"), pb::arg("values"));
   m.def("_take_values", &take_values, pb::arg("collection"));
   m.def("_put_values", &put_values, pb::arg("collection"), pb::arg("flat"));
+  m.def("_decay_factors", &decay_factors, pb::arg("collection"));
+  m.def("_set_decay_factors", &set_decay_factors, pb::arg("collection"), pb::arg("factors"));
   m.def("_value_hashes", &value_hashes, pb::arg("collection"));
   m.def("_trainer_hash", &trainer_hash, pb::arg("trainer"));
+  m.def("_set_trainer_hooks", &set_trainer_hooks);
+  m.def("_random_state", &random_state);
+  m.def("_set_random_state", &set_random_state, pb::arg("state"));
+  m.def("_best_isa", &best_isa);
+  m.def("_allow_empty_sums", [](bool allow) { allow_empty_sums = allow; }, pb::arg("allow"));
 }
 
 }  // namespace dyc::py

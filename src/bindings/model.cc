@@ -13,6 +13,8 @@ namespace pb = pybind11;
 
 namespace dyc::py {
 
+PyTypeObject ParameterCollectionType = blank_type();
+
 namespace {
 
 struct PyCollection {
@@ -94,55 +96,67 @@ PyObject* add_lookup_array(Collection& c, PyObject* object, const std::string& n
   return make_parameters(c.add_lookup_parameters(static_cast<uint32_t>(rows), dim, init, name));
 }
 
-template <Text op, class F>
-constexpr FastMethod adder(F f) {
-  return method<op, 1, "dim", "init", "name", "device", "scale", "mean", "std">(f);
+constexpr const char* kAddNames[] = {"dim", "init", "name", "device", "scale", "mean", "std"};
+
+PyObject* add_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("add_parameters", kAddNames, 1, args, n, kwnames);
+    const std::string name = a.string(2);
+    check_device(a.string(3));
+    Collection& c = collection_of(self);
+    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
+    const Dim dim = dim_argument(a[0], a.op());
+    const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
+    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+    return make_parameters(c.add_parameters(dim, *init, name));
+  });
 }
 
-constexpr FastMethod add_parameters = adder<"add_parameters">([](PyObject* self, const auto& a) {
-  const std::string name = a.string(2);
-  check_device(a.string(3));
-  Collection& c = collection_of(self);
-  if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
-  const Dim dim = dim_argument(a[0], a.op());
-  const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
-  const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
-  return make_parameters(c.add_parameters(dim, *init, name));
-});
+PyObject* add_lookup_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("add_lookup_parameters", kAddNames, 1, args, n, kwnames);
+    const std::string name = a.string(2);
+    check_device(a.string(3));
+    Collection& c = collection_of(self);
+    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
+    const Dim all = dim_argument(a[0], a.op());
+    if (all.nd == 0)
+      throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
+    Dim row;
+    for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
+    if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
+    const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
+    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+    return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
+  });
+}
 
-constexpr FastMethod add_lookup_parameters =
-    adder<"add_lookup_parameters">([](PyObject* self, const auto& a) {
-      const std::string name = a.string(2);
-      check_device(a.string(3));
-      Collection& c = collection_of(self);
-      if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
-      const Dim all = dim_argument(a[0], a.op());
-      if (all.nd == 0)
-        throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
-      Dim row;
-      for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
-      if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
-      const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
-      const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
-      return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
-    });
+constexpr const char* kArrayNames[] = {"array", "name", "device"};
 
-constexpr FastMethod parameters_from_numpy =
-    method<"parameters_from_numpy", 1, "array", "name", "device">([](PyObject* self, const auto& a) {
-      check_device(a.string(2));
-      return add_array(collection_of(self), a[0], a.string(1), a.op());
-    });
+PyObject* parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
+    check_device(a.string(2));
+    return add_array(collection_of(self), a[0], a.string(1), a.op());
+  });
+}
 
-constexpr FastMethod lookup_parameters_from_numpy =
-    method<"lookup_parameters_from_numpy", 1, "array", "name", "device">([](PyObject* self, const auto& a) {
-      check_device(a.string(2));
-      return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
-    });
+PyObject* lookup_parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n,
+                                       PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("lookup_parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
+    check_device(a.string(2));
+    return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
+  });
+}
 
-constexpr FastMethod add_subcollection =
-    method<"add_subcollection", 0, "name">([](PyObject* self, const auto& a) {
-      return make_collection(collection_of(self).add_subcollection(a.string(0)));
-    });
+PyObject* add_subcollection(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"name"};
+  return guarded([&] {
+    const auto a = parse("add_subcollection", names, 0, args, n, kwnames);
+    return make_collection(collection_of(self).add_subcollection(a.string(0)));
+  });
+}
 
 // --------------------------------------------------------------------------------------- reading
 
@@ -166,22 +180,28 @@ PyObject* get_weight_decay(PyObject* self, PyObject*) {
   return PyFloat_FromDouble(collection_of(self).weight_decay());
 }
 
-constexpr FastMethod set_weight_decay =
-    method<"set_weight_decay", 1, "lam">([](PyObject* self, const auto& a) {
-      collection_of(self).set_weight_decay(a.number(0, 0.f));
-      return none();
-    });
+constexpr const char* kDecayNames[] = {"lam"};
 
-constexpr FastMethod set_weight_decay_lambda =
-    method<"set_weight_decay_lambda", 1, "lam">([](PyObject* self, const auto& a) -> PyObject* {
-      if (!PyFloat_Check(a[0])) {
-        PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
-                     type_name(a[0]));
-        return nullptr;
-      }
-      collection_of(self).set_weight_decay(a.number(0, 0.f));
-      return none();
-    });
+PyObject* set_weight_decay(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&] {
+    const auto a = parse("set_weight_decay", kDecayNames, 1, args, n, kwnames);
+    collection_of(self).set_weight_decay(a.number(0, 0.f));
+    return none();
+  });
+}
+
+PyObject* set_weight_decay_lambda(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    const auto a = parse("set_weight_decay_lambda", kDecayNames, 1, args, n, kwnames);
+    if (!PyFloat_Check(a[0])) {
+      PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
+                   type_name(a[0]));
+      return nullptr;
+    }
+    collection_of(self).set_weight_decay(a.number(0, 0.f));
+    return none();
+  });
+}
 
 PyMethodDef methods[] = {
     fast_method(
@@ -220,11 +240,6 @@ void translate(std::exception_ptr error) {
 
 }  // namespace
 
-PyTypeObject ParameterCollectionType =
-    static_type({"_dynet.ParameterCollection",
-                 "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.",
-                 sizeof(PyCollection), dealloc, methods, new_root});
-
 PyObject* make_collection(const std::shared_ptr<Collection>& collection, PyTypeObject* type) {
   return allocate(type, collection);
 }
@@ -238,10 +253,22 @@ const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* o
 
 void add_model(pb::module_& m) {
   pb::register_local_exception_translator(translate);
-  ParameterCollectionType.tp_init = init;
-  ParameterCollectionType.tp_repr = described;
-  add_type(m.ptr(), ParameterCollectionType);
-  m.attr("Model") = m.attr("ParameterCollection");
+  PyTypeObject& type = ParameterCollectionType;
+  type.tp_name = "_dynet.ParameterCollection";
+  type.tp_doc = "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.";
+  type.tp_basicsize = sizeof(PyCollection);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  sign_methods(methods);
+  sign_type(type);
+  type.tp_methods = methods;
+  type.tp_new = new_root;
+  type.tp_init = init;
+  type.tp_dealloc = dealloc;
+  type.tp_repr = described;
+  if (PyType_Ready(&type) < 0) throw pb::error_already_set();
+  const pb::handle handle(reinterpret_cast<PyObject*>(&type));
+  m.attr("ParameterCollection") = handle;
+  m.attr("Model") = handle;
   add_initialisers(m);
   add_trainer_types(m.ptr());
 }

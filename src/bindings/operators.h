@@ -8,4 +8,7 @@ extern PyNumberMethods expression_numbers;
 extern PyMappingMethods expression_mapping;
 extern PySequenceMethods expression_sequence;
 
+// esum([]) and average([]) are 0: a process of a job may have no instance of a minibatch. (functions.cc)
+extern bool allow_empty_sums;
+
 }  // namespace dyc::py

@@ -11,6 +11,9 @@
 
 namespace dyc::py {
 
+PyTypeObject ParametersType = blank_type();
+PyTypeObject LookupParametersType = blank_type();
+
 namespace {
 
 Storage& storage_of(PyObject* self) {
@@ -48,20 +51,37 @@ std::vector<uint32_t> as_rows(PyObject* object, const Storage& s, const char* op
 
 // ------------------------------------------------------------------------- methods of both types
 
-constexpr FastMethod scale = method<"scale", 1, "s">(
-    [](PyObject* self, const auto& a) { storage_of(self).scale_values(a.number(0, 1.f)); });
+PyObject* scale(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"s"};
+  return guarded([&] {
+    storage_of(self).scale_values(parse("scale", names, 1, args, n, kwnames).number(0, 1.f));
+    return none();
+  });
+}
 
-constexpr FastMethod scale_gradient = method<"scale_gradient", 1, "s">([](PyObject* self, const auto& a) {
-  const float s = a.number(0, 1.f);
-  storage_of(self).scale_grad(s);
-});
+PyObject* scale_gradient(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"s"};
+  return guarded([&] {
+    const float s = parse("scale_gradient", names, 1, args, n, kwnames).number(0, 1.f);
+    storage_of(self).scale_grad(s);
+    return none();
+  });
+}
 
-constexpr FastMethod set_updated = method<"set_updated", 1, "b">(
-    [](PyObject* self, const auto& a) { storage_of(self).updated = a.truth(0, true); });
+PyObject* set_updated(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"b"};
+  return guarded([&] {
+    storage_of(self).updated = parse("set_updated", names, 1, args, n, kwnames).truth(0, true);
+    return none();
+  });
+}
 
-constexpr PyCFunction is_updated =
-    plain([](PyObject* self) { return PyBool_FromLong(storage_of(self).updated); });
-constexpr PyCFunction get_name = plain([](PyObject* self) { return to_python(storage_of(self).name); });
+PyObject* is_updated(PyObject* self, PyObject*) {
+  return guarded([&] { return PyBool_FromLong(storage_of(self).updated); });
+}
+PyObject* get_name(PyObject* self, PyObject*) {
+  return guarded([&] { return to_python(storage_of(self).name); });
+}
 
 void fill_zero(Storage& s) { std::fill_n(s.begin_write(false), s.size(), 0.f); }
 
@@ -74,37 +94,57 @@ PyObject* node_expression(PyObject* self, uint32_t role) {
 
 // ------------------------------------------------------------------------------------ Parameters
 
-constexpr PyCFunction p_shape = plain([](PyObject* self) { return dim_tuple(storage_of(self).dim); });
+PyObject* p_shape(PyObject* self, PyObject*) {
+  return guarded([&] { return dim_tuple(storage_of(self).dim); });
+}
 
-constexpr PyCFunction p_as_array =
-    plain([](PyObject* self) { return array_of(storage_of(self).values(), storage_of(self).dim); });
+PyObject* p_as_array(PyObject* self, PyObject*) {
+  return guarded([&] { return array_of(storage_of(self).values(), storage_of(self).dim); });
+}
 
-constexpr PyCFunction p_grad_as_array = plain([](PyObject* self) {
-  const Storage& s = storage_of(self);
-  return array_of(s.has_grad() ? s.raw_grad() : nullptr, s.dim);
-});
+PyObject* p_grad_as_array(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    return array_of(s.has_grad() ? s.raw_grad() : nullptr, s.dim);
+  });
+}
 
-constexpr FastMethod p_set_value = method<"set_value", 1, "arr">([](PyObject* self, const auto& a) {
-  Storage& s = storage_of(self);
-  const FloatArray array = float_array(a[0], "set_value", "arr");
-  if (!has_shape(array, s.dim, 0))
-    throw ValueError(
-        text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
-  s.set_values(array.data());
-});
+PyObject* p_set_value(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"arr"};
+  return guarded([&] {
+    Storage& s = storage_of(self);
+    const FloatArray array =
+        float_array(parse("set_value", names, 1, args, n, kwnames)[0], "set_value", "arr");
+    if (!has_shape(array, s.dim, 0))
+      throw ValueError(
+          text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
+    s.set_values(array.data());
+    return none();
+  });
+}
 
-constexpr FastMethod p_clip_inplace =
-    method<"clip_inplace", 2, "left", "right">([](PyObject* self, const auto& a) {
-      storage_of(self).clip_effective(a.number(0, 0.f), a.number(1, 0.f));
-    });
+PyObject* p_clip_inplace(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"left", "right"};
+  return guarded([&] {
+    const auto a = parse("clip_inplace", names, 2, args, n, kwnames);
+    storage_of(self).clip_effective(a.number(0, 0.f), a.number(1, 0.f));
+    return none();
+  });
+}
 
-constexpr PyCFunction p_zero = plain([](PyObject* self) {
-  fill_zero(storage_of(self));
-  storage_of(self).clear_grad();
-});
+PyObject* p_zero(PyObject* self, PyObject*) {
+  return guarded([&] {
+    fill_zero(storage_of(self));
+    storage_of(self).clear_grad();
+    return none();
+  });
+}
 
-constexpr FastMethod p_expr = method<"expr", 0, "update">(
-    [](PyObject* self, const auto& a) { return node_expression(self, a.truth(0, false)); });
+PyObject* p_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"update"};
+  return guarded(
+      [&] { return node_expression(self, parse("expr", names, 0, args, n, kwnames).truth(0, false)); });
+}
 
 // "Parameter /_0"; "an empty Parameter".
 PyObject* name_text(PyObject* self, const std::string& kind) {
@@ -115,21 +155,26 @@ PyObject* p_str(PyObject* self) { return name_text(self, "Parameter"); }
 
 // ------------------------------------------------------------------------------ LookupParameters
 
-constexpr PyCFunction l_shape = plain([](PyObject* self) -> PyObject* {
-  const Storage& s = storage_of(self);
-  PyObject* shape = PyTuple_New(s.dim.nd + 1);
-  if (!shape) return nullptr;
-  PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
-  for (uint32_t i = 0; i < s.dim.nd; ++i) PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
-  return shape;
-});
+PyObject* l_shape(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    const Storage& s = storage_of(self);
+    PyObject* shape = PyTuple_New(s.dim.nd + 1);
+    if (!shape) return nullptr;
+    PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
+    for (uint32_t i = 0; i < s.dim.nd; ++i)
+      PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
+    return shape;
+  });
+}
 
-constexpr PyCFunction l_as_array = plain([](PyObject* self) {
-  const Storage& s = storage_of(self);
-  auto out = rows_array(s.rows, s.dim);
-  std::copy(s.values(), s.values() + s.size(), out.mutable_data());
-  return out.release().ptr();
-});
+PyObject* l_as_array(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    auto out = rows_array(s.rows, s.dim);
+    std::copy(s.values(), s.values() + s.size(), out.mutable_data());
+    return out.release().ptr();
+  });
+}
 
 // Gradients of these rows, zeros where nothing was accumulated.
 void copy_grad_rows(const Storage& s, const std::vector<uint32_t>& rows, double* out) {
@@ -141,86 +186,116 @@ void copy_grad_rows(const Storage& s, const std::vector<uint32_t>& rows, double*
   }
 }
 
-constexpr PyCFunction l_grad_as_array = plain([](PyObject* self) {
-  const Storage& s = storage_of(self);
-  auto out = rows_array(s.rows, s.dim);
-  const std::vector<float> grad = s.copy_grad();
-  std::copy(grad.begin(), grad.end(), out.mutable_data());
-  return out.release().ptr();
-});
+PyObject* l_grad_as_array(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    auto out = rows_array(s.rows, s.dim);
+    const std::vector<float> grad = s.copy_grad();
+    std::copy(grad.begin(), grad.end(), out.mutable_data());
+    return out.release().ptr();
+  });
+}
 
-constexpr FastMethod l_row_as_array = method<"row_as_array", 1, "row">([](PyObject* self, const auto& a) {
-  const Storage& s = storage_of(self);
-  const uint32_t row = as_row(a[0], s, "row_as_array");
-  return array_of(s.values() + row * s.row_size(), s.dim);
-});
+PyObject* l_row_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"row"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const uint32_t row = as_row(parse("row_as_array", names, 1, args, n, kwnames)[0], s, "row_as_array");
+    return array_of(s.values() + row * s.row_size(), s.dim);
+  });
+}
 
-constexpr FastMethod l_rows_as_array = method<"rows_as_array", 1, "rows">([](PyObject* self, const auto& a) {
-  const Storage& s = storage_of(self);
-  const auto rows = as_rows(a[0], s, "rows_as_array");
-  auto out = rows_array(rows.size(), s.dim);
-  double* to = out.mutable_data();
-  for (uint32_t row : rows)
-    to = std::copy(s.values() + row * s.row_size(), s.values() + (row + 1) * s.row_size(), to);
-  return out.release().ptr();
-});
+PyObject* l_rows_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"rows"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const auto rows = as_rows(parse("rows_as_array", names, 1, args, n, kwnames)[0], s, "rows_as_array");
+    auto out = rows_array(rows.size(), s.dim);
+    double* to = out.mutable_data();
+    for (uint32_t row : rows)
+      to = std::copy(s.values() + row * s.row_size(), s.values() + (row + 1) * s.row_size(), to);
+    return out.release().ptr();
+  });
+}
 
-constexpr FastMethod l_row_grad_as_array =
-    method<"row_grad_as_array", 1, "row">([](PyObject* self, const auto& a) {
-      const Storage& s = storage_of(self);
-      const uint32_t row = as_row(a[0], s, a.op());
-      wait_for_gradients();  // again: the conversion may have run Python code
-      return array_of(s.row_has_grad(row) ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
-    });
+PyObject* l_row_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"row"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const char* op = "row_grad_as_array";
+    const uint32_t row = as_row(parse(op, names, 1, args, n, kwnames)[0], s, op);
+    wait_for_gradients();  // again: the conversion may have run Python code
+    return array_of(s.row_has_grad(row) ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
+  });
+}
 
-constexpr FastMethod l_rows_grad_as_array =
-    method<"rows_grad_as_array", 1, "rows">([](PyObject* self, const auto& a) {
-      const Storage& s = storage_of(self);
-      const auto rows = as_rows(a[0], s, a.op());
-      auto out = rows_array(rows.size(), s.dim);
-      wait_for_gradients();  // again: the conversion may have run Python code
-      copy_grad_rows(s, rows, out.mutable_data());
-      return out.release().ptr();
-    });
+PyObject* l_rows_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"rows"};
+  return guarded([&] {
+    const Storage& s = storage_of(self);
+    const char* op = "rows_grad_as_array";
+    const auto rows = as_rows(parse(op, names, 1, args, n, kwnames)[0], s, op);
+    auto out = rows_array(rows.size(), s.dim);
+    wait_for_gradients();  // again: the conversion may have run Python code
+    copy_grad_rows(s, rows, out.mutable_data());
+    return out.release().ptr();
+  });
+}
 
-constexpr FastMethod l_init_row = method<"init_row", 2, "i", "row">([](PyObject* self, const auto& a) {
-  Storage& s = storage_of(self);
-  const uint32_t row = as_row(a[0], s, "init_row");
-  const std::vector<float> values = as_floats(a[1], "init_row", "row");
-  if (values.size() != s.row_size())
-    throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
-  s.set_row(row, values.data());
-});
+PyObject* l_init_row(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"i", "row"};
+  return guarded([&] {
+    Storage& s = storage_of(self);
+    const auto a = parse("init_row", names, 2, args, n, kwnames);
+    const uint32_t row = as_row(a[0], s, "init_row");
+    const std::vector<float> values = as_floats(a[1], "init_row", "row");
+    if (values.size() != s.row_size())
+      throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
+    s.set_row(row, values.data());
+    return none();
+  });
+}
 
 // DyNet takes (n, width) only, where each row lies in memory order; here also (n, d1, d2, ..).
-constexpr FastMethod l_init_from_array =
-    method<"init_from_array", 1, "arr">([](PyObject* self, const auto& a) -> PyObject* {
-      Storage& s = storage_of(self);
-      const FloatArray array = float_array(a[0], "init_from_array", "arr");
-      const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
-      const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
-      if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {
-        PyErr_SetString(PyExc_Exception, text("init_from_array(): got an array of shape ", shape_text(array),
-                                              "; ", s.name, " has ", s.rows, " rows of ", s.dim)
-                                             .c_str());
-        return nullptr;
-      }
-      std::vector<uint32_t> rows(count);
-      for (size_t i = 0; i < count; ++i) rows[i] = static_cast<uint32_t>(i);
-      float* to = s.begin_write_rows(rows);
-      const float* from = array.data();
-      for (size_t i = 0; i < count; ++i)
-        for (size_t j = 0; j < width; ++j) to[i * width + j] = from[i + j * count];
-      return none();
-    });
+PyObject* l_init_from_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"arr"};
+  return guarded([&]() -> PyObject* {
+    Storage& s = storage_of(self);
+    const FloatArray array =
+        float_array(parse("init_from_array", names, 1, args, n, kwnames)[0], "init_from_array", "arr");
+    const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
+    const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
+    if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {
+      PyErr_SetString(PyExc_Exception, text("init_from_array(): got an array of shape ", shape_text(array),
+                                            "; ", s.name, " has ", s.rows, " rows of ", s.dim)
+                                           .c_str());
+      return nullptr;
+    }
+    std::vector<uint32_t> rows(count);
+    for (size_t i = 0; i < count; ++i) rows[i] = static_cast<uint32_t>(i);
+    float* to = s.begin_write_rows(rows);
+    const float* from = array.data();
+    for (size_t i = 0; i < count; ++i)
+      for (size_t j = 0; j < width; ++j) to[i * width + j] = from[i + j * count];
+    return none();
+  });
+}
 
-constexpr PyCFunction l_zero = plain([](PyObject* self) { fill_zero(storage_of(self)); });
+PyObject* l_zero(PyObject* self, PyObject*) {
+  return guarded([&] {
+    fill_zero(storage_of(self));
+    return none();
+  });
+}
 
-constexpr FastMethod l_expr = method<"expr", 0, "update">([](PyObject* self, const auto& a) {
-  if (!a.truth(0, true)) return node_expression(self, false);
-  Py_INCREF(self);
-  return self;
-});
+PyObject* l_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"update"};
+  return guarded([&] {
+    if (!parse("expr", names, 0, args, n, kwnames).truth(0, true)) return node_expression(self, false);
+    Py_INCREF(self);
+    return self;
+  });
+}
 
 PyObject* l_scalar_value(PyObject*, PyObject*, PyObject*) {
   PyErr_SetString(
@@ -272,8 +347,11 @@ PyObject* l_item(PyObject* self, Py_ssize_t i) {
   });
 }
 
-constexpr FastMethod l_batch = method<"batch", 1, "i">(
-    [](PyObject* self, const auto& a) { return lookup_rows(self, a[0], true, "batch"); });
+PyObject* l_batch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"i"};
+  return guarded(
+      [&] { return lookup_rows(self, parse("batch", names, 1, args, n, kwnames)[0], true, "batch"); });
+}
 
 PyObject* as_table(PyObject* object, const char* op) {
   if (PyObject_TypeCheck(object, &LookupParametersType)) return object;
@@ -281,14 +359,22 @@ PyObject* as_table(PyObject* object, const char* op) {
   throw PythonError();
 }
 
-constexpr FastMethod lookup = method<"lookup", 1, "p", "index", "update">([](const auto& a) {
-  PyObject* table = as_table(a[0], "lookup");
-  return lookup_row(table, a[1] ? as_uint(a[1], "lookup", "index") : 0, a.truth(2, true));
-});
+PyObject* lookup(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"p", "index", "update"};
+  return guarded([&] {
+    const auto a = parse("lookup", names, 1, args, n, kwnames);
+    PyObject* table = as_table(a[0], "lookup");
+    return lookup_row(table, a[1] ? as_uint(a[1], "lookup", "index") : 0, a.truth(2, true));
+  });
+}
 
-constexpr FastMethod lookup_batch = method<"lookup_batch", 2, "p", "indices", "update">([](const auto& a) {
-  return lookup_rows(as_table(a[0], "lookup_batch"), a[1], a.truth(2, true), "lookup_batch");
-});
+PyObject* lookup_batch(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"p", "indices", "update"};
+  return guarded([&] {
+    const auto a = parse("lookup_batch", names, 2, args, n, kwnames);
+    return lookup_rows(as_table(a[0], "lookup_batch"), a[1], a.truth(2, true), "lookup_batch");
+  });
+}
 
 // ------------------------------------------------------------------ parameter(), const_parameter()
 
@@ -435,14 +521,23 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-}  // namespace
+void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc) {
+  type.tp_name = name;
+  type.tp_doc = doc;
+  sign_methods(type.tp_methods);
+  sign_type(type);
+  type.tp_base = &ExpressionType;
+  type.tp_basicsize = sizeof(PyParameters);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  type.tp_new = make_empty;
+  type.tp_dealloc = dealloc;
+  if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
+    throw pybind11::error_already_set();
+}
 
-PyTypeObject ParametersType =
-    static_type({"_dynet.Parameters", "Parameters(): trainable values; an expression in every graph.",
-                 sizeof(PyParameters), dealloc, parameters_methods, make_empty, &ExpressionType});
-PyTypeObject LookupParametersType =
-    static_type({"_dynet.LookupParameters", "LookupParameters(): a table of trainable rows.",
-                 sizeof(PyParameters), dealloc, lookup_methods, make_empty, &ExpressionType});
+}  // namespace
 
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
   PyTypeObject* type = storage->is_lookup() ? &LookupParametersType : &ParametersType;
@@ -457,15 +552,21 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
 }
 
 void add_parameter_types(PyObject* module) {
+  ParametersType.tp_methods = parameters_methods;
   ParametersType.tp_str = p_str;
-  add_type(module, ParametersType);
+  ParametersType.tp_repr = described;
+  ready(module, ParametersType, "_dynet.Parameters",
+        "Parameters(): trainable values; an expression in every graph.");
   lookup_sequence.sq_length = l_len;
   lookup_sequence.sq_item = l_item;
+  LookupParametersType.tp_methods = lookup_methods;
   LookupParametersType.tp_str = l_str;
+  LookupParametersType.tp_repr = described;
   LookupParametersType.tp_as_mapping = &lookup_mapping;
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;
-  add_type(module, LookupParametersType);
+  ready(module, LookupParametersType, "_dynet.LookupParameters",
+        "LookupParameters(): a table of trainable rows.");
   attach_documentation();
   sign_functions(functions);
   if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();

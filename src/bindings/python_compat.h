@@ -9,8 +9,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "bindings/tuning.h"
-
 namespace dyc::py {
 
 // New documentation of a heap type, in memory that the type frees.
@@ -77,6 +75,7 @@ inline int forget_dict_version(PyDict_WatchEvent, PyObject* dict, PyObject*, PyO
 }
 
 inline uint64_t dict_version(PyObject* dict) {
+  constexpr size_t kMostDicts = 4096;
   static const int watcher = PyDict_AddWatcher(forget_dict_version);
   static uint64_t last = 0;
   if (watcher < 0) {  // others have taken them all
@@ -85,7 +84,7 @@ inline uint64_t dict_version(PyObject* dict) {
   }
   const auto known = dict_versions().find(dict);
   if (known != dict_versions().end()) return known->second;
-  if (dict_versions().size() >= tuning::kWatchedDicts || PyDict_Watch(watcher, dict) < 0) {
+  if (dict_versions().size() >= kMostDicts || PyDict_Watch(watcher, dict) < 0) {
     PyErr_Clear();
     return 0;
   }

@@ -126,6 +126,16 @@ PyObject* add_input(PyObject* object, PyObject* x) {
   }
 }
 
+// A method of one argument, by position or name.
+template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
+PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (n == 1 && !kwnames) [[likely]]
+    return f(self, args[0]);
+  return guarded([&] { return f(self, parse("RNNState", names, 1, args, n, kwnames)[0]); });
+}
+constexpr const char* kX[] = {"x"};
+constexpr const char* kXs[] = {"xs"};
+
 // result(step) -> object after each input in turn; returns the list of objects. They are made when all steps
 // are recorded, as making them may run anything.
 template <class F>
@@ -248,14 +258,14 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
 #define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef methods[] = {
-    {"add_input", FAST((one_argument<"RNNState", "x", add_input>)),
+    {"add_input", FAST((one_argument<add_input, kX>)),
      "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    "
      "RNNState\n"
      "Raises:\n    ValueError: x does not have the builder's input size, or belongs to an earlier graph."},
-    {"add_inputs", FAST((one_argument<"RNNState", "xs", add_inputs>)),
+    {"add_inputs", FAST((one_argument<add_inputs, kXs>)),
      "add_inputs(xs)\n\nThe states after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
      "    list of RNNState"},
-    {"transduce", FAST((one_argument<"RNNState", "xs", transduce>)),
+    {"transduce", FAST((one_argument<transduce, kXs>)),
      "transduce(xs)\n\nThe outputs after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
      "    list of Expression {H}xB"},
     {"output", output, METH_NOARGS,
@@ -282,13 +292,24 @@ PyMethodDef methods[] = {
 #undef KEYWORDS
 #undef FAST
 
+PyTypeObject state_type() {
+  PyTypeObject t = blank_type();
+  t.tp_name = "_dynet.RNNState";
+  t.tp_basicsize = sizeof(PyRnnState);
+  t.tp_dealloc = dealloc;
+  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  t.tp_doc =
+      "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
+      "builder. States form a tree: any of them may be continued.";
+  t.tp_methods = methods;
+  t.tp_new = create;
+  t.tp_repr = described;
+  return t;
+}
+
 }  // namespace
 
-PyTypeObject RnnStateType = static_type(
-    {"_dynet.RNNState",
-     "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
-     "builder. States form a tree: any of them may be continued.",
-     sizeof(PyRnnState), dealloc, methods, create});
+PyTypeObject RnnStateType = state_type();
 
 PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
   if (!b->core->started(engine())) {
@@ -306,8 +327,12 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
 }
 
 void add_state_type(PyObject* module) {
-  RnnStateType.tp_repr = described;
-  add_type(module, RnnStateType);
+  sign_methods(methods);
+  sign_type(RnnStateType);
+  if (PyType_Ready(&RnnStateType) < 0) throw PythonError();
+  Py_INCREF(&RnnStateType);
+  if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0)
+    throw PythonError();
 }
 
 }  // namespace dyc::py

@@ -137,14 +137,11 @@ void sign_pybind_type(PyTypeObject* type, const char* init_doc) {
 void sign_methods(PyMethodDef* methods) { sign(methods, "$self"); }
 void sign_functions(PyMethodDef* functions) { sign(functions, "$module"); }
 
-void add_type(PyObject* module, PyTypeObject& type) {
-  const char* name = std::strrchr(type.tp_name, '.') + 1;
+void sign_type(PyTypeObject& type) {
+  const char* dot = std::strrchr(type.tp_name, '.');
+  const char* name = dot ? dot + 1 : type.tp_name;
   const Parts p = parts_of(name, type.tp_doc ? type.tp_doc : "");
   if (p.found) type.tp_doc = kept(joined(name, "", p.arguments, p.text));
-  if (type.tp_methods) sign_methods(type.tp_methods);
-  if (PyType_Ready(&type) < 0) throw PythonError();
-  Py_INCREF(&type);
-  if (PyModule_AddObject(module, name, reinterpret_cast<PyObject*>(&type)) < 0) throw PythonError();
 }
 
 void sign_pybind_classes(PyObject* module) {

@@ -149,7 +149,7 @@ const Kind kinds[] = {
 };
 constexpr size_t kKinds = std::size(kinds);
 
-PyTypeObject trainer_type;  // the abstract base
+PyTypeObject trainer_type = blank_type();  // the abstract base
 PyTypeObject types[kKinds];
 std::string full_names[kKinds];  // of the types, which keep a pointer
 
@@ -246,6 +246,7 @@ int init(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!kind || (bare && trainer)) return 0;
   try {
     trainer = build(*kind, args, kwargs);
+    call_trainer_hook(TrainerHook::made, self);
     return 0;
   } catch (...) {
     set_error();
@@ -281,102 +282,135 @@ bool warn_of_growth() {
   return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) == 0;
 }
 
-// Called with the trainer before each update; null: nothing.
-PyObject* update_hook = nullptr;
-
-// False: it has raised.
-bool call_update_hook(PyObject* trainer) {
-  if (!update_hook) [[likely]]
-    return true;
-  PyObject* const hook = update_hook;
-  Py_INCREF(hook);
-  PyObject* const result = PyObject_CallOneArg(hook, trainer);
-  Py_XDECREF(result);
-  Py_DECREF(hook);
-  return result != nullptr;
+PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"s"};
+  return guarded([&]() -> PyObject* {
+    float scale = 1.f;
+    if (n || kwnames) [[unlikely]] {
+      scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
+      deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
+    }
+    refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
+    const ScriptCall call("update");
+    wait_for_gradients();
+    trainer_of(self);
+    if (call_trainer_hook(TrainerHook::before_update, self)) trainer_of(self).update(scale);
+    call_trainer_hook(TrainerHook::after_update, self);
+    return warn_of_growth() ? none() : nullptr;
+  });
 }
 
-// Sets it and returns the one before.
-PyObject* before_update(PyObject*, PyObject* hook) {
-  PyObject* const old = update_hook;
-  if (hook != Py_None) Py_INCREF(hook);
-  update_hook = hook == Py_None ? nullptr : hook;
-  if (old) return old;
-  Py_RETURN_NONE;
+PyObject* update_subset(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"updated_params", "updated_lookups"};
+  return guarded([&] {
+    parse("update_subset", names, 2, args, n, kwnames);
+    trainer_of(self);
+    deprecated("Trainer.update_subset", "it has no effect; freeze parameters with set_updated(False)");
+    return none();
+  });
 }
 
-constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const auto& a) -> PyObject* {
-  const float scale = a.number(0, 1.f);
-  if (a[0]) deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
-  refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
-  const ScriptCall call("update");
-  wait_for_gradients();
-  trainer_of(self);
-  if (!call_update_hook(self)) return nullptr;
-  trainer_of(self).update(scale);
-  return warn_of_growth() ? none() : nullptr;
-});
+PyObject* update_epoch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"r"};
+  return guarded([&] {
+    const float epochs = parse("update_epoch", names, 0, args, n, kwnames).number(0, 1.f);
+    trainer_of(self).update_epoch(epochs);
+    deprecated("Trainer.update_epoch", "assign trainer.learning_rate; only edecay gives this an effect");
+    return none();
+  });
+}
 
-constexpr FastMethod update_subset =
-    method<"update_subset", 2, "updated_params", "updated_lookups">([](PyObject* self, const auto&) {
-      trainer_of(self);
-      deprecated("Trainer.update_subset", "it has no effect; freeze parameters with set_updated(False)");
-    });
+PyObject* restart(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"learning_rate"};
+  return guarded([&] {
+    const auto a = parse("restart", names, 0, args, n, kwnames);
+    if (a.has(0)) trainer_of(self).restart(a.number(0, 0.f));
+    else trainer_of(self).restart();
+    return none();
+  });
+}
 
-constexpr FastMethod update_epoch = method<"update_epoch", 0, "r">([](PyObject* self, const auto& a) {
-  const float epochs = a.number(0, 1.f);
-  trainer_of(self).update_epoch(epochs);
-  deprecated("Trainer.update_epoch", "assign trainer.learning_rate; only edecay gives this an effect");
-});
+PyObject* status(PyObject* self, PyObject*) {
+  return guarded([&] {
+    std::cerr << trainer_of(self).take_status() << std::flush;
+    return none();
+  });
+}
 
-constexpr FastMethod restart = method<"restart", 0, "learning_rate">([](PyObject* self, const auto& a) {
-  if (a.has(0)) trainer_of(self).restart(a.number(0, 0.f));
-  else trainer_of(self).restart();
-});
+PyObject* set_sparse_updates(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"su"};
+  return guarded([&] {
+    trainer_of(self).set_sparse_updates(
+        parse("set_sparse_updates", names, 1, args, n, kwnames).truth(0, true));
+    return none();
+  });
+}
 
-constexpr PyCFunction status =
-    plain([](PyObject* self) { std::cerr << trainer_of(self).take_status() << std::flush; });
+PyObject* set_clip_threshold(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"thr"};
+  return guarded([&] {
+    trainer_of(self).set_clip_threshold(
+        parse("set_clip_threshold", names, 1, args, n, kwnames).number(0, 0.f));
+    return none();
+  });
+}
 
-constexpr FastMethod set_sparse_updates = method<"set_sparse_updates", 1, "su">(
-    [](PyObject* self, const auto& a) { trainer_of(self).set_sparse_updates(a.truth(0, true)); });
+PyObject* get_clip_threshold(PyObject* self, PyObject*) {
+  return guarded([&] { return PyFloat_FromDouble(trainer_of(self).clip_threshold()); });
+}
 
-constexpr FastMethod set_clip_threshold = method<"set_clip_threshold", 1, "thr">(
-    [](PyObject* self, const auto& a) { trainer_of(self).set_clip_threshold(a.number(0, 0.f)); });
+PyObject* set_learning_rate(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"value"};
+  return guarded([&] {
+    trainer_of(self).set_learning_rate(parse("set_learning_rate", names, 1, args, n, kwnames).number(0, 0.f));
+    return none();
+  });
+}
 
-constexpr PyCFunction get_clip_threshold =
-    plain([](PyObject* self) { return PyFloat_FromDouble(trainer_of(self).clip_threshold()); });
+PyObject* exponential_moving_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"beta", "update_freq"};
+  return guarded([&] {
+    const auto a = parse("exponential_moving_average", names, 1, args, n, kwnames);
+    trainer_of(self).average(MovingAverage::Kind::exponential, a.number(0, 0.f), a.uint(1, 1));
+    return none();
+  });
+}
 
-constexpr FastMethod set_learning_rate = method<"set_learning_rate", 1, "value">(
-    [](PyObject* self, const auto& a) { trainer_of(self).set_learning_rate(a.number(0, 0.f)); });
+PyObject* cumulative_moving_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"update_freq"};
+  return guarded([&] {
+    const auto a = parse("cumulative_moving_average", names, 0, args, n, kwnames);
+    trainer_of(self).average(MovingAverage::Kind::cumulative, 0.f, a.uint(0, 1));
+    return none();
+  });
+}
 
-constexpr FastMethod exponential_moving_average =
-    method<"exponential_moving_average", 1, "beta", "update_freq">([](PyObject* self, const auto& a) {
-      trainer_of(self).average(MovingAverage::Kind::exponential, a.number(0, 0.f), a.uint(1, 1));
-    });
+PyObject* moving_average(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const MovingAverage* average = trainer_of(self).moving_average();
+    if (!average) return PyUnicode_FromString("none");
+    const bool cumulative = average->kind() == MovingAverage::Kind::cumulative;
+    return PyUnicode_FromString(cumulative ? "cumulative" : "exponential");
+  });
+}
 
-constexpr FastMethod cumulative_moving_average =
-    method<"cumulative_moving_average", 0, "update_freq">([](PyObject* self, const auto& a) {
-      trainer_of(self).average(MovingAverage::Kind::cumulative, 0.f, a.uint(0, 1));
-    });
+PyObject* swap_to_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"save_weights", "bias_correction"};
+  return guarded([&] {
+    const auto a = parse("swap_params_to_moving_average", names, 0, args, n, kwnames);
+    engine();
+    trainer_of(self).swap_to_average(a.truth(0, true), a.truth(1, true));
+    return none();
+  });
+}
 
-constexpr PyCFunction moving_average = plain([](PyObject* self) {
-  const MovingAverage* average = trainer_of(self).moving_average();
-  if (!average) return PyUnicode_FromString("none");
-  const bool cumulative = average->kind() == MovingAverage::Kind::cumulative;
-  return PyUnicode_FromString(cumulative ? "cumulative" : "exponential");
-});
-
-constexpr FastMethod swap_to_average =
-    method<"swap_params_to_moving_average", 0, "save_weights", "bias_correction">(
-        [](PyObject* self, const auto& a) {
-          engine();
-          trainer_of(self).swap_to_average(a.truth(0, true), a.truth(1, true));
-        });
-
-constexpr PyCFunction swap_to_weights = plain([](PyObject* self) {
-  engine();
-  trainer_of(self).swap_to_weights();
-});
+PyObject* swap_to_weights(PyObject* self, PyObject*) {
+  return guarded([&] {
+    engine();
+    trainer_of(self).swap_to_weights();
+    return none();
+  });
+}
 
 // A str, bytes or any path.
 std::string path_of(PyObject* path) {
@@ -387,18 +421,32 @@ std::string path_of(PyObject* path) {
   return result;
 }
 
-constexpr FastMethod save = method<"save", 1, "fname">(
-    [](PyObject* self, const auto& a) { save_trainer(trainer_of(self), path_of(a[0])); });
+PyObject* save(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"fname"};
+  return guarded([&] {
+    const std::string path = path_of(parse("save", names, 1, args, n, kwnames)[0]);
+    if (!call_trainer_hook(TrainerHook::before_save, self)) return none();
+    save_trainer(trainer_of(self), path);
+    call_trainer_hook(TrainerHook::after_save, self);
+    return none();
+  });
+}
 
-constexpr FastMethod populate =
-    method<"populate", 1, "fname", "learning_rate">([](PyObject* self, const auto& a) {
-      const float rate = a.has(1) ? a.number(1, 0.f) : 0.f;
-      populate_trainer(trainer_of(self), path_of(a[0]));
-      if (a.has(1)) trainer_of(self).set_learning_rate(rate);
-    });
+PyObject* populate(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static constexpr const char* names[] = {"fname", "learning_rate"};
+  return guarded([&] {
+    const auto a = parse("populate", names, 1, args, n, kwnames);
+    const float rate = a.has(1) ? a.number(1, 0.f) : 0.f;
+    call_trainer_hook(TrainerHook::before_load, self);
+    populate_trainer(trainer_of(self), path_of(a[0]));
+    if (a.has(1)) trainer_of(self).set_learning_rate(rate);
+    return none();
+  });
+}
 
-constexpr PyCFunction whoami =
-    plain([](PyObject* self) { return PyUnicode_FromString(trainer_of(self).name()); });
+PyObject* whoami(PyObject* self, PyObject*) {
+  return guarded([&] { return PyUnicode_FromString(trainer_of(self).name()); });
+}
 
 PyObject* learning_rate(PyObject* self, void*) {
   return guarded([&] { return PyFloat_FromDouble(trainer_of(self).learning_rate()); });
@@ -465,11 +513,22 @@ PyGetSetDef properties[] = {
     {"learning_rate", learning_rate, assign_learning_rate, "The learning rate.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with) {
-  PyTypeObject type = static_type({name, doc, sizeof(PyTrainer), dealloc, with, new_trainer});
+void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc, PyMethodDef* with) {
+  type.tp_name = name;
+  type.tp_doc = doc;
+  type.tp_basicsize = sizeof(PyTrainer);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+  sign_methods(with);
+  sign_type(type);
+  type.tp_methods = with;
+  type.tp_new = new_trainer;
   type.tp_init = init;
+  type.tp_dealloc = dealloc;
   type.tp_repr = described;
-  return type;
+  if (PyType_Ready(&type) < 0) throw PythonError();
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
+    throw PythonError();
 }
 
 }  // namespace
@@ -485,18 +544,14 @@ Trainer& trainer_of(PyObject* self) {
 }
 
 void add_trainer_types(PyObject* module) {
-  trainer_type = type_of("_dynet.Trainer", "Base of all trainers.", methods);
   trainer_type.tp_getset = properties;
-  add_type(module, trainer_type);
+  ready(module, trainer_type, "_dynet.Trainer", "Base of all trainers.", methods);
   for (size_t i = 0; i < kKinds; ++i) {
-    full_names[i] = std::string("_dynet.") + kinds[i].name;
-    types[i] = type_of(full_names[i].c_str(), kinds[i].doc, kind_methods);
+    types[i] = blank_type();
     types[i].tp_base = &trainer_type;
-    add_type(module, types[i]);
+    full_names[i] = std::string("_dynet.") + kinds[i].name;
+    ready(module, types[i], full_names[i].c_str(), kinds[i].doc, kind_methods);
   }
-  static PyMethodDef hooks[] = {{"_before_update", before_update, METH_O, nullptr},
-                                {nullptr, nullptr, 0, nullptr}};
-  if (PyModule_AddFunctions(module, hooks) < 0) throw PythonError();
   add_trainer_state(module);
   add_gradients(module);
 }

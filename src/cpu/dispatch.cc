@@ -23,6 +23,8 @@ const KernelTable& best(const std::string& wanted) {
 
 }  // namespace
 
+const char* best_isa() { return best("").isa; }
+
 const KernelTable& kernels() {
   static const KernelTable& table = []() -> const KernelTable& {
     const char* wanted = std::getenv("DYNET_COMPAT_ISA");

@@ -45,7 +45,9 @@ const KernelTable& kernels_baseline();
 const KernelTable& kernels_avx2();
 const KernelTable& kernels_avx512();
 
-// The best set this CPU has, or the one named by DYNET_COMPAT_ISA.
+// The best set this CPU has, or the one named by DYNET_COMPAT_ISA when it is first asked for.
 const KernelTable& kernels();
+// The name of the best set.
+const char* best_isa();
 
 }  // namespace dyc

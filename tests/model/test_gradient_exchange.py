@@ -145,24 +145,60 @@ def test_hashes_differ_where_bits_differ() -> None:
     assert len(seen) == 3
 
 
-def test_a_hook_runs_before_each_update() -> None:
+def test_hooks_see_trainers_and_updates() -> None:
     pc, W, _, E = model()
-    trainer, seen = dy.SimpleSGDTrainer(pc), []
-    assert _core._before_update(lambda t: seen.append((t is trainer, W.has_gradient()))) is None
+    seen: list[tuple[str, bool]] = []
+    before = W.as_array().tolist()
+
+    def refuse(_: object) -> None:
+        raise KeyError("no update")
+
     try:
+        _core._set_trainer_hooks(
+            made=lambda t: seen.append((type(t).__name__, True)),
+            before_update=lambda t: seen.append(("before", W.has_gradient())),
+            after_update=lambda t: seen.append(("after", W.has_gradient())),
+        )
+        trainer = dy.SimpleSGDTrainer(pc)
         accumulate(W, E)
         trainer.update()
-
-        def refuse(_: object) -> None:
-            raise KeyError("no update")
-
-        _core._before_update(refuse)
+        changed = W.as_array().tolist()
+        assert seen == [("SimpleSGDTrainer", True), ("before", True), ("after", False)] and changed != before
+        _core._set_trainer_hooks(before_update=refuse)
         accumulate(W, E)
-        before = W.as_array().tolist()
         with pytest.raises(KeyError, match="no update"):
             trainer.update()
-        assert W.as_array().tolist() == before and W.has_gradient()
+        _core._set_trainer_hooks(before_update=lambda t: False)
+        trainer.update()
+        assert W.as_array().tolist() == changed and W.has_gradient(), "updated although the hook refused"
     finally:
-        _core._before_update(None)
+        _core._set_trainer_hooks()
     trainer.update()
-    assert seen == [(True, True)]
+    assert W.as_array().tolist() != changed
+
+
+def test_the_random_stream_comes_back() -> None:
+    state = _core._random_state()
+    drawn = dy.random_normal(5).value()
+    other = dy.random_normal(5).value()
+    _core._set_random_state(state)
+    assert dy.random_normal(5).value() == drawn != other
+    with pytest.raises(ValueError, match="wanted"):
+        _core._set_random_state(b"short")
+
+
+def test_sums_of_nothing_only_where_a_job_allows_them() -> None:
+    pc, W, *_ = model()
+    with pytest.raises(AssertionError, match="empty list"):
+        dy.esum([])
+    try:
+        _core._allow_empty_sums(True)
+        dy.renew_cg()
+        loss = dy.esum([])
+        assert loss.value() == 0 and dy.average([]).value() == 0
+        loss.backward()
+        assert not W.has_gradient()
+        with pytest.raises(AssertionError, match="empty list"):
+            dy.concatenate([])
+    finally:
+        _core._allow_empty_sums(False)

@@ -258,9 +258,42 @@ def sync_folder(path: str) -> None:
             os.close(fd)
 
 
+class Role:
+    """What this process does with files; a job of several processes sets another
+    (dynet_compat/distributed/)."""
+
+    @property
+    def writes(self) -> bool:
+        return True
+
+    def saved(self) -> None:
+        """A file was replaced, or, where this process does not write, would have been."""
+
+    def before_load(self) -> None:
+        """Files are about to be read."""
+
+
+role: Role = Role()
+
+
+@contextlib.contextmanager
+def nowhere() -> Iterator[NewFile]:
+    """What a process gets that does not write."""
+    sink = NewFile(os.devnull)
+    try:
+        yield sink
+    finally:
+        sink.discard()
+    role.saved()
+
+
 @contextlib.contextmanager
 def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
     """A NewFile that is committed if the block ends without an exception."""
+    if not role.writes:
+        with nowhere() as sink:
+            yield sink
+        return
     real = os.path.realpath(path)
     remove_leftovers(os.path.dirname(real))
     special = os.path.exists(path) and not os.path.isfile(path)
@@ -272,3 +305,4 @@ def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
         except BaseException:
             new.discard()
             raise
+    role.saved()

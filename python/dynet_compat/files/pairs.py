@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Optional
 
+from . import atomic
 from .atomic import NewFile, remove_leftovers, sync_folder, turn, wait_for_turn
 
 _CHUNK = 1 << 20
@@ -72,6 +73,7 @@ class OpenPair:
     """
 
     def __init__(self, meta: str, data: str) -> None:
+        atomic.role.before_load()
         self.path = data
         self.file: Optional[io.FileIO] = None
         self._meta_path, self._real = meta, os.path.realpath(data)
@@ -177,6 +179,10 @@ def _keep_old(data: str, meta: str, new_meta: bytes) -> Optional[str]:
 @contextlib.contextmanager
 def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFile]:
     """Replaces a .data file, which the block writes, and its .meta file, both or none."""
+    if not atomic.role.writes:
+        with atomic.nowhere() as sink:
+            yield sink
+        return
     data, meta = os.path.realpath(data), os.path.realpath(meta)
     for folder in {os.path.dirname(data), os.path.dirname(meta)}:
         remove_leftovers(folder)
@@ -196,6 +202,7 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
         new_data.discard()
         if new_meta is not None:
             new_meta.discard()
+    atomic.role.saved()
 
 
 def _rename(new_data: NewFile, new_meta: NewFile, meta_contents: bytes) -> None:

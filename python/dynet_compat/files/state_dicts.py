@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, Union
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Parameters, Trainer
+from .atomic import replacing
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -354,19 +354,8 @@ def save_safetensors(path: Path, pc: Any) -> None:
     """
     state = _state_dict(_collection("save_safetensors", pc))
     data = _safetensors("save_safetensors").save(state, metadata={"producer": "dynet_compat"})
-    target = os.fspath(path)
-    beside = f"{target}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
-    except BaseException as error:
-        if not isinstance(error, FileExistsError):
-            with suppress(OSError):
-                os.unlink(beside)
-        raise
+    with replacing(os.fspath(path)) as file:
+        file.write(data)
 
 
 def load_safetensors(path: Path, pc: Any, strict: bool = True) -> Loaded:

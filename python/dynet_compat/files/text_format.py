@@ -13,6 +13,7 @@ from typing import Any, Optional, Union
 
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Parameters
+from . import atomic
 from .atomic import replacing
 
 Path = Union[str, "os.PathLike[str]"]
@@ -95,6 +96,7 @@ def kind_of(lookup: bool) -> str:
 
 
 def _open(op: str, path: str) -> io.FileIO:
+    atomic.role.before_load()
     try:
         return io.FileIO(path, "rb")
     except OSError as error:

@@ -294,7 +294,7 @@ class Explanation:
                 yield Finding(path, rewrite.loop.line, "no map", f"left as it is: {where}{why}")
 
     def _run_together(self, rewrite: LoopIndependence) -> str:
-        """Whether the hints alone make the iterations of a loop run together."""
+        """Who makes the iterations of a loop run together: the hints, or the user."""
         function: Any = self.program.functions[rewrite.loop.function]
         node: Any = rewrite.loop.node
         if function.is_module:
@@ -316,8 +316,8 @@ def _assigned(loop: Loop) -> set[str]:
     node: Any = loop.node
     if isinstance(node, COMPREHENSIONS):
         return {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-    names = Liveness()
+    flow = Liveness()
     if not isinstance(node, ast.While):
-        names.target(node.target)
-    names.block(node.body)
-    return names.assigned
+        flow.target(node.target)
+    flow.block(node.body)
+    return flow.assigned

@@ -131,7 +131,7 @@ class Recorder:
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         spec = json.load(file)
-    from ..__main__ import run
+    from ..startup.program import run
 
     Recorder(spec).install()
     run(sys.argv[2], sys.argv[3:])

@@ -42,11 +42,19 @@ class _State:
     weight_decay = 0.0  # of new collections
     profiling = 0
     at_exit = False  # the timing is printed when the program ends
+    common_seed: Optional[int] = None  # in place of the operating system's, in a job of several processes
     conf: Optional[dict[str, Any]] = None  # what `set` stored before the import
 
 
 def _os_seed() -> int:
+    if _State.common_seed is not None:
+        return _State.common_seed
     return int.from_bytes(os.urandom(4), "little") or 1
+
+
+def use_seed(seed: Optional[int]) -> None:
+    """The seed of programs that name none; None: one of the operating system."""
+    _State.common_seed = seed
 
 
 def _profile(level: int) -> None:

@@ -1,4 +1,4 @@
-"""Which function calls which, and which call themselves.
+"""Who calls whom, and which functions call themselves.
 
 Targets of calls come from the interpreter, so that methods are found by the class of their object.
 """

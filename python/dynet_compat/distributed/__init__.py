@@ -1,0 +1,182 @@
+"""Training and inference on several processes and machines, which compute one result together.
+
+    for batch in batches(data):
+        batch = dy.distributed.shard(batch)  # this process's part
+        dy.renew_cg()
+        loss = dy.esum([model.loss(x) for x in batch])
+        loss.backward()
+        trainer.update()                     # the gradients of all processes are summed first
+
+`mpiexec -n 4 python -m dynet_compat distribute script.py` runs a script in this way on four processes, called
+ranks. Started as `python script.py`, everything here does nothing: the whole minibatch is this process's
+part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Callable, Optional, TypeVar
+
+T = TypeVar("T")
+_job: Any = None  # Job of this process; the modules of this folder are imported for one only
+
+rank: int
+"""Number of this process among those of the job; 0 alone."""
+size: int
+"""How many processes the job has; 1 alone."""
+is_main: bool
+"""Whether this is rank 0, which prints and saves."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("rank", "size"):
+        return getattr(_job.group, name) if _job else ["rank", "size"].index(name)
+    if name == "is_main":
+        return _job is None or _job.group.rank == 0
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def start(
+    gradients: str = "sum",
+    check_every: int = 100,
+    compress: Optional[str] = None,
+    timeout: float = 60.0,
+    seed: Optional[int] = None,
+) -> None:
+    """Join the processes that `mpiexec` has started into a job. `distribute` calls this before the script;
+    call it yourself, before parameters are made, in a script that is started as `mpiexec -n 4 python -m
+    mpi4py s.py`.
+
+    Args:
+        gradients: "sum", DyNet's convention of losses that are summed over the minibatch; "mean" for losses
+            that are divided by the number of instances in the shard.
+        check_every: after so many updates, parameters and trainers of all ranks are compared; 0: never.
+        compress: "float16" halves what gradients of parameters take on the network, with error feedback.
+        timeout: seconds that a rank waits for the others before it ends the job and names who is missing.
+        seed: of DyNet's, Python's and NumPy's random numbers, on all ranks; None: one that rank 0 draws.
+
+    Returns:
+        None. Without mpiexec nothing happens.
+    Raises:
+        ValueError: an argument that is none of these.
+        RuntimeError: mpi4py is not installed, a job was started already, or kernels are in use and differ.
+    Source: not in DyNet.
+
+    Example:
+        >>> dy.distributed.start()
+        >>> dy.distributed.rank, dy.distributed.size
+        (0, 1)
+    """
+    from . import job
+
+    job.start(job.Settings(gradients, check_every, compress, timeout, seed))
+
+
+def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:
+    """This rank's part of a minibatch, or of other data: every size-th item, from the rank-th on.
+
+    Args:
+        items: list, tuple, array, or anything that can be iterated; the same on all ranks.
+        by: what an item costs, such as `len`; parts then cost about the same. Without: parts have equal
+        sizes.
+
+    Returns:
+        a list, or an array of an array; may be empty. `items` itself where there is one process.
+    Source: not in DyNet.
+
+    Example:
+        >>> dy.distributed.shard(["a", "b", "c"])
+        ['a', 'b', 'c']
+    """
+    return items if _job is None else _job.shard(items, by)
+
+
+def sum(x: Any) -> Any:
+    """The sum over all ranks of a number, an array, or a list of numbers; for losses and counts.
+
+    Args:
+        x: of one type and size on all ranks; expressions are no numbers: pass their `value()`.
+
+    Returns:
+        the sum, of the type of x; x itself where there is one process.
+    Source: not in DyNet.
+
+    Example:
+        >>> right, every = dy.distributed.sum([7, 10])
+        >>> right / every
+        0.7
+    """
+    return x if _job is None else _job.sum(x)
+
+
+def gather(part: Any, of: Any = None) -> list[Any]:
+    """Lists of all ranks as one list, on all ranks.
+
+    Args:
+        part: this rank's list, of anything that can be pickled.
+        of: what `shard()` returned; item i of `part` belongs to item i of it, and comes to its place in what
+            was sharded. Without: rank by rank.
+
+    Returns:
+        list.
+    Raises:
+        ValueError: `part` and `of` differ in length.
+    Source: not in DyNet.
+
+    Example:
+        >>> mine = dy.distributed.shard(["a", "b"])
+        >>> dy.distributed.gather([word.upper() for word in mine], of=mine)
+        ['A', 'B']
+    """
+    part = list(part)
+    if of is not None and len(of) != len(part):
+        raise ValueError(f"gather(): got {len(part)} items for a shard of {len(of)}; give one for each")
+    every: list[Any] = part if _job is None else _job.gather(part, of)
+    return every
+
+
+def broadcast(item: T, root: int = 0) -> T:
+    """An object of one rank, on all ranks; they wait for it.
+
+    Args:
+        item: anything that can be pickled; of other ranks it is ignored.
+        root: which rank's it is.
+
+    Returns:
+        that rank's object.
+    Source: not in DyNet.
+
+    Example:
+        >>> dy.distributed.broadcast({"beam": 5})
+        {'beam': 5}
+    """
+    return item if _job is None else _job.broadcast(item, root)
+
+
+@contextmanager
+def main_only() -> Iterator[None]:
+    """Around what one rank does alone and takes long, such as an evaluation: the others wait without a
+    timeout.
+
+    Source: not in DyNet.
+
+    Example:
+        >>> if dy.distributed.is_main:
+        ...     with dy.distributed.main_only():
+        ...         print("evaluation of the whole development set")
+        evaluation of the whole development set
+    """
+    if _job is None:
+        yield
+        return
+    _job.group.busy += 1
+    try:
+        yield
+    finally:
+        _job.group.busy -= 1
+
+
+__all__ = [
+    "broadcast", "gather", "is_main", "main_only", "rank", "shard", "size", "start", "sum",
+]  # fmt: skip

@@ -1,0 +1,163 @@
+"""What `trainer.update()` does first in a job: the sum of all ranks' gradients takes the place of this
+rank's."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from .group import Group, JobError
+
+_ALL = 2  # kind of a gradient: of all elements, see _core._gradient_kinds()
+
+
+def names_of(collection: Any) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each parameter, in the order of flat arrays: parameters, then tables."""
+    every = [*collection.parameters_list(), *collection.lookup_parameters_list()]
+    return [(p.name(), tuple(p.shape())) for p in every]
+
+
+class Float16Feedback:
+    """Rounds to float16, and adds what rounding has cut off to the next values of the same place.
+
+    Seide et al., 1-bit stochastic gradient descent and its application to data-parallel distributed training
+    of speech DNNs, 2014: the errors do not add up, so that float16 is enough.
+    """
+
+    def __init__(self) -> None:
+        self._rest: dict[str, NDArray[np.float32]] = {}
+
+    def __call__(self, values: NDArray[np.float32], stage: str) -> NDArray[np.float32]:
+        rest = self._rest.get(stage)
+        wanted = values + rest if rest is not None and rest.shape == values.shape else values
+        limit = np.float32(np.finfo(np.float16).max)
+        rounded = np.clip(wanted, -limit, limit).astype(np.float16).astype(np.float32)
+        self._rest[stage] = np.where(np.isfinite(wanted), wanted - rounded, np.float32(0))
+        return np.where(np.isfinite(wanted), rounded, wanted)
+
+
+class TrainerState:
+    """What the job knows of one trainer."""
+
+    def __init__(self, number: int, compress: bool) -> None:
+        self.number = number
+        self.updates = 0
+        self.parameters = 0  # how many the ranks have compared
+        self.feedback = Float16Feedback() if compress else None
+
+
+class Exchange:
+    """Sums gradients over ranks before each update.
+
+    Args:
+        group: the ranks.
+        mean: gradients are weighted by the sizes of the shards, for losses that are means.
+        check_every: after so many updates parameters and trainer states of all ranks are compared; 0: never.
+        compress: dense gradients travel as float16, with error feedback.
+    """
+
+    def __init__(self, group: Group, mean: bool, check_every: int, compress: bool) -> None:
+        self.group, self.mean, self.check_every, self.compress = group, mean, check_every, compress
+        self.shard_size = 0  # instances of this rank in the current minibatch
+        self.updates = 0  # of all trainers
+        self._by_id: dict[int, tuple[Any, TrainerState]] = {}
+        self._made = 0
+
+    def state_of(self, trainer: Any) -> TrainerState:
+        try:
+            state = self._by_id[id(trainer)][1]
+        except KeyError:
+            state = TrainerState(self._made, self.compress)
+            self._made += 1
+            self._by_id[id(trainer)] = trainer, state  # held, so that the number stays this trainer's
+        return state
+
+    def trainers(self) -> list[Any]:
+        """In the order in which they were made."""
+        return [trainer for trainer, _ in self._by_id.values()]
+
+    # ---------------------------------------------------------------------- equal parameters
+
+    def made(self, trainer: Any) -> None:
+        """A trainer was made: its parameters get the values of rank 0."""
+        self._agree(trainer, self.state_of(trainer), _core._trainer_collection(trainer))
+
+    def _agree(self, trainer: Any, state: TrainerState, collection: Any) -> None:
+        """Compare names and shapes with the other ranks', and give all ranks the values of rank 0."""
+        names = names_of(collection)
+        digest = hashlib.blake2b(repr(names).encode(), digest_size=7).digest()
+        self.group.meet("parameters of a trainer", state.number)
+        every = self.group.join(np.frombuffer(digest, np.uint8))
+        if any((other != every[0]).any() for other in every):
+            self._refuse_names(self.group.gather_objects(names))
+        if self.group.size > 1:
+            values = _core._take_values(collection)
+            self.group.comm.Bcast(values, 0)
+            _core._put_values(collection, values)
+        state.parameters = len(names)
+
+    def _refuse_names(self, every: list[list[tuple[str, tuple[int, ...]]]]) -> None:
+        for rank, names in enumerate(every):
+            for i in range(max(len(names), len(every[0]))):
+                here, there = (n[i] if i < len(n) else None for n in (names, every[0]))
+                if here != there:
+                    said = [f"{p[0]} {p[1]}" if p else "no parameter" for p in (there, here)]
+                    raise JobError(
+                        f"ranks have different parameters: number {i} is {said[0]} on rank 0 and {said[1]} "
+                        f"on rank {rank}"
+                    )
+
+    def check(self, trainer: Any) -> None:
+        """JobError on all ranks where parameters or the trainer's state differ, with the first that does."""
+        collection = _core._trainer_collection(trainer)
+        hashes = np.append(_core._value_hashes(collection), np.uint64(_core._trainer_hash(trainer)))
+        every = np.array(self.group.join(hashes))
+        different = np.flatnonzero((every != every[0]).any(axis=0))
+        if len(different):
+            names = [*(name for name, _ in names_of(collection)), "the trainer's state"]
+            ranks = np.flatnonzero((every != every[0]).any(axis=1)).tolist()
+            raise JobError(
+                f"after {self.updates} updates {names[different[0]]} differs between rank 0 and "
+                f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}; parameters must be "
+                "changed by all ranks alike, and kernels must be of one instruction set (DYNET_COMPAT_ISA)"
+            )
+
+    # -------------------------------------------------------------------------------- update
+
+    def before_update(self, trainer: Any) -> None:
+        state = self.state_of(trainer)
+        collection = _core._trainer_collection(trainer)
+        self.group.meet(f"update of trainer {state.number}", state.updates + 1)
+        kinds = self.group.largest(self._kinds(collection, state, trainer))
+        flat, (keys, values) = _core._take_gradients(collection, kinds), _core._take_rows(collection, kinds)
+        share = self._share()
+        if share is not None:
+            flat, values = flat * share, values * share
+        total = self.group.add_up(flat, state.feedback)
+        rows = self.group.join(keys), self.group.join(values)
+        _core._put_gradients(collection, kinds, total)
+        _core._add_rows(collection, np.concatenate(rows[0]), np.concatenate(rows[1]))
+
+    def _kinds(self, collection: Any, state: TrainerState, trainer: Any) -> NDArray[np.uint8]:
+        kinds = _core._gradient_kinds(collection)
+        if len(kinds) != state.parameters:  # some were added after the trainer was made
+            self._agree(trainer, state, collection)
+        return kinds
+
+    def _share(self) -> Optional[np.float32]:
+        """This rank's share of the minibatch, where losses are means."""
+        if not self.mean:
+            return None
+        sizes = np.concatenate(self.group.join(np.array([self.shard_size], np.int64)))
+        return np.float32(self.shard_size / max(1, int(sizes.sum())))
+
+    def after_update(self, trainer: Any) -> None:
+        state = self.state_of(trainer)
+        state.updates += 1
+        self.updates += 1
+        if self.check_every and self.updates % self.check_every == 0:
+            self.check(trainer)

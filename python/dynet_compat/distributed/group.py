@@ -1,0 +1,246 @@
+"""The ranks of one job, and collectives that end in an error instead of a hang where ranks differ.
+
+Every collective begins with a meeting: each rank says what it is about to do. Where the answers differ, all
+ranks raise the same error, which lists them. While a rank waits for a meeting, a clock runs; when it ends,
+the ranks that are missing are asked where they are, named on stderr, and the job ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+# What a rank is about to do, how often it has met before, a detail to agree on.
+_MEETING = struct.Struct("<24sqq")
+_QUESTION, _ANSWER = 1, 2  # tags of messages between watchdogs
+_SPINS = 300  # tests of a request before waiting yields the processor
+_LONGEST_NAP = 1e-3  # seconds between tests afterwards
+
+
+Rounding = Callable[[NDArray[np.float32], str], NDArray[np.float32]]
+
+
+class JobError(RuntimeError):
+    """Ranks of a job differ: in what they do, in their parameters, or in their data."""
+
+
+def where_is(thread: int) -> str:
+    """The innermost line of a thread that is not of this package, as "file:line"."""
+    frame = sys._current_frames().get(thread)
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    lines = traceback.extract_stack(frame) if frame else []
+    lines = [line for line in lines if not os.path.abspath(line.filename).startswith(package)] or lines
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else "an unknown line"
+
+
+class Group:
+    """The ranks of a job.
+
+    Args:
+        comm: a communicator of mpi4py; the group works on copies of it.
+        timeout: seconds that a rank waits for the others in a meeting.
+    """
+
+    def __init__(self, comm: Any, timeout: float) -> None:
+        self.comm = comm.Dup()
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+        self.mpi: Any = None  # the module
+        if self.size > 1:
+            from mpi4py import MPI
+
+            self.mpi = MPI
+        self.timeout = timeout
+        self.busy = 0  # nested main_only(): others wait without a clock
+        self._met = 0
+        self._doing = "nothing"
+        self._signals = comm.Dup()
+        self._told: list[Any] = []
+        self._watchdog = Watchdog(self, comm.Dup()) if self.size > 1 else None
+
+    # ------------------------------------------------------------------------------- meetings
+
+    def meet(self, operation: str, detail: int = 0) -> None:
+        """Wait until all ranks are about to do the same; JobError where they are not.
+
+        Args:
+            operation: what comes next, at most 24 bytes.
+            detail: a number on which all ranks must agree, such as a count of updates.
+        """
+        self._met += 1
+        if self.size == 1:
+            return
+        mine = np.frombuffer(_MEETING.pack(operation.encode()[:24], self._met, detail), np.uint8)
+        every = np.empty((self.size, len(mine)), np.uint8)
+        self._doing = operation
+        self._wait(self.comm.Iallgather(mine, every))
+        self._doing = "nothing"
+        if not (every == every[0]).all():
+            self._refuse([_MEETING.unpack(row.tobytes()) for row in every])
+
+    def _refuse(self, every: Sequence[tuple[bytes, int, int]]) -> NoReturn:
+        lines = []
+        for rank, (operation, _, detail) in enumerate(every):
+            name = operation.rstrip(b"\0").decode(errors="replace")
+            lines.append(f"rank {rank}: {name}" + (f" {detail}" if detail else ""))
+        raise JobError(
+            "ranks are not at the same point of the program; each must call shard(), update(), sum(), "
+            "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
+        )
+
+    def _wait(self, request: Any) -> None:
+        """Wait for a request without holding a core that another rank may need."""
+        for _ in range(_SPINS):
+            if request.Test():
+                return
+        start, nap = time.monotonic(), 2e-5
+        while not request.Test():
+            time.sleep(nap)
+            nap = min(1.2 * nap, _LONGEST_NAP)
+            if time.monotonic() - start > self.timeout and self._watchdog:
+                if not self._watchdog.others_are_busy():
+                    self._watchdog.end_job(self._doing)
+                start = time.monotonic()
+
+    # ---------------------------------------------------------------------------- collectives
+
+    def add_up(self, flat: NDArray[np.float32], compress: Optional[Rounding] = None) -> NDArray[np.float32]:
+        """The sum over ranks in rank order: the same bits on all ranks, in every run, under every MPI.
+
+        Each rank owns a contiguous part: it gets that part of all ranks, adds in rank order, and sends the
+        sum.
+
+        Args:
+            flat: float32 array, of one size on all ranks.
+            compress: turns what is sent into values that float16 holds; its second argument names the stage.
+        """
+        if self.size == 1 or not len(flat):
+            return flat
+        part = -(-len(flat) // self.size)
+        dtype, kind = (np.float32, self.mpi.FLOAT) if compress is None else (np.float16, self.mpi.UINT16_T)
+        padded = np.zeros((self.size, part), np.float32)
+        padded.reshape(-1)[: len(flat)] = flat
+        if compress:
+            padded = compress(padded, "sent")
+        received = np.empty((self.size, part), dtype)
+        self.comm.Alltoall([padded.astype(dtype, copy=False), kind], [received, kind])
+        total = received[0].astype(np.float32)
+        for contribution in received[1:]:
+            total += contribution
+        if compress:
+            total = compress(total, "owned")
+        every = np.empty((self.size, part), dtype)
+        self.comm.Allgather([total.astype(dtype, copy=False), kind], [every, kind])
+        result: NDArray[np.float32] = every.astype(np.float32, copy=False).reshape(-1)
+        return result[: len(flat)]
+
+    def join(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """Arrays of all ranks, of any lengths, in rank order."""
+        if self.size == 1:
+            return [array]
+        sizes: NDArray[np.int64] = np.empty(self.size, np.int64)
+        self.comm.Allgather(np.array([array.nbytes], np.int64), sizes)
+        out = np.empty(int(sizes.sum()), np.uint8)
+        sent = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        self.comm.Allgatherv([sent, self.mpi.BYTE], [out, sizes, None, self.mpi.BYTE])
+        ends = np.cumsum(sizes)
+        return [out[end - size : end].view(array.dtype) for end, size in zip(ends, sizes)]
+
+    def largest(self, kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Element by element, the largest of all ranks."""
+        if self.size == 1:
+            return kinds
+        out = np.empty_like(kinds)
+        self.comm.Allreduce(kinds, out, self.mpi.MAX)
+        return out
+
+    def gather_objects(self, item: Any) -> list[Any]:
+        """An object of each rank, in rank order, on all ranks."""
+        parts = self.join(np.frombuffer(pickle.dumps(item), np.uint8))
+        return [pickle.loads(part.tobytes()) for part in parts]
+
+    def from_rank(self, item: Any, root: int) -> Any:
+        return item if self.size == 1 else self.comm.bcast(item, root)
+
+    def tell_others(self) -> None:
+        """A message without contents to each other rank, which does not wait for it: see `hear()`."""
+        self._told = [r for r in self._told if not r.Test()]
+        self._told += [self._signals.isend(None, dest=rank) for rank in range(1, self.size)]
+
+    def hear(self) -> None:
+        """Wait for the next `tell_others()` of rank 0."""
+        self._signals.recv(source=0)
+
+    def close(self) -> None:
+        if self._watchdog:
+            self._watchdog.stop()
+            self._watchdog = None
+
+
+class Watchdog:
+    """A thread that answers other ranks while this one computes, and asks them when this one waits too
+    long."""
+
+    def __init__(self, group: Group, comm: Any) -> None:
+        self._group, self._comm = group, comm
+        self._main = threading.get_ident()
+        self._stopped = threading.Event()
+        self._answers: dict[int, tuple[str, str, bool]] = {}
+        self._thread = threading.Thread(target=self._answer, name="watchdog of the job", daemon=True)
+        self._thread.start()
+
+    def _answer(self) -> None:
+        status = self._group.mpi.Status()
+        while not self._stopped.wait(0.2):
+            while self._comm.Iprobe(status=status):
+                message = self._comm.recv(source=status.Get_source(), tag=status.Get_tag())
+                if status.Get_tag() == _QUESTION:
+                    here = (socket.gethostname(), self._state(), bool(self._group.busy))
+                    self._comm.isend(here, dest=status.Get_source(), tag=_ANSWER)
+                else:
+                    self._answers[status.Get_source()] = message
+
+    def _state(self) -> str:
+        doing = self._group._doing
+        return f"waits in {doing}" if doing != "nothing" else f"is at {where_is(self._main)}"
+
+    def _ask(self, seconds: float) -> dict[int, tuple[str, str, bool]]:
+        self._answers.clear()
+        others = [rank for rank in range(self._group.size) if rank != self._group.rank]
+        for rank in others:
+            self._comm.isend(None, dest=rank, tag=_QUESTION)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and len(self._answers) < len(others):
+            time.sleep(0.05)
+        return dict(self._answers)
+
+    def others_are_busy(self) -> bool:
+        """Whether a rank has said, by main_only(), that the others have to wait."""
+        return any(busy for _, _, busy in self._ask(3.0).values())
+
+    def end_job(self, doing: str) -> NoReturn:
+        answers = self._ask(3.0)
+        lines = [f"rank {self._group.rank} has waited {self._group.timeout:g} s for the others in {doing}:"]
+        for rank in range(self._group.size):
+            if rank != self._group.rank:
+                silent = "", "does not answer: it is stopped, or its machine is lost", False
+                host, state, _ = answers.get(rank, silent)
+                lines.append(f"  rank {rank}{' on ' + host if host else ''} {state}")
+        print("dynet_compat: " + "\n".join(lines), file=sys.__stderr__, flush=True)
+        time.sleep(0.3)  # mpiexec passes it on
+        self._group.mpi.COMM_WORLD.Abort(1)
+        os._exit(1)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()

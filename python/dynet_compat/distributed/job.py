@@ -1,0 +1,234 @@
+"""The job of this process: its group of ranks, what it does at updates, and its random streams."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import sys
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+
+from .. import _core, distributed
+from ..files import atomic
+from ..startup import config
+from .checkpoint import Checkpoints
+from .exchange import Exchange
+from .group import Group, JobError
+from .shards import Shard, cut, put_back
+
+# Variables of the environment that launchers set.
+_LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "MPI_LOCALRANKID")
+_ISAS = ("baseline", "avx2", "avx512")  # ascending
+
+
+class Settings(NamedTuple):
+    """Arguments of `start()`."""
+
+    gradients: str = "sum"
+    check_every: int = 100
+    compress: Optional[str] = None
+    timeout: float = 60.0
+    seed: Optional[int] = None
+    checkpoint: Optional[str] = None  # folder
+    every: int = 100  # updates between checkpoints
+
+
+def world() -> Any:
+    """mpi4py's communicator of all processes that mpiexec has started; None: this one was started alone."""
+    if not any(name in os.environ for name in _LAUNCHED):
+        return None
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise RuntimeError(
+            "mpiexec has started this process, and mpi4py cannot be imported: pip install mpi4py mpich "
+            f"(on a cluster mpi4py alone) ({error})"
+        ) from error
+    return MPI.COMM_WORLD
+
+
+def start(settings: Settings) -> None:
+    if settings.gradients not in ("sum", "mean"):
+        raise ValueError(f"start(): got gradients={settings.gradients!r}; wanted 'sum' or 'mean'")
+    if settings.compress not in (None, "float16"):
+        raise ValueError(f"start(): got compress={settings.compress!r}; wanted None or 'float16'")
+    if distributed._job is not None:
+        raise RuntimeError("start(): this process is in a job already (`distribute` calls start() itself)")
+    comm = world()
+    if comm is None and settings.checkpoint is None:
+        return
+    distributed._job = Job(comm, settings)
+
+
+class Job(atomic.Role):
+    """See `dynet_compat.distributed`; alone, with a group of one, for checkpoints."""
+
+    def __init__(self, comm: Any, settings: Settings) -> None:
+        if comm is None:
+            from .alone import Alone
+
+            comm = Alone()
+        self.group = Group(comm, settings.timeout)
+        self._level_kernels()
+        self.seed = self._common_seed(settings.seed)
+        self._own_stream = False
+        self.exchange = Exchange(
+            self.group, settings.gradients == "mean", settings.check_every, settings.compress is not None
+        )
+        self.checkpoints: Optional[Checkpoints] = None
+        if settings.checkpoint is not None:
+            self.checkpoints = Checkpoints(
+                self.group, self.exchange, settings.checkpoint, settings.every
+            )
+        self._saves = 0  # of rank 0, that this rank has not heard of yet
+        _core._allow_empty_sums(True)
+        _core._set_trainer_hooks(
+            made=self.exchange.made, before_update=self._before_update, after_update=self._after_update,
+            before_save=self._before_save, after_save=lambda trainer: self.saved(),
+            before_load=lambda trainer: self.before_load(),
+        )  # fmt: skip
+        atomic.role = self
+        config.use_seed(self.seed)
+        atexit.register(self.end)
+
+    def _level_kernels(self) -> None:
+        """Ranks of different processors round differently: all take the instruction set that all have."""
+        wanted = os.environ.get("DYNET_COMPAT_ISA") or _core._best_isa()
+        every = self.group.gather_objects(wanted) if self.group.size > 1 else [wanted]
+        if any(isa not in _ISAS for isa in every):
+            if len(set(every)) > 1:
+                raise JobError(f"ranks have different processors: {', '.join(sorted(set(every)))}")
+            return
+        common = min(every, key=_ISAS.index)
+        os.environ["DYNET_COMPAT_ISA"] = common
+        if _core.isa() != common:
+            raise JobError(
+                f"this rank computes with {_core.isa()} kernels already, and another has {common} at most; "
+                f"set DYNET_COMPAT_ISA={common}, or call start() before anything is computed"
+            )
+        if len(set(every)) > 1 and self.group.rank == 0:
+            print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
+
+    def _common_seed(self, seed: Optional[int]) -> int:
+        """Seeds DyNet's, Python's and NumPy's streams alike on all ranks, so that they make equal parameters
+        and shuffle alike."""
+        drawn = int.from_bytes(os.urandom(4), "little") >> 1 if seed is None else seed
+        common = int(self.group.from_rank(drawn, 0))
+        _core.reset_random_seed(common)
+        random.seed(common)
+        np.random.seed(common & 0xFFFFFFFF)
+        return common
+
+    # -------------------------------------------------------------------------- data and numbers
+
+    def shard(self, items: Any, by: Optional[Callable[[Any], float]]) -> Any:
+        if not hasattr(items, "__len__"):
+            items = list(items)
+        self.group.meet("shard of items:", len(items))
+        if not self._own_stream:  # the model is made: from here on ranks draw different dropout masks
+            self._own_stream = True
+            if self.group.rank:
+                _core.reset_random_seed((self.seed + 0x9E3779B1 * self.group.rank) & 0x7FFFFFFF)
+        if self._catching_up:
+            items = items[:0] if isinstance(items, np.ndarray) else []
+        part = cut(items, self.group.rank, self.group.size, by)
+        self.exchange.shard_size = len(part)
+        return part
+
+    def _all(self, operation: str, item: Any) -> list[Any]:
+        """An object of each rank; while a resumed script catches up, what it was in the run before."""
+        self.group.meet(operation)
+        if self.checkpoints:
+            return self.checkpoints.remember(lambda: self.group.gather_objects(item))
+        return self.group.gather_objects(item)
+
+    def sum(self, x: Any) -> Any:
+        every = self._all("sum()", x)
+        if isinstance(x, (list, tuple)):
+            if len({len(part) for part in every}) > 1:
+                raise JobError(f"sum(): ranks gave lists of {[len(part) for part in every]} numbers")
+            return type(x)(_in_order(column) for column in zip(*every))
+        return _in_order(every)
+
+    def gather(self, part: list[Any], of: Any) -> list[Any]:
+        place: Any = None
+        if isinstance(of, Shard):
+            place = of.positions
+        elif isinstance(of, np.ndarray):
+            place = [self.group.rank + i * self.group.size for i in range(len(of))]
+        every = self._all("gather()", (part, place))
+        return put_back([items for items, _ in every], [at for _, at in every])
+
+    def broadcast(self, item: Any, root: int) -> Any:
+        if not 0 <= root < self.group.size:
+            raise ValueError(f"broadcast(): got root {root}; the job has {self.group.size} ranks")
+        return self._all(f"broadcast() of rank {root}", item if self.group.rank == root else None)[root]
+
+    # -------------------------------------------------------------------------------------- files
+
+    @property
+    def writes(self) -> bool:
+        """Rank 0 saves for all, and nobody while a resumed script catches up."""
+        return self.group.rank == 0 and not self._catching_up
+
+    def saved(self) -> None:
+        if self._catching_up:
+            return
+        if self.group.rank:
+            self._saves += 1
+        else:
+            self.group.tell_others()
+
+    def _before_save(self, trainer: Any) -> bool:
+        if not self.writes:
+            self.saved()
+        return self.writes
+
+    def before_load(self) -> None:
+        """Waits until rank 0 has written what this rank has passed over."""
+        while self._saves:
+            self.group.hear()
+            self._saves -= 1
+
+    @property
+    def _catching_up(self) -> bool:
+        return self.checkpoints is not None and self.checkpoints.skipping
+
+    # ------------------------------------------------------------------------------------ updates
+
+    def _before_update(self, trainer: Any) -> bool:
+        if self._catching_up:
+            return False
+        self.exchange.before_update(trainer)
+        return True
+
+    def _after_update(self, trainer: Any) -> None:
+        if self.checkpoints and self.checkpoints.skipping:
+            self.checkpoints.skip(trainer)
+            return
+        self.exchange.after_update(trainer)
+        if self.checkpoints:
+            self.checkpoints.after_update(trainer)
+
+    def end(self) -> None:
+        """At the end of the program: the ranks meet once more, so that one that ends early is noticed."""
+        if distributed._job is not self:
+            return
+        distributed._job = None
+        _core._set_trainer_hooks()
+        atomic.role = atomic.Role()
+        config.use_seed(None)
+        _core._allow_empty_sums(False)
+        try:
+            self.group.meet("end of the program, updates:", self.exchange.updates)
+        finally:
+            self.group.close()
+
+
+def _in_order(every: Any) -> Any:
+    total, *rest = every
+    for x in rest:
+        total = total + x
+    return total

@@ -1,0 +1,152 @@
+"""`mpiexec -n 4 python -m dynet_compat distribute script.py args...`: runs a script on every rank of a
+job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn, Optional
+
+from .. import _core, distributed
+from . import job
+
+_MESSAGE_TIME = 0.3  # seconds that mpiexec has to pass on what a rank has said before it ends
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `distribute`."""
+    out = argparse.ArgumentParser(
+        prog="python -m dynet_compat distribute",
+        description="Run a script on every rank that mpiexec starts: mpiexec -n 4 python -m dynet_compat "
+        "distribute script.py. The script cuts each minibatch by dy.distributed.shard(); updates sum the "
+        "gradients of all ranks.",
+    )
+    out.add_argument("--gradients", choices=("sum", "mean"), default="sum",
+                     help="mean: the script divides losses by the size of its shard")  # fmt: skip
+    out.add_argument("--check-every", type=int, default=100, metavar="N",
+                     help="compare the parameters of all ranks every N updates; 0: never")  # fmt: skip
+    out.add_argument("--compress", choices=("float16",), help="send gradients so, with error feedback")
+    out.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+                     help="how long a rank waits for the others before it ends the job")  # fmt: skip
+    out.add_argument("--seed", type=int, help="of all random numbers; without: one that rank 0 draws")
+    out.add_argument("--checkpoint", metavar="DIR", help="write checkpoints there; resume from one there")
+    out.add_argument("--every", type=int, default=1000, metavar="N", help="updates between checkpoints")
+    out.add_argument("--logs", metavar="DIR", default=".", help="where other ranks write rank1.log, ...")
+    out.add_argument("script", help="the Python file")
+    out.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
+    return out
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = parser().parse_args(list(arguments))
+    if not os.path.isfile(given.script):
+        parser().error(f"no such file: {given.script}")
+    _limit_threads(arguments)
+    comm = job.world()
+    _share_cores(comm)
+    rank = 0 if comm is None else int(comm.Get_rank())
+    if rank:
+        _redirect(os.path.join(given.logs, f"rank{rank}.log"))
+    errors = os.fdopen(_stderr, "w", buffering=1, errors="backslashreplace") if rank else sys.stderr
+    try:
+        seed = given.seed if given.seed is not None else _dynet_seed(given.arguments)
+        job.start(job.Settings(given.gradients, given.check_every, given.compress, given.timeout, seed,
+                               given.checkpoint, given.every))  # fmt: skip
+        from ..startup.program import run
+
+        run(given.script, given.arguments)
+        _finish()
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            status = end.code if isinstance(end.code, int) else 1
+            _end_job(comm, rank, errors, f"sys.exit({end.code!r})", status)
+        _finish()
+    except BaseException:
+        if comm is None:
+            raise
+        _end_job(comm, rank, errors, traceback.format_exc(), 1)
+    return 0
+
+
+def _finish() -> None:
+    if distributed._job:
+        distributed._job.end()
+
+
+_stderr = 2  # where the errors of this rank go; another file descriptor once 2 is redirected
+
+
+def _limit_threads(arguments: Sequence[str]) -> None:
+    """NumPy's matrix library takes all cores unless it is told before it is loaded: start again with the
+    variables."""
+    if all(name in os.environ for name in _THREADS):
+        return
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")
+    sys.stdout.flush()
+    command = [sys.executable, *_interpreter_options(), "-m", "dynet_compat", "distribute", *arguments]
+    os.execv(sys.executable, command)
+
+
+def _interpreter_options() -> list[str]:
+    """-O, -W and their kin, as this interpreter was started."""
+    import subprocess
+
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]
+
+
+def _share_cores(comm: Any) -> None:
+    """Ranks of one machine divide its cores among them, unless DYNET_COMPAT_THREADS says otherwise."""
+    if comm is None:
+        return
+    hosts = comm.allgather(socket.gethostname())
+    here = hosts.count(socket.gethostname())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if "DYNET_COMPAT_THREADS" not in os.environ:
+        _core.set_threads(max(1, cores // here))
+    if here > cores and hosts.index(socket.gethostname()) == comm.Get_rank():
+        say = f"{here} ranks share {cores} cores of {socket.gethostname()}; fewer ranks are faster"
+        print(f"dynet_compat: {say}", file=sys.stderr)
+
+
+def _redirect(path: str) -> None:
+    """Standard output and error go into a file; errors that end the job still go to the terminal."""
+    global _stderr
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _stderr = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    sys.__stderr__ = os.fdopen(os.dup(_stderr), "w", buffering=1)  # type: ignore[misc]
+
+
+def _dynet_seed(arguments: Sequence[str]) -> Optional[int]:
+    """The number after --dynet-seed, so that a job and one process make the same model."""
+    for i, word in enumerate(arguments):
+        name, _, value = word.partition("=")
+        if name.lstrip("-").replace("_", "-") == "dynet-seed":
+            text = value or (arguments[i + 1] if i + 1 < len(arguments) else "")
+            if text.isdigit():
+                return int(text)
+    return None
+
+
+def _end_job(comm: Any, rank: int, errors: Any, text: str, status: int) -> NoReturn:
+    """One rank cannot go on: says why, and ends all."""
+    where = f"rank {rank} on {socket.gethostname()}"
+    errors.write(f"dynet_compat: the job ends because of {where}:\n{text.rstrip()}\n")
+    errors.flush()
+    sys.stdout.flush()
+    if comm is not None:
+        time.sleep(_MESSAGE_TIME)
+        comm.Abort(status or 1)
+    raise SystemExit(status or 1)

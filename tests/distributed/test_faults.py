@@ -1,0 +1,46 @@
+"""What a rank does wrong, or what befalls it, ends the job soon; the message names rank and reason."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from support.jobs import job
+
+# fault, what the job's errors say, and within how many seconds it ends (the timeout is 2)
+FAULTS = [
+    ("raise", "because of rank 1.*KeyError: 'a word that is not there'", 10),
+    ("exit", r"because of rank 1.*sys.exit\(3\)", 10),
+    ("break", r"rank 0: update of trainer 0 3\s+rank 1: sum\(\)", 10),
+    ("kill", "", 10),
+    ("data", r"rank 0: shard of items: 3\s+rank 1: shard of items: 1", 10),
+    ("shape", r"number 0 is /_0 \(3,\) on rank 0 and /_0 \(4,\) on rank 1", 10),
+    ("drift", r"after 4 updates /_0 differs between rank 0 and rank 1", 10),
+    ("hang", r"rank 0 has waited 2 s.*rank 1 on .*faults.py:31", 20),
+    ("stop", "rank 1 does not answer", 20),
+]
+
+
+CASES = [(*fault, "mpich") for fault in FAULTS]
+CASES += [(*fault, "openmpi") for fault in FAULTS if fault[0] in ("raise", "kill", "stop")]  # MPI's own part
+
+
+@pytest.mark.parametrize(("fault", "says", "seconds", "mpi"), CASES, ids=[f"{c[0]}-{c[3]}" for c in CASES])
+def test_a_fault_ends_the_job(tmp_path: Path, fault: str, says: str, seconds: float, mpi: str) -> None:
+    start = time.monotonic()
+    result = job(["faults.py", fault], mpi=mpi, options=("--timeout", 2, "--check-every", 2), cwd=tmp_path)
+    took = time.monotonic() - start
+    assert result.returncode != 0, result.stdout
+    assert re.search(says, result.stderr, re.S), f"wanted {says!r} in:\n{result.stderr}"
+    assert took < seconds, f"the job ended after {took:.1f} s"
+    assert "updates by" not in result.stdout
+
+
+@pytest.mark.parametrize("fault", ["none", "busy"])
+def test_no_fault(tmp_path: Path, fault: str) -> None:
+    """Also where rank 0 is alone at work for longer than the timeout, and says so."""
+    result = job(["faults.py", fault], options=("--timeout", 2), cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "updates by 2 ranks\n"), result.stderr
+    assert (tmp_path / "rank1.log").read_text().endswith("updates by 2 ranks\n")

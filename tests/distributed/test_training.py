@@ -1,0 +1,151 @@
+"""Several ranks train to what one process gets on whole minibatches, with the same bits on all ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jobs import alone, command, job
+
+TRAINERS = [
+    "SimpleSGDTrainer", "CyclicalSGDTrainer", "MomentumSGDTrainer", "AdagradTrainer", "AdadeltaTrainer",
+    "RMSPropTrainer", "AdamTrainer", "AmsgradTrainer", "AdamWTrainer",
+]  # fmt: skip
+
+
+def parameters(folder: Path, name: str, ranks: int) -> np.ndarray[Any, Any]:
+    """Of all ranks, which have the same bits."""
+    every = [np.load(folder / f"{name}{rank}.npy") for rank in range(ranks)]
+    for rank, values in enumerate(every):
+        assert (values == every[0]).all(), f"rank {rank} has other parameters than rank 0"
+    return every[0]
+
+
+def train(
+    folder: Path, arguments: list[Any], ranks: int, mpi: str = "mpich", **options: Any
+) -> np.ndarray[Any, Any]:
+    name = f"{mpi}{ranks}_"
+    words = ["train.py", *arguments, folder / name, "--dynet-seed", 9]
+    result = job(words, ranks, mpi, cwd=folder, **options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return parameters(folder, name, ranks)
+
+
+def train_alone(folder: Path, arguments: list[Any]) -> np.ndarray[Any, Any]:
+    result = alone(["train.py", *arguments, folder / "alone", "--dynet-seed", 9], folder)
+    assert result.returncode == 0, result.stderr
+    return parameters(folder, "alone", 1)
+
+
+@pytest.mark.parametrize("model", ["tagger", "tree", "seq2seq"])
+def test_equal_to_one_process_under_both_mpis(tmp_path: Path, model: str) -> None:
+    arguments = [model, "SimpleSGDTrainer", 8, 100]
+    one = train_alone(tmp_path, arguments)
+    for ranks in (2, 4):
+        several = train(tmp_path, arguments, ranks)
+        np.testing.assert_allclose(several, one, rtol=1e-6, atol=1e-6, err_msg=f"{ranks} ranks")
+        other = train(tmp_path, arguments, ranks, "openmpi")
+        assert (several == other).all(), f"{ranks} ranks: MPICH and Open MPI give different bits"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_each_trainer(tmp_path: Path, trainer: str) -> None:
+    arguments = ["tree", trainer, 6, 25]
+    one, two = train_alone(tmp_path, arguments), train(tmp_path, arguments, 2)
+    # Adam and its kin divide by gradients: a gradient of rounding size is a whole step
+    divides = "Adam" in trainer or "Ams" in trainer
+    np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5 if divides else 2e-6)
+
+
+def test_a_minibatch_smaller_than_the_job(tmp_path: Path) -> None:
+    arguments = ["tagger", "SimpleSGDTrainer", 3, 40]
+    one, four = train_alone(tmp_path, arguments), train(tmp_path, arguments, 4)
+    np.testing.assert_allclose(four, one, rtol=1e-6, atol=1e-6)
+
+
+def test_float16_keeps_ranks_equal_and_stays_near(tmp_path: Path) -> None:
+    arguments = ["tree", "SimpleSGDTrainer", 8, 50]
+    one = train_alone(tmp_path, arguments)
+    two = train(tmp_path, arguments, 2, options=("--compress", "float16"))
+    assert 0 < np.abs(two - one).max() < 2e-2, "gradients were not sent as float16, or without error feedback"
+
+
+def test_means_are_weighted_by_the_sizes_of_shards(tmp_path: Path) -> None:
+    """Five instances on two ranks: three and two."""
+    script = tmp_path / "mean.py"
+    script.write_text(
+        "import dynet as dy, sys\n"
+        "pc = dy.ParameterCollection(); p = pc.add_parameters(1, init=1)\n"
+        "t = dy.SimpleSGDTrainer(pc, 1.0); t.set_clip_threshold(0)\n"
+        "batch = dy.distributed.shard([1.0, 2.0, 3.0, 4.0, 10.0])\n"
+        "dy.renew_cg(); dy.average([p * x for x in batch]).backward(); t.update()\n"
+        "print(round(1 - p.as_array()[0], 5))\n"
+    )
+    result = job([script], options=("--gradients", "mean"), cwd=tmp_path)
+    assert result.stdout.split() == ["4.0"], result.stdout + result.stderr
+
+
+def test_ranks_of_different_processors_take_one_instruction_set(tmp_path: Path) -> None:
+    script = tmp_path / "isa.py"
+    script.write_text(
+        "import dynet as dy\nfrom dynet_compat import _core\nprint(dy.distributed.gather([_core.isa()]))\n"
+    )
+    chooser = tmp_path / "choose.py"  # what `distribute` runs below mpiexec: rank 1 has an older processor
+    chooser.write_text(
+        "import os, sys\n"
+        "rank = os.environ.get('PMI_RANK') or os.environ['OMPI_COMM_WORLD_RANK']\n"
+        "if rank == '1': os.environ['DYNET_COMPAT_ISA'] = 'baseline'\n"
+        "from dynet_compat.__main__ import main\n"
+        "sys.exit(main(['distribute', *sys.argv[1:]]))\n"
+    )
+    start, env = command("mpich", 2)
+    env.update({name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")})
+    result = subprocess.run([*start, sys.executable, str(chooser), str(script)], env=env, capture_output=True,
+                            text=True, timeout=60, cwd=tmp_path)  # fmt: skip
+    assert result.stdout.strip() == "['baseline', 'baseline']", result.stdout + result.stderr
+
+
+def test_rank_0_saves_and_others_wait_for_it(tmp_path: Path) -> None:
+    script = tmp_path / "save.py"
+    script.write_text(
+        "import dynet as dy, numpy as np, os, time\n"
+        "pc = dy.ParameterCollection(); p = pc.add_parameters((300, 300)); t = dy.AdamTrainer(pc)\n"
+        "for k in range(5):\n"
+        "    p.set_value(np.full((300, 300), k)); pc.save('m.model'); dy.save('pair', [p]); t.save('t.txt')\n"
+        "    q = dy.ParameterCollection(); q.add_parameters((300, 300)); q.populate('m.model')\n"
+        "    (r,) = dy.load('pair', dy.ParameterCollection()); t.populate('t.txt')\n"
+        "    seen = q.parameters_list()[0].as_array()[0, 0], r.as_array()[0, 0]\n"
+        "    assert seen == (k, k), (k, seen, dy.distributed.rank)\n"
+        "    dy.distributed.broadcast(None)\n"
+        "print(sorted(os.listdir('.')))\n"
+    )
+    result = job([script], ranks=3, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    names = {"m.model", "pair.data", "pair.meta", "t.txt"}
+    listed = set(eval(result.stdout))
+    assert names <= listed and not any(".tmp" in name for name in listed), result.stdout
+
+
+def test_sums_gathers_and_broadcasts(tmp_path: Path) -> None:
+    script = tmp_path / "collect.py"
+    script.write_text(
+        "import dynet as dy, numpy as np\n"
+        "d = dy.distributed\n"
+        "words = ['the', 'a', 'conjunction', 'of', 'seven', 'unequal', 'words']\n"
+        "for by in (None, len):\n"
+        "    mine = d.shard(words, by=by)\n"
+        "    assert d.gather([w.upper() for w in mine], of=mine) == [w.upper() for w in words], by\n"
+        "part = d.shard(np.arange(7))\n"
+        "assert d.gather(part * 10, of=part) == list(range(0, 70, 10))\n"
+        "assert d.sum(d.rank) == 3 and d.sum([1, 0.5]) == [3, 1.5] and d.sum(np.ones(2)).tolist() == [3, 3]\n"
+        "assert isinstance(d.sum(1), int)\n"
+        "assert d.broadcast({'from': d.rank}, root=2) == {'from': 2}\n"
+        "assert d.gather([d.rank]) == [0, 1, 2] and d.is_main == (d.rank == 0) and d.size == 3\n"
+        "print('ok')\n"
+    )
+    result = job([script], ranks=3, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
