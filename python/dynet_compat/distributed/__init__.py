@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable, Optional, TypeVar
 
+from . import state
+
 T = TypeVar("T")
-_job: Any = None  # Job of this process; the modules of this folder are imported for one only
 
 rank: int
 """Number of this process among those of the job; 0 alone."""
@@ -31,9 +32,9 @@ is_main: bool
 
 def __getattr__(name: str) -> Any:
     if name in ("rank", "size"):
-        return getattr(_job.group, name) if _job else ["rank", "size"].index(name)
+        return getattr(state.job.group, name) if state.job else ["rank", "size"].index(name)
     if name == "is_main":
-        return _job is None or _job.group.rank == 0
+        return state.job is None or state.job.group.rank == 0
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -89,7 +90,7 @@ def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:
         >>> dy.distributed.shard(["a", "b", "c"])
         ['a', 'b', 'c']
     """
-    return items if _job is None else _job.shard(items, by)
+    return items if state.job is None else state.job.shard(items, by)
 
 
 def sum(x: Any) -> Any:
@@ -107,7 +108,7 @@ def sum(x: Any) -> Any:
         >>> right / every
         0.7
     """
-    return x if _job is None else _job.sum(x)
+    return x if state.job is None else state.job.sum(x)
 
 
 def gather(part: Any, of: Any = None) -> list[Any]:
@@ -132,7 +133,7 @@ def gather(part: Any, of: Any = None) -> list[Any]:
     part = list(part)
     if of is not None and len(of) != len(part):
         raise ValueError(f"gather(): got {len(part)} items for a shard of {len(of)}; give one for each")
-    every: list[Any] = part if _job is None else _job.gather(part, of)
+    every: list[Any] = part if state.job is None else state.job.gather(part, of)
     return every
 
 
@@ -151,7 +152,7 @@ def broadcast(item: T, root: int = 0) -> T:
         >>> dy.distributed.broadcast({"beam": 5})
         {'beam': 5}
     """
-    return item if _job is None else _job.broadcast(item, root)
+    return item if state.job is None else state.job.broadcast(item, root)
 
 
 @contextmanager
@@ -167,14 +168,14 @@ def main_only() -> Iterator[None]:
         ...         print("evaluation of the whole development set")
         evaluation of the whole development set
     """
-    if _job is None:
+    if state.job is None:
         yield
         return
-    _job.group.busy += 1
+    state.job.group.busy += 1
     try:
         yield
     finally:
-        _job.group.busy -= 1
+        state.job.group.busy -= 1
 
 
 __all__ = [

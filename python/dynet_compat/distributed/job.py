@@ -10,9 +10,10 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from .. import _core, distributed
+from .. import _core
 from ..files import atomic
 from ..startup import config
+from . import state
 from .checkpoint import Checkpoints
 from .exchange import Exchange
 from .group import Group, JobError
@@ -54,12 +55,12 @@ def start(settings: Settings) -> None:
         raise ValueError(f"start(): got gradients={settings.gradients!r}; wanted 'sum' or 'mean'")
     if settings.compress not in (None, "float16"):
         raise ValueError(f"start(): got compress={settings.compress!r}; wanted None or 'float16'")
-    if distributed._job is not None:
+    if state.job is not None:
         raise RuntimeError("start(): this process is in a job already (`distribute` calls start() itself)")
     comm = world()
     if comm is None and settings.checkpoint is None:
         return
-    distributed._job = Job(comm, settings)
+    state.job = Job(comm, settings)
 
 
 class Job(atomic.Role):
@@ -214,9 +215,9 @@ class Job(atomic.Role):
 
     def end(self) -> None:
         """At the end of the program: the ranks meet once more, so that one that ends early is noticed."""
-        if distributed._job is not self:
+        if state.job is not self:
             return
-        distributed._job = None
+        state.job = None
         _core._set_trainer_hooks()
         atomic.role = atomic.Role()
         config.use_seed(None)

@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn, Optional
 
-from .. import _core, distributed
-from . import job
+from .. import _core
+from . import job, state
 
 _MESSAGE_TIME = 0.3  # seconds that mpiexec has to pass on what a rank has said before it ends
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _finish() -> None:
-    if distributed._job:
-        distributed._job.end()
+    if state.job:
+        state.job.end()
 
 
 _stderr = 2  # where the errors of this rank go; another file descriptor once 2 is redirected
