@@ -97,7 +97,7 @@ __all__ = [  # noqa: PLE0605
 ]
 
 # Functions and classes name the module they come from in DyNet, so that it reads pickles that name them.
-for _name in {*__all__, *_NOT_DYNETS}:
+for _name in [*__all__, *_NOT_DYNETS]:  # relu and rectify are one function
     _module = str(getattr(globals()[_name], "__module__", ""))
     if _module.startswith("dynet_compat."):
         globals()[_name].__module__ = "dynet_compat" if _name in _NOT_DYNETS else "_dynet"
