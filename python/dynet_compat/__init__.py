@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 from . import distributed as distributed  # noqa: E402
 from .api import copies, legacy  # noqa: E402, F401
+from .api.batch_map import *  # noqa: E402, F403
 from .api.builders import *  # noqa: E402, F403
+from .api.class_factored_softmax import *  # noqa: E402, F403
 from .api.convolution import *  # noqa: E402, F403
 from .api.functions import *  # noqa: E402, F403
 from .api.graph import *  # noqa: E402, F403
@@ -39,7 +41,6 @@ from .api.softmax import *  # noqa: E402, F403
 from .api.tensor import *  # noqa: E402, F403
 from .api.tree_lstm import *  # noqa: E402, F403
 from .api.value_types import *  # noqa: E402, F403
-from .fibers import *  # noqa: E402, F403
 from .files import methods  # noqa: E402, F401
 from .files.objects import *  # noqa: E402, F403
 from .files.state_dicts import *  # noqa: E402, F403

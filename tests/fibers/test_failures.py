@@ -209,11 +209,11 @@ def test_control_c(dy: Any, backend: str) -> None:
 
 TAKEN_BACK = """
 import sys, threading
-from dynet_compat.fibers import _Interrupt
+from dynet_compat.fibers import Interrupt
 class Task:
     fiber = threading.Thread(target=threading.Event().wait, daemon=True)
 Task.fiber.start()
-interrupt = _Interrupt(KeyboardInterrupt())
+interrupt = Interrupt(KeyboardInterrupt())
 try:
     interrupt.settle(Task, lost=True)
 except KeyboardInterrupt:

@@ -7,17 +7,9 @@ from typing import Any
 
 from .. import _core
 from .._core import Expression, concatenate, log_softmax
+from .class_factored_softmax import _read_clusters, _word_numbers
 from .functions import _int
-from .softmax import (
-    SoftmaxBuilder,
-    _class,
-    _classes,
-    _draw,
-    _Layer,
-    _read_clusters,
-    _vector,
-    _word_numbers,
-)
+from .softmax import SoftmaxBuilder, _class, _classes, _draw, _Layer, _vector
 
 __all__ = ["HierarchicalSoftmaxBuilder"]
 

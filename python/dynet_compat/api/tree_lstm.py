@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import _core
 from .._core import Expression, affine_transform, cmult, concatenate, logistic, tanh
-from ..fibers import PerInstance, refuse_inside
+from .batch_map import PerInstance, refuse_inside
 from .functions import _int
 
 __all__ = [

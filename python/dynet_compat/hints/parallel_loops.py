@@ -190,9 +190,9 @@ class PartIterator:
                 return []
             for _ in part:  # graphs are counted
                 renew()
-        from .. import fibers
+        from ..api import batch_map
 
-        results = fibers._map_unless_drawn(body, part)
+        results = batch_map.map_unless_drawn(body, part)
         if results is None or not self._agrees(part, results, body, renew):
             self._state = lambda: self._run_as_written(part)
             return []
