@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core
 from .._core import Expression, concatenate, log_softmax
 from .functions import _int
-from .softmax import SoftmaxBuilder, _class, _classes, _draw, _Layer, _subcollection, _vector
+from .softmax import SoftmaxBuilder, _check_collection, _class, _classes, _draw, _Layer, _vector
 
 __all__ = ["ClassFactoredSoftmaxBuilder"]
 
@@ -103,6 +103,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         op = self._name
         self._input_dim = _int(op, "input_dim", input_dim, 1)
         numbers = _word_numbers(op, dic)
+        _check_collection(op, pc)
         print(f"Reading clusters from {cluster_file} ...", file=sys.stderr)
         clusters: dict[str, int] = {}
         self._words: list[list[int]] = []  # of each cluster
@@ -119,7 +120,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         self._num_classes = len(numbers)
         self._spec = (self._input_dim, cluster_file, dict(dic), bool(bias))
         self._place = {word: (k, n) for k, words in enumerate(self._words) for n, word in enumerate(words)}
-        self._pc = _subcollection(op, pc, "class-factored-softmax-builder")
+        self._pc = pc.add_subcollection("class-factored-softmax-builder")
         self._clusters = _Layer(self._pc, len(self._words), self._input_dim, bool(bias))
         self._inside = [
             _Layer(self._pc, len(words), self._input_dim, bool(bias)) if len(words) > 1 else None

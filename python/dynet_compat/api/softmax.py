@@ -68,10 +68,9 @@ class _Layer:
         return affine_transform([self.b.expr(bool(update)), W, x])
 
 
-def _subcollection(op: str, pc: Any, name: str) -> Any:
+def _check_collection(op: str, pc: Any) -> None:
     if not isinstance(pc, _core.ParameterCollection):
         raise TypeError(f"{op}(): expected a ParameterCollection for pc, got {type(pc).__name__}")
-    return pc.add_subcollection(name)
 
 
 class SoftmaxBuilder:
@@ -270,7 +269,8 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
         self._input_dim = _int(self._name, "input_dim", input_dim, 1)
         self._num_classes = _int(self._name, "num_classes", num_classes, 1)
         self._spec = (self._input_dim, self._num_classes, bool(bias))
-        self._pc = _subcollection(self._name, pc, "standard-softmax-builder")
+        _check_collection(self._name, pc)
+        self._pc = pc.add_subcollection("standard-softmax-builder")
         self._layer = _Layer(self._pc, self._num_classes, self._input_dim, bool(bias))
 
     @classmethod
