@@ -36,6 +36,14 @@ def analysed(folder: Path, text: str, model: bool = True) -> Any:
     return ScriptAnalysis(str(written(folder, text, model=model)))
 
 
+def explained(analysis: Any) -> Any:
+    """What --explain says of it."""
+    from dynet_compat.hints.compiler import hints_of, listings_of
+    from dynet_compat.hints.explain import Explanation
+
+    return Explanation(analysis, listings_of(analysis, hints_of(analysis)))
+
+
 def generated(lines: int, seed: int = 0) -> str:
     """A long program of classes, recurrences, branches and calls of one another."""
     rng = random.Random(seed)

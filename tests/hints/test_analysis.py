@@ -16,9 +16,7 @@ if IS_REFERENCE:
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints.analysis import api, lattice  # noqa: E402
 from dynet_compat.hints.compiler import hints_of  # noqa: E402
-from dynet_compat.hints.explain import Explanation  # noqa: E402
-from dynet_compat.hints.straight import Straight  # noqa: E402
-from sources import analysed, written  # noqa: E402
+from sources import analysed, explained, written  # noqa: E402
 
 # ---------------------------------------------------------------- names of dynet
 
@@ -210,77 +208,6 @@ def test_loop(tmp_path: Path, text: str, kind: str, carried: list[str]) -> None:
         assert (facts.kind, [name.replace("main.<locals>.", "") for name in facts.carried]) == (kind, carried)
 
 
-# ---------------------------------------------------------------- templates
-
-STRAIGHT = {
-    "plain": ("return dy.tanh(W * x)", ""),
-    "tuple": ("h = W * x\nreturn h, dy.tanh(h)", ""),
-    "state": ("return rnn2.add_input(x).output() + W * x", ""),
-    "number": ("return W * E[3] + x * 2.0", ""),
-    "branch": ("if x: x = W * x\nreturn W * x", "a branch"),
-    "loop": ("for i in range(2): x = W * x\nreturn x", "a loop"),
-    "comprehension": ("return dy.esum([W * x for i in range(2)])", "a comprehension"),
-    "conditional": ("return W * x if x else V * x * 2", "a conditional expression"),
-    "read": ("y = W * x\ny.value()\nreturn dy.tanh(y)", "value() reads a number of the graph"),
-    "print": ("print(x)\nreturn dy.tanh(W * x)", "it calls print()"),
-    "attribute": ("model.h = dy.tanh(W * x)\nreturn model.h", "it assigns to an attribute or an item"),
-    "item": ("keep[0] = dy.tanh(W * x)\nreturn x", "it assigns to an attribute or an item"),
-    "append": ("keep.append(dy.tanh(W * x))\nreturn x", "it calls append()"),
-    "nothing": ("y = dy.tanh(W * x)", "it returns nothing"),
-    "number returned": ("y = dy.tanh(W * x)\nreturn 3", "it returns something that is not an Expression"),
-    "data": ("return dy.inputVector([x]) + W * b", "inputVector() takes numbers of the program"),
-    "renew": ("dy.renew_cg()\nreturn dy.tanh(W * x)", "it calls renew_cg()"),
-    "unknown": ("return dy.tanh(W * mystery(x))", "mystery() is not known"),
-    "assert": ("assert x\nreturn dy.tanh(W * x)", "assert"),
-    "global": ("global keep\nkeep = W * x\nreturn dy.tanh(keep)", "global"),
-    "inner function": ("def g(): return x\nreturn dy.tanh(W * x)", "an inner function"),
-    "with": ("with x: pass\nreturn dy.tanh(W * x)", "with"),
-    "length": ("return dy.tanh(W * x) * len(keep)", "it calls len()"),
-}
-
-
-def straight(folder: Path, text: str) -> Straight:
-    found = analysed(folder, text)
-    return Straight(found.state, found.graph)
-
-
-@pytest.mark.parametrize(("body", "reason"), STRAIGHT.values(), ids=list(STRAIGHT))
-def test_straight(tmp_path: Path, body: str, reason: str) -> None:
-    setup = "class Model: pass\nmodel = Model()\nkeep = []\nrnn2 = rnn.initial_state()\nimport m as mystery\n"
-    text = setup + "def f(x):\n    " + body.replace("\n", "\n    ") + "\nf(b)\n"
-    found = straight(tmp_path, text.replace("import m as mystery\n", ""))
-    (verdict,) = [v for v in found.verdicts.values() if v.function.name == "f"]
-    if reason.startswith("mystery"):
-        assert not verdict.straight
-    else:
-        assert verdict.reason == reason
-    assert verdict.template == (not reason)
-
-
-@pytest.mark.parametrize(
-    ("head", "reason"),
-    [
-        ("def f(*x):", "it takes any number of arguments"),
-        ("def f(**x):", "it takes any number of arguments"),
-        ("async def f(x):", "it is async"),
-        ("@decorate\ndef f(x):", "it is decorated"),
-    ],
-)
-def test_signatures(tmp_path: Path, head: str, reason: str) -> None:
-    found = straight(tmp_path, f"def decorate(g): return g\n{head}\n    return dy.tanh(W * b)\n")
-    assert [v.reason for v in found.verdicts.values() if v.function.name == "f"] == [reason]
-
-
-def test_generator_is_no_template(tmp_path: Path) -> None:
-    found = straight(tmp_path, "def f(x):\n    yield dy.tanh(W * x)\n")
-    assert [v.reason for v in found.verdicts.values()] == ["it is a generator"]
-
-
-def test_a_chain_of_helpers(tmp_path: Path) -> None:
-    text = "def f(x): return W * x\ndef g(x): return dy.tanh(f(x))\ndef h(x):\n    return g(x) + f(x)\nh(b)"
-    assert {t.function.qualname: t.ops for t in straight(tmp_path, text).templates()} == {"g": 2, "h": 4}
-
-
 # ---------------------------------------------------------------- explanations
 
 EXPLAINED = {
@@ -373,7 +300,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("text", "want"), EXPLAINED.values(), ids=list(EXPLAINED))
 def test_hindrances(tmp_path: Path, text: str, want: set[tuple[str, str]]) -> None:
-    found = Explanation(analysed(tmp_path, text)).hindrances
+    found = explained(analysed(tmp_path, text)).hindrances
     assert {f.code for f in found} == {code for code, _ in want}
     for code, words in want:
         assert any(f.code == code and words in f.call + f.text for f in found), [str(f) for f in found]
@@ -382,11 +309,11 @@ def test_hindrances(tmp_path: Path, text: str, want: set[tuple[str, str]]) -> No
 def test_lines_are_those_of_the_script(tmp_path: Path) -> None:
     text = EXPLAINED["online"][0]
     source = written(tmp_path, text).read_text(encoding="utf-8").splitlines()
-    for finding in Explanation(analysed(tmp_path, text)).hindrances:
+    for finding in explained(analysed(tmp_path, text)).hindrances:
         assert (finding.call + finding.text).split("(")[0] in source[finding.line - 1]
 
 
-def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
+def test_explanation_of_regions_and_maps(tmp_path: Path) -> None:
     text = """
         def cell(x): return dy.tanh(W * x)
         def net(x):
@@ -398,8 +325,8 @@ def test_explanation_of_templates_and_maps(tmp_path: Path) -> None:
         for w in [1, 2]:
             print(predict(w))
     """
-    lines = "\n".join(Explanation(analysed(tmp_path, text)).lines())
-    assert "cell(): 2 ops" in lines and "net() is none: line 12: a loop" in lines
+    lines = "\n".join(explained(analysed(tmp_path, text)).lines())
+    assert "script.py:10: cell(): line 10" in lines and "script.py:12: net(): each iteration" in lines
     assert "recurrence: each iteration needs x" in lines
     assert "dy.batch_map() can run them together" in lines and "print(), whose order is seen" in lines
 
@@ -455,7 +382,7 @@ def test_backward_in_a_helper_is_found(tmp_path: Path) -> None:
             dy.renew_cg()
             step(loss_of(w))
         """
-    found = [str(f) for f in Explanation(analysed(tmp_path, text)).hindrances]
+    found = [str(f) for f in explained(analysed(tmp_path, text)).hindrances]
     assert [f.split(": ", 1)[1].split(" ")[0] for f in found] == ["renew_cg()", "value()", "update()"], found
     assert [f.split(":")[0] for f in found] == ["script.py", "steps.py", "steps.py"]
 
@@ -472,7 +399,7 @@ def test_loss_summed_in_a_helper_leads_to_its_loop(tmp_path: Path) -> None:
             losses.append(dy.pickneglogsoftmax(y, 1))
         finish(losses)
         """
-    explanation = Explanation(analysed(tmp_path, text))
+    explanation = explained(analysed(tmp_path, text))
     assert [f.code for f in explanation.hindrances] == ["read"]
     assert any("the loop over instances" in f.text for f in explanation.loops)
 
@@ -489,7 +416,7 @@ def test_equal_findings_are_one_line_the_most_costly_first(tmp_path: Path) -> No
         loss = dy.esum([step(w) for w in [1, 2]])
         loss.backward()
         """
-    lines = Explanation(analysed(tmp_path, text)).lines()
+    lines = explained(analysed(tmp_path, text)).lines()
     found = lines[1 : lines.index("loops:")]
     assert len(found) == 2, found
     assert "immediate_compute=True" in found[0]
@@ -504,12 +431,12 @@ def test_reasons_name_the_file_and_what_to_write(tmp_path: Path) -> None:
     text = """
         from cells import scores
         def net(x):
-            y = dy.tanh(V * x)
+            y = V * x
             print(y)
-            return dy.tanh(W * y)
+            return W * y
         def loss(x): return dy.esum(scores(W, [x])) + dy.sum_elems(W * x)
         loss(net(b))
         """
-    lines = "\n".join(Explanation(analysed(tmp_path, text)).lines())
-    assert "scores() is not straight-line (cells.py:2: a comprehension)" in lines
-    assert "it calls print(); do that before or after the ops, or in the caller" in lines
+    lines = "\n".join(explained(analysed(tmp_path, text)).lines())
+    assert "cells.py:2: scores(): each element of the comprehension" in lines
+    assert "net() has none: line 13: it calls print(); do that before" in lines

@@ -33,10 +33,10 @@ def test_command(tmp_path: Path) -> None:
     done = command("script.py", "--explain", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
-        "script.dyhints: 2 sites, 0 loops (0 recurrent), 1 template, 0 batch_map loops; "
+        "script.dyhints: 2 sites, 0 loops (0 recurrent), 1 region, 0 batch_map loops; "
     )
     assert "what prevents batching:\n  nothing that can be seen\n" in done.stdout
-    assert "  script.py:9: cell(): 2 ops" in done.stdout
+    assert "  script.py:9: cell(): line 9" in done.stdout
     hints = hints_file.read(str(tmp_path / "script.dyhints"))
     assert [f.qualname for f in hints.functions] == ["cell"]
 

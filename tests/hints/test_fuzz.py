@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints import hints_file  # noqa: E402
 from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
 from dynet_compat.hints.compiler import hints_of  # noqa: E402
-from dynet_compat.hints.explain import Explanation  # noqa: E402
-from sources import EXAMPLES, SCRIPTS  # noqa: E402
+from sources import EXAMPLES, SCRIPTS, explained  # noqa: E402
 
 COUNT = 120
 SOURCES = sorted([*EXAMPLES.glob("*.py"), *SCRIPTS.glob("*.py")])
@@ -31,7 +30,7 @@ def check(path: Path) -> ScriptAnalysis:
     found = ScriptAnalysis(str(path))
     hints = hints_of(found)
     assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
-    assert all("\n" not in line for line in Explanation(found).lines())
+    assert all("\n" not in line for line in explained(found).lines())
     return found
 
 

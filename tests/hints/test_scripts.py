@@ -1,7 +1,7 @@
 """What the compile step finds in whole programs: the examples, and scripts/ in the style of well-known ones.
 
 The scripts say it themselves, at the end of lines: `#: map`, `#: recurrence NAMES`, `#: graph` (loops), with
-`instance` and `rewrite`; `#: template`; `#: read`. Nothing else may be found.
+`instance` and `rewrite`; `#: region` (where one begins); `#: read`. Nothing else may be found.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
-from dynet_compat.hints.compiler import hints_of  # noqa: E402
-from dynet_compat.hints.straight import Straight  # noqa: E402
+from dynet_compat.hints.compiler import hints_of, listings_of  # noqa: E402
+from dynet_compat.hints.rewrite.rewriter import FoundRegion  # noqa: E402
 from sources import EXAMPLES, SCRIPTS  # noqa: E402
 
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
@@ -33,7 +33,7 @@ def wanted(path: Path) -> Counter[tuple[int, str]]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         for remark in re.findall(r"#: ([^#]*)", line):
             words = remark.split()
-            if words[0] in ("template", "read"):
+            if words[0] in ("region", "read"):
                 found[number, words[0]] += 1
                 continue
             extra = [w for w in words[1:] if w in ("instance", "rewrite")]
@@ -43,8 +43,9 @@ def wanted(path: Path) -> Counter[tuple[int, str]]:
     return found
 
 
-def templates(found: ScriptAnalysis) -> list[Any]:
-    return Straight(found.state, found.graph).templates()
+def regions(found: ScriptAnalysis) -> list[FoundRegion]:
+    """Those of the script itself."""
+    return listings_of(found, hints_of(found))[found.program.sources[0].path].regions
 
 
 def reads(found: ScriptAnalysis) -> list[Any]:
@@ -57,7 +58,7 @@ def found_in(found: ScriptAnalysis) -> Counter[tuple[int, str]]:
     for facts in found.loops.found.values():
         lines[facts.loop.line, " ".join([facts.kind, *facts.carried])] += 1
     lines.update((i.loop.line, "instance") for i in found.instances.all if i.kind == "batch")
-    lines.update((t.function.line, "template") for t in templates(found))
+    lines.update((region.line, "region") for region in regions(found))
     lines.update((node.lineno, "read") for node in reads(found))
     lines.update((r.loop.line, "rewrite") for r in found.independence.proved())
     return lines
@@ -81,19 +82,19 @@ def test_script_runs(name: str) -> None:
     assert done.stdout
 
 
-# example -> loops (function, form, kind, carried), loop over instances, templates (ops), reads, proved loops
+# example -> loops (function, form, kind, carried), loop over instances, regions (form), reads, proved loops
 GOLDEN: dict[str, dict[str, str]] = {
     "xor": {
         "loops": "",
         "instance": "",
-        "templates": "",
+        "regions": "Xor.__init__",
         "reads": "train_batch.value; predict_batch.value",
         "rewrites": "",
     },
     "mlp": {
         "loops": "train_batch for graph; predict_batch comprehension map; main for graph",
         "instance": "train_batch online",
-        "templates": "",
+        "regions": "Perceptron.scores",
         "reads": "train_batch.value; predict_batch.forward; predict_batch.npvalue",
         "rewrites": "",
     },
@@ -102,7 +103,7 @@ GOLDEN: dict[str, dict[str, str]] = {
         "Tagger.loss comprehension map; train_batch comprehension map; "
         "predict_batch comprehension map; main for graph",
         "instance": "train_batch batch",
-        "templates": "",
+        "regions": "Tagger.scores comprehension",
         "reads": "train_batch.value; predict_batch.forward; predict_batch.npvalue",
         "rewrites": "",
     },
@@ -112,7 +113,7 @@ GOLDEN: dict[str, dict[str, str]] = {
         "Tagger.scores comprehension map; Tagger.loss comprehension map; "
         "train_batch comprehension map; predict_batch comprehension map; main for graph",
         "instance": "train_batch batch",
-        "templates": "",
+        "regions": "Tagger.scores comprehension; Tagger.scores comprehension",
         "reads": "train_batch.value; predict_batch.forward; predict_batch.npvalue",
         "rewrites": "",
     },
@@ -120,7 +121,7 @@ GOLDEN: dict[str, dict[str, str]] = {
         "loops": "TreeLSTM.loss comprehension map; train_batch comprehension map; predict_batch for map; "
         "main for graph",
         "instance": "train_batch batch",
-        "templates": "TreeLSTM.leaf_state 10; TreeLSTM.inner_state 19",
+        "regions": "TreeLSTM.leaf_state; TreeLSTM.gate; TreeLSTM.inner_state; TreeLSTM.encode; TreeLSTM.encode",
         "reads": "train_batch.value; predict_batch.forward; predict_batch.npvalue",
         "rewrites": "",
     },
@@ -128,7 +129,7 @@ GOLDEN: dict[str, dict[str, str]] = {
         "loops": "LanguageModel.loss for recurrence state; train_batch comprehension map; "
         "predict_batch comprehension map; main for graph; main comprehension graph",
         "instance": "train_batch batch",
-        "templates": "",
+        "regions": "LanguageModel.loss loop",
         "reads": "train_batch.value; predict_batch.forward; predict_batch.value",
         "rewrites": "",
     },
@@ -138,7 +139,7 @@ GOLDEN: dict[str, dict[str, str]] = {
         "Translator.generate while recurrence state; train_batch comprehension map; "
         "predict_batch for graph; main for graph",
         "instance": "train_batch batch",
-        "templates": "Translator.step 11",
+        "regions": "Translator.encode; Translator.step; Translator.loss loop; Translator.generate",
         "reads": "Translator.generate.npvalue; train_batch.value",
         "rewrites": "predict_batch renews outputs",
     },
@@ -146,7 +147,7 @@ GOLDEN: dict[str, dict[str, str]] = {
         "loops": "Parser.parse comprehension map; Parser.parse while recurrence stack; "
         "train_batch comprehension map; predict_batch for graph; main for graph",
         "instance": "train_batch batch",
-        "templates": "Parser.reduce 4",
+        "regions": "Parser.reduce; Parser.parse; Parser.parse",
         "reads": "Parser.parse.value; train_batch.value",
         "rewrites": "train_batch; predict_batch renews outputs",
     },
@@ -164,7 +165,7 @@ def described(found: ScriptAnalysis) -> dict[str, list[str]]:
     return {
         "loops": [" ".join([name(f.loop.function), f.loop.form, f.kind, *f.carried]) for f in loops],
         "instance": [f"{name(i.loop.function)} {i.kind}" for i in instances[:1]],
-        "templates": [f"{t.function.qualname} {t.ops}" for t in templates(found)],
+        "regions": [f"{r.qualname} {r.form}".strip() for r in regions(found)],
         "reads": [f"{name(found.program.owner[node])}.{found.facts.reads[node]}" for node in reads(found)],
         "rewrites": [
             " ".join([r.qualname, *["renews"] * r.renew_first, *r.appends])

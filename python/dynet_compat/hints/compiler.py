@@ -6,11 +6,13 @@ import os
 from dataclasses import dataclass, field
 from typing import Callable, Optional
 
+from . import parallel_loops
 from .analysis.load import LoadError, load
 from .analysis.loops import RECURRENCE
 from .analysis.script import ScriptAnalysis
 from .explain import Explanation
 from .hints_file import Hints, IndependentLoop, RecordingFunction, clean, cleaned
+from .rewrite.listing import Listing, list_regions
 
 
 @dataclass
@@ -51,9 +53,12 @@ def compile_script(
         root = "."
     try:
         found = ScriptAnalysis(script, progress)
-        explanation = Explanation(found)
+        hints = hints_of(found, root)
+        listings = listings_of(found, hints)
         problems = [clean(str(problem)) for problem in sorted(found.program.problems)]
-        return Compiled(hints_of(found, root), problems, _counts(found, explanation), explanation.lines())
+        return Compiled(
+            hints, problems, _counts(found, hints, listings), Explanation(found, listings).lines()
+        )
     except LoadError:
         raise
     except Exception as error:  # a fault of ours must not cost the user more than the hints
@@ -97,18 +102,23 @@ def independent_loops(found: ScriptAnalysis) -> list[IndependentLoop]:
     ]
 
 
-def _counts(found: ScriptAnalysis, explanation: Explanation) -> list[str]:
+def listings_of(found: ScriptAnalysis, hints: Hints) -> dict[str, Listing]:
+    """The regions that a run with these hints replaces by calls, by file."""
+    loops = hints.independent_loops if parallel_loops.possible() else ()
+    return list_regions(found.program.sources, hints.functions, loops)
+
+
+def _counts(found: ScriptAnalysis, hints: Hints, listings: dict[str, Listing]) -> list[str]:
     """How many of each were found."""
     opaque, owner = found.program.opaque, found.program.owner
     loops = [f for f in found.loops.found.values() if f.loop.function not in opaque and found.usable]
     sites = [node for node in found.facts.ops if owner[node] not in opaque and found.usable]
-    templates = [v for v in explanation.straight.templates() if v.function.id not in opaque]
     recurrent = sum(facts.kind == RECURRENCE for facts in loops)
     return [
         count(len(sites), "site"),
         f"{count(len(loops), 'loop')} ({recurrent} recurrent)",
-        count(len(templates) if found.usable else 0, "template"),
-        count(len(independent_loops(found)), "batch_map loop"),
+        count(sum(len(listing.regions) for listing in listings.values()), "region"),
+        count(len(hints.independent_loops), "batch_map loop"),
     ]
 
 

@@ -16,29 +16,33 @@ from .analysis.independence import LoopIndependence
 from .analysis.instances import BATCH, ONLINE
 from .analysis.liveness import Liveness
 from .analysis.loops import GRAPH, MAP, RECURRENCE
-from .analysis.scopes import COMPREHENSIONS, Loop, receiver_of, text_of
+from .analysis.scopes import COMPREHENSIONS, Function, Loop, receiver_of, text_of
 from .analysis.script import ScriptAnalysis
 from .rewrite.batch_map import is_possible
+from .rewrite.listing import Listing
+from .rewrite.region import LEAST_OPS
 from .rewrite.rewriter import may_change
-from .straight import Straight
 
 # What costs most comes first.
 COSTLY = ("renew", "inner", "immediate", "read", "update", "loss", "parameters", "input")
 
 # What to write instead of that which keeps a function from being recorded by one call.
 ADVICE = (
-    (r"a (loop|comprehension)$", "what its body records is replayed for each iteration"),
-    (r"a comparison$|if$|.* if ", "put the ops of each branch into a function of its own"),
+    (r"a comparison$|a branch$", "put the ops of each branch into a function of its own"),
     (r"try$|with$|an inner |a lambda$", "put the ops into a function that is called there"),
-    (r"it is decorated|it is a generator|it is async", "record in a plain function that this one calls"),
-    (r"it takes any number", "name its arguments"),
-    (r".* reads a number", "return the expression and read it in the caller"),
-    (r"it calls |.* takes numbers of", "do that before or after the ops, or in the caller"),
-    (r"it returns", "return the expressions"),
+    (r"it is", "record in a plain function that this one calls"),
+    (r".* any number of arguments", "name its arguments"),
+    (r"it calls (value|scalar_value|vec_value|npvalue|tensor_value)\(", "read it in the caller"),
+    (r"it calls ", "do that before or after the ops, or in the caller"),
     (r"code after return", "return at the end only"),
-    (r".* is recursive", "put what is recorded for one node into a function of its own"),
-    (r"it assigns to an attribute|it changes a list", "return the expression and store it in the caller"),
+    (r"it (assigns to|changes) an attribute", "return the expression and store it in the caller"),
+    (r"a single op|it records a single op", "one op costs less than the call that would record it"),
 )
+
+
+# A function that does one of these is not recorded: it trains.
+TRAINING = (("dy", "renew_cg"), ("method", "expr.backward"), ("method", "trainer.update"))
+_FORMS = {"loop": "each iteration of the loop", "comprehension": "each element of the comprehension"}
 
 
 @dataclass(frozen=True, order=True)
@@ -69,6 +73,25 @@ def _grouped(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
+def _lines(first: int, last: int) -> str:
+    return f"line {first}" if first == last else f"lines {first} to {last}"
+
+
+def _refusal(function: Function, listing: Listing, ops: Sequence[int]) -> str:
+    """Why a function that records these ops has no region."""
+    if function.qualname in listing.unchanged:
+        return "it is decorated, a generator, or looks at its own names" + _advice("it is")
+    if not isinstance(function.node, ast.FunctionDef):
+        return "it is async, or a lambda" + _advice("it is")
+    for refused in listing.refused:
+        if refused.qualname == function.qualname and any(
+            refused.line <= line <= refused.last_line for line in ops
+        ):
+            where = f"line {refused.reason_line}: " if refused.reason_line != function.line else ""
+            return where + refused.reason + _advice(refused.reason)
+    return "its ops are in functions inside it, or in conditions"
+
+
 def _advice(reason: str) -> str:
     """What to write instead, or ""."""
     return next((f"; {advice}" for pattern, advice in ADVICE if re.match(pattern, reason)), "")
@@ -79,20 +102,23 @@ class Explanation:
 
     Attributes:
         hindrances: what prevents batching, and what to do.
-        loops, templates, maps: what was found.
+        loops, regions, maps: what was found.
+
+    Args:
+        listings: what the rewriter finds, by file.
     """
 
-    def __init__(self, analysis: ScriptAnalysis) -> None:
+    def __init__(self, analysis: ScriptAnalysis, listings: dict[str, Listing]) -> None:
         self.analysis = analysis
         self.program = analysis.program
         self.facts = analysis.facts
-        self.straight = Straight(analysis.state, analysis.graph)
+        self.listings = listings
         found: dict[tuple[str, int, str, str], Finding] = {}
         for finding in self._hindrances():
             found.setdefault((finding.file, finding.line, finding.code, finding.call), finding)
         self.hindrances = sorted(found.values())
         self.loops = sorted(set(self._loops()))
-        self.templates = sorted(set(self._templates()))
+        self.regions = sorted(set(self._regions()))
         self.maps = sorted(set(self._maps()))
 
     def lines(self) -> list[str]:
@@ -103,7 +129,7 @@ class Explanation:
         sections: tuple[tuple[str, Sequence[object], str], ...] = (
             ("what prevents batching", _grouped(self.hindrances), "nothing that can be seen"),
             ("loops", self.loops, "none that records ops"),
-            ("functions that one call can record (templates)", self.templates, "none"),
+            ("regions, each recorded by one call", self.regions, "none"),
             ("loops over instances that read numbers (batch_map)", self.maps, "none"),
         )
         for title, findings, none in sections:
@@ -271,16 +297,21 @@ class Explanation:
                 path = self.program.path(function.module)
                 yield Finding(path, function.line, "recursion", text)
 
-    def _templates(self) -> Iterator[Finding]:
-        for verdict in self.straight.templates():
-            f = verdict.function
-            text = f"{f.qualname}(): {verdict.ops} ops"
-            yield Finding(self.program.path(f.module), f.line, "template", text)
-        for verdict in self.straight.rejected():
-            f = verdict.function
-            where = f"line {verdict.line}: " if verdict.line != f.line else ""
-            text = f"{f.qualname}() is none: {where}{verdict.reason}{_advice(verdict.reason)}"
-            yield Finding(self.program.path(f.module), f.line, "none", text)
+    def _regions(self) -> Iterator[Finding]:
+        for path, listing in self.listings.items():
+            for found in listing.regions:
+                what = _FORMS.get(found.form) or _lines(found.line, found.last_line)
+                yield Finding(path, found.line, "region", f"{found.qualname}(): {what}")
+        for function in self.program.functions:
+            listing = self.listings.get(self.program.path(function.module), Listing())
+            if function.is_module or any(found.qualname == function.qualname for found in listing.regions):
+                continue
+            nodes = list(self.program.body_nodes(function))
+            ops = [getattr(node, "lineno", 0) for node in nodes if node in self.facts.ops]
+            if len(ops) >= LEAST_OPS and not any(self.facts.calls_in(nodes, *TRAINING)):
+                reason = _refusal(function, listing, ops)
+                text = f"{function.qualname}() has none: {reason}"
+                yield Finding(self.program.path(function.module), function.line, "none", text)
 
     def _maps(self) -> Iterator[Finding]:
         complete = self.analysis.state.complete

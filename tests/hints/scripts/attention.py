@@ -32,19 +32,19 @@ def encode(sentence):
     return [dy.concatenate(list(p)) for p in zip(fwd_vectors, bwd_vectors)]  #: map
 
 
-def attend(input_mat, state, w1dt):  #: template
-    w2dt = w2 * dy.concatenate(state.s())
+def attend(input_mat, state, w1dt):
+    w2dt = w2 * dy.concatenate(state.s())  #: region
     weights = dy.transpose(v * dy.tanh(dy.colwise_add(w1dt, w2dt)))
     return input_mat * dy.softmax(weights)
 
 
 def decode(vectors, output):
-    input_mat = dy.concatenate_cols(vectors)
+    input_mat = dy.concatenate_cols(vectors)  #: region
     w1dt = w1 * input_mat
     last = lookup[EOS]
     s = dec.initial_state().add_input(dy.concatenate([dy.vecInput(STATE * 2), last]))
     loss = []
-    for char in output:  #: recurrence last s
+    for char in output:  #: recurrence last s  #: region
         s = s.add_input(dy.concatenate([attend(input_mat, s, w1dt), last]))
         loss.append(-dy.log(dy.pick(dy.softmax(R * s.output() + bias), char)))
         last = lookup[char]
@@ -53,13 +53,13 @@ def decode(vectors, output):
 
 def generate(sentence):
     vectors = encode(sentence)
-    input_mat = dy.concatenate_cols(vectors)
+    input_mat = dy.concatenate_cols(vectors)  #: region
     w1dt = w1 * input_mat
     last = lookup[EOS]
     s = dec.initial_state().add_input(dy.concatenate([dy.vecInput(STATE * 2), last]))
     out = []
     for _ in range(6):  #: recurrence last s
-        s = s.add_input(dy.concatenate([attend(input_mat, s, w1dt), last]))
+        s = s.add_input(dy.concatenate([attend(input_mat, s, w1dt), last]))  #: region
         probs = dy.softmax(R * s.output() + bias).vec_value()  #: read
         char = probs.index(max(probs))
         last = lookup[char]

@@ -20,8 +20,8 @@ class Parser:
         self.bias = self.model.add_parameters(hidden)
         self.out = self.model.add_parameters((1, hidden))
 
-    def expr(self, head, mod):  #: template
-        a = self.hid_head * head
+    def expr(self, head, mod):
+        a = self.hid_head * head  #: region
         b = self.hid_mod * mod
         return self.out * dy.tanh(a + b + self.bias)
 
@@ -34,7 +34,7 @@ class Parser:
 
     def states(self, sentence):
         vectors = []
-        for word, tag, _ in sentence:  #: map
+        for word, tag, _ in sentence:  #: map  #: region
             vectors.append(dy.concatenate([self.wlookup[word], self.plookup[tag]]))
         forward = self.builders[0].initial_state()
         backward = self.builders[1].initial_state()
@@ -45,7 +45,7 @@ class Parser:
         for vector in reversed(vectors):  #: recurrence backward
             backward = backward.add_input(vector)
             bw.append(backward.output())
-        return [dy.concatenate([f, b]) for f, b in zip(fw, reversed(bw))]  #: map
+        return [dy.concatenate([f, b]) for f, b in zip(fw, reversed(bw))]  #: map  #: region
 
     def train(self, sentences):
         dy.renew_cg()
@@ -56,7 +56,7 @@ class Parser:
             for mod, (_, _, gold) in enumerate(sentence):  #: map
                 best = max(range(len(sentence)), key=lambda h: scores[mod][h])
                 if best != gold:
-                    errs.append(exprs[mod][best] - exprs[mod][gold] + 1.0)
+                    errs.append(exprs[mod][best] - exprs[mod][gold] + 1.0)  #: region
             if i % 4 == 3 and errs:
                 loss = dy.esum(errs)
                 total += loss.scalar_value()  #: read

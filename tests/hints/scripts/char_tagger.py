@@ -32,8 +32,8 @@ def word_rep(word, letters, cf, cb):
     return dy.concatenate([cf.transduce(embedded)[-1], cb.transduce(reversed(embedded))[-1]])
 
 
-def score(h):  #: template
-    H = dy.parameter(p_H)
+def score(h):
+    H = dy.parameter(p_H)  #: region
     O = dy.parameter(p_O)  # noqa: E741
     return O * dy.tanh(H * h)
 
@@ -43,8 +43,8 @@ def build(sentence):
     embedded = [word_rep(w, letters, cf, cb) for w, letters, _ in sentence]  #: map
     f_exps = fwd.initial_state().transduce(embedded)
     b_exps = bwd.initial_state().transduce(reversed(embedded))
-    states = [dy.concatenate([f, b]) for f, b in zip(f_exps, reversed(b_exps))]  #: map
-    return [score(h) for h in states]  #: map
+    states = [dy.concatenate([f, b]) for f, b in zip(f_exps, reversed(b_exps))]  #: map  #: region
+    return [score(h) for h in states]  #: map  #: region
 
 
 def sent_loss(sentence):

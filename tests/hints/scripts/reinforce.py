@@ -12,15 +12,15 @@ class Policy:
         self.W2 = model.add_parameters((2, hidden))
         self.rnn = dy.SimpleRNNBuilder(1, 3, 3, model)
 
-    def probs(self, x):  #: template
-        return dy.softmax(self.W2 * dy.tanh(self.W1 * x + self.b1))
+    def probs(self, x):
+        return dy.softmax(self.W2 * dy.tanh(self.W1 * x + self.b1))  #: region
 
     def start(self):
         self.state = self.rnn.initial_state()
 
     def step(self, observation):
         self.state = self.state.add_input(dy.inputVector(observation))
-        return self.probs(self.state.output())
+        return self.probs(self.state.output())  #: region
 
 
 def sample(numbers):
@@ -34,7 +34,7 @@ def episode(policy, length):
     for t in range(length):  #: recurrence Policy.state
         p = policy.step(observation)
         action = sample(p.npvalue())  #: read
-        log_probs.append(dy.log(dy.pick(p, action)))
+        log_probs.append(dy.log(dy.pick(p, action)))  #: region
         reward += 1.0 if action == t % 2 else -1.0
         observation = [float(action), float(t % 2), 1.0]
     return log_probs, reward
@@ -51,7 +51,7 @@ def main():
         losses = []
         for _ in range(4):  #: map instance
             log_probs, reward = episode(policy, 6)
-            losses.append(-(reward - baseline) * dy.esum(log_probs))
+            losses.append(-(reward - baseline) * dy.esum(log_probs))  #: region
             baseline = 0.9 * baseline + 0.1 * reward
         loss = dy.average(losses)
         print(loss.value())  #: read

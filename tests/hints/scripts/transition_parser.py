@@ -17,8 +17,8 @@ class TransitionParser:
         self.pb_act = model.add_parameters(3)
         self.empty = model.add_parameters(dim)
 
-    def compose(self, head, modifier):  #: template
-        return dy.rectify(self.pW_comp * dy.concatenate([head, modifier]) + self.pb_comp)
+    def compose(self, head, modifier):
+        return dy.rectify(self.pW_comp * dy.concatenate([head, modifier]) + self.pb_comp)  #: region
 
     def parse(self, tokens, oracle=None):
         buffer = [self.E[t] for t in reversed(tokens)]  #: map
@@ -34,7 +34,7 @@ class TransitionParser:
                 valid += [self.LEFT, self.RIGHT]
             action = valid[0]
             if len(valid) > 1:
-                scores = dy.log_softmax(self.pW_act * top.output() + self.pb_act, valid)
+                scores = dy.log_softmax(self.pW_act * top.output() + self.pb_act, valid)  #: region
                 if actions is None:
                     values = scores.vec_value()  #: read
                     action = max(valid, key=lambda a: values[a])
@@ -50,10 +50,10 @@ class TransitionParser:
                 right_state, right = stack.pop()
                 left_state, left = stack.pop()
                 head, modifier = (left, right) if action == self.LEFT else (right, left)
-                both = self.compose(head, modifier)
+                both = self.compose(head, modifier)  #: region
                 top = left_state.add_input(both)
                 stack.append((left_state, both))
-        return -dy.esum(losses) if losses else None
+        return -dy.esum(losses) if losses else None  #: region
 
 
 def main():

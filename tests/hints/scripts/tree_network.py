@@ -27,8 +27,8 @@ class TreeLSTMBuilder:
         right = self.expr_for_tree(tree.children[1])
         return self.combine(left, right)
 
-    def leaf(self, word):  #: template
-        x = self.E[word]
+    def leaf(self, word):
+        x = self.E[word]  #: region
         i = dy.logistic(self.WS[0] * x + self.BS[0])
         o = dy.logistic(self.WS[1] * x + self.BS[1])
         u = dy.tanh(self.WS[2] * x + self.BS[2])
@@ -36,8 +36,8 @@ class TreeLSTMBuilder:
         h = dy.cmult(o, dy.tanh(c))
         return h, c
 
-    def combine(self, left, right):  #: template
-        e1, c1 = left
+    def combine(self, left, right):
+        e1, c1 = left  #: region
         e2, c2 = right
         i = dy.logistic(self.UL[0] * e1 + self.UR[0] * e2 + self.BS[0])
         o = dy.logistic(self.UL[1] * e1 + self.UR[1] * e2 + self.BS[1])
@@ -66,7 +66,7 @@ def main():
         losses = []
         for tree, gold in batch:  #: map instance
             h, _c = builder.expr_for_tree(tree)
-            losses.append(dy.pickneglogsoftmax(W * h, gold))
+            losses.append(dy.pickneglogsoftmax(W * h, gold))  #: region
         loss = dy.esum(losses) / len(losses)
         print(loss.value())  #: read
         loss.backward()

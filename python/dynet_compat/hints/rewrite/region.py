@@ -39,6 +39,16 @@ OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # that expressions have
 STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr, ast.Pass)  # of regions
 LEAST_OPS = 2  # of a region that is worth a call
 _MOST_SOURCES = 200
+_PLAIN_WORDS = {
+    "If": "a branch", "Match": "a branch", "For": "a loop", "While": "a loop", "ListComp": "a comprehension",
+    "DictComp": "a comprehension", "SetComp": "a comprehension", "GeneratorExp": "a comprehension",
+    "Try": "try", "TryStar": "try", "With": "with", "Raise": "raise", "Assert": "assert", "Delete": "del",
+    "Import": "an import", "ImportFrom": "an import", "FunctionDef": "an inner function",
+    "ClassDef": "an inner class", "Lambda": "a lambda", "Compare": "a comparison",
+    "Starred": "a starred argument", "NamedExpr": ":=", "JoinedStr": "a formatted text",
+    "AugAssign": "it changes an attribute or an item", "AnnAssign": "it assigns to an attribute or an item",
+    "Return": "it returns nothing",
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- what is known of the module
@@ -61,6 +71,7 @@ class Region:
     """Consecutive statements that are traceable, read one after the other."""
 
     returned: Optional[Value] = None
+    refusal: Optional[tuple[int, str]] = None  # line and reason of the last statement that was not added
     ops = 0
     depth = 0
     around: frozenset[str] = frozenset()  # local names of the functions that the present one is called in
@@ -84,8 +95,9 @@ class Region:
         before = self._state() if self.statements else ([], [], {}, {}, set(), (0, 0))
         try:
             self._statement(statement)
-        except NotTraceable:
+        except NotTraceable as reason:
             self._restore(before)
+            self.refusal = statement.lineno, str(reason)
             return False
         self.statements.append(statement)
         return True
@@ -113,7 +125,7 @@ class Region:
         source = self.known.get(key)
         if source is None:
             if len(self.sources) == _MOST_SOURCES:
-                raise NotTraceable("it reads too much")
+                raise NotTraceable(f"it reads more than {_MOST_SOURCES} values")
             source = self.known[key] = make()
             self.sources.append(source)
         source.late = source.late or bool(self.appends)
@@ -121,7 +133,7 @@ class Region:
 
     def name(self, name: str) -> Source:
         if self.depth and _is_private(name):
-            raise NotTraceable("a private name")
+            raise NotTraceable(f"the private name {name}")
         return self._source(("name", name), lambda: Source(ARGUMENT, code=ast.Name(name, ast.Load())))
 
     def _attribute(self, base: Source, name: str, *use: str) -> Source:
@@ -149,7 +161,7 @@ class Region:
 
     def _statement(self, s: ast.stmt) -> None:
         if self.returned is not None:
-            raise NotTraceable("it is never reached")
+            raise NotTraceable("code after return")
         if isinstance(s, ast.Assign):
             value = self.value(s.value)
             for target in s.targets:
@@ -163,7 +175,7 @@ class Region:
         elif isinstance(s, ast.Expr):
             self._expression_statement(s)
         elif not isinstance(s, ast.Pass):
-            raise NotTraceable(type(s).__name__)
+            raise NotTraceable(_PLAIN_WORDS.get(type(s).__name__, "a statement of another kind"))
 
     def _in_place(self, s: ast.AugAssign) -> Value:
         """x += y makes a new expression, but changes a list."""
@@ -176,7 +188,7 @@ class Region:
                 raise NotTraceable("a counter")
             x.expression = True
         elif not isinstance(x, Recorded):
-            raise NotTraceable("+= on something else than an expression")
+            raise NotTraceable("+= on something that is no expression")
         return self._operation(s.op, x, y)
 
     def _expression_statement(self, s: ast.Expr) -> None:
@@ -189,7 +201,7 @@ class Region:
             self.value(call)
             return
         if len(call.args) != 1 or call.keywords:
-            raise NotTraceable("append with other arguments than one")
+            raise NotTraceable("append() with other arguments than one")
         target = self.value(call.func.value)
         value = self.value(call.args[0])
         if isinstance(target, Sequence) and target.kind == LIST:
@@ -200,7 +212,7 @@ class Region:
             target.appended = True
             self.appends.append(Append(s, call.func.value, target, value))
         else:
-            raise NotTraceable("append to something else than a list")
+            raise NotTraceable("append() to something that is no list")
 
     def _may_append(self, to: ast.expr) -> bool:
         """Does the expression mean the same when the region has run?"""
@@ -210,7 +222,7 @@ class Region:
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             if target.id in self.scope.sums:
-                raise NotTraceable("a sum over instances, which each hands over to be added")
+                raise NotTraceable("a sum over instances")
             if any(_root(append.code) == target.id for append in self.appends):
                 raise NotTraceable("a name that is assigned after append()")
             self.env[target.id] = value
@@ -218,7 +230,7 @@ class Region:
             for t, v in zip(target.elts, self._parts(value, target.elts)):
                 self._assign(t, v)
         else:
-            raise NotTraceable("it assigns to something else than a name")
+            raise NotTraceable("it assigns to an attribute or an item")
 
     def _parts(self, value: Value, targets: list[ast.expr]) -> list[Value]:
         n = len(targets)
@@ -227,7 +239,7 @@ class Region:
         if isinstance(value, Sequence) and len(value.items) == n:
             return value.items
         if not isinstance(value, Source):
-            raise NotTraceable("it takes a result apart")
+            raise NotTraceable("it unpacks a result")
         self._source((value, "count", n), lambda: Source(COUNT, base=value, length=n))
         return [self._item(value, Constant(i)) for i in range(n)]
 
@@ -245,7 +257,7 @@ class Region:
             return self._attribute(base, e.attr)
         if isinstance(e, ast.Constant):
             if e.value is not None and not isinstance(e.value, (bool, int, float, str)):
-                raise NotTraceable("a constant of another kind")
+                raise NotTraceable("a constant that is neither a number nor text")
             return Constant(e.value)
         if isinstance(e, (ast.Tuple, ast.List)):
             return Sequence(TUPLE if isinstance(e, ast.Tuple) else LIST, [self.value(x) for x in e.elts])
@@ -257,7 +269,7 @@ class Region:
             return self._negative(self.value(e.operand))
         if isinstance(e, (ast.BoolOp, ast.IfExp)):
             return self._one_of(e)
-        raise NotTraceable(type(e).__name__)
+        raise NotTraceable(_PLAIN_WORDS.get(type(e).__name__, "an expression of another kind"))
 
     def _read(self, name: str) -> Value:
         if name not in self.env and name in self.free and name in self.outer:
@@ -287,7 +299,7 @@ class Region:
     def _decides(self, v: Value) -> None:
         """Its truth decides what is evaluated, or it is the value."""
         if isinstance(v, Sequence):
-            raise NotTraceable("a list, or another one")
+            raise NotTraceable("a list that a condition chooses")
         self._use(v, index=False)
 
     def _negative(self, x: Value) -> Value:
@@ -327,7 +339,7 @@ class Region:
                 if bound is not None:
                     self._use(self.value(bound), index=False)
             if not isinstance(base, (Source, Recorded)):
-                raise NotTraceable("a part of a list, or of one value or another")
+                raise NotTraceable("a part of a list, or of a value that a condition chooses")
             self._use(base, index=False)
             self.ops += 1
             return Recorded()
@@ -335,10 +347,10 @@ class Region:
         if isinstance(base, Sequence):
             at = key.value if isinstance(key, Constant) else None
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
-                raise NotTraceable("a part of a list that is not known")
+                raise NotTraceable("an item of a list that only the run knows")
             return base.items[at]
         if not isinstance(key, (Source, Constant)) or isinstance(base, (Constant, OneOf)):
-            raise NotTraceable("an index that is a result, or a part of one value or another")
+            raise NotTraceable("an index that is a result, or an item of a value that a condition chooses")
         if isinstance(base, Source):
             self.ops += isinstance(key, Source)  # perhaps: a lookup
             return self._item(base, key)
@@ -350,9 +362,9 @@ class Region:
 
     def _call(self, e: ast.Call) -> Value:
         if any(isinstance(a, ast.Starred) for a in e.args):
-            raise NotTraceable("starred arguments")
+            raise NotTraceable("a starred argument")
         if any(k.arg is None or _is_private(k.arg) for k in e.keywords):
-            raise NotTraceable("starred arguments, or private names")
+            raise NotTraceable("** or a private name as an argument")
         if isinstance(e.func, ast.Attribute) and e.func.attr in _OF_STATES and not e.keywords:
             state = self._state_of(e.func.value)
             if state is not None:
@@ -372,7 +384,7 @@ class Region:
         else:
             source = self.value(e.func)
         if not isinstance(source, Source) or source.kind not in (ARGUMENT, ATTRIBUTE):
-            raise NotTraceable("a function that is not a name")
+            raise NotTraceable("it calls a function that is no name")
         source.called = True
         source.codes = callee.codes
         source.defaults = _defaults(callee.node)
@@ -409,9 +421,9 @@ class Region:
         if isinstance(state, Source):
             state.state = True
         elif not isinstance(state, Recorded):
-            raise NotTraceable("a method of something that is no state")
+            raise NotTraceable(f"it calls {_name(e.func)}() of something that is no state")
         if len(e.args) != _OF_STATES[e.func.attr]:  # type: ignore[attr-defined]
-            raise NotTraceable("a method with other arguments")
+            raise NotTraceable(f"it calls {_name(e.func)}() with other arguments")
         for a in e.args:
             self._use(self.value(a), index=False)
         self.ops += len(e.args)
@@ -425,25 +437,25 @@ class Region:
         if isinstance(f, ast.Name) and self._is_local(f.id):
             own = None if self.depth or f.id in self.env else scope.own_function(f.id)
             if own is None:
-                raise NotTraceable("a call of a local name")
+                raise NotTraceable(f"it calls {_name(f)}(), a local name")
             return Callee(own, scope.module.codes_of(own), own=True)
         if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and self._is_self(f.value.id):
             node = scope.module.method(scope.cls, f.attr)
             if node is None:
-                raise NotTraceable("a call of something that is no method of the class")
+                raise NotTraceable(f"it calls {_name(f)}(), which is no method of the class")
             return Callee(node, scope.module.codes_of(node), f.value)
         root = f
         while isinstance(root, ast.Attribute):
             root = root.value
         if not isinstance(root, ast.Name) or self._is_local(root.id):
-            raise NotTraceable("a call of something computed")
+            raise NotTraceable(f"it calls {_name(f)}()")
         function = scope.module.look_up(f)
         if function is not None and scope.module.recording(function):
             return None
         if isinstance(f, ast.Name) and f.id in scope.module.functions:
             node = scope.module.functions[f.id]
             return Callee(node, scope.module.codes_of(node))
-        raise NotTraceable("a call of a function that does not record")
+        raise NotTraceable(f"it calls {_name(f)}()")
 
     def _is_local(self, name: str) -> bool:
         return name in self.scope.local or name in self.env or name in self.free
@@ -459,13 +471,13 @@ class Region:
     def _inline(self, callee: Callee, arguments: list[Value], named: dict[str, Value]) -> Value:
         node = callee.node
         if self.depth == MOST_DEPTH:
-            raise NotTraceable("functions that call one another too deeply")
+            raise NotTraceable(f"it calls {node.name}() too deep in other functions")
         if self.scope.nested:
-            raise NotTraceable("a function that is called from inside another one")
+            raise NotTraceable(f"it calls {node.name}() from inside another function")
         if not self.scope.module.is_plain(node):
-            raise NotTraceable("a function that is decorated, or a generator")
+            raise NotTraceable(f"it calls {node.name}(), which is decorated or a generator")
         if callee.own and (... in _defaults(node)[0] or any(node.args.kw_defaults)):
-            raise NotTraceable("defaults that are others each time")
+            raise NotTraceable(f"it calls {node.name}(), whose defaults are others each time")
         before = self.scope, self.env, self.around, self.free, self.outer
         inner = Scope.of(self.scope.module, node, self.scope.cls)
         free = self._free_names(callee, inner)
@@ -475,10 +487,16 @@ class Region:
         self.depth += 1
         try:
             for s in node.body:
-                self._statement(s)
+                try:
+                    self._statement(s)
+                except NotTraceable as reason:
+                    if " is not straight-line " in str(reason):
+                        raise
+                    why = f"(line {s.lineno}: {reason})"
+                    raise NotTraceable(f"{node.name}() is not straight-line {why}") from None
             result = self.returned
             if result is None:
-                raise NotTraceable("a function that returns nothing")
+                raise NotTraceable(f"{node.name}() returns nothing")
             return result
         finally:
             self.scope, self.env, self.around, self.free, self.outer = before
@@ -492,7 +510,7 @@ class Region:
         if callee.own and not read & set(self.targets):
             return read & here
         if read & here:
-            raise NotTraceable("a global name that is a local one here")
+            raise NotTraceable(f"it calls {callee.node.name}(), whose global names are local ones here")
         return set()
 
 
@@ -530,6 +548,11 @@ def _defaults(node: ast.FunctionDef) -> Defaults:
     """The defaults that a function has as it is written."""
     by_name = {p.arg: d for p, d in zip(node.args.kwonlyargs, node.args.kw_defaults) if d is not None}
     return tuple(map(_constant, node.args.defaults)), {name: _constant(d) for name, d in by_name.items()}
+
+
+def _name(f: ast.expr) -> str:
+    """The name that is called."""
+    return f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else "a result"
 
 
 def _constant(e: Optional[ast.expr]) -> Any:

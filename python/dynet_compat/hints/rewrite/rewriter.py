@@ -42,11 +42,27 @@ Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, fr
 
 @dataclass
 class FoundRegion:
-    """A region and the function that it is in."""
+    """A region, the function that it is in, and its lines.
+
+    form: "" for statements, "loop" for the body of one, "comprehension" for the element of one.
+    """
 
     qualname: str
     region: Region
     line: int
+    last_line: int
+    form: str = ""
+
+
+@dataclass
+class Refusal:
+    """Statements of a function that are no region, and why."""
+
+    qualname: str
+    line: int
+    last_line: int
+    reason_line: int
+    reason: str
 
 
 class Rewriter:
@@ -78,6 +94,7 @@ class Rewriter:
         self.module = Module(self.tree, names, is_recording)
         self.wanted = wanted
         self.found: list[FoundRegion] = []
+        self.refused: list[Refusal] = []
         self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
         self.regions: dict[str, Any] = {}  # placeholder in the code -> region
         self.batch_maps = BatchMapLoops(loops, self.tree)
@@ -85,7 +102,7 @@ class Rewriter:
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
         """Old and new code of every function that changes, by its key."""
-        changed = self._changed()
+        changed = self.find()
         if not changed:
             return {}
         source = self._source_of(sorted([*changed, *(node.lineno for node in self.module.codes)]))
@@ -122,8 +139,8 @@ class Rewriter:
 
     # ---- functions
 
-    def _changed(self) -> list[int]:
-        """Lines of the functions that change; they have changed then."""
+    def find(self) -> list[int]:
+        """Lines of the functions that change, whose trees have changed then."""
         inside = [f for f in functions(self.tree) if self._may_change(f[1])]
         wanted = [f for f in inside if self.wanted is None or f[0] in self.wanted]
         changed = set()
@@ -171,7 +188,8 @@ class Rewriter:
         shape = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
         shape.alone = True
         placeholder = self._region(shape.spec(f"{qualname}:{node.lineno}"))
-        self.found.append(FoundRegion(qualname, region, node.lineno))
+        last_line = node.end_lineno or node.lineno
+        self.found.append(FoundRegion(qualname, region, node.lineno, last_line, "comprehension"))
         new = scopes.locate(shape.comprehension(placeholder, node), node)
         self.parts += [(node, "elt", new.elt), (node, "generators", new.generators)]
 
@@ -184,7 +202,8 @@ class Rewriter:
             return False
         shape = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
         placeholder = self._region(shape.spec(f"{qualname}:{node.lineno}"))
-        self.found.append(FoundRegion(qualname, region, node.lineno))
+        last_line = node.body[-1].end_lineno or node.lineno
+        self.found.append(FoundRegion(qualname, region, node.lineno, last_line, "loop"))
         over = shape.over(placeholder, None, node.target, node.iter)
         self.parts.append((node, "iter", scopes.locate(over, node.iter)))
         self.parts.append((node, "body", _placed(shape.statements(placeholder), node.body[0])))
@@ -212,6 +231,9 @@ class Rewriter:
                 )
                 at += len(region.statements)
             else:  # what follows may still begin a region
+                line = statements[at].lineno
+                refusal = region.refusal or (line, "it records a single op")
+                self.refused.append(Refusal(qualname, line, statements[at].end_lineno or line, *refusal))
                 yield statements[at]
                 at += 1
 
@@ -234,7 +256,8 @@ class Rewriter:
         shape = Replacement(scope, region)
         line = region.statements[0].lineno
         placeholder = self._region(shape.spec(f"{qualname}:{line}"))
-        self.found.append(FoundRegion(qualname, region, line))
+        last_line = region.statements[-1].end_lineno or line
+        self.found.append(FoundRegion(qualname, region, line, last_line))
         return _placed(shape.statements(placeholder), region.statements[0])
 
 
