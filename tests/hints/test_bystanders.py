@@ -23,7 +23,7 @@ from typing import Any, Callable, Optional
 import dynet_compat as dy
 import pytest
 from dynet_compat.hints import runtime
-from dynet_compat.hints.rewrite import patch, rewriter
+from dynet_compat.hints.rewrite import patch, recording, rewriter
 from sources import EXAMPLES
 
 MODEL = """
@@ -649,7 +649,7 @@ def test_looking_at_a_module_takes_a_few_times_as_long_as_compiling_it() -> None
 
         return min(once() for _ in range(3))
 
-    rewriter.recording()
+    recording.recording()
     gc.collect()
     gc.disable()
     try:

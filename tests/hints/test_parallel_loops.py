@@ -20,8 +20,9 @@ if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 from dynet_compat.hints import cli, parallel_loops  # noqa: E402
 from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
+from dynet_compat.hints.rewrite import batch_map  # noqa: E402
 
-if not parallel_loops.possible():
+if not batch_map.possible():
     pytest.skip("needs greenlet", allow_module_level=True)
 
 MODEL = """

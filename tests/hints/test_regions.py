@@ -15,7 +15,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.rewrite import patch, rewriter, values
+from dynet_compat.hints.rewrite import patch, recording, rewriter, values
 from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 
 _numbers = itertools.count()
@@ -655,9 +655,9 @@ def test_review_finds_a_template_that_is_wrong(pair: Callable) -> None:
         state[0] += 1
         return dy.tanh(x) if state[0] < 100 else dy.exp(x)
 
-    recording = rewriter.recording()
+    known = recording.recording()
     dy.hidden = hidden  # type: ignore[attr-defined]
-    recording.add(hidden)
+    known.add(hidden)
     try:
         p = pair("def f(x, y):\n  z = dy.hidden(x)\n  return z + y\n")
         for _ in range(1200):
@@ -665,7 +665,7 @@ def test_review_finds_a_template_that_is_wrong(pair: Callable) -> None:
             p.other.f(dy.inputVector([1]), dy.inputVector([2]))
             state[0] += 1
     finally:
-        recording.remove(hidden)
+        known.remove(hidden)
         del dy.hidden  # type: ignore[attr-defined]
     (s,) = p.statistics.values()
     assert "something else" in s["off"]

@@ -121,7 +121,8 @@ GOLDEN: dict[str, dict[str, str]] = {
         "loops": "TreeLSTM.loss comprehension map; train_batch comprehension map; predict_batch for map; "
         "main for graph",
         "instance": "train_batch batch",
-        "regions": "TreeLSTM.leaf_state; TreeLSTM.gate; TreeLSTM.inner_state; TreeLSTM.encode; TreeLSTM.encode",
+        "regions": "TreeLSTM.leaf_state; TreeLSTM.gate; TreeLSTM.inner_state; "
+        "TreeLSTM.encode; TreeLSTM.encode",
         "reads": "train_batch.value; predict_batch.forward; predict_batch.npvalue",
         "rewrites": "",
     },

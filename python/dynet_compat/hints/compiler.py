@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass, field
 from typing import Callable, Optional
 
-from . import parallel_loops
 from .analysis.load import LoadError, load
 from .analysis.loops import RECURRENCE
 from .analysis.script import ScriptAnalysis
 from .explain import Explanation
 from .hints_file import Hints, IndependentLoop, RecordingFunction, clean, cleaned
+from .rewrite import batch_map
 from .rewrite.listing import Listing, list_regions
 
 
@@ -104,7 +104,7 @@ def independent_loops(found: ScriptAnalysis) -> list[IndependentLoop]:
 
 def listings_of(found: ScriptAnalysis, hints: Hints) -> dict[str, Listing]:
     """The regions that a run with these hints replaces by calls, by file."""
-    loops = hints.independent_loops if parallel_loops.possible() else ()
+    loops = hints.independent_loops if batch_map.possible() else ()
     return list_regions(found.program.sources, hints.functions, loops)
 
 

@@ -13,7 +13,6 @@ results differ is left alone from then on.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import logging
 import os
@@ -45,15 +44,6 @@ _ITERABLES: tuple[Any, ...] = (
 )  # fmt: skip
 _REVERSIBLE: tuple[Any, ...] = ([], {}, range(1))
 _ITERATORS = frozenset(type(iter(x)) for x in _ITERABLES) | frozenset(type(reversed(x)) for x in _REVERSIBLE)
-
-
-def possible() -> bool:
-    """Whether instances can be suspended cheaply: the library is there and can be used."""
-    try:
-        importlib.import_module("greenlet")
-    except Exception:  # noqa: BLE001 - made for another Python, say: the script runs without it, too
-        return False
-    return True
 
 
 class Sources:

@@ -91,10 +91,10 @@ class Active:
             self._put_in_place(modules)
 
     def _put_in_place(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
-        from .rewrite import patch, rewriter
+        from .rewrite import patch, recording
 
         if self.path is None:
-            for path in [p for p, (module, _) in modules.items() if not rewriter.uses_dynet(vars(module))]:
+            for path in [p for p, (module, _) in modules.items() if not recording.uses_dynet(vars(module))]:
                 self.found[path] = None
                 del modules[path]
         functions = patch.functions_of([module for module, _ in modules.values()])
@@ -258,8 +258,9 @@ def use_tuning(table: Optional[TuningTable]) -> None:
 def _loops(hints: Hints, root: str) -> dict[str, list[ParallelLoop]]:
     """Those that may run side by side, by file."""
     from . import parallel_loops
+    from .rewrite import batch_map
 
-    if not hints.independent_loops or not parallel_loops.possible():
+    if not hints.independent_loops or not batch_map.possible():
         return {}
     sources = parallel_loops.Sources(os.path.join(root, hints.script), hints.sources)
     found: dict[str, list[ParallelLoop]] = {}

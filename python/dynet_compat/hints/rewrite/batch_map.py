@@ -18,6 +18,7 @@ iterations may run side by side is for `map.more()` to say (see `hints/maps.py`)
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
@@ -34,6 +35,15 @@ _STATEMENTS = (
     ast.Pass, ast.Assert, ast.Raise,
 )  # fmt: skip
 _NOT_IN_EXPRESSIONS = (ast.NamedExpr, ast.Lambda, ast.Yield, ast.YieldFrom, ast.Await)
+
+
+def possible() -> bool:
+    """Whether instances can be suspended cheaply: the library is there and can be used."""
+    try:
+        importlib.import_module("greenlet")
+    except Exception:  # noqa: BLE001 - made for another Python, say: the script runs without it, too
+        return False
+    return True
 
 
 class BatchMapLoops:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import dynet_compat
-
 from ..analysis.load import DYNET_MODULES, Source, absolute
+from .recording import api
 from .rewriter import FoundRegion, Refusal, Rewriter, functions, may_change
 from .scopes import WITH_NAMES_OF_THEIR_OWN, Module, nodes_of
 
@@ -103,7 +102,7 @@ class _Names:
 
     def _module(self, name: str) -> types.ModuleType:
         if name.split(".")[0] in DYNET_MODULES:
-            return dynet_compat
+            return api()
         module = types.ModuleType(name)
         if name in self.sources:
             vars(module).update(self.of(self.sources[name]))

@@ -15,7 +15,6 @@ import copy
 import functools
 import importlib.util
 import re
-import sys
 import types
 import warnings
 from collections.abc import Iterable, Iterator
@@ -23,9 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ... import _core
-from ..analysis.load import DYNET_MODULES
 from . import argmax, desugar, loops, scopes, values
 from .batch_map import BatchMapLoops, BatchMapWriter
+from .recording import is_recording, recording
 from .region import LEAST_OPS, STATEMENTS, Region
 from .scopes import Module, Scope
 from .values import Constant, OneOf, Recorded, Sequence, Source, Value
@@ -585,44 +584,3 @@ def _with_constants(code: types.CodeType, values: dict[str, Any]) -> types.CodeT
         return values.get(c, c) if isinstance(c, str) else c
 
     return code.replace(co_consts=tuple(of(c) for c in code.co_consts))
-
-
-# ---------------------------------------------------------------- what regions may call
-
-_OTHERS = """
-argmax average_cols block_dropout concatenate_cols const_parameter constant conv1d_narrow conv1d_wide conv2d
-conv2d_bias cwise_multiply dropout dropout_batch dropout_dim hinge_batch log_softmax lookup lookup_batch
-maxpooling2d mean_batches mean_dim mean_elems moment_batches moment_dim moment_elems noise ones parameter
-pick_batch pick_batch_elem pickneglogsoftmax_batch pickrange random_bernoulli random_gumbel random_normal
-random_uniform reshape std_batches std_dim std_elems strided_select sum_batches sum_cols sum_dim sum_rows
-to_device transpose zeroes zeros
-""".split()
-
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
-_recording: set[Any] = set()
-
-
-def _api() -> types.ModuleType:
-    """The package, which imports this module."""
-    return sys.modules["dynet_compat"]
-
-
-def recording() -> set[Any]:
-    """The functions that do nothing but record ops, and whose ops their arguments decide."""
-    if not _recording:
-        names = [row["name"] for row in _core.op_table() if row["public"]]
-        _recording.update(getattr(_api(), name) for name in [*names, *_OTHERS])
-    return _recording
-
-
-def is_recording(function: Any) -> bool:
-    return type(function) in _FUNCTIONS and function in recording()
-
-
-def uses_dynet(names: dict[str, Any]) -> bool:
-    """Does the module with this dict know anything of DyNet's by a name?"""
-    def is_known(value: Any) -> bool:
-        return type(value) is types.ModuleType and value.__name__ in DYNET_MODULES
-
-    own = {id(v) for v in vars(_api()).values() if isinstance(v, (type, *_FUNCTIONS))}
-    return any(id(value) in own or is_known(value) for value in list(names.values()))
