@@ -168,6 +168,7 @@ std::vector<NodeId> wait_for_all(NodeId id) {
 }
 
 void check_change(const char* call, NodeId id) {
+  engine().executor.refuse_reentry();
   if (!inside_instance) [[likely]]
     return;
   Graph& g = engine().graph;

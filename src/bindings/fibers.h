@@ -11,8 +11,8 @@ namespace dyc::py {
 void wait_for_value(NodeId id);
 // The same for all that the instance could see, up to this node. Returns what may still have to be computed.
 std::vector<NodeId> wait_for_all(NodeId id);
-// In an instance, before an input changes (kNone: before all is computed again): RuntimeError if others could
-// notice.
+// Before an input changes (kNone: before all is computed again): RuntimeError in the handler of a signal that
+// runs in the middle of a computation and, in an instance, if others could notice.
 void check_change(const char* call, NodeId id);
 
 // Adds the functions that fibers.py is made of.

@@ -212,6 +212,7 @@ void Engine::draw_until(NodeId id) {
 }
 
 void Engine::preview(NodeId id, bool everything, const std::function<void()>& f) {
+  executor.refuse_reentry();
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
   const Plan::Mark mark = planner.plan.mark();
@@ -251,6 +252,7 @@ void Engine::attend(NodeId id) {
 }
 
 void Engine::compute_now(NodeId id) {
+  executor.refuse_reentry();
   value(id);
   if (!options.check_validity) return;
   const NodeId first = std::exchange(checked_, id + 1);  // each node is told once, by the call that made it
@@ -378,6 +380,7 @@ void Engine::backward(NodeId root, bool full, bool direct) {
 }
 
 const float* Engine::gradient(NodeId id) {
+  executor.refuse_reentry();
   if (backward_root_ == kNone)
     throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
   if (id > backward_root_)
@@ -451,6 +454,7 @@ const float* Engine::exact_gradient(NodeId id) {
 // ---------------------------------------------------------------- checkpoints
 
 void Engine::checkpoint() {
+  executor.refuse_reentry();
   if (graph.size()) forward(graph.size() - 1);
   checkpoints_.push_back({graph.mark(), planner.plan.mark(), drawn_});
 }

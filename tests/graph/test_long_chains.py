@@ -130,3 +130,46 @@ print(got == again, any("handler of a signal" in s for s in seen if isinstance(s
 def test_handler_that_returns_lets_the_computation_go_on() -> None:
     done = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True True\n", done.stdout + done.stderr
+
+
+REFUSED = """
+import signal, sys
+import numpy as np, dynet_compat as dy
+pc = dy.ParameterCollection()
+w = pc.add_parameters((1000, 1000), init=dy.UniformInitializer(0.05))
+start = dy.inputVector([0.5] * 1000)
+row = pc.add_lookup_parameters((3, 1000))[0]
+x = start + row
+for _ in range(4000):
+    x = dy.tanh(w * x)
+loss, said = dy.sum_elems(x), []
+def handler(*_):
+    try:
+        eval(sys.argv[1])
+    except RuntimeError as error:
+        said.append("handler of a signal" in str(error))
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.06)
+value = loss.value()
+print(said, value == loss.value(recalculate=True))
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "start.set([0.25] * 1000)",
+        "row.set(1)",
+        "start.value(recalculate=True)",
+        "start.forward(recalculate=True)",
+        "dy.cg_checkpoint()",
+        "dy.renew_cg()",
+        "dy._core._batch_plan(None)",
+        "loss.gradient()",
+    ],
+)
+def test_handler_changes_nothing_of_a_computation(call: str) -> None:
+    """All of these would take away what the computation reads, or begin another one inside it."""
+    program = [sys.executable, "-c", REFUSED, call]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[True] True\n"), done.stdout + done.stderr

@@ -67,9 +67,10 @@ void CpuExecutor::poll_script() {
 void CpuExecutor::refuse_reentry() {
   if (polling_)
     throw RuntimeError(
-        "the handler of a signal runs in the middle of a computation: it can neither compute nor call "
-        "renew_cg(); "
-        "raise an exception, or set a flag that the program looks at");
+        "the handler of a signal runs in the middle of a computation: it can neither compute, nor set an "
+        "input, "
+        "nor call renew_cg(), cg_checkpoint() or cg_revert(); raise an exception, or set a flag that the "
+        "program looks at");
 }
 
 void CpuExecutor::zero_gradients(int64_t place, size_t floats) {
