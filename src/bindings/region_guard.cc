@@ -93,7 +93,9 @@ void Guard::refer_to(PyObject* value) {
 }
 
 bool Guard::refers_to(PyObject* value) const {
-  return value == (weak ? reinterpret_cast<PyWeakReference*>(object.get())->wr_object : object.get());
+  if (!weak) return value == object.get();
+  // The reference to an object that is gone holds None, which is a value like others.
+  return value != Py_None && value == reinterpret_cast<PyWeakReference*>(object.get())->wr_object;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from typing import Any, Callable
@@ -473,6 +474,25 @@ def test_review_sees_other_objects(same_first: bool) -> None:
         template.done((out, out if (run == 0) == same_first else state.output()))
         off = template.statistics()["off"]
         assert ("other results" in off) == (run == 1), f"run {run}: {template.statistics()}"
+
+
+def test_none_in_the_place_of_what_has_died(pair: Callable) -> None:
+    p = pair("""
+def f(x, kind):
+    y = dy.tanh(x)
+    z = dy.exp(y) if kind is None else dy.sin(y)
+    return z + x
+""")
+
+    def use(m: Any) -> list:
+        kind: Any = type("Kind", (), {})
+        out = [m.f(vector(i), kind) for i in range(6)]
+        kind = None
+        gc.collect()  # a class is in cycles
+        return out + [m.f(vector(i), kind) for i in range(6)]
+
+    p.agree(use)
+    assert p.hits > 3, p.statistics
 
 
 def test_counters(pair: Callable) -> None:
