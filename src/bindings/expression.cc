@@ -381,21 +381,27 @@ PyMethodDef expression_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 // Attributes of other libraries' arrays: AttributeErrors that say what to write, so that hasattr() tells
-// arrays and expressions apart as it does with DyNet.
-PyObject* refuse_habit(PyObject*, void* advice) {
-  PyErr_SetString(PyExc_AttributeError, static_cast<const char*>(advice));
-  return nullptr;
+// arrays and expressions apart as it does with DyNet. A subclass may have them: this is no data descriptor.
+struct PyAdvice {
+  PyObject_HEAD const char *name, *text;
+};
+PyTypeObject AdviceType = blank_type();
+
+PyObject* give_advice(PyObject* self, PyObject*, PyObject*) {
+  const auto* advice = reinterpret_cast<PyAdvice*>(self);
+  return PyErr_Format(PyExc_AttributeError, "an Expression has no attribute '%s': %s", advice->name,
+                      advice->text);
 }
-constexpr PyGetSetDef habit(const char* name, const char* advice) {
-  return {name, refuse_habit, nullptr, nullptr, const_cast<char*>(advice)};
+
+void add_advice(const char* name, const char* advice) {
+  auto* made = reinterpret_cast<PyAdvice*>(AdviceType.tp_alloc(&AdviceType, 0));
+  if (!made) throw PythonError();
+  made->name = name;
+  made->text = advice;
+  const int failed = PyDict_SetItemString(ExpressionType.tp_dict, name, reinterpret_cast<PyObject*>(made));
+  Py_DECREF(made);
+  if (failed) throw PythonError();
 }
-PyGetSetDef foreign_habits[] = {
-    habit("shape", "an Expression has no attribute 'shape': x.dim() gives ((d1, d2, ..), batch size)"),
-    habit("T", "an Expression has no attribute 'T': write transpose(x)"),
-    habit("item", "an Expression has no attribute 'item': x.scalar_value() gives the number"),
-    habit("numpy", "an Expression has no attribute 'numpy': x.npvalue() gives the array"),
-    habit("detach", "an Expression has no attribute 'detach': write nobackprop(x)"),
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
                                 "set(s)\n--\n\nNew value; what depends on it is computed again."},
@@ -431,7 +437,6 @@ PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* method
   if (!base) {
     t.tp_repr = described;
     t.tp_str = str;
-    t.tp_getset = foreign_habits;
     t.tp_as_number = &expression_numbers;
     t.tp_as_mapping = &expression_mapping;
     t.tp_as_sequence = &expression_sequence;
@@ -508,6 +513,19 @@ void constructor(PyObject* type, PyObject* function) {
 
 namespace {
 
+void add_all_advice() {
+  AdviceType.tp_name = "dynet_compat._core._Advice";
+  AdviceType.tp_basicsize = sizeof(PyAdvice);
+  AdviceType.tp_flags = Py_TPFLAGS_DEFAULT;
+  AdviceType.tp_descr_get = give_advice;
+  if (PyType_Ready(&AdviceType) < 0) throw PythonError();
+  add_advice("shape", "x.dim() gives ((d1, d2, ..), batch size)");
+  add_advice("T", "write transpose(x)");
+  add_advice("item", "x.scalar_value() gives the number");
+  add_advice("numpy", "x.npvalue() gives the array");
+  add_advice("detach", "write nobackprop(x)");
+}
+
 void add_stale_error(PyObject* module) {
   PyObject* bases = PyTuple_Pack(2, PyExc_ValueError, PyExc_RuntimeError);
   StaleError = PyErr_NewExceptionWithDoc("dynet_compat.StaleExpressionError", stale_doc, bases, nullptr);
@@ -535,6 +553,7 @@ void add_expression_types(PyObject* module) {
   }
   // NumPy scalars and arrays leave operators with an Expression to us.
   PyDict_SetItemString(ExpressionType.tp_dict, "__array_ufunc__", Py_None);
+  add_all_advice();
   PyType_Modified(&ExpressionType);
 }
 

@@ -54,6 +54,16 @@ def test_expressions_are_told_from_arrays(dy: Any, name: str) -> None:
         assert re.search(r"'(\w+)': (write |x\.)\w+\(", message(AttributeError, lambda: getattr(x, name)))
 
 
+@pytest.mark.parametrize("name", ["shape", "T", "item", "numpy", "detach"])
+def test_subclasses_may_have_such_attributes(dy: Any, name: str) -> None:
+    class Own(dy.Expression):
+        def __init__(self) -> None:
+            setattr(self, name, 3)
+
+    assert getattr(Own(), name) == 3
+    assert not hasattr(dy.Expression, name)
+
+
 def test_arrays_of_expressions(dy: Any) -> None:
     x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
     held = np.array([x, y])
