@@ -1,7 +1,9 @@
 // The builder classes, with DyNet's names, arguments and defaults.
 #include "bindings/builders.h"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "bindings/collection_caster.h"
@@ -120,12 +122,16 @@ void set_dropouts(PyBuilder& b, const Object& d, const Object& d_h) {
 
 // ---------------------------------------------------------------- classes
 
-// The innermost call of a builder class in this thread.
+// A call of a builder class whose __init__ runs. Instances of batch_map take turns, so the calls need not end
+// in reverse order: they are found by their object. Under the interpreter lock.
 struct ClassCall {
-  PyObject *args, *kwargs;
-  const ClassCall* outer;
+  PyObject *self, *args, *kwargs;
 };
-thread_local const ClassCall* class_call = nullptr;
+std::vector<ClassCall> class_calls;
+
+auto class_call_of(PyObject* self) {
+  return std::find_if(class_calls.begin(), class_calls.end(), [&](const auto& c) { return c.self == self; });
+}
 
 bool is_constructed(const Object& self) {
   return reinterpret_cast<pybind11::detail::instance*>(self.ptr())
@@ -136,11 +142,13 @@ bool is_constructed(const Object& self) {
 // A Python subclass need not call the __init__ of its builder (DyNet makes builders before any __init__
 // runs): then that is called afterwards, with the arguments of the call.
 PyObject* make_object(PyObject* type, PyObject* args, PyObject* kwargs) {
-  const ClassCall call{args, kwargs, class_call};
-  class_call = &call;
-  auto self = pybind11::reinterpret_steal<Object>(PyType_Type.tp_call(type, args, kwargs));
-  class_call = call.outer;
-  if (!self) return nullptr;
+  auto* given = reinterpret_cast<PyTypeObject*>(type);
+  auto self = pybind11::reinterpret_steal<Object>(given->tp_new(given, args, kwargs));
+  if (!self || !PyObject_TypeCheck(self.ptr(), given)) return self.release().ptr();
+  class_calls.push_back({self.ptr(), args, kwargs});
+  const int failed = Py_TYPE(self.ptr())->tp_init(self.ptr(), args, kwargs);
+  class_calls.erase(class_call_of(self.ptr()));
+  if (failed) return nullptr;
   const auto& infos = pybind11::detail::all_type_info(Py_TYPE(self.ptr()));
   if (infos.size() != 1 || is_constructed(self)) return self.release().ptr();
   auto* base = reinterpret_cast<PyObject*>(infos[0]->type);
@@ -177,6 +185,11 @@ PyObject* attribute(PyObject* self, PyObject* name) {
 int make_subclass(PyObject* type, PyObject* args, PyObject* kwargs) {
   if (PyType_Type.tp_init(type, args, kwargs) < 0) return -1;
   auto* made = reinterpret_cast<PyTypeObject*>(type);
+  if (pybind11::detail::all_type_info(made).size() > 1) {
+    PyErr_Format(PyExc_TypeError, "%s: expected one of DyNet's classes among its bases, got several",
+                 made->tp_name);
+    return -1;
+  }
   if (made->tp_getattro == PyObject_GenericGetAttr) made->tp_getattro = attribute;
   return 0;
 }
@@ -273,13 +286,14 @@ void wrap_init(Object c, bool takes_arguments) {
     const bool fits = PyObject_TypeCheck(self.ptr(), type);
     if (fits && pybind11::detail::all_type_info(Py_TYPE(self.ptr())).front()->type != type) return;
     const bool bare = args.empty() && kwargs.empty() && takes_arguments;
-    if (!bare || !class_call || !fits || is_constructed(self)) {
+    const auto call = class_call_of(self.ptr());
+    if (!bare || call == class_calls.end() || !fits || is_constructed(self)) {
       real(self, *args, **kwargs);  // TypeError if it does not fit
       return;
     }
-    const auto outer = pybind11::reinterpret_borrow<pybind11::args>(class_call->args);
-    if (!class_call->kwargs) real(self, *outer);
-    else real(self, *outer, **pybind11::reinterpret_borrow<pybind11::kwargs>(class_call->kwargs));
+    const auto outer = pybind11::reinterpret_borrow<pybind11::args>(call->args);
+    if (!call->kwargs) real(self, *outer);
+    else real(self, *outer, **pybind11::reinterpret_borrow<pybind11::kwargs>(call->kwargs));
   };
   pybind11::options options;
   options.disable_function_signatures();

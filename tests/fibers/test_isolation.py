@@ -245,6 +245,23 @@ def test_builders_state_is_the_instances_own(dy: Any, batch_map: Map, name: str)
     np.testing.assert_allclose(batch_map(instance, xs), alone(dy, instance, xs), rtol=1e-5, atol=1e-6)
 
 
+def test_builders_take_the_arguments_of_their_own_call(dy: Any, batch_map: Map) -> None:
+    """Other instances make builders, too, between the call of a class and that of its base."""
+    pc = dy.ParameterCollection()
+
+    class Own(dy.LSTMBuilder):
+        def __init__(self, *args: Any) -> None:
+            (dy.scalarInput(1) + 1).value()  # the others run
+            super().__init__()
+
+    errors = batch_map(lambda hidden: Own(1, 2, hidden, pc), [0, 3, 0], return_exceptions=True)
+    assert [str(e).split(":")[0] for e in errors] == [
+        "VanillaLSTMBuilder()",  # 0 is no size
+        "values of parameter /vanilla-lstm-builder/_0",  # none are made inside
+        "VanillaLSTMBuilder()",
+    ]
+
+
 def test_what_was_before_is_seen(dy: Any, batch_map: Map) -> None:
     lstm = dy.LSTMBuilder(1, 2, 2, dy.ParameterCollection())
     x = dy.inputVector([1, 2])
