@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <utility>
+
 #include "base/instance.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
@@ -276,14 +278,24 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("isa", [] { return kernels().isa; });
 }
 
-// Without it, pickle protocols 0 and 1 make an object of pybind11's common base, which ends the process.
+// Pickle protocols 0 and 1, and object.__reduce__(), make an object of pybind11's common base, which would
+// end the process. The base has its metaclass from pybind11, where other modules may use it.
+ternaryfunc make_pybind_object;
+PyObject* make_unless_base(PyObject* type, PyObject* args, PyObject* kwargs) {
+  if (type != pybind11::detail::get_internals().instance_base) return make_pybind_object(type, args, kwargs);
+  return PyErr_Format(PyExc_TypeError, "cannot pickle objects of classes derived from %s, nor make one of it",
+                      reinterpret_cast<PyTypeObject*>(type)->tp_name);
+}
+
+// What protocols from 2 on would hold is an object without its state.
 void refuse_pickles(const pybind11::module_& m) {
+  PyTypeObject* meta = pybind11::detail::get_internals().default_metaclass;
+  if (meta->tp_call != make_unless_base) make_pybind_object = std::exchange(meta->tp_call, make_unless_base);
   const auto refuse = [](const pybind11::object& self) {
     throw TypeError(text("cannot pickle '", Py_TYPE(self.ptr())->tp_name, "' object"));
   };
-  const PyTypeObject* meta = pybind11::detail::get_internals().default_metaclass;
   for (const auto& [name, value] : pybind11::dict(m.attr("__dict__"))) {
-    if (!PyType_IsSubtype(Py_TYPE(value.ptr()), const_cast<PyTypeObject*>(meta))) continue;
+    if (!PyType_IsSubtype(Py_TYPE(value.ptr()), meta)) continue;
     const auto type = pybind11::reinterpret_borrow<pybind11::object>(value);
     type.attr("__reduce__") =
         pybind11::cpp_function(refuse, pybind11::name("__reduce__"), pybind11::is_method(type));

@@ -88,7 +88,8 @@ def test_objects_cannot_be_pickled(dy: Any, name: str) -> None:
     """A TypeError in every protocol: 0 and 1 go another way, through the base of pybind11's classes."""
     made = {"dy": dy, "pc": dy.ParameterCollection(), "np": class_cases.np, "C": getattr(dy, name)}
     o = eval(class_cases.CLASSES[name], made)
-    for call in (o.__reduce__, *(lambda p=p: pickle.dumps(o, p) for p in range(pickle.HIGHEST_PROTOCOL + 1))):
+    calls = [o.__reduce__, lambda: object.__reduce__(o)]
+    for call in (*calls, *(lambda p=p: pickle.dumps(o, p) for p in range(pickle.HIGHEST_PROTOCOL + 1))):
         with pytest.raises(TypeError, match="cannot pickle|no default|abstract"):
             call()
 
@@ -245,6 +246,19 @@ def test_builders_take_the_arguments_of_the_call(dy: Any) -> None:
         dy.GRUBuilder()
 
 
+def test_one_builder_class_among_the_bases(dy: Any) -> None:
+    """As in DyNet. The methods of the second would find no builder of theirs in the object."""
+
+    class Mixin: ...
+
+    class Own(dy.LSTMBuilder, Mixin): ...
+
+    type("Joined", (Own, dy.LSTMBuilder), {})
+    for others in ((dy.LSTMBuilder, dy.GRUBuilder), (Own, dy.ConstInitializer)):
+        with pytest.raises(TypeError):
+            type("Both", others, {})
+
+
 def test_no_call_of_a_base_ends_the_process(dy: Any) -> None:
     code = """
 import dynet_compat as dy
@@ -253,7 +267,8 @@ objects = [dy.ConstInitializer(1), dy.LSTMBuilder(1, 2, 2, pc), dy.Expression(),
 classes = [dy.PyInitializer, dy.GlorotInitializer, dy._RNNBuilder, dy.GRUBuilder, dy.Trainer]
 for c in classes:
     for o in objects:
-        for call in (lambda: c.__init__(o), lambda: c.__init__(o, 1, 2, 2, pc), lambda: c.__new__(type(o))):
+        for call in (lambda: c.__init__(o), lambda: c.__init__(o, 1, 2, 2, pc), lambda: c.__new__(type(o)),
+                     lambda: c.__new__(c), lambda: c(o), type("Derived", (c,), {})):
             try: call()
             except (TypeError, AssertionError, RuntimeError, ValueError): pass
 print(objects[1].initial_state().add_input(dy.ones(2)).output().dim(), objects[3].learning_rate)
