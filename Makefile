@@ -95,7 +95,7 @@ $(VENV)/.tsan: $(VENV)/.ready $(SOURCES)
 fuzz: build
 	DYNET_COMPAT_FUZZ=$(or $(FUZZ),10000) $(PY) -m pytest tests -k "fuzz or random" $(PYTEST_ARGS)
 
-# Records anew what the real DyNet does; needs a Python 3.8 (PYTHON38) for an environment in .oracle.
+# Records again what the real DyNet does; needs a Python 3.8 (PYTHON38) for an environment in .oracle.
 PYTHON38 ?= python3.8
 ORACLE := .oracle/bin/python
 oracle: $(ORACLE)

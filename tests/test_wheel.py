@@ -1,7 +1,7 @@
 """The wheel in an empty environment with NumPy only, away from the source tree: the examples run, and `info`.
 
 For this interpreter the wheel is made from the objects of `make build`. DYNET_COMPAT_PYTHONS names further
-interpreters (`make wheel-check PYTHONS="python3.9 python3.13"`); for each the core is compiled anew, with
+interpreters (`make wheel-check PYTHONS="python3.9 python3.13"`); for each the core is compiled again, with
 build requirements and NumPy from the package index.
 """
 

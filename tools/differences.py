@@ -423,7 +423,7 @@ FILES = [
     Difference("files of DyNet before 2.1", "misread", "read; files of 1.x are recognised and refused"),
     Difference(
         ".meta files",
-        "unpickled: whoever wrote the file runs code",
+        "unpickled: its author's code runs",
         "plain data, our classes, classes with from_spec, objects of the program's own classes without "
         "running their code; trusted=, DYNET_COMPAT_TRUSTED and run --trust name others",
     ),

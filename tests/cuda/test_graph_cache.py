@@ -97,7 +97,7 @@ def test_few_graphs_are_kept(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
     made = fake.calls("cuGraphInstantiateWithFlags")
     assert all(flush.run(1.0, one) for one in lists[-16:])
     assert fake.calls("cuGraphInstantiateWithFlags") == made == 20
-    assert flush.run(1.0, lists[0]) and fake.graphs() == 16, "made anew"
+    assert flush.run(1.0, lists[0]) and fake.graphs() == 16, "captured again"
     assert fake.calls("cuGraphInstantiateWithFlags") == made + 1
 
 

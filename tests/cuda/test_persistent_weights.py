@@ -173,7 +173,7 @@ print(dy._core.timing()["device_persistent_products"])
 
 
 def test_updates_are_seen() -> None:
-    """Weights are loaded anew in each walk, with their weight decay."""
+    """Weights are loaded again in each walk, with their weight decay."""
     text = """
 def train(keep):
     dy._core._keep_weights(keep)

@@ -147,7 +147,7 @@ def test_same_graph_twice(dy: Any) -> None:
                 assert np.array_equal(after.grads[n], want), f"seed {program.seed}: gradient of v{n} differs"
 
     # In a thread of its own, whose tables of signatures are new: those of a graph that has seen very many are
-    # given up at some point, and what is learned anew may be planned in another order.
+    # given up at some point, and what is learned again may be planned in another order.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(compare_twice).result()
 

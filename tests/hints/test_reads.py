@@ -259,7 +259,7 @@ def test_the_same_errors(pair: Callable[[str], Any], name: str) -> None:
 
 
 def test_values_that_change(pair: Callable[[str], Any]) -> None:
-    """Inputs that are set, graphs taken back, graphs begun anew."""
+    """Inputs that are set, reverted graphs, renewed graphs."""
 
     def use(m: ModuleType) -> list[Any]:
         x = dy.vecInput(3)

@@ -13,7 +13,7 @@ import dynet_compat as dy
 
 
 def load(path: Path) -> ModuleType:
-    """The file as a module of its own, each time anew."""
+    """The file as a new module at each call."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

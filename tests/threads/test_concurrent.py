@@ -78,7 +78,7 @@ class Tagger:
 
 
 def test_inference(dy: Any, pool: int) -> None:
-    """The same bits as in one thread, whoever computes beside."""
+    """The same bits as in one thread, whatever other threads compute."""
     dy.reset_random_seed(5)
     model = Tagger(dy)
 
