@@ -30,7 +30,8 @@ CLOSED = {
     "exec/cpu": ("cuda", "exec/cuda"),
     "exec/cuda": ("cpu", "exec/cpu", "cuda/device", "cuda/kernels", "cuda/emulation"),
 }
-MAX_LINES = 800
+MAX_LINES = 600
+MAX_FUNCTION_LINES = 60
 MAX_COLUMNS = 110
 IMPORT_MS = 100.0
 
@@ -43,6 +44,24 @@ CONDITIONAL = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b", re.M)
 INTRINSICS = re.compile(r"immintrin|arm_neon|\b_mm(?:256|512)?_|\b__m(?:128|256|512)|\bcuLaunchKernel\b")
 DEVICE_API = re.compile(INTRINSICS.pattern + "|cuda|nvrtc|cublas|avx", re.I)
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".inc"}
+
+# A type's name stands for one thing. Nested types that mean the same in each class that has one may share theirs.
+NESTED_IDIOMS = {"Kind", "Forward", "Backward"}
+TYPE = re.compile(r"^[ \t]*(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(\w+\) )?(\w+)[^;()]*?\{", re.M)
+# Phrases of a private language, and what to write in their place.
+PHRASES = {
+    r"c[oa]mes? to lie": "is stored at, gets the offset",
+    r"anew": "again, from the start",
+    r"told of": "notified of, receives",
+    r"hands on": "passes, returns",
+    r"in hand": "current, being processed",
+    r"go(?:es|ing)? over": "iterates over, visits",
+    r"as (?:it|they) stands?": "as is, unchanged",
+    r"all the same(?=[,.;:)])": "still, nevertheless",
+    r"whoever": "the caller, the user",
+    r"tell(?:s)? apart|told apart": "distinguishes",
+}
+TEXT_SUFFIXES = SOURCE_SUFFIXES | {".py", ".pyi", ".md", ".toml", ".cmake", ".txt", ".yml", ".sh", ".ipynb"}
 
 
 def cpp_files() -> list[str]:
@@ -156,6 +175,61 @@ def test_files_are_short() -> None:
         files += sorted((ROOT / folder).rglob("*.py"))
     lengths = {f.relative_to(ROOT).as_posix(): len(f.read_text(encoding="utf-8").splitlines()) for f in files}
     assert {path: n for path, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in package_files():
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node, clean=False) or ""
+                length = (node.end_lineno or node.lineno) - node.lineno + 1 - text.count("\n")
+                if length > MAX_FUNCTION_LINES:
+                    long.append(f"{path}:{node.lineno}: {node.name} has {length} lines")
+    assert not long, "\n".join(long)
+
+
+def type_definitions() -> dict[str, set[str]]:
+    """Files that define each type name of the core and the package."""
+    files: dict[str, set[str]] = {}
+    for path in cpp_files():
+        if not path.endswith(".inc"):  # documentation
+            for name in TYPE.findall(code_of(path)):
+                files.setdefault(name, set()).add(f"src/{path}")
+    for path in package_files():
+        if path.endswith(".py"):
+            for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    files.setdefault(node.name, set()).add(path)
+    return files
+
+
+def test_a_type_name_has_one_meaning() -> None:
+    shared = {name: sorted(files) for name, files in type_definitions().items()
+              if len(files) >= 3 and name not in NESTED_IDIOMS}  # fmt: skip
+    listed = "\n".join(f"{name}: {', '.join(files)}" for name, files in sorted(shared.items()))
+    assert not shared, f"type names defined in three files; name each by what it holds:\n{listed}"
+
+
+def text_files() -> Iterator[Path]:
+    """Every text of the project that people read, but for recorded data and this file."""
+    for folder in ("src", "python", "tests", "tools", "benchmarks", "examples", "cmake", "docs", "migration_guide"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in TEXT_SUFFIXES and "data" not in path.parts and path != Path(__file__).resolve():
+                yield path
+    yield from (path for path in sorted(ROOT.glob("*")) if path.suffix in TEXT_SUFFIXES)
+
+
+def test_texts_are_in_plain_technical_english() -> None:
+    patterns = {re.compile(rf"\b(?:{phrase})\b", re.I): instead for phrase, instead in PHRASES.items()}
+    errors = []
+    for path in text_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for pattern, instead in patterns.items():
+            for match in pattern.finditer(text):
+                where = f"{path.relative_to(ROOT).as_posix()}:{line_at(text, match.start())}"
+                errors.append(f'{where}: "{match.group(0)}": write for instance: {instead}')
+    assert not errors, "\n".join(errors)
 
 
 def test_lines_are_short() -> None:

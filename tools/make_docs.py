@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ import dynet_compat as package
 from dynet_compat import _core
 
 ROOT = Path(__file__).resolve().parent.parent
+# A link of a page to a file of the repository, which the site holds as plain text.
+SOURCE_LINK = re.compile(r"\]\((?:\.\./)?((?:src|python|tests|tools|benchmarks)/[\w./-]+\.\w+)\)")
 NOTEBOOK, NOTEBOOK_PAGE = "migration_guide/tutorial.ipynb", "migration_guide/tutorial.md"
 DOC = re.compile(r"^DOC\((\w+),", re.M)
 SECTION = re.compile(r"^(Args|Returns|Raises|Source|Example):[ \t]*", re.M)
@@ -264,6 +267,12 @@ def own_pages() -> list[str]:
     return ["README.md", "migration_guide/README.md", *listed, "CONTRIBUTING.md", "CHANGELOG.md"]
 
 
+def linked_sources() -> set[str]:
+    """Files of the repository that pages link to."""
+    pages = [ROOT / page for page in own_pages() if page != NOTEBOOK_PAGE] + sorted((ROOT / "docs").glob("*.md"))
+    return {path for page in pages for path in SOURCE_LINK.findall(page.read_text(encoding="utf-8"))}
+
+
 def notebook_page(name: str) -> str:
     """The cells of a notebook as a page, which offers the notebook itself below its heading."""
     file = ROOT / name
@@ -299,6 +308,7 @@ def on_config(config: Any) -> Any:
         {"Programs that were run": "programs.md"},
         {"API reference": api},
         {"Contributing": "CONTRIBUTING.md"},
+        {"Architecture": "architecture.md"},
         {"Changes": "CHANGELOG.md"},
     ]
     return config
@@ -310,6 +320,7 @@ def on_files(files: Any, config: Any) -> Any:
     for page in [*own_pages(), NOTEBOOK]:
         if page not in written:
             files.append(mkdocs_files.File.generated(config, page, abs_src_path=str(ROOT / page)))
+    written.update({f"source/{path}.txt": (ROOT / path).read_text(encoding="utf-8") for path in linked_sources()})
     for page, text in written.items():
         files.append(mkdocs_files.File.generated(config, page, content=text))
     return files
@@ -318,4 +329,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if page.file.src_uri != NOTEBOOK_PAGE:  # other pages lead to the page, not the download
         markdown = markdown.replace(f"]({Path(NOTEBOOK).name})", f"]({Path(NOTEBOOK).stem}.md)")
+    folder = os.path.dirname(page.file.src_uri)
+    markdown = SOURCE_LINK.sub(lambda m: f"]({os.path.relpath(f'source/{m[1]}.txt', folder or '.')})", markdown)
+    if not folder:  # pages of docs/ are at the top of the site, beside those of the repository
+        markdown = re.sub(r"\]\((?:\.\./|docs/)(\w+\.md)", r"](\1", markdown)
     return for_site(markdown)

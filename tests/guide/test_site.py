@@ -103,7 +103,7 @@ def test_links(site: Path, pages: dict[str, Page]) -> None:
             if parts.scheme or path == "404.html":
                 continue
             target = os.path.normpath(os.path.join(os.path.dirname(path), parts.path)) if parts.path else path
-            if target.endswith(".ipynb") and (site / target).exists():
+            if target.endswith((".ipynb", ".txt")) and (site / target).exists():
                 continue
             if target not in pages or (parts.fragment and unquote(parts.fragment) not in pages[target].ids):
                 wrong.append(f"{path}: {link}")
