@@ -45,9 +45,11 @@ INTRINSICS = re.compile(r"immintrin|arm_neon|\b_mm(?:256|512)?_|\b__m(?:128|256|
 DEVICE_API = re.compile(INTRINSICS.pattern + "|cuda|nvrtc|cublas|avx", re.I)
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".inc"}
 
-# A type's name stands for one thing. Nested types that mean the same in each class that has one may share theirs.
+# A type's name stands for one thing. Nested types that mean the same in each class may share theirs.
 NESTED_IDIOMS = {"Kind", "Forward", "Backward"}
-TYPE = re.compile(r"^[ \t]*(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(\w+\) )?(\w+)[^;()]*?\{", re.M)
+TYPE = re.compile(
+    r"^[ \t]*(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(\w+\) )?(\w+)[^;()]*?\{", re.M
+)
 # Phrases of a private language, and what to write in their place.
 PHRASES = {
     r"c[oa]mes? to lie": "is stored at, gets the offset",
@@ -213,7 +215,7 @@ def test_a_type_name_has_one_meaning() -> None:
 
 def text_files() -> Iterator[Path]:
     """Every text of the project that people read, but for recorded data and this file."""
-    for folder in ("src", "python", "tests", "tools", "benchmarks", "examples", "cmake", "docs", "migration_guide"):
+    for folder in "src python tests tools benchmarks examples cmake docs migration_guide".split():
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in TEXT_SUFFIXES and "data" not in path.parts and path != Path(__file__).resolve():
                 yield path

@@ -269,7 +269,8 @@ def own_pages() -> list[str]:
 
 def linked_sources() -> set[str]:
     """Files of the repository that pages link to."""
-    pages = [ROOT / page for page in own_pages() if page != NOTEBOOK_PAGE] + sorted((ROOT / "docs").glob("*.md"))
+    pages = [ROOT / page for page in own_pages() if page != NOTEBOOK_PAGE]
+    pages += sorted((ROOT / "docs").glob("*.md"))
     return {path for page in pages for path in SOURCE_LINK.findall(page.read_text(encoding="utf-8"))}
 
 
@@ -320,7 +321,8 @@ def on_files(files: Any, config: Any) -> Any:
     for page in [*own_pages(), NOTEBOOK]:
         if page not in written:
             files.append(mkdocs_files.File.generated(config, page, abs_src_path=str(ROOT / page)))
-    written.update({f"source/{path}.txt": (ROOT / path).read_text(encoding="utf-8") for path in linked_sources()})
+    for path in linked_sources():
+        written[f"source/{path}.txt"] = (ROOT / path).read_text(encoding="utf-8")
     for page, text in written.items():
         files.append(mkdocs_files.File.generated(config, page, content=text))
     return files
@@ -330,7 +332,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if page.file.src_uri != NOTEBOOK_PAGE:  # other pages lead to the page, not the download
         markdown = markdown.replace(f"]({Path(NOTEBOOK).name})", f"]({Path(NOTEBOOK).stem}.md)")
     folder = os.path.dirname(page.file.src_uri)
-    markdown = SOURCE_LINK.sub(lambda m: f"]({os.path.relpath(f'source/{m[1]}.txt', folder or '.')})", markdown)
+    up = "../" if folder else ""
+    markdown = SOURCE_LINK.sub(lambda m: f"]({up}source/{m[1]}.txt)", markdown)
     if not folder:  # pages of docs/ are at the top of the site, beside those of the repository
         markdown = re.sub(r"\]\((?:\.\./|docs/)(\w+\.md)", r"](\1", markdown)
     return for_site(markdown)

@@ -164,3 +164,18 @@ def test_guide_has_no_private_names() -> None:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"\bdy\._(?!_)\w+", text), f"{page.name} uses a private name"
         assert "do not edit" not in text.split("\n\n")[1], f"{page.name} does not begin with what it is about"
+
+
+FILE = r"(?<![\w/.-])((?:[a-z_]+/)+(?:\w+\.(?:h|cc|cu|py|inc)|[a-z_]+/))(?=[`)<\s])"
+
+
+def test_pages_name_files_that_exist() -> None:
+    """Paths in docs/architecture.md, its drawing, and the tables of CONTRIBUTING.md."""
+    missing = []
+    for page in ("docs/architecture.md", "docs/architecture.svg", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for path in re.findall(FILE, text):
+            bases = (ROOT, ROOT / "src", ROOT / "python" / "dynet_compat")
+            if not any((base / path).exists() for base in bases) and path not in ("build/site/",):
+                missing.append(f"{page}: {path}")
+    assert missing == []
