@@ -23,7 +23,7 @@ from typing import Any, Callable, Optional
 import dynet_compat as dy
 import pytest
 from dynet_compat.hints import runtime
-from dynet_compat.hints.rewrite import patch, recording, rewriter
+from dynet_compat.hints.rewrite import code_objects, patch, recording, rewriter
 from sources import EXAMPLES
 
 MODEL = """
@@ -686,11 +686,11 @@ def test_only_what_changes_is_compiled() -> None:
         codes = r.codes()
         assert {key[-1][0] for key in codes} == {"f", "two"}
         compiled = compile(text, "x", "exec", dont_inherit=True)
-        functions = [c for key, c in rewriter._codes(compiled) if key in codes]
+        functions = [c for key, c in code_objects.codes(compiled) if key in codes]
         assert functions == [old for old, _ in codes.values()], (
             "the old code is what Python makes of the file"
         )
-        kept = r._source_of(sorted(key[-1][1] for key in codes))
+        kept = code_objects.source_with(text, r.tree, sorted(key[-1][1] for key in codes))
         assert not any(word in kept for word in ("other", "def g", "class B", "one(x):"))
 
 

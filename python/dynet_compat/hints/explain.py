@@ -21,7 +21,7 @@ from .analysis.script import ScriptAnalysis
 from .rewrite.batch_map import is_possible
 from .rewrite.listing import Listing
 from .rewrite.region import LEAST_OPS
-from .rewrite.rewriter import may_change
+from .rewrite.trees import may_change
 
 # What costs most comes first.
 COSTLY = ("renew", "inner", "immediate", "read", "update", "loss", "parameters", "input")

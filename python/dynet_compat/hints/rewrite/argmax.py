@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
-from .scopes import locate, nodes_of
+from .trees import DEFINITIONS, locate, nodes_of
 
 PLACEHOLDER = "\0read argmax"  # stands for the function that is called, in the code
 
@@ -18,7 +18,7 @@ _METHODS = ("npvalue", "value", "vec_value")
 
 def replace(function: ast.FunctionDef) -> int:
     """Turn such calls in the function into others; how many there were."""
-    nodes = nodes_of(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    nodes = nodes_of(function, DEFINITIONS)
     found = [(n, _arguments(n)) for n in nodes if isinstance(n, ast.Call)]
     changed = [(n, arguments) for n, arguments in found if arguments is not None]
     for n, arguments in changed:

@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from .scopes import OwnTransformer
+from .trees import arguments, assign, call_method, load, store
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentLoop
@@ -97,14 +97,21 @@ class BatchMapLoops:
         return new  # type: ignore[no-any-return]
 
 
-class BatchMapWriter(OwnTransformer):
+class BatchMapWriter(ast.NodeTransformer):
     """Puts them in their places in a function."""
 
     def __init__(self, maps: BatchMapLoops, qualname: str) -> None:
         self.batch_maps = maps
         self.qualname = qualname
 
-    visit_Lambda = OwnTransformer.keep  # noqa: N815
+    def function(self, node: ast.FunctionDef) -> None:
+        self.generic_visit(node)
+
+    def keep(self, node: ast.AST) -> ast.AST:
+        """Functions and classes inside the function are left alone."""
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = keep  # noqa: N815
 
     def _new(self, node: Loop) -> Any:
         found = self.batch_maps.of(node)
@@ -172,23 +179,29 @@ def _statements(
     apart = _UpdateCollector(record.appends, record.sums)
     inside = [apart.statement(s, own=True) for s in parts]
     item: list[ast.stmt] = [
-        _set(".out", ast.List([], ast.Load())),
-        ast.Assign([node.target], _load(".item")),
+        assign(".out", ast.List([], ast.Load())),
+        ast.Assign([node.target], load(".item")),
         *inside,
-        ast.Return(_load(".out")),
+        ast.Return(load(".out")),
     ]
     loop = ast.For(
-        ast.Name(".results", ast.Store()),
-        ast.Call(_method(name, "run"), [_load(body), *renew], []),
+        store(".results"),
+        call_method(load(name), "run", load(body), *renew),
         [apart.applied()],
         [],
     )
-    plain = ast.For(node.target, _method(name, "part"), node.body, [])
+    plain = ast.For(node.target, _attribute(name, "part"), node.body, [])
     return [
-        _set(name, ast.Call(ast.Attribute(ast.Constant(placeholder), "start", ast.Load()), [node.iter], [])),
+        assign(name, call_method(ast.Constant(placeholder), "start", node.iter)),
         ast.While(
-            ast.Call(_method(name, "more"), [], []),
-            [ast.If(_method(name, "together"), [_function(body, [".item"], item), loop], [plain])],
+            call_method(load(name), "more"),
+            [
+                ast.If(
+                    _attribute(name, "together"),
+                    [_function(body, [".item"], item), loop],
+                    [plain],
+                )
+            ],
             [],
         ),
     ]
@@ -197,14 +210,15 @@ def _statements(
 def _comprehension(node: ast.ListComp, placeholder: str) -> ast.Call:
     """<loop>.collect(iterable, item -> element, items -> [element for ... in items])"""
     generator = node.generators[0]
-    one = ast.comprehension(generator.target, ast.Tuple([_load(".item")], ast.Load()), [], 0)
-    many = ast.comprehension(generator.target, _load(".items"), [], 0)
-    arguments: list[ast.expr] = [
+    one = ast.comprehension(generator.target, ast.Tuple([load(".item")], ast.Load()), [], 0)
+    many = ast.comprehension(generator.target, load(".items"), [], 0)
+    return call_method(
+        ast.Constant(placeholder),
+        "collect",
         generator.iter,
         _lambda(".item", ast.Subscript(ast.ListComp(node.elt, [one]), ast.Constant(0), ast.Load())),
         _lambda(".items", ast.ListComp(node.elt, [many])),
-    ]
-    return ast.Call(ast.Attribute(ast.Constant(placeholder), "collect", ast.Load()), arguments, [])
+    )
 
 
 class _UpdateCollector:
@@ -220,7 +234,7 @@ class _UpdateCollector:
         if value is not None:
             return ast.copy_location(self._noted(value), node)
         if isinstance(node, ast.Continue) and own:
-            return ast.copy_location(ast.Return(_load(".out")), node)
+            return ast.copy_location(ast.Return(load(".out")), node)
         parts: dict[str, Any] = {}
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
@@ -241,22 +255,22 @@ class _UpdateCollector:
             f = call.func
             if isinstance(f, ast.Attribute) and f.attr == "append" and len(call.args) == 1:
                 if isinstance(f.value, ast.Name) and f.value.id in self.appends and not call.keywords:
-                    value, result = call.args[0], ast.Expr(ast.Call(f, [_load(".value")], []))
+                    value, result = call.args[0], ast.Expr(ast.Call(f, [load(".value")], []))
         elif isinstance(node, ast.AugAssign):
             if isinstance(node.target, ast.Name) and node.target.id in self.sums:
-                value, result = node.value, ast.AugAssign(node.target, node.op, _load(".value"))
+                value, result = node.value, ast.AugAssign(node.target, node.op, load(".value"))
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, right = node.targets[0], node.value
             if isinstance(target, ast.Name) and target.id in self.sums and isinstance(right, ast.BinOp):
                 value = right.right
-                result = ast.Assign([target], ast.BinOp(right.left, right.op, _load(".value")))
+                result = ast.Assign([target], ast.BinOp(right.left, right.op, load(".value")))
         if result is not None:
             self.kept.append(ast.copy_location(result, node))
         return value
 
     def _noted(self, value: ast.expr) -> ast.stmt:
         pair = ast.Tuple([ast.Constant(len(self.kept) - 1), value], ast.Load())
-        return ast.Expr(ast.Call(_method(".out", "append"), [pair], []))
+        return ast.Expr(call_method(load(".out"), "append", pair))
 
     def applied(self) -> ast.stmt:
         """for kind, value in results: ..."""
@@ -264,34 +278,22 @@ class _UpdateCollector:
             return ast.Pass()
         body: list[ast.stmt] = [self.kept[-1]]
         for kind in range(len(self.kept) - 2, -1, -1):
-            test = ast.Compare(_load(".kind"), [ast.Eq()], [ast.Constant(kind)])
+            test = ast.Compare(load(".kind"), [ast.Eq()], [ast.Constant(kind)])
             body = [ast.If(test, [self.kept[kind]], body)]
-        pair = ast.Tuple([ast.Name(".kind", ast.Store()), ast.Name(".value", ast.Store())], ast.Store())
-        return ast.For(pair, _load(".results"), body, [])
+        pair = ast.Tuple([store(".kind"), store(".value")], ast.Store())
+        return ast.For(pair, load(".results"), body, [])
 
 
 def _function(name: str, parameters: list[str], body: list[ast.stmt]) -> ast.FunctionDef:
     extra: dict[str, Any] = {"type_params": []} if sys.version_info >= (3, 12) else {}
     return ast.FunctionDef(
-        name=name, args=_arguments(parameters), body=body, decorator_list=[], returns=None, **extra
+        name=name, args=arguments(parameters), body=body, decorator_list=[], returns=None, **extra
     )
 
 
+def _attribute(name: str, attribute: str) -> ast.Attribute:
+    return ast.Attribute(load(name), attribute, ast.Load())
+
+
 def _lambda(parameter: str, value: ast.expr) -> ast.Lambda:
-    return ast.Lambda(_arguments([parameter]), value)
-
-
-def _arguments(parameters: list[str]) -> ast.arguments:
-    return ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
-
-
-def _load(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def _method(name: str, method: str) -> ast.Attribute:
-    return ast.Attribute(_load(name), method, ast.Load())
-
-
-def _set(name: str, value: ast.expr) -> ast.Assign:
-    return ast.Assign([ast.Name(name, ast.Store())], value)
+    return ast.Lambda(arguments([parameter]), value)

@@ -12,8 +12,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from . import calls
 from .region import OPERATORS, Region
-from .scopes import NotTraceable, Scope, copied, locate, nodes_of
+from .scopes import NotTraceable, Scope
+from .trees import copied, delete, load, locate, nodes_of, store
 
 _MOST_MOVED = 6  # statements put into the arms of a branch
 _MOST_ARMS = 4
@@ -74,9 +76,9 @@ def name_sums(scope: Scope, statements: list[ast.stmt]) -> None:
         if value is None or not _value_ops(scope, value):
             continue
         name = scope.new_name()
-        setattr(place, part, ast.copy_location(ast.Name(name, ast.Load()), value))
-        before = ast.Assign([ast.Name(name, ast.Store())], value)
-        after = ast.Delete([ast.Name(name, ast.Del())])
+        setattr(place, part, ast.copy_location(load(name), value))
+        before = ast.Assign([store(name)], value)
+        after = delete(name)
         statements[at : at + 1] = [locate(before, s), s, locate(after, s)]
 
 
@@ -127,7 +129,7 @@ class CallSplitter:
         new = copy.copy(s)
         new.value = self._value(value)
         region = Region(self.scope)
-        records = region.add(new) and any(source.called for source in region.sources)
+        records = region.add(new) and any(source.called for source in region.sources.all)
         return new if self.before and records else None
 
     def _value(self, e: ast.expr) -> ast.expr:
@@ -178,7 +180,7 @@ class CallSplitter:
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
             return False
         try:
-            Region(self.scope).callee(e.func)
+            calls.callee(Region(self.scope), e.func)
         except NotTraceable:
             return False
         return True
@@ -188,6 +190,6 @@ class CallSplitter:
         if isinstance(e, ast.Constant) or (isinstance(e, ast.Name) and self.scope.is_bound(e.id)):
             return e
         name = self.scope.new_name(e if called else None)
-        target = ast.Name(name, ast.Store())
+        target = store(name)
         self.before.append(locate(ast.Assign([target], e), e))
-        return ast.copy_location(ast.Name(name, ast.Load()), e)
+        return ast.copy_location(load(name), e)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.load import DYNET_MODULES, Source, absolute
 from .recording import api
-from .rewriter import FoundRegion, Refusal, Rewriter, functions, may_change
-from .scopes import WITH_NAMES_OF_THEIR_OWN, Module, nodes_of
+from .rewriter import FoundRegion, Refusal, Rewriter
+from .scopes import Module
+from .trees import DEFINITIONS, WITH_NAMES_OF_THEIR_OWN, functions, may_change, nodes_of
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentLoop, RecordingFunction
@@ -72,7 +73,7 @@ class _Names:
         names = self.known[source.path] = {}
         nodes = nodes_of(source.tree, (*WITH_NAMES_OF_THEIR_OWN, ast.ExceptHandler))
         for s in sorted(nodes, key=lambda n: getattr(n, "lineno", 0)):
-            if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if isinstance(s, DEFINITIONS):
                 names[s.name] = object()
             elif isinstance(s, ast.Import):
                 for alias in s.names:

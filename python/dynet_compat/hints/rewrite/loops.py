@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from .region import Region
-from .scopes import NotTraceable, Scope, nodes_of
+from .scopes import NotTraceable, Scope
+from .trees import nodes_of
 from .values import ARGUMENT, Source
 
 
@@ -31,8 +32,8 @@ def element(scope: Scope, node: ast.ListComp) -> Optional[Region]:
         return None
     region = Region(scope)
     region.targets = names(first.target)
-    if region.own in region.targets:
-        region.own = None
+    if region.self_name in region.targets:
+        region.self_name = None
     for name in region.targets:
         region.name(name)
     try:
@@ -80,7 +81,7 @@ class LoopBinding:
         self.target = target
         self.region = region
         self.left = list(left)
-        self.added = [name for name in left if ("name", name) not in region.known]
+        self.added = [name for name in left if ("name", name) not in region.sources.known]
 
     @classmethod
     def of_loop(cls, scope: Scope, node: ast.For, region: Region) -> LoopBinding:
@@ -91,7 +92,7 @@ class LoopBinding:
 
     def spec(self, assigned: list[str], number: dict[Source, int]) -> tuple[Any, ...]:
         """`assigned`: names that the region leaves behind; `number`: of its sources."""
-        arguments = {key[1]: number[s] for key, s in self.region.known.items() if s.kind == ARGUMENT}
+        arguments = {key[1]: number[s] for key, s in self.region.sources.known.items() if s.kind == ARGUMENT}
         arguments.update({name: len(arguments) + i for i, name in enumerate(self.added)})
         own = names(self.target)
         carried = tuple(None if name in own else arguments.get(name) for name in assigned)

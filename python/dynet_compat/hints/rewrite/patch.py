@@ -7,7 +7,8 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from .rewriter import Key, Rewriter
+from .code_objects import Key
+from .rewriter import Rewriter
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentLoop

@@ -7,22 +7,25 @@ import builtins
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional
 
-_Node = TypeVar("_Node", bound=ast.AST)
+from .trees import DEFINITIONS, WAITS, is_generator, nodes_of, own_nodes
 
-WITH_NAMES_OF_THEIR_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_WAITS = (ast.Yield, ast.YieldFrom, ast.Await)
 _PATTERNS = ("MatchAs", "MatchStar", "MatchMapping")  # from Python 3.10 on
 _BINDERS = frozenset(
-    [ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.Import, ast.ImportFrom]
-    + [ast.Global, ast.Nonlocal, *(getattr(ast, name) for name in _PATTERNS if hasattr(ast, name))]
+    [*DEFINITIONS, ast.ExceptHandler, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal]
+    + [*(getattr(ast, name) for name in _PATTERNS if hasattr(ast, name))]
 )
 MOST_DEPTH = 8  # of functions of the script that call one another
 
 
 class NotTraceable(Exception):
     """The statement does something that a region may not do; the text says what."""
+
+
+def is_private(name: str) -> bool:
+    """Does the name mean another one inside a class?"""
+    return name.startswith("__") and not name.endswith("__")
 
 
 class Module:
@@ -198,13 +201,13 @@ class UsedNames:
                 self.local |= _bound_by(n)
             elif kind is ast.ListComp:
                 self.lists = True
-            elif kind in _WAITS:
+            elif kind in WAITS:
                 self.waits = True
 
 
 def _bound_by(n: ast.AST) -> set[str]:
     """Names that a statement or pattern itself binds."""
-    if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(n, DEFINITIONS):
         return {n.name}
     if type(n).__name__ in _PATTERNS:
         return {getattr(n, key) for key in ("name", "rest") if getattr(n, key, None)}
@@ -245,82 +248,3 @@ def _parts_for(target: ast.expr, value: Optional[ast.expr], name: str) -> Iterat
 
 def _is_number(e: Optional[ast.expr]) -> bool:
     return isinstance(e, ast.Constant) and type(e.value) in (int, float)
-
-
-def is_generator(node: ast.AST) -> bool:
-    """Does the function itself, not one inside it, yield or wait?"""
-    return any(isinstance(n, _WAITS) for n in own_nodes(node))
-
-
-class OwnTransformer(ast.NodeTransformer):
-    """Changes one function; functions and classes inside it are left alone."""
-
-    def function(self, node: ast.FunctionDef) -> None:
-        self.generic_visit(node)
-
-    def keep(self, node: ast.AST) -> ast.AST:
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = keep  # noqa: N815
-
-
-# Fields of nodes that hold no other ones, or none that anything here asks for.
-_NO_PARTS = frozenset(
-    "ctx op ops id arg attr name module level kind type_comment asname simple rest is_async".split()
-)
-_LEAVES = (ast.Name, ast.Constant)
-# Of a kind of node: the other fields.
-_fields: Callable[[Any], tuple[str, ...]] = functools.cache(
-    lambda kind: tuple(f for f in kind._fields if f not in _NO_PARTS)
-)
-
-
-def nodes_of(node: ast.AST, closed: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
-    """The node and all in it, but for operators and the like; as ast.walk(), but faster.
-
-    closed: kinds of nodes whose own parts are left out.
-    """
-    found = [node]
-    for n in found:  # which grows
-        kind = type(n)
-        if kind is ast.Attribute:
-            found.append(n.value)  # type: ignore[attr-defined]
-        elif kind not in _LEAVES and (kind not in closed or n is node):
-            for name in _fields(kind):
-                part = getattr(n, name, None)
-                if type(part) is list:
-                    found += [p for p in part if isinstance(p, ast.AST)] if part else ()
-                elif isinstance(part, ast.AST):
-                    found.append(part)
-    return found
-
-
-def locate(node: _Node, at: ast.AST) -> _Node:
-    """The new node, with the lines of `at`, as everything in it that has none."""
-    lines = {name: getattr(at, name) for name in at._attributes}
-    todo: list[ast.AST] = [node]
-    for n in todo:  # which grows
-        if n._attributes:
-            vars(n).update(lines)
-        for name in _fields(type(n)):
-            part = getattr(n, name, None)
-            for p in part if type(part) is list else (part,):
-                if isinstance(p, ast.AST) and not hasattr(p, "lineno"):
-                    todo.append(p)
-    return node
-
-
-def copied(node: Any) -> Any:
-    """A copy of the node and all in it."""
-    kind: Any = type(node)
-    new = kind.__new__(kind)
-    for name, part in vars(node).items():
-        if isinstance(part, list):
-            part = [copied(p) if isinstance(p, ast.AST) else p for p in part]
-        setattr(new, name, copied(part) if isinstance(part, ast.AST) else part)
-    return new
-
-
-def own_nodes(node: ast.AST) -> list[ast.AST]:
-    """The nodes of a function without those of the functions and classes inside it."""
-    return nodes_of(node, WITH_NAMES_OF_THEIR_OWN)[1:]

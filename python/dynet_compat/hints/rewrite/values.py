@@ -7,8 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
+from .scopes import NotTraceable
+
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of sources
 SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF = range(6)  # kinds of results
+
+MOST_SOURCES = 200  # of a region
 
 # Of a function: of its positional arguments, and by name; `...` for what is no constant.
 Defaults = tuple[tuple[Any, ...], dict[str, Any]]
@@ -84,3 +88,54 @@ def sequences(values: Iterable[Value]) -> Iterator[Sequence]:
         if isinstance(v, Sequence):
             yield v
             yield from sequences(v.items)
+
+
+class Sources:
+    """The values that a region reads, each once, in the order of their first use.
+
+    Attributes:
+        known: what is read -> its source.
+        ints: whole numbers among the region's constants.
+        late: has something been appended to a list?
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Source] = []
+        self.known: dict[tuple[Any, ...], Source] = {}
+        self.ints: set[int] = set()
+        self.late = False
+
+    def add(self, key: tuple[Any, ...], kind: int, /, **fields: Any) -> Source:
+        """The source of this key: a new one is of this kind."""
+        source = self.known.get(key)
+        if source is None:
+            if len(self.all) == MOST_SOURCES:
+                raise NotTraceable(f"it reads more than {MOST_SOURCES} values")
+            source = self.known[key] = Source(kind, **fields)
+            self.all.append(source)
+        source.late = source.late or self.late
+        return source
+
+    def item(self, base: Source, key: Value) -> Source:
+        """An item of a source's value."""
+        if isinstance(key, Source):
+            source = self.add((base, key), ITEM_AT, base=base, at=key)
+            source.times += 1
+            return source
+        assert isinstance(key, Constant)
+        self.constant(key.value)
+        return self.add((base, type(key.value), key.value), ITEM, base=base, key=key.value)
+
+    def constant(self, value: Any) -> None:
+        if isinstance(value, int):
+            self.ints.add(int(value))
+
+    def state(self) -> tuple[Any, ...]:
+        """What restore() takes back to."""
+        return [(s, dict(vars(s))) for s in self.all], dict(self.known), set(self.ints), self.late
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        uses, self.known, self.ints, self.late = state
+        self.all = [source for source, _ in uses]
+        for source, values in uses:
+            vars(source).update(values)

@@ -1,0 +1,196 @@
+"""Syntax trees: their nodes, functions and suites, and how new nodes are made."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, Optional, TypeVar
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+WITH_NAMES_OF_THEIR_OWN = (*DEFINITIONS, ast.Lambda)
+WAITS = (ast.Yield, ast.YieldFrom, ast.Await)
+
+# Fields of nodes that hold no other ones, or none that anything here asks for.
+_NO_PARTS = frozenset(
+    "ctx op ops id arg attr name module level kind type_comment asname simple rest is_async".split()
+)
+_LEAVES = (ast.Name, ast.Constant)
+# Of a kind of node: the other fields.
+_fields: Callable[[Any], tuple[str, ...]] = functools.cache(
+    lambda kind: tuple(f for f in kind._fields if f not in _NO_PARTS)
+)
+
+
+def nodes_of(node: ast.AST, closed: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
+    """The node and all in it, but for operators and the like; as ast.walk(), but faster.
+
+    closed: kinds of nodes whose own parts are left out.
+    """
+    found = [node]
+    for n in found:  # which grows
+        kind = type(n)
+        if kind is ast.Attribute:
+            found.append(n.value)  # type: ignore[attr-defined]
+        elif kind not in _LEAVES and (kind not in closed or n is node):
+            for name in _fields(kind):
+                part = getattr(n, name, None)
+                if type(part) is list:
+                    found += [p for p in part if isinstance(p, ast.AST)] if part else ()
+                elif isinstance(part, ast.AST):
+                    found.append(part)
+    return found
+
+
+def locate(node: _Node, at: ast.AST) -> _Node:
+    """The new node, with the lines of `at`, as everything in it that has none."""
+    lines = {name: getattr(at, name) for name in at._attributes}
+    todo: list[ast.AST] = [node]
+    for n in todo:  # which grows
+        if n._attributes:
+            vars(n).update(lines)
+        for name in _fields(type(n)):
+            part = getattr(n, name, None)
+            for p in part if type(part) is list else (part,):
+                if isinstance(p, ast.AST) and not hasattr(p, "lineno"):
+                    todo.append(p)
+    return node
+
+
+def copied(node: Any) -> Any:
+    """A copy of the node and all in it."""
+    kind: Any = type(node)
+    new = kind.__new__(kind)
+    for name, part in vars(node).items():
+        if isinstance(part, list):
+            part = [copied(p) if isinstance(p, ast.AST) else p for p in part]
+        setattr(new, name, copied(part) if isinstance(part, ast.AST) else part)
+    return new
+
+
+def own_nodes(node: ast.AST) -> list[ast.AST]:
+    """The nodes of a function without those of the functions and classes inside it."""
+    return nodes_of(node, WITH_NAMES_OF_THEIR_OWN)[1:]
+
+
+def is_generator(node: ast.AST) -> bool:
+    """Does the function itself, not one inside it, yield or wait?"""
+    return any(isinstance(n, WAITS) for n in own_nodes(node))
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
+    """All functions of the module: qualified name, node, and name of the class of a method of a class of the
+    module."""
+
+    def inside(
+        node: ast.AST, prefix: str, owner: Optional[str]
+    ) -> Iterator[tuple[str, ast.FunctionDef, Optional[str]]]:
+        for child in statements_in(node):
+            if isinstance(child, ast.FunctionDef):
+                yield prefix + child.name, child, owner
+                yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
+            elif isinstance(child, ast.ClassDef):
+                yield from inside(child, f"{prefix}{child.name}.", child.name if child in tree.body else None)
+            elif isinstance(child, ast.AsyncFunctionDef):
+                yield from inside(child, f"{prefix}{child.name}.<locals>.", None)
+            elif suite_fields(type(child)):
+                yield from inside(child, prefix, None)
+
+    return inside(tree, "", None)
+
+
+# Fields of a kind of statement that hold statements, or handlers and cases, which hold them.
+suite_fields: Callable[[Any], tuple[str, ...]] = functools.cache(
+    lambda kind: tuple(f for f in ("body", "orelse", "finalbody", "handlers", "cases") if f in kind._fields)
+)
+
+
+def statements_in(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements, handlers and cases right inside one."""
+    for name in suite_fields(type(node)):
+        yield from getattr(node, name)
+
+
+def suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
+    """The lists of statements of a function, those inside loops and branches too."""
+    inside: list[ast.AST] = [node]
+    for n in inside:  # which grows
+        for name in suite_fields(type(n)):
+            statements = getattr(n, name)
+            if statements and name not in ("handlers", "cases"):
+                yield n, name, statements
+            inside += [s for s in statements if not isinstance(s, WITH_NAMES_OF_THEIR_OWN)]
+
+
+def own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
+    """Those whose names are the function's own."""
+    closed = (*WITH_NAMES_OF_THEIR_OWN, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    roots: list[ast.AST] = [ast.Module(node.body, [])]
+    for root in roots:  # which grows
+        for n in nodes_of(root, closed):
+            if isinstance(n, ast.ListComp):
+                yield n
+                roots.append(ast.Expr(n.generators[0].iter))
+
+
+# Words that may keep a function unchanged.
+ODD_WORDS = (b"locals", b"vars", b"eval", b"exec", b"dir", b"global", b"nonlocal", b"yield", b"await")
+
+
+def lines_with(text: bytes, *words: bytes) -> list[int]:
+    """Numbers of the lines in which one of the words may stand, also in other letters."""
+    found = [word for word in words if word in text]
+    if not found and text.isascii():
+        return []
+    lines = enumerate(text.splitlines(), 1)
+    return [i for i, line in lines if not line.isascii() or any(word in line for word in found)]
+
+
+def any_in(lines: list[int], node: ast.stmt) -> bool:
+    """Is one of the lines in the statement?"""
+    at = bisect.bisect_left(lines, node.lineno)
+    return at < len(lines) and lines[at] <= (node.end_lineno or node.lineno)
+
+
+def may_change(node: ast.FunctionDef) -> bool:
+    return not (node.decorator_list or _looks_at_names(node) or is_generator(node))
+
+
+def _looks_at_names(node: ast.FunctionDef) -> bool:
+    """Does the function look at its own local names as a dict, or declare names of other functions?"""
+    for n in nodes_of(node):
+        if isinstance(n, ast.Name) and n.id in ("locals", "vars", "eval", "exec", "dir"):
+            return True
+        if isinstance(n, (ast.Global, ast.Nonlocal)):
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- new nodes
+
+
+def load(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def store(name: str) -> ast.Name:
+    return ast.Name(name, ast.Store())
+
+
+def assign(name: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([store(name)], value)
+
+
+def delete(*names: str) -> ast.Delete:
+    return ast.Delete([ast.Name(name, ast.Del()) for name in names])
+
+
+def arguments(parameters: Sequence[str]) -> ast.arguments:
+    return ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
+
+
+def call_method(owner: ast.expr, method: str, *values: ast.expr) -> ast.Call:
+    return ast.Call(ast.Attribute(owner, method, ast.Load()), list(values), [])
