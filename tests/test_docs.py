@@ -95,7 +95,12 @@ def documented(dy: Any) -> Iterator[tuple[str, str]]:
                 yield f"{name}.{member}", (value if described else getattr(item, member)).__doc__ or ""
 
 
-DOCUMENTED = {} if IS_REFERENCE else dict(documented(subject()))
+def of_jobs(dy: Any) -> Iterator[tuple[str, str]]:
+    every = {name: getattr(dy.distributed, name) for name in dy.distributed.__all__}
+    yield from ((f"distributed.{name}", item.__doc__ or "") for name, item in every.items() if callable(item))
+
+
+DOCUMENTED = {} if IS_REFERENCE else dict([*documented(subject()), *of_jobs(subject())])
 SECTIONS = ("Args", "Returns", "Raises", "Source", "Example")
 
 

@@ -102,6 +102,9 @@ def entries() -> list[Entry]:
         if page is None and inspect.isclass(item):
             page = next((title for title, fits in CLASSES.items() if fits(item)), OTHER_CLASSES)
         found.append(Entry(name, item, page or OTHER_FUNCTIONS))
+    of_jobs = package.distributed
+    found += [Entry(f"distributed.{name}", getattr(of_jobs, name), "Several processes and machines")
+              for name in of_jobs.__all__ if callable(getattr(of_jobs, name))]  # fmt: skip
     return found
 
 
@@ -186,7 +189,8 @@ def members(cls: type) -> Iterator[tuple[str, Any, Any]]:
                 continue
             seen.add(name)
             described = isinstance(raw, property) or inspect.isgetsetdescriptor(raw)
-            yield name, raw, raw if described else getattr(cls, name)
+            if described or hasattr(cls, name):  # .T and its kin only say what to write instead
+                yield name, raw, raw if described else getattr(cls, name)
 
 
 def member_text(owner: str, name: str, raw: Any, item: Any) -> str:
