@@ -156,9 +156,9 @@ class DynetSide:
 
 def set_mode(dy: Any, like_dynet: bool) -> None:
     """Plan and run as DyNet does, or as this package does."""
-    switch = getattr(dy._core, "_like_dynet", None)
-    if switch is not None:
-        switch(like_dynet)
+    options = getattr(dy._core, "_device_options", None)  # not in the real DyNet
+    if options is not None and options()["device"] != "cpu":
+        options(unfused=like_dynet)
     dy._core.set_scheduler("agenda" if like_dynet else "bucket")
 
 

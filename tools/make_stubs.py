@@ -193,10 +193,10 @@ PARAMETERS.update(
 RESULTS.update(
     by_name(
         {
-            "int": "_install_tuning _variants_taken",
+            "int": "_install_tuning",
             "None": "_measure_variants",
             "list[dict[str, Any]]": "_measurements",
-            "dict[str, list[str]]": "_ways",
+            "dict[str, list[str]]": "_variants",
         }
     )
 )

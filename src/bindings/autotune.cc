@@ -58,7 +58,6 @@ void add_autotune(pb::module_& m) {
         "many lines were not understood.");
   m.def("_measure_variants", &measure_variants, "on"_a, "Times all ways of all work by turns.");
   m.def("_measurements", &measured, "What _measure_variants() has found: ways compared with the rule.");
-  m.def("_variants_taken", &variants_taken, "How often a way was taken that is not the rule.");
   m.def("_variants", &all_variants, "The ways of each choice, the rule first.");
 }
 

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -69,24 +70,40 @@ pybind11::dict find_gpus() {
   return all;
 }
 
-// m, n, inner, plain, gathered
-using Facts = std::vector<std::tuple<int64_t, int64_t, int64_t, bool, int64_t>>;
-
-// How a device with so many multiprocessors, in blocks of so many threads, would make these products: the way
-// of each, and the rows of a tile of those with few columns.
-std::pair<std::vector<std::string>, uint32_t> matmul_variants(const std::string& kind, const Facts& list,
-                                                              uint32_t processors, uint32_t threads,
-                                                              bool library) {
-  std::vector<cuda::ProductFacts> facts;
-  for (const auto& [m, n, inner, plain, gathered] : list) facts.push_back({m, n, inner, plain, gathered});
-  const cuda::ProductKind which = kind == "wx"    ? cuda::ProductKind::wx
-                                  : kind == "wdy" ? cuda::ProductKind::wdy
-                                                  : cuda::ProductKind::dyx;
-  const cuda::ProductDevice device{processors, threads, library};
-  std::vector<std::string> names;
-  for (const cuda::MatmulVariant way : cuda::matmul_variants(which, facts, device))
-    names.emplace_back(cuda::kMatmulVariantNames[static_cast<size_t>(way)]);
-  return {names, few_rows(facts, device)};
+// The device's name and options, after setting those that are given.
+pybind11::dict options(const pybind11::kwargs& given) {
+  pybind11::dict d;
+  d["device"] = device_name();
+  d["gemm_library"] = gemm_library();
+  DeviceOptions* const o = device_options();
+  if (!o && !given.empty())
+    throw RuntimeError("_device_options(): the process computes on the CPU, which has no options");
+  if (!o) return d;
+  const std::pair<const char*, bool*> flags[] = {{"persistent", &o->persistent},
+                                                 {"keep_weights", &o->keep_weights},
+                                                 {"skip_barriers", &o->skip_barriers},
+                                                 {"graphs", &o->graphs},
+                                                 {"library", &o->library},
+                                                 {"update", &o->update},
+                                                 {"unfused", &o->unfused}};
+  for (const auto& [key, value] : given) {
+    const std::string name = pybind11::str(key);
+    const auto flag =
+        std::find_if(std::begin(flags), std::end(flags), [&](const auto& f) { return f.first == name; });
+    if (flag != std::end(flags)) {
+      *flag->second = value.cast<bool>();
+    } else if (name == "matmul") {
+      const auto* const names = cuda::kMatmulVariantNames;
+      const auto* const end = names + cuda::kMatmulVariants;
+      const auto* const found = std::find(names, end, value.cast<std::string>());
+      o->matmul_variant = found == end ? -1 : static_cast<int>(found - names);
+    } else {
+      throw ValueError(text("_device_options(): unknown option ", name));
+    }
+  }
+  for (const auto& [name, value] : flags) d[name] = *value;
+  d["matmul"] = o->matmul_variant < 0 ? "" : cuda::kMatmulVariantNames[o->matmul_variant];
+  return d;
 }
 
 }  // namespace
@@ -109,7 +126,10 @@ void add_devices(pybind11::module_& m) {
   m.def("_check_device",
         [](const std::string& op, const std::string& device) { check_device(device, (op + "()").c_str()); });
   m.def("_find_gpus", &find_gpus, "The driver and its devices, or what is missing.");
-  m.def("_matmul_variants", &matmul_variants, "For tests: the rule of cuda/driver/matmul_variants.h.");
+  m.def("_device_options", &options,
+        "The device's name and options (exec/device_options.h), after setting those that are given; matmul: "
+        "few, "
+        "middle, large, library, or \"\" for the fastest.");
   m.def(
       "_kernel_sources",
       [] {

@@ -17,8 +17,8 @@
 #include "bindings/region.h"
 #include "bindings/signatures.h"
 #include "cpu/kernel_table.h"
+#include "exec/cpu/autotune.h"
 #include "exec/device.h"
-#include "exec/device_update.h"
 #include "model/collection.h"
 
 namespace py = pybind11;
@@ -145,6 +145,7 @@ pybind11::dict timing() {
   d["nodes"] = e.executor.counters.nodes;
   d["operand_bytes"] = e.executor.counters.operand_bytes;
   d["gathered_bytes"] = e.executor.counters.gathered_bytes;
+  d["variants_taken"] = variants_taken();  // on the CPU, other than the heuristic's
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
   if (const cuda::Backend::Counters* c = device_counters()) {
     d["device_launches"] = c->launches;
@@ -261,20 +262,6 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
   m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
-  m.def("_like_dynet", &compute_like_dynet, "on"_a, "On a device: launches and copies as DyNet makes them.");
-  m.def("_products", &force_products, "way"_a, "On a device: few, middle, large or library, for tests.");
-  m.def("_gemm_library", &gemm_library,
-        "The library for large products on the device, or why there is none.");
-  m.def("_walk", &join_launches, "on"_a, "On a device: many small launches as one.");
-  m.def("_keep_weights", &keep_weights, "on"_a,
-        "On a device: launches as one keep weights in shared memory.");
-  m.def("_join_units", &skip_barriers, "on"_a,
-        "On a device: what follows products of these waits for no other block, where it can.");
-  m.def("_replay", &use_graphs, "on"_a, "On a device: launches that come again as they were as a graph.");
-  m.def(
-      "_update_on_device", [](bool on) { DeviceUpdate::wanted = on; }, "on"_a,
-      "On a device: trainers change parameters there.");
-  m.def("_device_name", [] { return device_name(); });
   m.def("isa", [] { return kernels().isa; });
 }
 

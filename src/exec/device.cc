@@ -30,6 +30,27 @@ std::unique_ptr<cuda::Backend> open_backend(const std::string& name) {
   return cuda::make_driver(std::atoi(number.c_str()));
 }
 
+DeviceOptions options_of_environment() {
+  DeviceOptions o;
+  const auto number = [](const char* name, uint64_t otherwise) {
+    const char* const value = std::getenv(name);
+    return value ? static_cast<uint64_t>(std::max(0, std::atoi(value))) : otherwise;
+  };
+  const auto is_off = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value && std::string(value) == "0";
+  };
+  o.persistent = !is_off("DYNET_COMPAT_WALK");
+  o.persistent_after = static_cast<uint32_t>(number("DYNET_COMPAT_WALK", 0));
+  o.graphs = !is_off("DYNET_COMPAT_GRAPHS");
+  o.library = !is_off("DYNET_COMPAT_CUBLAS");
+  o.snapshot_every = std::max<uint64_t>(1, number("DYNET_COMPAT_KEEP", o.snapshot_every));
+  const char* const variant = std::getenv("DYNET_COMPAT_PRODUCTS");
+  for (int i = 0; i < cuda::kMatmulVariants; ++i)
+    if (variant && std::string(variant) == cuda::kMatmulVariantNames[i]) o.matmul_variant = i;
+  return o;
+}
+
 }  // namespace
 
 void use_device(const std::string& name) {
@@ -37,18 +58,8 @@ void use_device(const std::string& name) {
   if (used)
     throw RuntimeError(text("device ", name, ": this process has begun to compute on ", chosen(),
                             "; choose the device before anything is recorded"));
-  const char* const walk = std::getenv("DYNET_COMPAT_WALK");
-  if (walk && std::string(walk) == "0") join_launches(false);
-  else if (walk) CudaDevice::persistent_after = static_cast<uint32_t>(std::max(0, std::atoi(walk)));
-  const char* const graphs = std::getenv("DYNET_COMPAT_GRAPHS");
-  if (graphs && std::string(graphs) == "0") use_graphs(false);
-  const char* const library = std::getenv("DYNET_COMPAT_CUBLAS");
-  CudaExecutor::library = !library || std::string(library) != "0";
-  const char* const variants = std::getenv("DYNET_COMPAT_PRODUCTS");
-  if (variants) force_products(variants);
-  const char* const keep = std::getenv("DYNET_COMPAT_KEEP");
-  if (keep) CudaParameters::snapshot_every = static_cast<uint64_t>(std::max(1, std::atoi(keep)));
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
+  if (opened) opened->options = options_of_environment();
   delete device;
   device = opened;
   chosen() = name;
@@ -88,22 +99,9 @@ void measure_device(bool on) {
   if (device) device->backend().measure(on);
 }
 
-void compute_like_dynet(bool on) { CudaExecutor::like_dynet = CommandList::one_by_one = on; }
-
-void force_products(const std::string& variant) {
-  for (int i = 0; i < cuda::kMatmulVariants; ++i)
-    if (variant == cuda::kMatmulVariantNames[i]) cuda::forced_variant = i;
-  if (variant.empty()) cuda::forced_variant = -1;
-}
+DeviceOptions* device_options() { return device ? &device->options : nullptr; }
 
 std::string gemm_library() { return device ? device->backend().gemm_library() : ""; }
-
-void join_launches(bool on) { CommandList::persistent = on; }
-
-void use_graphs(bool on) { CommandList::using_graphs = on; }
-
-void keep_weights(bool on) { CommandList::keeping_weights = on; }
-void skip_barriers(bool on) { CommandList::skipping_barriers = on; }
 
 void set_device_lock(void (*lock)(std::mutex& mutex)) { DeviceMutex::take = lock; }
 

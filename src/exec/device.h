@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cuda/driver/backend.h"
+#include "exec/device_options.h"
 
 namespace dyc {
 
@@ -22,21 +23,10 @@ const cuda::Backend::Counters* device_counters();
 void reset_device_counters();
 // Whether the device's own time is measured; costs a little.
 void measure_device(bool on);
-// For benchmarks: launches and copies on the device as DyNet makes them (CudaExecutor::like_dynet).
-void compute_like_dynet(bool on);
-// For tests: products go this way ("few", "middle", "large", "library") wherever they can; "": as suits them.
-void force_products(const std::string& variant);
+// What it may do to be fast; null on the CPU.
+DeviceOptions* device_options();
 // The library for large products, or why there is none; "": nothing has asked for it.
 std::string gemm_library();
-// Whether many small launches become one; on unless DYNET_COMPAT_WALK is 0.
-void join_launches(bool on);
-// Whether launches that come again as they were become a graph of the driver; on unless DYNET_COMPAT_GRAPHS
-// is 0.
-void use_graphs(bool on);
-// Whether many small launches as one keep weights in shared memory.
-void keep_weights(bool on);
-// Whether steps that follow such products do without waiting for other blocks, where they can.
-void skip_barriers(bool on);
 // How a thread locks the device, which waits for the interpreter now and then: `lock` must not keep that from
 // other threads meanwhile.
 void set_device_lock(void (*lock)(std::mutex& mutex));

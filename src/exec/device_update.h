@@ -32,7 +32,6 @@ class DeviceUpdate {
  public:
   // Are graphs computed on a device?
   static bool possible();
-  static inline bool wanted = true;  // false: the host makes all updates
   // May let go of the interpreter lock at first. Null where the host has to do it: the rule needs it, or the
   // device had no room before.
   static std::unique_ptr<DeviceUpdate> begin(UpdateRule rule, int arrays);

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "exec/deferred_gradients.h"
 #include "exec/profile_trace.h"
-#include "plan/planner.h"
 
 namespace dyc {
 
@@ -24,9 +24,9 @@ struct OpTime {
   uint64_t forward_launches = 0, backward_launches = 0;
 };
 
-class Executor {
+class Executor : protected LaunchReader {
  public:
-  Executor(Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}
+  Executor(Graph& graph, Plan& plan) : LaunchReader(graph, plan) {}
   virtual ~Executor() = default;
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -107,105 +107,23 @@ class Executor {
   };
 
  protected:
-  // Members of a launch that take part, with everything a kernel needs.
-  struct Item {
-    const Sig* sig;
-    NodeId id;
-    int64_t out;
-  };
-  Item item(const Launch& l, uint32_t i) const {
-    const NodeId id = plan_.nodes[l.nodes + i];
-    if (l.uniform) {
-      const Sig& s = graph_.sig_number(l.sig);
-      return {&s, id, l.out + int64_t{i} * s.size};
-    }
-    return {&graph_.sig(id), id, plan_.index[l.out_index + i]};
-  }
-  // Offset of the argument of member i.
-  int64_t argument(const Launch& l, const Operand& o, uint32_t i) const {
-    switch (o.kind) {
-      case Operand::contiguous:
-        if (o.stride) return o.base + i * o.stride;
-        return o.base + (plan_.index[l.out_index + i] - l.out);
-      case Operand::strided:
-        return o.base + i * o.stride;
-      case Operand::indexed:
-        return plan_.index[o.index + i];
-      default:
-        return o.base;
-    }
-  }
-  void check(const Launch& l);
-  // Indices of a member, where the op has any.
-  Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
-  Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
-  bool wanted(const Launch& l, uint32_t k) const {
-    return full_ || l.requires_grad_args >> (k < 31 ? k : 31) & 1;
-  }
-  // No two members add to the same gradient.
-  bool distinct(const Launch& l) const;
-  void count_operands(const Launch& l);
-  // Throws where a lookup asks for a row that the table does not have.
-  static void check_rows(const Storage& storage, const Graph::Ids& ids);
   // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
   void charge_weights(double seconds);
 
-  // Columns of a matrix operand over all members, in member order.
-  struct Columns {
-    int64_t base = 0, stride = 0;
-    const int64_t* index = nullptr;
-    int64_t count = 0;
-    int64_t at(int64_t j) const { return base + (index ? index[j] : j * stride); }
-  };
-  Columns columns(const Launch& l, const Operand& o, uint32_t k, std::vector<int64_t>& room) const;
-  Columns result_columns(const Launch& l, std::vector<int64_t>& room) const;
-
-  // ---- weight gradients leave the recurrence: collected per weight, one GEMM each (batching.md 7.5)
-  struct Deferred {
-    NodeId node = kNone;         // parameter node, or kNone when the weight was computed
-    int64_t place = -1;          // computed weight: its place
-    int64_t m = 0, k = 0;        // k == 0: a bias, dW = sum of dy
-    std::vector<int64_t> dy, x;  // column offsets
-    const char* name() const { return k ? "dy x'" : "sum of dy"; }
-    int64_t inner() const { return k ? k : 1; }
-    bool by_rows() const { return m >= k; }  // threads share rows
-    int64_t work() const { return m * (k ? k : 1) * static_cast<int64_t>(dy.size()); }
-  };
-  // Notes dW += dy x' (k > 0) or db += dy (k == 0) for later.
-  void defer(const Operand& o, int64_t m, int64_t k, const Columns& dy, const Columns& x);
-  // Adds what was noted to the gradient, and forgets it.
-  virtual void run_deferred(Deferred& d) = 0;
+  // Adds what was collected to the gradient, and forgets it.
+  virtual void run_deferred(DeferredGradient& d) = 0;
   // Before a launch that computed a weight runs backward, that weight's gradient must be complete.
   void run_deferred_of(const Launch& l);
-  // Is it of a parameter, and nothing else that was noted of the same?
-  bool is_only(const Deferred& d) const;
 
   // Must a parameter's gradient be collected in the gradient arena in any case?
   virtual bool always_separate() const = 0;
   virtual void zero_gradients(int64_t place, size_t floats) = 0;
 
-  float* grads() const { return graph_.grads_arena.base(); }
-
-  Graph& graph_;
-  Plan& plan_;
-  bool full_ = false, direct_ = true;
-  std::vector<Deferred> deferred_;  // the first n_deferred_; others are kept for their memory
-  uint32_t n_deferred_ = 0;
-  struct RowGradient {
-    Storage* storage;
-    uint32_t row;
-    int64_t from;  // place; < 0: the row is only marked
-  };
+  bool direct_ = true;
+  DeferredGradients deferred_;
   std::vector<RowGradient> rows_;  // for accumulate()
-  // Of what accumulate() adds: one parameter's gradient, if there is any for it, and one row's.
-  bool accumulates(const ParameterUse& use) const {
-    return use.gradient >= 0 && graph_.node(use.node).flags & Node::requires_grad;
-  }
-  void add_to_storage(const ParameterUse& use) const;
-  void add_to_storage(const RowGradient& row) const;
 
  private:
-  Deferred& deferred_for(const Operand& o, int64_t m, int64_t k);
   void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
                       int64_t to);
 };

@@ -7,9 +7,9 @@ namespace {
 const float* at(int64_t place) { return reinterpret_cast<const float*>(place * 4); }
 
 template <class Next>
-std::vector<dyc::Access> accesses(Next next) {
-  std::vector<dyc::Access> all(static_cast<size_t>(next()));
-  for (dyc::Access& a : all) {
+std::vector<dyc::MemoryRange> accesses(Next next) {
+  std::vector<dyc::MemoryRange> all(static_cast<size_t>(next()));
+  for (dyc::MemoryRange& a : all) {
     a.begin = at(next());
     a.end = at(next());
     a.spacing = next();

@@ -273,7 +273,7 @@ def test_large_products_of_a_program(built: tuple[Path, Path], cache: Path) -> N
 step()
 numbers = (ctypes.c_int * 5)()
 library.fake_last_product(numbers)
-print(*told(), list(numbers), dy._core._gemm_library().split()[0])
+print(*told(), list(numbers), dy._core._device_options()['gemm_library'].split()[0])
 """
     done = program(text, built[0], cache)
     assert done.stdout == "3 3 [0, 1, 1024, 1024, 1024] cuBLAS\n", done.stdout + done.stderr
@@ -283,7 +283,8 @@ print(*told(), list(numbers), dy._core._gemm_library().split()[0])
 @pytest.mark.parametrize("setting", ["0", "/nowhere/libcublas.so.13"])
 def test_our_kernels_do_without_the_library(built: tuple[Path, Path], cache: Path, setting: str) -> None:
     """And nobody is told, unless they ask."""
-    text = "step()\nprint(*told(), dy._core.timing()['large_products'], dy._core._gemm_library())"
+    text = "step()\nlibrary = dy._core._device_options()['gemm_library']\n"
+    text += "print(*told(), dy._core.timing()['large_products'], library)"
     done = program(text, built[0], cache, DYNET_COMPAT_CUBLAS=setting)
     library, calls, ours, *name = done.stdout.split()
     assert (library, calls) == ("0", "0") and int(ours) == 3 and done.stderr == "", done.stdout + done.stderr

@@ -79,7 +79,7 @@ def test_the_device_is_chosen_before_the_first_graph() -> None:
     told = program(
         START
         + """
-print(dy._core._device_name())
+print(dy._core._device_options()['device'])
 dy.scalarInput(1.0).value()
 try:
     dy._core._use_device("cpu")

@@ -13,7 +13,7 @@ from support.subject import IS_REFERENCE
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
 
 NO_DRIVER = not sys.platform.startswith("linux") or not fake_gpu.available() or nvrtc.found() is None
-WARNING = "[dynet] WARNING: many launches as one do not work here"
+WARNING = "[dynet] WARNING: persistent kernels do not work here"
 
 
 def run(text: str, **settings: str) -> tuple[list[str], list[str]]:
@@ -36,7 +36,7 @@ def run(text: str, **settings: str) -> tuple[list[str], list[str]]:
 LSTM = """
 import numpy as np
 import dynet_compat as dy
-dy._core._keep_weights(False)  # these add up in another order
+dy._core._device_options(keep_weights=False)  # these add up in another order
 dy.reset_random_seed(1)
 pc = dy.ParameterCollection()
 lstm = dy.VanillaLSTMBuilder(1, 5, 6, pc)

@@ -40,7 +40,7 @@ class Chain:
 
     def run(self, keep):
         '''Values, gradients, and products whose weights were kept.'''
-        dy._core._keep_weights(keep)
+        dy._core._device_options(keep_weights=keep)
         dy._core.reset_timing()
         dy.renew_cg()
         b, W, U = self.P
@@ -139,7 +139,7 @@ often = pc.parameters_from_numpy(rng.uniform(-0.4, 0.4, (4, 4)).astype(np.float3
 large = pc.parameters_from_numpy(rng.uniform(-0.4, 0.4, (4, 60)).astype(np.float32))
 x = rng.uniform(-1, 1, 60)
 def run(keep):
-    dy._core._keep_weights(keep)
+    dy._core._device_options(keep_weights=keep)
     dy._core.reset_timing()
     dy.renew_cg()
     h = dy.inputVector(rng.uniform(-1, 1, 4)) if keep is None else dy.inputVector(x[:4])
@@ -176,7 +176,7 @@ def test_updates_are_seen() -> None:
     """Weights are loaded again in each walk, with their weight decay."""
     text = """
 def train(keep):
-    dy._core._keep_weights(keep)
+    dy._core._device_options(keep_weights=keep)
     rng.seed(3)
     chain = Chain(6, 5, 4, 5)
     trainer = dy.SimpleSGDTrainer(chain.pc, 0.1)
@@ -212,8 +212,8 @@ def compared(model, build, shape):
     # these, and whether all bits must be equal: of what `build` returns.
     told = []
     for keep, join in ((True, True), (True, False), (False, True)):
-        dy._core._keep_weights(keep)
-        dy._core._join_units(join)
+        dy._core._device_options(keep_weights=keep)
+        dy._core._device_options(skip_barriers=join)
         dy._core.reset_timing()
         dy.renew_cg()
         made = build()
@@ -274,7 +274,7 @@ def test_how_often_a_step_waits(builder: str, forward: Any, backward: Any) -> No
 pc = dy.ParameterCollection()
 cell, E = dy.{builder}Builder(1, 6, 16, pc), pc.add_lookup_parameters((7, 6))
 def waits(steps, join):
-    dy._core._join_units(join)
+    dy._core._device_options(skip_barriers=join)
     told = []
     dy.renew_cg()
     dy._core.reset_timing()
@@ -296,7 +296,7 @@ def test_training(builder: str) -> None:
     """Parameters after some updates, with row slices and without, and with blocks in either order."""
     text = f"""
 def train(join):
-    dy._core._join_units(join)
+    dy._core._device_options(skip_barriers=join)
     dy.reset_random_seed(1)
     pc = dy.ParameterCollection()
     cell, E = dy.{builder}Builder(2, 6, 9, pc), pc.add_lookup_parameters((11, 6))
@@ -406,7 +406,7 @@ W, V, p = (pc.parameters_from_numpy((rng.randn(*s) * 0.2).astype(np.float32)) fo
            ((2 * h, 2 * h), (2 * h, 2 * h), (2 * h,)))
 start = rng.randn(2 * h)
 def build(join):
-    dy._core._join_units(join)
+    dy._core._device_options(skip_barriers=join)
     dy.renew_cg(autobatching=AUTOBATCH)
     b, x = dy.tanh(p * 1.0), dy.inputVector(start)
     for _ in range(4):
@@ -591,7 +591,7 @@ def run():
     timing = dy._core.timing()
     return told, [timing["device_" + name] for name in ("persistent_products", "sliced_steps", "grid_syncs")]
 refused, counts = run()
-dy._core._walk(False)
+dy._core._device_options(persistent=False)
 apart, none = run()
 assert all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(refused, apart))
 print(*counts, *none)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +129,28 @@ def test_a_walk_has_the_most_shared_memory_of_its_tasks() -> None:
 H200 = {"processors": 132, "threads": 256, "library": True}
 
 
+Facts = tuple[int, int, int, bool, int]  # m, n, inner, plain, gathered
+
+
+@cache
+def library() -> ctypes.CDLL:
+    folder = Path(tempfile.mkdtemp())
+    sources = [HERE / "matmul_variants.cc", SRC / "cuda" / "driver" / "matmul_variants.cc"]
+    return ctypes.CDLL(str(fake_gpu.build(folder / "matmul_variants.so", sources)))
+
+
+def rule(kind: str, facts: list[Facts], processors: int, threads: int, library_is_there: bool) -> Any:
+    """The variant of each product, and the rows of a tile of those with few columns."""
+    words = [int(word) for one in facts for word in one]
+    found = (ctypes.c_int * max(len(facts), 1))()
+    rows = library().choose(KINDS.index(kind), (ctypes.c_int64 * len(words))(*words), len(facts), processors,
+                            threads, int(library_is_there), found)  # fmt: skip
+    return [WAYS[found[i]] for i in range(len(facts))], rows
+
+
 def way_of(
     kind: str, m: int, n: int, inner: int, plain: bool = True, gathered: int = 0, **device: Any
 ) -> str:
-    rule = importlib.import_module("dynet_compat._core")._matmul_variants
     ways, _ = rule(kind, [(m, n, inner, plain, gathered)], *{**H200, **device}.values())
     return str(ways[0])
 
@@ -165,7 +186,6 @@ def test_the_way_depends_on_the_device() -> None:
 
 def test_products_of_a_list_share_the_device() -> None:
     """Many of one size are as good as a large one; each finds its own way beside others."""
-    rule = importlib.import_module("dynet_compat._core")._matmul_variants
     one, small = (512, 64, 128, True, 0), (512, 3, 128, True, 0)
     assert rule("wx", [one], *H200.values())[0] == ["middle"]
     assert rule("wx", [one] * 40, *H200.values())[0] == ["large"] * 40
@@ -180,7 +200,6 @@ def test_products_of_a_list_share_the_device() -> None:
 )  # fmt: skip
 def test_rows_of_tiles_of_few_columns(m: int, inner: int, count: int, rows: int) -> None:
     """A tile for each multiprocessor, and two inner indices for each thread."""
-    rule = importlib.import_module("dynet_compat._core")._matmul_variants
     assert rule("wx", [(m, 1, inner, True, 0)] * count, *H200.values())[1] == rows
 
 
@@ -221,7 +240,7 @@ rng = np.random.default_rng(1)
 sizes = ((40, 30), (30, 40), 40)
 W, V, b = (pc.parameters_from_numpy(rng.normal(size=s).astype(np.float32) / 6) for s in sizes)
 def run(way, count):
-    core._products(way)
+    core._device_options(matmul=way)
     core.reset_timing()
     dy.renew_cg()
     losses = []
@@ -272,7 +291,7 @@ for count in (12, 2):
 
 
 def test_the_library_is_not_asked_if_the_user_says_so() -> None:
-    text = PROGRAM + "print(run('library', 12)[1]['library'], core._gemm_library() or '-')"
+    text = PROGRAM + "print(run('library', 12)[1]['library'], core._device_options()['gemm_library'] or '-')"
     assert on_device("-c", text, DYNET_COMPAT_CUBLAS="0") == "0 emulation\n"
     assert int(on_device("-c", text).split()[0]) > 5
 
@@ -294,7 +313,7 @@ NO_ROOM = """
 import numpy as np
 import dynet_compat as dy
 W = dy.ParameterCollection().parameters_from_numpy(np.full((300, 300), 0.003, dtype=np.float32))
-dy._core._products("library")
+dy._core._device_options(matmul="library")
 dy.renew_cg()
 losses = []
 for i in range(90):

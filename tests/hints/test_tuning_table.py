@@ -91,9 +91,10 @@ def compare(program: Callable[[], Any], table: Sequence[Line], what: str, used: 
     _core._install_tuning([], 1)
     want = in_new_graph(program)
     assert _core._install_tuning(table, _core.threads()) == 0, f"{what}: {table}"
-    before = _core._variants_taken()
+    before = _core.timing()["variants_taken"]
     got = in_new_graph(program)
-    assert not (table and used) or _core._variants_taken() > before, f"{what}: the table {table} is not used"
+    taken = _core.timing()["variants_taken"] > before
+    assert not (table and used) or taken, f"{what}: the table {table} is not used"
     same(got, want, f"{what}, with the table {table}")
 
 
@@ -260,9 +261,9 @@ def test_other_threads(dy: Any) -> None:
         program()
     _core._measure_variants(False)
     _core._install_tuning(measured(), _core.threads() + 1)
-    before = _core._variants_taken()
+    before = _core.timing()["variants_taken"]
     program()
-    assert _core._variants_taken() == before
+    assert _core.timing()["variants_taken"] == before
 
 
 # ---------------------------------------------------------------- from the profile to the next run
@@ -380,9 +381,9 @@ def test_a_stale_file_brings_no_ways(profiled: Path) -> None:
 
 def is_tuned(table: Optional[hints_file.TuningTable], program: Callable[[], Any]) -> bool:
     runtime.use_tuning(table)
-    before = _core._variants_taken()
+    before = _core.timing()["variants_taken"]
     program()
-    return bool(_core._variants_taken() > before)
+    return bool(_core.timing()["variants_taken"] > before)
 
 
 def test_ways_are_for_one_kind_of_processor(dy: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -399,6 +400,6 @@ def test_ways_are_for_one_kind_of_processor(dy: Any, caplog: pytest.LogCaptureFi
     assert not is_tuned(None, program), "the table of hints that were in use before is still in use"
     assert is_tuned(here, program)
     runtime.deactivate()
-    before = _core._variants_taken()
+    before = _core.timing()["variants_taken"]
     program()
-    assert _core._variants_taken() == before, "hints that are no longer in use still choose"
+    assert _core.timing()["variants_taken"] == before, "hints that are no longer in use still choose"

@@ -76,7 +76,7 @@ def told(text: str, settings: str = "", **more: str) -> Any:
 
 def on_host(text: str, settings: str = "") -> Any:
     """The same program, where the host makes all updates."""
-    return told("dy._core._update_on_device(False)\n" + text, settings)
+    return told("dy._core._device_options(update=False)\n" + text, settings)
 
 
 def flat(values: Any) -> list[float]:

@@ -33,7 +33,7 @@ enum KernelId : uint32_t {
 struct PersistentStep {
   uint32_t kernel_id;
   bool needs_grid_sync;  // for all steps before
-  const LaunchArgs* record;
+  const LaunchArgs* args;
   uint64_t kernel;  // the emulation's kernel
 };
 

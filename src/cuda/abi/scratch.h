@@ -6,7 +6,7 @@ namespace dyc::cuda {
 
 // Of each worker `bytes`, one after the other, for `workers` of them; more than that do nothing. A worker is
 // a warp where Meta::thread_group says so, else a thread.
-struct Rooms {
+struct ScratchMemory {
   char* memory;
   uint64_t bytes;
   uint32_t workers;

@@ -59,15 +59,15 @@ std::vector<MatmulVariant> matmul_variants(ProductKind kind, std::span<const Pro
                                            const ProductDevice& device) {
   std::vector<MatmulVariant> variants(list.size(), MatmulVariant::middle);
   std::vector<ProductFacts> rest;
-  const auto forced = static_cast<MatmulVariant>(forced_variant);
+  const auto forced = static_cast<MatmulVariant>(device.forced);
   for (size_t i = 0; i < list.size(); ++i) {
     const ProductFacts& p = list[i];
-    if (forced_variant >= 0 && can(forced, kind, p, device)) variants[i] = forced;
+    if (device.forced >= 0 && can(forced, kind, p, device)) variants[i] = forced;
     else if (has_few_columns(kind, p)) variants[i] = MatmulVariant::few;
     else if (device.has_gemm && fits_library(p)) variants[i] = MatmulVariant::library;
     else rest.push_back(p);
   }
-  if (forced_variant < 0 && large_is_faster(rest, device))
+  if (device.forced < 0 && large_is_faster(rest, device))
     std::replace(variants.begin(), variants.end(), MatmulVariant::middle, MatmulVariant::large);
   return variants;
 }

@@ -1,4 +1,4 @@
-// Which way products are made: by which of our kernels, or by NVIDIA's library.
+// Which variant computes a product: one of our kernels, or NVIDIA's library.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,19 +21,17 @@ struct ProductFacts {
 struct ProductDevice {
   uint32_t processors, threads;  // threads: of a block
   bool has_gemm;                 // is there a library?
+  int forced = -1;               // the variant to use wherever it can be; -1: the fastest by the rule
 };
 
-// The way of each product of a list, whose other products run at the same time.
+// The variant of each product of a list, which run at the same time.
 std::vector<MatmulVariant> matmul_variants(ProductKind kind, std::span<const ProductFacts> list,
                                            const ProductDevice& device);
 
 // Rows of a tile in kernels/few_columns.cu, for these products.
 uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& device);
 
-// Tiles that a way has for a product; `rows`: those of few_rows().
+// Tiles of a product; `rows`: those of few_rows().
 int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads, uint32_t rows);
-
-// For tests: the way to take wherever it can be taken; -1: as matmul_variants() finds.
-inline int forced_variant = -1;
 
 }  // namespace dyc::cuda

@@ -9,7 +9,7 @@ namespace {
 
 __global__ void persistent(const LaunchArgs* record) {
   run_steps(*record, [](const PersistentStep& step) {
-    const LaunchArgs* mine = step.record;
+    const LaunchArgs* mine = step.args;
     void* args[] = {&mine};
     reinterpret_cast<emulation::Run>(step.kernel)(args);
   });

@@ -51,10 +51,10 @@ DYC_INLINE Turns turns(const LaunchArgs& r, const Worker& w) {
   Turns t{w.thread, w.threads};
   if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps()};
   if constexpr (takes_room<Op>) {
-    const auto& rooms = *static_cast<const Rooms*>(r.extra);
-    if (t.step > rooms.workers) t.step = rooms.workers;
+    const auto& scratch = *static_cast<const ScratchMemory*>(r.extra);
+    if (t.step > scratch.workers) t.step = scratch.workers;
     if (t.first >= t.step) t.first = r.count;  // nothing
-    else room_ends()[threadIdx.x] = rooms.memory + t.first * rooms.bytes;
+    else room_ends()[threadIdx.x] = scratch.memory + t.first * scratch.bytes;
   }
   return t;
 }

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* record
   const Worker w;
   DYC_SHARED(float, memory, most_floats<kernel_ids...>());
   run_steps(*record, [&](const PersistentStep& step) {
-    (void)((step.kernel_id == kernel_ids && (run_kernel<kernel_ids>(*step.record, w, memory), true)) || ...);
+    (void)((step.kernel_id == kernel_ids && (run_kernel<kernel_ids>(*step.args, w, memory), true)) || ...);
   });
 }
 

@@ -159,9 +159,9 @@ class CpuExecutor final : public Executor {
     Range range;
     Copy dy_copy;
   };
-  void run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const;
-  static void describe(TuningKey& key, const Deferred& d);
-  void run_deferred(Deferred& d) override;
+  void run_part(const DeferredGradient& d, float* target, Range part, Copy dy_copy) const;
+  static void describe(TuningKey& key, const DeferredGradient& d);
+  void run_deferred(DeferredGradient& d) override;
   void run_all_deferred();
   void run_parts(int64_t n, int64_t work);
 

@@ -50,7 +50,7 @@ Targets targets(const std::vector<KernelArgs>& members, uint32_t arg) {
 }  // namespace
 
 void CpuExecutor::run_custom(const Launch& l) {
-  count_operands(l);
+  counters.operand_bytes += operand_bytes(l);
   const OpInfo& info = op_info(l.op);
   const StructuredKernels& k = kernels_.ops[l.op].structured;
   float* base = graph_.values_arena.base();

@@ -141,7 +141,7 @@ void CpuExecutor::run_binary(const Launch& l) {
 }
 
 void CpuExecutor::run_per_node(const Launch& l) {
-  count_operands(l);
+  counters.operand_bytes += operand_bytes(l);
   for_nodes(l, true, [&](size_t begin, size_t end) {
     run_per_node_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });

@@ -42,7 +42,7 @@ void CpuExecutor::start_block(const Launch& head) {
     counters.nodes += l.count;
     if (op_info(l.op).check) check(l);
     if (l.kind == OpKind::matmul) jobs_[p] = job(l);
-    else count_operands(l);
+    else counters.operand_bytes += operand_bytes(l);
   }
 }
 
@@ -208,13 +208,13 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     const Columns dy{l.out, m, nullptr, l.total / m};
     if (affine && wanted(l, 0)) {
       if (sig.bias_per_column) add_bias_columns(l, dy);
-      else defer(o[0], m, 0, dy, dy);
+      else deferred_.add(o[0], m, 0, dy, dy);
     }
     for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
       if (!wanted(l, k) && !wanted(l, k + 1)) continue;
       Input& in = input(l, k + 1);
       if (wanted(l, k + 1)) in.products.push_back({m, weight(o[k]), m, {grads() + l.out, m, nullptr}});
-      if (wanted(l, k)) defer(o[k], m, in.k, dy, in.x);
+      if (wanted(l, k)) deferred_.add(o[k], m, in.k, dy, in.x);
     }
   }
   for (const Input& in : inputs_) {

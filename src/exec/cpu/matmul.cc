@@ -216,7 +216,7 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
     if (sig.bias_per_column) {
       add_bias_columns(l, dy);
     } else {
-      defer(o[0], m, 0, dy, dy);
+      deferred_.add(o[0], m, 0, dy, dy);
     }
   }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
@@ -224,7 +224,7 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
     const Columns x = columns(l, o[k + 1], k + 1, room_x_);
     if (wanted(l, k + 1)) gemm_tn(m, kk, weight(o[k]), dy, x);
     if (!wanted(l, k)) continue;
-    defer(o[k], m, kk, dy, x);
+    deferred_.add(o[k], m, kk, dy, x);
   }
 }
 
@@ -271,7 +271,7 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
 // ---------------------------------------------------------------- weight gradients
 
 // Work that one thread does: some rows or columns of a gradient.
-void CpuExecutor::run_part(const Deferred& d, float* target, Range part, Copy dy_copy) const {
+void CpuExecutor::run_part(const DeferredGradient& d, float* target, Range part, Copy dy_copy) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
   if (d.k == 0) return kernels_.gemm->sum(part, n, dy, target);
@@ -279,17 +279,17 @@ void CpuExecutor::run_part(const Deferred& d, float* target, Range part, Copy dy
   else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m, dy_copy);
 }
 
-void CpuExecutor::describe(TuningKey& key, const Deferred& d) {
+void CpuExecutor::describe(TuningKey& key, const DeferredGradient& d) {
   key.add_extent(d.m);
   key.add_extent(d.k);
   key.set_size(static_cast<int64_t>(d.dy.size()));
 }
 
-void CpuExecutor::run_deferred(Deferred& d) {
+void CpuExecutor::run_deferred(DeferredGradient& d) {
   if (d.dy.empty()) return;
   Operand o;
   o.node = d.node;
-  o.base = d.place;
+  o.base = d.offset;
   float* target = weight_gradient(o);
   const int64_t length = d.by_rows() ? d.m : d.k;
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
@@ -309,9 +309,9 @@ void CpuExecutor::run_deferred(Deferred& d) {
 void CpuExecutor::run_all_deferred() {
   parts_.clear();
   int64_t work = 0;
-  for (uint32_t i = 0; i < n_deferred_; ++i) {
-    Deferred& d = deferred_[i];
-    if (d.dy.empty() || !is_only(d) || measuring_variants()) {
+  for (uint32_t i = 0; i < deferred_.size(); ++i) {
+    DeferredGradient& d = deferred_[i];
+    if (d.dy.empty() || !deferred_.is_only(d) || measuring_variants()) {
       run_deferred(d);
       continue;
     }
@@ -324,11 +324,11 @@ void CpuExecutor::run_all_deferred() {
   }
   const int64_t n = static_cast<int64_t>(parts_.size());
   if (n > 0) run_parts(n, work);
-  n_deferred_ = 0;
+  deferred_.clear();
 }
 
 void CpuExecutor::run_parts(int64_t n, int64_t work) {
-  const Deferred& d = deferred_[parts_.front().deferred];
+  const DeferredGradient& d = deferred_[parts_.front().deferred];
   const bool one = parts_.back().deferred == parts_.front().deferred;
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, one ? d.name() : "dy x', of several weights");
   if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));

@@ -10,14 +10,16 @@
 
 #include "cuda/abi/persistent.h"
 #include "cuda/driver/backend.h"
+#include "exec/cuda/persistent_kernels.h"
+#include "exec/device_options.h"
 #include "ops/table.h"
 
 namespace dyc {
 
-// Memory of the device that grows, and is given back when this goes.
+// Memory of the device that grows, and is released with this object.
 class DeviceMemory {
  public:
-  // `name`: what messages call it. `least`: bytes of the first piece; 0 where there is one per parameter.
+  // `name`: in messages. `least`: bytes of the first allocation; 0 where there is one per parameter.
   DeviceMemory(cuda::Backend& backend, const char* name, size_t least = size_t{1} << 16)
       : backend_(backend), name_(name), least_(least) {}
   ~DeviceMemory() { backend_.release(address_); }
@@ -66,59 +68,33 @@ class CudaDevice {
   explicit CudaDevice(std::unique_ptr<cuda::Backend> backend);
   ~CudaDevice();
 
+  DeviceOptions options;
   cuda::Backend& backend() { return *backend_; }
   bool emulated() const { return backend_->limits().architecture == 0; }
-  // Held by whoever uses the rest. Throws RuntimeError if this thread has it.
+  // To be held while the rest is used. Throws RuntimeError if this thread has it.
   DeviceLock lock() { return DeviceLock(mutex_); }
 
-  // ---- kernels, by task (cuda/abi/persistent.h)
-  static uint32_t kernel_id(OpId op, cuda::Pass variant) { return op * cuda::kPasses + variant; }
+  // ---- kernels, by id (cuda/abi/persistent.h)
+  static uint32_t kernel_id(OpId op, cuda::Pass pass) { return op * cuda::kPasses + pass; }
   static uint32_t kernel_id(cuda::KernelId other) { return kOps * cuda::kPasses + other; }
-  // Can a walk have this task as a step?
-  static bool runs_in_persistent(uint32_t kernel_id);
-  // Compiles what is not there yet, all at once.
+  // Compiles those that are missing, all at once.
   void prepare(const std::vector<uint32_t>& kernel_ids);
   cuda::Backend::Kernel kernel(uint32_t kernel_id) const { return kernels_[kernel_id]; }
 
-  // ---- kernels that run many launches as one, by their tasks in ascending order
-  struct PersistentKernel {
-    std::vector<uint32_t> kernel_ids;
-    cuda::Backend::Kernel kernel;
-    uint32_t blocks;                                            // that fit on the device at the same time
-    std::vector<std::pair<size_t, uint32_t>> with_memory = {};  // so many with so many bytes for each
-  };
-  // Compiles one kernel for those of `walks` that have none. Where that fails they are refused.
-  void prepare_persistent(const std::vector<std::vector<uint32_t>>& runs_in_persistent);
-  PersistentKernel* persistent_kernel(const std::vector<uint32_t>& kernel_ids);  // null: there is none
-  // Do so many blocks with so much dynamic shared memory fit on the device at the same time?
-  // Asks the driver once for each size.
-  bool fits(PersistentKernel& walk, uint32_t blocks, size_t shared_bytes);
-  // Is there a kernel for such a walk, or is one worth making? A compiler takes seconds for it, so the same
-  // tasks must have been asked for often enough.
-  bool wants_persistent(const std::vector<uint32_t>& kernel_ids);
-  // It cannot be made, or cannot be launched: never again in this process. Says so on stderr, once.
-  void mark_unsupported(const std::vector<uint32_t>& kernel_ids, const std::string& why);
-  static inline uint32_t persistent_after = 0;           // so often; 0: as suits the device
+  PersistentKernels& persistent_kernels() { return persistent_kernels_; }
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
 
   CudaParameters& parameters() { return *parameters_; }
-  // In a catch block: throws again, and says what becomes of parameters if the device is lost.
+  // In a catch block: rethrows; the message says what becomes of parameters if the device is lost.
   [[noreturn]] void rethrow();
 
  private:
-  void compile_persistent(const std::vector<uint32_t>& kernel_ids);
-  struct CompileRequest {  // for a walk that has no kernel yet
-    std::vector<uint32_t> kernel_ids;
-    uint32_t asked = 0;
-  };
   DeviceMutex mutex_;
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
-  std::vector<cuda::Backend::Kernel> kernels_;  // by task
-  std::vector<PersistentKernel> persistent_runs_;
-  std::vector<CompileRequest> compile_requests_;
-  std::vector<std::vector<uint32_t>> unsupported_;  // tasks of walks
+  std::vector<cuda::Backend::Kernel> kernels_;  // by id
+  PersistentKernels persistent_kernels_;
   const std::unique_ptr<CudaParameters> parameters_;
 };
 

@@ -5,185 +5,116 @@
 #include "base/error.h"
 #include "cuda/abi/argmax.h"
 #include "exec/cuda/parameters.h"
+#include "exec/cuda/tuning.h"
 
 namespace dyc {
-
-namespace {
-
-constexpr int64_t kWholeLaunch =
-    1 << 14;  // floats of a launch that all come down when one of them is asked for
-constexpr int64_t kFewFloats = 1 << 12;  // of a launch, which take no longer to come down than indices
-constexpr int64_t kGap = 64;             // floats between two spans that come down together
-
-}  // namespace
 
 CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
     : Executor(graph, plan),
       device_(device),
-      values_memory_(device.backend(), "value arena"),
-      gradients_memory_(device.backend(), "gradient arena"),
-      largest_memory_(device.backend(), "indices of largest values"),
-      batch_(device) {}
+      arenas_(graph, plan, device),
+      commands_(device),
+      largest_memory_(device.backend(), "indices of largest values") {}
 
-// ---------------------------------------------------------------- values
+// ---------------------------------------------------------------- forward
 
 void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   if (next >= end) return;
   const auto lock = device_.lock();
   try {
-    upload_leaves(next, end);
+    arenas_.upload_for(next, end);
     unsynced_ = {0, 0};
-    uint32_t chain_end = next, fused_end = next;  // of what the last head is fused with
+    uint32_t group_end = next, fused_end = next;  // of what the last head is fused with
     for (uint32_t i = next; i < end; ++i) {
       const Launch& l = plan_.launches[i];
-      const LaunchTimer watch(*this, i, i + 1, false);
-      run(l, i < chain_end);
+      const LaunchTimer timer(*this, i, i + 1, false);
+      run(l, i < group_end);
       counters.launches += i >= fused_end;  // as the plan has them; see device_counters() for the device's
-      chain_end = std::max(chain_end, i + 1 + l.elementwise);
+      group_end = std::max(group_end, i + 1 + l.elementwise);
       fused_end = std::max(fused_end, i + 1 + l.elementwise + l.fused);
-      submit_watched();
+      submit_timed();
     }
     submit();
   } catch (...) {
-    forget();
+    discard();
     device_.rethrow();
   }
-  fetched_.resize(end);
-  std::fill(fetched_.begin() + next, fetched_.end(), 0);
+  arenas_.ran(next, end);
   largest_.resize(end);
   for (uint32_t i = next; i < end; ++i) largest_[i].clear();
-  run_ = next = end;
+  next = end;
+}
+
+void CudaExecutor::run(const Launch& l, bool grouped) {
+  decide_sync(l, grouped);
+  counters.nodes += l.count;
+  if (op_info(l.op).check) check(l);
+  switch (l.kind) {
+    case OpKind::unary:
+    case OpKind::binary:
+    case OpKind::per_node:
+    case OpKind::custom:
+    case OpKind::lookup:
+    case OpKind::parameter:
+      return ops_.forward(l);
+    case OpKind::matmul:
+      return matmuls_.forward(l);
+    default:
+      throw RuntimeError(text("no kernel for ", op_info(l.op).meta->name));
+  }
+}
+
+// A launch of an element-wise group reads what the same thread wrote, and may read what was there before the
+// group.
+void CudaExecutor::decide_sync(const Launch& l, bool grouped) {
+  if (!grouped) unsynced_before_group_ = unsynced_;
+  context_.needs_grid_sync = context_.strategy().syncs_always() || reads(l, unsynced_before_group_);
+  if (context_.needs_grid_sync) unsynced_ = unsynced_before_group_ = {0, 0};
+  if (unsynced_.begin == unsynced_.end) unsynced_ = {l.out, l.out + l.total};
+  else unsynced_ = {std::min(unsynced_.begin, l.out), std::max(unsynced_.end, l.out + l.total)};
+}
+
+// May the launch read something in this range?
+bool CudaExecutor::reads(const Launch& l, ArenaRange range) const {
+  if (range.begin == range.end) return false;
+  const auto meets = [range](int64_t begin, int64_t end) { return begin < range.end && range.begin < end; };
+  const Sig& sig = graph_.sig_number(l.sig);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    const Operand& o = operand(l, k);
+    if (o.kind == Operand::weight && o.base < 0) continue;
+    if (!l.uniform || !l.fixed_arity) return true;
+    const int64_t size = static_cast<int64_t>(sig.x[k]->size());
+    if (o.kind == Operand::indexed) {
+      const int64_t* const at = plan_.index.data() + o.index;
+      for (uint32_t i = 0; i < l.count; ++i)
+        if (meets(at[i], at[i] + size)) return true;
+      continue;
+    }
+    const bool spaced = o.kind == Operand::contiguous || o.kind == Operand::strided;
+    const int64_t last = o.base + (spaced ? int64_t{l.count - 1} * o.stride : 0);
+    if (meets(std::min(o.base, last), std::max(o.base, last) + size)) return true;
+  }
+  return false;
 }
 
 void CudaExecutor::submit() {
-  batch_.submit();
-  scaled_.clear();
-  forget();
+  commands_.submit();
+  parameters_.submitted();
+  discard();
 }
 
-// Somebody wants to know how long each launch takes: each for itself.
-void CudaExecutor::submit_watched() {
+// Each launch by itself, where somebody wants to know how long it takes.
+void CudaExecutor::submit_timed() {
   if (!profiling && !trace) return;
   submit();
   device_.backend().wait();
 }
 
-void CudaExecutor::forget() {
-  batch_.discard();
-  for (const uint32_t uid : scaled_) device_.parameters().drop_scaled(uid);
-  scaled_.clear();
-  for (const uint32_t s : shapes_known_) shapes_[s] = nullptr;
-  shapes_known_.clear();
-  index_from_ = index_at_ = nullptr;
-  needs_grid_sync_ = true;
-}
-
-// Launches [begin, end) are about to run. What lies between the results of demands was written by the host;
-// all of that may be new if launches run again.
-void CudaExecutor::upload_leaves(uint32_t begin, uint32_t end) {
-  const int64_t top = graph_.values_arena.top();
-  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(uploaded_until_) * 4);
-  if (begin < run_)
-    for (const ArenaRange& s : host_ranges_) upload(s);
-  if (mapped_launches_ >= end) return;
-  int64_t low = top, high = uploaded_until_;
-  for (uint32_t i = mapped_launches_; i < end; ++i) {
-    const Launch& l = plan_.launches[i];
-    low = std::min(low, l.out);
-    high = std::max(high, l.out + l.total);
-  }
-  upload_until(low);
-  uploaded_until_ = std::max(uploaded_until_, high);
-  mapped_launches_ = end;
-}
-
-void CudaExecutor::upload_until(int64_t place) {
-  if (uploaded_until_ >= place) return;
-  host_ranges_.push_back({uploaded_until_, place});
-  upload(host_ranges_.back());
-  uploaded_until_ = place;
-}
-
-// begin_backward() has taken room for gradients of parameters from the arena: no values lie there.
-void CudaExecutor::skip_slots() {
-  const int64_t top = graph_.values_arena.top();
-  int64_t first = top;
-  for (const ParameterUse& use : graph_.parameters())
-    if (use.slot >= uploaded_until_) first = std::min(first, use.slot);
-  if (first == top) return;
-  values_memory_.reserve(static_cast<size_t>(top) * 4, static_cast<size_t>(uploaded_until_) * 4);
-  upload_until(first);
-  uploaded_until_ = top;
-}
-
-void CudaExecutor::upload(ArenaRange part) {
-  device_.backend().upload(values_memory_.address() + static_cast<uint64_t>(part.begin) * 4,
-                           graph_.values_arena.base() + part.begin,
-                           static_cast<size_t>(part.end - part.begin) * 4);
-}
-
-void CudaExecutor::fetch_values(uint32_t launch, int64_t place, size_t floats) {
-  if (fetched_[launch]) return;
-  const auto lock = device_.lock();
-  const Launch& l = plan_.launches[launch];
-  if (l.total <= kWholeLaunch) {
-    place = l.out;
-    floats = static_cast<size_t>(l.total);
-    fetched_[launch] = 1;
-  }
-  try {
-    device_.backend().download(graph_.values_arena.base() + place,
-                               values_memory_.address() + static_cast<uint64_t>(place) * 4, floats * 4);
-  } catch (...) {
-    fetched_[launch] = 0;
-    device_.rethrow();
-  }
-}
-
-// Of all results of the launch at once: the others are asked for next.
-uint32_t CudaExecutor::argmax(uint32_t launch, int64_t place) {
-  const Launch& l = plan_.launches[launch];
-  if (fetched_[launch] || l.total <= kFewFloats || !finds_largest_) return kNone;
-  const uint32_t member = node_at(l, place);
-  if (member == kNone) return kNone;
-  if (largest_[launch].empty()) {
-    const auto lock = device_.lock();
-    try {
-      find_largest(launch);
-    } catch (const Error&) {
-      forget();
-      if (device_.backend().lost()) device_.rethrow();
-      finds_largest_ = false;  // no memory, or no kernel; the values are there
-      return kNone;
-    } catch (...) {
-      forget();
-      throw;
-    }
-  }
-  return largest_[launch][member];
-}
-
-void CudaExecutor::find_largest(uint32_t launch) {
-  const Launch& l = plan_.launches[launch];
-  const size_t bytes = l.count * sizeof(uint32_t);
-  largest_memory_.reserve(bytes, 0);
-  cuda::LaunchArgs r;
-  r.count = l.count;
-  encode_results(l, r);
-  const cuda::Argmax extra{largest_memory_.at<uint32_t>()};
-  r.extra = batch_.put(&extra, 1);
-  batch_.launch_blocks(CudaDevice::kernel_id(cuda::kArgmax), r, std::min(l.count, device_.most_blocks()));
-  submit();
-  std::vector<uint32_t> found(l.count);
-  device_.backend().download(found.data(), largest_memory_.address(), bytes);
-  largest_[launch] = std::move(found);
-}
-
-uint32_t CudaExecutor::node_at(const Launch& l, int64_t place) const {
-  if (l.uniform) return static_cast<uint32_t>((place - l.out) / graph_.sig_number(l.sig).size);
-  const int64_t* const outs = plan_.index.data() + l.out_index;
-  const int64_t* const found = std::lower_bound(outs, outs + l.count, place);
-  return found < outs + l.count && *found == place ? static_cast<uint32_t>(found - outs) : kNone;
+void CudaExecutor::discard() {
+  commands_.discard();
+  parameters_.discarded();
+  encoder_.forget();
+  context_.needs_grid_sync = true;
 }
 
 const float* CudaExecutor::parameter_values(ParameterUse& use) {
@@ -201,38 +132,60 @@ const float* CudaExecutor::parameter_values(ParameterUse& use) {
 void CudaExecutor::cut_back(uint32_t launches) {
   DeviceLock lock;  // first, as it may throw
   if (launches == 0) lock = device_.lock();
-  mapped_launches_ = std::min(mapped_launches_, launches);
-  run_ = std::min(run_, launches);
-  if (fetched_.size() > launches) fetched_.resize(launches);
-  const int64_t top = graph_.values_arena.top();
-  uploaded_until_ = std::min(uploaded_until_, top);
-  while (!host_ranges_.empty() && host_ranges_.back().begin >= top) host_ranges_.pop_back();
-  if (!host_ranges_.empty()) host_ranges_.back().end = std::min(host_ranges_.back().end, top);
+  arenas_.cut_back(launches);
   if (launches == 0) device_.parameters().forget();
 }
 
-// ---------------------------------------------------------------- gradients
+// ---------------------------------------------------------------- argmax
 
-void CudaExecutor::fetch_gradients(int64_t place, size_t floats) {
-  const auto lock = device_.lock();
-  try {
-    download_gradients({{place, place + static_cast<int64_t>(floats)}});
-  } catch (...) {
-    device_.rethrow();
+// Computes all indices of the launch at once: the others are asked for next.
+uint32_t CudaExecutor::argmax(uint32_t launch, int64_t offset) {
+  const Launch& l = plan_.launches[launch];
+  if (arenas_.is_fetched(launch) || l.total <= kArgmaxLeast || !finds_largest_) return kNone;
+  const uint32_t node = node_at(l, offset);
+  if (node == kNone) return kNone;
+  if (largest_[launch].empty()) {
+    const auto lock = device_.lock();
+    try {
+      find_largest(launch);
+    } catch (const Error&) {
+      discard();
+      if (device_.backend().lost()) device_.rethrow();
+      finds_largest_ = false;  // no memory, or no kernel; the values are there
+      return kNone;
+    } catch (...) {
+      discard();
+      throw;
+    }
   }
+  return largest_[launch][node];
 }
 
-void CudaExecutor::download_gradients(std::vector<ArenaRange> spans) {
-  std::sort(spans.begin(), spans.end(),
-            [](const ArenaRange& a, const ArenaRange& b) { return a.begin < b.begin; });
-  for (size_t i = 0; i < spans.size();) {
-    ArenaRange s = spans[i];
-    while (++i < spans.size() && spans[i].begin <= s.end + kGap) s.end = std::max(s.end, spans[i].end);
-    device_.backend().download(grads() + s.begin,
-                               gradients_memory_.address() + static_cast<uint64_t>(s.begin) * 4,
-                               static_cast<size_t>(s.end - s.begin) * 4);
-  }
+void CudaExecutor::find_largest(uint32_t launch) {
+  const Launch& l = plan_.launches[launch];
+  const size_t bytes = l.count * sizeof(uint32_t);
+  largest_memory_.reserve(bytes, 0);
+  cuda::LaunchArgs args;
+  args.count = l.count;
+  encoder_.encode_results(l, args);
+  const cuda::Argmax extra{largest_memory_.at<uint32_t>()};
+  args.extra = commands_.put(&extra, 1);
+  commands_.launch_blocks(CudaDevice::kernel_id(cuda::kArgmax), args,
+                          std::min(l.count, device_.most_blocks()));
+  submit();
+  std::vector<uint32_t> found(l.count);
+  device_.backend().download(found.data(), largest_memory_.address(), bytes);
+  largest_[launch] = std::move(found);
 }
+
+uint32_t CudaExecutor::node_at(const Launch& l, int64_t offset) const {
+  if (l.uniform) return static_cast<uint32_t>((offset - l.out) / graph_.sig_number(l.sig).size);
+  const int64_t* const outs = plan_.index.data() + l.out_index;
+  const int64_t* const found = std::lower_bound(outs, outs + l.count, offset);
+  return found < outs + l.count && *found == offset ? static_cast<uint32_t>(found - outs) : kNone;
+}
+
+// ---------------------------------------------------------------- backward
 
 void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                             const std::vector<uint32_t>& live_nodes) {
@@ -241,36 +194,37 @@ void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
     try {
       run_backward(root, live, live_nodes);
     } catch (...) {
-      forget();
+      discard();
       device_.rethrow();
     }
   }
-  forget_unreached();
+  parameters_.forget_unreached();
   if (direct_) accumulate();
 }
 
 void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
                                 const std::vector<uint32_t>& live_nodes) {
-  const size_t bytes = static_cast<size_t>(graph_.values_arena.top()) * 4;
-  skip_slots();
-  gradients_memory_.reserve(bytes, 0);
-  device_.backend().clear(gradients_memory_.address(), bytes);
-  reached_.assign(graph_.parameters().size(), 0);
+  arenas_.clear_gradients();
+  parameters_.begin_backward();
   seed(root);
   for (uint32_t i = static_cast<uint32_t>(plan_.launches.size()); i-- > 0;) {
     if (!live_nodes[i]) continue;
-    const LaunchTimer watch(*this, i, i + 1, true, live_nodes[i]);
-    back_live(plan_.launches[i], live, live_nodes[i]);
-    submit_watched();
+    const LaunchTimer timer(*this, i, i + 1, true, live_nodes[i]);
+    backward_live(plan_.launches[i], live, live_nodes[i]);
+    submit_timed();
   }
+  add_weight_gradients();
+  submit();
+}
+
+void CudaExecutor::add_weight_gradients() {
   const int64_t start = profile_clock();
   {
     const ProfileTrace::Scope weights(trace, ProfileSpan::weights, "weight gradients");
-    run_all_deferred();
-    submit_watched();
+    matmuls_.add_all_weight_gradients();
+    submit_timed();
   }
   if (profiling) charge_weights(1e-9 * static_cast<double>(profile_clock() - start));
-  submit();
 }
 
 void CudaExecutor::seed(NodeId root) {
@@ -278,19 +232,34 @@ void CudaExecutor::seed(NodeId root) {
   if (at < 0) {
     const ParameterUse& use = graph_.parameter_use(graph_.base_of(root));
     if (use.gradient < 0) return;
-    reached_[&use - graph_.parameters().data()] = 1;
+    parameters_.mark_reached(use);
     at = use.gradient;
   }
-  const float one = 1.f;
-  device_.backend().upload(gradients_memory_.address() + static_cast<uint64_t>(at) * 4, &one, sizeof one);
+  arenas_.set_gradient(at, 1.f);
 }
 
-// Nothing was added to the gradients of other parameters than the reached ones.
-void CudaExecutor::forget_unreached() {
-  for (ParameterUse& use : graph_.parameters()) {
-    const bool reached = reached_[&use - graph_.parameters().data()] || graph_.offset_of(use.node) >= 0;
-    if (!reached) use.gradient = -1;
+void CudaExecutor::backward_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
+  run_deferred_of(l);
+  if (l.kind == OpKind::parameter) return;  // its gradient is added when all is done
+  ++counters.launches;
+  if (live_nodes == l.count) return backward(l);
+  const Plan::Mark mark = plan_.mark();
+  backward(live_part(l, live, live_nodes));
+  plan_.revert(mark);
+  encoder_.forget_index();
+}
+
+void CudaExecutor::backward(const Launch& l) {
+  if (!op_info(l.op).meta->nondiff && l.total > 0) {
+    if (l.kind == OpKind::matmul) matmuls_.backward(l);
+    else ops_.backward(l, rows_);
   }
+  if (!context_.strategy().defers_weight_gradients()) matmuls_.add_all_weight_gradients();
+}
+
+void CudaExecutor::accumulate() {
+  parameters_.accumulate(rows_);
+  rows_.clear();
 }
 
 const float* CudaExecutor::parameter_gradient(NodeId id) {

@@ -1,147 +1,133 @@
-// Gradients that several members add to. Threads add up in no order, so what overlaps is added up in scratch
-// memory first and from there in the order of members: the same sums each time.
-#include <algorithm>
+#include "exec/cuda/gradient_reducer.h"
+
 #include <numeric>
 
-#include "exec/cuda/cuda_executor.h"
+#include "cuda/abi/products.h"
+#include "exec/cuda/tuning.h"
 
 namespace dyc {
 
 namespace {
 
-constexpr size_t kManyPieces = 16;  // of a segment, on average: worth a warp for each element
-
-}  // namespace
-
-// order_: the targets from low to high places, equal ones in their own order.
-void CudaExecutor::sort_targets(const std::vector<GradientRange>& targets) {
-  order_.resize(targets.size());
-  std::iota(order_.begin(), order_.end(), 0u);
+// Numbers of the ranges from low to high offsets, equal ones in their own order.
+std::vector<uint32_t> sorted(const std::vector<GradientRange>& ranges) {
+  std::vector<uint32_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), 0u);
   const auto lower = [&](uint32_t a, uint32_t b) {
-    return targets[a].at != targets[b].at ? targets[a].at < targets[b].at : a < b;
+    return ranges[a].at != ranges[b].at ? ranges[a].at < ranges[b].at : a < b;
   };
-  if (!std::is_sorted(order_.begin(), order_.end(), lower)) std::sort(order_.begin(), order_.end(), lower);
+  if (!std::is_sorted(order.begin(), order.end(), lower)) std::sort(order.begin(), order.end(), lower);
+  return order;
 }
 
-CudaExecutor::Overlap CudaExecutor::overlap(const std::vector<GradientRange>& targets) {
-  sort_targets(targets);
-  Overlap how = Overlap::none;
-  for (size_t i = 1; i < order_.size(); ++i) {
-    const GradientRange &before = targets[order_[i - 1]], &t = targets[order_[i]];
-    if (t.at >= before.at + before.size) continue;
-    if (t.at != before.at || t.size != before.size) return Overlap::partial;
-    how = Overlap::same;
+// f(begin, end) for each cluster of ranges that overlap, as iterators into `order`.
+template <class F>
+void each_cluster(const std::vector<GradientRange>& ranges, const std::vector<uint32_t>& order, F f) {
+  for (auto first = order.begin(); first != order.end();) {
+    auto next = first;
+    int64_t end = ranges[*first].at + ranges[*first].size;
+    for (; next != order.end() && ranges[*next].at < end; ++next)
+      end = std::max(end, ranges[*next].at + ranges[*next].size);
+    if (next == first) ++next;  // an empty range
+    f(first, next);
+    first = next;
   }
-  return how;
 }
 
-bool CudaExecutor::reduce_through_scratch(std::vector<GradientRange>& targets, bool all) {
-  sort_targets(targets);
-  std::vector<uint32_t> shared;
-  for (size_t i = 0; i < order_.size();) {
-    size_t next = i + 1;
-    for (int64_t end = targets[order_[i]].at + targets[order_[i]].size;
-         next < order_.size() && targets[order_[next]].at < end; ++next)
-      end = std::max(end, targets[order_[next]].at + targets[order_[next]].size);
-    if (next - i > 1 || all) shared.insert(shared.end(), order_.begin() + i, order_.begin() + next);
-    i = next;
-  }
-  through_scratch_.clear();
-  if (shared.empty()) return false;
-  std::sort(shared.begin(), shared.end());
-  int64_t floats = 0;
-  for (const uint32_t t : shared) floats += targets[t].size;
-  int64_t at = offset_of(batch_.zeros(static_cast<size_t>(floats)));
-  for (const uint32_t t : shared) {
-    through_scratch_.push_back({targets[t].at, at, targets[t].size});
-    targets[t].at = at;
-    at += targets[t].size;
-  }
-  return true;
-}
-
-void CudaExecutor::add_from_scratch() {
-  add_all(through_scratch_);
-  through_scratch_.clear();
-}
-
-// Pieces of two allocations, but of one address space.
-int64_t CudaExecutor::offset_of(const float* gradient) const {
-  return static_cast<int64_t>(reinterpret_cast<uint64_t>(gradient) -
-                              reinterpret_cast<uint64_t>(gradients())) /
-         static_cast<int64_t>(sizeof(float));
-}
-
-void CudaExecutor::SegmentList::begin(int64_t to, int64_t size) {
-  targets.push_back(to);
-  ends.push_back((ends.empty() ? 0 : ends.back()) + size);
-  starts.push_back(static_cast<uint32_t>(sources.size()));
-}
-
-void CudaExecutor::add_all(const std::vector<Addition>& pieces) {
-  if (pieces.empty()) return;
-  std::vector<GradientRange> targets;
-  targets.reserve(pieces.size());
-  for (const Addition& p : pieces) targets.push_back({p.to, p.size});
-  sort_targets(targets);
-  SegmentList list;
-  std::vector<uint32_t> cluster;
-  for (size_t i = 0; i < order_.size();) {
-    cluster.assign(1, order_[i]);
-    int64_t end = targets[order_[i]].at + targets[order_[i]].size;
-    for (++i; i < order_.size() && targets[order_[i]].at < end; ++i) {
-      end = std::max(end, targets[order_[i]].at + targets[order_[i]].size);
-      cluster.push_back(order_[i]);
-    }
-    add_cluster(pieces, cluster, list);
-  }
-  launch_segments(list);
-}
-
-// Pieces whose targets overlap: cut where one of them begins or ends.
-void CudaExecutor::add_cluster(const std::vector<Addition>& pieces, std::vector<uint32_t>& cluster,
-                               SegmentList& list) {
+// Additions whose targets overlap become segments, cut where one of them begins or ends.
+void add_cluster(const std::vector<Addition>& additions, std::vector<uint32_t> cluster, SegmentList& list) {
   std::sort(cluster.begin(), cluster.end());
   std::vector<int64_t> cuts;
-  for (const uint32_t p : cluster) {
-    cuts.push_back(pieces[p].to);
-    cuts.push_back(pieces[p].to + pieces[p].size);
+  for (const uint32_t a : cluster) {
+    cuts.push_back(additions[a].to);
+    cuts.push_back(additions[a].to + additions[a].size);
   }
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
   for (size_t c = 0; c + 1 < cuts.size(); ++c) {
     list.begin(cuts[c], cuts[c + 1] - cuts[c]);
-    for (const uint32_t p : cluster)
-      if (pieces[p].to <= cuts[c] && cuts[c] < pieces[p].to + pieces[p].size)
-        list.sources.push_back(pieces[p].from + cuts[c] - pieces[p].to);
+    for (const uint32_t a : cluster)
+      if (additions[a].to <= cuts[c] && cuts[c] < additions[a].to + additions[a].size)
+        list.sources.push_back(additions[a].from + cuts[c] - additions[a].to);
   }
 }
 
-void CudaExecutor::launch_segments(SegmentList& list) {
+}  // namespace
+
+GradientReducer::Overlap GradientReducer::overlap(const std::vector<GradientRange>& ranges) {
+  const std::vector<uint32_t> order = sorted(ranges);
+  Overlap how = Overlap::none;
+  for (size_t i = 1; i < order.size(); ++i) {
+    const GradientRange &before = ranges[order[i - 1]], &r = ranges[order[i]];
+    if (r.at >= before.at + before.size) continue;
+    if (r.at != before.at || r.size != before.size) return Overlap::partial;
+    how = Overlap::same;
+  }
+  return how;
+}
+
+std::vector<Addition> GradientReducer::through_scratch(std::vector<GradientRange>& ranges, bool all) {
+  std::vector<uint32_t> shared;
+  each_cluster(ranges, sorted(ranges), [&](auto begin, auto end) {
+    if (all || end - begin > 1) shared.insert(shared.end(), begin, end);
+  });
+  if (shared.empty()) return {};
+  std::sort(shared.begin(), shared.end());
+  int64_t floats = 0;
+  for (const uint32_t r : shared) floats += ranges[r].size;
+  int64_t at = offset_of(c_.commands.zeros(static_cast<size_t>(floats)));
+  std::vector<Addition> additions;
+  for (const uint32_t r : shared) {
+    additions.push_back({ranges[r].at, at, ranges[r].size});
+    ranges[r].at = at;
+    at += ranges[r].size;
+  }
+  return additions;
+}
+
+int64_t GradientReducer::offset_of(const float* gradient) const {
+  return static_cast<int64_t>(reinterpret_cast<uint64_t>(gradient) -
+                              reinterpret_cast<uint64_t>(c_.gradients())) /
+         static_cast<int64_t>(sizeof(float));
+}
+
+void GradientReducer::add(const std::vector<Addition>& additions) {
+  if (additions.empty()) return;
+  std::vector<GradientRange> targets;
+  targets.reserve(additions.size());
+  for (const Addition& a : additions) targets.push_back({a.to, a.size});
+  SegmentList list;
+  each_cluster(targets, sorted(targets),
+               [&](auto begin, auto end) { add_cluster(additions, {begin, end}, list); });
+  launch(list);
+}
+
+void GradientReducer::launch(SegmentList& list) {
   if (list.targets.empty()) return;
   list.starts.push_back(static_cast<uint32_t>(list.sources.size()));
   cuda::Segments s{};
-  s.to = gradients();
-  s.from = gradients();
-  s.targets = batch_.put(list.targets);
-  s.sources = batch_.put(list.sources);
-  s.starts = batch_.put(list.starts);
-  s.ends = batch_.put(list.ends);
-  s.fresh = list.fresh.empty() ? nullptr : batch_.put(list.fresh);
+  s.to = c_.gradients();
+  s.from = c_.gradients();
+  s.targets = c_.commands.put(list.targets);
+  s.sources = c_.commands.put(list.sources);
+  s.starts = c_.commands.put(list.starts);
+  s.ends = c_.commands.put(list.ends);
+  s.fresh = list.fresh.empty() ? nullptr : c_.commands.put(list.fresh);
   s.count = static_cast<uint32_t>(list.targets.size());
-  cuda::LaunchArgs r;
-  r.count = s.count;
-  r.extra = batch_.put(&s, 1);
-  const bool many = list.sources.size() >= kManyPieces * list.targets.size();
-  batch_.launch(CudaDevice::kernel_id(many ? cuda::kAddMany : cuda::kAddFew), r,
-                list.ends.back() * (many ? 32 : 1));
-  if (!many) note_segments(list);
+  cuda::LaunchArgs args;
+  args.count = s.count;
+  args.extra = c_.commands.put(&s, 1);
+  const bool many = list.sources.size() >= kManySources * list.targets.size();
+  c_.commands.launch(CudaDevice::kernel_id(many ? cuda::kAddMany : cuda::kAddFew), args,
+                     list.ends.back() * (many ? kWarpThreads : 1));
+  if (!many) note_sliced(list);
 }
 
-// Units of the launch made last: as large as all segments have a whole number of.
-void CudaExecutor::note_segments(const SegmentList& list) {
-  constexpr size_t kMost = 64;
-  if (!batch_.keeps_weights() || list.sources.size() > kMost || list.targets.size() > kMost) return;
+// The launch made last can be sliced with any period that divides the size of each segment.
+void GradientReducer::note_sliced(const SegmentList& list) {
+  if (!c_.commands.keeps_weights() || list.sources.size() > kSlicedSegments ||
+      list.targets.size() > kSlicedSegments)
+    return;
   int64_t period = 0, largest = 0;
   for (size_t i = 0; i < list.ends.size(); ++i) {
     const int64_t size = list.ends[i] - (i ? list.ends[i - 1] : 0);
@@ -149,13 +135,13 @@ void CudaExecutor::note_segments(const SegmentList& list) {
     largest = std::max(largest, size);
   }
   if (period == 0) return;
-  const auto access = [&](const std::vector<int64_t>& places, bool writes) {
-    return access_to(gradients(), static_cast<int64_t>(places.size()), largest, period, writes,
-                     [&](int64_t i) { return places[static_cast<size_t>(i)]; });
+  const auto access = [&](const std::vector<int64_t>& offsets, bool writes) {
+    return access_to(c_.gradients(), static_cast<int64_t>(offsets.size()), largest, period, writes,
+                     [&](int64_t i) { return offsets[static_cast<size_t>(i)]; });
   };
-  std::vector<Access> accesses{access(list.targets, true)};
+  std::vector<MemoryRange> accesses{access(list.targets, true)};
   if (!list.sources.empty()) accesses.push_back(access(list.sources, false));
-  batch_.note_sliced(period, true, std::move(accesses));
+  c_.commands.note_sliced(period, true, std::move(accesses));
 }
 
 }  // namespace dyc

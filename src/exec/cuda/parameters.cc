@@ -221,7 +221,7 @@ void CudaParameters::take_snapshot(const std::vector<StoragePtr>& changing) {
   for (auto& [uid, r] : all_)
     if (r.snapshot.allocated() && !uids.contains(uid))
       if (StoragePtr storage = r.storage.lock()) known.push_back(std::move(storage));
-  bool here = true, due = updates_ - snapshot_at_ >= snapshot_every;
+  bool here = true, due = updates_ - snapshot_at_ >= device_.options.snapshot_every;
   for (const StoragePtr& s : known) {
     here = here && !s->on_device();
     due = due || !device_parameter(s).snapshot.allocated();

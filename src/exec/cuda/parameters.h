@@ -95,7 +95,6 @@ class CudaParameters final : public DeviceMirror {
   void updated() { ++updates_; }
   // To be said once it is: what becomes of parameters.
   std::string loss();
-  static inline uint64_t snapshot_every = 256;  // updates
 
  private:
   struct DeviceParameter {

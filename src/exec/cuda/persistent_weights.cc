@@ -2,15 +2,9 @@
 
 #include <algorithm>
 
+#include "exec/cuda/tuning.h"
+
 namespace dyc {
-
-namespace {
-
-// Fewer steps would not make up for loading the weights into shared memory apart from using them.
-constexpr uint32_t kLeastUses = 3;
-constexpr int64_t kBlockElements = 64;  // of a result: 2 x 4 for each of 8 warps
-
-}  // namespace
 
 PersistentWeights::PersistentWeights(std::span<const WeightProduct> products) {
   for (const WeightProduct& p : products) {
@@ -21,7 +15,7 @@ PersistentWeights::PersistentWeights(std::span<const WeightProduct> products) {
       ++w->uses;
     }
   }
-  std::erase_if(weights_, [](const Weight& w) { return w.uses < kLeastUses; });
+  std::erase_if(weights_, [](const Weight& w) { return w.uses < kKeepUses; });
   std::stable_sort(weights_.begin(), weights_.end(),
                    [](const Weight& a, const Weight& b) { return a.uses > b.uses; });
 }
@@ -41,7 +35,7 @@ bool PersistentWeights::wanted(bool forward) const {
 uint32_t PersistentWeights::blocks() const {
   int64_t elements = 1;
   for (const Weight& w : weights_) elements = std::max(elements, w.rows * ((w.columns + 3) / 4 * 4));
-  return static_cast<uint32_t>((elements + kBlockElements - 1) / kBlockElements);
+  return static_cast<uint32_t>((elements + kKeepElements - 1) / kKeepElements);
 }
 
 size_t PersistentWeights::Weight::bytes(uint32_t blocks) const {
@@ -78,12 +72,10 @@ std::vector<cuda::PersistentTerm> PersistentWeights::terms(const WeightProduct& 
 
 namespace {
 
-constexpr size_t kMostSteps = 64;  // of a run, as each is compared with all before it
-
-bool overlap(const Access& a, const Access& b) { return a.begin < b.end && b.begin < a.end; }
+bool overlap(const MemoryRange& a, const MemoryRange& b) { return a.begin < b.end && b.begin < a.end; }
 
 // Two steps, of units u and v: where one writes what the other reads or writes, is that in the same block?
-bool independent(const Access& a, int64_t u, const Access& b, int64_t v) {
+bool independent(const MemoryRange& a, int64_t u, const MemoryRange& b, int64_t v) {
   if (!(a.writes || b.writes) || !overlap(a, b)) return true;
   return u == v && a.spacing % u == 0 && b.spacing % u == 0 && (a.begin - b.begin) % u == 0;
 }
@@ -92,7 +84,9 @@ bool independent(const Access& a, int64_t u, const Access& b, int64_t v) {
 struct Candidate {
   WeightProduct* product;  // null: a step by units
   const SlicedStep* note_sliced;
-  const std::vector<Access>& accesses() const { return product ? product->accesses : note_sliced->accesses; }
+  const std::vector<MemoryRange>& accesses() const {
+    return product ? product->accesses : note_sliced->accesses;
+  }
 };
 
 // The steps from product `p` on that lie one behind the other.
@@ -102,7 +96,7 @@ std::vector<Candidate> candidates_from(std::span<WeightProduct> products, std::s
   size_t step = products[p].step;
   auto next = std::lower_bound(sliced.begin(), sliced.end(), step,
                                [](const SlicedStep& u, size_t s) { return u.step < s; });
-  for (; found.size() < kMostSteps; ++step) {
+  for (; found.size() < kBarrierFreeSteps; ++step) {
     if (p < products.size() && products[p].step == step) found.push_back({&products[p++], nullptr});
     else if (next != sliced.end() && next->step == step) found.push_back({nullptr, &*next++});
     else break;
@@ -112,14 +106,13 @@ std::vector<Candidate> candidates_from(std::span<WeightProduct> products, std::s
 
 // May the product's rows have this unit? Not if few blocks would then make many rows.
 bool divides(const WeightProduct& p, int64_t period) {
-  constexpr int64_t kMostGroups = 8;
   const int64_t m = p.product.m;
-  return m % period == 0 && m / period <= kMostGroups && p.accesses.front().spacing % period == 0;
+  return m % period == 0 && m / period <= kKeepGroups && p.accesses.front().spacing % period == 0;
 }
 
 bool reads_result_of(const SlicedStep& s, const WeightProduct& p) {
   return std::any_of(s.accesses.begin(), s.accesses.end(),
-                     [&](const Access& a) { return overlap(a, p.accesses.front()); });
+                     [&](const MemoryRange& a) { return overlap(a, p.accesses.front()); });
 }
 
 // That of the first step which goes on with a product's result.
@@ -145,7 +138,7 @@ int64_t period_of(const WeightProduct& p, const std::vector<Candidate>& all, int
 // How many of them, from the first on, need not wait for each other; the unit of each of these.
 std::vector<int64_t> periods_of(const std::vector<Candidate>& all, int64_t period) {
   struct Seen {
-    Access access;
+    MemoryRange access;
     int64_t period;
   };
   std::vector<Seen> seen;
@@ -154,12 +147,12 @@ std::vector<int64_t> periods_of(const std::vector<Candidate>& all, int64_t perio
     const SlicedStep* const s = c.note_sliced;
     if (s && s->period != period && !(s->finer && s->period % period == 0)) break;
     const int64_t mine = s ? period : period_of(*c.product, all, period);
-    const auto apart = [&](const Access& a) {
+    const auto apart = [&](const MemoryRange& a) {
       return std::all_of(seen.begin(), seen.end(),
                          [&](const Seen& b) { return independent(b.access, b.period, a, mine); });
     };
     if (!std::all_of(c.accesses().begin(), c.accesses().end(), apart)) break;
-    for (const Access& a : c.accesses()) seen.push_back({a, mine});
+    for (const MemoryRange& a : c.accesses()) seen.push_back({a, mine});
     sliced.push_back(mine);
   }
   return sliced;

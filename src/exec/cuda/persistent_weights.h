@@ -14,7 +14,7 @@ namespace dyc {
 
 // Memory from the first to the last float that a step reads, or writes and maybe reads. What no step of the
 // same launches writes need not be told.
-struct Access {
+struct MemoryRange {
   const float *begin, *end;
   int64_t spacing;  // element i of it is of unit i % unit, for a unit that divides this
   bool writes;
@@ -23,7 +23,7 @@ struct Access {
 // To n pieces of `size` floats, piece i at `at(i)` of an arena. unit: that of each by itself; 1 where all
 // blocks read it.
 template <class At>
-Access access_to(const float* arena, int64_t n, int64_t size, int64_t period, bool writes, At at) {
+MemoryRange access_to(const float* arena, int64_t n, int64_t size, int64_t period, bool writes, At at) {
   const int64_t first = at(0);
   int64_t low = first, high = first;
   for (int64_t i = 1; i < n; ++i) {
@@ -40,9 +40,9 @@ struct WeightProduct {
   size_t step;
   bool forward;  // W x, else W' dy
   cuda::Product product;
-  std::vector<cuda::Term> terms;  // a: weights
-  std::vector<Access> accesses;   // its result first
-  int64_t period = 0;             // as cuda::PersistentProduct has it
+  std::vector<cuda::Term> terms;      // a: weights
+  std::vector<MemoryRange> accesses;  // its result first
+  int64_t period = 0;                 // as cuda::PersistentProduct has it
 };
 
 // A step that can be made unit by unit.
@@ -50,8 +50,8 @@ struct SlicedStep {
   size_t step;
   int64_t period;
   bool finer;  // also by one that divides this
-  std::vector<Access> accesses;
-  cuda::LaunchArgs* record;  // as it goes up
+  std::vector<MemoryRange> accesses;
+  cuda::LaunchArgs* args;  // in host memory, to be uploaded
 };
 
 // Products and steps that are made by units. No block waits for another from the first, which is a product,
@@ -67,10 +67,6 @@ std::vector<BarrierFreeRun> find_barrier_free_runs(std::span<WeightProduct> prod
 
 class PersistentWeights {
  public:
-  // Each block reads all columns, which is soon more than what is saved of the weights. What counts more is
-  // that a warp can ask for all it reads at once, as long as that is little.
-  static constexpr int64_t kMostColumns = 16;
-
   PersistentWeights() = default;
   // Of the products of one walk.
   explicit PersistentWeights(std::span<const WeightProduct> products);

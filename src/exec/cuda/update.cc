@@ -236,7 +236,8 @@ bool DeviceUpdate::possible() { return cuda_device(); }
 // Exponentiated gradients are for the host, which looks at all values before each update.
 std::unique_ptr<DeviceUpdate> DeviceUpdate::begin(UpdateRule rule, int arrays) {
   CudaDevice* const device = cuda_device();
-  if (!device || !wanted || device->parameters().on_host() || rule == UpdateRule::kExponentiated)
+  if (!device || !device->options.update || device->parameters().on_host() ||
+      rule == UpdateRule::kExponentiated)
     return nullptr;
   return std::make_unique<CudaUpdate>(*device, rule, arrays);
 }

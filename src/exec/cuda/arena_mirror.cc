@@ -1,0 +1,132 @@
+#include "exec/cuda/arena_mirror.h"
+
+#include <algorithm>
+
+#include "exec/cuda/tuning.h"
+
+namespace dyc {
+
+namespace {
+
+size_t bytes_of(int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); }
+
+}  // namespace
+
+ArenaMirror::ArenaMirror(Graph& graph, Plan& plan, CudaDevice& device)
+    : graph_(graph),
+      plan_(plan),
+      device_(device),
+      values_memory_(device.backend(), "value arena"),
+      gradients_memory_(device.backend(), "gradient arena") {}
+
+void ArenaMirror::reserve_values() {
+  values_memory_.reserve(bytes_of(graph_.values_arena.top()), bytes_of(uploaded_until_));
+}
+
+// What is stored between results was written by the host; all of it may be new if launches run again.
+void ArenaMirror::upload_for(uint32_t begin, uint32_t end) {
+  reserve_values();
+  if (begin < launches_run_)
+    for (const ArenaRange& r : host_ranges_) upload(r);
+  if (mapped_launches_ >= end) return;
+  int64_t low = graph_.values_arena.top(), high = uploaded_until_;
+  for (uint32_t i = mapped_launches_; i < end; ++i) {
+    const Launch& l = plan_.launches[i];
+    low = std::min(low, l.out);
+    high = std::max(high, l.out + l.total);
+  }
+  upload_until(low);
+  uploaded_until_ = std::max(uploaded_until_, high);
+  mapped_launches_ = end;
+}
+
+void ArenaMirror::ran(uint32_t begin, uint32_t end) {
+  fetched_.resize(end);
+  std::fill(fetched_.begin() + begin, fetched_.end(), 0);
+  launches_run_ = end;
+}
+
+void ArenaMirror::upload_until(int64_t offset) {
+  if (uploaded_until_ >= offset) return;
+  host_ranges_.push_back({uploaded_until_, offset});
+  upload(host_ranges_.back());
+  uploaded_until_ = offset;
+}
+
+void ArenaMirror::upload(ArenaRange r) {
+  device_.backend().upload(values_memory_.address() + bytes_of(r.begin), graph_.values_arena.base() + r.begin,
+                           bytes_of(r.end - r.begin));
+}
+
+void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
+  if (fetched_[launch]) return;
+  const auto lock = device_.lock();
+  const Launch& l = plan_.launches[launch];
+  if (l.total <= kFetchWhole) {
+    offset = l.out;
+    floats = static_cast<size_t>(l.total);
+    fetched_[launch] = 1;
+  }
+  try {
+    device_.backend().download(graph_.values_arena.base() + offset,
+                               values_memory_.address() + bytes_of(offset), floats * sizeof(float));
+  } catch (...) {
+    fetched_[launch] = 0;
+    device_.rethrow();
+  }
+}
+
+void ArenaMirror::cut_back(uint32_t launches) {
+  mapped_launches_ = std::min(mapped_launches_, launches);
+  launches_run_ = std::min(launches_run_, launches);
+  if (fetched_.size() > launches) fetched_.resize(launches);
+  const int64_t top = graph_.values_arena.top();
+  uploaded_until_ = std::min(uploaded_until_, top);
+  while (!host_ranges_.empty() && host_ranges_.back().begin >= top) host_ranges_.pop_back();
+  if (!host_ranges_.empty()) host_ranges_.back().end = std::min(host_ranges_.back().end, top);
+}
+
+// ---------------------------------------------------------------- gradients
+
+// Executor::begin_backward() has taken slots for gradients of parameters from the arena: they hold no values.
+void ArenaMirror::skip_gradient_slots() {
+  const int64_t top = graph_.values_arena.top();
+  int64_t first = top;
+  for (const ParameterUse& use : graph_.parameters())
+    if (use.slot >= uploaded_until_) first = std::min(first, use.slot);
+  if (first == top) return;
+  reserve_values();
+  upload_until(first);
+  uploaded_until_ = top;
+}
+
+void ArenaMirror::clear_gradients() {
+  const size_t bytes = bytes_of(graph_.values_arena.top());
+  skip_gradient_slots();
+  gradients_memory_.reserve(bytes, 0);
+  device_.backend().clear(gradients_memory_.address(), bytes);
+}
+
+void ArenaMirror::set_gradient(int64_t offset, float value) {
+  device_.backend().upload(gradients_memory_.address() + bytes_of(offset), &value, sizeof value);
+}
+
+// Ranges with small gaps between them are downloaded as one.
+void ArenaMirror::fetch_gradients(std::vector<ArenaRange> ranges) {
+  const auto lock = device_.lock();
+  std::sort(ranges.begin(), ranges.end(),
+            [](const ArenaRange& a, const ArenaRange& b) { return a.begin < b.begin; });
+  try {
+    for (size_t i = 0; i < ranges.size();) {
+      ArenaRange r = ranges[i];
+      while (++i < ranges.size() && ranges[i].begin <= r.end + kFetchGap)
+        r.end = std::max(r.end, ranges[i].end);
+      device_.backend().download(graph_.grads_arena.base() + r.begin,
+                                 gradients_memory_.address() + bytes_of(r.begin), bytes_of(r.end - r.begin));
+    }
+  } catch (...) {
+    device_.rethrow();
+  }
+}
+
+}  // namespace dyc

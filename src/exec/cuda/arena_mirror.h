@@ -1,0 +1,56 @@
+// The arenas of a graph on the device: values and gradients are stored at the same offsets as on the host.
+// What the host wrote between the results of launches (inputs, constants, random values) is uploaded before
+// launches run; results are downloaded when somebody asks for them.
+#pragma once
+#include <vector>
+
+#include "exec/cuda/cuda_device.h"
+#include "plan/launch.h"
+
+namespace dyc {
+
+// Part of an arena, as offsets in floats.
+struct ArenaRange {
+  int64_t begin, end;
+};
+
+class ArenaMirror {
+ public:
+  ArenaMirror(Graph& graph, Plan& plan, CudaDevice& device);
+
+  float* values() const { return values_memory_.at<float>(); }
+  float* gradients() const { return gradients_memory_.at<float>(); }
+
+  // ---- values
+  // Launches [begin, end) are about to run; ran(): they have.
+  void upload_for(uint32_t begin, uint32_t end);
+  void ran(uint32_t begin, uint32_t end);
+  // Does the host have all results of the launch?
+  bool is_fetched(uint32_t launch) const { return fetched_[launch]; }
+  void fetch_values(uint32_t launch, int64_t offset, size_t floats);
+  // The plan has so many launches now.
+  void cut_back(uint32_t launches);
+
+  // ---- gradients
+  void clear_gradients();
+  void set_gradient(int64_t offset, float value);
+  void fetch_gradients(std::vector<ArenaRange> ranges);
+
+ private:
+  void upload(ArenaRange range);
+  void upload_until(int64_t offset);
+  void skip_gradient_slots();
+  void reserve_values();
+
+  Graph& graph_;
+  Plan& plan_;
+  CudaDevice& device_;
+  DeviceMemory values_memory_, gradients_memory_;
+  int64_t uploaded_until_ = 0;           // below this offset the device has all values or computed them
+  std::vector<ArenaRange> host_ranges_;  // below uploaded_until_: what the host wrote
+  uint32_t mapped_launches_ = 0;         // launches whose results are below uploaded_until_
+  uint32_t launches_run_ = 0;
+  std::vector<uint8_t> fetched_;  // per launch: the host has all results
+};
+
+}  // namespace dyc

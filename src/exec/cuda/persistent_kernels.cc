@@ -1,0 +1,107 @@
+#include "exec/cuda/persistent_kernels.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "base/error.h"
+#include "cuda/abi/persistent.h"
+#include "exec/cuda/tuning.h"
+#include "ops/table.h"
+
+namespace dyc {
+
+namespace {
+
+bool contains(const PersistentKernels::Ids& all, const PersistentKernels::Ids& some) {
+  return std::includes(all.begin(), all.end(), some.begin(), some.end());
+}
+
+}  // namespace
+
+bool PersistentKernels::can_run(uint32_t kernel_id) {
+  if (kernel_id >= kOps * cuda::kPasses) return kernel_id - kOps * cuda::kPasses <= cuda::kLastPersistent;
+  return op_info(static_cast<OpId>(kernel_id / cuda::kPasses)).meta->kind != OpKind::custom;
+}
+
+PersistentKernels::Kernel* PersistentKernels::find(const Ids& kernel_ids) {
+  for (Kernel& k : kernels_)
+    if (contains(k.kernel_ids, kernel_ids)) return &k;
+  return nullptr;
+}
+
+bool PersistentKernels::is_wanted(const Ids& kernel_ids) {
+  if (find(kernel_ids)) return true;
+  // Which of its steps was at fault is not known: neither a part of what failed, nor all of it with more.
+  if (unsupported_.size() >= kPersistentFailures || !backend_.limits().cooperative) return false;
+  for (const Ids& u : unsupported_)
+    if (contains(u, kernel_ids) || contains(kernel_ids, u)) return false;
+  auto request = std::find_if(requests_.begin(), requests_.end(),
+                              [&](const Request& r) { return r.kernel_ids == kernel_ids; });
+  if (request == requests_.end()) {
+    if (requests_.size() == kCompileRequests) requests_.clear();
+    request = requests_.insert(requests_.end(), {kernel_ids, 0});
+  }
+  const uint32_t after = emulated() ? 1 : kPersistentRequests;
+  return ++request->count >= (options_.persistent_after ? options_.persistent_after : after);
+}
+
+void PersistentKernels::prepare(const std::vector<Ids>& sets) {
+  Ids all;  // one kernel for all these sets, for those requested and for the last kernel's
+  const auto add = [&all](const Ids& kernel_ids) {
+    all.insert(all.end(), kernel_ids.begin(), kernel_ids.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+  };
+  for (const Ids& set : sets)
+    if (!find(set)) add(set);
+  if (all.empty()) return;
+  const auto add_if_few = [&](const Ids& kernel_ids) {
+    if (all.size() + kernel_ids.size() <= kPersistentKernelIds) add(kernel_ids);
+  };
+  for (const Request& r : requests_) add_if_few(r.kernel_ids);
+  if (!kernels_.empty()) add_if_few(kernels_.back().kernel_ids);
+  requests_.clear();
+  try {
+    compile(all);
+  } catch (const Error& e) {
+    if (backend_.lost()) throw;
+    mark_unsupported(all, e.what());
+  }
+}
+
+void PersistentKernels::compile(const Ids& kernel_ids) {
+  std::string list;
+  if (!emulated())
+    for (const uint32_t id : kernel_ids) list += (list.empty() ? "" : ", ") + std::to_string(id);
+  const cuda::Backend::Kernel kernel = backend_.kernel({"persistent", "persistent<" + list + ">"});
+  const uint32_t blocks = backend_.active_blocks(kernel, threads_, 0);
+  if (blocks == 0) throw RuntimeError("no block of it fits on the device");
+  kernels_.push_back({kernel_ids, kernel, blocks});
+}
+
+bool PersistentKernels::fits(Kernel& kernel, uint32_t blocks, size_t shared_bytes) {
+  for (const auto& [bytes, most] : kernel.with_memory)
+    if (bytes == shared_bytes) return most >= blocks;
+  try {
+    const uint32_t most =
+        backend_.active_blocks(kernel.kernel, threads_, static_cast<uint32_t>(shared_bytes));
+    if (kernel.with_memory.size() == kOccupancyAnswers) kernel.with_memory.clear();
+    kernel.with_memory.emplace_back(shared_bytes, most);
+    return most >= blocks;
+  } catch (const Error&) {  // less shared memory than the device reported
+    if (backend_.lost()) throw;
+    return false;
+  }
+}
+
+void PersistentKernels::mark_unsupported(const Ids& kernel_ids, const std::string& why) {
+  unsupported_.push_back(kernel_ids);
+  for (const Kernel& k : kernels_)
+    if (contains(k.kernel_ids, kernel_ids)) unsupported_.back() = k.kernel_ids;
+  std::erase_if(kernels_, [&](const Kernel& k) { return contains(k.kernel_ids, kernel_ids); });
+  if (unsupported_.size() == 1)
+    std::cerr << text("[dynet] WARNING: persistent kernels do not work here, launches run one by one: ", why,
+                      "\n");
+}
+
+}  // namespace dyc

@@ -1,0 +1,54 @@
+// Compiled persistent kernels, each for a set of steps, and which sets are worth one: a compiler takes
+// seconds, so the same set must have been asked for often enough.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/driver/backend.h"
+#include "exec/device_options.h"
+
+namespace dyc {
+
+class PersistentKernels {
+ public:
+  using Ids = std::vector<uint32_t>;  // kernel ids of the steps, ascending
+
+  PersistentKernels(cuda::Backend& backend, const DeviceOptions& options, uint32_t threads)
+      : backend_(backend), options_(options), threads_(threads) {}
+
+  struct Kernel {
+    Ids kernel_ids;
+    cuda::Backend::Kernel kernel;
+    uint32_t blocks;                                            // that fit on the device at the same time
+    std::vector<std::pair<size_t, uint32_t>> with_memory = {};  // so many with so many bytes for each
+  };
+  // Can a kernel with this id be a step?
+  static bool can_run(uint32_t kernel_id);
+  Kernel* find(const Ids& kernel_ids);  // null: there is none
+  // Is there a kernel for these steps, or is it time to compile one? Counts the request.
+  bool is_wanted(const Ids& kernel_ids);
+  // Compiles one kernel for all sets that have none. Where that fails they are marked unsupported.
+  void prepare(const std::vector<Ids>& sets);
+  // Do so many blocks with so much dynamic shared memory fit on the device at the same time? Asks the driver
+  // once for each size.
+  bool fits(Kernel& kernel, uint32_t blocks, size_t shared_bytes);
+  // The kernel cannot be compiled or launched: never again in this process. Warns on stderr, once.
+  void mark_unsupported(const Ids& kernel_ids, const std::string& why);
+
+ private:
+  void compile(const Ids& kernel_ids);
+  bool emulated() const { return backend_.limits().architecture == 0; }
+  struct Request {
+    Ids kernel_ids;
+    uint32_t count = 0;
+  };
+  cuda::Backend& backend_;
+  const DeviceOptions& options_;
+  const uint32_t threads_;  // of a block
+  std::vector<Kernel> kernels_;
+  std::vector<Request> requests_;
+  std::vector<Ids> unsupported_;
+};
+
+}  // namespace dyc

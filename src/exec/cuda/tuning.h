@@ -1,0 +1,55 @@
+// Numbers that decide how launches on a CUDA device are grouped, divided and copied. They are derived from
+// the costs of an H100-class device (launch about 3 us, 3 TB/s, 20 TFLOPS of float32 without tensor cores)
+// unless the line says that they were measured; the results of a computation depend on none of them but
+// kKeepColumns, kKeepUses and kFewColumns, which change the order of sums.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace dyc {
+
+// ---- copies to the host
+constexpr int64_t kFetchWhole = 1 << 14;  // floats; a launch up to this size is downloaded whole: one latency
+constexpr int64_t kFetchGap = 64;         // floats between two ranges that are downloaded as one
+constexpr int64_t kArgmaxLeast = 1 << 12;  // floats of a launch, below which indices take as long as values
+
+// ---- memory
+constexpr size_t kDeviceAlign = 256;               // bytes, as cudaMalloc aligns
+constexpr size_t kFirstChunk = size_t{1} << 16;    // bytes of a pool's first chunk; later ones double
+constexpr size_t kNodeScratch = size_t{64} << 20;  // bytes of scratch memory of one launch, at most
+constexpr size_t kStorageSweep = 256;              // parameters; more are searched once they have doubled
+
+// ---- grids
+constexpr uint32_t kThreads = 256;            // of a block
+constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that none waits long for the last
+constexpr uint32_t kWarpThreads = 32;         // threads that share a node, or a long sum
+
+// ---- gradients
+constexpr uint32_t kFewNodes = 32;   // nodes that one thread may add up one after the other
+constexpr size_t kManySources = 16;  // per target, on average: worth a warp for each element
+
+// ---- persistent kernels
+constexpr size_t kPersistentSteps = 3;       // fewer launches are not joined
+constexpr uint32_t kPersistentBlocks = 2;    // blocks per multiprocessor of a launch that may be a step
+constexpr uint32_t kPersistentRequests = 3;  // flushes with the same steps before a kernel is compiled
+constexpr size_t kPersistentKernelIds = 96;  // of one kernel: more take NVRTC too long
+constexpr size_t kPersistentFailures = 3;    // then none is compiled in this process
+constexpr size_t kCompileRequests = 256;     // remembered
+constexpr size_t kOccupancyAnswers = 64;     // of the driver, remembered per kernel
+
+// ---- weights kept in shared memory
+constexpr size_t kStaticShared = 48 << 10;  // bytes that the bodies of other steps may declare
+constexpr int64_t kKeepColumns = 16;        // of a product: each block reads all columns, so more cost more
+                                            // than the weights save
+constexpr uint32_t kKeepUses = 3;           // steps that read a weight: fewer do not make up for loading it
+constexpr int64_t kKeepElements = 64;       // of a result per block: 2 x 4 for each of 8 warps
+constexpr int64_t kKeepGroups = 8;          // row groups of one block: more would leave blocks idle
+constexpr uint32_t kSlicedNodes = 64;       // of a launch whose rows are sliced
+constexpr size_t kSlicedSegments = 64;      // of a sum whose rows are sliced
+constexpr size_t kBarrierFreeSteps = 64;    // of a run: each step is compared with all before it
+
+// ---- CUDA graphs
+constexpr size_t kGraphLeast = 8, kGraphMost = 2048;  // operations: a graph takes the host as long as three
+                                                      // or four launches, and device memory per operation
+
+}  // namespace dyc
