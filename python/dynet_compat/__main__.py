@@ -33,6 +33,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     informer.add_argument("--json", action="store_true", help="as JSON")
     commands.add_parser("compare", add_help=False, help="run a script on DyNet and on this package")
     commands.add_parser("compile", add_help=False, help="read a script and write hints that make it faster")
+    commands.add_parser("predict", add_help=False, help="run a model over the lines of a file")
     commands.add_parser("distribute", add_help=False, help="run a script on several processes or machines")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["compare"]:  # has a command line of its own
@@ -43,6 +44,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         from .distributed import launcher
 
         return launcher.main(given[1:])
+    if given[:1] == ["predict"]:
+        from .distributed import predict
+
+        return predict.main(given[1:])
     if given[:1] == ["compile"]:
         from .hints import cli
 

@@ -1,0 +1,135 @@
+"""`predict`: every line once and in order, whatever is killed, started again or wrong in the input."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.jobs import command
+
+KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "2"))
+PREDICTOR = """
+import os, time
+import dynet_compat as dy
+
+class Predictor:
+    def __init__(self):
+        self.model = dy.ParameterCollection()
+        self.words = self.model.add_lookup_parameters((200, 4), init=1)
+
+    def __call__(self, lines):
+        time.sleep(float(os.environ.get("PAUSE", "0")))
+        dy.renew_cg()
+        if any("bad" in line for line in lines):
+            raise KeyError("bad")
+        sums = [dy.sum_elems(dy.esum([self.words[len(w)] for w in line.split()])) for line in lines]
+        dy.forward(sums)
+        return [{"words": s.value() / 4} if i % 2 else f"{s.value() / 4:.0f}" for i, s in enumerate(sums)]
+"""
+
+
+def corpus(folder: Path, lines: int) -> list[str]:
+    """Writes predictor and input; returns the result for it."""
+    (folder / "model.py").write_text(PREDICTOR)
+    rng = random.Random(1)
+    counts = [rng.randint(1, 9) for _ in range(lines)]
+    (folder / "in.txt").write_text("".join(" ".join(["word"] * n) + "\n" for n in counts))
+    return [f'{{"words": {n}.0}}' if i % 7 % 2 else str(n) for i, n in enumerate(counts)]
+
+
+def words(*options: str) -> list[str]:
+    return [sys.executable, "-m", "dynet_compat", "predict", "--batch", "7", "--block", "70", "-o", "out",
+            *options, "model.py:Predictor", "in.txt"]  # fmt: skip
+
+
+def run(folder: Path, *options: str, ranks: int = 1) -> subprocess.CompletedProcess[str]:
+    begin, env = ([], dict(os.environ)) if ranks == 1 else command("mpich", ranks)
+    every = [*begin, *words(*options)]
+    return subprocess.run(every, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+
+
+def output(folder: Path) -> list[str]:
+    return (folder / "out" / "output.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_every_line_in_order(tmp_path: Path, ranks: int) -> None:
+    wanted = corpus(tmp_path, 500)
+    result = run(tmp_path, ranks=ranks)
+    assert (result.returncode, output(tmp_path)) == (0, wanted), result.stderr
+    assert "500 lines" in result.stderr and ("3 ranks" in result.stderr) == (ranks == 3)
+
+
+def test_a_killed_job_is_finished_by_the_next(tmp_path: Path) -> None:
+    wanted = corpus(tmp_path, 1500)
+    begin, env = command("mpich", 2)
+    env["PAUSE"] = "0.02"
+    for _ in range(KILLS):
+        process = subprocess.Popen([*begin, *words()], cwd=tmp_path, env=env, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)  # fmt: skip
+        time.sleep(random.Random(KILLS).uniform(0.8, 1.6))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "out" / "output.txt").exists(), "it was done before it was killed"
+    result = run(tmp_path, ranks=2)
+    assert (result.returncode, output(tmp_path)) == (0, wanted), result.stderr
+    assert "were there already" in result.stderr
+
+
+def test_bad_lines_cost_themselves_only(tmp_path: Path) -> None:
+    wanted = corpus(tmp_path, 200)
+    lines = (tmp_path / "in.txt").read_bytes().split(b"\n")
+    lines[10], lines[150] = b"a bad line", b"\xff\xfe"
+    (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
+    result = run(tmp_path)
+    assert result.returncode == 1 and "2 could not be predicted" in result.stderr, result.stderr
+    errors = (tmp_path / "out" / "errors.txt").read_text().splitlines()
+    assert errors[0] == "line 11: KeyError: 'bad'" and errors[1].startswith("line 151: is no UTF-8"), errors
+    found = output(tmp_path)
+    assert (len(found), found[10], found[150]) == (200, "", "")
+    assert found[14:140] == wanted[14:140]
+
+
+def test_another_input_is_not_mixed_in(tmp_path: Path) -> None:
+    corpus(tmp_path, 100)
+    assert run(tmp_path).returncode == 0
+    corpus(tmp_path, 101)
+    result = run(tmp_path)
+    assert result.returncode == 2 and "another input" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("model.py", "wanted module:Class"), ("none.py:P", "no such file"), ("model.py:P", "no P")],
+)
+def test_a_predictor_that_is_not_there(tmp_path: Path, name: str, says: str) -> None:
+    corpus(tmp_path, 10)
+    command = [sys.executable, "-m", "dynet_compat", "predict", name, "in.txt", "-o", "out"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2 and says in result.stderr, result.stderr
+
+
+def test_ray_gives_lost_blocks_to_other_workers(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    wanted = corpus(tmp_path, 3000)
+    process = subprocess.Popen(
+        words("--engine", "ray", "--workers", "2"), cwd=tmp_path, env={**os.environ, "PAUSE": "0.02"},
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    rng, kills = random.Random(5), 0
+    while process.poll() is None:
+        time.sleep(0.5)
+        found = subprocess.run(["pgrep", "-f", "ray::Worker"], capture_output=True, text=True)
+        listed = found.stdout.split()
+        if listed and kills < KILLS:
+            os.kill(int(rng.choice(listed)), signal.SIGKILL)
+            kills += 1
+    _, errors = process.communicate()
+    assert process.returncode == 0 and kills > 0, errors
+    assert output(tmp_path) == wanted
