@@ -1,14 +1,15 @@
-// Functions that record a row of the op table under another name, or with arguments arranged in
-// another order than the row's words.
+// Functions that record an op of the table under another name, or with arguments in another order than the
+// op's attributes.
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
+#include "bindings/signatures.h"
 
 namespace dyc::py {
 
 namespace {
 
-// What the function records: a row, its words, its indices.
-struct Record {
+// What the function records: an op, its attributes and indices.
+struct OpCall {
   OpId op;
   std::vector<uint32_t> words{}, ids{};
   bool list = false;
@@ -26,22 +27,22 @@ struct Record {
   }
 };
 
-// The row's errors name the function.
+// The op's errors name the function.
 template <class E>
-[[noreturn]] void rethrow(const E& error, const std::string& row, const char* function) {
-  const std::string message = error.what(), prefix = row + "()";
+[[noreturn]] void rethrow(const E& error, const std::string& op, const char* function) {
+  const std::string message = error.what(), prefix = op + "()";
   if (message.compare(0, prefix.size(), prefix) != 0) throw error;
-  throw E(function + message.substr(row.size()));
+  throw E(function + message.substr(op.size()));
 }
 
-// x is the first argument; arrange(arguments, record) converts the others, before x is looked at:
+// x is the first argument; arrange(arguments, call) converts the others, before x is looked at:
 // converting may run Python code, which may start another graph.
 template <size_t N, class F>
-PyObject* derived(const char* function, const char* const (&names)[N], size_t required, OpId op,
-                  PyObject* const* args, Py_ssize_t n, PyObject* keywords, F&& arrange) {
+PyObject* alias(const char* function, const char* const (&names)[N], size_t required, OpId op,
+                PyObject* const* args, Py_ssize_t n, PyObject* keywords, F&& arrange) {
   return guarded([&] {
     const Arguments<N> a = parse(function, names, required, args, n, keywords);
-    Record r{op};
+    OpCall r{op};
     arrange(a, r);
     const NodeId x = a.node(0);
     Graph& graph = engine().graph;
@@ -86,33 +87,33 @@ uint32_t gradient_mode(const Arguments<N>& a, size_t i) {
 template <class Op>
 FUNCTION(with_mode) {
   static const char* const names[] = {"x", "gradient_mode"};
-  return derived(Op::meta.name, names, 2, op_id<Op>, args, n, keywords,
-                 [](const auto& a, Record& r) { r.add(gradient_mode(a, 1)); });
+  return alias(Op::meta.name, names, 2, op_id<Op>, args, n, keywords,
+               [](const auto& a, OpCall& r) { r.add(gradient_mode(a, 1)); });
 }
 
 // ---------------------------------------------------------------- shape and selection
 
 FUNCTION(transpose) {
   static const char* const names[] = {"x", "dims"};
-  return derived("transpose", names, 1, op_id<Transpose>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("transpose", names, 1, op_id<Transpose>, args, n, keywords, [](const auto& a, OpCall& r) {
     r.add_counted(a[1] ? list_of(a, 1, "dims") : std::vector<uint32_t>{1, 0});
   });
 }
 
 FUNCTION(pickrange) {
   static const char* const names[] = {"x", "s", "e"};
-  return derived("pickrange", names, 3, op_id<PickRange>, args, n, keywords,
-                 [](const auto& a, Record& r) { r.words = {a.uint(1, 0), a.uint(2, 0), 0}; });
+  return alias("pickrange", names, 3, op_id<PickRange>, args, n, keywords,
+               [](const auto& a, OpCall& r) { r.words = {a.uint(1, 0), a.uint(2, 0), 0}; });
 }
 
 FUNCTION(pick_batch_elem) {
   static const char* const names[] = {"x", "v"};
-  return derived("pick_batch_elem", names, 2, op_id<PickBatchElems>, args, n, keywords,
-                 [](const auto& a, Record& r) {
-                   r.ids = {a.uint(1, 0)};
-                   r.words = {1};
-                   r.list = true;
-                 });
+  return alias("pick_batch_elem", names, 2, op_id<PickBatchElems>, args, n, keywords,
+               [](const auto& a, OpCall& r) {
+                 r.ids = {a.uint(1, 0)};
+                 r.words = {1};
+                 r.list = true;
+               });
 }
 
 // ---------------------------------------------------------------- reductions
@@ -121,7 +122,7 @@ FUNCTION(pick_batch_elem) {
 template <class Op, size_t required>
 FUNCTION(over_dims) {
   static const char* const names[] = {"x", "d", "b", "n"};
-  return derived(Op::meta.name, names, required, op_id<Op>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias(Op::meta.name, names, required, op_id<Op>, args, n, keywords, [](const auto& a, OpCall& r) {
     const std::vector<uint32_t> d = list_of(a, 1, "d");
     r.add(uint32_t{a.truth(2, false)});
     r.add_counted(d);
@@ -130,7 +131,7 @@ FUNCTION(over_dims) {
 
 FUNCTION(mean_dim) {
   static const char* const names[] = {"x", "d", "b", "n"};
-  return derived("mean_dim", names, 3, op_id<MomentDim>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("mean_dim", names, 3, op_id<MomentDim>, args, n, keywords, [](const auto& a, OpCall& r) {
     const std::vector<uint32_t> d = list_of(a, 1, "d");
     r.words = {1, a.uint(3, 0), a.truth(2, false)};
     r.add_counted(d);
@@ -139,7 +140,7 @@ FUNCTION(mean_dim) {
 
 FUNCTION(moment_dim) {
   static const char* const names[] = {"x", "d", "r", "b", "n"};
-  return derived("moment_dim", names, 4, op_id<MomentDim>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("moment_dim", names, 4, op_id<MomentDim>, args, n, keywords, [](const auto& a, OpCall& r) {
     const std::vector<uint32_t> d = list_of(a, 1, "d");
     r.words = {a.uint(2, 1), a.uint(4, 0), a.truth(3, false)};
     r.add_counted(d);
@@ -148,31 +149,31 @@ FUNCTION(moment_dim) {
 
 FUNCTION(sum_batches) {
   static const char* const names[] = {"x"};
-  return derived("sum_batches", names, 1, op_id<SumDim>, args, n, keywords,
-                 [](const auto&, Record& r) { r.words = {1, 0}; });
+  return alias("sum_batches", names, 1, op_id<SumDim>, args, n, keywords,
+               [](const auto&, OpCall& r) { r.words = {1, 0}; });
 }
 
 FUNCTION(mean_batches) {
   static const char* const names[] = {"x"};
-  return derived("mean_batches", names, 1, op_id<MomentDim>, args, n, keywords,
-                 [](const auto&, Record& r) { r.words = {1, 0, 1, 0}; });
+  return alias("mean_batches", names, 1, op_id<MomentDim>, args, n, keywords,
+               [](const auto&, OpCall& r) { r.words = {1, 0, 1, 0}; });
 }
 
 FUNCTION(moment_batches) {
   static const char* const names[] = {"x", "r"};
-  return derived("moment_batches", names, 2, op_id<MomentDim>, args, n, keywords,
-                 [](const auto& a, Record& r) { r.words = {a.uint(1, 1), 0, 1, 0}; });
+  return alias("moment_batches", names, 2, op_id<MomentDim>, args, n, keywords,
+               [](const auto& a, OpCall& r) { r.words = {a.uint(1, 1), 0, 1, 0}; });
 }
 
 FUNCTION(std_batches) {
   static const char* const names[] = {"x"};
-  return derived("std_batches", names, 1, op_id<StdDim>, args, n, keywords,
-                 [](const auto&, Record& r) { r.words = {1, 0}; });
+  return alias("std_batches", names, 1, op_id<StdDim>, args, n, keywords,
+               [](const auto&, OpCall& r) { r.words = {1, 0}; });
 }
 
 FUNCTION(mean_elems) {
   static const char* const names[] = {"x"};
-  return derived("mean_elems", names, 1, op_id<MomentDim>, args, n, keywords, [](const auto&, Record& r) {
+  return alias("mean_elems", names, 1, op_id<MomentDim>, args, n, keywords, [](const auto&, OpCall& r) {
     r.words = {1, 0, 0};
     r.all_dims = true;
   });
@@ -180,7 +181,7 @@ FUNCTION(mean_elems) {
 
 FUNCTION(moment_elems) {
   static const char* const names[] = {"x", "r"};
-  return derived("moment_elems", names, 2, op_id<MomentDim>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("moment_elems", names, 2, op_id<MomentDim>, args, n, keywords, [](const auto& a, OpCall& r) {
     r.words = {a.uint(1, 1), 0, 0};
     r.all_dims = true;
   });
@@ -188,7 +189,7 @@ FUNCTION(moment_elems) {
 
 FUNCTION(std_elems) {
   static const char* const names[] = {"x"};
-  return derived("std_elems", names, 1, op_id<StdDim>, args, n, keywords, [](const auto&, Record& r) {
+  return alias("std_elems", names, 1, op_id<StdDim>, args, n, keywords, [](const auto&, OpCall& r) {
     r.words = {0};
     r.all_dims = true;
   });
@@ -198,7 +199,7 @@ FUNCTION(std_elems) {
 
 FUNCTION(log_softmax) {
   static const char* const names[] = {"x", "restrict"};
-  return derived("log_softmax", names, 1, op_id<LogSoftmax>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("log_softmax", names, 1, op_id<LogSoftmax>, args, n, keywords, [](const auto& a, OpCall& r) {
     if (!a.has(1)) return;
     r.op = op_id<RestrictedLogSoftmax>;
     r.ids = list_of(a, 1, "restrict");
@@ -208,7 +209,7 @@ FUNCTION(log_softmax) {
 
 FUNCTION(hinge_batch) {
   static const char* const names[] = {"x", "vs", "m"};
-  return derived("hinge_batch", names, 2, op_id<Hinge>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("hinge_batch", names, 2, op_id<Hinge>, args, n, keywords, [](const auto& a, OpCall& r) {
     r.ids = list_of(a, 1, "vs");
     r.list = true;
     r.add(a.number(2, 1.f));
@@ -242,7 +243,7 @@ std::vector<uint32_t> labels(PyObject* v) {
 
 FUNCTION(hinge_dim) {
   static const char* const names[] = {"x", "v", "d", "m"};
-  return derived("hinge_dim", names, 2, op_id<HingeDim>, args, n, keywords, [](const auto& a, Record& r) {
+  return alias("hinge_dim", names, 2, op_id<HingeDim>, args, n, keywords, [](const auto& a, OpCall& r) {
     r.ids = labels(a[1]);
     r.list = true;
     r.add(a.uint(2, 0));
@@ -252,12 +253,7 @@ FUNCTION(hinge_dim) {
 
 #undef FUNCTION
 
-struct Derived {
-  const char* signature;
-  FastMethod function;
-};
-
-const Derived all[] = {
+const ApiFunction alias_functions[] = {
     {"round(x, gradient_mode)", with_mode<Round>},
     {"ceil(x, gradient_mode)", with_mode<Ceil>},
     {"floor(x, gradient_mode)", with_mode<Floor>},
@@ -283,19 +279,6 @@ const Derived all[] = {
 
 }  // namespace
 
-void add_alias_functions(PyObject* module) {
-  static std::vector<std::string> names, texts;
-  static std::vector<PyMethodDef> methods;
-  names.reserve(std::size(all));
-  texts.reserve(std::size(all));
-  for (const Derived& d : all) {
-    const std::string signature = d.signature;
-    names.push_back(signature.substr(0, signature.find('(')));
-    texts.push_back(signature + "\n--\n\n" + documentation(names.back().c_str()));
-    methods.push_back(fast_method(names.back().c_str(), d.function, texts.back().c_str()));
-  }
-  methods.push_back({nullptr, nullptr, 0, nullptr});
-  if (PyModule_AddFunctions(module, methods.data()) < 0) throw PythonError();
-}
+void add_alias_functions(PyObject* module) { add_api_functions(module, alias_functions); }
 
 }  // namespace dyc::py

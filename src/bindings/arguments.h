@@ -10,14 +10,6 @@
 
 namespace dyc::py {
 
-// A static type with nothing but its head; the fields are filled in before PyType_Ready().
-inline PyTypeObject blank_type() {
-  const PyVarObject head[] = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  PyTypeObject type{};
-  type.ob_base = head[0];
-  return type;
-}
-
 // Values in the order of the names; null where an argument was not given.
 template <size_t N>
 class Arguments {
@@ -74,7 +66,7 @@ class Arguments {
     if (!to_node(values_[i], op_, &id)) throw PythonError();
     return id;
   }
-  // Extents from argument i, batch size from argument `batch`.
+  // Sizes from argument i, batch size from argument `batch`.
   Dim dim(size_t i, size_t batch) const {
     Dim d = as_dim(values_[i], op_);
     d.bd = uint(batch, 1);
@@ -111,13 +103,73 @@ Arguments<N> parse(const char* op, const char* const (&names)[N], size_t require
   return a;
 }
 
+// Text as a template argument.
+template <size_t N>
+struct Text {
+  char text[N];
+  constexpr Text(const char (&t)[N]) { std::copy_n(t, N, text); }
+};
+
+// f() as a new reference: None if it returns nothing.
+template <class F>
+PyObject* value_or_none(F&& f) {
+  if constexpr (!std::is_void_v<std::invoke_result_t<F>>) {
+    return f();
+  } else {
+    f();
+    Py_RETURN_NONE;
+  }
+}
+
+// A method, or function, from what it does with its arguments: f(self, arguments) or f(arguments), which
+// returns a new reference, or nothing for None. `names` are those of the arguments, of which the first
+// `required` have to be given.
+template <Text op, size_t required, Text... names>
+struct MethodOf {
+  using Values = Arguments<sizeof...(names)>;
+  static constexpr const char* kNames[] = {names.text...};
+
+  template <class F>
+  static PyObject* call(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+    return guarded([&]() -> PyObject* {
+      const Values values = parse(op.text, kNames, required, args, n, kwnames);
+      if constexpr (std::is_invocable_v<F, const Values&>) return value_or_none([&] { return F{}(values); });
+      else return value_or_none([&] { return F{}(self, values); });
+    });
+  }
+};
+
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
+template <Text op, size_t required, Text... names, class F>
+constexpr FastMethod method(F) {
+  return &MethodOf<op, required, names...>::template call<F>;
+}
+
+// A method without arguments, from f(self).
+template <class F>
+constexpr PyCFunction plain(F) {
+  return [](PyObject* self, PyObject*) {
+    return guarded([&] { return value_or_none([&] { return F{}(self); }); });
+  };
+}
+
+// A method f(self, argument); the one argument goes by position or name.
+template <Text op, Text name, PyObject* (*f)(PyObject*, PyObject*)>
+PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (n == 1 && !kwnames) [[likely]]
+    return f(self, args[0]);
+  return guarded(
+      [&] { return f(self, parse(op.text, MethodOf<op, 1, name>::kNames, 1, args, n, kwnames)[0]); });
+}
+
+// `doc` begins with the signature, "name(a, b=1)", unless there are no arguments. The text may be missing: it
+// is in bindings/docs.
 inline PyMethodDef fast_method(const char* name, FastMethod f, const char* doc) {
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS,
           doc};
 }
-inline PyMethodDef plain_method(const char* name, PyCFunction f, const char* doc) {
+inline PyMethodDef plain_method(const char* name, PyCFunction f, const char* doc = nullptr) {
   return {name, f, METH_NOARGS, doc};
 }
 

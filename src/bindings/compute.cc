@@ -15,6 +15,7 @@
 #include "base/platform.h"
 #include "bindings/fibers.h"
 #include "bindings/call_site.h"
+#include "bindings/tuning.h"
 #include "exec/device.h"
 
 namespace dyc::py {
@@ -124,8 +125,6 @@ void wait_for_gradients() {
 
 namespace {
 
-constexpr int64_t kPollEvery = 50;  // ms
-
 int64_t milliseconds() {
   using namespace std::chrono;
   return duration_cast<std::chrono::milliseconds>(steady_clock::now().time_since_epoch()).count();
@@ -136,7 +135,7 @@ int64_t milliseconds() {
 // Runs handlers of signals, which may record, but not compute.
 void Computing::poll() {
   const int64_t now = milliseconds();
-  if (now - polled_ < kPollEvery) return;
+  if (now - polled_ < tuning::kPollEvery) return;
   PyEval_RestoreThread(state_);
   const bool raised = PyErr_CheckSignals() < 0;
   state_ = PyEval_SaveThread();
@@ -145,10 +144,8 @@ void Computing::poll() {
 }
 
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
-  // A few small nodes take less time than handing the lock over.
-  constexpr uint64_t kWorthwhile = 65536;
   engine_.executor.refuse_reentry();  // by a handler in the midst of this thread's computation
-  if (engine_.graph.recorded_floats() < kWorthwhile) return;
+  if (engine_.graph.recorded_floats() < tuning::kReleaseLock) return;
   engine_.graph.hold_storages();
   static_cast<ThreadEngine&>(engine_).computing = true;
   if (to_parameters_) to_parameters = 1;
@@ -210,12 +207,11 @@ void compute_forward(NodeId id, bool recalculate) {
   c.engine().forward(id);
 }
 
-// A computation that may take so long that somebody presses Ctrl-C. The gradients of parameters then stay
-// apart until the end, so that none is left half added: no more of them than the graph has values.
+// May the computation take so long that somebody presses Ctrl-C? The gradients of parameters are then kept
+// separately until the end, so that none is left half added: no more of them than the graph has values.
 static bool is_long(Graph& graph) {
-  constexpr uint64_t kLong = 4 << 20;
   const uint64_t floats = graph.recorded_floats();
-  if (floats < kLong) return false;
+  if (floats < tuning::kLongGraph) return false;
   uint64_t parameters = 0;
   for (const ParameterUse& use : graph.parameters()) parameters += use.storage->size();
   return parameters < floats;

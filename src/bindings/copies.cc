@@ -19,14 +19,10 @@ using CollectionPtr = std::shared_ptr<Collection>;
 using StateTuple = std::tuple<std::string, float, std::unordered_map<std::string, uint32_t>,
                               std::unordered_map<std::string, uint32_t>>;
 
-bool is_parameter(const pb::handle& o) {
-  return PyObject_TypeCheck(o.ptr(), &ParametersType) || PyObject_TypeCheck(o.ptr(), &LookupParametersType);
-}
-
 // The root of a collection's or a parameter's tree, or None, and a number of the tree.
 pb::tuple root_of(const pb::object& o) {
   CollectionPtr root;
-  if (is_parameter(o)) root = Collection::root_of(*storage_in(o.ptr()));
+  if (is_parameters(o.ptr())) root = Collection::root_of(*storage_in(o.ptr()));
   else root = as_collection(o.ptr(), "_root_of", "o")->root().shared_from_this();
   if (!root) return pb::make_tuple(pb::none(), 0);
   const auto number = reinterpret_cast<uintptr_t>(root.get());
@@ -41,8 +37,8 @@ Collection::State from_tuple(StateTuple t) {
   return {std::move(name), lambda, std::move(parameters), std::move(children)};
 }
 
-// Positions in the root's list. Both lists are in order of creation, but after load_param() and the like.
-std::vector<uint32_t> places(const std::vector<StoragePtr>& own, const std::vector<StoragePtr>& all) {
+// Indices in the root's list. Both lists are in order of creation, except after load_param() and the like.
+std::vector<uint32_t> indices_of(const std::vector<StoragePtr>& own, const std::vector<StoragePtr>& all) {
   std::vector<uint32_t> found;
   size_t at = 0;
   for (const StoragePtr& s : own) {
@@ -55,12 +51,13 @@ std::vector<uint32_t> places(const std::vector<StoragePtr>& own, const std::vect
   return found;
 }
 
-// (number, parent or None, state, places of its parameters and lookups in the root's lists).
+// (number, parent or None, state, indices of its parameters and lookups in the root's lists).
 pb::tuple collection_state(const CollectionPtr& c) {
   Collection& root = c->root();
   return pb::make_tuple(reinterpret_cast<uintptr_t>(c.get()),
                         c->parent() ? pb::cast(c->parent()) : pb::none(), to_tuple(c->state()),
-                        places(c->parameters(), root.parameters()), places(c->lookups(), root.lookups()));
+                        indices_of(c->parameters(), root.parameters()),
+                        indices_of(c->lookups(), root.lookups()));
 }
 
 CollectionPtr restore_root(StateTuple state, float factor) {
@@ -103,16 +100,16 @@ void restore_parameter(const CollectionPtr& root, const std::string& name, const
   root->restore_parameter(name, dim, count, init)->updated = updated;
 }
 
-// The place of a parameter in the list of its kind of the root.
-uint32_t parameter_place(const CollectionPtr& root, const pb::object& p) {
+// The index of a parameter in the root's list of its kind.
+uint32_t parameter_index(const CollectionPtr& root, const pb::object& p) {
   const StoragePtr& s = storage_in(p.ptr());
-  return places({s}, s->is_lookup() ? root->lookups() : root->parameters())[0];
+  return indices_of({s}, s->is_lookup() ? root->lookups() : root->parameters())[0];
 }
 
-pb::object parameter_at(const CollectionPtr& root, bool lookup, uint32_t place) {
+pb::object parameter_at(const CollectionPtr& root, bool lookup, uint32_t index) {
   const auto& all = lookup ? root->lookups() : root->parameters();
-  if (place >= all.size()) throw ValueError("_parameter_at(): expected a parameter of the root");
-  return pb::reinterpret_steal<pb::object>(make_parameters(all[place]));
+  if (index >= all.size()) throw ValueError("_parameter_at(): expected a parameter of the root");
+  return pb::reinterpret_steal<pb::object>(make_parameters(all[index]));
 }
 
 }  // namespace
@@ -127,7 +124,7 @@ void add_copies(pb::module_& m) {
   m.def("_parameter_state", &parameter_state, pb::arg("parameter"));
   m.def("_restore_parameter", &restore_parameter, pb::arg("root"), pb::arg("name"), pb::arg("sizes"),
         pb::arg("count"), pb::arg("updated"), pb::arg("values"));
-  m.def("_parameter_place", &parameter_place, pb::arg("root"), pb::arg("parameter"));
+  m.def("_parameter_index", &parameter_index, pb::arg("root"), pb::arg("parameter"));
   m.def("_parameter_at", &parameter_at, pb::arg("root"), pb::arg("lookup"), pb::arg("place"));
   m.def(
       "_as_class",

@@ -5,19 +5,20 @@
 #include <pybind11/pybind11.h>
 
 #include <cstring>
-#include <deque>
 #include <string>
 #include <unordered_map>
+
+#include "bindings/signatures.h"
 
 namespace dyc::py {
 
 namespace {
 
-struct Entry {
+struct DocText {
   const char *name, *text;
 };
 #define DOC(name, text) {name, text},
-const Entry entries[] = {
+const DocText entries[] = {
 #include "bindings/docs/builders.inc"
 #include "bindings/docs/expression.inc"
 #include "bindings/docs/initialisers.inc"
@@ -32,12 +33,6 @@ const Entry entries[] = {
 using Texts = std::unordered_map<std::string, const char*>;
 
 constexpr const char* kEnd = "\n--\n\n";
-
-const char* kept(std::string s) {
-  static std::deque<std::string> all;
-  all.push_back(std::move(s));
-  return all.back().c_str();
-}
 
 // "name(arguments)" at the start of a documentation, or nothing. pybind11's carries types and a result.
 std::string signature(const std::string& name, const std::string& doc, bool typed) {
@@ -108,7 +103,7 @@ void document_type(PyTypeObject* type, const char* text) {
 
 void attach_documentation(PyObject* module) {
   Texts texts;
-  for (const Entry& e : entries) texts.emplace(e.name, e.text);
+  for (const DocText& e : entries) texts.emplace(e.name, e.text);
   PyObject *name, *value;
   for (Py_ssize_t at = 0; PyDict_Next(PyModule_GetDict(module), &at, &name, &value);) {
     if (!PyType_Check(value)) continue;

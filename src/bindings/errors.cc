@@ -1,5 +1,6 @@
 // C++ exceptions to Python exceptions, Python arguments to C++ values.
 #include "bindings/float_arrays.h"
+#include "bindings/owned.h"
 
 namespace dyc::py {
 
@@ -107,16 +108,11 @@ PyObject* sequence_of(PyObject* object, const char* op, const char* name, const 
   throw PythonError();
 }
 
-struct Owned {
-  PyObject* p;
-  ~Owned() { Py_XDECREF(p); }
-};
-
 // int(object); floats are truncated. A new reference.
 PyObject* whole_number(PyObject* object, const char* op, const char* name) {
   const bool one = is_array(object) && pybind11::reinterpret_borrow<pybind11::array>(object).size() == 1;
-  Owned element{one ? PyObject_CallMethod(object, "item", nullptr) : nullptr};
-  if (element.p) object = element.p;
+  const Owned element = Owned::steal(one ? PyObject_CallMethod(object, "item", nullptr) : nullptr);
+  if (element) object = element.get();
   PyObject* number = nullptr;
   if (PyIndex_Check(object)) number = PyNumber_Index(object);
   if (!number && !PyUnicode_Check(object) && PyNumber_Check(object) && !is_expression(object)) {
@@ -136,8 +132,8 @@ PyObject* whole_number(PyObject* object, const char* op, const char* name) {
 }  // namespace
 
 uint32_t as_uint(PyObject* object, const char* op, const char* name) {
-  Owned number{PyLong_CheckExact(object) ? nullptr : whole_number(object, op, name)};
-  if (number.p) object = number.p;
+  const Owned number = Owned::steal(PyLong_CheckExact(object) ? nullptr : whole_number(object, op, name));
+  if (number) object = number.get();
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (value == -1 && !overflow && PyErr_Occurred()) throw PythonError();
@@ -168,10 +164,10 @@ float as_float(PyObject* object, const char* op, const char* name) {
 std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* name) {
   std::vector<uint32_t> out;
   if (is_array(object) && uints_of_array(object, op, name, &out)) return out;
-  Owned fast{sequence_of(object, op, name, "a list of ints")};
-  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
+  const Owned fast = Owned::steal(sequence_of(object, op, name, "a list of ints"));
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.get());
   out.resize(static_cast<size_t>(n));
-  for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_uint(PySequence_Fast_GET_ITEM(fast.p, i), op, name);
+  for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_uint(PySequence_Fast_GET_ITEM(fast.get(), i), op, name);
   return out;
 }
 
@@ -183,10 +179,10 @@ std::vector<float> as_floats(PyObject* object, const char* op, const char* name)
       type_error(op, name, "a list of numbers or a 1-D array", object);
     return std::vector<float>(array.data(), array.data() + array.size());
   }
-  Owned fast{sequence_of(object, op, name, "a list of numbers")};
-  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
+  const Owned fast = Owned::steal(sequence_of(object, op, name, "a list of numbers"));
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.get());
   std::vector<float> out(static_cast<size_t>(n));
-  for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_float(PySequence_Fast_GET_ITEM(fast.p, i), op, name);
+  for (Py_ssize_t i = 0; i < n; ++i) out[i] = as_float(PySequence_Fast_GET_ITEM(fast.get(), i), op, name);
   return out;
 }
 
@@ -196,9 +192,9 @@ Dim as_dim(PyObject* object, const char* op) {
     const Py_ssize_t n = PySequence_Size(object);
     if (n > kMaxDims) throw ValueError(text(op, "(): expected at most ", kMaxDims, " dimensions, got ", n));
     for (Py_ssize_t i = 0; i < n; ++i) {
-      Owned item{PySequence_GetItem(object, i)};
-      if (!item.p) throw PythonError();  // the list has become shorter
-      d.d[d.nd++] = as_uint(item.p, op, "dim");
+      const Owned item = Owned::steal(PySequence_GetItem(object, i));
+      if (!item) throw PythonError();  // the list has become shorter
+      d.d[d.nd++] = as_uint(item.get(), op, "dim");
     }
   } else if (is_array(object) && pybind11::reinterpret_borrow<pybind11::array>(object).ndim() == 1) {
     const std::vector<uint32_t> sizes = as_uints(object, op, "dim");
@@ -216,11 +212,11 @@ Dim as_dim(PyObject* object, const char* op) {
 
 std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
   if (is_expression(sequence)) type_error(op, "its argument", "a list of Expressions", sequence);
-  Owned fast{sequence_of(sequence, op, "its argument", "a list of Expressions")};
-  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.p);
+  const Owned fast = Owned::steal(sequence_of(sequence, op, "its argument", "a list of Expressions"));
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.get());
   std::vector<NodeId> out(static_cast<size_t>(n));
   for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(fast.p, i);
+    PyObject* item = PySequence_Fast_GET_ITEM(fast.get(), i);
     if (to_node(item, op, &out[i])) continue;
     if (!is_expression(item) && !is_array(item))
       PyErr_Format(PyExc_TypeError,
@@ -234,24 +230,13 @@ std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
 // ---------------------------------------------------------------- values
 
 PyObject* array_of(const float* data, const Dim& dim) {
-  std::vector<pybind11::ssize_t> shape, strides;
-  pybind11::ssize_t step = 8;
-  for (uint32_t i = 0; i < dim.nd; ++i) {
-    shape.push_back(dim.d[i]);
-    strides.push_back(step);
-    step *= dim.d[i];
-  }
-  if (dim.bd > 1) {
-    shape.push_back(dim.bd);
-    strides.push_back(step);
-  }
-  pybind11::array_t<double> out(shape, strides);
+  ArrayLayout layout(sizeof(double));
+  layout.add(dim);
+  if (dim.bd > 1) layout.add(dim.bd);
+  pybind11::array_t<double> out(layout.shape, layout.strides);
   double* to = out.mutable_data();
-  const size_t n = dim.size();
-  if (data)
-    for (size_t i = 0; i < n; ++i) to[i] = data[i];
-  else
-    for (size_t i = 0; i < n; ++i) to[i] = 0;
+  if (data) std::copy_n(data, dim.size(), to);
+  else std::fill_n(to, dim.size(), 0.0);
   return out.release().ptr();
 }
 

@@ -7,6 +7,7 @@
 #include "bindings/fibers.h"
 #include "bindings/operators.h"
 #include "bindings/signatures.h"
+#include "bindings/tuning.h"
 
 namespace dyc::py {
 
@@ -16,13 +17,12 @@ PyObject* StaleError = nullptr;
 
 namespace {
 
-constexpr int kMostFree = 4096;
-PyObject* free_list[kMostFree];
+PyObject* free_list[tuning::kFreeExpressions];
 int n_free = 0;
 
 void dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  if (type->tp_basicsize == sizeof(PyExpression) && n_free < kMostFree &&
+  if (type->tp_basicsize == sizeof(PyExpression) && n_free < tuning::kFreeExpressions &&
       !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
     free_list[n_free++] = self;
     return;
@@ -111,8 +111,7 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
   if (is_expression(object)) [[likely]] {
     const PyTypeObject* type = Py_TYPE(object);
     const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
-    if (!plain &&
-        (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))) {
+    if (!plain && is_parameters(object)) {
       const auto* storage = reinterpret_cast<PyParameters*>(object)->storage;
       *id = storage ? e.graph.find_parameter(**storage, true) : kNone;
       return *id != kNone || parameter_to_node(e, object, id);
@@ -142,8 +141,6 @@ namespace {
 
 // ---------------------------------------------------------------- values
 
-PyObject* npvalue_of(const float* v, const Dim& d) { return array_of(v, d); }
-
 PyObject* list_of(const float* v, const Dim& d) {
   const Py_ssize_t n = static_cast<Py_ssize_t>(d.size());
   PyObject* list = PyList_New(n);
@@ -163,75 +160,42 @@ PyObject* value_of(const float* v, const Dim& d) {
   return list_of(v, d);
 }
 
-using Converter = PyObject* (*)(const float*, const Dim&);
-
-// recalculate=False, by position or keyword.
-bool parse_recalculate(PyObject* const* args, Py_ssize_t n, PyObject* names, const char* method,
-                       int* recalculate) {
+// The one argument of a method, False by default, by position or keyword. False: an error is set.
+bool parse_flag(PyObject* const* args, Py_ssize_t n, PyObject* names, const char* method, const char* flag,
+                int* value) {
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
-  if (n + named > 1 ||
-      (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "recalculate") == 0)) {
-    PyErr_Format(PyExc_TypeError, "%s(): expected at most one argument, recalculate", method);
+  if (n + named > 1 || (named && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), flag) != 0)) {
+    PyErr_Format(PyExc_TypeError, "%s(): expected at most one argument, %s", method, flag);
     return false;
   }
-  *recalculate = n + named ? PyObject_IsTrue(args[0]) : 0;
-  return *recalculate >= 0;
+  *value = n + named ? PyObject_IsTrue(args[0]) : 0;
+  return *value >= 0;
 }
 
-template <Converter convert>
-PyObject* get_value(PyObject* self, const char* method, PyObject* const* args, Py_ssize_t n,
-                    PyObject* names) {
-  int recalculate;
+// A method that computes something of the node, of which it makes an object.
+template <Text method, Text flag, PyObject* (*compute)(NodeId, int, const char*)>
+PyObject* computing(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  int value;
   NodeId id;
-  if (!parse_recalculate(args, n, names, method, &recalculate) || !to_node(self, method, &id)) return nullptr;
-  return guarded([&] {
-    const float* v = compute_value(id, recalculate, method);
-    return convert(v, engine().graph.dim(id));
-  });
-}
-
-PyObject* method_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
-  return get_value<value_of>(s, "value", a, n, k);
-}
-PyObject* method_npvalue(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
-  return get_value<npvalue_of>(s, "npvalue", a, n, k);
-}
-PyObject* method_vec_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
-  return get_value<list_of>(s, "vec_value", a, n, k);
-}
-PyObject* method_scalar_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
-  return get_value<scalar_of>(s, "scalar_value", a, n, k);
-}
-
-PyObject* method_tensor_value(PyObject* s, PyObject* const* a, Py_ssize_t n, PyObject* k) {
-  return get_value<tensor_of>(s, "tensor_value", a, n, k);
-}
-
-PyObject* method_forward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
-  int recalculate;
-  NodeId id;
-  if (!parse_recalculate(args, n, names, "forward", &recalculate) || !to_node(self, "forward", &id))
+  if (!parse_flag(args, n, names, method.text, flag.text, &value) || !to_node(self, method.text, &id))
     return nullptr;
-  return guarded([&]() -> PyObject* {
-    compute_forward(id, recalculate);
-    Py_RETURN_NONE;
-  });
+  return guarded([&] { return compute(id, value, method.text); });
 }
 
-PyObject* method_backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
-  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
-  if (n + named > 1 ||
-      (named && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "full") == 0)) {
-    PyErr_SetString(PyExc_TypeError, "backward(): expected at most one argument, full");
-    return nullptr;
-  }
-  const int full = n + named ? PyObject_IsTrue(args[0]) : 0;
-  NodeId id;
-  if (full < 0 || !to_node(self, "backward", &id)) return nullptr;
-  return guarded([&]() -> PyObject* {
-    compute_backward(id, full);
-    Py_RETURN_NONE;
-  });
+template <PyObject* (*convert)(const float*, const Dim&)>
+PyObject* value_as(NodeId id, int recalculate, const char* method) {
+  const float* v = compute_value(id, recalculate, method);
+  return convert(v, engine().graph.dim(id));
+}
+
+PyObject* forward(NodeId id, int recalculate, const char*) {
+  compute_forward(id, recalculate);
+  return none();
+}
+
+PyObject* backward(NodeId id, int full, const char*) {
+  compute_backward(id, full);
+  return none();
 }
 
 PyObject* method_gradient(PyObject* self, PyObject*) {
@@ -319,17 +283,6 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
   });
 }
 
-// A method of one argument, by position or name.
-template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
-PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (n == 1 && !kwnames) [[likely]]
-    return f(self, args[0]);
-  return guarded([&] { return f(self, parse("set", names, 1, args, n, kwnames)[0]); });
-}
-constexpr const char* kS[] = {"s"};
-constexpr const char* kData[] = {"data"};
-constexpr const char* kI[] = {"i"};
-
 // ---------------------------------------------------------------- classes that can be called
 
 // Python functions that make the node of a new _inputExpression(..) and the like; set by constructor().
@@ -355,43 +308,34 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-#define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(f))
-constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
+template <Text name, PyObject* (*convert)(const float*, const Dim&)>
+constexpr FastMethod get_value = computing<name, "recalculate", value_as<convert>>;
 
 PyMethodDef expression_methods[] = {
-    {"value", FAST(method_value), kFast,
-     "value(recalculate=False)\n--\n\nValue as DyNet gives it: a float for one element, a list for a vector, "
-     "else an array."},
-    {"npvalue", FAST(method_npvalue), kFast,
-     "npvalue(recalculate=False)\n--\n\nValue as a float64 array; the batch is the last axis."},
-    {"vec_value", FAST(method_vec_value), kFast,
-     "vec_value(recalculate=False)\n--\n\nValue as a flat list, column-major, batch last."},
-    {"scalar_value", FAST(method_scalar_value), kFast,
-     "scalar_value(recalculate=False)\n--\n\nValue of an expression of one element."},
-    {"tensor_value", FAST(method_tensor_value), kFast,
-     "tensor_value(recalculate=False)\n--\n\nValue as a Tensor: argmax, largest elements, samples."},
-    {"forward", FAST(method_forward), kFast,
-     "forward(recalculate=False)\n--\n\nComputes every node up to this one."},
-    {"backward", FAST(method_backward), kFast,
-     "backward(full=False)\n--\n\nGradients of this scalar: added to the parameters; of all its ancestors "
-     "with full=True."},
-    {"gradient", method_gradient, METH_NOARGS,
-     "gradient()\n--\n\nGradient of the last backward() with respect to this expression."},
-    {"dim", method_dim, METH_NOARGS, "dim()\n--\n\n((d1, ..., dk), batch size)."},
+    fast_method("value", get_value<"value", value_of>, "value(recalculate=False)"),
+    fast_method("npvalue", get_value<"npvalue", array_of>, "npvalue(recalculate=False)"),
+    fast_method("vec_value", get_value<"vec_value", list_of>, "vec_value(recalculate=False)"),
+    fast_method("scalar_value", get_value<"scalar_value", scalar_of>, "scalar_value(recalculate=False)"),
+    fast_method("tensor_value", get_value<"tensor_value", tensor_of>, "tensor_value(recalculate=False)"),
+    fast_method("forward", computing<"forward", "recalculate", forward>, "forward(recalculate=False)"),
+    fast_method("backward", computing<"backward", "full", backward>, "backward(full=False)"),
+    plain_method("gradient", method_gradient),
+    plain_method("dim", method_dim),
     {nullptr, nullptr, 0, nullptr}};
 
-// Attributes of other libraries' arrays: AttributeErrors that say what to write, so that hasattr() tells
-// arrays and expressions apart as it does with DyNet. A subclass may have them: this is no data descriptor.
+// Attributes of other libraries' arrays: AttributeErrors that say what to write, so that hasattr()
+// is false, as it is with DyNet. A subclass may have them: this is no data descriptor.
 struct PyAdvice {
   PyObject_HEAD const char *name, *text;
 };
-PyTypeObject AdviceType = blank_type();
-
 PyObject* give_advice(PyObject* self, PyObject*, PyObject*) {
   const auto* advice = reinterpret_cast<PyAdvice*>(self);
   return PyErr_Format(PyExc_AttributeError, "an Expression has no attribute '%s': %s", advice->name,
                       advice->text);
 }
+
+PyTypeObject AdviceType = static_type(
+    {"dynet_compat._core._Advice", nullptr, sizeof(PyAdvice), nullptr, nullptr, nullptr, nullptr, 0});
 
 void add_advice(const char* name, const char* advice) {
   auto* made = reinterpret_cast<PyAdvice*>(AdviceType.tp_alloc(&AdviceType, 0));
@@ -403,45 +347,23 @@ void add_advice(const char* name, const char* advice) {
   if (failed) throw PythonError();
 }
 
-PyMethodDef input_methods[] = {{"set", FAST((&one_argument<input_set, kS>)), kFast,
-                                "set(s)\n--\n\nNew value; what depends on it is computed again."},
+PyMethodDef input_methods[] = {fast_method("set", one_argument<"set", "s", input_set>, "set(s)"),
                                {nullptr, nullptr, 0, nullptr}};
-PyMethodDef vector_methods[] = {{"set", FAST((&one_argument<vector_set, kData>)), kFast,
-                                 "set(data)\n--\n\nNew values, flat and column-major."},
+PyMethodDef vector_methods[] = {fast_method("set", one_argument<"set", "data", vector_set>, "set(data)"),
                                 {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_methods[] = {
-    {"set", FAST((&one_argument<index_set, kI>)), kFast, "set(i)\n--\n\nLooks up row i instead."},
-    {nullptr, nullptr, 0, nullptr}};
-PyMethodDef lookup_batch_methods[] = {
-    {"set", FAST((&one_argument<indices_set, kI>)), kFast, "set(i)\n--\n\nLooks up these rows instead."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_methods[] = {fast_method("set", one_argument<"set", "i", index_set>, "set(i)"),
+                                {nullptr, nullptr, 0, nullptr}};
+PyMethodDef lookup_batch_methods[] = {fast_method("set", one_argument<"set", "i", indices_set>, "set(i)"),
+                                      {nullptr, nullptr, 0, nullptr}};
 PyMethodDef no_methods[] = {{nullptr, nullptr, 0, nullptr}};
-PyMethodDef picker_methods[] = {{"set_index", FAST((&one_argument<index_set, kI>)), kFast,
-                                 "set_index(i)\n--\n\nPicks element i instead."},
+PyMethodDef picker_methods[] = {fast_method("set_index", one_argument<"set", "i", index_set>, "set_index(i)"),
                                 {nullptr, nullptr, 0, nullptr}};
 PyMethodDef picker_batch_methods[] = {
-    {"set_index", FAST((&one_argument<indices_set, kI>)), kFast, "set_index(i)\n--\n\nPicks these instead."},
+    fast_method("set_index", one_argument<"set", "i", indices_set>, "set_index(i)"),
     {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject make_type(const char* name, PyTypeObject* base, PyMethodDef* methods, const char* doc) {
-  PyTypeObject t{};
-  Py_SET_REFCNT(reinterpret_cast<PyObject*>(&t), 1);
-  t.tp_name = name;
-  t.tp_basicsize = sizeof(PyExpression);
-  t.tp_dealloc = dealloc;
-  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  t.tp_doc = doc;
-  t.tp_methods = methods;
-  t.tp_base = base;
-  t.tp_new = construct;
-  if (!base) {
-    t.tp_repr = described;
-    t.tp_str = str;
-    t.tp_as_number = &expression_numbers;
-    t.tp_as_mapping = &expression_mapping;
-    t.tp_as_sequence = &expression_sequence;
-  }
-  return t;
+  return static_type({name, doc, sizeof(PyExpression), dealloc, methods, construct, base});
 }
 
 constexpr const char* expression_doc =
@@ -514,9 +436,6 @@ void constructor(PyObject* type, PyObject* function) {
 namespace {
 
 void add_all_advice() {
-  AdviceType.tp_name = "dynet_compat._core._Advice";
-  AdviceType.tp_basicsize = sizeof(PyAdvice);
-  AdviceType.tp_flags = Py_TPFLAGS_DEFAULT;
   AdviceType.tp_descr_get = give_advice;
   if (PyType_Ready(&AdviceType) < 0) throw PythonError();
   add_advice("shape", "x.dim() gives ((d1, d2, ..), batch size)");
@@ -544,13 +463,12 @@ void add_expression_types(PyObject* module) {
   static const std::string transposed = text("inputTensorTranspose(val, dim=None, batch_size=1, device=''): ",
                                              documentation("inputTensorTranspose"));
   TransposedInputType.tp_doc = transposed.c_str();
-  for (PyTypeObject* t : types) {
-    sign_methods(t->tp_methods);
-    sign_type(*t);
-    if (PyType_Ready(t) < 0) throw PythonError();
-    Py_INCREF(t);
-    PyModule_AddObject(module, std::strchr(t->tp_name, '.') + 1, reinterpret_cast<PyObject*>(t));
-  }
+  ExpressionType.tp_repr = described;
+  ExpressionType.tp_str = str;
+  ExpressionType.tp_as_number = &expression_numbers;
+  ExpressionType.tp_as_mapping = &expression_mapping;
+  ExpressionType.tp_as_sequence = &expression_sequence;
+  for (PyTypeObject* t : types) add_type(module, *t);
   // NumPy scalars and arrays leave operators with an Expression to us.
   PyDict_SetItemString(ExpressionType.tp_dict, "__array_ufunc__", Py_None);
   add_all_advice();

@@ -84,6 +84,10 @@ inline bool is_expression(PyObject* object) {
   return PyType_IsSubtype(Py_TYPE(object), &ExpressionType);
 }
 
+inline bool is_parameters(PyObject* object) {
+  return PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType);
+}
+
 // Runs f, turning C++ exceptions into Python ones; f returns PyObject* or anything convertible to it.
 void set_error();  // call inside catch (...)
 template <class F>
@@ -135,8 +139,8 @@ void constructor(PyObject* type, PyObject* function);
 
 // Adds types and functions to the module.
 void add_expression_types(PyObject* module);  // expression.cc
-void add_op_functions(PyObject* module);      // functions.cc: one per public row of the op table
-void add_alias_functions(PyObject* module);   // derived.cc: rows under other names or argument orders
+void add_op_functions(PyObject* module);      // functions.cc: one per public op
+void add_alias_functions(PyObject* module);   // aliases.cc: ops under other names or argument orders
 void add_input_functions(PyObject* module);   // inputs.cc
 void add_parameter_types(PyObject* module);   // parameters.cc
 void add_argmax(PyObject* module);            // reads.cc

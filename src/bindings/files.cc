@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "bindings/tuning.h"
 #include "bindings/expression.h"
 #include "bindings/compute.h"
 #include "bindings/collection_caster.h"
@@ -14,8 +15,6 @@ namespace pb = pybind11;
 namespace dyc::py {
 
 namespace {
-
-constexpr size_t kMostOthers = 1000;  // for messages
 
 using Pair = std::pair<StoragePtr, std::shared_ptr<TextBlock>>;
 
@@ -71,7 +70,7 @@ pb::list read_blocks(int fd, const std::string& path, const std::string& prefix,
       if (!reader.next(*block)) return found;
       if (block->key.compare(0, prefix.size(), prefix) != 0) {
         reader.skip(*block);
-        if (others.size() < kMostOthers) others.append(block);
+        if (others.size() < tuning::kListedBlocks) others.append(block);
         continue;
       }
       reader.read(*block);
@@ -92,7 +91,7 @@ pb::object read_block(int fd, const std::string& path, bool lookup, const std::s
         return pb::cast(block);
       }
       reader.skip(*block);
-      if (others.size() < kMostOthers) others.append(block);
+      if (others.size() < tuning::kListedBlocks) others.append(block);
     }
   });
 }

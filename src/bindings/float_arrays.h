@@ -14,6 +14,29 @@ using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11:
 // Any array or nested sequence of real numbers, column-major. TypeError for text, complex numbers and times.
 FloatArray float_array(PyObject* object, const char* op, const char* name);
 
+// Shape and strides in bytes of a column-major array.
+struct ArrayLayout {
+  explicit ArrayLayout(size_t item) : step(static_cast<pybind11::ssize_t>(item)) {}
+  void add(size_t n) {
+    shape.push_back(static_cast<pybind11::ssize_t>(n));
+    strides.push_back(step);
+    step *= shape.back();
+  }
+  void add(const Dim& dim) {
+    for (uint32_t i = 0; i < dim.nd; ++i) add(dim.d[i]);
+  }
+  // Rows, each column-major, one after the other.
+  void add_rows(size_t n, const Dim& dim) {
+    add(n);
+    step = strides.back();
+    add(dim);
+    strides[0] = step;
+  }
+
+  std::vector<pybind11::ssize_t> shape, strides;
+  pybind11::ssize_t step;  // of the next axis
+};
+
 inline std::string shape_text(const pybind11::array& a) {
   return pybind11::str(pybind11::object(a.attr("shape"))).cast<std::string>();
 }

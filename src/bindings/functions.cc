@@ -1,9 +1,10 @@
-// Python functions generated from the op table: one per public row, plus record() for any row.
+// Python functions generated from the op table: one per public op, plus record() for any op.
 #include <array>
 #include <cstring>
 #include <utility>
 
 #include "bindings/compute.h"
+#include "bindings/signatures.h"
 #include "cuda/driver/backend.h"
 
 namespace dyc::py {
@@ -11,7 +12,7 @@ namespace dyc::py {
 namespace {
 
 // The arguments of one call, sorted into what the recorder takes.
-struct Call {
+struct OpArguments {
   std::vector<NodeId> nodes;
   std::vector<uint32_t> attrs, ids;
   bool list = false;
@@ -29,7 +30,7 @@ bool allow_empty_sums = false;
 
 namespace {
 
-void take(Call& c, const OpInfo& info, const Param& p, PyObject* value) {
+void append(OpArguments& c, const OpInfo& info, const Param& p, PyObject* value) {
   const char* op = info.meta->name;
   switch (p.kind) {
     case Param::expr: {
@@ -67,13 +68,13 @@ void take(Call& c, const OpInfo& info, const Param& p, PyObject* value) {
   }
 }
 
-void take_default(Call& c, const Param& p) {
+void append_default(OpArguments& c, const Param& p) {
   if (p.kind == Param::real) c.attrs.push_back(bits(static_cast<float>(p.standard)));
   else if (p.kind == Param::index) c.ids.push_back(static_cast<uint32_t>(p.standard));
   else c.attrs.push_back(static_cast<uint32_t>(p.standard));
 }
 
-Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+OpArguments parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const OpInfo& info = op_info(op);
   const uint32_t most = info.n_params;
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
@@ -95,24 +96,24 @@ Call parse(OpId op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
     values[i] = args[n + k];
   }
   // Expressions last: converting a number may run Python code, which may start another graph.
-  Call c;
+  OpArguments c;
   for (const bool nodes : {false, true})
     for (uint32_t i = 0; i < most; ++i) {
       const Param& p = info.params[i];
       if ((p.kind == Param::expr || p.kind == Param::exprs) != nodes) continue;
       if (values[i]) {
-        take(c, info, p, values[i]);
+        append(c, info, p, values[i]);
       } else if (p.required()) {
         PyErr_Format(PyExc_TypeError, "%s(): expected an argument %s", info.meta->name, p.name);
         throw PythonError();
       } else {
-        take_default(c, p);
+        append_default(c, p);
       }
     }
   return c;
 }
 
-NodeId record(OpId op, const Call& c) {
+NodeId record(OpId op, const OpArguments& c) {
   return engine().graph.record(op, c.nodes.data(), static_cast<uint32_t>(c.nodes.size()), c.attrs.data(),
                                static_cast<uint32_t>(c.attrs.size()),
                                {c.ids.data(), static_cast<uint32_t>(c.ids.size()), c.list});
@@ -159,10 +160,8 @@ PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) 
   return general<Op>(args, n, names);
 }
 
-using Entry = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-
 template <class... Ops>
-constexpr std::array<Entry, sizeof...(Ops)> entries(OpList<Ops...>) {
+constexpr std::array<FastMethod, sizeof...(Ops)> entries(OpList<Ops...>) {
   return {&call<Ops>...};
 }
 
@@ -227,7 +226,7 @@ PyObject* record_op(PyObject*, PyObject* args) {
     OpId op = 0;
     while (op < kOps && std::strcmp(op_info(op).meta->name, name) != 0) ++op;
     if (op == kOps || !op_info(op).shape) throw ValueError(text("record(): no op named ", name));
-    Call c;
+    OpArguments c;
     c.nodes = as_nodes(exprs, name);
     if (attrs) {
       PyObject* fast = PySequence_Fast(attrs, "record(): attrs must be a sequence");
@@ -261,9 +260,9 @@ PyObject* doc(PyObject*, PyObject* name) {
 const char* batch_text(const Meta& m) {
   switch (m.batch) {
     case Batch::ragged:
-      return "members of any extents share a launch";
+      return "nodes of any shape share a launch";
     case Batch::same:
-      return "members of equal extents share a launch";
+      return "nodes of equal shape share a launch";
     case Batch::solo:
       return "one launch each";
     case Batch::none:
@@ -304,31 +303,22 @@ PyObject* device_kernels(PyObject*, PyObject*) {
 
 PyMethodDef extra[] = {
     {"record", record_op, METH_VARARGS,
-     "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any row of the op table."},
+     "record(name, exprs, attrs=(), ids=None)\n--\n\nRecords any op of the table."},
     {"doc", doc, METH_O, "doc(name)\n--\n\nDocumentation of a function of the API, or None."},
     {"_device_kernels", device_kernels, METH_NOARGS,
      "_device_kernels()\n--\n\nFile and name of each kernel that a CUDA device may be asked for."},
-    {"op_table", op_table, METH_NOARGS, "op_table()\n--\n\nThe rows of the op table, as dicts."},
+    {"op_table", op_table, METH_NOARGS, "op_table()\n--\n\nThe definitions of all ops, as dicts."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
 void add_op_functions(PyObject* module) {
   static constexpr auto functions = entries(AllOps{});
-  static std::vector<std::string> texts(kOps);
-  static std::vector<PyMethodDef> methods;
-  methods.reserve(kOps + 1);
-  for (OpId i = 0; i < kOps; ++i) {
-    const OpInfo& r = op_info(i);
-    if (r.meta->hidden || !r.shape) continue;
-    texts[i] = signature(r) + "\n--\n\n" + documentation(r.meta->name);
-    methods.push_back({r.meta->name,
-                       reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(functions[i])),
-                       METH_FASTCALL | METH_KEYWORDS, texts[i].c_str()});
-  }
-  methods.push_back({nullptr, nullptr, 0, nullptr});
-  if (PyModule_AddFunctions(module, methods.data()) < 0 || PyModule_AddFunctions(module, extra) < 0)
-    throw PythonError();
+  std::vector<ApiFunction> all;
+  for (OpId i = 0; i < kOps; ++i)
+    if (const OpInfo& r = op_info(i); !r.meta->hidden && r.shape) all.push_back({signature(r), functions[i]});
+  add_api_functions(module, all);
+  if (PyModule_AddFunctions(module, extra) < 0) throw PythonError();
 }
 
 }  // namespace dyc::py

@@ -4,6 +4,7 @@
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
 #include "bindings/float_arrays.h"
+#include "bindings/signatures.h"
 
 namespace dyc::py {
 
@@ -16,345 +17,246 @@ using Args = PyObject* const*;
 
 // ---------------------------------------------------------------- inputs
 
-FUNCTION(scalar_input) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"s", "device"};
-    const auto a = parse("scalarInput", names, 1, args, n, kw);
-    const float v = a.number(0, 0);
-    Graph& g = engine().graph;
-    const NodeId id = g.input(Dim({1}), true);
-    g.values(id)[0] = v;
-    return recorded(id, &InputType);
-  });
-}
+constexpr FastMethod scalar_input = method<"scalarInput", 1, "s", "device">([](const auto& a) {
+  const float v = a.number(0, 0);
+  Graph& g = engine().graph;
+  const NodeId id = g.input(Dim({1}), true);
+  g.values(id)[0] = v;
+  return recorded(id, &InputType);
+});
 
-FUNCTION(vec_input) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "device"};
-    const auto a = parse("vecInput", names, 1, args, n, kw);
-    const Dim d = as_dim(a[0], a.op());
-    Graph& g = engine().graph;
-    const NodeId id = g.input(d, true);
-    std::memset(g.values(id), 0, d.size() * 4);
-    return recorded(id, &VectorInputType);
-  });
-}
+constexpr FastMethod vec_input = method<"vecInput", 1, "dim", "device">([](const auto& a) {
+  const Dim d = as_dim(a[0], a.op());
+  Graph& g = engine().graph;
+  const NodeId id = g.input(d, true);
+  std::memset(g.values(id), 0, d.size() * 4);
+  return recorded(id, &VectorInputType);
+});
 
 // inputVector is on the hot path of feature-based models: numbers go straight into the arena.
-FUNCTION(input_vector) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"v", "device"};
-    const auto a = parse("inputVector", names, 1, args, n, kw);
-    PyObject* v = a[0];
-    Graph& g = engine().graph;
-    if ((PyList_CheckExact(v) || PyTuple_CheckExact(v)) && has_plain_items(v)) {
-      const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
-      PyObject** items = PySequence_Fast_ITEMS(v);
-      for (Py_ssize_t i = 0; i < size; ++i)
-        if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op(), "v");  // may be too large
-      const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
-      float* out = g.values(id);
-      for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op(), "v");
-      return recorded(id, &VectorInputType);
-    }
-    const std::vector<float> values = as_floats(v, a.op(), "v");
-    const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
-    std::memcpy(g.values(id), values.data(), values.size() * 4);
+constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](const auto& a) {
+  PyObject* v = a[0];
+  Graph& g = engine().graph;
+  if ((PyList_CheckExact(v) || PyTuple_CheckExact(v)) && has_plain_items(v)) {
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
+    PyObject** items = PySequence_Fast_ITEMS(v);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op(), "v");  // may be too large
+    const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
+    float* out = g.values(id);
+    for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op(), "v");
     return recorded(id, &VectorInputType);
-  });
-}
+  }
+  const std::vector<float> values = as_floats(v, a.op(), "v");
+  const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
+  std::memcpy(g.values(id), values.data(), values.size() * 4);
+  return recorded(id, &VectorInputType);
+});
 
 // _input_array(array, dims, batch, writable, kind): array of float32, any layout, column-major read.
-FUNCTION(input_array) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"array", "dims", "batch", "writable", "kind"};
-    const auto a = parse("_input_array", names, 5, args, n, kw);
-    if (!is_array(a[0])) throw TypeError(text(a.op(), "(): expected an array"));
-    py::array array = py::reinterpret_borrow<py::array>(a[0]);
-    if (!std::strchr("biuf", array.dtype().kind())) array = float_array(a[0], "inputTensor", "arr");
-    Dim d = as_dim(a[1], "inputTensor");
-    d.bd = a.uint(2, 1);
-    if (d.bd == 0) throw ValueError("inputTensor(): expected a batch size of at least 1, got 0");
-    if (static_cast<size_t>(array.size()) != d.size())
-      throw ValueError(text("inputTensor(): expected ", d.size(), " values for ", d, ", got ", array.size()));
-    Graph& g = engine().graph;
-    const NodeId id = g.input(d, PyObject_IsTrue(a[3]));
-    copy_numbers(array, g.values(id));
-    const std::string kind = PyUnicode_AsUTF8(a[4]);
-    return recorded(id, kind == "sparse"   ? &SparseInputType
-                        : kind == "vector" ? &VectorInputType
-                                           : &TensorInputType);
-  });
-}
+constexpr FastMethod input_array =
+    method<"_input_array", 5, "array", "dims", "batch", "writable", "kind">([](const auto& a) {
+      if (!is_array(a[0])) throw TypeError(text(a.op(), "(): expected an array"));
+      py::array array = py::reinterpret_borrow<py::array>(a[0]);
+      if (!std::strchr("biuf", array.dtype().kind())) array = float_array(a[0], "inputTensor", "arr");
+      Dim d = as_dim(a[1], "inputTensor");
+      d.bd = a.uint(2, 1);
+      if (d.bd == 0) throw ValueError("inputTensor(): expected a batch size of at least 1, got 0");
+      if (static_cast<size_t>(array.size()) != d.size())
+        throw ValueError(
+            text("inputTensor(): expected ", d.size(), " values for ", d, ", got ", array.size()));
+      Graph& g = engine().graph;
+      const NodeId id = g.input(d, PyObject_IsTrue(a[3]));
+      copy_numbers(array, g.values(id));
+      const std::string kind = PyUnicode_AsUTF8(a[4]);
+      return recorded(id, kind == "sparse"   ? &SparseInputType
+                          : kind == "vector" ? &VectorInputType
+                                             : &TensorInputType);
+    });
 
 PyObject* constant_of(const Dim& d, float value) { return recorded(engine().graph.constant(d, value)); }
 
-FUNCTION(zeros) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "batch_size", "device"};
-    const auto a = parse("zeros", names, 1, args, n, kw);
-    return constant_of(a.dim(0, 1), 0.f);
-  });
-}
+constexpr FastMethod zeros = method<"zeros", 1, "dim", "batch_size", "device">(
+    [](const auto& a) { return constant_of(a.dim(0, 1), 0.f); });
 
-FUNCTION(ones) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "batch_size", "device"};
-    const auto a = parse("ones", names, 1, args, n, kw);
-    return constant_of(a.dim(0, 1), 1.f);
-  });
-}
+constexpr FastMethod ones = method<"ones", 1, "dim", "batch_size", "device">(
+    [](const auto& a) { return constant_of(a.dim(0, 1), 1.f); });
 
-FUNCTION(constant) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "val", "batch_size", "device"};
-    const auto a = parse("constant", names, 2, args, n, kw);
-    return constant_of(a.dim(0, 2), a.number(1, 0));
-  });
-}
+constexpr FastMethod constant = method<"constant", 2, "dim", "val", "batch_size", "device">(
+    [](const auto& a) { return constant_of(a.dim(0, 2), a.number(1, 0)); });
 
 // ---------------------------------------------------------------- random
 
-FUNCTION(random_normal) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "mean", "stddev", "batch_size", "device"};
-    const auto a = parse("random_normal", names, 1, args, n, kw);
-    return recorded(engine().graph.draw(DrawKind::normal, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
-  });
-}
+constexpr FastMethod random_normal =
+    method<"random_normal", 1, "dim", "mean", "stddev", "batch_size", "device">([](const auto& a) {
+      return recorded(engine().graph.draw(DrawKind::normal, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
+    });
 
-FUNCTION(random_bernoulli) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "p", "scale", "batch_size", "device"};
-    const auto a = parse("random_bernoulli", names, 2, args, n, kw);
-    return recorded(engine().graph.draw(DrawKind::bernoulli, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
-  });
-}
+constexpr FastMethod random_bernoulli =
+    method<"random_bernoulli", 2, "dim", "p", "scale", "batch_size", "device">([](const auto& a) {
+      return recorded(engine().graph.draw(DrawKind::bernoulli, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
+    });
 
-FUNCTION(random_uniform) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "left", "right", "batch_size", "device"};
-    const auto a = parse("random_uniform", names, 3, args, n, kw);
-    return recorded(engine().graph.draw(DrawKind::uniform, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
-  });
-}
+constexpr FastMethod random_uniform =
+    method<"random_uniform", 3, "dim", "left", "right", "batch_size", "device">([](const auto& a) {
+      return recorded(engine().graph.draw(DrawKind::uniform, a.number(1, 0), a.number(2, 1), a.dim(0, 3)));
+    });
 
-FUNCTION(random_gumbel) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"dim", "mu", "beta", "batch_size", "device"};
-    const auto a = parse("random_gumbel", names, 1, args, n, kw);
-    const float mu = a.number(1, 0), beta = a.number(2, 1);
-    if (mu != 0.f || beta != 1.f)
-      throw ValueError(text("random_gumbel(): expected mu 0 and beta 1, got ", mu, " and ", beta));
-    return recorded(engine().graph.draw(DrawKind::gumbel, 0, 1, a.dim(0, 3)));
-  });
-}
+constexpr FastMethod random_gumbel =
+    method<"random_gumbel", 1, "dim", "mu", "beta", "batch_size", "device">([](const auto& a) {
+      const float mu = a.number(1, 0), beta = a.number(2, 1);
+      if (mu != 0.f || beta != 1.f)
+        throw ValueError(text("random_gumbel(): expected mu 0 and beta 1, got ", mu, " and ", beta));
+      return recorded(engine().graph.draw(DrawKind::gumbel, 0, 1, a.dim(0, 3)));
+    });
 
-// x times a fresh Bernoulli(1 - p) / (1 - p) mask of the given extents.
+// x times a fresh Bernoulli(1 - p) / (1 - p) mask of the given shape.
 PyObject* drop(NodeId x, const Dim& mask, float p) {
   Graph& g = engine().graph;
   const NodeId m = g.draw(DrawKind::bernoulli, 1.f - p, 1.f / (1.f - p), mask);
   return recorded(g.binary(op_id<CMult>, x, m));
 }
 
-FUNCTION(dropout) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "p"};
-    const auto a = parse("dropout", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    return drop(x, engine().graph.dim(x), a.number(1, 0));
-  });
-}
+constexpr FastMethod dropout = method<"dropout", 2, "x", "p">([](const auto& a) {
+  const NodeId x = a.node(0);
+  return drop(x, engine().graph.dim(x), a.number(1, 0));
+});
 
-FUNCTION(dropout_dim) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "d", "p"};
-    const auto a = parse("dropout_dim", names, 3, args, n, kw);
-    const NodeId x = a.node(0);
-    Dim mask = engine().graph.dim(x);
-    const uint32_t d = a.uint(1, 0);
-    if (mask.nd >= 4 || d >= mask.nd)
-      throw ValueError(text("dropout_dim(): expected fewer than 4 dimensions and d below their number, got ",
-                            mask, ", d ", d));
-    mask.d[d] = 1;
-    return drop(x, mask, a.number(2, 0));
-  });
-}
+constexpr FastMethod dropout_dim = method<"dropout_dim", 3, "x", "d", "p">([](const auto& a) {
+  const NodeId x = a.node(0);
+  Dim mask = engine().graph.dim(x);
+  const uint32_t d = a.uint(1, 0);
+  if (mask.nd >= 4 || d >= mask.nd)
+    throw ValueError(text("dropout_dim(): expected fewer than 4 dimensions and d below their number, got ",
+                          mask, ", d ", d));
+  mask.d[d] = 1;
+  return drop(x, mask, a.number(2, 0));
+});
 
-FUNCTION(dropout_batch) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "p"};
-    const auto a = parse("dropout_batch", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    Dim mask = engine().graph.dim(x);
-    for (uint32_t i = 0; i < mask.nd; ++i) mask.d[i] = 1;
-    return drop(x, mask, a.number(1, 0));
-  });
-}
+constexpr FastMethod dropout_batch = method<"dropout_batch", 2, "x", "p">([](const auto& a) {
+  const NodeId x = a.node(0);
+  Dim mask = engine().graph.dim(x);
+  for (uint32_t i = 0; i < mask.nd; ++i) mask.d[i] = 1;
+  return drop(x, mask, a.number(1, 0));
+});
 
-FUNCTION(block_dropout) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "p"};
-    const auto a = parse("block_dropout", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    const float p = a.number(1, 0);
-    if (!(p >= 0.f && p <= 1.f)) throw ValueError(text("block_dropout(): expected 0 <= p <= 1, got ", p));
-    Graph& g = engine().graph;
-    const float scale = 1.f / (1.f - p);
-    Dim one = g.dim(x);
-    for (uint32_t i = 0; i < one.nd; ++i) one.d[i] = 1;
-    one.bd = 1;
-    // DyNet draws nothing then
-    if (p == 1.f) return recorded(g.binary(op_id<CMult>, x, g.constant(one, 0.f)));
-    return recorded(g.binary(op_id<CMult>, x, g.draw(DrawKind::bernoulli, 1.f - p, scale, one)));
-  });
-}
+constexpr FastMethod block_dropout = method<"block_dropout", 2, "x", "p">([](const auto& a) {
+  const NodeId x = a.node(0);
+  const float p = a.number(1, 0);
+  if (!(p >= 0.f && p <= 1.f)) throw ValueError(text("block_dropout(): expected 0 <= p <= 1, got ", p));
+  Graph& g = engine().graph;
+  const float scale = 1.f / (1.f - p);
+  Dim one = g.dim(x);
+  for (uint32_t i = 0; i < one.nd; ++i) one.d[i] = 1;
+  one.bd = 1;
+  // DyNet draws nothing then
+  if (p == 1.f) return recorded(g.binary(op_id<CMult>, x, g.constant(one, 0.f)));
+  return recorded(g.binary(op_id<CMult>, x, g.draw(DrawKind::bernoulli, 1.f - p, scale, one)));
+});
 
-FUNCTION(noise) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "stddev"};
-    const auto a = parse("noise", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    Graph& g = engine().graph;
-    const NodeId e = g.draw(DrawKind::normal, 0.f, a.number(1, 0), g.dim(x));
-    return recorded(g.binary(op_id<Add>, x, e));
-  });
-}
+constexpr FastMethod noise = method<"noise", 2, "x", "stddev">([](const auto& a) {
+  const NodeId x = a.node(0);
+  Graph& g = engine().graph;
+  const NodeId e = g.draw(DrawKind::normal, 0.f, a.number(1, 0), g.dim(x));
+  return recorded(g.binary(op_id<Add>, x, e));
+});
 
 // ---------------------------------------------------------------- hot functions beyond one row
 
-FUNCTION(reshape) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "d", "batch_size"};
-    const auto a = parse("reshape", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    Graph& g = engine().graph;
-    if (!PyTuple_Check(a[1]) && !PyList_Check(a[1])) {
-      PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", type_name(a[1]));
-      throw PythonError();
-    }
-    const Dim d = as_dim(a[1], a.op());
-    uint32_t attrs[kMaxDims + 2] = {d.nd};
-    for (uint32_t i = 0; i < d.nd; ++i) attrs[1 + i] = d.d[i];
-    attrs[1 + d.nd] = a.uint(2, 1);
-    const Dim* xd = &g.dim(x);
-    const Dim y = Reshape::shape({a.op(), &xd, 1, attrs, d.nd + 2});
-    return recorded(g.view(op_id<Reshape>, x, y, 0));
-  });
-}
+constexpr FastMethod reshape = method<"reshape", 2, "x", "d", "batch_size">([](const auto& a) {
+  const NodeId x = a.node(0);
+  Graph& g = engine().graph;
+  if (!PyTuple_Check(a[1]) && !PyList_Check(a[1])) {
+    PyErr_Format(PyExc_TypeError, "reshape(): expected a tuple for d, got %s", type_name(a[1]));
+    throw PythonError();
+  }
+  const Dim d = as_dim(a[1], a.op());
+  uint32_t attrs[kMaxDims + 2] = {d.nd};
+  for (uint32_t i = 0; i < d.nd; ++i) attrs[1 + i] = d.d[i];
+  attrs[1 + d.nd] = a.uint(2, 1);
+  const Dim* xd = &g.dim(x);
+  const Dim y = Reshape::shape({a.op(), &xd, 1, attrs, d.nd + 2});
+  return recorded(g.view(op_id<Reshape>, x, y, 0));
+});
 
-FUNCTION(to_device) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"e", "device_str"};
-    const auto a = parse("to_device", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    const char* device = PyUnicode_Check(a[1]) ? PyUnicode_AsUTF8(a[1]) : "";
-    check_device(device ? device : "", "to_device()");
-    Graph& g = engine().graph;
-    return recorded(g.view(op_id<ToDevice>, x, g.dim(x), 0));
-  });
-}
+constexpr FastMethod to_device = method<"to_device", 2, "e", "device_str">([](const auto& a) {
+  const NodeId x = a.node(0);
+  const char* device = PyUnicode_Check(a[1]) ? PyUnicode_AsUTF8(a[1]) : "";
+  check_device(device ? device : "", "to_device()");
+  Graph& g = engine().graph;
+  return recorded(g.view(op_id<ToDevice>, x, g.dim(x), 0));
+});
 
-FUNCTION(concatenate_cols) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"xs"};
-    const auto a = parse("concatenate_cols", names, 1, args, n, kw);
-    const std::vector<NodeId> nodes = as_nodes(a[0], a.op());
-    if (nodes.empty()) {
-      PyErr_SetString(PyExc_AssertionError,
-                      "concatenate_cols(): expected at least one Expression, got an empty list");
-      throw PythonError();
-    }
-    const uint32_t axis = 1;
-    return recorded(engine().graph.record(op_id<Concatenate>, nodes.data(),
-                                          static_cast<uint32_t>(nodes.size()), &axis, 1, {}));
-  });
-}
+constexpr FastMethod concatenate_cols = method<"concatenate_cols", 1, "xs">([](const auto& a) {
+  const std::vector<NodeId> nodes = as_nodes(a[0], a.op());
+  if (nodes.empty()) {
+    PyErr_SetString(PyExc_AssertionError,
+                    "concatenate_cols(): expected at least one Expression, got an empty list");
+    throw PythonError();
+  }
+  const uint32_t axis = 1;
+  return recorded(engine().graph.record(op_id<Concatenate>, nodes.data(), static_cast<uint32_t>(nodes.size()),
+                                        &axis, 1, {}));
+});
 
 // [concatenate([x, y]) for x, y in zip(xs, ys)]
-FUNCTION(concatenate_pairs) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"xs", "ys"};
-    const auto a = parse("concatenate_pairs", names, 2, args, n, kw);
-    const std::vector<NodeId> xs = as_nodes(a[0], "concatenate"), ys = as_nodes(a[1], "concatenate");
-    std::vector<NodeId> nodes;
-    for (size_t i = 0; i < std::min(xs.size(), ys.size()); ++i) {
-      const NodeId pair[2] = {xs[i], ys[i]};
-      const uint32_t axis = 0;
-      nodes.push_back(engine().graph.record(op_id<Concatenate>, pair, 2, &axis, 1, {}));
-      engine().recorded(nodes.back());
-    }
-    return list_of_recorded(nodes.size(), "concatenate", [&](size_t i) { return make_expression(nodes[i]); });
-  });
-}
+constexpr FastMethod concatenate_pairs = method<"concatenate_pairs", 2, "xs", "ys">([](const auto& a) {
+  const std::vector<NodeId> xs = as_nodes(a[0], "concatenate"), ys = as_nodes(a[1], "concatenate");
+  std::vector<NodeId> nodes;
+  for (size_t i = 0; i < std::min(xs.size(), ys.size()); ++i) {
+    const NodeId pair[2] = {xs[i], ys[i]};
+    const uint32_t axis = 0;
+    nodes.push_back(engine().graph.record(op_id<Concatenate>, pair, 2, &axis, 1, {}));
+    engine().recorded(nodes.back());
+  }
+  return list_of_recorded(nodes.size(), "concatenate", [&](size_t i) { return make_expression(nodes[i]); });
+});
 
-FUNCTION(pickneglogsoftmax_batch) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"x", "vs"};
-    const auto a = parse("pickneglogsoftmax_batch", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    const std::vector<uint32_t> ids = as_uints(a[1], a.op(), "vs");
-    const uint32_t count = static_cast<uint32_t>(ids.size());
-    return recorded(
-        engine().graph.record(op_id<PickNegLogSoftmax>, &x, 1, &count, 1, {ids.data(), count, true}));
-  });
-}
+constexpr FastMethod pickneglogsoftmax_batch =
+    method<"pickneglogsoftmax_batch", 2, "x", "vs">([](const auto& a) {
+      const NodeId x = a.node(0);
+      const std::vector<uint32_t> ids = as_uints(a[1], a.op(), "vs");
+      const uint32_t count = static_cast<uint32_t>(ids.size());
+      return recorded(
+          engine().graph.record(op_id<PickNegLogSoftmax>, &x, 1, &count, 1, {ids.data(), count, true}));
+    });
 
-FUNCTION(pick_batch) {
-  return guarded([&] {
-    static constexpr const char* names[] = {"e", "indices", "dim"};
-    const auto a = parse("pick_batch", names, 2, args, n, kw);
-    const NodeId x = a.node(0);
-    const std::vector<uint32_t> ids = as_uints(a[1], a.op(), "indices");
-    const uint32_t attrs[2] = {a.uint(2, 0), static_cast<uint32_t>(ids.size())};
-    if (ids.empty()) throw ValueError("pick_batch(): expected at least one index, got none");
-    return recorded(engine().graph.record(op_id<Pick>, &x, 1, attrs, 2, {ids.data(), attrs[1], true}),
-                    &PickerBatchType);
-  });
-}
+constexpr FastMethod pick_batch = method<"pick_batch", 2, "e", "indices", "dim">([](const auto& a) {
+  const NodeId x = a.node(0);
+  const std::vector<uint32_t> ids = as_uints(a[1], a.op(), "indices");
+  const uint32_t attrs[2] = {a.uint(2, 0), static_cast<uint32_t>(ids.size())};
+  if (ids.empty()) throw ValueError("pick_batch(): expected at least one index, got none");
+  return recorded(engine().graph.record(op_id<Pick>, &x, 1, attrs, 2, {ids.data(), attrs[1], true}),
+                  &PickerBatchType);
+});
 
-#define ENTRY(name, function, signature)                                            \
-  {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function)), \
-   METH_FASTCALL | METH_KEYWORDS, signature "\n--\n\n"}
-
-PyMethodDef methods[] = {
-    ENTRY("scalarInput", scalar_input, "scalarInput(s, device='')"),
-    ENTRY("vecInput", vec_input, "vecInput(dim, device='')"),
-    ENTRY("inputVector", input_vector, "inputVector(v, device='')"),
-    ENTRY("_input_array", input_array, "_input_array(array, dims, batch, writable, kind)"),
-    ENTRY("zeros", zeros, "zeros(dim, batch_size=1, device='')"),
-    ENTRY("ones", ones, "ones(dim, batch_size=1, device='')"),
-    ENTRY("constant", constant, "constant(dim, val, batch_size=1, device='')"),
-    ENTRY("random_normal", random_normal,
-          "random_normal(dim, mean=0.0, stddev=1.0, batch_size=1, device='')"),
-    ENTRY("random_bernoulli", random_bernoulli,
-          "random_bernoulli(dim, p, scale=1.0, batch_size=1, device='')"),
-    ENTRY("random_uniform", random_uniform, "random_uniform(dim, left, right, batch_size=1, device='')"),
-    ENTRY("random_gumbel", random_gumbel, "random_gumbel(dim, mu=0.0, beta=1.0, batch_size=1, device='')"),
-    ENTRY("dropout", dropout, "dropout(x, p)"),
-    ENTRY("dropout_dim", dropout_dim, "dropout_dim(x, d, p)"),
-    ENTRY("dropout_batch", dropout_batch, "dropout_batch(x, p)"),
-    ENTRY("block_dropout", block_dropout, "block_dropout(x, p)"),
-    ENTRY("noise", noise, "noise(x, stddev)"),
-    ENTRY("reshape", reshape, "reshape(x, d, batch_size=1)"),
-    ENTRY("to_device", to_device, "to_device(e, device_str)"),
-    ENTRY("concatenate_cols", concatenate_cols, "concatenate_cols(xs)"),
-    ENTRY("_concatenate_pairs", concatenate_pairs, "_concatenate_pairs(xs, ys)"),
-    ENTRY("pickneglogsoftmax_batch", pickneglogsoftmax_batch, "pickneglogsoftmax_batch(x, vs)"),
-    ENTRY("pick_batch", pick_batch, "pick_batch(e, indices, dim=0)"),
-    {nullptr, nullptr, 0, nullptr}};
+const ApiFunction input_functions[] = {
+    {"scalarInput(s, device='')", scalar_input},
+    {"vecInput(dim, device='')", vec_input},
+    {"inputVector(v, device='')", input_vector},
+    {"_input_array(array, dims, batch, writable, kind)", input_array},
+    {"zeros(dim, batch_size=1, device='')", zeros},
+    {"ones(dim, batch_size=1, device='')", ones},
+    {"constant(dim, val, batch_size=1, device='')", constant},
+    {"random_normal(dim, mean=0.0, stddev=1.0, batch_size=1, device='')", random_normal},
+    {"random_bernoulli(dim, p, scale=1.0, batch_size=1, device='')", random_bernoulli},
+    {"random_uniform(dim, left, right, batch_size=1, device='')", random_uniform},
+    {"random_gumbel(dim, mu=0.0, beta=1.0, batch_size=1, device='')", random_gumbel},
+    {"dropout(x, p)", dropout},
+    {"dropout_dim(x, d, p)", dropout_dim},
+    {"dropout_batch(x, p)", dropout_batch},
+    {"block_dropout(x, p)", block_dropout},
+    {"noise(x, stddev)", noise},
+    {"reshape(x, d, batch_size=1)", reshape},
+    {"to_device(e, device_str)", to_device},
+    {"concatenate_cols(xs)", concatenate_cols},
+    {"_concatenate_pairs(xs, ys)", concatenate_pairs},
+    {"pickneglogsoftmax_batch(x, vs)", pickneglogsoftmax_batch},
+    {"pick_batch(e, indices, dim=0)", pick_batch},
+};
 
 }  // namespace
 
-void add_input_functions(PyObject* module) {
-  // The documentation texts are attached to the signatures once.
-  static std::vector<std::string> texts;
-  texts.reserve(std::size(methods));
-  for (PyMethodDef* m = methods; m->ml_name; ++m) {
-    texts.push_back(std::string(m->ml_doc) + documentation(m->ml_name));
-    m->ml_doc = texts.back().c_str();
-  }
-  if (PyModule_AddFunctions(module, methods) < 0) throw PythonError();
-}
+void add_input_functions(PyObject* module) { add_api_functions(module, input_functions); }
 
 }  // namespace dyc::py

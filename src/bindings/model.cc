@@ -13,8 +13,6 @@ namespace pb = pybind11;
 
 namespace dyc::py {
 
-PyTypeObject ParameterCollectionType = blank_type();
-
 namespace {
 
 struct PyCollection {
@@ -96,67 +94,55 @@ PyObject* add_lookup_array(Collection& c, PyObject* object, const std::string& n
   return make_parameters(c.add_lookup_parameters(static_cast<uint32_t>(rows), dim, init, name));
 }
 
-constexpr const char* kAddNames[] = {"dim", "init", "name", "device", "scale", "mean", "std"};
-
-PyObject* add_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("add_parameters", kAddNames, 1, args, n, kwnames);
-    const std::string name = a.string(2);
-    check_device(a.string(3));
-    Collection& c = collection_of(self);
-    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
-    const Dim dim = dim_argument(a[0], a.op());
-    const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
-    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
-    return make_parameters(c.add_parameters(dim, *init, name));
-  });
+template <Text op, class F>
+constexpr FastMethod adder(F f) {
+  return method<op, 1, "dim", "init", "name", "device", "scale", "mean", "std">(f);
 }
 
-PyObject* add_lookup_parameters(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("add_lookup_parameters", kAddNames, 1, args, n, kwnames);
-    const std::string name = a.string(2);
-    check_device(a.string(3));
-    Collection& c = collection_of(self);
-    if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
-    const Dim all = dim_argument(a[0], a.op());
-    if (all.nd == 0)
-      throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
-    Dim row;
-    for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
-    if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
-    const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
-    const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
-    return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
-  });
-}
+constexpr FastMethod add_parameters = adder<"add_parameters">([](PyObject* self, const auto& a) {
+  const std::string name = a.string(2);
+  check_device(a.string(3));
+  Collection& c = collection_of(self);
+  if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_array(c, a[1], name, a.op());
+  const Dim dim = dim_argument(a[0], a.op());
+  const uint32_t last = dim.nd ? dim.d[dim.nd - 1] : 1;
+  const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+  return make_parameters(c.add_parameters(dim, *init, name));
+});
 
-constexpr const char* kArrayNames[] = {"array", "name", "device"};
+constexpr FastMethod add_lookup_parameters =
+    adder<"add_lookup_parameters">([](PyObject* self, const auto& a) {
+      const std::string name = a.string(2);
+      check_device(a.string(3));
+      Collection& c = collection_of(self);
+      if (a.has(1) && pb::isinstance<pb::array>(a[1])) return add_lookup_array(c, a[1], name, a.op());
+      const Dim all = dim_argument(a[0], a.op());
+      if (all.nd == 0)
+        throw ValueError("add_lookup_parameters(): expected at least the number of rows, got dim ()");
+      Dim row;
+      for (uint32_t i = 1; i < all.nd; ++i) row.d[row.nd++] = all.d[i];
+      if (!PyTuple_Check(a[0]) && !PyList_Check(a[0])) row = Dim{1};  // n stands for (n, 1)
+      const uint32_t last = row.nd ? row.d[row.nd - 1] : 1;
+      const InitialiserPtr init = initialiser_of(a[1], {a[4], a[5], a[6]}, last, a.op());
+      return make_parameters(c.add_lookup_parameters(all.d[0], row, *init, name));
+    });
 
-PyObject* parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
-    check_device(a.string(2));
-    return add_array(collection_of(self), a[0], a.string(1), a.op());
-  });
-}
+constexpr FastMethod parameters_from_numpy =
+    method<"parameters_from_numpy", 1, "array", "name", "device">([](PyObject* self, const auto& a) {
+      check_device(a.string(2));
+      return add_array(collection_of(self), a[0], a.string(1), a.op());
+    });
 
-PyObject* lookup_parameters_from_numpy(PyObject* self, PyObject* const* args, Py_ssize_t n,
-                                       PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("lookup_parameters_from_numpy", kArrayNames, 1, args, n, kwnames);
-    check_device(a.string(2));
-    return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
-  });
-}
+constexpr FastMethod lookup_parameters_from_numpy =
+    method<"lookup_parameters_from_numpy", 1, "array", "name", "device">([](PyObject* self, const auto& a) {
+      check_device(a.string(2));
+      return add_lookup_array(collection_of(self), a[0], a.string(1), a.op());
+    });
 
-PyObject* add_subcollection(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"name"};
-  return guarded([&] {
-    const auto a = parse("add_subcollection", names, 0, args, n, kwnames);
-    return make_collection(collection_of(self).add_subcollection(a.string(0)));
-  });
-}
+constexpr FastMethod add_subcollection =
+    method<"add_subcollection", 0, "name">([](PyObject* self, const auto& a) {
+      return make_collection(collection_of(self).add_subcollection(a.string(0)));
+    });
 
 // --------------------------------------------------------------------------------------- reading
 
@@ -180,52 +166,40 @@ PyObject* get_weight_decay(PyObject* self, PyObject*) {
   return PyFloat_FromDouble(collection_of(self).weight_decay());
 }
 
-constexpr const char* kDecayNames[] = {"lam"};
+constexpr FastMethod set_weight_decay =
+    method<"set_weight_decay", 1, "lam">([](PyObject* self, const auto& a) {
+      collection_of(self).set_weight_decay(a.number(0, 0.f));
+      return none();
+    });
 
-PyObject* set_weight_decay(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&] {
-    const auto a = parse("set_weight_decay", kDecayNames, 1, args, n, kwnames);
-    collection_of(self).set_weight_decay(a.number(0, 0.f));
-    return none();
-  });
-}
-
-PyObject* set_weight_decay_lambda(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
-    const auto a = parse("set_weight_decay_lambda", kDecayNames, 1, args, n, kwnames);
-    if (!PyFloat_Check(a[0])) {
-      PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
-                   type_name(a[0]));
-      return nullptr;
-    }
-    collection_of(self).set_weight_decay(a.number(0, 0.f));
-    return none();
-  });
-}
+constexpr FastMethod set_weight_decay_lambda =
+    method<"set_weight_decay_lambda", 1, "lam">([](PyObject* self, const auto& a) -> PyObject* {
+      if (!PyFloat_Check(a[0])) {
+        PyErr_Format(PyExc_AssertionError, "set_weight_decay_lambda(): expected a float, got %s",
+                     type_name(a[0]));
+        return nullptr;
+      }
+      collection_of(self).set_weight_decay(a.number(0, 0.f));
+      return none();
+    });
 
 PyMethodDef methods[] = {
-    fast_method(
-        "add_parameters", add_parameters,
-        "add_parameters(dim, init=None, name='', device='', scale=1.0, mean=0.0, std=1.0): new Parameters."),
-    fast_method(
-        "add_lookup_parameters", add_lookup_parameters,
-        "add_lookup_parameters(dim, init=None, name='', device='', scale=1.0, mean=0.0, std=1.0): a table of "
-        "dim[0] rows."),
+    fast_method("add_parameters", add_parameters,
+                "add_parameters(dim, init=None, name='', device='', scale=1.0, mean=0.0, std=1.0)"),
+    fast_method("add_lookup_parameters", add_lookup_parameters,
+                "add_lookup_parameters(dim, init=None, name='', device='', scale=1.0, mean=0.0, std=1.0)"),
     fast_method("parameters_from_numpy", parameters_from_numpy,
-                "parameters_from_numpy(array, name='', device=''): Parameters with the values of an array."),
+                "parameters_from_numpy(array, name='', device='')"),
     fast_method("lookup_parameters_from_numpy", lookup_parameters_from_numpy,
-                "lookup_parameters_from_numpy(array, name='', device=''): a table whose row i is array[i]."),
-    fast_method("add_subcollection", add_subcollection,
-                "add_subcollection(name=None): a collection whose parameters are also in this one."),
-    plain_method("parameters_list", parameters_list, "All Parameters, in order of creation."),
-    plain_method("lookup_parameters_list", lookup_parameters_list,
-                 "All LookupParameters, in order of creation."),
-    plain_method("parameter_count", parameter_count, "The number of scalars."),
-    plain_method("name", get_name, "The full name, '/' or ending in '/'."),
-    plain_method("get_weight_decay", get_weight_decay, "Lambda of weight decay."),
-    fast_method("set_weight_decay", set_weight_decay, "set_weight_decay(lam): 0 or more."),
-    fast_method("set_weight_decay_lambda", set_weight_decay_lambda,
-                "set_weight_decay_lambda(lam): a float >= 0."),
+                "lookup_parameters_from_numpy(array, name='', device='')"),
+    fast_method("add_subcollection", add_subcollection, "add_subcollection(name=None)"),
+    plain_method("parameters_list", parameters_list),
+    plain_method("lookup_parameters_list", lookup_parameters_list),
+    plain_method("parameter_count", parameter_count),
+    plain_method("name", get_name),
+    plain_method("get_weight_decay", get_weight_decay),
+    fast_method("set_weight_decay", set_weight_decay, "set_weight_decay(lam)"),
+    fast_method("set_weight_decay_lambda", set_weight_decay_lambda, "set_weight_decay_lambda(lam)"),
     {nullptr, nullptr, 0, nullptr}};
 
 void translate(std::exception_ptr error) {
@@ -240,6 +214,11 @@ void translate(std::exception_ptr error) {
 
 }  // namespace
 
+PyTypeObject ParameterCollectionType =
+    static_type({"_dynet.ParameterCollection",
+                 "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.",
+                 sizeof(PyCollection), dealloc, methods, new_root});
+
 PyObject* make_collection(const std::shared_ptr<Collection>& collection, PyTypeObject* type) {
   return allocate(type, collection);
 }
@@ -253,22 +232,10 @@ const std::shared_ptr<Collection>& as_collection(PyObject* object, const char* o
 
 void add_model(pb::module_& m) {
   pb::register_local_exception_translator(translate);
-  PyTypeObject& type = ParameterCollectionType;
-  type.tp_name = "_dynet.ParameterCollection";
-  type.tp_doc = "ParameterCollection(parent=None): owns the parameters of a model; collections form a tree.";
-  type.tp_basicsize = sizeof(PyCollection);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  sign_methods(methods);
-  sign_type(type);
-  type.tp_methods = methods;
-  type.tp_new = new_root;
-  type.tp_init = init;
-  type.tp_dealloc = dealloc;
-  type.tp_repr = described;
-  if (PyType_Ready(&type) < 0) throw pb::error_already_set();
-  const pb::handle handle(reinterpret_cast<PyObject*>(&type));
-  m.attr("ParameterCollection") = handle;
-  m.attr("Model") = handle;
+  ParameterCollectionType.tp_init = init;
+  ParameterCollectionType.tp_repr = described;
+  add_type(m.ptr(), ParameterCollectionType);
+  m.attr("Model") = m.attr("ParameterCollection");
   add_initialisers(m);
   add_trainer_types(m.ptr());
 }

@@ -54,53 +54,43 @@ PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
   return guarded([&] { return recorded(engine().graph.record(op, ids, 2)); });
 }
 
+float same_number(float c) { return c; }
+
+// a op b of two expressions, or of one and a number to its right or left. The number is an argument of an op
+// of its own; to the right after `convert`.
+template <OpId both, OpId right, OpId left, float (*convert)(float) = same_number>
+PyObject* binary(PyObject* a, PyObject* b, const char* name) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(both, a, b, name);
+  if (is_expression(a) && as_number(b, &c)) return with_number(right, a, convert(c), name);
+  if (left != both && is_expression(b) && as_number(a, &c)) return with_number(left, b, c, name);
+  if (is_operand(a) && is_operand(b)) return with_expression(both, a, b, name);
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
+float negated(float c) { return -c; }
+float inverse(float c) { return 1.f / c; }
+
 PyObject* add(PyObject* a, PyObject* b) {
-  float c;
-  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Add>, a, b, "+");
-  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, c, "+");
-  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<AddConst>, b, c, "+");
-  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Add>, a, b, "+");
-  Py_RETURN_NOTIMPLEMENTED;
+  return binary<op_id<Add>, op_id<AddConst>, op_id<AddConst>>(a, b, "+");
 }
-
 PyObject* subtract(PyObject* a, PyObject* b) {
-  float c;
-  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Sub>, a, b, "-");
-  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<AddConst>, a, -c, "-");
-  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstMinus>, b, c, "-");
-  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Sub>, a, b, "-");
-  Py_RETURN_NOTIMPLEMENTED;
+  return binary<op_id<Sub>, op_id<AddConst>, op_id<ConstMinus>, negated>(a, b, "-");
 }
-
 PyObject* multiply(PyObject* a, PyObject* b) {
-  float c;
-  if (is_expression(a) && is_expression(b)) return with_expression(op_id<MatMul>, a, b, "*");
-  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, c, "*");
-  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<Scale>, b, c, "*");
-  if (is_operand(a) && is_operand(b)) return with_expression(op_id<MatMul>, a, b, "*");
-  Py_RETURN_NOTIMPLEMENTED;
+  return binary<op_id<MatMul>, op_id<Scale>, op_id<Scale>>(a, b, "*");
+}
+PyObject* divide(PyObject* a, PyObject* b) {
+  return binary<op_id<CDiv>, op_id<Scale>, op_id<ConstDiv>, inverse>(a, b, "/");
+}
+// Of a number to the power of an expression there is no op.
+PyObject* power(PyObject* a, PyObject* b, PyObject*) {
+  return binary<op_id<Pow>, op_id<PowConst>, op_id<Pow>>(a, b, "**");
 }
 
 // Not in DyNet, where `*` is the matrix product.
 PyObject* matrix_multiply(PyObject* a, PyObject* b) {
   if (is_operand(a) && is_operand(b)) return with_expression(op_id<MatMul>, a, b, "@");
-  Py_RETURN_NOTIMPLEMENTED;
-}
-
-PyObject* divide(PyObject* a, PyObject* b) {
-  float c;
-  if (is_expression(a) && is_expression(b)) return with_expression(op_id<CDiv>, a, b, "/");
-  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<Scale>, a, 1.f / c, "/");
-  if (is_expression(b) && as_number(a, &c)) return with_number(op_id<ConstDiv>, b, c, "/");
-  if (is_operand(a) && is_operand(b)) return with_expression(op_id<CDiv>, a, b, "/");
-  Py_RETURN_NOTIMPLEMENTED;
-}
-
-PyObject* power(PyObject* a, PyObject* b, PyObject*) {
-  float c;
-  if (is_expression(a) && is_expression(b)) return with_expression(op_id<Pow>, a, b, "**");
-  if (is_expression(a) && as_number(b, &c)) return with_number(op_id<PowConst>, a, c, "**");
-  if (is_operand(a) && is_operand(b)) return with_expression(op_id<Pow>, a, b, "**");
   Py_RETURN_NOTIMPLEMENTED;
 }
 

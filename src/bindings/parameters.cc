@@ -11,9 +11,6 @@
 
 namespace dyc::py {
 
-PyTypeObject ParametersType = blank_type();
-PyTypeObject LookupParametersType = blank_type();
-
 namespace {
 
 Storage& storage_of(PyObject* self) {
@@ -23,15 +20,9 @@ Storage& storage_of(PyObject* self) {
 
 // Rows {d1,d2,..} one after the other -> array (n, d1, d2, ..).
 pybind11::array_t<double> rows_array(size_t n, const Dim& dim) {
-  std::vector<pybind11::ssize_t> shape = {static_cast<pybind11::ssize_t>(n)}, strides = {0};
-  pybind11::ssize_t step = sizeof(double);
-  for (uint32_t i = 0; i < dim.nd; ++i) {
-    shape.push_back(dim.d[i]);
-    strides.push_back(step);
-    step *= dim.d[i];
-  }
-  strides[0] = step;
-  return pybind11::array_t<double>(shape, strides);
+  ArrayLayout layout(sizeof(double));
+  layout.add_rows(n, dim);
+  return pybind11::array_t<double>(layout.shape, layout.strides);
 }
 
 uint32_t as_row(PyObject* object, const Storage& s, const char* op) {
@@ -51,37 +42,20 @@ std::vector<uint32_t> as_rows(PyObject* object, const Storage& s, const char* op
 
 // ------------------------------------------------------------------------- methods of both types
 
-PyObject* scale(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"s"};
-  return guarded([&] {
-    storage_of(self).scale_values(parse("scale", names, 1, args, n, kwnames).number(0, 1.f));
-    return none();
-  });
-}
+constexpr FastMethod scale = method<"scale", 1, "s">(
+    [](PyObject* self, const auto& a) { storage_of(self).scale_values(a.number(0, 1.f)); });
 
-PyObject* scale_gradient(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"s"};
-  return guarded([&] {
-    const float s = parse("scale_gradient", names, 1, args, n, kwnames).number(0, 1.f);
-    storage_of(self).scale_grad(s);
-    return none();
-  });
-}
+constexpr FastMethod scale_gradient = method<"scale_gradient", 1, "s">([](PyObject* self, const auto& a) {
+  const float s = a.number(0, 1.f);
+  storage_of(self).scale_grad(s);
+});
 
-PyObject* set_updated(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"b"};
-  return guarded([&] {
-    storage_of(self).updated = parse("set_updated", names, 1, args, n, kwnames).truth(0, true);
-    return none();
-  });
-}
+constexpr FastMethod set_updated = method<"set_updated", 1, "b">(
+    [](PyObject* self, const auto& a) { storage_of(self).updated = a.truth(0, true); });
 
-PyObject* is_updated(PyObject* self, PyObject*) {
-  return guarded([&] { return PyBool_FromLong(storage_of(self).updated); });
-}
-PyObject* get_name(PyObject* self, PyObject*) {
-  return guarded([&] { return to_python(storage_of(self).name); });
-}
+constexpr PyCFunction is_updated =
+    plain([](PyObject* self) { return PyBool_FromLong(storage_of(self).updated); });
+constexpr PyCFunction get_name = plain([](PyObject* self) { return to_python(storage_of(self).name); });
 
 void fill_zero(Storage& s) { std::fill_n(s.begin_write(false), s.size(), 0.f); }
 
@@ -94,57 +68,37 @@ PyObject* node_expression(PyObject* self, uint32_t role) {
 
 // ------------------------------------------------------------------------------------ Parameters
 
-PyObject* p_shape(PyObject* self, PyObject*) {
-  return guarded([&] { return dim_tuple(storage_of(self).dim); });
-}
+constexpr PyCFunction p_shape = plain([](PyObject* self) { return dim_tuple(storage_of(self).dim); });
 
-PyObject* p_as_array(PyObject* self, PyObject*) {
-  return guarded([&] { return array_of(storage_of(self).values(), storage_of(self).dim); });
-}
+constexpr PyCFunction p_as_array =
+    plain([](PyObject* self) { return array_of(storage_of(self).values(), storage_of(self).dim); });
 
-PyObject* p_grad_as_array(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    return array_of(s.has_grad() ? s.raw_grad() : nullptr, s.dim);
-  });
-}
+constexpr PyCFunction p_grad_as_array = plain([](PyObject* self) {
+  const Storage& s = storage_of(self);
+  return array_of(s.has_grad() ? s.raw_grad() : nullptr, s.dim);
+});
 
-PyObject* p_set_value(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"arr"};
-  return guarded([&] {
-    Storage& s = storage_of(self);
-    const FloatArray array =
-        float_array(parse("set_value", names, 1, args, n, kwnames)[0], "set_value", "arr");
-    if (!has_shape(array, s.dim, 0))
-      throw ValueError(
-          text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
-    s.set_values(array.data());
-    return none();
-  });
-}
+constexpr FastMethod p_set_value = method<"set_value", 1, "arr">([](PyObject* self, const auto& a) {
+  Storage& s = storage_of(self);
+  const FloatArray array = float_array(a[0], "set_value", "arr");
+  if (!has_shape(array, s.dim, 0))
+    throw ValueError(
+        text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
+  s.set_values(array.data());
+});
 
-PyObject* p_clip_inplace(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"left", "right"};
-  return guarded([&] {
-    const auto a = parse("clip_inplace", names, 2, args, n, kwnames);
-    storage_of(self).clip_effective(a.number(0, 0.f), a.number(1, 0.f));
-    return none();
-  });
-}
+constexpr FastMethod p_clip_inplace =
+    method<"clip_inplace", 2, "left", "right">([](PyObject* self, const auto& a) {
+      storage_of(self).clip_effective(a.number(0, 0.f), a.number(1, 0.f));
+    });
 
-PyObject* p_zero(PyObject* self, PyObject*) {
-  return guarded([&] {
-    fill_zero(storage_of(self));
-    storage_of(self).clear_grad();
-    return none();
-  });
-}
+constexpr PyCFunction p_zero = plain([](PyObject* self) {
+  fill_zero(storage_of(self));
+  storage_of(self).clear_grad();
+});
 
-PyObject* p_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"update"};
-  return guarded(
-      [&] { return node_expression(self, parse("expr", names, 0, args, n, kwnames).truth(0, false)); });
-}
+constexpr FastMethod p_expr = method<"expr", 0, "update">(
+    [](PyObject* self, const auto& a) { return node_expression(self, a.truth(0, false)); });
 
 // "Parameter /_0"; "an empty Parameter".
 PyObject* name_text(PyObject* self, const std::string& kind) {
@@ -155,26 +109,21 @@ PyObject* p_str(PyObject* self) { return name_text(self, "Parameter"); }
 
 // ------------------------------------------------------------------------------ LookupParameters
 
-PyObject* l_shape(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    const Storage& s = storage_of(self);
-    PyObject* shape = PyTuple_New(s.dim.nd + 1);
-    if (!shape) return nullptr;
-    PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
-    for (uint32_t i = 0; i < s.dim.nd; ++i)
-      PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
-    return shape;
-  });
-}
+constexpr PyCFunction l_shape = plain([](PyObject* self) -> PyObject* {
+  const Storage& s = storage_of(self);
+  PyObject* shape = PyTuple_New(s.dim.nd + 1);
+  if (!shape) return nullptr;
+  PyTuple_SET_ITEM(shape, 0, PyLong_FromUnsignedLong(s.rows));
+  for (uint32_t i = 0; i < s.dim.nd; ++i) PyTuple_SET_ITEM(shape, i + 1, PyLong_FromUnsignedLong(s.dim.d[i]));
+  return shape;
+});
 
-PyObject* l_as_array(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    auto out = rows_array(s.rows, s.dim);
-    std::copy(s.values(), s.values() + s.size(), out.mutable_data());
-    return out.release().ptr();
-  });
-}
+constexpr PyCFunction l_as_array = plain([](PyObject* self) {
+  const Storage& s = storage_of(self);
+  auto out = rows_array(s.rows, s.dim);
+  std::copy(s.values(), s.values() + s.size(), out.mutable_data());
+  return out.release().ptr();
+});
 
 // Gradients of these rows, zeros where nothing was accumulated.
 void copy_grad_rows(const Storage& s, const std::vector<uint32_t>& rows, double* out) {
@@ -186,116 +135,86 @@ void copy_grad_rows(const Storage& s, const std::vector<uint32_t>& rows, double*
   }
 }
 
-PyObject* l_grad_as_array(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    auto out = rows_array(s.rows, s.dim);
-    const std::vector<float> grad = s.copy_grad();
-    std::copy(grad.begin(), grad.end(), out.mutable_data());
-    return out.release().ptr();
-  });
-}
+constexpr PyCFunction l_grad_as_array = plain([](PyObject* self) {
+  const Storage& s = storage_of(self);
+  auto out = rows_array(s.rows, s.dim);
+  const std::vector<float> grad = s.copy_grad();
+  std::copy(grad.begin(), grad.end(), out.mutable_data());
+  return out.release().ptr();
+});
 
-PyObject* l_row_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"row"};
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    const uint32_t row = as_row(parse("row_as_array", names, 1, args, n, kwnames)[0], s, "row_as_array");
-    return array_of(s.values() + row * s.row_size(), s.dim);
-  });
-}
+constexpr FastMethod l_row_as_array = method<"row_as_array", 1, "row">([](PyObject* self, const auto& a) {
+  const Storage& s = storage_of(self);
+  const uint32_t row = as_row(a[0], s, "row_as_array");
+  return array_of(s.values() + row * s.row_size(), s.dim);
+});
 
-PyObject* l_rows_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"rows"};
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    const auto rows = as_rows(parse("rows_as_array", names, 1, args, n, kwnames)[0], s, "rows_as_array");
-    auto out = rows_array(rows.size(), s.dim);
-    double* to = out.mutable_data();
-    for (uint32_t row : rows)
-      to = std::copy(s.values() + row * s.row_size(), s.values() + (row + 1) * s.row_size(), to);
-    return out.release().ptr();
-  });
-}
+constexpr FastMethod l_rows_as_array = method<"rows_as_array", 1, "rows">([](PyObject* self, const auto& a) {
+  const Storage& s = storage_of(self);
+  const auto rows = as_rows(a[0], s, "rows_as_array");
+  auto out = rows_array(rows.size(), s.dim);
+  double* to = out.mutable_data();
+  for (uint32_t row : rows)
+    to = std::copy(s.values() + row * s.row_size(), s.values() + (row + 1) * s.row_size(), to);
+  return out.release().ptr();
+});
 
-PyObject* l_row_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"row"};
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    const char* op = "row_grad_as_array";
-    const uint32_t row = as_row(parse(op, names, 1, args, n, kwnames)[0], s, op);
-    wait_for_gradients();  // again: the conversion may have run Python code
-    return array_of(s.row_has_grad(row) ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
-  });
-}
+constexpr FastMethod l_row_grad_as_array =
+    method<"row_grad_as_array", 1, "row">([](PyObject* self, const auto& a) {
+      const Storage& s = storage_of(self);
+      const uint32_t row = as_row(a[0], s, a.op());
+      wait_for_gradients();  // again: the conversion may have run Python code
+      return array_of(s.row_has_grad(row) ? s.raw_grad() + row * s.row_size() : nullptr, s.dim);
+    });
 
-PyObject* l_rows_grad_as_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"rows"};
-  return guarded([&] {
-    const Storage& s = storage_of(self);
-    const char* op = "rows_grad_as_array";
-    const auto rows = as_rows(parse(op, names, 1, args, n, kwnames)[0], s, op);
-    auto out = rows_array(rows.size(), s.dim);
-    wait_for_gradients();  // again: the conversion may have run Python code
-    copy_grad_rows(s, rows, out.mutable_data());
-    return out.release().ptr();
-  });
-}
+constexpr FastMethod l_rows_grad_as_array =
+    method<"rows_grad_as_array", 1, "rows">([](PyObject* self, const auto& a) {
+      const Storage& s = storage_of(self);
+      const auto rows = as_rows(a[0], s, a.op());
+      auto out = rows_array(rows.size(), s.dim);
+      wait_for_gradients();  // again: the conversion may have run Python code
+      copy_grad_rows(s, rows, out.mutable_data());
+      return out.release().ptr();
+    });
 
-PyObject* l_init_row(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"i", "row"};
-  return guarded([&] {
-    Storage& s = storage_of(self);
-    const auto a = parse("init_row", names, 2, args, n, kwnames);
-    const uint32_t row = as_row(a[0], s, "init_row");
-    const std::vector<float> values = as_floats(a[1], "init_row", "row");
-    if (values.size() != s.row_size())
-      throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
-    s.set_row(row, values.data());
-    return none();
-  });
-}
+constexpr FastMethod l_init_row = method<"init_row", 2, "i", "row">([](PyObject* self, const auto& a) {
+  Storage& s = storage_of(self);
+  const uint32_t row = as_row(a[0], s, "init_row");
+  const std::vector<float> values = as_floats(a[1], "init_row", "row");
+  if (values.size() != s.row_size())
+    throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
+  s.set_row(row, values.data());
+});
 
-// DyNet takes (n, width) only, where each row lies in memory order; here also (n, d1, d2, ..).
-PyObject* l_init_from_array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"arr"};
-  return guarded([&]() -> PyObject* {
-    Storage& s = storage_of(self);
-    const FloatArray array =
-        float_array(parse("init_from_array", names, 1, args, n, kwnames)[0], "init_from_array", "arr");
-    const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
-    const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
-    if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {
-      PyErr_SetString(PyExc_Exception, text("init_from_array(): got an array of shape ", shape_text(array),
-                                            "; ", s.name, " has ", s.rows, " rows of ", s.dim)
-                                           .c_str());
-      return nullptr;
-    }
-    std::vector<uint32_t> rows(count);
-    for (size_t i = 0; i < count; ++i) rows[i] = static_cast<uint32_t>(i);
-    float* to = s.begin_write_rows(rows);
-    const float* from = array.data();
-    for (size_t i = 0; i < count; ++i)
-      for (size_t j = 0; j < width; ++j) to[i * width + j] = from[i + j * count];
-    return none();
-  });
-}
+// DyNet takes (n, width) only, each row in memory order; here also (n, d1, d2, ..).
+constexpr FastMethod l_init_from_array =
+    method<"init_from_array", 1, "arr">([](PyObject* self, const auto& a) -> PyObject* {
+      Storage& s = storage_of(self);
+      const FloatArray array = float_array(a[0], "init_from_array", "arr");
+      const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
+      const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
+      if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {
+        PyErr_SetString(PyExc_Exception, text("init_from_array(): got an array of shape ", shape_text(array),
+                                              "; ", s.name, " has ", s.rows, " rows of ", s.dim)
+                                             .c_str());
+        return nullptr;
+      }
+      std::vector<uint32_t> rows(count);
+      for (size_t i = 0; i < count; ++i) rows[i] = static_cast<uint32_t>(i);
+      float* to = s.begin_write_rows(rows);
+      const float* from = array.data();
+      for (size_t i = 0; i < count; ++i)
+        for (size_t j = 0; j < width; ++j) to[i * width + j] = from[i + j * count];
+      return none();
+    });
 
-PyObject* l_zero(PyObject* self, PyObject*) {
-  return guarded([&] {
-    fill_zero(storage_of(self));
-    return none();
-  });
-}
+constexpr PyCFunction l_zero = plain([](PyObject* self) { fill_zero(storage_of(self)); });
 
-PyObject* l_expr(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"update"};
-  return guarded([&] {
-    if (!parse("expr", names, 0, args, n, kwnames).truth(0, true)) return node_expression(self, false);
-    Py_INCREF(self);
-    return self;
-  });
-}
+constexpr FastMethod l_expr = method<"expr", 0, "update">([](PyObject* self, const auto& a) {
+  if (!a.truth(0, true)) return node_expression(self, false);
+  Py_INCREF(self);
+  return self;
+});
 
 PyObject* l_scalar_value(PyObject*, PyObject*, PyObject*) {
   PyErr_SetString(
@@ -347,11 +266,8 @@ PyObject* l_item(PyObject* self, Py_ssize_t i) {
   });
 }
 
-PyObject* l_batch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"i"};
-  return guarded(
-      [&] { return lookup_rows(self, parse("batch", names, 1, args, n, kwnames)[0], true, "batch"); });
-}
+constexpr FastMethod l_batch = method<"batch", 1, "i">(
+    [](PyObject* self, const auto& a) { return lookup_rows(self, a[0], true, "batch"); });
 
 PyObject* as_table(PyObject* object, const char* op) {
   if (PyObject_TypeCheck(object, &LookupParametersType)) return object;
@@ -359,22 +275,14 @@ PyObject* as_table(PyObject* object, const char* op) {
   throw PythonError();
 }
 
-PyObject* lookup(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"p", "index", "update"};
-  return guarded([&] {
-    const auto a = parse("lookup", names, 1, args, n, kwnames);
-    PyObject* table = as_table(a[0], "lookup");
-    return lookup_row(table, a[1] ? as_uint(a[1], "lookup", "index") : 0, a.truth(2, true));
-  });
-}
+constexpr FastMethod lookup = method<"lookup", 1, "p", "index", "update">([](const auto& a) {
+  PyObject* table = as_table(a[0], "lookup");
+  return lookup_row(table, a[1] ? as_uint(a[1], "lookup", "index") : 0, a.truth(2, true));
+});
 
-PyObject* lookup_batch(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"p", "indices", "update"};
-  return guarded([&] {
-    const auto a = parse("lookup_batch", names, 2, args, n, kwnames);
-    return lookup_rows(as_table(a[0], "lookup_batch"), a[1], a.truth(2, true), "lookup_batch");
-  });
-}
+constexpr FastMethod lookup_batch = method<"lookup_batch", 2, "p", "indices", "update">([](const auto& a) {
+  return lookup_rows(as_table(a[0], "lookup_batch"), a[1], a.truth(2, true), "lookup_batch");
+});
 
 // ------------------------------------------------------------------ parameter(), const_parameter()
 
@@ -393,9 +301,9 @@ PyObject* old_parameter(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) 
 }
 
 PyObject* parameter(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static bool told = false;
-  if (!told) {
-    told = true;
+  static bool warned = false;
+  if (!warned) {
+    warned = true;
     if (!guarded([] {
           deprecated("parameter", "use the parameter as it is: it enters the graph by itself");
           return Py_None;
@@ -417,8 +325,7 @@ PyObject* parameter(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kw
 }
 
 PyObject* constant_of(PyObject* object) {
-  if (PyObject_TypeCheck(object, &ParametersType) || PyObject_TypeCheck(object, &LookupParametersType))
-    return node_expression(object, kStopped);
+  if (is_parameters(object)) return node_expression(object, kStopped);
   NodeId id;
   if (!to_node(object, "const_parameter", &id)) throw PythonError();
   id = engine().graph.unary(op_id<NoBackprop>, id);
@@ -426,8 +333,10 @@ PyObject* constant_of(PyObject* object) {
   return make_expression(id);
 }
 
-PyObject* const_parameter(PyObject*, PyObject* const* args, Py_ssize_t n) {
+PyObject* const_parameter(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
+    if (kwnames && PyTuple_GET_SIZE(kwnames))
+      throw TypeError("const_parameter(): takes no keyword arguments");
     if (n == 1) return constant_of(args[0]);
     pybind11::list all;
     for (Py_ssize_t i = 0; i < n; ++i)
@@ -438,81 +347,57 @@ PyObject* const_parameter(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 // --------------------------------------------------------------------------------------- types
 
-PyMethodDef parameters_methods[] = {
-    plain_method("shape", p_shape, "Sizes of the values, as a tuple."),
-    plain_method("as_array", p_as_array, "A copy of the values; a factor of weight decay is not applied."),
-    plain_method("grad_as_array", p_grad_as_array,
-                 "A copy of the gradient accumulated since the last update."),
-    fast_method("set_value", p_set_value, "set_value(arr): new values, of exactly the same shape."),
-    fast_method("clip_inplace", p_clip_inplace, "clip_inplace(left, right): values into [left, right]."),
-    plain_method("zero", p_zero, "Sets values and gradient to 0."),
-    fast_method("scale", scale, "scale(s): multiplies the values."),
-    fast_method("scale_gradient", scale_gradient, "scale_gradient(s): multiplies the accumulated gradient."),
-    plain_method("has_gradient", has_gradient, "True if a gradient was accumulated since the last update."),
-    fast_method("set_gradient", set_gradient, "set_gradient(arr): replaces the accumulated gradient."),
-    plain_method("is_updated", is_updated, "False if trainers skip these values."),
-    fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
-    plain_method("name", get_name, "The full name, such as '/lstm/W_1'."),
-    fast_method("expr", p_expr,
-                "expr(update=False): the values in the current graph, by default a constant."),
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef parameters_methods[] = {plain_method("shape", p_shape),
+                                    plain_method("as_array", p_as_array),
+                                    plain_method("grad_as_array", p_grad_as_array),
+                                    fast_method("set_value", p_set_value, "set_value(arr)"),
+                                    fast_method("clip_inplace", p_clip_inplace, "clip_inplace(left, right)"),
+                                    plain_method("zero", p_zero),
+                                    fast_method("scale", scale, "scale(s)"),
+                                    fast_method("scale_gradient", scale_gradient, "scale_gradient(s)"),
+                                    plain_method("has_gradient", has_gradient),
+                                    fast_method("set_gradient", set_gradient, "set_gradient(arr)"),
+                                    plain_method("is_updated", is_updated),
+                                    fast_method("set_updated", set_updated, "set_updated(b)"),
+                                    plain_method("name", get_name),
+                                    fast_method("expr", p_expr, "expr(update=False)"),
+                                    {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef lookup_methods[] = {
-    plain_method("shape", l_shape, "(rows, sizes of a row ...)."),
-    plain_method("as_array", l_as_array,
-                 "A copy of the table, rows first; a factor of weight decay is not applied."),
-    plain_method("grad_as_array", l_grad_as_array,
-                 "A copy of the gradient accumulated since the last update."),
-    fast_method("row_as_array", l_row_as_array, "row_as_array(row): a copy of one row."),
-    fast_method("rows_as_array", l_rows_as_array, "rows_as_array(rows): copies of some rows."),
-    fast_method("row_grad_as_array", l_row_grad_as_array, "row_grad_as_array(row): the gradient of one row."),
-    fast_method("rows_grad_as_array", l_rows_grad_as_array,
-                "rows_grad_as_array(rows): gradients of some rows."),
-    fast_method("init_row", l_init_row, "init_row(i, row): new values of one row, in memory order."),
-    fast_method("init_from_array", l_init_from_array,
-                "init_from_array(arr): new values of the first len(arr) rows."),
-    plain_method("zero", l_zero, "Sets the values to 0."),
-    fast_method("scale", scale, "scale(s): multiplies the values."),
-    fast_method("scale_gradient", scale_gradient, "scale_gradient(s): multiplies the accumulated gradient."),
-    plain_method("has_gradient", has_gradient, "True if a gradient was accumulated since the last update."),
-    fast_method("set_gradient", set_gradient, "set_gradient(arr): replaces the accumulated gradient."),
-    fast_method(
-        "set_row_gradients", set_row_gradients,
-        "set_row_gradients(rows, arr): replaces the accumulated gradients of all rows by those given."),
-    plain_method("touched_rows", touched_rows, "Numbers of the rows that have a gradient, ascending."),
-    plain_method("is_updated", is_updated, "False if trainers skip this table."),
-    fast_method("set_updated", set_updated, "set_updated(b): False keeps trainers from changing the values."),
-    plain_method("name", get_name, "The full name, such as '/embeddings'."),
-    fast_method("batch", l_batch, "batch(i): some rows as one expression with a batch."),
-    fast_method("expr", l_expr, "expr(update=True): the table itself as an expression, lookup axis last."),
+    plain_method("shape", l_shape),
+    plain_method("as_array", l_as_array),
+    plain_method("grad_as_array", l_grad_as_array),
+    fast_method("row_as_array", l_row_as_array, "row_as_array(row)"),
+    fast_method("rows_as_array", l_rows_as_array, "rows_as_array(rows)"),
+    fast_method("row_grad_as_array", l_row_grad_as_array, "row_grad_as_array(row)"),
+    fast_method("rows_grad_as_array", l_rows_grad_as_array, "rows_grad_as_array(rows)"),
+    fast_method("init_row", l_init_row, "init_row(i, row)"),
+    fast_method("init_from_array", l_init_from_array, "init_from_array(arr)"),
+    plain_method("zero", l_zero),
+    fast_method("scale", scale, "scale(s)"),
+    fast_method("scale_gradient", scale_gradient, "scale_gradient(s)"),
+    plain_method("has_gradient", has_gradient),
+    fast_method("set_gradient", set_gradient, "set_gradient(arr)"),
+    fast_method("set_row_gradients", set_row_gradients, "set_row_gradients(rows, arr)"),
+    plain_method("touched_rows", touched_rows),
+    plain_method("is_updated", is_updated),
+    fast_method("set_updated", set_updated, "set_updated(b)"),
+    plain_method("name", get_name),
+    fast_method("batch", l_batch, "batch(i)"),
+    fast_method("expr", l_expr, "expr(update=True)"),
     {"scalar_value", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(l_scalar_value)),
-     METH_VARARGS | METH_KEYWORDS, "scalar_value(recalculate=False): raises, as a table is no scalar."},
+     METH_VARARGS | METH_KEYWORDS, "scalar_value(recalculate=False)"},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMappingMethods lookup_mapping = {l_len, l_getitem, nullptr};
 PySequenceMethods lookup_sequence{};
 
-PyMethodDef functions[] = {
-    fast_method("lookup", lookup, "lookup(p, index=0, update=True): one row of a table."),
-    fast_method("lookup_batch", lookup_batch,
-                "lookup_batch(p, indices, update=True): rows of a table as a batch."),
-    fast_method("parameter", parameter,
-                "parameter(*args, update=True): its argument; parameters enter the graph by themselves."),
-    {"const_parameter", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(const_parameter)),
-     METH_FASTCALL, "const_parameter(*args): the same values, to which no gradient passes."},
-    {nullptr, nullptr, 0, nullptr}};
-
-// "signature\n--\n\n" and the text of ops/docs, attached once.
-void attach_documentation() {
-  static const char* const signatures[] = {"lookup(p, index=0, update=True)",
-                                           "lookup_batch(p, indices, update=True)",
-                                           "parameter(*args, update=True)", "const_parameter(*args)"};
-  static std::string texts[std::size(signatures)];
-  for (size_t i = 0; i < std::size(signatures); ++i) {
-    texts[i] = std::string(signatures[i]) + "\n--\n\n" + documentation(functions[i].ml_name);
-    functions[i].ml_doc = texts[i].c_str();
-  }
-}
+const ApiFunction parameter_functions[] = {
+    {"lookup(p, index=0, update=True)", lookup},
+    {"lookup_batch(p, indices, update=True)", lookup_batch},
+    {"parameter(*args, update=True)", parameter},
+    {"const_parameter(*args)", const_parameter},
+};
 
 PyObject* make_empty(PyTypeObject* type, PyObject*, PyObject*) { return empty_expression(type); }
 
@@ -521,23 +406,14 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc) {
-  type.tp_name = name;
-  type.tp_doc = doc;
-  sign_methods(type.tp_methods);
-  sign_type(type);
-  type.tp_base = &ExpressionType;
-  type.tp_basicsize = sizeof(PyParameters);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  type.tp_new = make_empty;
-  type.tp_dealloc = dealloc;
-  if (PyType_Ready(&type) < 0) throw pybind11::error_already_set();
-  Py_INCREF(&type);
-  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
-    throw pybind11::error_already_set();
-}
-
 }  // namespace
+
+PyTypeObject ParametersType =
+    static_type({"_dynet.Parameters", "Parameters(): trainable values; an expression in every graph.",
+                 sizeof(PyParameters), dealloc, parameters_methods, make_empty, &ExpressionType});
+PyTypeObject LookupParametersType =
+    static_type({"_dynet.LookupParameters", "LookupParameters(): a table of trainable rows.",
+                 sizeof(PyParameters), dealloc, lookup_methods, make_empty, &ExpressionType});
 
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
   PyTypeObject* type = storage->is_lookup() ? &LookupParametersType : &ParametersType;
@@ -552,24 +428,16 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
 }
 
 void add_parameter_types(PyObject* module) {
-  ParametersType.tp_methods = parameters_methods;
   ParametersType.tp_str = p_str;
-  ParametersType.tp_repr = described;
-  ready(module, ParametersType, "_dynet.Parameters",
-        "Parameters(): trainable values; an expression in every graph.");
+  add_type(module, ParametersType);
   lookup_sequence.sq_length = l_len;
   lookup_sequence.sq_item = l_item;
-  LookupParametersType.tp_methods = lookup_methods;
   LookupParametersType.tp_str = l_str;
-  LookupParametersType.tp_repr = described;
   LookupParametersType.tp_as_mapping = &lookup_mapping;
   LookupParametersType.tp_as_sequence = &lookup_sequence;
   LookupParametersType.tp_iter = PySeqIter_New;
-  ready(module, LookupParametersType, "_dynet.LookupParameters",
-        "LookupParameters(): a table of trainable rows.");
-  attach_documentation();
-  sign_functions(functions);
-  if (PyModule_AddFunctions(module, functions) < 0) throw pybind11::error_already_set();
+  add_type(module, LookupParametersType);
+  add_api_functions(module, parameter_functions);
 }
 
 }  // namespace dyc::py

@@ -9,6 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "bindings/tuning.h"
+
 namespace dyc::py {
 
 // New documentation of a heap type, in memory that the type frees.
@@ -75,7 +77,6 @@ inline int forget_dict_version(PyDict_WatchEvent, PyObject* dict, PyObject*, PyO
 }
 
 inline uint64_t dict_version(PyObject* dict) {
-  constexpr size_t kMostDicts = 4096;
   static const int watcher = PyDict_AddWatcher(forget_dict_version);
   static uint64_t last = 0;
   if (watcher < 0) {  // others have taken them all
@@ -84,7 +85,7 @@ inline uint64_t dict_version(PyObject* dict) {
   }
   const auto known = dict_versions().find(dict);
   if (known != dict_versions().end()) return known->second;
-  if (dict_versions().size() >= kMostDicts || PyDict_Watch(watcher, dict) < 0) {
+  if (dict_versions().size() >= tuning::kWatchedDicts || PyDict_Watch(watcher, dict) < 0) {
     PyErr_Clear();
     return 0;
   }
@@ -93,7 +94,7 @@ inline uint64_t dict_version(PyObject* dict) {
 #endif
 
 // The dict with the attributes of an object, which it may have to make; null where there is none. From Python
-// 3.12 on attributes can change without their dict being told.
+// 3.12 on attributes can change without a new version of their dict.
 inline PyObject* attribute_dict([[maybe_unused]] PyObject* object) {
 #if PY_VERSION_HEX < 0x030C0000
   PyObject** dict = _PyObject_GetDictPtr(object);
@@ -104,8 +105,9 @@ inline PyObject* attribute_dict([[maybe_unused]] PyObject* object) {
 }
 
 #if PY_VERSION_HEX < 0x030B0000
-// How often the numbers of classes began anew: when the cache of attributes is cleared, or when they run out.
-// All classes lose theirs then, and so does this one, in which nobody else looks anything up. 0: not known.
+// How often the numbers of classes started over: when the cache of attributes is cleared, or when they run
+// out. All classes lose theirs then, and so does this one, in which nobody else looks anything up. 0: not
+// known.
 inline uint32_t class_version_epoch() {
   static PyObject* const kept =
       PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "_");

@@ -1,109 +1,60 @@
-// How a block is recorded again; template_learn.cc has how it is learned.
-//
-// A block runs as the script has it until a run was watched from its first node to its last. What it read
-// then is held against what it reads now; where that is the same but for expressions of equal extents and for
-// indices, the block would record the same ops, and they are recorded without it. Every kReview-th time the
-// script runs all the same and what it records is compared; so does the run after the first, until each index
-// was seen to have two values.
 #include "bindings/region.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <ctime>
 
 #include "bindings/arguments.h"
-#include "bindings/compute.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_loop.h"
+#include "bindings/signatures.h"
+#include "bindings/tuning.h"
 
 namespace dyc::py {
 
+Region::Region() : sources_(spec_), replayer_(sources_), disabled_("it was made in another process") {}
+
+Region::Region(PyObject* spec, PyObject* functions)
+    : spec_(spec, functions), sources_(spec_), replayer_(sources_) {
+  if (spec_.loop) loop_replayer_ = std::make_unique<LoopReplayer>(*this);
+}
+
+Region::~Region() = default;
+
 // ---------------------------------------------------------------- calls
 
-bool Region::check(const Specialisation& p, const std::vector<uint32_t>& sources, const Graph& graph,
-                   CapturedInputs* captured) const {
-  return std::all_of(sources.begin(), sources.end(), [&](uint32_t i) {
-    return p.guards[i].check(values_[i], values_.data(), graph, captured);
-  });
-}
-
-// Guards of parts that say nothing of the run: asked when the parts have changed.
-bool Region::check_parts(Specialisation& p, uint32_t parts, const Graph& graph, CapturedInputs* captured) {
-  const Version& now = parts_[parts].version;
-  if (now.is_known() && now == p.valid[parts]) return true;
-  if (!check(p, p.permanent[parts], graph, captured)) return false;
-  p.valid[parts] = now;
-  return true;
-}
-
-bool Region::matches(Specialisation& p, const Graph& graph) {
-  captured_.clear();
-  for (uint32_t i = 0; i < parts_.size(); ++i)
-    if (!check_parts(p, i, graph, &captured_)) return false;
-  return check(p, p.always, graph, &captured_) &&
-         p.trace->matches(graph, captured_.inputs.data(), captured_.placeholders.data());
-}
-
-void Region::replay(Specialisation& p) {
-  Graph& g = engine().graph;
-  const uint32_t before = g.size();
-  p.trace->record(g, captured_.inputs.data(), captured_.placeholders.data());
-  note_replay(p, before);
-}
-
-// The trace was recorded; `before`: nodes there were.
-void Region::note_replay(const Specialisation& p, uint32_t before) {
-  Engine& e = engine();
-  costs_.nodes += e.graph.size() - before;
-  if (e.graph.size() > before) e.recorded(e.graph.size() - 1);
-  new_steps_.clear();
-  std::vector<NodeId>& nodes = captured_.nodes;
-  for (const BuilderStep& s : p.steps) {
-    nodes.resize(s.positions.size());
-    for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = p.trace->nodes()[s.positions[i]];
-    new_steps_.push_back(state_in(values_[s.source])->b->core->add_step(e, nodes));
-  }
-  if (p.n_shared) built_.assign(p.n_shared, nullptr);
-}
-
-int64_t Region::clock() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
-}
-
-double Region::Costs::saved(uint64_t hits) const {
-  if (!timed_calls || written_ns == INT64_MAX) return NAN;
-  const double call = static_cast<double>(call_ns) / static_cast<double>(timed_calls);
-  return 1e-9 *
-         (static_cast<double>(written_ns) * static_cast<double>(hits) - call * static_cast<double>(calls));
-}
-
 PyObject* Region::call(PyObject* const* args, size_t n) {
-  constexpr uint64_t kTimed = 64;  // one call in so many
-  if (++costs_.calls % kTimed != 0) return timed_call(args, n);
-  const int64_t start = clock();
-  PyObject* results = timed_call(args, n);
-  costs_.call_ns += clock() - start;
-  ++costs_.timed_calls;
+  if (++statistics_.calls % tuning::kTimedCalls != 0) return call_untimed(args, n);
+  const int64_t start = thread_clock();
+  PyObject* results = call_untimed(args, n);
+  statistics_.call_ns += thread_clock() - start;
+  ++statistics_.timed_calls;
   return results;
 }
 
-PyObject* Region::timed_call(PyObject* const* args, size_t n) {
-  if (loop_) return call_in_loop(args, n);
+PyObject* Region::call_untimed(PyObject* const* args, size_t n) {
+  if (spec_.loop) return call_in_loop(args, n);
   PyObject* results = nullptr;
   try {
-    results = attempt(args, n);
+    results = call_once(args, n);
   } catch (...) {
     set_error();
   }
-  if (!results) forget_error();
+  if (!results) forget_own_error();
   return results;
 }
 
-// An error on the way to recording is none of the script's. But not one that is to end it.
-void Region::forget_error() {
+PyObject* Region::call_once(PyObject* const* args, size_t n) {
+  Engine* e = ready(n);
+  if (!e) return nullptr;
+  const Busy busy(this);
+  Specialisation* s = select(args, e->graph);
+  if (!s) return nullptr;
+  replayer_.replay(*s);
+  return replayer_.build(s->output, *s);
+}
+
+void forget_own_error() {
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }
 
@@ -116,192 +67,193 @@ bool is_unbound_name() {
   return here;
 }
 
-// With a debugger or profiler on, the script runs as it was written, and so do the functions it calls.
+// With a debugger or profiler on, the statements run, and so do the functions that they call.
 bool Region::is_debugged() const {
   if (is_traced()) return true;
   if constexpr (kCodeIsMonitored)
-    for (const RegionSource& s : sources_)
+    for (const RegionSource& s : spec_.sources)
       for (Py_ssize_t i = 0; s.codes && i < PyList_GET_SIZE(s.codes.get()); ++i)
         if (is_monitored(PyList_GET_ITEM(s.codes.get(), i))) return true;
   return false;
 }
 
-// The engine that the block would record with now; null: it must run.
+// The engine that the region would record with now; null: the statements must run.
 Engine* Region::ready(size_t n) {
-  if (disabled_ || busy_ || n != n_args_) return nullptr;
+  if (!disabled_.empty() || busy_ || n != spec_.n_args) return nullptr;
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
   if (session_.engine == e) session_.on = false;  // the run before has not ended
   return is_debugged() ? nullptr : e;
 }
 
-// How the block would run; null: it must run, and is watched where something can be learned from that.
-Region::Specialisation* Region::select(PyObject* const* args, const Graph& graph) {
-  if (!evaluate(args)) return nullptr;
-  const auto p = std::find_if(specialisations_.begin(), specialisations_.end(),
-                              [&](const auto& each) { return matches(*each, graph); });
-  if (p == specialisations_.end()) {
-    ++misses_;
+// The specialisation to replay; null: the statements must run, in a session if something can be learned.
+Specialisation* Region::select(PyObject* const* args, const Graph& graph) {
+  if (!sources_.read(args)) return nullptr;
+  const auto s = std::find_if(specialisations_.begin(), specialisations_.end(),
+                              [&](const auto& each) { return replayer_.matches(*each, graph); });
+  if (s == specialisations_.end()) {
+    ++statistics_.misses;
     start_session(nullptr);
     return nullptr;
   }
-  if (!(*p)->confirmed || ++(*p)->hits % kReview == 0) {
-    ++reviews_;
-    start_session(p->get());
+  if (!(*s)->indices.confirmed || ++(*s)->hits % tuning::kRevalidateEvery == 0) {
+    ++statistics_.reviews;
+    start_session(s->get());
     return nullptr;
   }
-  ++hits_;
-  std::rotate(specialisations_.begin(), p, p + 1);  // what runs now runs again soon
+  ++statistics_.hits;
+  std::rotate(specialisations_.begin(), s, s + 1);
   return specialisations_.front().get();
 }
 
-PyObject* Region::attempt(PyObject* const* args, size_t n) {
-  Engine* e = ready(n);
+// ---------------------------------------------------------------- loops
+
+const RegionLoop& Region::loop() const {
+  if (spec_.loop) return *spec_.loop;
+  PyErr_SetString(PyExc_TypeError, "the region is not the body of a loop");
+  throw PythonError();
+}
+
+// Null: the statements must run for this item, or an error is set. Between an item's return and this call
+// nothing runs but the unpacking of the item: where that is code of the script, or another thread runs, the
+// item may not be the last one that was returned, and the script's own statements run.
+PyObject* Region::call_in_loop(PyObject* const* args, size_t n) {
+  const PendingItem last = std::exchange(pending_item_, {});
+  if (!last.items || last.thread != PyThreadState_Get() || last.items->must_run()) return nullptr;
+  try {
+    return last.reads ? collect(last.items, last.reads, args, n) : iterate(last.items, args, n);
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+PyObject* Region::collect(LoopIterator* items, PyObject* reads, PyObject* const* args, size_t n) {
+  Engine* e = ready(spec_.n_args);
   if (!e) return nullptr;
-  const Busy busy(this);  // reading an attribute may come back here
-  Specialisation* p = select(args, e->graph);
-  if (!p) return nullptr;
-  replay(*p);
-  return build(p->result, *p);
+  const Owned values = Owned::steal(PyObject_CallNoArgs(reads));
+  if (!values) {
+    if (!is_unbound_name()) throw PythonError();
+    PyErr_Clear();  // the element raises it when it runs, if it reads that name
+    return nullptr;
+  }
+  const auto more = static_cast<size_t>(PyTuple_GET_SIZE(values.get()));
+  if (n + more != spec_.n_args) return nullptr;
+  std::vector<PyObject*>& all = loop_replayer_->arguments;
+  all.assign(args, args + n);
+  all.insert(all.end(), PySequence_Fast_ITEMS(values.get()), PySequence_Fast_ITEMS(values.get()) + more);
+  Owned list = Owned::steal(PyList_New(0));
+  if (!list) throw PythonError();
+  bool recorded;
+  {
+    const Busy busy(this);
+    recorded = loop_replayer_->record(e->graph, items, list.get());
+  }
+  loop_replayer_->release();
+  if (!recorded && PyErr_Occurred()) throw PythonError();
+  return recorded ? list.release() : nullptr;
 }
 
-// One object under several names is one object here too.
-PyObject* Region::build(const OutputSpec& output, const Specialisation& p) {
-  switch (output.kind) {
-    case RegionOutput::source:
-      return Owned(values_[output.at]).release();
-    case RegionOutput::constant:
-      return Owned(output.object.get()).release();
-    case RegionOutput::input:
-      return Owned(captured_.objects[output.at]).release();
-    default:
-      break;
+PyObject* Region::iterate(LoopIterator* items, PyObject* const* args, size_t n) {
+  Engine* e = n < spec_.loop->n_added ? nullptr : ready(n - spec_.loop->n_added);
+  if (!e) return nullptr;
+  loop_replayer_->arguments.assign(args, args + n);
+  PyObject* results = nullptr;
+  {
+    const Busy busy(this);
+    if (loop_replayer_->record(e->graph, items, nullptr)) results = loop_replayer_->results();
   }
-  if (output.number == kNone) return rebuild(output, p);
-  if (PyObject* known = built_[output.number]) return Owned(known).release();
-  return built_[output.number] = rebuild(output, p);
+  loop_replayer_->release();
+  return results;
 }
 
-PyObject* Region::rebuild(const OutputSpec& output, const Specialisation& p) {
-  if (output.kind == RegionOutput::recorded) return make_expression(p.trace->nodes()[output.at], output.type);
-  if (output.kind == RegionOutput::state) {
-    const Owned prev = Owned::steal(build(output.parts[0], p));
-    return next_state(state_in(prev.get()), new_steps_[output.at]);
-  }
-  const auto n = static_cast<Py_ssize_t>(output.parts.size());
-  const bool tuple = output.kind == RegionOutput::tuple;
-  Owned all = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
-  if (!all) throw PythonError();
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* part = build(output.parts[static_cast<size_t>(i)], p);
-    if (tuple) PyTuple_SET_ITEM(all.get(), i, part);
-    else PyList_SET_ITEM(all.get(), i, part);
-  }
-  return all.release();
+// ---------------------------------------------------------------- learning
+
+void Region::start_session(Specialisation* against) {
+  const Statistics& n = statistics_;
+  if (!against && n.misses > tuning::kTrialMisses && n.hits < tuning::kFairHits * n.misses)
+    return disable("it runs in too many ways");
+  TraceSession session(sources_.values, against);
+  std::swap(session_, session);  // releasing the last one may run code of the script
+  session_.start = specialisations_.empty() ? 0 : thread_clock();
 }
 
-// ---------------------------------------------------------------- made in Python
+void Region::keep_result(PyObject* result) {
+  if (session_.is_active()) session_.kept.emplace_back(result);
+}
+
+void Region::discard_session() {
+  if (session_.is_active()) const TraceSession ended = std::exchange(session_, {});
+}
 
 namespace {
 
-RegionOutput parse_output(PyObject* spec) {
-  RegionOutput r;
-  int kind;
-  PyObject* payload;
-  if (!PyArg_ParseTuple(spec, "iO", &kind, &payload)) throw PythonError();
-  r.kind = static_cast<RegionOutput::Kind>(kind);
-  if (r.kind == RegionOutput::source) r.at = static_cast<uint32_t>(PyLong_AsLong(payload));
-  if (r.kind == RegionOutput::constant) r.object = Owned(payload);
-  if (r.kind == RegionOutput::tuple || r.kind == RegionOutput::list)
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(payload); ++i)
-      r.parts.push_back(parse_output(PyTuple_GET_ITEM(payload, i)));
-  return r;
-}
-
-RegionLoop::Target parse_target(PyObject* spec) {
-  RegionLoop::Target t;
-  if (PyLong_Check(spec)) t.argument = static_cast<uint32_t>(PyLong_AsLong(spec));
-  for (Py_ssize_t i = 0; PyTuple_Check(spec) && i < PyTuple_GET_SIZE(spec); ++i)
-    t.parts.push_back(parse_target(PyTuple_GET_ITEM(spec, i)));
-  return t;
-}
-
-// None: the next time it is no argument.
-std::vector<uint32_t> parse_numbers(PyObject* spec) {
-  std::vector<uint32_t> all;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
-    PyObject* each = PyTuple_GET_ITEM(spec, i);
-    all.push_back(each == Py_None ? kNone : static_cast<uint32_t>(PyLong_AsLong(each)));
+// A tuple with the items of the tuple, then these.
+Owned joined(PyObject* tuple, const std::vector<Owned>& more) {
+  const Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  Owned all = Owned::steal(PyTuple_New(n + static_cast<Py_ssize_t>(more.size())));
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
+    PyObject* each = i < n ? PyTuple_GET_ITEM(tuple, i) : more[static_cast<size_t>(i - n)].get();
+    PyTuple_SET_ITEM(all.get(), i, Owned(each).release());
   }
   return all;
 }
 
-RegionLoop parse_loop(PyObject* spec) {
-  uint32_t n_added;
-  PyObject *target, *left, *carried, *appended;
-  if (!PyArg_ParseTuple(spec, "OIO!O!O!", &target, &n_added, &PyTuple_Type, &left, &PyTuple_Type, &carried,
-                        &PyTuple_Type, &appended))
-    throw PythonError();
-  return {parse_target(target), n_added, parse_numbers(left), parse_numbers(carried),
-          parse_numbers(appended)};
-}
-
 }  // namespace
 
-void Region::parse_sources(PyObject* spec) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(spec); ++i) {
-    RegionSource s;
-    int kind, called, method, expression, state, appended, own, late;
-    PyObject *key, *codes, *defaults;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(spec, i), "iIOInpppppIIO!Opp", &kind, &s.base, &key, &s.key_source,
-                          &s.n, &called, &method, &expression, &state, &appended, &s.indices, &s.others,
-                          &PyList_Type, &codes, &defaults, &own, &late))
-      throw PythonError();
-    s.kind = static_cast<RegionSource::Kind>(kind);
-    s.key = Owned(key);
-    s.called = called;
-    s.method = method;
-    s.expression = expression;
-    s.state = state;
-    s.appended = appended;
-    s.own = own;
-    s.late = late;
-    s.codes = Owned(codes);
-    if (PyTuple_Check(defaults)) s.defaults = Owned(defaults);
-    sources_.push_back(std::move(s));
+void Region::finish(PyObject* rest) {
+  if (!session_.is_active()) return;
+  const TraceSession ended = std::exchange(session_, {});  // released last, as that may call this region
+  if (ended.start) statistics_.script_ns = std::min(statistics_.script_ns, thread_clock() - ended.start);
+  const Owned results = ended.kept.empty() ? Owned(rest) : joined(rest, ended.kept);
+  learn(ended, results.get());
+}
+
+void Region::learn(const TraceSession& session, PyObject* results) {
+  const char* reason = "the graph was renewed or reverted";
+  std::unique_ptr<Specialisation> learned;
+  if (engine().graph.generation() == session.generation)
+    learned = Tracer(spec_, sources_, session, statistics_.refusals < tuning::kRefusals / 2)
+                  .learn(results, &reason);
+  if (!learned) {
+    refusal_ = reason;
+    if (session.against) session.against->indices.confirmed = false;  // compare again
+    if (++statistics_.refusals >= tuning::kRefusals && specialisations_.empty())
+      disable("what it records cannot be learned");
+  } else if (!session.against) {
+    if (specialisations_.size() == tuning::kSpecialisations) specialisations_.pop_back();
+    specialisations_.insert(specialisations_.begin(), std::move(learned));
+  } else if (const std::string other = learned->difference(*session.against); !other.empty()) {
+    disable("the script recorded something else than what was learned: " + other);
+  } else {
+    session.against->confirm(*learned, sources_);
   }
 }
 
-Region::Region(PyObject* spec, PyObject* functions) : functions_(functions) {
-  const char* name;
-  PyObject *sources, *ints, *result, *loop;
-  if (!PyArg_ParseTuple(spec, "sIO!O!O!O", &name, &n_args_, &PyTuple_Type, &sources, &PyTuple_Type, &ints,
-                        &PyTuple_Type, &result, &loop))
-    throw PythonError();
-  name_ = name;
-  parse_sources(sources);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ints); ++i)
-    ints_.push_back(PyLong_AsLong(PyTuple_GET_ITEM(ints, i)));
-  result_ = parse_output(result);
-  if (loop != Py_None) loop_ = parse_loop(loop);
-  if (PyErr_Occurred()) throw PythonError();
-  values_.resize(sources_.size());
-  plan_reads();
-  if (!loop_) return;
-  plan_loop();
-  loop_replayer_ = std::make_unique<LoopReplayer>(*this);
+void Region::disable(const std::string& reason) {
+  disabled_ = reason;
+  // Released last, as that may call this region.
+  const TraceSession session = std::exchange(session_, {});
+  const auto specialisations = std::exchange(specialisations_, {});
 }
 
-Region::Region() : loop_(RegionLoop()), disabled_(true), reason_("it was made in another process") {}
+// ---------------------------------------------------------------- statistics
 
-Region::~Region() = default;
+double Region::Statistics::saved() const {
+  if (!timed_calls || script_ns == INT64_MAX) return NAN;
+  const double call = static_cast<double>(call_ns) / static_cast<double>(timed_calls);
+  return 1e-9 *
+         (static_cast<double>(script_ns) * static_cast<double>(hits) - call * static_cast<double>(calls));
+}
 
 PyObject* Region::statistics() const {
-  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s,s:K,s:d}", "name", name_.c_str(), "hits", hits_,
-                       "loop_hits", loop_hits_, "misses", misses_, "reviews", reviews_, "refusals", refusals_,
-                       "specialisations", static_cast<Py_ssize_t>(specialisations_.size()), "off",
-                       reason_.c_str(), "refusal", refusal_.c_str(), "nodes", costs_.nodes, "saved",
-                       costs_.saved(hits_));
+  const Statistics& s = statistics_;
+  return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s,s:K,s:d}", "name", spec_.name.c_str(), "hits",
+                       s.hits, "loop_hits", s.loop_hits, "misses", s.misses, "reviews", s.reviews, "refusals",
+                       s.refusals, "specialisations", static_cast<Py_ssize_t>(specialisations_.size()), "off",
+                       disabled_.c_str(), "refusal", refusal_.c_str(), "nodes", replayer_.nodes(), "saved",
+                       s.saved());
 }
 
 // ---------------------------------------------------------------- the Python type
@@ -315,14 +267,14 @@ struct PyRegion {
 
 Region* core_of(PyObject* self) { return reinterpret_cast<PyRegion*>(self)->core; }
 
-// The results, or None: then the script runs.
+// The results, or None: then the statements run.
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
   PyObject* results = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
   if (results || PyErr_Occurred()) return results;
   Py_RETURN_NONE;
 }
 
-// done(results) -> results
+// Each returns what it is given.
 PyObject* done(PyObject* self, PyObject* results) {
   return guarded([&] {
     core_of(self)->finish(results);
@@ -345,12 +297,10 @@ PyObject* last(PyObject* self, PyObject* result) {
   });
 }
 
-PyObject* drop(PyObject* self, PyObject*) {
-  return guarded([&] {
-    core_of(self)->discard_session();
-    return Owned(Py_None).release();
-  });
-}
+constexpr PyCFunction drop = plain([](PyObject* self) {
+  core_of(self)->discard_session();
+  return Owned(Py_None).release();
+});
 
 PyObject* is_foreign(PyObject*, PyObject*) {
   PyObject *type, *value, *traceback;
@@ -366,9 +316,7 @@ PyObject* reduce(PyObject* self, PyObject*) {
   return Py_BuildValue("O()", reinterpret_cast<PyObject*>(Py_TYPE(self)));
 }
 
-PyObject* statistics(PyObject* self, PyObject*) {
-  return guarded([&] { return core_of(self)->statistics(); });
-}
+constexpr PyCFunction statistics = plain([](PyObject* self) { return core_of(self)->statistics(); });
 
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *spec = nullptr, *functions = nullptr;
@@ -396,43 +344,30 @@ PyObject* loop(PyObject* self, PyObject* const* args, Py_ssize_t n) {
   return guarded([&] { return make_loop(self, core_of(self), args[1], n == 3 ? args[2] : nullptr, reads); });
 }
 
-PyCFunction fast(PyObject* (*f)(PyObject*, PyObject* const*, Py_ssize_t)) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
-}
-
 PyMethodDef methods[] = {
-    {"done", done, METH_O,
-     "done(results)\n\nThe block ran as the script has it and left these results behind."},
-    {"drop", drop, METH_NOARGS, "drop()\n\nThe block ran as the script has it, and failed."},
-    {"is_foreign", is_foreign, METH_NOARGS,
-     "is_foreign()\n\nIs the exception that is handled another one than that a name has no value here?"},
-    {"keep", keep, METH_O,
-     "keep_result(result)\n\nThe block leaves the result behind; done() has the others."},
-    {"last", last, METH_O, "last(result)\n\nkeep(result), and the block ran."},
-    {"loop", fast(loop), METH_FASTCALL,
-     "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the template with each."},
-    {"__reduce__", reduce, METH_NOARGS, nullptr},
-    {"statistics", statistics, METH_NOARGS, "statistics()\n\nHow often the block was recorded by one call."},
+    plain_method("drop", drop, "drop()\n\nThe statements ran, and failed."),
+    {"done", done, METH_O, "done(results)\n\nThe statements ran, with these results."},
+    plain_method("is_foreign", is_foreign,
+                 "is_foreign()\n\nIs the exception that is handled another one than that a name has no value "
+                 "here?"),
+    {"keep", keep, METH_O, "keep(result)\n\nThe statements have made this result; done() has the others."},
+    {"last", last, METH_O, "last(result)\n\nkeep(result), and the statements ran."},
+    {"loop", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(loop)), METH_FASTCALL,
+     "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the region with each."},
+    plain_method("__reduce__", reduce, nullptr),
+    plain_method("statistics", statistics, "statistics()\n\nHow often the region was recorded by one call."),
     {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject RegionType = blank_type();
+PyTypeObject RegionType = static_type(
+    {"dynet_compat._core._Region", "_Region(spec, functions): statements of a script, recorded by one call.",
+     sizeof(PyRegion), dealloc, methods, create, nullptr, Py_TPFLAGS_HAVE_VECTORCALL});
 
 }  // namespace
 
 void add_regions(PyObject* module) {
-  PyTypeObject& t = RegionType;
-  t.tp_name = "dynet_compat._core._Region";
-  t.tp_basicsize = sizeof(PyRegion);
-  t.tp_vectorcall_offset = offsetof(PyRegion, call);
-  t.tp_call = PyVectorcall_Call;
-  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-  t.tp_dealloc = dealloc;
-  t.tp_methods = methods;
-  t.tp_new = create;
-  t.tp_doc = "_Region(spec, functions): a block of a script, recorded by one call.";
-  if (PyType_Ready(&t) < 0) throw PythonError();
-  Py_INCREF(&t);
-  if (PyModule_AddObject(module, "_Region", reinterpret_cast<PyObject*>(&t)) < 0) throw PythonError();
+  RegionType.tp_vectorcall_offset = offsetof(PyRegion, call);
+  RegionType.tp_call = PyVectorcall_Call;
+  add_type(module, RegionType);
   add_region_loops();
 }
 

@@ -11,20 +11,20 @@ namespace dyc::py {
 
 namespace {
 
-// Of an expression.
-bool is_parameters(PyObject* o) {
+// For expressions: parameters hold more.
+bool holds_parameters(PyObject* o) {
   if (Py_TYPE(o)->tp_basicsize == sizeof(PyExpression)) [[likely]]
     return false;
-  return PyObject_TypeCheck(o, &ParametersType) || PyObject_TypeCheck(o, &LookupParametersType);
+  return is_parameters(o);
 }
 
-// Of an expression: does a number hold these parameters?
+// Is the expression the parameters with this number?
 bool has_uid(PyObject* o, uint32_t uid) {
-  const auto* storage = is_parameters(o) ? reinterpret_cast<PyParameters*>(o)->storage : nullptr;
+  const auto* storage = holds_parameters(o) ? reinterpret_cast<PyParameters*>(o)->storage : nullptr;
   return storage && (*storage)->uid == uid;
 }
 
-// Of exact builtin types: runs no code of the script.
+// For exact built-in types, whose comparison runs no code of the script.
 bool equal_values(PyObject* a, PyObject* b) {
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
   if (PyFloat_CheckExact(a)) {
@@ -100,7 +100,7 @@ bool Guard::refers_to(PyObject* value) const {
 
 namespace {
 
-// The defaults with an ellipsis for each that is no constant: these the block does not use.
+// The defaults, with an ellipsis in place of each that is no constant: the region does not use these.
 Owned constants_of(PyObject* defaults) {
   if (!defaults) return {};
   Owned all = Owned::steal(PyTuple_New(PyTuple_GET_SIZE(defaults)));
@@ -135,7 +135,7 @@ void Guard::note_function(PyObject* function) {
   by_name_version = named ? dict_version(named) : 0;
 }
 
-// The function is not kept, nor what it holds of graphs that were.
+// Keeps neither the function nor what its closure refers to of earlier graphs.
 Guard Guard::of_function(PyObject* function) {
   Guard g;
   if (!PyFunction_Check(function) || PyFunction_GET_KW_DEFAULTS(function)) return g;
@@ -153,7 +153,18 @@ bool Guard::check_function(PyObject* function) const {
   return !by_name || (by_name_version && dict_version(named) == by_name_version);
 }
 
-bool Guard::check(PyObject* value, PyObject* const* values, const Graph& graph,
+bool Guard::check_items(PyObject* value, const SourceValues& values, const Graph& graph,
+                        CapturedInputs* captured) const {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
+      static_cast<size_t>(Py_SIZE(value)) != parts.size())
+    return false;
+  if (std::find(values.appended.begin(), values.appended.end(), value) != values.appended.end()) return false;
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i].check(PySequence_Fast_ITEMS(value)[i], values, graph, captured)) return false;
+  return true;
+}
+
+bool Guard::check(PyObject* value, const SourceValues& values, const Graph& graph,
                   CapturedInputs* captured) const {
   if (kind == none) return true;
   if (!value) return false;
@@ -176,24 +187,16 @@ bool Guard::check(PyObject* value, PyObject* const* values, const Graph& graph,
       if (!is_expression(value)) return false;
       const auto* e = reinterpret_cast<const PyExpression*>(value);
       // Parameters have no node of their own: they are no inputs.
-      if (!is_current(e, graph) || is_parameters(value)) return false;
+      if (!is_current(e, graph) || holds_parameters(value)) return false;
       captured->inputs.push_back(e->id);
       captured->objects.push_back(value);
       return true;
     }
     case method:
       return PyMethod_Check(value) && refers_to(PyMethod_GET_FUNCTION(value)) &&
-             PyMethod_GET_SELF(value) == values[number] && check_function(PyMethod_GET_FUNCTION(value));
-    case items: {
-      if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
-          static_cast<size_t>(Py_SIZE(value)) != parts.size())
-        return false;
-      if (std::find(captured->appended.begin(), captured->appended.end(), value) != captured->appended.end())
-        return false;
-      for (size_t i = 0; i < parts.size(); ++i)
-        if (!parts[i].check(PySequence_Fast_ITEMS(value)[i], values, graph, captured)) return false;
-      return true;
-    }
+             PyMethod_GET_SELF(value) == values.all[number] && check_function(PyMethod_GET_FUNCTION(value));
+    case items:
+      return check_items(value, values, graph, captured);
     case state:
       return check_state(value, captured);
     case none:
@@ -202,7 +205,7 @@ bool Guard::check(PyObject* value, PyObject* const* values, const Graph& graph,
   return true;
 }
 
-Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* budget) {
+Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t* budget) {
   Guard g;
   if (*budget == 0) return g;
   --*budget;
@@ -210,15 +213,14 @@ Guard Guard::of(PyObject* value, const std::vector<Owned>& values, uint32_t* bud
                      PyFunction_Check(value) || PyCFunction_Check(value);
   if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
-    g.kind = is_parameters(value) ? parameters : expression;
+    g.kind = holds_parameters(value) ? parameters : expression;
     if (g.kind == parameters) g.number = storage_in(value)->uid;
   } else if (fixed) {
     g.kind = same;
   } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {
     g.kind = equal;
   } else if (PyMethod_Check(value)) {
-    const auto self = std::find_if(values.begin(), values.end(),
-                                   [value](const Owned& v) { return v.get() == PyMethod_GET_SELF(value); });
+    const auto self = std::find(values.begin(), values.end(), PyMethod_GET_SELF(value));
     if (self == values.end()) return g;
     g.kind = method;
     g.number = static_cast<uint32_t>(self - values.begin());

@@ -1,35 +1,37 @@
-// Loops of a script whose body is a block, and comprehensions whose element is one.
+// Loops of a script whose body is a region, and comprehensions whose element is one.
+//
+// Such a loop runs over a LoopIterator instead of its iterable. The iterator notes at the region which item
+// it has returned. The region's call with that item then records the body for it and for all items that
+// follow, until one has to run, and returns the results of the last; the loop goes on with the first item
+// that has not been recorded. Where fetching an item runs code of the script (a generator, say), one item is
+// fetched at a time.
 #pragma once
-#include <utility>
-#include <vector>
-
 #include "bindings/region.h"
 
 namespace dyc::py {
 
-// What a loop goes over: an iterator or, for zip() of lists, their rows.
+// What a loop runs over: an iterator or, for zip() of lists, their rows.
 class LoopIterator {
  public:
   LoopIterator(const RegionLoop::Target& target, PyObject* iterable, PyObject* zip);
   // The next item for the script, a new reference; null: there is none, or an error is set.
   PyObject* next();
-  // Reads the next item for unpack(); false: there is none, or an error is set.
+  // Fetches the next item for unpack(); false: there is none, or an error is set.
   bool fetch();
-  // Puts the names that the script would bind into their places among the arguments, borrowed; false where
-  // that would run code of the script, or fail.
-  bool unpack(PyObject* item, std::vector<PyObject*>* arguments) const;
+  // Sets the arguments that the target binds, to borrowed references. False where unpacking the item would
+  // run code of the script, or fail.
   bool unpack(std::vector<PyObject*>* arguments) const;
-  // The item that was read is done.
+  // The fetched item was recorded.
   void release() { item_ = Owned(); }
-  // The item that was read is the next one of the script; `must_run`: recording it was tried.
-  void push_back_item(bool must_run);
-  // Must the script run for the item that was handed out? Asked once.
+  // The fetched item is the next one of the script; `must_run`: it cannot be recorded.
+  void push_back(bool must_run);
+  // Must the statements run for the item that was returned? Asked once.
   bool must_run() { return std::exchange(must_run_, false); }
-  // The error that is set is one of reading the next item.
+  // The error that is set was raised by fetching the next item: raises it there.
   void save_error();
-  // Is it the first time that this is asked?
+  // Is this the first call?
   bool first_time() { return std::exchange(first_time_, false); }
-  // Does reading items run no code of the script?
+  // Does fetching items run no code of the script?
   bool is_pure() const { return pure_; }
 
  private:
@@ -38,10 +40,10 @@ class LoopIterator {
   void pack_row();
 
   const RegionLoop::Target& target_;
-  Owned iterator_, rows_;   // until it has ended
-  std::vector<Owned> row_;  // the item that was read
-  Py_ssize_t at_ = 0;       // of the next row
-  Owned item_;              // read, and not handed out
+  Owned iterator_, rows_;   // null: it has ended
+  std::vector<Owned> row_;  // the item that was fetched
+  Py_ssize_t next_row_ = 0;
+  Owned item_;  // fetched, and not returned
   bool first_time_ = true;
   bool pure_ = false;
   bool must_run_ = false;
@@ -49,55 +51,65 @@ class LoopIterator {
   Owned type_, value_, traceback_;  // of the error
 };
 
-// LoopReplayer recorded one after the other in one call.
-class Region::LoopReplayer {
+// Records iterations one after the other. What an iteration leaves behind for the next needs no guards when
+// the same specialisation runs again: then only the item is read and checked (LoopFastPath).
+class LoopReplayer {
  public:
-  explicit LoopReplayer(Region& t);
-  // Records iterations, the first with these arguments, and those of the items that follow; elements of a
-  // comprehension go to `list`. False: the first must run, or an error is set.
+  explicit LoopReplayer(Region& region);
+  // Records iterations, the first with `arguments`, then those of the items that follow; elements of a
+  // comprehension are appended to `list`. False: the first must run, or an error is set.
   bool record(Graph& graph, LoopIterator* items, PyObject* list);
-  // What they left behind: a tuple.
+  // The results of the last iteration: a tuple.
   PyObject* results();
-  // When all is done, and the template is free again: may run code of the script.
+  // Releases all references, which may run code of the script: the region must not be busy.
   void release();
 
   std::vector<PyObject*> arguments;
 
  private:
-  // Of the graph: is anything else than what was recorded here in it, or computed?
-  struct State {
-    State() = default;
-    explicit State(const Graph& g) : generation(g.generation()), size(g.size()), pending(g.pending()) {}
-    bool operator==(const State&) const = default;
+  // Equal states: nothing was recorded or computed in between.
+  struct GraphState {
+    GraphState() = default;
+    explicit GraphState(const Graph& g) : generation(g.generation()), size(g.size()), pending(g.pending()) {}
+    bool operator==(const GraphState&) const = default;
     uint32_t generation = 0, size = 0, pending = 0;
+  };
+  // An expression that no later iteration reads is made when the loop ends.
+  struct DeferredOutput {
+    NodeId node = 0;
+    PyTypeObject* type = nullptr;  // null: it is not deferred
+  };
+  // What one iteration leaves behind.
+  struct Carried {
+    std::vector<Owned> values;
+    std::vector<DeferredOutput> deferred;
   };
   bool record_rest(Graph& graph, LoopIterator* items, PyObject* list);
   bool record_one(Graph& graph, LoopIterator* items, PyObject* list);
   bool may_be_replaced() const;
-  void commit_outputs(Specialisation& p, PyObject* list);
+  void commit_outputs(Specialisation& s, PyObject* list);
   void carry();
-  Specialisation* recorded(Graph& graph);
-  bool replay_fast(Specialisation& p, Graph& graph);
-  bool read_varying(Specialisation& p, const Graph& graph);
-  void learn_fast_path(Specialisation& p, const Graph& graph) const;
-  bool derive(const Specialisation& p, uint32_t source, std::vector<uint32_t>* from) const;
+  Specialisation* replay(Graph& graph);
+  bool replay_fast(Specialisation& s, Graph& graph);
+  bool read_varying(Specialisation& s, const Graph& graph);
+  void learn_fast_path(Specialisation& s, const Graph& graph) const;
+  bool derive(const Specialisation& s, uint32_t source, std::vector<uint32_t>* from) const;
   void keep_fixed_values();
 
   Region& region_;
   const RegionLoop& loop_;
-  std::vector<Owned> carried_, new_carried_;  // what the last iteration left behind, and the present one
-  // Expressions among these that no later iteration reads are made at the end: their nodes, if types are set.
-  struct DeferredOutput {
-    NodeId node = 0;
-    PyTypeObject* type = nullptr;
-  };
-  std::vector<DeferredOutput> deferred_, new_deferred_;
+  Carried carried_, next_;              // of the last iteration, and of the present one
   std::vector<Owned> left_;             // names of the target
   Specialisation* previous_ = nullptr;  // how the last iteration ran
-  State state_after_;                   // that it left behind
+  GraphState state_after_;              // it
   bool fixed_kept_ = false;
   std::vector<Owned> dropped_;
-  CapturedInputs varying_inputs_;
+  CapturedInputs checked_;  // what the fast path captures
 };
+
+// The LoopIterator of a loop whose body is the region, as a Python object. With `zip`, what the script calls
+// so, the loop runs over zip(*iterable), of a tuple. `reads`: of a comprehension.
+PyObject* make_loop(PyObject* owner, Region* region, PyObject* iterable, PyObject* zip, PyObject* reads);
+void add_region_loops();
 
 }  // namespace dyc::py

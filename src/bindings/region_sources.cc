@@ -1,56 +1,67 @@
-// How what a block reads is read before it runs: without running any code of the script.
+#include "bindings/region_sources.h"
+
 #include <algorithm>
 
 #include "bindings/python_compat.h"
-#include "bindings/region.h"
 
 namespace dyc::py {
 
 namespace {
 
-// What a class says of an attribute: nothing; a value; a function, which is a method; something whose reading
-// runs code; or what must be asked anew each time: where members lie, and objects of classes that the script
-// may yet change so that reading them runs code.
-enum class Found { nothing, value, function, code, changing };
+// What a class says of an attribute: nothing; a value; a function, which is a method; a descriptor whose
+// reading runs code; or something that can change without a new version of the class: the value of a slot,
+// and an object whose own class the script may turn into a descriptor.
+enum class ClassAttribute { nothing, value, function, code, changing };
 
-Found in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
+ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
   *found = _PyType_Lookup(type, name);
-  if (!*found) return Found::nothing;
-  if (PyFunction_Check(*found)) return Found::function;
+  if (!*found) return ClassAttribute::nothing;
+  if (PyFunction_Check(*found)) return ClassAttribute::function;
   PyTypeObject* kind = Py_TYPE(*found);
-  if (kind == &PyMemberDescr_Type) return Found::changing;
-  if (kind->tp_descr_get) return Found::code;
-  return PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? Found::changing : Found::value;
+  if (kind == &PyMemberDescr_Type) return ClassAttribute::changing;
+  if (kind->tp_descr_get) return ClassAttribute::code;
+  return PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? ClassAttribute::changing : ClassAttribute::value;
+}
+
+// The dict whose version changes with the parts; null: there is none. An object is asked for its dict only
+// when it repeats, because asking creates the dict.
+PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base) {
+  if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
+  if (PyModule_CheckExact(base)) return PyModule_GetDict(base);
+  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr || base != parts.version.base) return nullptr;
+  return attribute_dict(base);
 }
 
 }  // namespace
 
 // ---------------------------------------------------------------- parts of a value
 
-// An attribute in the dict of a module or object, or of its class, as long as neither changes. Of a method
-// the value is the function, which the block calls with the object.
-bool Region::read_kept(const RegionSource& source, PyObject* base, PyObject* dict, PyObject** value,
-                       bool* kept) {
+// An attribute in the dict of a module or object, or of its class; *kept: it is the same until the version of
+// one of them changes. The value of a method is the function, which the region calls with the object.
+bool SourceReader::read_kept(const RegionSource& source, PyObject* base, PyObject* dict, PyObject** value,
+                             bool* kept) {
   PyObject* found = nullptr;
   const bool module = PyModule_CheckExact(base);
-  const Found kind = module ? Found::nothing : in_class(Py_TYPE(base), source.key.get(), &found);
-  if (kind == Found::code) return false;
-  if (kind != Found::changing) {
+  const ClassAttribute kind =
+      module ? ClassAttribute::nothing : in_class(Py_TYPE(base), source.key.get(), &found);
+  if (kind == ClassAttribute::code) return false;
+  if (kind != ClassAttribute::changing) {
     *value = PyDict_GetItemWithError(dict, source.key.get());
     if (*value) return !source.method || PyMethod_Check(*value);  // else it is called without the object
-    if (kind == Found::nothing) return false;
+    if (kind == ClassAttribute::nothing) return false;
     *value = found;
-    if (kind == Found::value || source.method) return !source.method || kind == Found::function;
+    if (kind == ClassAttribute::value || source.method)
+      return !source.method || kind == ClassAttribute::function;
   }
   *kept = false;
   return read_attribute(source, base, value);
 }
 
-// The attribute as Python reads it; it is kept until the call ends.
-bool Region::read_attribute(const RegionSource& source, PyObject* base, PyObject** value) {
+// The attribute as Python reads it; the reference is kept until the call ends.
+bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, PyObject** value) {
   PyObject* found;
   if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return false;
-  if (in_class(Py_TYPE(base), source.key.get(), &found) == Found::code) return false;
+  if (in_class(Py_TYPE(base), source.key.get(), &found) == ClassAttribute::code) return false;
   *value = PyObject_GetAttr(base, source.key.get());
   attribute_values_.push_back(Owned::steal(*value));
   if (!*value || !source.method) return *value != nullptr;
@@ -59,39 +70,30 @@ bool Region::read_attribute(const RegionSource& source, PyObject* base, PyObject
   return true;
 }
 
-// The dict whose changes show in the parts, if there is one: an object is asked for its own when it is met
-// again, because that makes it have one.
-PyObject* Region::dict_of(const ValueParts& parts, PyObject* base) {
-  if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
-  if (PyModule_CheckExact(base)) return PyModule_GetDict(base);
-  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr || base != parts.version.base) return nullptr;
-  return attribute_dict(base);
-}
-
-bool Region::read_parts(ValueParts* parts) {
-  PyObject* base = values_[parts->base];
+bool SourceReader::read_parts(ValueParts* parts) {
+  PyObject* base = values.all[parts->base];
   PyObject* dict = base ? dict_of(*parts, base) : nullptr;
   const auto type = [&] { return parts->attributes ? class_version(Py_TYPE(base)) : uint64_t{1}; };
-  const Version now = dict ? Version{base, dict_version(dict), type()} : Version{};
+  const PartsVersion now = dict ? PartsVersion{base, dict_version(dict), type()} : PartsVersion{};
   if (now.is_known() && now == parts->version) return true;
   bool kept = true;
   parts->version = {base};  // until all are read
   for (const uint32_t i : parts->sources) {
-    PyObject** value = &values_[i];
+    PyObject** value = &values.all[i];
     *value = nullptr;
     if (!base) continue;
-    const bool read = !parts->attributes ? read_item(sources_[i], base, value)
-                      : dict             ? read_kept(sources_[i], base, dict, value, &kept)
-                                         : read_attribute(sources_[i], base, value);
+    const bool read = !parts->attributes ? read_item(spec_.sources[i], base, value)
+                      : dict             ? read_kept(spec_.sources[i], base, dict, value, &kept)
+                                         : read_attribute(spec_.sources[i], base, value);
     if (!read) return false;
   }
-  // Looking attributes up may give the class its number.
+  // Looking attributes up may give the class its version.
   if (kept && dict) parts->version = {base, now.dict, type()};
   return true;
 }
 
-bool Region::read_item(const RegionSource& source, PyObject* base, PyObject** value) {
-  PyObject* key = source.kind == RegionSource::item ? source.key.get() : values_[source.key_source];
+bool SourceReader::read_item(const RegionSource& source, PyObject* base, PyObject** value) {
+  PyObject* key = source.kind == RegionSource::item ? source.key.get() : values.all[source.key_source];
   if (PyTuple_CheckExact(base) || PyList_CheckExact(base)) {
     if (!key || !PyLong_CheckExact(key)) return false;
     Py_ssize_t i = PyLong_AsSsize_t(key);
@@ -107,85 +109,89 @@ bool Region::read_item(const RegionSource& source, PyObject* base, PyObject** va
   return true;  // something else with an index: an op
 }
 
-// ---------------------------------------------------------------- all of a block
+// ---------------------------------------------------------------- all sources
 
-bool Region::read_one(uint32_t at) {
-  const RegionSource& source = sources_[at];
-  PyObject* base = values_[source.base];
-  values_[at] = nullptr;
+bool SourceReader::read_one(uint32_t at) {
+  const RegionSource& source = spec_.sources[at];
+  PyObject* base = values.all[source.base];
+  values.all[at] = nullptr;
   if (!base) return true;
-  if (source.kind == RegionSource::item_at) return read_item(source, base, &values_[at]);
+  if (source.kind == RegionSource::item_at) return read_item(source, base, &values.all[at]);
   const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);  // a count
   return sequence && Py_SIZE(base) == source.n;
 }
 
-bool Region::evaluate(PyObject* const* args) {
-  std::copy(args, args + n_args_, values_.begin());
-  const bool read = std::all_of(read_plan_.begin(), read_plan_.end(), [&](const ReadStep& r) {
-    return r.parts ? read_parts(&parts_[r.at]) : read_one(r.at);
-  });
-  return read && lists_are_apart();
+bool SourceReader::read(PyObject* const* args) {
+  std::copy_n(args, spec_.n_args, values.all.begin());
+  return std::all_of(plan_.begin(), plan_.end(), [this](const ReadStep& s) { return run(s); }) &&
+         lists_are_separate();
 }
 
-// What is appended to a list shows in its length and items, which the block must not read after that.
-bool Region::lists_are_apart() {
-  std::vector<PyObject*>& appended = captured_.appended;
+// Appending changes the length and the items of a list, which the region must not read afterwards.
+bool SourceReader::lists_are_separate() {
+  std::vector<PyObject*>& appended = values.appended;
   appended.clear();
   for (const uint32_t i : appended_) {
-    if (!values_[i] || !PyList_CheckExact(values_[i])) return false;
-    appended.push_back(values_[i]);
+    if (!values.all[i] || !PyList_CheckExact(values.all[i])) return false;
+    appended.push_back(values.all[i]);
   }
-  return appended.empty() || std::none_of(with_parts_.begin(), with_parts_.end(), [&](uint32_t i) {
-           return std::find(appended.begin(), appended.end(), values_[i]) != appended.end();
+  return appended.empty() || std::none_of(read_late_.begin(), read_late_.end(), [&](uint32_t i) {
+           return std::find(appended.begin(), appended.end(), values.all[i]) != appended.end();
          });
 }
 
-// Which sources are read one by one, and which together.
-void Region::plan_reads() {
-  for (uint32_t i = 0; i < sources_.size(); ++i) {
-    RegionSource& s = sources_[i];
+SourceReader::SourceReader(const RegionSpec& spec) : spec_(spec) {
+  values.all.resize(spec.sources.size());
+  parts_of_.assign(spec.sources.size(), kNone);
+  plan();
+  if (spec.loop) plan_loop(*spec.loop);
+}
+
+// Decides which sources are read one by one, and which together.
+void SourceReader::plan() {
+  for (uint32_t i = 0; i < spec_.sources.size(); ++i) {
+    const RegionSource& s = spec_.sources[i];
     if (s.appended) appended_.push_back(i);
     if (s.kind == RegionSource::argument) continue;
-    const bool part = s.late && s.kind != RegionSource::attribute;
-    if (part && std::find(with_parts_.begin(), with_parts_.end(), s.base) == with_parts_.end())
-      with_parts_.push_back(s.base);
-    if (s.kind != RegionSource::item && s.kind != RegionSource::attribute) {
-      read_plan_.push_back({false, i});
+    const bool attributes = s.kind == RegionSource::attribute;
+    if (s.late && !attributes && std::find(read_late_.begin(), read_late_.end(), s.base) == read_late_.end())
+      read_late_.push_back(s.base);
+    if (s.kind != RegionSource::item && !attributes) {
+      plan_.push_back({false, i});
       continue;
     }
-    const bool attributes = s.kind == RegionSource::attribute;
     auto at = std::find_if(parts_.begin(), parts_.end(), [&](const ValueParts& p) {
       return p.base == s.base && p.attributes == attributes;
     });
     if (at == parts_.end()) {
-      read_plan_.push_back({true, static_cast<uint32_t>(parts_.size())});
-      at = parts_.insert(at, {s.base, attributes, {}, {}});
+      plan_.push_back({true, static_cast<uint32_t>(parts_.size())});
+      at = parts_.insert(at, {s.base, attributes, {}});
     }
-    s.of = static_cast<uint32_t>(at - parts_.begin());
+    parts_of_[i] = static_cast<uint32_t>(at - parts_.begin());
     at->sources.push_back(i);
   }
 }
 
-// Which sources stay as they are while iterations are recorded, and how the others are read.
-void Region::plan_loop() {
-  fixed_.assign(sources_.size(), 1);
+// Decides which sources are the same in all iterations, and how the others are read. What the loop appends to
+// may change items and lengths, but no attributes.
+void SourceReader::plan_loop(const RegionLoop& loop) {
+  fixed_.assign(spec_.sources.size(), 1);
   const auto vary = [this](uint32_t argument) {
-    if (argument < n_args_) fixed_[argument] = 0;
+    if (argument < spec_.n_args) fixed_[argument] = 0;
   };
   const auto vary_target = [&](const auto& self, const RegionLoop::Target& t) -> void {
     vary(t.argument);
     for (const auto& part : t.parts) self(self, part);
   };
-  vary_target(vary_target, loop_->target);
-  for (const uint32_t argument : loop_->carried) vary(argument);
-  for (uint32_t i = n_args_; i < sources_.size();
-       ++i)  // what the loop appends to may change items and lengths
-    fixed_[i] = sources_[i].kind == RegionSource::attribute && fixed_[sources_[i].base];
-  for (const ReadStep& r : read_plan_)
-    if (!fixed_[r.parts ? parts_[r.at].sources[0] : r.at]) varying_reads_.push_back(r);
-  const auto is_fixed = [this](uint32_t source) { return fixed_[source] != 0; };
-  lists_stay_ = appended_.empty() || (std::all_of(appended_.begin(), appended_.end(), is_fixed) &&
-                                      std::all_of(with_parts_.begin(), with_parts_.end(), is_fixed));
+  vary_target(vary_target, loop.target);
+  for (const uint32_t argument : loop.carried) vary(argument);
+  for (uint32_t i = spec_.n_args; i < spec_.sources.size(); ++i)
+    fixed_[i] = spec_.sources[i].kind == RegionSource::attribute && fixed_[spec_.sources[i].base];
+  for (const ReadStep& s : plan_)
+    if (!fixed_[s.parts ? parts_[s.at].sources[0] : s.at]) varying_.push_back(s);
+  const auto fixed = [this](uint32_t source) { return is_fixed(source); };
+  lists_are_fixed_ = appended_.empty() || (std::all_of(appended_.begin(), appended_.end(), fixed) &&
+                                           std::all_of(read_late_.begin(), read_late_.end(), fixed));
 }
 
 }  // namespace dyc::py

@@ -6,14 +6,14 @@
 #include "bindings/builders.h"
 #include "bindings/compute.h"
 #include "bindings/signatures.h"
+#include "bindings/tuning.h"
 
 namespace dyc::py {
 
 namespace {
 
 // Freed states, for the next ones.
-constexpr size_t kMaxFree = 512;
-PyRnnState* free_states[kMaxFree];
+PyRnnState* free_states[tuning::kFreeStates];
 size_t n_free = 0;
 
 PyRnnState* self_of(PyObject* object) { return reinterpret_cast<PyRnnState*>(object); }
@@ -56,7 +56,7 @@ PyRnnState* release(PyRnnState* s) {
   PyRnnState* prev = s->prev;
   if (s->b && s->b->start == s) s->b->start = nullptr;
   PyObject* builder = std::exchange(s->builder, nullptr);
-  if (Py_TYPE(s) == &RnnStateType && n_free < kMaxFree) free_states[n_free++] = s;
+  if (Py_TYPE(s) == &RnnStateType && n_free < tuning::kFreeStates) free_states[n_free++] = s;
   else Py_TYPE(s)->tp_free(reinterpret_cast<PyObject*>(s));
   Py_XDECREF(builder);
   return prev;
@@ -125,16 +125,6 @@ PyObject* add_input(PyObject* object, PyObject* x) {
     return nullptr;
   }
 }
-
-// A method of one argument, by position or name.
-template <PyObject* (*f)(PyObject*, PyObject*), const char* const (&names)[1]>
-PyObject* one_argument(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (n == 1 && !kwnames) [[likely]]
-    return f(self, args[0]);
-  return guarded([&] { return f(self, parse("RNNState", names, 1, args, n, kwnames)[0]); });
-}
-constexpr const char* kX[] = {"x"};
-constexpr const char* kXs[] = {"xs"};
 
 // result(step) -> object after each input in turn; returns the list of objects. They are made when all steps
 // are recorded, as making them may run anything.
@@ -256,60 +246,27 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 #define KEYWORDS(f) \
   reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS
-#define FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef methods[] = {
-    {"add_input", FAST((one_argument<add_input, kX>)),
-     "add_input(x)\n\nThe state after one more input.\n\nArgs:\n    x: Expression {I}xB.\nReturns:\n    "
-     "RNNState\n"
-     "Raises:\n    ValueError: x does not have the builder's input size, or belongs to an earlier graph."},
-    {"add_inputs", FAST((one_argument<add_inputs, kXs>)),
-     "add_inputs(xs)\n\nThe states after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
-     "    list of RNNState"},
-    {"transduce", FAST((one_argument<transduce, kXs>)),
-     "transduce(xs)\n\nThe outputs after each of the inputs.\n\nArgs:\n    xs: Expressions {I}xB.\nReturns:\n"
-     "    list of Expression {H}xB"},
-    {"output", output, METH_NOARGS,
-     "output()\n\nOutput of the last layer, {H}xB; None before the first input."},
-    {"h", h, METH_NOARGS,
-     "h()\n\nTuple of the hidden states, one {H}xB per layer; empty before the first input."},
-    {"s", all_states, METH_NOARGS,
-     "s()\n\nTuple of all that the state consists of: for LSTMs the cells of all layers, then h of all "
-     "layers; else as "
-     "h()."},
-    {"prev", prev, METH_NOARGS, "prev()\n\nThe state before the last input; None at the start."},
-    {"b", builder, METH_NOARGS, "b()\n\nThe builder."},
-    {"set_h", KEYWORDS(set_h),
-     "set_h(es=None)\n\nThe state with other hidden states. LSTMs: the cells are those of the builder's "
-     "latest "
-     "step in "
-     "this graph, or zeros.\n\nArgs:\n    es: one Expression {H}xB per layer.\nReturns:\n    RNNState"},
-    {"set_s", KEYWORDS(set_s),
-     "set_s(es=None)\n\nThe state made of other expressions.\n\nArgs:\n    es: as s() returns; LSTMs also "
-     "take "
-     "the cells "
-     "only, with h of the builder's latest step in this graph, or zeros.\nReturns:\n    RNNState"},
+    fast_method("add_input", one_argument<"RNNState", "x", add_input>, "add_input(x)"),
+    fast_method("add_inputs", one_argument<"RNNState", "xs", add_inputs>, "add_inputs(xs)"),
+    fast_method("transduce", one_argument<"RNNState", "xs", transduce>, "transduce(xs)"),
+    plain_method("output", output),
+    plain_method("h", h),
+    plain_method("s", all_states),
+    plain_method("prev", prev),
+    plain_method("b", builder),
+    {"set_h", KEYWORDS(set_h), "set_h(es=None)"},
+    {"set_s", KEYWORDS(set_s), "set_s(es=None)"},
     {nullptr, nullptr, 0, nullptr}};
 #undef KEYWORDS
-#undef FAST
-
-PyTypeObject state_type() {
-  PyTypeObject t = blank_type();
-  t.tp_name = "_dynet.RNNState";
-  t.tp_basicsize = sizeof(PyRnnState);
-  t.tp_dealloc = dealloc;
-  t.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  t.tp_doc =
-      "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
-      "builder. States form a tree: any of them may be continued.";
-  t.tp_methods = methods;
-  t.tp_new = create;
-  t.tp_repr = described;
-  return t;
-}
 
 }  // namespace
 
-PyTypeObject RnnStateType = state_type();
+PyTypeObject RnnStateType = static_type(
+    {"_dynet.RNNState",
+     "RNNState(builder, state_idx=-1, prev_state=None, out=None): a state of a sequence fed to an RNN "
+     "builder. States form a tree: any of them may be continued.",
+     sizeof(PyRnnState), dealloc, methods, create});
 
 PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
   if (!b->core->started(engine())) {
@@ -327,12 +284,8 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
 }
 
 void add_state_type(PyObject* module) {
-  sign_methods(methods);
-  sign_type(RnnStateType);
-  if (PyType_Ready(&RnnStateType) < 0) throw PythonError();
-  Py_INCREF(&RnnStateType);
-  if (PyModule_AddObject(module, "RNNState", reinterpret_cast<PyObject*>(&RnnStateType)) < 0)
-    throw PythonError();
+  RnnStateType.tp_repr = described;
+  add_type(module, RnnStateType);
 }
 
 }  // namespace dyc::py

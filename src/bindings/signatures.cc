@@ -11,16 +11,15 @@
 
 namespace dyc::py {
 
-namespace {
-
-constexpr std::string_view kEnd = "\n--\n\n";
-
-// Keeps the texts that method tables point to.
 const char* kept(std::string s) {
   static std::deque<std::string> all;
   all.push_back(std::move(s));
   return all.back().c_str();
 }
+
+namespace {
+
+constexpr std::string_view kEnd = "\n--\n\n";
 
 // Position of the parenthesis that closes the one at `open`; npos if there is none.
 size_t closing(std::string_view s, size_t open) {
@@ -41,17 +40,17 @@ size_t closing(std::string_view s, size_t open) {
   return std::string_view::npos;
 }
 
-struct Parts {
+struct SignatureParts {
   std::string_view arguments, text;
   bool found = false;
 };
 
 // "name(arguments): text", "name(arguments)\n--\n\ntext", "name(arguments) -> R\n\ntext", or text alone.
-Parts parts_of(std::string_view name, std::string_view doc) {
+SignatureParts parts_of(std::string_view name, std::string_view doc) {
   if (doc.substr(0, name.size()) != name || doc.substr(name.size(), 1) != "(") return {{}, doc};
   const size_t end = closing(doc, name.size());
   if (end == std::string_view::npos) return {{}, doc};
-  Parts p{doc.substr(name.size() + 1, end - name.size() - 1), doc.substr(end + 1), true};
+  SignatureParts p{doc.substr(name.size() + 1, end - name.size() - 1), doc.substr(end + 1), true};
   if (p.text.substr(0, 4) == " -> ") p.text.remove_prefix(std::min(p.text.find('\n'), p.text.size()));
   if (p.text.substr(0, kEnd.size()) == kEnd) p.text.remove_prefix(kEnd.size());
   const size_t start = p.text.find_first_not_of(": \n");
@@ -73,14 +72,6 @@ std::string joined(std::string_view name, std::string_view self, std::string_vie
   const auto small = [&](size_t i) { return i < s.size() && s[i] >= 'a' && s[i] <= 'z'; };
   if (small(start) && small(start + 1)) s[start] = static_cast<char>(s[start] - 'a' + 'A');
   return s;
-}
-
-void sign(PyMethodDef* methods, std::string_view self) {
-  for (PyMethodDef* m = methods; m->ml_name; ++m) {
-    const Parts p = parts_of(m->ml_name, m->ml_doc ? m->ml_doc : "");
-    if (!p.found && !(m->ml_flags & METH_NOARGS)) continue;
-    m->ml_doc = kept(joined(m->ml_name, self, p.arguments, p.text));
-  }
 }
 
 // ---------------------------------------------------------------- pybind11
@@ -111,7 +102,7 @@ void sign_pybind_function(PyObject* function) {
   if (!PyCFunction_Check(function)) return;
   PyMethodDef* m = reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
   if (!m->ml_doc || std::strstr(m->ml_doc, "\n--\n\n")) return;
-  const Parts p = parts_of(m->ml_name, m->ml_doc);
+  const SignatureParts p = parts_of(m->ml_name, m->ml_doc);
   if (!p.found || p.text.substr(0, 10) == "Overloaded") return;
   const std::string text = joined(m->ml_name, "", without_types(p.arguments), p.text);
   char* copy = strdup(text.c_str());  // pybind11 frees it with free()
@@ -122,7 +113,7 @@ void sign_pybind_function(PyObject* function) {
 
 // The arguments of a class are those of its __init__.
 void sign_pybind_type(PyTypeObject* type, const char* init_doc) {
-  const Parts p = parts_of("__init__", init_doc);
+  const SignatureParts p = parts_of("__init__", init_doc);
   std::string arguments = without_types(p.arguments);
   if (!p.found || arguments.substr(0, 4) != "self") return;
   arguments.erase(0, std::min<size_t>(arguments.size(), arguments.size() > 4 ? 6 : 4));
@@ -134,14 +125,32 @@ void sign_pybind_type(PyTypeObject* type, const char* init_doc) {
 
 }  // namespace
 
-void sign_methods(PyMethodDef* methods) { sign(methods, "$self"); }
-void sign_functions(PyMethodDef* functions) { sign(functions, "$module"); }
+void sign_methods(PyMethodDef* methods) {
+  for (PyMethodDef* m = methods; m->ml_name; ++m) {
+    const SignatureParts p = parts_of(m->ml_name, m->ml_doc ? m->ml_doc : "");
+    if (p.found || m->ml_flags & METH_NOARGS)
+      m->ml_doc = kept(joined(m->ml_name, "$self", p.arguments, p.text));
+  }
+}
 
-void sign_type(PyTypeObject& type) {
-  const char* dot = std::strrchr(type.tp_name, '.');
-  const char* name = dot ? dot + 1 : type.tp_name;
-  const Parts p = parts_of(name, type.tp_doc ? type.tp_doc : "");
+void add_api_functions(PyObject* module, std::span<const ApiFunction> functions) {
+  auto& methods = *new std::vector<PyMethodDef>;  // the functions refer to them for ever
+  for (const ApiFunction& f : functions) {
+    const char* name = kept(f.signature.substr(0, f.signature.find('(')));
+    methods.push_back(fast_method(name, f.function, kept(f.signature + kEnd.data() + documentation(name))));
+  }
+  methods.push_back({nullptr, nullptr, 0, nullptr});
+  if (PyModule_AddFunctions(module, methods.data()) < 0) throw PythonError();
+}
+
+void add_type(PyObject* module, PyTypeObject& type) {
+  const char* name = std::strrchr(type.tp_name, '.') + 1;
+  const SignatureParts p = parts_of(name, type.tp_doc ? type.tp_doc : "");
   if (p.found) type.tp_doc = kept(joined(name, "", p.arguments, p.text));
+  if (type.tp_methods) sign_methods(type.tp_methods);
+  if (PyType_Ready(&type) < 0) throw PythonError();
+  Py_INCREF(&type);
+  if (PyModule_AddObject(module, name, reinterpret_cast<PyObject*>(&type)) < 0) throw PythonError();
 }
 
 void sign_pybind_classes(PyObject* module) {

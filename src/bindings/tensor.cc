@@ -24,24 +24,17 @@ struct Axis {
 
   Axis(const pb::array& a, uint32_t axis) {
     for (pb::ssize_t i = 0; i < a.ndim(); ++i) {
-      const size_t extent = static_cast<size_t>(a.shape(i));
-      (i < static_cast<pb::ssize_t>(axis)    ? inner
-       : i == static_cast<pb::ssize_t>(axis) ? n
-                                             : outer) *= extent;
+      const size_t size = static_cast<size_t>(a.shape(i));
+      (i < static_cast<pb::ssize_t>(axis) ? inner : i == static_cast<pb::ssize_t>(axis) ? n : outer) *= size;
     }
   }
 };
 
 template <class T>
-pb::array_t<T> empty_like(const pb::array& a, uint32_t axis, size_t extent) {
-  std::vector<pb::ssize_t> shape, strides;
-  pb::ssize_t step = sizeof(T);
-  for (pb::ssize_t i = 0; i < a.ndim(); ++i) {
-    shape.push_back(i == static_cast<pb::ssize_t>(axis) ? static_cast<pb::ssize_t>(extent) : a.shape(i));
-    strides.push_back(step);
-    step *= shape.back();
-  }
-  return pb::array_t<T>(shape, strides);
+pb::array_t<T> empty_like(const pb::array& a, uint32_t axis, size_t size) {
+  ArrayLayout layout(sizeof(T));
+  for (uint32_t i = 0; i < a.ndim(); ++i) layout.add(i == axis ? size : static_cast<size_t>(a.shape(i)));
+  return pb::array_t<T>(layout.shape, layout.strides);
 }
 
 // Index of the largest along an axis; the first of equal ones, NaN only where there is nothing else.
@@ -113,18 +106,12 @@ pb::tuple topk(const FloatArray& a, uint32_t axis, size_t num) {
 
 // ------------------------------------------------------------------------- values of parameters
 
-// Shape and strides in bytes of a parameter's values: rows of a table first.
-void layout(const Storage& s, std::vector<pb::ssize_t>* shape, std::vector<pb::ssize_t>* strides) {
-  pb::ssize_t step = sizeof(float);
-  if (s.is_lookup()) {
-    shape->push_back(s.rows);
-    strides->push_back(static_cast<pb::ssize_t>(s.row_size()) * step);
-  }
-  for (uint32_t i = 0; i < s.dim.nd; ++i) {
-    shape->push_back(s.dim.d[i]);
-    strides->push_back(step);
-    step *= s.dim.d[i];
-  }
+// Of a parameter's values: rows of a table first.
+ArrayLayout layout_of(const Storage& s) {
+  ArrayLayout layout(sizeof(float));
+  if (s.is_lookup()) layout.add_rows(s.rows, s.dim);
+  else layout.add(s.dim);
+  return layout;
 }
 
 // A buffer that does not change while this exists: writers of the parameter take another one.
@@ -141,7 +128,7 @@ void release(void* pointer) {
 
 const std::shared_ptr<Storage>& storage_of(const pb::object& p) {
   wait_for_gradients();
-  if (!PyObject_TypeCheck(p.ptr(), &ParametersType) && !PyObject_TypeCheck(p.ptr(), &LookupParametersType))
+  if (!is_parameters(p.ptr()))
     throw TypeError(text("expected Parameters or LookupParameters, got ", type_name(p.ptr())));
   return storage_in(p.ptr());
 }
@@ -152,8 +139,7 @@ bool decayed(const Storage& s) { return s.decay && s.decay->factor != 1.f; }
 // factor of weight decay an array of its own.
 pb::array parameter_values(const pb::object& p) {
   const std::shared_ptr<Storage>& s = storage_of(p);
-  std::vector<pb::ssize_t> shape, strides;
-  layout(*s, &shape, &strides);
+  const auto [shape, strides, size] = layout_of(*s);
   if (decayed(*s)) {
     pb::array_t<float> own(shape, strides);
     const float* from = s->values();
@@ -180,8 +166,7 @@ pb::array parameter_values(const pb::object& p) {
 // Values such that graphs see these; the array has the parameter's shape.
 void set_parameter_values(const pb::object& p, const pb::array& values) {
   Storage& s = *storage_of(p);
-  std::vector<pb::ssize_t> shape, strides;
-  layout(s, &shape, &strides);
+  const auto [shape, strides, size] = layout_of(s);
   if (!std::equal(shape.begin(), shape.end(), values.shape(), values.shape() + values.ndim()))
     throw ValueError(text("values of ", s.name, ": got an array of shape ",
                           std::string(pb::str(pb::object(values.attr("shape"))))));

@@ -10,6 +10,7 @@
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
+#include "bindings/tuning.h"
 #include "bindings/call_site.h"
 
 namespace dyc::py {
@@ -149,7 +150,7 @@ const Kind kinds[] = {
 };
 constexpr size_t kKinds = std::size(kinds);
 
-PyTypeObject trainer_type = blank_type();  // the abstract base
+PyTypeObject trainer_type;  // the abstract base
 PyTypeObject types[kKinds];
 std::string full_names[kKinds];  // of the types, which keep a pointer
 
@@ -264,7 +265,6 @@ void dealloc(PyObject* self) {
 // Without renew_cg() one graph takes in every example, and memory and time per example grow for ever: says
 // so, once, where a graph has grown before each of more than ten updates. False: the warning is an error.
 bool warn_of_growth() {
-  constexpr uint32_t kUpdates = 10;
   static bool warned = false;
   static thread_local uint32_t version = kNone, size = 0, updates = 0;
   if (warned || !this_thread) return true;
@@ -273,7 +273,7 @@ bool warn_of_growth() {
   updates = grows ? updates + 1 : 0;
   version = g.version();
   size = g.size();
-  if (updates < kUpdates) return true;
+  if (updates < tuning::kGrowingUpdates) return true;
   warned = true;
   const std::string message =
       text("update(): one graph has grown over ", updates + 1, " updates, to ", size,
@@ -282,135 +282,78 @@ bool warn_of_growth() {
   return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) == 0;
 }
 
-PyObject* update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"s"};
-  return guarded([&]() -> PyObject* {
-    float scale = 1.f;
-    if (n || kwnames) [[unlikely]] {
-      scale = parse("update", names, 1, args, n, kwnames).number(0, 1.f);
-      deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
-    }
-    refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
-    const ScriptCall call("update");
-    wait_for_gradients();
-    trainer_of(self);
-    if (call_trainer_hook(TrainerHook::before_update, self)) trainer_of(self).update(scale);
-    call_trainer_hook(TrainerHook::after_update, self);
-    return warn_of_growth() ? none() : nullptr;
-  });
-}
+constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const auto& a) -> PyObject* {
+  const float scale = a.number(0, 1.f);
+  if (a[0]) deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
+  refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
+  const ScriptCall call("update");
+  wait_for_gradients();
+  trainer_of(self);
+  if (call_trainer_hook(TrainerHook::before_update, self)) trainer_of(self).update(scale);
+  call_trainer_hook(TrainerHook::after_update, self);
+  return warn_of_growth() ? none() : nullptr;
+});
 
-PyObject* update_subset(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"updated_params", "updated_lookups"};
-  return guarded([&] {
-    parse("update_subset", names, 2, args, n, kwnames);
-    trainer_of(self);
-    deprecated("Trainer.update_subset", "it has no effect; freeze parameters with set_updated(False)");
-    return none();
-  });
-}
+constexpr FastMethod update_subset =
+    method<"update_subset", 2, "updated_params", "updated_lookups">([](PyObject* self, const auto&) {
+      trainer_of(self);
+      deprecated("Trainer.update_subset", "it has no effect; freeze parameters with set_updated(False)");
+    });
 
-PyObject* update_epoch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"r"};
-  return guarded([&] {
-    const float epochs = parse("update_epoch", names, 0, args, n, kwnames).number(0, 1.f);
-    trainer_of(self).update_epoch(epochs);
-    deprecated("Trainer.update_epoch", "assign trainer.learning_rate; only edecay gives this an effect");
-    return none();
-  });
-}
+constexpr FastMethod update_epoch = method<"update_epoch", 0, "r">([](PyObject* self, const auto& a) {
+  const float epochs = a.number(0, 1.f);
+  trainer_of(self).update_epoch(epochs);
+  deprecated("Trainer.update_epoch", "assign trainer.learning_rate; only edecay gives this an effect");
+});
 
-PyObject* restart(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"learning_rate"};
-  return guarded([&] {
-    const auto a = parse("restart", names, 0, args, n, kwnames);
-    if (a.has(0)) trainer_of(self).restart(a.number(0, 0.f));
-    else trainer_of(self).restart();
-    return none();
-  });
-}
+constexpr FastMethod restart = method<"restart", 0, "learning_rate">([](PyObject* self, const auto& a) {
+  if (a.has(0)) trainer_of(self).restart(a.number(0, 0.f));
+  else trainer_of(self).restart();
+});
 
-PyObject* status(PyObject* self, PyObject*) {
-  return guarded([&] {
-    std::cerr << trainer_of(self).take_status() << std::flush;
-    return none();
-  });
-}
+constexpr PyCFunction status =
+    plain([](PyObject* self) { std::cerr << trainer_of(self).take_status() << std::flush; });
 
-PyObject* set_sparse_updates(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"su"};
-  return guarded([&] {
-    trainer_of(self).set_sparse_updates(
-        parse("set_sparse_updates", names, 1, args, n, kwnames).truth(0, true));
-    return none();
-  });
-}
+constexpr FastMethod set_sparse_updates = method<"set_sparse_updates", 1, "su">(
+    [](PyObject* self, const auto& a) { trainer_of(self).set_sparse_updates(a.truth(0, true)); });
 
-PyObject* set_clip_threshold(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"thr"};
-  return guarded([&] {
-    trainer_of(self).set_clip_threshold(
-        parse("set_clip_threshold", names, 1, args, n, kwnames).number(0, 0.f));
-    return none();
-  });
-}
+constexpr FastMethod set_clip_threshold = method<"set_clip_threshold", 1, "thr">(
+    [](PyObject* self, const auto& a) { trainer_of(self).set_clip_threshold(a.number(0, 0.f)); });
 
-PyObject* get_clip_threshold(PyObject* self, PyObject*) {
-  return guarded([&] { return PyFloat_FromDouble(trainer_of(self).clip_threshold()); });
-}
+constexpr PyCFunction get_clip_threshold =
+    plain([](PyObject* self) { return PyFloat_FromDouble(trainer_of(self).clip_threshold()); });
 
-PyObject* set_learning_rate(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"value"};
-  return guarded([&] {
-    trainer_of(self).set_learning_rate(parse("set_learning_rate", names, 1, args, n, kwnames).number(0, 0.f));
-    return none();
-  });
-}
+constexpr FastMethod set_learning_rate = method<"set_learning_rate", 1, "value">(
+    [](PyObject* self, const auto& a) { trainer_of(self).set_learning_rate(a.number(0, 0.f)); });
 
-PyObject* exponential_moving_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"beta", "update_freq"};
-  return guarded([&] {
-    const auto a = parse("exponential_moving_average", names, 1, args, n, kwnames);
-    trainer_of(self).average(MovingAverage::Kind::exponential, a.number(0, 0.f), a.uint(1, 1));
-    return none();
-  });
-}
+constexpr FastMethod exponential_moving_average =
+    method<"exponential_moving_average", 1, "beta", "update_freq">([](PyObject* self, const auto& a) {
+      trainer_of(self).average(MovingAverage::Kind::exponential, a.number(0, 0.f), a.uint(1, 1));
+    });
 
-PyObject* cumulative_moving_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"update_freq"};
-  return guarded([&] {
-    const auto a = parse("cumulative_moving_average", names, 0, args, n, kwnames);
-    trainer_of(self).average(MovingAverage::Kind::cumulative, 0.f, a.uint(0, 1));
-    return none();
-  });
-}
+constexpr FastMethod cumulative_moving_average =
+    method<"cumulative_moving_average", 0, "update_freq">([](PyObject* self, const auto& a) {
+      trainer_of(self).average(MovingAverage::Kind::cumulative, 0.f, a.uint(0, 1));
+    });
 
-PyObject* moving_average(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const MovingAverage* average = trainer_of(self).moving_average();
-    if (!average) return PyUnicode_FromString("none");
-    const bool cumulative = average->kind() == MovingAverage::Kind::cumulative;
-    return PyUnicode_FromString(cumulative ? "cumulative" : "exponential");
-  });
-}
+constexpr PyCFunction moving_average = plain([](PyObject* self) {
+  const MovingAverage* average = trainer_of(self).moving_average();
+  if (!average) return PyUnicode_FromString("none");
+  const bool cumulative = average->kind() == MovingAverage::Kind::cumulative;
+  return PyUnicode_FromString(cumulative ? "cumulative" : "exponential");
+});
 
-PyObject* swap_to_average(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"save_weights", "bias_correction"};
-  return guarded([&] {
-    const auto a = parse("swap_params_to_moving_average", names, 0, args, n, kwnames);
-    engine();
-    trainer_of(self).swap_to_average(a.truth(0, true), a.truth(1, true));
-    return none();
-  });
-}
+constexpr FastMethod swap_to_average =
+    method<"swap_params_to_moving_average", 0, "save_weights", "bias_correction">(
+        [](PyObject* self, const auto& a) {
+          engine();
+          trainer_of(self).swap_to_average(a.truth(0, true), a.truth(1, true));
+        });
 
-PyObject* swap_to_weights(PyObject* self, PyObject*) {
-  return guarded([&] {
-    engine();
-    trainer_of(self).swap_to_weights();
-    return none();
-  });
-}
+constexpr PyCFunction swap_to_weights = plain([](PyObject* self) {
+  engine();
+  trainer_of(self).swap_to_weights();
+});
 
 // A str, bytes or any path.
 std::string path_of(PyObject* path) {
@@ -421,32 +364,23 @@ std::string path_of(PyObject* path) {
   return result;
 }
 
-PyObject* save(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"fname"};
-  return guarded([&] {
-    const std::string path = path_of(parse("save", names, 1, args, n, kwnames)[0]);
-    if (!call_trainer_hook(TrainerHook::before_save, self)) return none();
-    save_trainer(trainer_of(self), path);
-    call_trainer_hook(TrainerHook::after_save, self);
-    return none();
-  });
-}
+constexpr FastMethod save = method<"save", 1, "fname">([](PyObject* self, const auto& a) {
+  const std::string path = path_of(a[0]);
+  if (!call_trainer_hook(TrainerHook::before_save, self)) return;
+  save_trainer(trainer_of(self), path);
+  call_trainer_hook(TrainerHook::after_save, self);
+});
 
-PyObject* populate(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"fname", "learning_rate"};
-  return guarded([&] {
-    const auto a = parse("populate", names, 1, args, n, kwnames);
-    const float rate = a.has(1) ? a.number(1, 0.f) : 0.f;
-    call_trainer_hook(TrainerHook::before_load, self);
-    populate_trainer(trainer_of(self), path_of(a[0]));
-    if (a.has(1)) trainer_of(self).set_learning_rate(rate);
-    return none();
-  });
-}
+constexpr FastMethod populate =
+    method<"populate", 1, "fname", "learning_rate">([](PyObject* self, const auto& a) {
+      const float rate = a.has(1) ? a.number(1, 0.f) : 0.f;
+      call_trainer_hook(TrainerHook::before_load, self);
+      populate_trainer(trainer_of(self), path_of(a[0]));
+      if (a.has(1)) trainer_of(self).set_learning_rate(rate);
+    });
 
-PyObject* whoami(PyObject* self, PyObject*) {
-  return guarded([&] { return PyUnicode_FromString(trainer_of(self).name()); });
-}
+constexpr PyCFunction whoami =
+    plain([](PyObject* self) { return PyUnicode_FromString(trainer_of(self).name()); });
 
 PyObject* learning_rate(PyObject* self, void*) {
   return guarded([&] { return PyFloat_FromDouble(trainer_of(self).learning_rate()); });
@@ -464,71 +398,38 @@ int assign_learning_rate(PyObject* self, PyObject* value, void*) {
 }
 
 PyMethodDef methods[] = {
-    fast_method("update", update,
-                "update(s=1.0): changes the parameters by their gradients, which are then cleared."),
-    fast_method("update_subset", update_subset, "update_subset(updated_params, updated_lookups): no effect."),
-    fast_method("update_epoch", update_epoch,
-                "update_epoch(r=1.0): with edecay, the rate for the next epoch."),
-    fast_method("restart", restart, "restart(learning_rate=None): forgets momentum and accumulators."),
-    plain_method("status", status, "Prints learning rate, clips and updates since the last call, on stderr."),
-    fast_method("set_sparse_updates", set_sparse_updates,
-                "set_sparse_updates(su): False updates rows of tables that have no gradient, too."),
-    fast_method("set_clip_threshold", set_clip_threshold,
-                "set_clip_threshold(thr): 0 or less turns clipping off."),
-    plain_method("get_clip_threshold", get_clip_threshold, "Largest norm of all gradients; 0: no clipping."),
-    fast_method("set_learning_rate", set_learning_rate,
-                "set_learning_rate(value): as assigning learning_rate."),
-    fast_method(
-        "exponential_moving_average", exponential_moving_average,
-        "exponential_moving_average(beta, update_freq=1): keeps a mean of the values after each update, "
-        "or every so many, in which their weights fall by beta, 0 <= beta < 1, with each later one."),
-    fast_method(
-        "cumulative_moving_average", cumulative_moving_average,
-        "cumulative_moving_average(update_freq=1): keeps the mean of the values after each update, or "
-        "every so many."),
-    plain_method("moving_average", moving_average, "'none', 'cumulative' or 'exponential'."),
-    fast_method(
-        "swap_params_to_moving_average", swap_to_average,
-        "swap_params_to_moving_average(save_weights=True, bias_correction=True): the parameters take the "
-        "means as their values. No update is possible before swap_params_to_weights(), unless the "
-        "weights were not saved. bias_correction=False: exponential means as if a value of 0 had come "
-        "before all others."),
-    plain_method("swap_params_to_weights", swap_to_weights,
-                 "The parameters take the values that they had before swap_params_to_moving_average()."),
-    fast_method(
-        "save", save,
-        "save(fname): writes learning rate, counters, momentum, accumulators and means to a text file; "
-        "not the parameters, which are saved with their collection."),
-    fast_method(
-        "populate", populate,
-        "populate(fname, learning_rate=None): takes the state from a file that save() of a trainer of "
-        "this class and of equal parameters has written. RuntimeError: another file; then nothing has "
-        "changed."),
+    fast_method("update", update, "update(s=1.0)"),
+    fast_method("update_subset", update_subset, "update_subset(updated_params, updated_lookups)"),
+    fast_method("update_epoch", update_epoch, "update_epoch(r=1.0)"),
+    fast_method("restart", restart, "restart(learning_rate=None)"),
+    plain_method("status", status),
+    fast_method("set_sparse_updates", set_sparse_updates, "set_sparse_updates(su)"),
+    fast_method("set_clip_threshold", set_clip_threshold, "set_clip_threshold(thr)"),
+    plain_method("get_clip_threshold", get_clip_threshold),
+    fast_method("set_learning_rate", set_learning_rate, "set_learning_rate(value)"),
+    fast_method("exponential_moving_average", exponential_moving_average,
+                "exponential_moving_average(beta, update_freq=1)"),
+    fast_method("cumulative_moving_average", cumulative_moving_average,
+                "cumulative_moving_average(update_freq=1)"),
+    plain_method("moving_average", moving_average),
+    fast_method("swap_params_to_moving_average", swap_to_average,
+                "swap_params_to_moving_average(save_weights=True, bias_correction=True)"),
+    plain_method("swap_params_to_weights", swap_to_weights),
+    fast_method("save", save, "save(fname)"),
+    fast_method("populate", populate, "populate(fname, learning_rate=None)"),
     {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef kind_methods[] = {plain_method("whoami", whoami, "The name of the class in DyNet."),
-                              {nullptr, nullptr, 0, nullptr}};
+PyMethodDef kind_methods[] = {plain_method("whoami", whoami), {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {
     {"learning_rate", learning_rate, assign_learning_rate, "The learning rate.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-void ready(PyObject* module, PyTypeObject& type, const char* name, const char* doc, PyMethodDef* with) {
-  type.tp_name = name;
-  type.tp_doc = doc;
-  type.tp_basicsize = sizeof(PyTrainer);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-  sign_methods(with);
-  sign_type(type);
-  type.tp_methods = with;
-  type.tp_new = new_trainer;
+PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with) {
+  PyTypeObject type = static_type({name, doc, sizeof(PyTrainer), dealloc, with, new_trainer});
   type.tp_init = init;
-  type.tp_dealloc = dealloc;
   type.tp_repr = described;
-  if (PyType_Ready(&type) < 0) throw PythonError();
-  Py_INCREF(&type);
-  if (PyModule_AddObject(module, std::strchr(name, '.') + 1, reinterpret_cast<PyObject*>(&type)) < 0)
-    throw PythonError();
+  return type;
 }
 
 }  // namespace
@@ -544,13 +445,14 @@ Trainer& trainer_of(PyObject* self) {
 }
 
 void add_trainer_types(PyObject* module) {
+  trainer_type = type_of("_dynet.Trainer", "Base of all trainers.", methods);
   trainer_type.tp_getset = properties;
-  ready(module, trainer_type, "_dynet.Trainer", "Base of all trainers.", methods);
+  add_type(module, trainer_type);
   for (size_t i = 0; i < kKinds; ++i) {
-    types[i] = blank_type();
-    types[i].tp_base = &trainer_type;
     full_names[i] = std::string("_dynet.") + kinds[i].name;
-    ready(module, types[i], full_names[i].c_str(), kinds[i].doc, kind_methods);
+    types[i] = type_of(full_names[i].c_str(), kinds[i].doc, kind_methods);
+    types[i].tp_base = &trainer_type;
+    add_type(module, types[i]);
   }
   add_trainer_state(module);
   add_gradients(module);

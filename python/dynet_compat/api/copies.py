@@ -94,7 +94,7 @@ def _reduce_parameter(self: Union[Parameters, LookupParameters]) -> tuple[Any, .
     """For copy and pickle: the parameter with the tree of its collection."""
     tree = _tree_of(type(self).__name__, self)
     lookup = isinstance(self, LookupParameters)
-    return restored_parameter, (tree, lookup, _core._parameter_place(tree.root, self))
+    return restored_parameter, (tree, lookup, _core._parameter_index(tree.root, self))
 
 
 _core._attach(ParameterCollection, "__reduce__", _reduce_collection)

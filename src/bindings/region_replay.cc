@@ -1,0 +1,153 @@
+#include "bindings/region_replay.h"
+
+#include <algorithm>
+
+#include "bindings/compute.h"
+#include "bindings/tuning.h"
+
+namespace dyc::py {
+
+// ---------------------------------------------------------------- specialisations
+
+void Specialisation::partition_guards(const SourceReader& sources) {
+  valid.assign(sources.parts().size(), {});
+  permanent.assign(sources.parts().size(), {});
+  always.clear();
+  fast_path = {};
+  for (uint32_t i = 0; i < guards.size(); ++i) {
+    if (guards[i].kind == Guard::none) continue;
+    const uint32_t parts = sources.parts_of(i);
+    (parts != kNone && guards[i].is_permanent() ? permanent[parts] : always).push_back(i);
+  }
+}
+
+void Specialisation::confirm(const Specialisation& repeated, const SourceReader& sources) {
+  indices.varied.resize(indices.values.size());
+  for (size_t i = 0; i < indices.values.size(); ++i)
+    indices.varied[i] |= indices.values[i] != repeated.indices.values[i];
+  if (++indices.compared >= tuning::kRunsUntilConstant) {
+    make_constant_indices();
+    partition_guards(sources);
+  }
+  indices.confirmed = std::all_of(indices.varied.begin(), indices.varied.end(), [](uint8_t v) { return v; });
+}
+
+// Indices that never varied become constants: runs with other values are other specialisations.
+void Specialisation::make_constant_indices() {
+  size_t i = 0;
+  for (Guard& g : guards) {
+    if (g.kind != Guard::placeholder) continue;
+    if (indices.varied[i]) {
+      ++i;
+      continue;
+    }
+    g.kind = Guard::equal;
+    g.object = Owned::steal(PyLong_FromUnsignedLong(indices.values[i]));
+    trace->make_constant(static_cast<uint32_t>(i), indices.values[i]);
+    indices.values.erase(indices.values.begin() + static_cast<ptrdiff_t>(i));
+    indices.varied.erase(indices.varied.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+namespace {
+
+bool same_output(const OutputSpec& a, const OutputSpec& b) {
+  return a.kind == b.kind && a.at == b.at && a.number == b.number && a.type == b.type &&
+         std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), same_output);
+}
+
+}  // namespace
+
+std::string Specialisation::difference(const Specialisation& other) const {
+  if (steps != other.steps) return "other steps of sequences";
+  if (!same_output(output, other.output)) return "other results";
+  return trace->difference(*other.trace);
+}
+
+// ---------------------------------------------------------------- guards
+
+bool Replayer::check(const Specialisation& s, const std::vector<uint32_t>& sources, const Graph& graph,
+                     CapturedInputs* inputs) const {
+  const SourceValues& values = sources_.values;
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](uint32_t i) { return s.guards[i].check(values.all[i], values, graph, inputs); });
+}
+
+bool Replayer::check_parts(Specialisation& s, uint32_t parts, const Graph& graph,
+                           CapturedInputs* inputs) const {
+  const PartsVersion& now = sources_.parts()[parts].version;
+  if (now.is_known() && now == s.valid[parts]) return true;
+  if (!check(s, s.permanent[parts], graph, inputs)) return false;
+  s.valid[parts] = now;
+  return true;
+}
+
+bool Replayer::matches(Specialisation& s, const Graph& graph) {
+  captured.clear();
+  for (uint32_t i = 0; i < sources_.parts().size(); ++i)
+    if (!check_parts(s, i, graph, &captured)) return false;
+  return check(s, s.always, graph, &captured) &&
+         s.trace->matches(graph, captured.inputs.data(), captured.placeholders.data());
+}
+
+// ---------------------------------------------------------------- recording
+
+void Replayer::replay(Specialisation& s) {
+  Graph& g = engine().graph;
+  const uint32_t before = g.size();
+  s.trace->record(g, captured.inputs.data(), captured.placeholders.data());
+  finish(s, before);
+}
+
+void Replayer::finish(const Specialisation& s, uint32_t before) {
+  Engine& e = engine();
+  nodes_ += e.graph.size() - before;
+  if (e.graph.size() > before) e.recorded(e.graph.size() - 1);
+  steps_.clear();
+  std::vector<NodeId>& nodes = captured.nodes;
+  for (const BuilderStep& step : s.steps) {
+    nodes.resize(step.positions.size());
+    for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = s.trace->nodes()[step.positions[i]];
+    steps_.push_back(state_in(sources_.values.all[step.source])->b->core->add_step(e, nodes));
+  }
+  if (s.n_shared) built_.assign(s.n_shared, nullptr);
+}
+
+// ---------------------------------------------------------------- results
+
+// An object that has several names in the script has them here too.
+PyObject* Replayer::build(const OutputSpec& output, const Specialisation& s) {
+  switch (output.kind) {
+    case RegionOutput::source:
+      return Owned(sources_.values.all[output.at]).release();
+    case RegionOutput::constant:
+      return Owned(output.object.get()).release();
+    case RegionOutput::input:
+      return Owned(captured.objects[output.at]).release();
+    default:
+      break;
+  }
+  if (output.number == kNone) return rebuild(output, s);
+  if (PyObject* known = built_[output.number]) return Owned(known).release();
+  return built_[output.number] = rebuild(output, s);
+}
+
+PyObject* Replayer::rebuild(const OutputSpec& output, const Specialisation& s) {
+  if (output.kind == RegionOutput::recorded) return make_expression(s.trace->nodes()[output.at], output.type);
+  if (output.kind == RegionOutput::state) {
+    const Owned prev = Owned::steal(build(output.parts[0], s));
+    return next_state(state_in(prev.get()), steps_[output.at]);
+  }
+  const auto n = static_cast<Py_ssize_t>(output.parts.size());
+  const bool tuple = output.kind == RegionOutput::tuple;
+  Owned all = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* part = build(output.parts[static_cast<size_t>(i)], s);
+    if (tuple) PyTuple_SET_ITEM(all.get(), i, part);
+    else PyList_SET_ITEM(all.get(), i, part);
+  }
+  return all.release();
+}
+
+}  // namespace dyc::py

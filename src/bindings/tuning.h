@@ -1,0 +1,59 @@
+// Numbers that decide when bindings do what: limits of regions, of free lists and of caches. "Guess": chosen
+// by reasoning, and not measured since.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace dyc::py::tuning {
+
+// ---- regions (region.h)
+
+// Replays of a specialisation until the statements run again and are compared. Guess: 0.1 % of the gain.
+inline constexpr uint64_t kRevalidateEvery = 1024;
+// Calls of a region of which one is timed, for the report. Two readings of the clock (0.4 us) are 1 % of 64
+// calls.
+inline constexpr uint64_t kTimedCalls = 64;
+// Specialisations of one region. Guess: a script with more sizes than this has no fixed sequence of ops.
+inline constexpr size_t kSpecialisations = 64;
+// A region that is replayed less often than kFairHits times for each miss is disabled, after kTrialMisses
+// misses. Guess: tracing costs a few times what the statements cost.
+inline constexpr uint64_t kFairHits = 4;
+inline constexpr uint64_t kTrialMisses = 256;
+// Runs that could not be learned from until a region without specialisations is disabled. Guess.
+inline constexpr uint64_t kRefusals = 64;
+// Runs with the same value of an index until it becomes a constant. Guess.
+inline constexpr uint32_t kRunsUntilConstant = 8;
+// Values in the lists that a region reads; reading more would cost more than the statements. Guess.
+inline constexpr uint32_t kMostParts = 128;
+// Iterations of a loop in one call; then Python looks for signals. At 1 us each, a handler waits 0.3 ms.
+inline constexpr size_t kIterations = 256;
+// Items of a list that are looked at to see whether releasing it runs code of the script. Guess.
+inline constexpr ptrdiff_t kShortList = 16;
+// Dicts that are watched for changes (Python 3.12 on). Guess: 64 bytes each.
+inline constexpr size_t kWatchedDicts = 4096;
+
+// ---- free lists
+
+// Expressions and states that are kept for the next ones, about 40 and 64 bytes each. Guess: those of a
+// batch.
+inline constexpr int kFreeExpressions = 4096;
+inline constexpr size_t kFreeStates = 512;
+
+// ---- computing (compute.cc)
+
+// Milliseconds between two looks for signals: too short for a user to notice.
+inline constexpr int64_t kPollEvery = 50;
+// Values recorded since the last computation from which the interpreter lock is released. Guess: computing
+// fewer takes less time than another thread needs to take the lock and give it back.
+inline constexpr uint64_t kReleaseLock = 65536;
+// Values of a graph whose backward pass can be interrupted: from about 0.1 s of computing on. Guess.
+inline constexpr uint64_t kLongGraph = 4 << 20;
+
+// ---- messages
+
+// Updates of one growing graph until update() warns. Guess: tests and warm-ups make fewer.
+inline constexpr uint32_t kGrowingUpdates = 10;
+// Other parameters of a file that a message can name. Guess.
+inline constexpr size_t kListedBlocks = 1000;
+
+}  // namespace dyc::py::tuning
