@@ -175,14 +175,18 @@ template <auto read>
   return (c.engine().*read)(id);
 }
 
-const float* compute_value(NodeId id, bool recalculate, const char* method) {
-  Engine& e = engine();
-  if (recalculate) {
-    check_change("value(recalculate=True)", kNone);
-    e.invalidate();
-  }
-  if (!recalculate && e.has_value(id)) return e.value(id);
+[[gnu::noinline]] static const float* compute_again(NodeId id, const char* method) {
+  check_change("value(recalculate=True)", kNone);
+  engine().invalidate();
   return compute_missing<&Engine::value>(id, method);
+}
+
+const float* compute_value(NodeId id, bool recalculate, const char* method) {
+  if (recalculate) [[unlikely]]
+    return compute_again(id, method);
+  Engine& e = engine();
+  if (const float* value = e.computed_value(id)) return value;
+  return e.has_value(id) ? e.value(id) : compute_missing<&Engine::value>(id, method);
 }
 
 uint32_t compute_argmax(NodeId id, const char* method) {

@@ -230,14 +230,19 @@ std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
 // ---------------------------------------------------------------- values
 
 PyObject* array_of(const float* data, const Dim& dim) {
-  ArrayLayout layout(sizeof(double));
-  layout.add(dim);
-  if (dim.bd > 1) layout.add(dim.bd);
-  pybind11::array_t<double> out(layout.shape, layout.strides);
-  double* to = out.mutable_data();
+  auto& numpy = pybind11::detail::npy_api::get();
+  Py_intptr_t shape[kMaxDims + 1];
+  int nd = 0;
+  for (uint32_t i = 0; i < dim.nd; ++i) shape[nd++] = dim.d[i];
+  if (dim.bd > 1) shape[nd++] = dim.bd;
+  PyObject* type = numpy.PyArray_DescrFromType_(pybind11::detail::npy_api::NPY_DOUBLE_);
+  PyObject* out = numpy.PyArray_NewFromDescr_(numpy.PyArray_Type_, type, nd, shape, nullptr, nullptr,
+                                              pybind11::array::f_style, nullptr);
+  if (!out) throw PythonError();
+  auto* to = reinterpret_cast<double*>(pybind11::detail::array_proxy(out)->data);
   if (data) std::copy_n(data, dim.size(), to);
   else std::fill_n(to, dim.size(), 0.0);
-  return out.release().ptr();
+  return out;
 }
 
 PyObject* dim_tuple(const Dim& dim) {

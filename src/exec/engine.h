@@ -43,6 +43,15 @@ class Engine {
     const uint32_t launch = planner.launch_of(graph.base_of(id));
     return !stale_ && graph.offset_of(id) >= 0 && (launch == kNone || launch < valid_);
   }
+  // The value of a node that a launch has computed, at little cost; null: ask value().
+  const float* computed_value(NodeId id) {
+    const int64_t offset = graph.offset_of(id);
+    if (stale_ || offset < 0 || graph.node(id).flags & Node::leaf) return nullptr;
+    const uint32_t launch = planner.launch_of(graph.base_of(id));
+    if (launch >= valid_) return nullptr;
+    executor.fetch_values(launch, offset, graph.sig(id).size);
+    return graph.values_arena.base() + offset;
+  }
   // DyNet's forward(): everything up to `id` is available afterwards.
   void forward(NodeId id);
   // Computes these together, and what they need.

@@ -229,13 +229,8 @@ class Graph {
   }
   // Offset of the value, resolving aliases of placed nodes.
   int64_t offset_of(NodeId id) {
-    int64_t& v = offsets_[id];
-    if (v == kPending && (nodes_[id].flags & Node::view)) {
-      const int64_t o = offset_of(arg_pool_[nodes_[id].args]);
-      if (o >= 0) v = o + nodes_[id].aux;
-      else if (o == kParameter) return o;
-    }
-    return v;
+    const int64_t offset = offsets_[id];
+    return offset == kPending && nodes_[id].flags & Node::view ? offset_of_view(id) : offset;
   }
   int64_t* offsets() { return offsets_.data(); }
   void set_offset(NodeId id, int64_t offset) { offsets_[id] = offset; }
@@ -328,6 +323,10 @@ class Graph {
   std::string largest_nodes() const;
 
  private:
+  [[gnu::noinline]] int64_t offset_of_view(NodeId id) {
+    const int64_t whole = offset_of(arg_pool_[nodes_[id].args]);
+    return whole < 0 ? whole : offsets_[id] = whole + nodes_[id].aux;
+  }
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   uint32_t bucket_of(uint32_t site, uint32_t round);
