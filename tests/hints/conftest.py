@@ -1,4 +1,4 @@
-"""What the tests of templates share."""
+"""What the tests of regions share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Callable[[str], Any]:
-    """A script as it is, and with templates: see `test_regions.Pair`."""
+    """A script as it is, and with regions: see `test_regions.Pair`."""
     from test_regions import Pair
 
     return lambda source: Pair(tmp_path, source)

@@ -112,7 +112,7 @@ def test_blocks_let_their_module_go(pair: Callable[[str], Any]) -> None:
     del sys.modules[p.other.__name__], p.other
     p.rewriter = None
     gc.collect()
-    assert gone() is None, "what blocks know keeps a global of the script alive"
+    assert gone() is None, "what regions know keeps a global of the script alive"
 
 
 def test_what_failed_is_let_go(pair: Callable[[str], Any]) -> None:
@@ -133,7 +133,7 @@ def test_what_failed_is_let_go(pair: Callable[[str], Any]) -> None:
         p.other.f(items, dy.ones(3))
     del items
     gc.collect()
-    assert gone() is None, "a block that failed keeps what it has read"
+    assert gone() is None, "a region that failed keeps what it has read"
 
 
 # ---------------------------------------------------------------- signals
@@ -434,7 +434,7 @@ def test_with_a_tracer_functions_run_as_written(pair: Callable[[str], Any], star
     before = p.hits
     plain, other = traced(p.plain, start, []), traced(p.other, start, [])
     calls = [sum(e[:2] == ("cell", "call") for e in events) for events in (plain, other)]
-    assert calls == [8, 8], "a block was recorded in place of a function that is traced"
+    assert calls == [8, 8], "a region was recorded in place of a function that is traced"
     assert {e for e in plain if e[1] == "line"} <= set(other)
     assert before > 2 and p.hits == before
     p.agree(lambda module: [module.use(dy.ones(3))])

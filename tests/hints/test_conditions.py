@@ -1,4 +1,4 @@
-"""`or`, `and` and `a if b else c` inside a block: what decides is told by what the block reads."""
+"""`or`, `and` and `a if b else c` inside a region: what decides is told by what the region reads."""
 
 from __future__ import annotations
 

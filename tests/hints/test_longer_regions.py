@@ -1,4 +1,4 @@
-"""Blocks that go on in the arms of branches and begin with calls taken apart, and what they read of objects:
+"""Regions that go on in the arms of branches and begin with split calls, and what they read of objects:
 what is recorded is what the script would have recorded, in its order."""
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def test_recursion_over_trees(pair: Callable) -> None:
 
     for _ in range(8):
         p.agree(use)
-    blocks = {name: s for s in p.statistics.values() if "encode" in (name := s["name"])}
-    assert len(blocks) == 2, f"one block in each arm, got {blocks}"
-    assert all(s["hits"] > 20 and not s["off"] for s in blocks.values()), blocks
+    regions = {name: s for s in p.statistics.values() if "encode" in (name := s["name"])}
+    assert len(regions) == 2, f"one region in each arm, got {regions}"
+    assert all(s["hits"] > 20 and not s["off"] for s in regions.values()), regions
 
 
 def test_order_of_what_arguments_do(pair: Callable) -> None:
@@ -429,7 +429,7 @@ def make(x):
     "body", ["return dy.tanh(x)", "return x", "y = -x\n    return y", "'''Text.'''\n    return x, x"]
 )
 def test_helpers_of_hardly_any_ops(pair: Callable, body: str) -> None:
-    """A helper that is too short to be a block of its own is part of those that call it."""
+    """A helper that is too short to be a region of its own is part of those that call it."""
     p = pair(f"""
 def helper(x):
     {body}

@@ -77,7 +77,7 @@ def main():
         results.append(decide(words)[1])
     return results
 """,
-    "expressions, by a template that is not always there": """
+    "expressions, by a region that is not always there": """
 def main():
     dy.renew_cg()
     results = []

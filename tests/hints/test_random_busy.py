@@ -21,25 +21,25 @@ _numbers = itertools.count()
 
 
 def check(folder: Path, seed: int) -> int:
-    """Both runs of one program; how many blocks were recorded by one call."""
+    """Both runs of one program; how many regions were recorded by one call."""
     source = busy_programs.source(seed)
     path = folder / f"busy{next(_numbers)}.py"
     path.write_text(source)
-    templates: dict[str, Any] = {}
+    regions: dict[str, Any] = {}
 
     def hinted() -> ModuleType:
         module = load(path)
-        templates.update(patch.rewrite_module(module, source).regions)
+        regions.update(patch.rewrite_module(module, source).regions)
         return module
 
     plain = busy_programs.run(lambda: load(path), folder / "files")
     other = busy_programs.run(hinted, folder / "files")
     assert plain == other, f"program {seed} under hints (right) does something else:\n{source}"
-    for t in templates.values():
+    for t in regions.values():
         assert "something else" not in t.statistics()["off"], (t.statistics(), source)
     linecache.clearcache()
     path.unlink()
-    return sum(t.statistics()["hits"] for t in templates.values())
+    return sum(t.statistics()["hits"] for t in regions.values())
 
 
 PARTS = 4

@@ -1,4 +1,4 @@
-"""Random programs with and without templates: the same nodes, draws, values and gradients."""
+"""Random programs with and without regions: the same nodes, draws, values and gradients."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def numbers(result: tuple) -> list[np.ndarray]:
 
 
 def assert_close(left: tuple, right: tuple, alone: Callable[[], tuple], what: str) -> None:
-    """Equal but for roundings: those that templates may change or, where the program makes more of them,
+    """Equal but for roundings: those that regions may change or, where the program makes more of them,
     twice what it makes itself. `alone()`: what it gives where nodes are computed one by one."""
     pairs = list(zip(numbers(left), numbers(right)))
     close = [np.allclose(a, b, rtol=1e-5, atol=1e-6 * largest(b), equal_nan=True) for a, b in pairs]
@@ -80,7 +80,7 @@ def one_by_one(path: Path, seed: int, graph: int) -> tuple:
 
 
 def check(folder: Path, seed: int) -> int:
-    """One program, some graphs; how many blocks were recorded by one call."""
+    """One program, some graphs; how many regions were recorded by one call."""
     source = straight_programs.module(seed)
     path = folder / f"program{next(_numbers)}.py"
     path.write_text(source)

@@ -367,7 +367,7 @@ if __name__ == "__main__":
 """
 
 
-def test_functions_that_only_read_are_made_anew(tmp_path: Path) -> None:
+def test_functions_that_only_read_are_rewritten(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     assert cli.main([str(script)]) == 0

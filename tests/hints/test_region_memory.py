@@ -1,4 +1,4 @@
-"""Templates when memory is short: what a block recorded before a MemoryError is gone; it can run again."""
+"""Regions when memory is short: what a region recorded before a MemoryError is gone; it can run again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def f(x, out):
 path = Path(sys.argv[2]) / f"block_{sys.argv[1]}.py"
 path.write_text(SOURCE)
 module = load(path)
-templates = patch.rewrite_module(module, SOURCE).regions if sys.argv[1] == "templates" else {}
+regions = patch.rewrite_module(module, SOURCE).regions if sys.argv[1] == "regions" else {}
 f = module.f
 def fill():
     try:
@@ -76,15 +76,15 @@ print(f(dy.exp(x), [])[0].npvalue())
 """,
 }
 END = """
-hits = sum(t.statistics()["hits"] for t in templates.values())
-assert not templates or hits > 0, [t.statistics() for t in templates.values()]
+hits = sum(t.statistics()["hits"] for t in regions.values())
+assert not regions or hits > 0, [t.statistics() for t in regions.values()]
 """
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_as_without(tmp_path: Path, name: str) -> None:
     outputs = []
-    for how in ("plain", "templates"):
+    for how in ("plain", "regions"):
         environment = {
             **os.environ,
             "DYNET_COMPAT_MEM": "1",

@@ -1,5 +1,5 @@
-"""What names and attributes mean inside functions that a block calls, and code of the script that runs while
-a template lets go of its values."""
+"""What names and attributes mean inside functions that a region calls, and code of the script that runs while
+a region lets go of its values."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def f(x, bind):
 
 
 def test_values_whose_end_runs_the_block(tmp_path: Path) -> None:
-    """The last reference to an object may be the template's."""
+    """The last reference to an object may be the region's."""
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""
@@ -466,7 +466,7 @@ def test_functions_inside_the_function(pair: Callable, name: str) -> None:
 
 
 def test_graphs_are_not_kept_by_functions_inside(pair: Callable) -> None:
-    """A template keeps the code of a function, not the function with all that it holds."""
+    """A region keeps the code of a function, not the function with all that it holds."""
     p = pair("""
 class Big:
     def __init__(self, x):

@@ -1,4 +1,4 @@
-"""Scripts that read, rebind and change things in ways that a template must not be wrong about."""
+"""Scripts that read, rebind and change things in ways that a region must not be wrong about."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def g(pairs):
 
 
 def test_exception_in_a_run_that_is_compared(pair: Callable) -> None:
-    """A block that gives up after a watched run ended with an exception."""
+    """A region that gives up after a watched run ended with an exception."""
     p = pair("""
 def f(l, x, k):
     y = dy.tanh(x)
@@ -385,7 +385,7 @@ SAME_OBJECTS = {
 }
 
 
-# As a block that is a whole function, and as one before a loop.
+# As a region that is a whole function, and as one before a loop.
 BOTH_WAYS = """
 def f(seen, x):
     h = dy.tanh(x) + x
@@ -458,22 +458,22 @@ def f(seen, s, x):
 
 @pytest.mark.parametrize("same_first", [True, False])
 def test_review_sees_other_objects(same_first: bool) -> None:
-    """A block that returned one object twice and then two of one node, or the other way, is left alone."""
+    """A region that returned one object twice and then two of one node, or the other way, is left alone."""
     state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None, False, False)
     input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False, False)
     recorded = (2, None)
     spec = ("here", 2, (state_slot, input_slot), (), (3, (recorded, recorded)), None)
-    template = dy._core._Region(spec, set())
+    region = dy._core._Region(spec, set())
     builder = dy.SimpleRNNBuilder(1, 3, 3, dy.ParameterCollection())
     dy.renew_cg()
     for run in range(2):
         start, x = builder.initial_state(), vector(run)
-        assert template(start, x) is None, f"run {run} is watched"
+        assert region(start, x) is None, f"run {run} is watched"
         state = start.add_input(x)
         out = state.output()
-        template.done((out, out if (run == 0) == same_first else state.output()))
-        off = template.statistics()["off"]
-        assert ("other results" in off) == (run == 1), f"run {run}: {template.statistics()}"
+        region.done((out, out if (run == 0) == same_first else state.output()))
+        off = region.statistics()["off"]
+        assert ("other results" in off) == (run == 1), f"run {run}: {region.statistics()}"
 
 
 def test_none_in_the_place_of_what_has_died(pair: Callable) -> None:
@@ -496,7 +496,7 @@ def f(x, kind):
 
 
 def test_counters(pair: Callable) -> None:
-    """Numbers that are counted between ops stop no block from being learned, whatever they become."""
+    """Numbers that are counted between ops stop no region from being learned, whatever they become."""
     p = pair("""
 def f(xs, n, one, first=0):
     count, steps, loss = 0, 0.5, 0
@@ -539,7 +539,7 @@ def swap(x, n):
     assert p.hits > 60, p.statistics
 
 
-def test_class_that_changes_while_numbers_of_classes_begin_anew(pair: Callable) -> None:
+def test_class_that_changes_while_numbers_of_classes_start_again(pair: Callable) -> None:
     """Before Python 3.11 a class that changed may get the number back that it had."""
     p = pair(
         MODEL
@@ -584,7 +584,7 @@ SAME_LISTS = {
 
 @pytest.mark.parametrize("statement, result", SAME_LISTS.values(), ids=SAME_LISTS)
 def test_same_list_twice(pair: Callable, statement: str, result: str) -> None:
-    """A list that a block makes is one list, however many names it has."""
+    """A list that a region makes is one list, however many names it has."""
     both = "def both(a, h):\n    c = [h]\n    return a, (c, c)\n"
     p = pair(both + BOTH_WAYS.format(start="\n    a = [h, x]", statement=statement, result=result))
 
@@ -602,7 +602,7 @@ def test_same_list_twice(pair: Callable, statement: str, result: str) -> None:
 
 
 def test_list_changed_after_the_block(pair: Callable) -> None:
-    """Each run of a block makes a list of its own, under all its names."""
+    """Each run of a region makes a list of its own, under all its names."""
     p = pair("""
 def f(x):
     a = b = [dy.tanh(x), dy.exp(x)]
@@ -691,7 +691,7 @@ def f(s, t, q, n, x):
 
 
 def test_parameters_that_a_revert_took_back(pair: Callable) -> None:
-    """A block whose place among the launches is known, in a graph that has its parameters no longer."""
+    """A region whose place among the launches is known, in a graph that has its parameters no longer."""
     p = pair(
         MODEL
         + """
@@ -720,6 +720,6 @@ def f(x):
         for key in ("nodes", "ops", "others", "identities", "error"):
             assert left[key] == right[key], f"graph {turn}: other {key}"
         np.testing.assert_array_equal(left["values"], right["values"])
-        # After a revert gradients may be added up in another order, with templates and without.
+        # After a revert gradients may be added up in another order, with regions and without.
         np.testing.assert_allclose(left["gradients"], right["gradients"], rtol=1e-5)
     assert p.hits > 20, p.statistics

@@ -1,4 +1,4 @@
-"""Blocks recorded by one call: what is recorded is what the script would have recorded, whatever it does."""
+"""Regions recorded by one call: what is recorded is what the script would have recorded, whatever it does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vector(i: float) -> Any:
 
 
 class Pair:
-    """A module as it was written, and the same with its blocks recorded by one call."""
+    """A module as it was written, and the same with its regions recorded by one call."""
 
     def __init__(self, folder: Path, source: str) -> None:
         self.source = "import dynet_compat as dy\n" + textwrap.dedent(source)

@@ -51,13 +51,13 @@ def test_one_line_at_exit_on_request(tmp_path: Path) -> None:
     done = run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
     line = done.stderr.splitlines()[-1]
     found = re.fullmatch(
-        r"\[dynet\] hints: (\d+) blocks? recorded (\d+) times by one call, (\d+) % of all ops; "
+        r"\[dynet\] hints: (\d+) regions? recorded (\d+) times by one call, (\d+) % of all ops; "
         r"about \d+ ms saved",
         line,
     )
     assert found, line
-    blocks, times, share = map(int, found.groups())
-    assert blocks >= 1 and 2500 < times <= 3020 and 80 < share <= 100, line
+    regions, times, share = map(int, found.groups())
+    assert regions >= 1 and 2500 < times <= 3020 and 80 < share <= 100, line
     assert done.stdout.rstrip().splitlines()[-1].startswith("hints: ")  # of profile()
 
 
@@ -70,7 +70,7 @@ def test_silent_otherwise(tmp_path: Path) -> None:
 def test_hints_without_use_say_so(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("import dynet_compat as dy\ndy.renew_cg()\n", encoding="utf-8")
     done = run(tmp_path, "run", "empty.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
-    assert done.stderr == "[dynet] hints: no block was recorded by one call\n"
+    assert done.stderr == "[dynet] hints: no region was recorded by one call\n"
 
 
 def test_info_says_which_hints_are_used(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loops whose whole body is a block, recorded iteration after iteration by one call."""
+"""Loops whose whole body is a region, recorded iteration after iteration by one call."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def test_items_of_other_shapes(pair: Callable, items: str) -> None:
 
 
 def test_an_iterator_that_runs_code(pair: Callable) -> None:
-    """Between the items it changes what the block reads, and reads what it left behind."""
+    """Between the items it changes what the region reads, and reads what it left behind."""
     p = model_of(
         pair,
         """

@@ -77,7 +77,7 @@ CHANGES = [
 ]
 
 
-# What loops go over: some run code of the script between the items, some have items that are no pairs.
+# What loops iterate over: some run code of the script between the items, some have items that are no pairs.
 LOOPS = [
     ("n", "range(n)"),
     ("n", "range(9)"),
@@ -192,7 +192,7 @@ class Writer:
         self.add(depth, f"{r.choice([a, b])}.append({self.vector(1)})")
 
     def loop(self, depth: int) -> None:
-        """A loop whose body may be a block: what follows reads its names."""
+        """A loop whose body may be a region: what follows reads its names."""
         r = self.rng
         target, over = r.choice(LOOPS)
         self.add(depth, f"for {target} in {over}:")

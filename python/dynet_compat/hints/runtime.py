@@ -1,9 +1,9 @@
-"""While the script runs: finding its hints, and putting what they make possible in place.
+"""Hints in the running script: finding the file, and rewriting the functions of the modules that are loaded.
 
-Hints lie beside the script (`script.dyhints`) or where `DYNET_COMPAT_HINTS` says; `off` there means none, and
-`auto` that every function of the script is looked at without any. What does not fit the script's sources is
-not used, which one line in the log says. A hints file only says where to look: what is put in place is
-derived from the script's own source, so that a file can make a program slower and nothing else.
+It is beside the script (`script.dyhints`), or `DYNET_COMPAT_HINTS` names it; `off` there means no hints,
+`auto` that all functions of the script's own modules are rewritten without a file. A file that does not fit
+the script's sources is not used, which one line in the log reports. A file only names functions and loops:
+what replaces them is derived from the script's own source, so that a file can cost speed and nothing else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Active:
     Attributes:
         path: of the hints file; None in the mode `auto`.
         wanted: path of each source file -> the functions in it that record ops or read values; None: all.
-        found: path of a source file -> the blocks that were found in it; None: it is left as it is.
+        found: path of a source file -> its regions; None: it is not rewritten.
         loops: path of a source file -> loops in it that may run side by side.
     """
 
@@ -73,7 +73,7 @@ class Active:
             _core._on_renew(None)
 
     def apply(self) -> None:
-        """Look at the modules that were loaded since; not while a debugger or profiler looks at them."""
+        """Rewrite the modules that were loaded since; none while a debugger or profiler is on."""
         if _is_traced():
             return
         folder = _script_folder()
@@ -88,9 +88,9 @@ class Active:
         if not modules:
             return
         with _no_collection():
-            self._put_in_place(modules)
+            self._rewrite(modules)
 
-    def _put_in_place(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
+    def _rewrite(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
         from .rewrite import patch, recording
 
         if self.path is None:
@@ -105,7 +105,7 @@ class Active:
                 self.found[path] = list(rewritten.regions.values())
             except Exception as error:
                 if not _is_of_analysis(error):
-                    raise  # of a handler of a signal
+                    raise  # by a signal handler
                 self.found[path] = None
                 _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
 
@@ -127,26 +127,26 @@ class Active:
         ]  # fmt: skip
 
     def regions(self) -> list[dict[str, Any]]:
-        """How often each block was recorded by one call."""
+        """How often each region was recorded by one call."""
         return [t.statistics() for found in self.found.values() for t in found or ()]
 
     def summary(self) -> str:
-        """A sentence: blocks in use, calls, their share of the ops that this thread recorded, time saved."""
+        """A sentence: regions in use, calls, their share of the ops that this thread recorded, time saved."""
         used = [t for t in self.regions() if t["hits"]]
         if not used:
-            return "hints: no block was recorded by one call"
+            return "hints: no region was recorded by one call"
         nodes = sum(t["nodes"] for t in used)
         share = 100 * nodes / max(_core.timing()["recorded_nodes"], nodes, 1)
         saved = [t["saved"] for t in used if not math.isnan(t["saved"])]
         time = f"about {max(1e3 * sum(saved), 0):.0f} ms saved" if saved else "too few calls to time them"
-        blocks = f"{len(used)} block{'s' * (len(used) > 1)}"
+        regions = f"{len(used)} region{'s' * (len(used) > 1)}"
         hits = sum(t["hits"] for t in used)
-        return f"hints: {blocks} recorded {hits} times by one call, {share:.0f} % of all ops; {time}"
+        return f"hints: {regions} recorded {hits} times by one call, {share:.0f} % of all ops; {time}"
 
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Trees of syntax are many objects, and no garbage: looking for that would take a third of the time."""
+    """No garbage collection: syntax trees are many objects, and searching them takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -157,14 +157,14 @@ def _no_collection() -> Iterator[None]:
 
 
 def _is_traced() -> bool:
-    """Is a debugger, a profiler or the like on? It would see other code than was written."""
+    """Is a debugger, profiler or the like on? It would see code that the script does not have."""
     monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
     tools = monitoring and any(map(monitoring.get_tool, range(6)))
     return bool(tools or sys.gettrace() or sys.getprofile())
 
 
 def _is_of_analysis(error: Exception) -> bool:
-    """Was the error raised by what looks at the modules, none of whose code runs meanwhile?"""
+    """Was the error raised by the rewriter? Code of the modules runs only in signal handlers."""
     if type(error).__module__ != "builtins" or isinstance(error, OSError):
         return False
     frame = error.__traceback__
@@ -175,7 +175,7 @@ def _is_of_analysis(error: Exception) -> bool:
 
 
 def is_own(path: str, folder: str) -> bool:
-    """Is the file the script's own: below its folder, and not of a package that is installed there?
+    """Is the file the script's own: below its folder, and not part of a package that is installed there?
 
     Args:
         path: of the file, without links.
@@ -185,7 +185,7 @@ def is_own(path: str, folder: str) -> bool:
 
 
 def _path_of(module: Any) -> Optional[str]:
-    """Runs no code of the module: one that is loaded when it is used first stays as it is."""
+    """The file of a module. Runs no code of the module, so that lazy modules are not loaded."""
     kind = type(module)
     if not issubclass(kind, types.ModuleType) or kind.__getattribute__ is not _MODULE_ATTRIBUTE:
         return None
@@ -284,7 +284,7 @@ def _report(active: Active) -> None:
 
 
 def deactivate() -> None:
-    """Look at no more modules. Functions keep what was put in place."""
+    """Rewrite no more modules. Functions that are rewritten stay so."""
     global _active
     _active = None
     _core._on_renew(None)

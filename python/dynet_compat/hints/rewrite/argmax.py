@@ -1,7 +1,7 @@
-"""`np.argmax(x.npvalue())` as one call, which needs the index of the largest value and not the values.
+"""`np.argmax(x.npvalue())` as one call that reads the index of the largest value and not the values.
 
-Whether `np.argmax` is NumPy's and `x` an expression with a plain vector is for that call to say, each time
-(bindings/argmax.cc); if not, it does what was written. Names are looked up in the order of the original.
+The call checks each time that `np.argmax` is NumPy's and that `x` is an expression with a plain vector
+(bindings/argmax.cc); otherwise it does what was written. Names are looked up in the order of the original.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Optional
 
 from .trees import DEFINITIONS, locate, nodes_of
 
-PLACEHOLDER = "\0read argmax"  # stands for the function that is called, in the code
+PLACEHOLDER = "\0read argmax"  # stands for the function that is called
 
 _METHODS = ("npvalue", "value", "vec_value")
 
 
 def replace(function: ast.FunctionDef) -> int:
-    """Turn such calls in the function into others; how many there were."""
+    """Replace such calls in the function; returns their number."""
     nodes = nodes_of(function, DEFINITIONS)
     found = [(n, _arguments(n)) for n in nodes if isinstance(n, ast.Call)]
     changed = [(n, arguments) for n, arguments in found if arguments is not None]
@@ -28,7 +28,7 @@ def replace(function: ast.FunctionDef) -> int:
 
 
 def _arguments(node: ast.Call) -> Optional[list[ast.expr]]:
-    """Those of the new call: function, expression, method; of `x.npvalue().argmax()` the last two."""
+    """Arguments of the new call: function, expression, method; of `x.npvalue().argmax()` the last two."""
     f = node.func
     name = f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else ""
     if name != "argmax" or node.keywords or len(node.args) > 1:
@@ -40,7 +40,7 @@ def _arguments(node: ast.Call) -> Optional[list[ast.expr]]:
 
 
 def _read(e: ast.expr) -> Optional[list[ast.expr]]:
-    """The expression that is read, and by which method."""
+    """The expression that is read, and the method."""
     if not isinstance(e, ast.Call) or e.args or e.keywords or not isinstance(e.func, ast.Attribute):
         return None
     return [e.func.value, ast.Constant(e.func.attr)] if e.func.attr in _METHODS else None

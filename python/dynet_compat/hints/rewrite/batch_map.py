@@ -1,18 +1,18 @@
-"""Loops over instances, written so that their iterations can run side by side.
+"""Loops over instances, rewritten so that their iterations can run side by side.
 
-In place of a loop stands, with names that no script can have:
+A loop becomes, with names that no script can have:
 
-    map = <the loop>.start(what the loop goes over)
+    map = <the loop>.start(iterable)
     while map.more():
         if map.together:
             def body(item): ...           # the body; appends and sums become a list that it returns
             for results in map.run(body): # in the order of the iterations
-                ...                       # the appends and sums of one
+                ...                       # the appends and sums of one iteration
         else:
-            for ... in map.part: ...      # the loop as it was
+            for ... in map.part: ...      # the loop as it was written
 
-and in place of a list comprehension a call that does the same. Here is only how it is written. Whether the
-iterations may run side by side is for `map.more()` to say (see `hints/maps.py`).
+and a list comprehension becomes a call that does the same. `map.more()` decides whether the iterations may
+run side by side (see `hints/parallel_loops.py`).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def possible() -> bool:
 
 
 class BatchMapLoops:
-    """The loops of one module that are to be written anew.
+    """The loops of one module to be rewritten.
 
     Args:
-        loops: their records, and for each the object that decides.
-        old: the module's tree as it is in the source, for a look at what is written there.
+        loops: their records, and for each the object that decides how its iterations run.
+        old: the module's tree, not changed yet.
     """
 
     def __init__(self, loops: Iterable[tuple[IndependentLoop, Any]], old: ast.Module) -> None:
@@ -76,12 +76,12 @@ class BatchMapLoops:
         return [r for r in found if r.qualname == qualname]
 
     def of(self, node: Loop) -> Optional[tuple[IndependentLoop, Any]]:
-        """The record of a loop that can be written anew."""
+        """The record of a loop that can be rewritten."""
         place = (node.lineno, node.col_offset)
         return self.wanted.get(place) if place in self.possible else None
 
     def written(self, node: Loop, record: IndependentLoop, decider: Any) -> Union[list[ast.stmt], ast.expr]:
-        """What takes the place of a loop or comprehension."""
+        """What replaces a loop or comprehension."""
         number = len(self.constants)
         placeholder = f"\0batch_map {number}"
         self.constants[placeholder] = decider
@@ -98,7 +98,7 @@ class BatchMapLoops:
 
 
 class BatchMapWriter(ast.NodeTransformer):
-    """Puts them in their places in a function."""
+    """Rewrites the loops of one function."""
 
     def __init__(self, maps: BatchMapLoops, qualname: str) -> None:
         self.batch_maps = maps
@@ -127,7 +127,7 @@ class BatchMapWriter(ast.NodeTransformer):
         return self._new(node)
 
 
-# ---------------------------------------------------------------- may it be written so?
+# ---------------------------------------------------------------- which loops
 
 
 def is_possible(node: Loop) -> bool:
@@ -163,7 +163,7 @@ def _statements_possible(body: Sequence[ast.stmt], inner: bool) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- how it is written
+# ---------------------------------------------------------------- new syntax
 
 
 def _statements(
@@ -176,8 +176,8 @@ def _statements(
         call: Any = first.value if isinstance(first, ast.Expr) else None
         plain_call = isinstance(call, ast.Call) and not call.args and not call.keywords
         renew = [call.func if plain_call else ast.Constant(None)]  # None: this loop stays as it is
-    apart = _UpdateCollector(record.appends, record.sums)
-    inside = [apart.statement(s, own=True) for s in parts]
+    updates = _UpdateCollector(record.appends, record.sums)
+    inside = [updates.statement(s, own=True) for s in parts]
     item: list[ast.stmt] = [
         assign(".out", ast.List([], ast.Load())),
         ast.Assign([node.target], load(".item")),
@@ -187,7 +187,7 @@ def _statements(
     loop = ast.For(
         store(".results"),
         call_method(load(name), "run", load(body), *renew),
-        [apart.applied()],
+        [updates.applied()],
         [],
     )
     plain = ast.For(node.target, _attribute(name, "part"), node.body, [])
@@ -222,14 +222,14 @@ def _comprehension(node: ast.ListComp, placeholder: str) -> ast.Call:
 
 
 class _UpdateCollector:
-    """Takes appends and sums out of a body: there they become items of its list."""
+    """Replaces the appends and sums of a body by items of the list that it returns."""
 
     def __init__(self, appends: Sequence[str], sums: Sequence[str]) -> None:
         self.appends, self.sums = appends, sums
-        self.kept: list[ast.stmt] = []  # what each kind of item stands for, with `.value` as its value
+        self.kept: list[ast.stmt] = []  # the append or sum for each kind of item, with `.value` as its value
 
     def statement(self, node: ast.stmt, own: bool) -> ast.stmt:
-        """A statement of the body. `own`: a `continue` in it goes on with the loop itself."""
+        """A statement of the body. `own`: a `continue` in it continues this loop, not one inside it."""
         value = self._taken(node)
         if value is not None:
             return ast.copy_location(self._noted(value), node)

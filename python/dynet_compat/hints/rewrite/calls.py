@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from .scopes import MOST_DEPTH, NotTraceable, Scope, is_private
-from .values import ARGUMENT, ATTRIBUTE, Constant, Defaults, Recorded, Source, Sources, Value
+from .values import ARGUMENT, ATTRIBUTE, Constant, Defaults, Recorded, RegionSource, Sources, Value
 
 if TYPE_CHECKING:
-    from .region import Region
+    from .region import TracedRegion
 
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: number of arguments
 
@@ -27,7 +27,7 @@ class Callee:
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """The function whose statements are traced: that of the region, or one that it calls.
 
     Attributes:
@@ -49,7 +49,7 @@ class Frame:
         return name in self.scope.local or name in self.env or name in self.free
 
 
-def call(region: Region, e: ast.Call) -> Value:
+def call(region: TracedRegion, e: ast.Call) -> Value:
     """The value of a call."""
     if any(isinstance(a, ast.Starred) for a in e.args):
         raise NotTraceable("a starred argument")
@@ -62,24 +62,24 @@ def call(region: Region, e: ast.Call) -> Value:
     called = callee(region, e.func)
     if called is None:
         function = region.value(e.func)
-        assert isinstance(function, Source)
+        assert isinstance(function, RegionSource)
         function.called = True
         for a in [*e.args, *(k.value for k in e.keywords)]:
             region.use(_argument(region, a), index=True)
         region.ops += 1
         return Recorded()
     owner = region.value(called.owner) if called.owner else None
-    if isinstance(owner, Source) and isinstance(e.func, ast.Attribute):
+    if isinstance(owner, RegionSource) and isinstance(e.func, ast.Attribute):
         source: Value = region.attribute(owner, e.func.attr, "called")
     else:
         source = region.value(e.func)
-    if not isinstance(source, Source) or source.kind not in (ARGUMENT, ATTRIBUTE):
+    if not isinstance(source, RegionSource) or source.kind not in (ARGUMENT, ATTRIBUTE):
         raise NotTraceable("it calls a function that is no name")
     source.called = True
     source.codes = called.codes
     source.defaults = _defaults(called.node)
     source.own = called.own
-    if isinstance(owner, Source):
+    if isinstance(owner, RegionSource):
         source.method = True
         source.base = owner
     arguments = [region.value(a) for a in e.args]
@@ -89,8 +89,8 @@ def call(region: Region, e: ast.Call) -> Value:
     return _inline(region, called, arguments, named)
 
 
-def _argument(region: Region, e: ast.expr) -> Value:
-    """Of an op, for which a copy of a list is the list."""
+def _argument(region: TracedRegion, e: ast.expr) -> Value:
+    """An argument of an op, for which a copy of a list is the list itself."""
     if not isinstance(e, ast.Call) or not isinstance(e.func, ast.Name) or len(e.args) != 1 or e.keywords:
         return region.value(e)
     if region.frame.is_local(e.func.id):
@@ -101,8 +101,8 @@ def _argument(region: Region, e: ast.expr) -> Value:
     return region.value(e.args[0])
 
 
-def _state_of(region: Region, e: ast.expr) -> Optional[Value]:
-    """The value whose method is called, if it can be the state of a sequence."""
+def _state_of(region: TracedRegion, e: ast.expr) -> Optional[Value]:
+    """The value whose method is called, if it can be an RNN state."""
     if isinstance(e, ast.Name) and _is_self(region, e.id):
         return None
     if isinstance(region.frame.scope.module.look_up(e), type(ast)) and e.id not in region.frame.scope.local:  # type: ignore[attr-defined]
@@ -110,8 +110,8 @@ def _state_of(region: Region, e: ast.expr) -> Optional[Value]:
     return region.value(e)
 
 
-def _state_method(region: Region, state: Value, e: ast.Call) -> Value:
-    if isinstance(state, Source):
+def _state_method(region: TracedRegion, state: Value, e: ast.Call) -> Value:
+    if isinstance(state, RegionSource):
         state.state = True
     elif not isinstance(state, Recorded):
         raise NotTraceable(f"it calls {_name(e.func)}() of something that is no state")
@@ -123,7 +123,7 @@ def _state_method(region: Region, state: Value, e: ast.Call) -> Value:
     return Recorded()
 
 
-def callee(region: Region, f: ast.expr) -> Optional[Callee]:
+def callee(region: TracedRegion, f: ast.expr) -> Optional[Callee]:
     """The function of the script that is called; None: one that records ops."""
     scope = region.frame.scope
     if isinstance(f, ast.Name):
@@ -152,7 +152,7 @@ def callee(region: Region, f: ast.expr) -> Optional[Callee]:
     raise NotTraceable(f"it calls {_name(f)}()")
 
 
-def _is_self(region: Region, name: str) -> bool:
+def _is_self(region: TracedRegion, name: str) -> bool:
     """Is the name the object whose method the region is in?"""
     if region.self_name is None:
         return False
@@ -161,7 +161,7 @@ def _is_self(region: Region, name: str) -> bool:
     return name == region.self_name and not region.frame.depth
 
 
-def _inline(region: Region, callee: Callee, arguments: list[Value], named: dict[str, Value]) -> Value:
+def _inline(region: TracedRegion, callee: Callee, arguments: list[Value], named: dict[str, Value]) -> Value:
     node = callee.node
     if region.frame.depth == MOST_DEPTH:
         raise NotTraceable(f"it calls {node.name}() too deep in other functions")
@@ -176,7 +176,7 @@ def _inline(region: Region, callee: Callee, arguments: list[Value], named: dict[
     free = _free_names(region, callee, inner)
     around = caller.around.union(caller.scope.local, caller.env)
     env = _bind(node, arguments, named, region.sources)
-    region.frame = Frame(inner, env, caller.depth + 1, around, free, caller.env)
+    region.frame = CallFrame(inner, env, caller.depth + 1, around, free, caller.env)
     try:
         for s in node.body:
             try:
@@ -195,8 +195,8 @@ def _inline(region: Region, callee: Callee, arguments: list[Value], named: dict[
         region.returned = None
 
 
-def _free_names(region: Region, callee: Callee, inner: Scope) -> set[str]:
-    """The names that a function takes from the one around it. All are read where the region is."""
+def _free_names(region: TracedRegion, callee: Callee, inner: Scope) -> set[str]:
+    """The names that a function takes from the function around it."""
     read = region.frame.scope.module.names_in(callee.node).read - inner.local
     here = region.frame.around | region.frame.scope.local | set(region.frame.env)
     if callee.own and not read & set(region.targets):

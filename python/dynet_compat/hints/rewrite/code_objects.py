@@ -19,8 +19,8 @@ Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, fr
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """The script's own warnings were given when it was compiled. What was given once is not forgotten, as it
-    would be by warnings.catch_warnings()."""
+    """No warnings: the script's were shown when it was compiled. warnings.catch_warnings() would reset which
+    warnings have been shown."""
     ignore = ("ignore", None, Warning, None, 0)
     filters: list[Any] = warnings.filters  # type: ignore[assignment]
     filters.insert(0, ignore)
@@ -44,7 +44,7 @@ def source_with(source: Union[str, bytes], tree: ast.Module, wanted: list[int]) 
 
 
 def with_functions(body: list[ast.stmt], lines: list[int]) -> Iterator[ast.stmt]:
-    """What holds functions on these lines, and imports, which decide how other statements are compiled."""
+    """The statements that hold functions on these lines, and imports, which decide how calls are compiled."""
     for s in body:
         if not any_in(lines, s):
             closed = WITH_NAMES_OF_THEIR_OWN

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from . import calls
-from .region import OPERATORS, Region
+from .region import OPERATORS, TracedRegion
 from .scopes import NotTraceable, Scope
 from .trees import copied, delete, load, locate, nodes_of, store
 
@@ -21,7 +21,7 @@ _MOST_MOVED = 6  # statements put into the arms of a branch
 _MOST_ARMS = 4
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
-# ---------------------------------------------------------------- what follows a branch
+# ---------------------------------------------------------------- statements after a branch
 
 
 def move_into_branches(scope: Scope, statements: list[ast.stmt]) -> None:
@@ -49,7 +49,7 @@ def _arms(branch: ast.If) -> list[list[ast.stmt]]:
 
 def _traceable(scope: Scope, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Those at the beginning that are a region."""
-    region = Region(scope)
+    region = TracedRegion(scope)
     for s in statements:
         if not region.add(s):
             break
@@ -60,7 +60,7 @@ def _records(scope: Scope, arm: Sequence[ast.stmt]) -> bool:
     """Does the arm end with a statement that can be part of a region?"""
     if not arm:
         return False
-    region = Region(scope)
+    region = TracedRegion(scope)
     return (region.add(arm[-1]) and region.ops > 0) or CallSplitter(scope).statement(arm[-1]) is not None
 
 
@@ -94,7 +94,7 @@ def _added(s: ast.stmt, sums: frozenset[str]) -> tuple[Any, str]:
 
 def _value_ops(scope: Scope, value: ast.expr) -> Optional[int]:
     """How many ops the expression records; None if it is not traceable."""
-    region = Region(scope)
+    region = TracedRegion(scope)
     try:
         region.value(value)
     except NotTraceable:
@@ -102,14 +102,14 @@ def _value_ops(scope: Scope, value: ast.expr) -> Optional[int]:
     return region.ops
 
 
-# ---------------------------------------------------------------- calls taken apart
+# ---------------------------------------------------------------- splitting calls
 
 
 class CallSplitter:
-    """Takes one statement apart.
+    """Splits one statement.
 
     Attributes:
-        before: assignments of what is evaluated first, in its order, to names of its own.
+        before: assignments of what is evaluated first, in that order, to new names.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -118,7 +118,7 @@ class CallSplitter:
         self.traceable: dict[ast.expr, bool] = {}
 
     def statement(self, s: ast.stmt) -> Optional[ast.stmt]:
-        """What is left of the statement: something that records, and traceable; None if it is nothing."""
+        """The rest of the statement, if it is traceable and records; else None."""
         value = getattr(s, "value", None)
         if not isinstance(s, (ast.Assign, ast.AnnAssign, ast.Return)) or not isinstance(value, ast.expr):
             return None
@@ -128,7 +128,7 @@ class CallSplitter:
             return None
         new = copy.copy(s)
         new.value = self._value(value)
-        region = Region(self.scope)
+        region = TracedRegion(self.scope)
         records = region.add(new) and any(source.called for source in region.sources.all)
         return new if self.before and records else None
 
@@ -154,7 +154,7 @@ class CallSplitter:
         return new  # type: ignore[no-any-return]
 
     def _parts(self, e: ast.expr) -> list[ast.expr]:
-        """What can be evaluated apart from the rest: the last things evaluated before that itself."""
+        """The operands that can be evaluated separately: the last ones before the expression itself."""
         if isinstance(e, ast.Call) and self._is_known(e):
             return [*e.args, *(k.value for k in e.keywords)]
         if isinstance(e, (ast.Tuple, ast.List)) and not any(isinstance(x, ast.Starred) for x in e.elts):
@@ -164,8 +164,7 @@ class CallSplitter:
         return []
 
     def _values(self, parts: list[ast.expr]) -> list[ast.expr]:
-        """Parts that are evaluated one after the other: what comes before the last that is not traceable is
-        evaluated before it."""
+        """The operands, in order: those before the last one that is not traceable get names."""
         last = max(i for i, part in enumerate(parts) if not self._is_traceable(part))
         before = [self._named(part) for part in parts[:last]]
         return [*before, self._value(parts[last]), *parts[last + 1 :]]
@@ -176,11 +175,11 @@ class CallSplitter:
         return self.traceable[e]
 
     def _is_known(self, e: ast.Call) -> bool:
-        """Is it a call of something that regions may call, but for its arguments?"""
+        """May regions call this function, whatever its arguments?"""
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
             return False
         try:
-            calls.callee(Region(self.scope), e.func)
+            calls.callee(TracedRegion(self.scope), e.func)
         except NotTraceable:
             return False
         return True

@@ -6,31 +6,29 @@ import ast
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from .region import Region
+from .region import TracedRegion
 from .scopes import NotTraceable, Scope
 from .trees import nodes_of
-from .values import ARGUMENT, Source
+from .values import ARGUMENT, RegionSource
 
 
-def body(scope: Scope, node: ast.For) -> Optional[Region]:
+def body(scope: Scope, node: ast.For) -> Optional[TracedRegion]:
     """The region that the body of a loop is; None if it is none."""
     if not binds_names(node.target):
         return None
-    region = Region(scope)
+    region = TracedRegion(scope)
     if not all(region.add(s) for s in node.body) or region.returned is not None:
         return None
-    later = (
-        append.code.id in scope.appends for append in region.appends if isinstance(append.code, ast.Name)
-    )
-    return None if any(later) else region
+    lists = (append.code.id for append in region.appends if isinstance(append.code, ast.Name))
+    return None if any(name in scope.appends for name in lists) else region
 
 
-def element(scope: Scope, node: ast.ListComp) -> Optional[Region]:
+def element(scope: Scope, node: ast.ListComp) -> Optional[TracedRegion]:
     """The region that the element of a comprehension is; None if it is none."""
     first = node.generators[0]
     if len(node.generators) > 1 or first.ifs or first.is_async or not binds_names(first.target):
         return None
-    region = Region(scope)
+    region = TracedRegion(scope)
     region.targets = names(first.target)
     if region.self_name in region.targets:
         region.self_name = None
@@ -48,15 +46,15 @@ def names(target: ast.AST) -> list[str]:
 
 
 def binds_names(target: ast.expr) -> bool:
-    """Is binding it to an item nothing but to bind names, each once?"""
+    """Does binding the target to an item only bind names, each once?"""
     nodes = nodes_of(target)
-    apart = [n for n in nodes if isinstance(n, (ast.Tuple, ast.List))]
+    unpacked = [n for n in nodes if isinstance(n, (ast.Tuple, ast.List))]
     found = names(target)
-    return len(nodes) == len(apart) + len(set(found)) and all(n.elts for n in apart)
+    return len(nodes) == len(unpacked) + len(set(found)) and all(n.elts for n in unpacked)
 
 
 def over(target: ast.expr, iterable: ast.expr) -> list[ast.expr]:
-    """What a loop goes over; of a plain call of zip(), whatever that is, its arguments and then it itself."""
+    """What a loop iterates over; of a plain call of zip(), its arguments and then that function."""
     if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name) or iterable.keywords:
         return [iterable]
     starred = any(isinstance(a, ast.Starred) for a in iterable.args)
@@ -66,7 +64,7 @@ def over(target: ast.expr, iterable: ast.expr) -> list[ast.expr]:
 
 
 class LoopBinding:
-    """What a loop binds anew in each iteration.
+    """The names that a loop binds in each iteration.
 
     Args:
         target: of the loop.
@@ -74,23 +72,23 @@ class LoopBinding:
         left: names of its target that are read after it.
 
     Attributes:
-        added: those that the region itself does not read, which are arguments after its own.
+        added: those that the region does not read, which are passed after its own arguments.
     """
 
-    def __init__(self, target: ast.expr, region: Region, left: Sequence[str] = ()) -> None:
+    def __init__(self, target: ast.expr, region: TracedRegion, left: Sequence[str] = ()) -> None:
         self.target = target
         self.region = region
         self.left = list(left)
         self.added = [name for name in left if ("name", name) not in region.sources.known]
 
     @classmethod
-    def of_loop(cls, scope: Scope, node: ast.For, region: Region) -> LoopBinding:
-        """By a loop of statements."""
+    def of_loop(cls, scope: Scope, node: ast.For, region: TracedRegion) -> LoopBinding:
+        """That of a loop of statements."""
         inside = {n for part in (node.target, *node.body) for n in nodes_of(part)}
         own = (name for name in names(node.target) if name not in region.env)
-        return cls(node.target, region, [name for name in own if scope.stands_outside(name, inside)])
+        return cls(node.target, region, [name for name in own if scope.occurs_outside(name, inside)])
 
-    def spec(self, assigned: list[str], number: dict[Source, int]) -> tuple[Any, ...]:
+    def spec(self, assigned: list[str], number: dict[RegionSource, int]) -> tuple[Any, ...]:
         """`assigned`: names that the region leaves behind; `number`: of its sources."""
         arguments = {key[1]: number[s] for key, s in self.region.sources.known.items() if s.kind == ARGUMENT}
         arguments.update({name: len(arguments) + i for i, name in enumerate(self.added)})

@@ -1,4 +1,4 @@
-"""Functions whose regions are recorded by one call take the place of the old ones, while the script runs."""
+"""Giving the functions of a running script their rewritten code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewrite_module(
     loops: Iterable[tuple[IndependentLoop, Any]] = (),
     functions: Optional[list[types.FunctionType]] = None,
 ) -> Rewriter:
-    """Exchange the code of functions of a module for code in which regions are recorded by one call.
+    """Replace the code of a module's functions by code in which one call records each region.
 
     Args:
         module: already run; functions that run now keep their code until they return.
@@ -29,23 +29,23 @@ def rewrite_module(
             text keep their code.
         wanted: qualified names of the functions; None: all.
         loops: those over instances, as Rewriter takes them.
-        functions: of the module; None: they are looked for.
+        functions: of the module; None: search for them.
     Returns:
-        what was found.
+        What was found.
     """
     if functions is None:
         [functions] = functions_of([module])
     filename = functions[0].__code__.co_filename if functions else str(module.__file__)
     rewriter = Rewriter(source, filename, vars(module), wanted, loops)
-    exchange(rewriter.codes(), functions)
-    rewriter.module.names = {}  # which are to go when the module goes
+    replace_code(rewriter.codes(), functions)
+    rewriter.module.names = {}  # so that they are freed with the module
     return rewriter
 
 
-def exchange(
+def replace_code(
     codes: dict[Key, tuple[types.CodeType, types.CodeType]], functions: list[types.FunctionType]
 ) -> int:
-    """Put new code into the functions that have the old one; the number of functions."""
+    """Give functions that have the old code the new one; returns their number."""
     by_place = {key[-1]: pair for key, pair in codes.items()}
     n = 0
     for function in functions:
@@ -58,7 +58,7 @@ def exchange(
 
 
 def functions_of(modules: Sequence[types.ModuleType]) -> list[list[types.FunctionType]]:
-    """All functions of each module, closures and methods too: one look at all objects there are."""
+    """All functions of each module, closures and methods too, found in one pass over all objects."""
     found: dict[int, list[types.FunctionType]] = {id(vars(module)): [] for module in modules}
     for o in gc.get_objects():
         if type(o) is types.FunctionType and id(o.__globals__) in found:

@@ -1,10 +1,9 @@
-"""Regions of a function that record a fixed sequence of ops: what they read, and what they leave behind.
+"""Regions: runs of statements that record a fixed sequence of ops, the values they read, and their results.
 
-A region is a run of statements without branches or loops that calls nothing but functions that record ops,
-and functions of the script whose bodies are such regions themselves. What it records is decided by what it
-reads: local names and attributes, read when it begins, and parts of these. The analysis follows each value
-through the region and lists these reads, so that they can be compared when the region runs again; where a
-statement does anything else, the region ends before it.
+A region has no branches or loops, and calls only functions that record ops, and functions of the script whose
+bodies are such statements. The values that it reads decide what it records: local names and attributes, read
+when it begins, and parts of these. The analysis follows each value through the region and lists its sources,
+so that they can be compared when the region runs again. A statement that does anything else ends the region.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, Optional, Union
 
 from . import calls
-from .calls import Frame
+from .calls import CallFrame
 from .scopes import NotTraceable, Scope, is_private
 from .values import (
     ARGUMENT,
@@ -26,8 +25,8 @@ from .values import (
     Constant,
     OneOf,
     Recorded,
+    RegionSource,
     Sequence,
-    Source,
     Sources,
     Value,
     sequences,
@@ -48,8 +47,8 @@ _PLAIN_WORDS = {
 }  # fmt: skip
 
 
-class Region:
-    """Consecutive statements that are traceable, read one after the other."""
+class TracedRegion:
+    """Consecutive statements that are traceable, added one after the other."""
 
     returned: Optional[Value] = None
     refusal: Optional[tuple[int, str]] = None  # line and reason of the last statement that was not added
@@ -57,7 +56,7 @@ class Region:
     targets: Collection[str] = ()  # of a comprehension
 
     def __init__(self, scope: Scope) -> None:
-        self.frame = Frame(scope, {})
+        self.frame = CallFrame(scope, {})
         self.sources = Sources()
         self.appends: list[Append] = []
         self.statements: list[ast.stmt] = []
@@ -94,7 +93,7 @@ class Region:
 
     # ---- sources
 
-    def name(self, name: str) -> Source:
+    def name(self, name: str) -> RegionSource:
         if self.frame.depth and is_private(name):
             raise NotTraceable(f"the private name {name}")
         source = self.sources.add(("name", name), ARGUMENT)
@@ -102,8 +101,8 @@ class Region:
             source.code = ast.Name(name, ast.Load())
         return source
 
-    def attribute(self, base: Source, name: str, *use: str) -> Source:
-        """One for each use: a method that is called is not the one that is a value."""
+    def attribute(self, base: RegionSource, name: str, *use: str) -> RegionSource:
+        """A source for each use: a method that is called is not the same as one that is a value."""
         if is_private(name):
             name = self.frame.scope.private(name)
         return self.sources.add((base, name, *use), ATTRIBUTE, base=base, key=name)
@@ -111,7 +110,7 @@ class Region:
     # ---- statements
 
     def trace(self, s: ast.stmt) -> None:
-        """Follow the values through a statement."""
+        """Follow the values through one statement."""
         if self.returned is not None:
             raise NotTraceable("code after return")
         if isinstance(s, ast.Assign):
@@ -130,13 +129,13 @@ class Region:
             raise NotTraceable(_PLAIN_WORDS.get(type(s).__name__, "a statement of another kind"))
 
     def _in_place(self, s: ast.AugAssign) -> Value:
-        """x += y makes a new expression, but changes a list."""
+        """The value of x += y, where x is an expression: a list would be changed."""
         x = self.value(ast.Name(s.target.id, ast.Load()))  # type: ignore[union-attr]
         if isinstance(s.value, ast.Constant):
             raise NotTraceable("a counter")
         y = self.value(s.value)
-        if isinstance(x, Source):
-            if isinstance(y, Source) and self.frame.scope.is_counter(s.target.id):  # type: ignore[union-attr]
+        if isinstance(x, RegionSource):
+            if isinstance(y, RegionSource) and self.frame.scope.is_counter(s.target.id):  # type: ignore[union-attr]
                 raise NotTraceable("a counter")
             x.expression = True
         elif not isinstance(x, Recorded):
@@ -160,14 +159,14 @@ class Region:
             if any(v is target for v in sequences([value])):
                 raise NotTraceable("a list that contains itself")
             target.items.append(value)
-        elif isinstance(target, Source) and not self.targets and self._may_append(call.func.value):
+        elif isinstance(target, RegionSource) and not self.targets and self._may_append(call.func.value):
             target.appended = self.sources.late = True
             self.appends.append(Append(s, call.func.value, target, value))
         else:
             raise NotTraceable("append() to something that is no list")
 
     def _may_append(self, to: ast.expr) -> bool:
-        """Does the expression mean the same when the region has run?"""
+        """Does the expression of the list mean the same after the region?"""
         root = _root(to)
         return root is not None and root not in self.env and not self.frame.depth
 
@@ -190,7 +189,7 @@ class Region:
             raise NotTraceable("a starred target")
         if isinstance(value, Sequence) and len(value.items) == n:
             return value.items
-        if not isinstance(value, Source):
+        if not isinstance(value, RegionSource):
             raise NotTraceable("it unpacks a result")
         self.sources.add((value, "count", n), COUNT, base=value, length=n)
         return [self.sources.item(value, Constant(i)) for i in range(n)]
@@ -204,7 +203,7 @@ class Region:
             return calls.call(self, e)
         if isinstance(e, ast.Attribute):
             base = self.value(e.value)
-            if not isinstance(base, Source):
+            if not isinstance(base, RegionSource):
                 raise NotTraceable("an attribute of a result")
             return self.attribute(base, e.attr)
         if isinstance(e, ast.Constant):
@@ -230,7 +229,7 @@ class Region:
         return frame.outer[name] if name in frame.free and name in frame.outer else self.name(name)
 
     def _one_of(self, e: Union[ast.BoolOp, ast.IfExp]) -> Value:
-        """One of its parts: which one is decided by values that the region reads."""
+        """One of the operands, which the values that the region reads decide."""
         parts = e.values if isinstance(e, ast.BoolOp) else [e.body, e.orelse]
         if isinstance(e, ast.IfExp):
             self._condition(e.test)
@@ -239,7 +238,7 @@ class Region:
         return OneOf()
 
     def _condition(self, e: ast.expr) -> None:
-        """Something whose truth is known where the values that the region reads are known."""
+        """A condition that depends only on values that the region reads."""
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
             return self._condition(e.operand)
         if isinstance(e, ast.Compare):
@@ -250,7 +249,7 @@ class Region:
         return self._decides(self.value(e))
 
     def _decides(self, v: Value) -> None:
-        """Its truth decides what is evaluated, or it is the value."""
+        """A value whose truth decides what is evaluated, or that is the result."""
         if isinstance(v, Sequence):
             raise NotTraceable("a list that a condition chooses")
         self.use(v, index=False)
@@ -266,7 +265,7 @@ class Region:
     def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
         if not isinstance(op, OPERATORS):
             raise NotTraceable("an operator that expressions do not have")
-        if not any(isinstance(v, (Source, Recorded, OneOf)) for v in (x, y)):
+        if not any(isinstance(v, (RegionSource, Recorded, OneOf)) for v in (x, y)):
             raise NotTraceable("arithmetic on constants")
         self.use(x, index=False)
         self.use(y, index=False)
@@ -274,8 +273,8 @@ class Region:
         return Recorded()
 
     def use(self, v: Value, index: bool) -> None:
-        """The value goes into an op, `index`: where an index may stand."""
-        if isinstance(v, Source):
+        """The value is an operand of an op; `index`: where an index may be."""
+        if isinstance(v, RegionSource):
             v.indices += index
             v.others += not index
         elif isinstance(v, Constant):
@@ -291,7 +290,7 @@ class Region:
             for bound in (where.lower, where.upper, where.step):
                 if bound is not None:
                     self.use(self.value(bound), index=False)
-            if not isinstance(base, (Source, Recorded)):
+            if not isinstance(base, (RegionSource, Recorded)):
                 raise NotTraceable("a part of a list, or of a value that a condition chooses")
             self.use(base, index=False)
             self.ops += 1
@@ -302,10 +301,10 @@ class Region:
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
                 raise NotTraceable("an item of a list that only the run knows")
             return base.items[at]
-        if not isinstance(key, (Source, Constant)) or isinstance(base, (Constant, OneOf)):
+        if not isinstance(key, (RegionSource, Constant)) or isinstance(base, (Constant, OneOf)):
             raise NotTraceable("an index that is a result, or an item of a value that a condition chooses")
-        if isinstance(base, Source):
-            self.ops += isinstance(key, Source)  # perhaps: a lookup
+        if isinstance(base, RegionSource):
+            self.ops += isinstance(key, RegionSource)  # perhaps: a lookup
             return self.sources.item(base, key)
         self.use(key, index=True)
         self.ops += 1

@@ -6,18 +6,25 @@ import ast
 from typing import Any, Optional
 
 from . import loops, values
-from .region import Region
+from .region import TracedRegion
 from .scopes import Scope
 from .trees import arguments, assign, call_method, delete, load, locate, nodes_of
-from .values import Constant, OneOf, Recorded, Sequence, Source, Value
+from .values import Constant, OneOf, Recorded, RegionSource, Sequence, Value
 
 UNBOUND = "\0unbound"  # stands for NameError in the code
 
 
 class Replacement:
-    """Results of a region, and the statements that replace it; `loop`: whose body the region is."""
+    """Results of a region, and the statements that replace it.
 
-    def __init__(self, scope: Scope, region: Region, loop: Optional[loops.LoopBinding] = None) -> None:
+    Attributes:
+        loop: the loop whose body the region is.
+        names: that the region assigns and that are read later.
+        values: of these names, of what is appended to lists, and the returned one.
+        alone: is the only result passed without a tuple around it?
+    """
+
+    def __init__(self, scope: Scope, region: TracedRegion, loop: Optional[loops.LoopBinding] = None) -> None:
         self.region = region
         self.scope = scope
         self.loop = loop
@@ -27,7 +34,6 @@ class Replacement:
         self.values += [append.value for append in region.appends]
         if region.returned is not None:
             self.values.append(region.returned)
-        # One that is new each time goes without a tuple around it.
         alone = not loop and not region.appends and len(self.values) == 1
         self.alone = alone and isinstance(self.values[0], (Recorded, Sequence))
 
@@ -44,7 +50,7 @@ class Replacement:
     def over(
         self, placeholder: str, reads: Optional[ast.expr], target: ast.expr, iterable: ast.expr
     ) -> ast.Call:
-        """The call that gives what a loop goes over."""
+        """The call that returns the iterator of a loop."""
         arguments = [reads or ast.Constant(None), *loops.over(target, iterable)]
         return _method(placeholder, "loop", *arguments)
 
@@ -81,7 +87,7 @@ class Replacement:
         ]
 
     def _as_written(self, placeholder: str) -> list[ast.stmt]:
-        """The region, which hands over its results when it has run."""
+        """The region as it was written, which passes its results on when it has run."""
         body: list[ast.stmt] = []
         appended = {append.statement for append in self.region.appends}
         for s in self.region.statements:
@@ -101,7 +107,7 @@ class Replacement:
         return [*body, ast.Expr(_method(placeholder, "done", results))]
 
     def _recorded(self) -> list[ast.stmt]:
-        """What the region leaves behind, taken from the results."""
+        """Assigning and appending the results of a recording."""
         targets = self.names + (self.loop.left if self.loop else self.appended)
         returns = self.region.returned is not None
         if returns:
@@ -123,17 +129,17 @@ class Replacement:
         return body
 
 
-def _left_behind(scope: Scope, region: Region) -> list[str]:
-    """Names that the region assigns; of those that the script does not have, which something else reads, or
-    the region when it runs again."""
+def _left_behind(scope: Scope, region: TracedRegion) -> list[str]:
+    """Names that the region assigns; of names that the script does not have, those that are read elsewhere or
+    by the next run of the region."""
     inside = {n for s in region.statements for n in nodes_of(s)}
     known = {key[1] for key in region.sources.known if key[0] == "name"}
     return [
-        name for name in region.env if name[0] != "." or name in known or scope.stands_outside(name, inside)
+        name for name in region.env if name[0] != "." or name in known or scope.occurs_outside(name, inside)
     ]
 
 
-def _source(s: Source, number: dict[Source, int]) -> tuple[Any, ...]:
+def _source(s: RegionSource, number: dict[RegionSource, int]) -> tuple[Any, ...]:
     base = number[s.base] if s.base else 0
     at = number[s.at] if s.at else 0
     uses = (
@@ -152,8 +158,8 @@ def _source(s: Source, number: dict[Source, int]) -> tuple[Any, ...]:
     return (s.kind, base, s.key, at, s.times if s.kind == values.ITEM_AT else s.length, *uses)
 
 
-def _result(v: Value, number: dict[Source, int]) -> tuple[int, Any]:
-    if isinstance(v, Source):
+def _result(v: Value, number: dict[RegionSource, int]) -> tuple[int, Any]:
+    if isinstance(v, RegionSource):
         return values.SOURCE, number[v]
     if isinstance(v, Constant):
         return values.CONSTANT, v.value

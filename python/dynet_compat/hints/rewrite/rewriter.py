@@ -19,7 +19,7 @@ from . import argmax, desugar, loops
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .code_objects import Key, codes, silence, source_with, with_constants, with_functions
 from .recording import is_recording, recording
-from .region import LEAST_OPS, STATEMENTS, Region
+from .region import LEAST_OPS, STATEMENTS, TracedRegion
 from .replacement import UNBOUND, Replacement
 from .scopes import Module, Scope
 from .trees import (
@@ -49,7 +49,7 @@ class FoundRegion:
     """
 
     qualname: str
-    region: Region
+    region: TracedRegion
     line: int
     last_line: int
     form: str = ""
@@ -67,15 +67,21 @@ class Refusal:
 
 
 class Rewriter:
-    """Makes the functions of one module anew.
+    """Rewrites the functions of one module.
 
     Args:
         source: text of the module.
         filename: as in its code objects.
-        names: dict of the module, as it is now.
-        wanted: qualified names of the functions to look at; None: all.
-        loops: those over instances that are to be written so that they can run side by side, and for each the
-            object that decides whether they do.
+        names: the module's dict.
+        wanted: qualified names of the functions to rewrite; None: all.
+        loops: those over instances whose iterations may run side by side, and for each the object that
+            decides whether they do.
+
+    Attributes:
+        found: the regions.
+        refused: statements that are none.
+        regions: placeholder in the code -> the object that records the region.
+        argmax_calls: number of calls that read an index in place of values.
     """
 
     def __init__(
@@ -96,10 +102,10 @@ class Rewriter:
         self.wanted = wanted
         self.found: list[FoundRegion] = []
         self.refused: list[Refusal] = []
-        self.parts: list[tuple[ast.AST, str, Any]] = []  # of nodes, new, to be put in their places
-        self.regions: dict[str, Any] = {}  # placeholder in the code -> region
+        self.parts: list[tuple[ast.AST, str, Any]] = []  # node, field, its new value
+        self.regions: dict[str, Any] = {}
         self.batch_maps = BatchMapLoops(loops, self.tree)
-        self.argmax_calls = 0  # that do not need the values
+        self.argmax_calls = 0
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
         """Old and new code of every function that changes, by its key."""
@@ -130,7 +136,7 @@ class Rewriter:
     # ---- functions
 
     def find(self) -> list[int]:
-        """Lines of the functions that change, whose trees have changed then."""
+        """Change the trees of functions; returns the lines of those that have changed."""
         inside = [f for f in functions(self.tree) if self._may_change(f[1])]
         wanted = [f for f in inside if self.wanted is None or f[0] in self.wanted]
         changed = set()
@@ -169,34 +175,34 @@ class Rewriter:
             self._comprehension(qualname, scope, comprehension)
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
-        """[element for target in iterable] becomes one call."""
+        """Let one call record the elements of [element for target in iterable]."""
         region = loops.element(scope, node)
         if region is None or not region.ops:
             return
         if region.ops < LEAST_OPS and not any(isinstance(n, ast.List) for n in ast.walk(node.elt)):
             return  # a lookup, or an op without a list of arguments, costs less than the region's checks
-        shape = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
-        shape.alone = True
-        placeholder = self._region(shape.spec(f"{qualname}:{node.lineno}"))
+        new = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
+        new.alone = True
+        placeholder = self._region(new.spec(f"{qualname}:{node.lineno}"))
         last_line = node.end_lineno or node.lineno
         self.found.append(FoundRegion(qualname, region, node.lineno, last_line, "comprehension"))
-        new = locate(shape.comprehension(placeholder, node), node)
-        self.parts += [(node, "elt", new.elt), (node, "generators", new.generators)]
+        comprehension = locate(new.comprehension(placeholder, node), node)
+        self.parts += [(node, name, getattr(comprehension, name)) for name in ("elt", "generators")]
 
     def _loop(self, qualname: str, scope: Scope, node: ast.AST) -> bool:
-        """A loop whose whole body is a region goes over what records all iterations that it can."""
+        """Let a loop whose whole body is a region iterate over an iterator that records iterations."""
         if not isinstance(node, ast.For) or self.batch_maps.of(node):
             return False
         region = loops.body(scope, node)
         if region is None or region.ops < LEAST_OPS:
             return False
-        shape = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
-        placeholder = self._region(shape.spec(f"{qualname}:{node.lineno}"))
+        new = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
+        placeholder = self._region(new.spec(f"{qualname}:{node.lineno}"))
         last_line = node.body[-1].end_lineno or node.lineno
         self.found.append(FoundRegion(qualname, region, node.lineno, last_line, "loop"))
-        over = shape.over(placeholder, None, node.target, node.iter)
+        over = new.over(placeholder, None, node.target, node.iter)
         self.parts.append((node, "iter", locate(over, node.iter)))
-        self.parts.append((node, "body", _placed(shape.statements(placeholder), node.body[0])))
+        self.parts.append((node, "body", _placed(new.statements(placeholder), node.body[0])))
         return True
 
     def _region(self, spec: tuple[Any, ...]) -> str:
@@ -214,7 +220,7 @@ class Rewriter:
                 yield statements[at]
                 at += 1
                 continue
-            before, region = self._block(scope, statements[at:])
+            before, region = self._region_at(scope, statements[at:])
             if region.ops >= LEAST_OPS:
                 yield from _without(
                     [s.targets[0].id for s in before], [*before, *self._replaced(qualname, scope, region)]
@@ -227,32 +233,32 @@ class Rewriter:
                 yield statements[at]
                 at += 1
 
-    def _block(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[Any], Region]:
-        """The region that the statements begin with, and what of the first one is evaluated before it."""
-        region = Region(scope)
+    def _region_at(self, scope: Scope, statements: list[ast.stmt]) -> tuple[list[Any], TracedRegion]:
+        """The region that begins with these statements, and what is evaluated before it."""
+        region = TracedRegion(scope)
         before: list[Any] = []
         if not region.add(statements[0]):
-            apart = desugar.CallSplitter(scope)
-            first = apart.statement(statements[0])
+            splitter = desugar.CallSplitter(scope)
+            first = splitter.statement(statements[0])
             if first is None or not region.add(first):
                 return [], region
-            before = apart.before
+            before = splitter.before
         for s in statements[1:]:
             if not region.add(s):
                 break
         return before, region
 
-    def _replaced(self, qualname: str, scope: Scope, region: Region) -> Iterable[ast.stmt]:
-        shape = Replacement(scope, region)
+    def _replaced(self, qualname: str, scope: Scope, region: TracedRegion) -> Iterable[ast.stmt]:
+        new = Replacement(scope, region)
         line = region.statements[0].lineno
-        placeholder = self._region(shape.spec(f"{qualname}:{line}"))
+        placeholder = self._region(new.spec(f"{qualname}:{line}"))
         last_line = region.statements[-1].end_lineno or line
         self.found.append(FoundRegion(qualname, region, line, last_line))
-        return _placed(shape.statements(placeholder), region.statements[0])
+        return _placed(new.statements(placeholder), region.statements[0])
 
 
 def _without(names: list[str], statements: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements, after which the names have no values, also if they fail."""
+    """The statements, after which these names are unbound, also if a statement fails."""
     if not names:
         return statements
     unset = delete(*names)
@@ -263,5 +269,5 @@ def _without(names: list[str], statements: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _placed(new: list[ast.stmt], at: ast.stmt) -> list[ast.stmt]:
-    """The statements, with lines: those of the script have them."""
+    """The statements, with lines for the new ones."""
     return [s if hasattr(s, "lineno") else locate(s, at) for s in new]

@@ -20,7 +20,7 @@ MOST_DEPTH = 8  # of functions of the script that call one another
 
 
 class NotTraceable(Exception):
-    """The statement does something that a region may not do; the text says what."""
+    """A statement does something that a region may not do; the message says what, for people."""
 
 
 def is_private(name: str) -> bool:
@@ -60,14 +60,14 @@ class Module:
         return self.codes.setdefault(node, [])
 
     def method(self, cls: Optional[str], name: str, depth: int = 0) -> Optional[ast.FunctionDef]:
-        """The method of a class, or of one that it is made of, as far as the source tells."""
+        """The method of a class or of its bases, as far as the source shows."""
         if cls not in self.methods or depth > MOST_DEPTH:
             return None
         found = (self.method(base, name, depth + 1) for base in self.bases[cls])
         return self.methods[cls].get(name) or next(filter(None, found), None)
 
     def look_up(self, code: ast.expr) -> Any:
-        """The object that a dotted global name means now; None where that is not known."""
+        """The object that a dotted global name means now; None if it is not known."""
         if isinstance(code, ast.Name):
             return self.names.get(code.id, getattr(builtins, code.id, None))
         if isinstance(code, ast.Attribute):
@@ -88,13 +88,12 @@ class Scope:
     nested: bool = False  # in another function, whose names it may see
     written_in: Optional[str] = None  # name of the class around it
     lists: bool = True  # may there be comprehensions of lists?
-    # Of loops over instances, in the order of these: names that they add to, lists that they append to.
+    # Of loops over instances that may run side by side: names that they add to, lists that they append to.
     sums: frozenset[str] = frozenset()
     appends: frozenset[str] = frozenset()
-    aliases: dict[str, Optional[ast.expr]] = field(
-        default_factory=dict
-    )  # names that the script does not have
-    # What was asked of names before: regions ask again and again.
+    # Names that the script does not have -> the function that one means.
+    aliases: dict[str, Optional[ast.expr]] = field(default_factory=dict)
+    # Answers of is_counter() and own_function().
     counters: dict[str, bool] = field(default_factory=dict)
     functions: dict[str, Optional[ast.FunctionDef]] = field(default_factory=dict)
 
@@ -104,15 +103,15 @@ class Scope:
             raise NotTraceable("a private name")
         return f"_{self.written_in.lstrip('_')}{name}"
 
-    def new_name(self, stands_for: Optional[ast.expr] = None) -> str:
-        """A local name for a value, `stands_for`: a function that the script calls so."""
+    def new_name(self, function: Optional[ast.expr] = None) -> str:
+        """A local name for a value; `function`: how the script writes it, if it is one."""
         name = f".value{len(self.aliases)}"
-        self.aliases[name] = stands_for
+        self.aliases[name] = function
         self.local.add(name)
         return name
 
     def is_bound(self, name: str) -> bool:
-        """Does the local name have a value from the beginning to the end?"""
+        """Is the local name always bound?"""
         if name.startswith("."):
             return True
         names = (n for n in nodes_of(self.node) if isinstance(n, ast.Name) and n.id == name)
@@ -120,7 +119,7 @@ class Scope:
         return not deleted and any(p.arg == name for p in self.node.args.args)
 
     def is_counter(self, name: str) -> bool:
-        """Is the local name never bound but to numbers, and by `+=` and the like?"""
+        """Is the local name bound to numbers only, and by `+=` and the like?"""
         if name not in self.counters:
             self.counters[name] = self._is_counter(name)
         return self.counters[name]
@@ -133,7 +132,7 @@ class Scope:
 
     @functools.cached_property
     def names(self) -> dict[str, list[ast.Name]]:
-        """Where names stand in the function as it is when this is first asked."""
+        """The occurrences of each name in the function, when this is first asked."""
         found: dict[str, list[ast.Name]] = {}
         for n in nodes_of(self.node):
             if isinstance(n, ast.Name):
@@ -142,11 +141,11 @@ class Scope:
 
     @functools.cached_property
     def own_nodes(self) -> list[ast.AST]:
-        """Those of the function, as it is when this is first asked."""
+        """Those of the function, when this is first asked."""
         return own_nodes(self.node)
 
-    def stands_outside(self, name: str, nodes: set[ast.AST]) -> bool:
-        """Does the name stand anywhere in the function but among the nodes?"""
+    def occurs_outside(self, name: str, nodes: set[ast.AST]) -> bool:
+        """Does the name occur in the function outside these nodes?"""
         return any(n not in nodes for n in self.names.get(name, ()))
 
     def _is_counter(self, name: str) -> bool:
@@ -178,7 +177,7 @@ class Scope:
 
 
 class UsedNames:
-    """What stands in a function and in those inside it.
+    """The names that a function and the functions inside it use.
 
     Attributes:
         local: names that are bound.
@@ -219,7 +218,7 @@ def _bound_by(n: ast.AST) -> set[str]:
 
 
 def _bound_values(node: ast.AST, name: str) -> list[Optional[ast.expr]]:
-    """What a statement binds a name to, None where that is not written there; not what it adds in place."""
+    """The values that a statement binds a name to, None for one that is not written there; without `+=`."""
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return [value for target in targets for value in _parts_for(target, node.value, name)]

@@ -26,9 +26,9 @@ _fields: Callable[[Any], tuple[str, ...]] = functools.cache(
 
 
 def nodes_of(node: ast.AST, closed: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
-    """The node and all in it, but for operators and the like; as ast.walk(), but faster.
+    """The node and all nodes in it except operators and contexts; like ast.walk(), but faster.
 
-    closed: kinds of nodes whose own parts are left out.
+    closed: kinds of nodes that are not entered.
     """
     found = [node]
     for n in found:  # which grows
@@ -46,7 +46,7 @@ def nodes_of(node: ast.AST, closed: tuple[type[ast.AST], ...] = ()) -> list[ast.
 
 
 def locate(node: _Node, at: ast.AST) -> _Node:
-    """The new node, with the lines of `at`, as everything in it that has none."""
+    """The new node with the position of `at`, and all nodes in it that have none."""
     lines = {name: getattr(at, name) for name in at._attributes}
     todo: list[ast.AST] = [node]
     for n in todo:  # which grows
@@ -109,13 +109,13 @@ suite_fields: Callable[[Any], tuple[str, ...]] = functools.cache(
 
 
 def statements_in(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements, handlers and cases right inside one."""
+    """The statements, handlers and cases directly inside a statement."""
     for name in suite_fields(type(node)):
         yield from getattr(node, name)
 
 
 def suites(node: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:
-    """The lists of statements of a function, those inside loops and branches too."""
+    """The lists of statements of a function, those inside loops and branches included."""
     inside: list[ast.AST] = [node]
     for n in inside:  # which grows
         for name in suite_fields(type(n)):
@@ -141,7 +141,7 @@ ODD_WORDS = (b"locals", b"vars", b"eval", b"exec", b"dir", b"global", b"nonlocal
 
 
 def lines_with(text: bytes, *words: bytes) -> list[int]:
-    """Numbers of the lines in which one of the words may stand, also in other letters."""
+    """Numbers of the lines that may hold one of the words, also in other letters."""
     found = [word for word in words if word in text]
     if not found and text.isascii():
         return []
@@ -160,7 +160,7 @@ def may_change(node: ast.FunctionDef) -> bool:
 
 
 def _looks_at_names(node: ast.FunctionDef) -> bool:
-    """Does the function look at its own local names as a dict, or declare names of other functions?"""
+    """Does the function access its local names as a dict, or declare names of other functions?"""
     for n in nodes_of(node):
         if isinstance(n, ast.Name) and n.id in ("locals", "vars", "eval", "exec", "dir"):
             return True

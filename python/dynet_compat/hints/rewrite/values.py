@@ -1,4 +1,4 @@
-"""The values that a region reads and makes, as far as the source tells what they are."""
+"""The values that a region reads and makes, as far as the source shows them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF = range(6)  # kinds of results
 
 MOST_SOURCES = 200  # of a region
 
-# Of a function: of its positional arguments, and by name; `...` for what is no constant.
+# Of a function: defaults of positional arguments, and by name; `...` for one that is no constant.
 Defaults = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(eq=False)
-class Source:
+class RegionSource:
     """A value that the region reads: an expression of the script, or a part of another source's value."""
 
     kind: int
     code: Optional[ast.expr] = None  # ARGUMENT: what the script calls it
-    base: Optional[Source] = None
+    base: Optional[RegionSource] = None
     key: Any = None  # ITEM: number or text; ATTRIBUTE: name
-    at: Optional[Source] = None  # ITEM_AT
+    at: Optional[RegionSource] = None  # ITEM_AT
     length: int = 0  # COUNT
     times: int = 0  # ITEM_AT: places where it is read, each of which may be a lookup
     called: bool = False
@@ -39,11 +39,11 @@ class Source:
     others: int = 0
     codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
     defaults: Optional[Defaults] = None  # called: that these functions have
-    own: bool = False  # called: made by the function that the region is in, anew each time
+    own: bool = False  # called: defined in the function that the region is in
 
 
-def written(sources: Iterable[Source]) -> list[ast.expr]:
-    """How the script writes them, where they are arguments."""
+def written(sources: Iterable[RegionSource]) -> list[ast.expr]:
+    """The expressions of those that are arguments."""
     return [s.code for s in sources if s.kind == ARGUMENT and s.code is not None]
 
 
@@ -67,10 +67,10 @@ class Recorded:
 
 @dataclass(eq=False)
 class OneOf:
-    """One of some values, whose own uses are noted; it may be of any kind."""
+    """One of several values, of any kind; their own uses are noted."""
 
 
-Value = Union[Source, Constant, Sequence, Recorded, OneOf]
+Value = Union[RegionSource, Constant, Sequence, Recorded, OneOf]
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class Append:
 
     statement: ast.stmt
     code: ast.expr  # how the script writes the list
-    to: Source
+    to: RegionSource
     value: Value
 
 
@@ -100,25 +100,25 @@ class Sources:
     """
 
     def __init__(self) -> None:
-        self.all: list[Source] = []
-        self.known: dict[tuple[Any, ...], Source] = {}
+        self.all: list[RegionSource] = []
+        self.known: dict[tuple[Any, ...], RegionSource] = {}
         self.ints: set[int] = set()
         self.late = False
 
-    def add(self, key: tuple[Any, ...], kind: int, /, **fields: Any) -> Source:
+    def add(self, key: tuple[Any, ...], kind: int, /, **fields: Any) -> RegionSource:
         """The source of this key: a new one is of this kind."""
         source = self.known.get(key)
         if source is None:
             if len(self.all) == MOST_SOURCES:
                 raise NotTraceable(f"it reads more than {MOST_SOURCES} values")
-            source = self.known[key] = Source(kind, **fields)
+            source = self.known[key] = RegionSource(kind, **fields)
             self.all.append(source)
         source.late = source.late or self.late
         return source
 
-    def item(self, base: Source, key: Value) -> Source:
+    def item(self, base: RegionSource, key: Value) -> RegionSource:
         """An item of a source's value."""
-        if isinstance(key, Source):
+        if isinstance(key, RegionSource):
             source = self.add((base, key), ITEM_AT, base=base, at=key)
             source.times += 1
             return source
