@@ -132,6 +132,44 @@ def test_pair_is_old_or_new(dy: Any, tmp_path: Path, change: str) -> None:
     assert seen == {values(olds[0]) if change in ("values", "structure") else (), values(news[0])}
 
 
+def steps(monkeypatch: pytest.MonkeyPatch, task: Callable[[], None]) -> list[str]:
+    """What a task does that a crash of the machine may lose, and where it waits for the disk."""
+    seen: list[str] = []
+    real = {name: getattr(os, name) for name in ("fsync", "replace", "link", "unlink")}
+    with monkeypatch.context() as patch:
+        for name in real:
+
+            def noted(*arguments: Any, name: str = name) -> None:
+                if name == "fsync":
+                    kind = "folder" if stat.S_ISDIR(os.fstat(arguments[0]).st_mode) else "file"
+                else:
+                    kind = os.path.splitext(os.fspath(arguments[-1]))[1].split("-")[0]
+                real[name](*arguments)
+                if kind != ".lock":
+                    seen.append(f"{name} {kind}")
+
+            patch.setattr(os, name, noted)
+        task()
+    return seen
+
+
+def test_the_disk_is_waited_for_where_a_crash_could_lose_both(
+    dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = made(dy, "mixed"), made(dy, "mixed")
+    models.fill(second[0], 77)
+    written = ["fsync file", "fsync file"]
+    save = lambda what: steps(monkeypatch, lambda: dy.save(tmp_path / "m", what[1]))  # noqa: E731
+    assert save(first) == [*written, "replace .data", "replace .meta"]
+    assert save(second) == [
+        *written,
+        *("link .of", "fsync folder", "replace .data", "fsync folder", "replace .meta", "fsync folder"),
+        "unlink .of",
+    ]
+    text = steps(monkeypatch, lambda: first[0].save(tmp_path / "f"))
+    assert text == ["fsync file", "replace "], "one file is the old one or the new one by itself"
+
+
 def test_errors_in_the_middle(dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that is no death leaves the old pair, and nothing else."""
     base = tmp_path / "m"

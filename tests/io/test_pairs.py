@@ -161,8 +161,8 @@ def test_two_savers_at_once(dy: Any, tmp_path: Path) -> None:
 
 def test_file_systems_without_links_and_locks(dy: Any, tmp_path: Path) -> None:
     """Without links readers wait for the saver between its two files; without locks a saver goes on."""
-    slow = "import dynet_compat.files.atomic as a, fcntl\nsync = a.sync_folder\n"
-    slow += "def slow(path): time.sleep(0.03); sync(path)\na.sync_folder = slow\n"
+    slow = "import fcntl, os\nreplace = os.replace\n"
+    slow += "def slow(*paths): replace(*paths); time.sleep(0.03)\nos.replace = slow\n"
     slow += "def fail(*arguments): raise OSError(95, 'Operation not supported')\n"
     save = SAVE.replace("40", "10")
     saver = start(f"{slow}os.link = fail\n{save}", tmp_path / "m", 1)

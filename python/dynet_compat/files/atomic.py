@@ -188,12 +188,16 @@ class NewFile:
             os.fsync(self.fd)
 
     def commit(self) -> None:
-        """The file is the new one after this."""
+        """The file is the new one after this. The renaming gets to the disk when the system likes: until then
+        a crash of the machine leaves the old file."""
         self.sync()
+        self.rename()
+
+    def rename(self) -> None:
+        """commit() of what is on the disk."""
         if self.temporary is not None:  # still locked: until it has its name, it looks like a leftover
             os.replace(self.temporary, self.path)
             self.temporary = None
-            sync_folder(self.path)
         self._close()
 
     def discard(self) -> None:

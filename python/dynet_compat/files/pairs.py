@@ -206,11 +206,18 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
 
 
 def _rename(new_data: NewFile, new_meta: NewFile, meta_contents: bytes) -> None:
-    data = new_data.path
-    kept = _keep_old(data, new_meta.path, meta_contents)
+    data, meta = new_data.path, new_meta.path
+    replaces = os.path.exists(meta)
+    kept = _keep_old(data, meta, meta_contents)
     try:
-        new_data.commit()
-        new_meta.commit()
+        new_data.rename()
+        # A crash of the machine may lose any renaming that is not on the disk. Were it one of the first two
+        # steps, but not a later one, neither pair would be whole.
+        if replaces:
+            sync_folder(data)
+        new_meta.rename()
+        if replaces:
+            sync_folder(meta)
     except BaseException:
         if kept is not None and new_data.temporary is None:
             os.replace(kept, data)
