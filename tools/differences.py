@@ -332,7 +332,7 @@ OPERATIONS = [
         "a copy of its own",
     ),
     Difference(
-        "Tensor.topk", "disorder for more than two; garbage beyond the extent", "falling order; ValueError"
+        "Tensor.topk", "disorder for more than two; garbage beyond the size", "falling order; ValueError"
     ),
 ]
 

@@ -20,7 +20,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     """The log, as in a program that has used no old name yet."""
     from dynet_compat.api import legacy
 
-    monkeypatch.setattr(legacy, "_told", set())
+    monkeypatch.setattr(legacy, "_warned", set())
     caplog.set_level(logging.WARNING, logger="dynet_compat")
     return caplog
 

@@ -80,7 +80,7 @@ def test_arguments(dy: Any) -> None:
     tensor = dy.inputTensor(np.arange(6.0).reshape(2, 3)).tensor_value()
     assert tensor.argmax(dim=np.int64(1)).as_numpy().tolist() == [[2], [2]]
     assert tensor.argmax(1.9).as_numpy().tolist() == [[2], [2]]
-    assert tensor.argmax(5).as_numpy().tolist() == [[0, 0, 0], [0, 0, 0]]  # further extents are 1
+    assert tensor.argmax(5).as_numpy().tolist() == [[0, 0, 0], [0, 0, 0]]  # further sizes are 1
     for method in (tensor.argmax, tensor.topk, tensor.categorical_sample_log_prob):
         with pytest.raises(OverflowError):
             method(-1)
@@ -97,7 +97,7 @@ def test_errors(dy: Any) -> None:
         with pytest.raises(ValueError, match=name):
             getattr(tensor, name)(num=0)
     for num in (0, 3):
-        with pytest.raises(ValueError, match=r"topk\(\): expected 1 <= num <= 2, the extent of dim 0"):
+        with pytest.raises(ValueError, match=r"topk\(\): expected 1 <= num <= 2, the size of dim 0"):
             tensor.topk(0, num)
     with pytest.raises(ValueError, match="topk"):
         tensor.topk(2, 2)
@@ -145,9 +145,9 @@ def test_ties_and_nan(dy: Any) -> None:
 def test_topk_is_a_stable_sort(dy: Any, shape: tuple[int, ...]) -> None:
     numbers = np.random.RandomState(3).randint(-20, 20, shape).astype(np.float64)
     tensor = dy.inputTensor(numbers).tensor_value()
-    for dim, extent in enumerate(shape):
+    for dim, size in enumerate(shape):
         order = np.argsort(-numbers, axis=dim, kind="stable")
-        for num in sorted({1, 2, extent // 2, extent} - {0}):
+        for num in sorted({1, 2, size // 2, size} - {0}):
             values, at = tensor.topk(dim, num)
             want = np.take(order, range(num), axis=dim)
             assert np.array_equal(at.as_numpy(), want)

@@ -364,7 +364,7 @@ def test_python_2_meta(dy: Any, tmp_path: Path) -> None:
 def test_1x_forms(dy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from dynet_compat.api import legacy
 
-    legacy._told.clear()
+    legacy._warned.clear()
     pc = dy.Model()
     p, lstm = pc.add_parameters((2, 2)), dy.LSTMBuilder(1, 2, 2, pc)
     for _ in range(2):

@@ -40,7 +40,7 @@ class Drawing:
         return self.texts[0]
 
     def check(self) -> None:
-        """No box lies on another one or outside."""
+        """No box overlaps another one or is outside."""
         assert self.root.get("width") == "100%" and self.root.get("height") is None, "a fixed size"
         left, top, width, height = map(float, (self.root.get("viewBox") or "").split())
         assert left == top == 0 and f"max-width:{width:.0f}px" in (self.root.get("style") or "")

@@ -1,7 +1,7 @@
 """Names and forms of DyNet 1.x and 2.0 that DyNet 2.1 no longer has, where they have a faithful meaning.
 
-Each use is told once per name, on the logger "dynet_compat" (level WARNING, so on stderr unless the program
-sets up logging): `logging.getLogger("dynet_compat").setLevel(logging.ERROR)` silences them.
+The first use of each name is logged by "dynet_compat" (level WARNING, so on stderr unless the program sets up
+logging): `logging.getLogger("dynet_compat").setLevel(logging.ERROR)` silences them.
 
 Forms that are known by their arguments are handled where the arguments are: `e0=` and `edecay=` of trainers,
 `Trainer.update(s)`, `Trainer.update_epoch()`, `parameter(p, update=)`.
@@ -30,14 +30,14 @@ __all__ = [
     "sum_rows",
 ]
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def deprecated(name: str, advice: str) -> None:
     """Log once that `name` is old, and what to write instead."""
-    if name in _told:
+    if name in _warned:
         return
-    _told.add(name)
+    _warned.add(name)
     import logging  # not at import: it would slow the start of every program
 
     logging.getLogger("dynet_compat").warning("dynet_compat: %s is deprecated: %s", name, advice)

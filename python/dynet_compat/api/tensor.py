@@ -61,7 +61,7 @@ def _dlpack(
         return values.__dlpack__(max_version=max_version) if versioned else values.__dlpack__()
     if copy is False:
         raise BufferError(
-            "__dlpack__(): got copy=False, but this consumer cannot be told that memory is read-only"
+            "__dlpack__(): got copy=False, but this consumer has no way to know that memory is read-only"
         )
     own = values.copy(order="K")
     return own.__dlpack__(max_version=max_version) if versioned else own.__dlpack__()
@@ -86,7 +86,7 @@ class Tensor:
     `as_numpy()` is a copy; `np.asarray(t)` and `np.from_dlpack(t)` (also of PyTorch and others) read the
     same memory, read-only. `str()` is `<Dynet Tensor:float>` or `<Dynet Tensor:int>`.
 
-    In every method `dim` counts from 0 and extents beyond the last are 1; a batch is the last axis of
+    In every method `dim` counts from 0 and sizes beyond the last are 1; a batch is the last axis of
     arrays and is never reduced.
 
     Raises:
@@ -159,7 +159,7 @@ class Tensor:
         smaller than everything.
 
         Args:
-            dim: the dimension, which keeps the extent 1.
+            dim: the dimension, which keeps the size 1.
             num: 1.
         Returns:
             Tensor of indices.
@@ -181,7 +181,7 @@ class Tensor:
         per element is drawn from the stream that `reset_random_seed` starts.
 
         Args:
-            dim: the dimension, which keeps the extent 1.
+            dim: the dimension, which keeps the size 1.
             num: 1.
         Returns:
             Tensor of indices.
@@ -213,7 +213,7 @@ class Tensor:
         Equal elements are ordered by their position; NaN comes last.
 
         Args:
-            dim: the dimension, which gets the extent num.
+            dim: the dimension, which gets the size num.
             num: how many.
         Returns:
             (Tensor of the values, Tensor of their positions).
@@ -231,9 +231,9 @@ class Tensor:
         array = self._numbers("topk")
         axis = self._axis("topk", dim, array)
         count = _int("topk", "num", num)
-        extent = array.shape[axis] if axis < array.ndim else 1
-        if not 1 <= count <= extent:
-            raise ValueError(f"topk(): expected 1 <= num <= {extent}, the extent of dim {dim}, got {count}")
+        size = array.shape[axis] if axis < array.ndim else 1
+        if not 1 <= count <= size:
+            raise ValueError(f"topk(): expected 1 <= num <= {size}, the size of dim {dim}, got {count}")
         values, indices = _core._topk(array, axis, count)
         return type(self)._of(values, self._dims), type(self)._of(indices, self._dims)
 

@@ -27,7 +27,7 @@ _FULL = 1 << 16  # numbers in a buffer
 _NUMBERED = 10000  # events whose expression's number is written down
 
 
-class Cut(BaseException):
+class LastStepReached(BaseException):
     """Ends a script after --steps, or where a trace ends."""
 
 
@@ -474,7 +474,7 @@ class EventLog:
             os.pwrite(self.progress, f"{step:<12d}".encode(), 0)
         if self.most_steps and step >= self.most_steps:
             self.cut = True
-            raise Cut
+            raise LastStepReached
 
     def parameters(self) -> list[tuple[str, Any]]:
         found = []
@@ -536,7 +536,7 @@ class EventLog:
             self.write(["traced", number, name, place, rows, taken])
         self.flush()
         self.cut = True
-        raise Cut
+        raise LastStepReached
 
     def measured(self, expression: Any, method: str) -> list[int]:
         """Where the numbers begin in values.bin, and how many there are: -1 for none."""

@@ -90,7 +90,7 @@ _Compared = Optional[tuple[str, float]]  # what differs most, and how much
 
 
 def _models(want: bytes, got: bytes, rtol: float) -> _Compared:
-    """DyNet's text files: the size of a block, which its header tells, depends on how numbers are printed."""
+    """DyNet's text files: the size of a block in its header depends on how numbers are printed."""
     if not all(data.startswith((b"#Parameter#", b"#LookupParameter#")) for data in (want, got)):
         return None
     sides = [data.decode("utf-8", "replace").splitlines() for data in (want, got)]

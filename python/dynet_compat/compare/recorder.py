@@ -42,7 +42,7 @@ _CONFIG_KEY = "__DYNET_CONFIG"
 
 
 class Configuration:
-    """Seed and batching of the library: what the script asks for, else what `compare` was told."""
+    """Seed and batching of the library: what the script asks for, else what `compare` was given."""
 
     def __init__(self, spec: dict[str, Any], log: Any) -> None:
         self.seed = int(spec["seed"])
@@ -275,7 +275,7 @@ def run_script(spec: dict[str, Any], log: Any) -> tuple[str, Optional[dict[str, 
     sys.path[0:0] = [os.path.dirname(script)]
     try:
         runpy.run_path(script, run_name="__main__")
-    except event_log.Cut:
+    except event_log.LastStepReached:
         return "cut", None
     except SystemExit as end:
         if log.cut:

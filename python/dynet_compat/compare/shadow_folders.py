@@ -2,7 +2,7 @@
 
 The files around the script are copied once. Each run gets a shadow of the file system (see `redirect.py`), in
 which they are hard links to the copies; large files and everything else are symbolic links to the originals.
-Every run thus finds the folder as it was before the comparison, and what it wrote is told by its inode.
+Every run thus finds the folder as it was before the comparison, and what it wrote is known by its inode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Originals:
 
     @classmethod
     def around(cls, script: str, base: Path) -> Originals:
-        """Copy what lies beside and below the script, and in the current folder."""
+        """Copy what is beside and below the script, and in the current folder."""
         found = cls(base)
         sizes: dict[str, int] = {}
         pending = list(

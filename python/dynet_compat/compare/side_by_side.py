@@ -321,7 +321,7 @@ def _seconds(run: Run, kind: str) -> float:
 
 
 def cost_of(profile: Run, repeats: list[Run]) -> Cost:
-    """Times of the repeats; the profiled run tells how recording and the script share the rest."""
+    """Times of the repeats; the profiled run says how recording and the script share the rest."""
     hook = profile.result["hook"]
     recorded, calls = profile.result["seconds"].get("record", [0.0, 0])
     library = sum(_seconds(profile, kind) for kind in ("forward", "backward", "update"))

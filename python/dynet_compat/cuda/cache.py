@@ -1,8 +1,8 @@
 """Compiled kernels on the disk: `~/.cache/dynet_compat/kernels`, or below DYNET_COMPAT_CACHE.
 
 One folder per source text, architecture, compiler and options; in it one file per set of kernels that were
-compiled together. What is loaded runs on the GPU, so a file counts only if it lies in folders that nobody
-else may write, is the user's own, and its checksum fits; any other is made anew. Files appear whole, by
+compiled together. What is loaded runs on the GPU, so a file counts only if it is in folders that nobody
+else may write, is the user's own, and its checksum fits; any other is compiled again. Files appear whole, by
 renaming: processes may fill the cache at the same time.
 """
 

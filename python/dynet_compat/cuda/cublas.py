@@ -18,7 +18,7 @@ def cublas_paths(driver: int = 0) -> list[str]:
     """Libraries to try, in this order: the newest that the driver can serve, then where the system looks.
 
     Args:
-        driver: the CUDA version of the driver as it tells it, 12040 for 12.4; 0: any.
+        driver: the CUDA version of the driver as it reports it, 12040 for 12.4; 0: any.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "0":

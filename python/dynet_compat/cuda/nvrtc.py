@@ -130,7 +130,7 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
     """The NVRTC to use with a driver: the newest whose cubins it can load.
 
     Args:
-        driver: the CUDA version of the driver as it tells it, 12040 for 12.4; 0: any.
+        driver: the CUDA version of the driver as it reports it, 12040 for 12.4; 0: any.
     Raises:
         RuntimeError: there is none, or none for this driver.
     """

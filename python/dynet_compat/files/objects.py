@@ -5,6 +5,7 @@ Both files are replaced together. A .meta file is read without running it: see u
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
@@ -205,7 +206,7 @@ class _Model:
         refuse_1x(op, base)
         self.names = _names(op, self.meta, trusted)
         self.data = base + ".data"
-        with OpenPair(self.meta, self.data) as pair:
+        with contextlib.closing(OpenPair(self.meta, self.data)) as pair:
             self._read(pair)
         self.first = {(b.lookup, b.key): b for b in reversed(self.blocks)}
         self.numbers = _FREE_NUMBERS + _MOST_COPIES * sum(block.count for block in self.blocks)

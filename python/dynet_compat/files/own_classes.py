@@ -1,6 +1,6 @@
 """Classes of the program itself: which they are, and how their objects are made without running their code.
 
-Own are the classes of `__main__` and of modules whose file lies in the folder of the script, or in the
+Own are the classes of `__main__` and of modules whose file is in the folder of the script, or in the
 package that the script is a part of; never those of the standard library, of site-packages or of a virtual
 environment in that folder. An object is what object.__new__ makes; its state goes to its __dict__ and its
 slots directly.

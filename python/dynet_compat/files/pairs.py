@@ -18,7 +18,6 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Optional
 
 from . import atomic
@@ -108,24 +107,13 @@ class OpenPair:
         fd, binding = self.file.fileno(), _binding(self.meta)
         if binding is not None:
             self.is_mixed = os.fstat(fd).st_size != binding[0] or _checksum(fd) != binding
-        elif self.file.name != kept:  # nothing tells, but that no saver came between
+        elif self.file.name != kept:  # without a checksum: only that no saver came between
             self.is_mixed = os.path.exists(kept) or _contents(self._meta_path)[0] != self.meta
         return meta_state, _identity(fd)
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
-
-    def __enter__(self) -> OpenPair:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 def _contents(path: str) -> tuple[bytes, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -103,9 +104,7 @@ def fill_array(machine: Machine, target: np.ndarray, state: Any) -> None:
     expect(type(shape) is tuple and len(shape) <= 32 and type(fortran) is bool, "no shape of an array")
     expect(all(type(size) is int and 0 <= size < 1 << 40 for size in shape), "no shape of an array")
     expect(issubclass(type(kind), np.dtype) and kind.kind in "biufcSU" and type(raw) is bytes, "no numbers")
-    size = kind.itemsize
-    for extent in shape:
-        size *= extent
+    size = kind.itemsize * math.prod(shape)
     expect(size == len(raw), "an array of another size")
     machine.budget.copy(size)
     target.__setstate__(state)

@@ -129,7 +129,7 @@ def _load_state_dict(self: ParameterCollection, state: Mapping[str, Any], strict
         state: from names, relative to this collection, to arrays of the parameters' shapes, or what
             `np.asarray` takes, of any type of real numbers.
         strict: whether every parameter must be in the dict and nothing else. Without it the rest is left
-            alone, but shapes must fit all the same.
+            alone; shapes must fit in any case.
     Returns:
         (missing, unexpected): names of the parameters not in the dict, and names that are no parameter.
     Raises:
@@ -335,7 +335,7 @@ def save_safetensors(path: Path, pc: Any) -> None:
 
     Args:
         path: of the file.
-        pc: ParameterCollection, or a builder, whose `param_collection()` is meant.
+        pc: ParameterCollection, or a builder, whose `param_collection()` is taken.
     Raises:
         ImportError: the package safetensors is missing.
         OSError: the file cannot be written.
@@ -363,7 +363,7 @@ def load_safetensors(path: Path, pc: Any, strict: bool = True) -> Loaded:
 
     Args:
         path: of the file.
-        pc: ParameterCollection, or a builder, whose `param_collection()` is meant.
+        pc: ParameterCollection, or a builder, whose `param_collection()` is taken.
         strict: whether every parameter must be in the file and nothing else.
     Returns:
         (missing, unexpected): names of the parameters not in the file, and names that are no parameter.

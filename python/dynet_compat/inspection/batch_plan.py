@@ -38,9 +38,9 @@ class Launch:
     number: int  # from 1, in running order
     op: str
     nodes: tuple[int, ...]
-    arguments: tuple[str, ...]  # extents of the first node's arguments
+    arguments: tuple[str, ...]  # shapes of the first node's arguments
     result: str
-    mixed: bool  # other nodes have other extents
+    mixed: bool  # other nodes have other shapes
     operands: tuple[str, ...]  # per argument: weight, shared, contiguous, strided or gathered
     weights: tuple[str, ...]  # parameters that all of them read
     attributes: tuple[str, ...]

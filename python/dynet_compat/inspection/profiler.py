@@ -256,7 +256,7 @@ def profile(
 
     The trace has a group of tracks for each thread: the lines of the script that asked for something
     (value(), backward(), update(), renew_cg()), recording, planning, launches with their sizes and the way
-    their operands lie in memory, and the kernels of matrix products. A pause of more than 20 microseconds
+    their operands are stored, and the kernels of matrix products. A pause of more than 20 microseconds
     between two recorded nodes is no part of recording: it counts as the script's own Python. Operations and
     bytes of a launch are estimates. Measuring takes about 0.1 microseconds per recorded node and per launch,
     and 1 microsecond for each call that asks for something.
@@ -271,7 +271,7 @@ def profile(
         TypeError: path is no path, or limit no int.
         ValueError: limit is less than 1.
         RuntimeError: at its start, another profile is running; with functions, another profiler.
-        OSError: the file cannot be written; told at the start if it can be known then.
+        OSError: the file cannot be written; raised at the start if it can be known then.
     Example:
         >>> with dy.profile() as p:
         ...     x = [dy.inputVector([1, 2]) for _ in range(8)]

@@ -59,7 +59,7 @@ def use_seed(seed: Optional[int]) -> None:
 
 def _profile(level: int) -> None:
     """Time the ops from now on, and print the result when the program ends."""
-    if level > 0 or _State.profiling > 0:  # which makes a graph, and that on the device of the moment
+    if level > 0 or _State.profiling > 0:  # this makes a graph, on the device in use
         _core._set_profiling(max(level, 0))
     _State.profiling = level
     if level > 0 and not _State.at_exit:
@@ -93,7 +93,7 @@ def _batches(settings: Settings) -> bool:
 
 
 def device_lines(left_out: str) -> list[str]:
-    """What is told of the device; on the CPU nothing, unless a GPU was asked for."""
+    """Lines about the device; none on the CPU, unless a GPU was asked for."""
     if left_out:
         return [f"[dynet] WARNING: computing on the CPU: {left_out}"]
     if not devices.is_gpu():
@@ -264,7 +264,7 @@ def set(  # noqa: A001 - DyNet's name
         autobatch: 0 turns batching off; it is on by default. Results are the same.
         profiling: level of profiling.
         weight_decay: default weight decay of new collections, 0 <= weight_decay < 1.
-        shared_parameters: values of new parameters lie in memory shared with forked processes.
+        shared_parameters: values of new parameters are stored in memory shared with forked processes.
         requested_gpus: how many GPUs to use; one is, and where none can be, the CPU, with a warning.
         gpu_mask: 1 for each GPU that may be used, in their order; the first of them is.
     Source: DyNet 2.1 `dynet_config.set`.
@@ -453,7 +453,7 @@ class DynetParams:
         self._settings.weight_decay = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Values of parameters made from now on lie in memory that processes forked later share.
+        """Store the values of parameters made from now on in memory that processes forked later share.
 
         Each process has gradients, trainers and weight decay of its own; updates of several processes go into
         the same values, without a lock (Recht et al., Hogwild, 2011). A graph does not always keep

@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 
 def gpus() -> dict[str, Any]:
-    """What the driver tells: `missing` ("" if there is a GPU), `version` of CUDA, `devices`."""
+    """What the driver reports: `missing` ("" if there is a GPU), `version` of CUDA, `devices`."""
     found: dict[str, Any] = _core._find_gpus()
     return found
 
@@ -98,7 +98,7 @@ def parse_names(text: str) -> list[int]:
 
 
 def numbers_of(requested: int, mask: Sequence[int]) -> list[int]:
-    """Numbers of the GPUs that are meant by a count, or by a mask (1: this one) if there is one."""
+    """Numbers of the GPUs that a count selects, or a mask (1: this one) if there is one."""
     if any(mask):
         return [i for i, use in enumerate(mask) if use]
     return list(range(min(max(requested, 0), 1024)))

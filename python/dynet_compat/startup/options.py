@@ -167,7 +167,7 @@ def check(settings: Settings) -> None:
         raise ValueError(f"weight decay: expected 0 <= weight_decay < 1, got {settings.weight_decay}")
 
 
-# ---------------------------------------------------------------- what is probably not meant
+# ---------------------------------------------------------------- what is probably a mistake
 
 _OTHERS = ("gpu", "gpus", "viz")
 _REMOVED = ("l2", "gpu-ids")  # options of older versions
