@@ -19,23 +19,10 @@ if TYPE_CHECKING:
     from ..inspection.batch_plan import BatchPlan
 
 __all__ = [
-    "available_devices",
-    "cg",
-    "cg_checkpoint",
-    "cg_revert",
-    "cg_version",
-    "ComputationGraph",
-    "DeviceInfo",
-    "dump_cg",
-    "forward",
-    "get_device_info",
-    "npvalues",
-    "print_graphviz",
-    "print_text_graphviz",
-    "renew_cg",
-    "reset_random_seed",
-    "values",
-]
+    "available_devices", "cg", "cg_checkpoint", "cg_revert", "cg_version", "ComputationGraph",
+    "DeviceInfo", "dump_cg", "forward", "get_device_info", "npvalues", "print_graphviz",
+    "print_text_graphviz", "renew_cg", "reset_random_seed", "values",
+]  # fmt: skip
 
 Value = Union[float, list[float], np.ndarray]
 
