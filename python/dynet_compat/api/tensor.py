@@ -1,6 +1,6 @@
 """`Tensor`, and the array interfaces of tensors and parameters.
 
-Whoever reads a value through an array interface sees the value of that moment and nothing later:
+A reader of an array interface sees the value at the time of the call, and no later one:
 
 - a `Tensor` has a copy of its own, so it outlives its graph;
 - a view of `Parameters` or `LookupParameters` is no copy, but the engine does not write into memory that

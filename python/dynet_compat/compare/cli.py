@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from . import reference, report
 from .errors import CannotCompare
-from .runs import Job, Side
+from .runs import ScriptRunner, Side
 from .side_by_side import Result, SideBySide
 from .table import Printer, Progress
 from .temporary_folder import TemporaryFolder
@@ -229,8 +229,9 @@ def compare_one(
     try:
         with TemporaryFolder("dynet_compat-compare-") as folder:
             timeout = chosen.timeout or 0.0
-            job = Job(str(script), args, chosen.seed, chosen.steps or 0, folder.path, timeout, folder.runs)
-            both = SideBySide(job, sides, chosen.rtol, chosen.repeats, watch)
+            steps = chosen.steps or 0
+            runner = ScriptRunner(str(script), args, chosen.seed, steps, folder.path, timeout, folder.runs)
+            both = SideBySide(runner, sides, chosen.rtol, chosen.repeats, watch)
             try:
                 return both.run()
             except CannotCompare as error:

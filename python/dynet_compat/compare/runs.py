@@ -238,7 +238,7 @@ def read(folder: Path, side: Side, status: int, shadow: Optional[Shadow] = None)
 
 
 @dataclass
-class Job:
+class ScriptRunner:
     """A script with its arguments, and the folder for all its runs."""
 
     script: str

@@ -12,7 +12,7 @@ from .diff import DiffResult, Divergence, RunDiff, repeatable
 from .errors import CannotCompare
 from .locate import OpLocator, focus_of
 from .output_files import OutputFile, compare
-from .runs import Job, Run, Side
+from .runs import Run, ScriptRunner, Side
 
 KINDS = ("recording", "forward", "backward", "update", "script")
 Watch = Callable[[str, int, int], None]  # what runs now, steps made, steps in all (0: unknown)
@@ -91,7 +91,9 @@ class Result:
 class SideBySide:
     """One script, two sides: `run` makes the `Result`."""
 
-    def __init__(self, job: Job, sides: tuple[Side, Side], rtol: float, repeats: int, watch: Watch) -> None:
+    def __init__(
+        self, job: ScriptRunner, sides: tuple[Side, Side], rtol: float, repeats: int, watch: Watch
+    ) -> None:
         self.job, self.rtol, self.repeats, self.watch = job, rtol, repeats, watch
         job.sampling = None
         self.reference, self.ours = sides

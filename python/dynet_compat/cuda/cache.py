@@ -21,7 +21,7 @@ _DIGEST = 64  # hexadecimal digits of SHA-256
 _MOST_BYTES = 1 << 30  # of one entry: anything larger is not ours
 
 
-class Entry(NamedTuple):
+class CompiledKernels(NamedTuple):
     """A cubin and the names in it of the kernels' expressions."""
 
     cubin: bytes
@@ -93,7 +93,7 @@ class Cache:
     def _path(self, expressions: Sequence[str]) -> str:
         return os.path.join(self.folder, key_of(sorted(expressions)) + ".kernels")
 
-    def entry(self, path: str) -> Optional[Entry]:
+    def entry(self, path: str) -> Optional[CompiledKernels]:
         """A file's contents, or None where it is not to be trusted."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -109,7 +109,7 @@ class Cache:
                 return None
         return self._decoded(data)
 
-    def _decoded(self, data: bytes) -> Optional[Entry]:
+    def _decoded(self, data: bytes) -> Optional[CompiledKernels]:
         start = len(_MAGIC) + _DIGEST
         body = data[start:]
         if data[:start] != _MAGIC + hashlib.sha256(body).hexdigest().encode():
@@ -118,10 +118,10 @@ class Cache:
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             fields = json.loads(head)
             if fields["key"] == self._key:
-                return Entry(cubin, {str(k): str(v) for k, v in fields["lowered"].items()})
+                return CompiledKernels(cubin, {str(k): str(v) for k, v in fields["lowered"].items()})
         return None
 
-    def find(self, expressions: Sequence[str]) -> list[Entry]:
+    def find(self, expressions: Sequence[str]) -> list[CompiledKernels]:
         """Entries that have kernels among the expressions, each of them something that the others lack."""
         if not self.usable:
             return []
@@ -140,7 +140,7 @@ class Cache:
                 found.append(entry)
         return found
 
-    def keep(self, entry: Entry) -> bool:
+    def keep(self, entry: CompiledKernels) -> bool:
         """Writes an entry; False where that is not possible, which is no error."""
         if not self.usable:
             return False

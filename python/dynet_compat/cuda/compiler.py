@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from . import sources
-from .cache import Cache, Entry, key_of
+from .cache import Cache, CompiledKernels, key_of
 from .nvrtc import CompileError, Nvrtc, find_nvrtc
 
 # Expressions name kernels as inside dyc::cuda; NVRTC looks them up at the end of the file.
@@ -49,7 +49,7 @@ def compile_kernels(
     architecture: int,
     driver: int = 0,
     nvrtc: Optional[Nvrtc] = None,
-) -> list[Entry]:
+) -> list[CompiledKernels]:
     """Cubins that together have the kernels asked for, from the cache as far as it has them.
 
     Args:
@@ -90,6 +90,6 @@ def compile_kernels(
                 f"NVRTC {version} cannot compile {name} for sm_{architecture}; this is a fault of "
                 f"dynet_compat or of that compiler, please report it:\n{error}"
             ) from error
-        found.append(Entry(compiled.cubin, compiled.lowered))
+        found.append(CompiledKernels(compiled.cubin, compiled.lowered))
         cache.keep(found[-1])
     return found

@@ -1,6 +1,6 @@
 """Configuration: `dynet_config`, `DynetParams`, start-up.
 
-The package initialises itself at import, from the command line. Settings made later with `set` or
+The package initialises itself at import, from the command line. StartSettings made later with `set` or
 `DynetParams.init` apply at once, the first time; DyNet needs them before `import dynet`.
 """
 
@@ -16,7 +16,7 @@ from .. import _core
 from ..api.legacy import deprecated
 from . import devices, options
 from .devices import ERRMSG as ERRMSG
-from .options import UNSET, Settings, parse_arguments
+from .options import UNSET, StartSettings, parse_arguments
 
 __all__ = ["DynetParams", "ERRMSG", "init", "init_from_params"]
 
@@ -76,19 +76,19 @@ def profiling_level() -> int:
     return _State.profiling
 
 
-def start_lines(settings: Settings, seed: int) -> list[str]:
+def start_lines(settings: StartSettings, seed: int) -> list[str]:
     """What is printed at the start: DyNet's lines where they are true here."""
     lines = [f"[dynet] random seed: {seed}"]
     if _batches(settings):
         lines.append("[dynet] using autobatching")
     if settings.profiling:
         lines.append(f"[dynet] using profiling level {settings.profiling}")
-    if settings.mem != Settings.mem:
+    if settings.mem != StartSettings.mem:
         lines.append(f"[dynet] memory grows as needed: a size of {settings.mem}MB has no effect")
     return lines
 
 
-def _batches(settings: Settings) -> bool:
+def _batches(settings: StartSettings) -> bool:
     return settings.autobatch is UNSET or bool(settings.autobatch)
 
 
@@ -102,7 +102,7 @@ def device_lines(left_out: str) -> list[str]:
     return [f"[dynet] using GPU:{number}, {devices.gpus()['devices'][number]['name']}"]
 
 
-def _use_device(settings: Settings) -> str:
+def _use_device(settings: StartSettings) -> str:
     """Choose the device. Returns why a GPU that `dynet_config` asks for is left out; "" if it is not.
 
     DyNet ignores such a request where it was built for the CPU, and programs keep it for all machines.
@@ -118,7 +118,7 @@ def _use_device(settings: Settings) -> str:
     return reason
 
 
-def _start(settings: Settings, loud: bool) -> None:
+def _start(settings: StartSettings, loud: bool) -> None:
     """Apply the settings. `loud`: print DyNet's lines."""
     seed = int(settings.seed) % 2**32 or _os_seed()
     options.check(settings)
@@ -136,7 +136,7 @@ def _start(settings: Settings, loud: bool) -> None:
     _State.initialised = True
 
 
-def _request(settings: Settings) -> None:
+def _request(settings: StartSettings) -> None:
     """Initialise because the program says so; once, as in DyNet."""
     if _State.requested:
         print("WARNING: dynet is initialised already: this initialisation is ignored.", file=sys.stderr)
@@ -200,7 +200,7 @@ def initialise_at_import() -> None:
     if not script_follows():
         initialise()
         return
-    _start(Settings(), loud=False)
+    _start(StartSettings(), loud=False)
     _State.initialised = False
 
 
@@ -208,7 +208,7 @@ def initialise_drawing(namespace: dict[str, Any]) -> None:
     """What the import does with `--dynet-viz`: the functions in `namespace` draw, no option is read."""
     from ..inspection import drawing
 
-    _start(Settings(), loud=False)
+    _start(StartSettings(), loud=False)
     _State.drawing = True
     drawing.turn_on(namespace)
 
@@ -227,7 +227,7 @@ def initialise() -> None:
     conf = get()
     if conf is not None:
         _State.conf = conf
-        _request(Settings.from_mapping(conf))
+        _request(StartSettings.from_mapping(conf))
         return
     loud = any(argument.startswith(("--dynet-", "--dynet_")) for argument in arguments)
     _start(parse_arguments(arguments), loud)
@@ -281,7 +281,7 @@ def set(  # noqa: A001 - DyNet's name
     }
     setattr(builtins, _CONFIG_KEY, conf)
     if _State.initialised and not _State.by_dynet:
-        _request(Settings.from_mapping(conf))
+        _request(StartSettings.from_mapping(conf))
 
 
 def set_gpu(flag: bool = True) -> None:
@@ -325,7 +325,7 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
 
 
 class DynetParams:
-    """Settings made by the program, for scripts that initialise DyNet themselves.
+    """StartSettings made by the program, for scripts that initialise DyNet themselves.
 
     Source: DyNet 2.1 `DynetParams`.
     Example:
@@ -337,7 +337,7 @@ class DynetParams:
     __module__ = "_dynet"
 
     def __init__(self) -> None:
-        self._settings = Settings()
+        self._settings = StartSettings()
 
     def from_args(self, shared_parameters: Optional[bool] = None) -> None:
         """Read the `--dynet-*` options of the command line.
@@ -368,7 +368,7 @@ class DynetParams:
         """
         if not isinstance(conf, Mapping):
             raise TypeError(f"from_config(): expected a dict, got {type(conf).__name__}")
-        self._settings = Settings.from_mapping(conf)
+        self._settings = StartSettings.from_mapping(conf)
 
     def init(self) -> None:
         """Apply the settings. The second initialisation of a process prints a warning and does nothing.

@@ -20,7 +20,7 @@ UNSET = _Unset(0)
 
 
 @dataclass
-class Settings:
+class StartSettings:
     """What can be configured, in DyNet's names and with its defaults."""
 
     mem: str = "512"
@@ -34,8 +34,8 @@ class Settings:
     gpus: list[int] = field(default_factory=list)  # of the command line: needed
 
     @classmethod
-    def from_mapping(cls, conf: Mapping[str, Any]) -> Settings:
-        """Settings from a dict as `dynet_config.get` returns it; other keys are ignored."""
+    def from_mapping(cls, conf: Mapping[str, Any]) -> StartSettings:
+        """StartSettings from a dict as `dynet_config.get` returns it; other keys are ignored."""
         known = {f.name for f in fields(cls)}
         settings = cls(**{key: value for key, value in conf.items() if key in known})
         settings.mem = str(settings.mem)
@@ -128,8 +128,8 @@ def _gpus_of(arguments: Sequence[str]) -> list[int]:
     return found[0] if found else []
 
 
-def parse_arguments(arguments: Sequence[str]) -> Settings:
-    """Settings from the `--dynet-*` options among the arguments; other arguments are ignored.
+def parse_arguments(arguments: Sequence[str]) -> StartSettings:
+    """StartSettings from the `--dynet-*` options among the arguments; other arguments are ignored.
 
     Raises:
         ValueError: an option without value, or with a value outside its range.
@@ -138,7 +138,7 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
         >>> parse_arguments(["--data", "x.txt", "--dynet-seed", "7", "--dynet-mem=1024"]).seed
         7
     """
-    settings = Settings(gpus=_gpus_of(arguments))
+    settings = StartSettings(gpus=_gpus_of(arguments))
     devices.require(settings.gpus)
     for option, value in _options(arguments):
         if option == "mem":
@@ -156,7 +156,7 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
     return settings
 
 
-def check(settings: Settings) -> None:
+def check(settings: StartSettings) -> None:
     """Values that DyNet refuses when it starts."""
     parts = settings.mem.split(",")
     if len(parts) > 1 and not parts[-1]:
