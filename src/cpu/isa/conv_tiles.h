@@ -1,6 +1,6 @@
 // The two inner loops of convolutions on planes (conv_planes.h). Both run along the positions of a plane;
-// a tap is the same plane, shifted. As in the matrix products, an element is one chain of additions (or one
-// chain per lane and a fixed tree) that does not depend on the tile.
+// a tap is the same plane, shifted. As in the matrix products, an element is one chain of additions per block
+// of taps (or one chain per lane and a fixed tree) that does not depend on the tile.
 #pragma once
 #include "cpu/isa/gemm_common.h"
 
@@ -10,6 +10,8 @@ namespace dyc::DYC_ISA {
 struct Tap {
   int32_t in, coef;
 };
+
+inline constexpr int64_t kTapBlock = 64;  // longer chains lose bits
 
 // out_c[i] = start_c + sum over taps of in[tap.in + i] * coef_c[tap.coef]
 struct TapSums {
@@ -32,34 +34,37 @@ inline constexpr int kTapRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
 
 template <int R, int C, bool kTail>
 DYC_TILE taps_tile(const TapSums& s, int64_t column, int64_t at, int last) {
-  V acc[R][C];
   const float* b[C];
-  DYC_UNROLL for (int c = 0; c < C; c++) {
-    b[c] = s.coef + (column + c) * s.coef_stride;
-    const V start = splat<V>(s.start ? s.start[column + c] : 0.f);
-    DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = start;
-  }
+  DYC_UNROLL for (int c = 0; c < C; c++) b[c] = s.coef + (column + c) * s.coef_stride;
   const Tap* tap = s.taps;
+  const Tap* const end = tap + s.n_taps;
   const float* in = s.in + at;
-  for (int64_t t = s.n_taps; t > 0; t--, tap++) {
-    const float* p = in + tap->in;
-    const int64_t q = tap->coef;
-    V a[R];
-    DYC_UNROLL for (int r = 0; r < R; r++) {
-      a[r] = kTail && r == R - 1 ? load_n(p + r * kLanes, last) : load<V>(p + r * kLanes);
+  bool first = true;
+  do {
+    V acc[R][C];
+    DYC_UNROLL for (int c = 0; c < C; c++) { DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{}; }
+    for (int64_t t = min_of(kTapBlock, end - tap); t > 0; t--, tap++) {
+      const float* p = in + tap->in;
+      const int64_t q = tap->coef;
+      V a[R];
+      DYC_UNROLL for (int r = 0; r < R; r++) {
+        a[r] = kTail && r == R - 1 ? load_n(p + r * kLanes, last) : load<V>(p + r * kLanes);
+      }
+      DYC_UNROLL for (int c = 0; c < C; c++) {
+        const V v = splat<V>(b[c][q]);
+        DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], v, acc[r][c]);
+      }
     }
     DYC_UNROLL for (int c = 0; c < C; c++) {
-      const V v = splat<V>(b[c][q]);
-      DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], v, acc[r][c]);
+      float* y = s.out + (column + c) * s.out_stride + at;
+      const V start = splat<V>(s.start ? s.start[column + c] : 0.f);
+      DYC_UNROLL for (int r = 0; r < R; r++, y += kLanes) {
+        if (kTail && r == R - 1) store_n(y, (first ? start : load_n(y, last)) + acc[r][c], last);
+        else store(y, (first ? start : load<V>(y)) + acc[r][c]);
+      }
     }
-  }
-  DYC_UNROLL for (int c = 0; c < C; c++) {
-    float* y = s.out + (column + c) * s.out_stride + at;
-    DYC_UNROLL for (int r = 0; r < R; r++) {
-      if (kTail && r == R - 1) store_n(y + r * kLanes, acc[r][c], last);
-      else store(y + r * kLanes, acc[r][c]);
-    }
-  }
+    first = false;
+  } while (tap < end);
 }
 
 // Columns [column, column + C) at positions [0, n).
