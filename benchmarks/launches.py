@@ -19,7 +19,8 @@ from typing import Any
 
 import dynet_compat as dy
 import nested_gru
-from vs_dynet import KINDS, MODELS, machine
+from turns import machine
+from vs_dynet import KINDS, MODELS
 from worker import load_example, make_batches
 
 TARGETS = {"to_bound": 1.05, "to_agenda": 1.0, "gathered": 0.05, "first": 1.05}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import dynet_compat as dy
-from vs_dynet import machine
+from turns import machine
 
 TARGET = 10.0  # ns per node
 HIDDEN, WORDS, LABELS = 16, 100, 5  # planning does not depend on them

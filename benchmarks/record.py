@@ -228,7 +228,8 @@ def main(argv: list[str] | None = None) -> int:
         Worker(args.count, args.graphs).serve()
         return 0
 
-    from vs_dynet import find_reference, machine
+    from turns import machine
+    from vs_dynet import find_reference
 
     reference = None if args.no_reference else find_reference(args.reference_python)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Run every benchmark of this folder and merge what they wrote into results/all.json.
 
-record.py, plan.py, launches.py and reads.py are run when they are there, vs_dynet.py always; each gets
-`--output FILE` and writes JSON to it. `--full` measures all sizes instead of the quick choice.
+Each gets `--output FILE` and writes JSON to it. `--full` measures all sizes instead of the quick choice.
+vs_dynet.py and reads.py compare with DyNet where a Python has it, vs_torch.py with PyTorch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-BENCHMARKS = ("record", "plan", "launches", "reads", "vs_dynet")
+BENCHMARKS = ("record", "plan", "launches", "reads", "vs_dynet", "vs_torch")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="all sizes in vs_dynet.py")
+    parser.add_argument("--full", action="store_true", help="all sizes in vs_dynet.py and vs_torch.py")
     parser.add_argument("--reference-python", metavar="PATH", help="a Python that has the original dynet")
+    parser.add_argument("--torch-python", metavar="PATH", help="a Python that has PyTorch")
     args = parser.parse_args(argv)
 
     RESULTS.mkdir(exist_ok=True)
@@ -28,8 +29,6 @@ def main(argv: list[str] | None = None) -> int:
     failed = []
     for name in BENCHMARKS:
         script = HERE / (name + ".py")
-        if not script.exists():
-            continue
         output = RESULTS / (name + ".json")
         output.unlink(missing_ok=True)
         command = [sys.executable, str(script), "--output", str(output)]
@@ -37,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
             command += [] if args.full else ["--quick"]
         if name in ("reads", "vs_dynet"):
             command += ["--reference-python", args.reference_python] if args.reference_python else []
+        if name == "vs_torch":
+            command += [] if args.full else ["--hidden", "64", "--repeats", "3", "--slice", "0.4"]
+            command += ["--torch-python", args.torch_python] if args.torch_python else []
         print(f"== {name}", flush=True)
         if subprocess.run(command).returncode:
             failed.append(name)

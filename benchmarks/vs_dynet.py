@@ -10,17 +10,14 @@ package is measured.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import math
-import os
-import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
 import data  # noqa: E402
+from turns import Measured, Worker, machine, mean, show, take_turns  # noqa: E402
 
 KINDS = {
     "bilstm_tagger": "tags",
@@ -68,17 +66,11 @@ class Config:
 
 
 @dataclass
-class Row:
-    config: Config
+class Row(Measured):
     clock: str = "wall"  # or "cpu": which of the two the ratios are made of
-    wall: dict[str, list[float]] = field(default_factory=dict)  # side -> instances/s of each slice
-    cpu: dict[str, list[float]] = field(default_factory=dict)  # the same per second of processor time
-    losses: dict[str, list[float]] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
 
-    def median(self, side: str) -> float | None:
-        rates = getattr(self, self.clock).get(side)
-        return statistics.median(rates) if rates else None
+    def median(self, side: str, clock: str | None = None) -> float | None:
+        return super().median(side, clock or self.clock)
 
     def ratio(self) -> float | None:
         """This package over the better setting of the original."""
@@ -98,9 +90,8 @@ class Row:
         return ours / off if ours and off else None
 
     def difference(self) -> float | None:
-        """Largest relative difference of the first losses from the original's without autobatch."""
-        a, b = self.losses.get("dynet-0"), self.losses.get("ours")
-        return max(abs(x - y) / max(abs(x), 1e-30) for x, y in zip(a, b)) if a and b else None
+        """From the original without autobatch."""
+        return self.loss_difference("ours", "dynet-0")
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -118,104 +109,27 @@ class Row:
         }
 
 
-class Worker:
-    """A worker.py process of one side."""
-
-    def __init__(self, side: str, config: Config, paths: Paths, args: argparse.Namespace) -> None:
-        reference = side.startswith("dynet-")
-        python = args.reference_python if reference else args.python
-        command = [python, str(HERE / "worker.py"), config.example]
-        command += ["--hidden", str(config.hidden), "--batch", str(config.batch), "--mode", config.mode]
-        command += ["--losses", str(args.losses), "--dynet-seed", "1"]
-        if KINDS[config.example]:
-            command += ["--data", paths[KINDS[config.example]]]
-        environment = dict(os.environ)
-        if reference:
-            command += ["--reference", "--dynet-autobatch", side[-1]]
-        else:
-            environment.update(item.split("=", 1) for item in args.env)
-        if side == "ours-off":
-            environment["DYNET_COMPAT_SCHEDULER"] = "none"
-        environment["DYNET_COMPAT_HINTS"] = paths["hints " + config.example] if side == "hinted" else "off"
-        self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-        )
-
-    def answer(self) -> dict[str, Any]:
-        """Next line of the worker; RuntimeError with its last words when it died."""
-        assert self.process.stdout
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        self.process.wait()
-        self.errors.seek(0)
-        raise RuntimeError(f"exit status {self.process.returncode}: {self.errors.read()[-800:].strip()}")
-
-    def run(self, count: int, seconds: float) -> dict[str, Any]:
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(f"0 {count} {seconds:g}\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # answer() says why
-        return self.answer()
-
-    def close(self) -> None:
-        assert self.process.stdin and self.process.stdout
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-        self.process.wait()
-        self.process.stdout.close()
-        self.errors.close()
+def start_worker(side: str, config: Config, paths: Paths, args: argparse.Namespace) -> Worker:
+    reference = side.startswith("dynet-")
+    options = [config.example, "--hidden", str(config.hidden), "--batch", str(config.batch)]
+    options += ["--mode", config.mode, "--losses", str(args.losses), "--dynet-seed", "1"]
+    if KINDS[config.example]:
+        options += ["--data", paths[KINDS[config.example]]]
+    environment = {"DYNET_COMPAT_HINTS": paths["hints " + config.example] if side == "hinted" else "off"}
+    if reference:
+        options += ["--reference", "--dynet-autobatch", side[-1]]
+    else:
+        environment.update(item.split("=", 1) for item in args.env)
+    if side == "ours-off":
+        environment["DYNET_COMPAT_SCHEDULER"] = "none"
+    return Worker(args.reference_python if reference else args.python, options, environment)
 
 
 def measure(config: Config, sides: Sequence[str], paths: Paths, args: argparse.Namespace) -> Row:
-    """Start all sides of a configuration, let them take turns, and collect their rates and losses."""
-    row = Row(config, args.clock)
-    workers: dict[str, Worker] = {}
-    step_seconds: dict[str, float] = {}
-
-    def attempt(side: str, work: Any) -> None:
-        try:
-            work(workers[side])
-        except (RuntimeError, ValueError) as error:
-            row.errors[side] = str(error)
-            row.wall.pop(side, None)
-            row.cpu.pop(side, None)
-            workers.pop(side).close()
-
-    def start(worker: Worker) -> None:
-        row.losses[side] = worker.answer()["losses"]
-        calibration = worker.run(4, 0.1)
-        step_seconds[side] = calibration["seconds"] / (calibration["instances"] / config.batch)
-
-    def turn(worker: Worker) -> None:
-        result = worker.run(count, args.slice / 2)
-        row.wall.setdefault(side, []).append(result["instances"] / result["seconds"])
-        row.cpu.setdefault(side, []).append(result["instances"] / max(result["cpu"], 1e-9))
-
-    try:
-        for side in sides:
-            workers[side] = Worker(side, config, paths, args)
-            attempt(side, start)
-        # The same batches for everyone: as many as the slowest side does in a slice.
-        slowest = max((step_seconds[side] for side in workers), default=1.0)
-        count = max(2, min(400, round(args.slice / slowest)))
-        for repeat in range(args.repeats):
-            order = list(workers)
-            for side in order if repeat % 2 == 0 else reversed(order):
-                attempt(side, turn)
-    finally:
-        for worker in workers.values():
-            worker.close()
+    """Rates and losses of all sides of a configuration."""
+    row = Row(config, clock=args.clock)
+    starts = {side: functools.partial(start_worker, side, config, paths, args) for side in sides}
+    take_turns(row, starts, config.batch, args.repeats, args.slice)
     return row
 
 
@@ -267,16 +181,6 @@ def write_hints(folder: str, examples: Iterable[str], python: str) -> Paths:
     return paths
 
 
-def mean(values: Iterable[float]) -> float:
-    """Geometric mean."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
-
-
-def show(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
 def print_row(row: Row, sides: Sequence[str]) -> None:
     rates = " ".join(f"{show(row.median(side), '.0f'):>10}" for side in sides)
     ratio, gain, difference = show(row.ratio(), ".2f"), show(row.gain(), ".2f"), show(row.difference(), ".1e")
@@ -297,15 +201,6 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     differences = [d for d in (row.difference() for row in rows) if d is not None]
     summary["loss_difference"] = max(differences) if differences else None
     return summary
-
-
-def machine() -> dict[str, Any]:
-    cpu = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        cpu = lines[0].split(":", 1)[1].strip() if lines else cpu
-    return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version()}
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

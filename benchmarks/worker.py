@@ -1,4 +1,4 @@
-"""One side of vs_dynet.py: loads an example, prints its first losses, then times slices on request.
+"""One side of vs_dynet.py or vs_torch.py: loads a program, prints its first losses, times slices on request.
 
 Runs under Python 3.8 too, where the original dynet lives (--reference). Protocol, one line each:
   at start   {"losses": [...], "startup": seconds}
@@ -42,7 +42,8 @@ def make_batches(instances: list, size: int, most: int) -> list[list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("example")
+    parser.add_argument("example", help="a script of examples/, or with --side a program of pairs/")
+    parser.add_argument("--side", help="of pairs/: ours, loop or batched")
     parser.add_argument("--hidden", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--mode", choices=("train", "predict"), default="train")
@@ -52,7 +53,12 @@ def main() -> None:
     args = parser.parse_known_args()[0]
 
     start = time.perf_counter()
-    example = load_example(args.example)
+    if args.side:
+        from pairs import load_side
+
+        example = load_side(args.example, args.side, args.hidden)
+    else:
+        example = load_example(args.example)
     instances, vocab = example.load(args.data)
     model, trainer = example.build(vocab, args.hidden)
     batches = make_batches(instances, args.batch, args.pool)
