@@ -1,4 +1,4 @@
-"""benchmarks/vs_torch.py and what it shares with vs_dynet.py; beside PyTorch if DYNET_COMPAT_TORCH names one."""
+"""benchmarks/vs_torch.py; beside PyTorch where DYNET_COMPAT_TORCH names a Python that has it."""
 
 from __future__ import annotations
 
