@@ -222,6 +222,11 @@ OPERATIONS = [
     Difference("round, ceil, floor", "the gradient mode is not kept", "gradient as the mode says"),
     Difference("silu, beta other than 1", "wrong gradient", "right gradient"),
     Difference("poisson_loss", "gradient ignores what comes after it", "right gradient"),
+    Difference(
+        "batched: two products with one computed matrix (attention), in two instances",
+        "wrong gradient of the matrix",
+        "right gradient",
+    ),
     Difference("average of batched and unbatched", "wrong gradient of the unbatched", "right gradient"),
     Difference("binary_log_loss, second argument", "meaningless gradient", "the derivative"),
     Difference(
