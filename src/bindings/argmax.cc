@@ -1,5 +1,6 @@
-// np.argmax(x.npvalue()) as one call, which hints put in its place (hints/rewrite/argmax.py): where it means
-// what it says, only the index of the largest value is asked for, not the values.
+// np.argmax(x.npvalue()) as one call, which the rewriter of hints puts in its place
+// (hints/rewrite/argmax.py). Where these are NumPy's argmax and this package's npvalue, only the index of the
+// largest value is computed.
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 #include "bindings/python_compat.h"
@@ -8,7 +9,7 @@ namespace dyc::py {
 
 namespace {
 
-// What the call must find for that. Owned for ever.
+// The functions that the call must find for that. Owned for ever.
 struct Genuine {
   PyObject* argmax;      // NumPy's
   PyObject* index;       // type of what it returns

@@ -1,4 +1,4 @@
-// Ways of the CPU executor, for `compile --profile` and for hints.
+// The tuning table of the CPU executor (exec/cpu/autotune.h), for `compile --profile` and for hints.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -14,10 +14,10 @@ namespace {
 using Line = std::tuple<std::string, std::vector<std::string>, std::vector<int64_t>, int64_t, std::string>;
 
 size_t install(const std::vector<Line>& lines, int threads) {
-  std::vector<TuningEntry> variants;
-  for (const auto& [knob, ops, extents, size, variant] : lines)
-    variants.push_back({knob, ops, extents, size, variant});
-  return install_tuning_table(variants, threads);
+  std::vector<TuningEntry> table;
+  for (const auto& [knob, ops, dims, size, variant] : lines)
+    table.push_back({knob, ops, dims, size, variant});
+  return install_tuning_table(table, threads);
 }
 
 pb::list measured() {
@@ -54,11 +54,13 @@ pb::dict all_variants() {
 void add_autotune(pb::module_& m) {
   using namespace pb::literals;
   m.def("_install_tuning", &install, "lines"_a, "threads"_a,
-        "Takes these ways (choice, ops, extents, size, way) from now on, with so many threads; returns how "
+        "Uses this tuning table (knob, ops, dims, size, variant) from now on, with so many threads; returns "
+        "how "
         "many lines were not understood.");
-  m.def("_measure_variants", &measure_variants, "on"_a, "Times all ways of all work by turns.");
-  m.def("_measurements", &measured, "What _measure_variants() has found: ways compared with the rule.");
-  m.def("_variants", &all_variants, "The ways of each choice, the rule first.");
+  m.def("_measure_variants", &measure_variants, "on"_a, "Times all variants of all work by turns.");
+  m.def("_measurements", &measured,
+        "What _measure_variants() has found: variants compared with the default.");
+  m.def("_variants", &all_variants, "The variants of each knob, the default first.");
 }
 
 }  // namespace dyc::py

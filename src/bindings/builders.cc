@@ -211,24 +211,18 @@ template <class Core>
 using Class = pybind11::class_<Builder<Core>, PyBuilder>;
 
 template <class Core>
-Class<Core> declare(pybind11::module_& m, const char* name, const char* doc) {
-  Class<Core> c(m, name, builder_metaclass(), doc);
+Class<Core> declare(pybind11::module_& m, const char* name) {
+  Class<Core> c(m, name, builder_metaclass());
   c.attr("__module__") = "_dynet";
-  c.def(
-      "get_parameters", [](const Builder<Core>& b) { return get_parameters(b); },
-      "List of the Parameters of each layer.");
-  c.def(
-      "get_parameter_expressions", [](const Builder<Core>& b) { return get_parameter_expressions(b); },
-      "The same as nodes of the current graph.\n\nRaises:\n    ValueError: initial_state() was not called in "
-      "it.");
-  c.def("whoami", [name](const Builder<Core>&) { return name; }, "Name of the class.");
+  c.def("get_parameters", [](const Builder<Core>& b) { return get_parameters(b); });
+  c.def("get_parameter_expressions", [](const Builder<Core>& b) { return get_parameter_expressions(b); });
+  c.def("whoami", [name](const Builder<Core>&) { return name; });
   return c;
 }
 
 template <class Core>
 Class<Core>& with_spec(Class<Core>& c) {
-  c.def_property_readonly(
-      "spec", [](const Builder<Core>& b) { return b.spec; }, "Arguments of the constructor.");
+  c.def_property_readonly("spec", [](const Builder<Core>& b) { return b.spec; });
   pybind11::cpp_function f(&from_spec, pybind11::name("from_spec"), arg("cls"), arg("spec"), arg("model"));
   c.attr("from_spec") = pybind11::reinterpret_steal<Object>(PyClassMethod_New(f.ptr()));
   return c;
@@ -238,13 +232,13 @@ template <class Core>
 Class<Core>& with_masks(Class<Core>& c, const char* second) {
   c.def(
       "set_dropouts", [](Builder<Core>& b, const Object& d, const Object& d_h) { set_dropouts(b, d, d_h); },
-      arg("d"), arg(second), "Rates of dropout of the inputs of the layers and of h.");
+      arg("d"), arg(second));
   c.def(
       "set_dropout_masks",
       [](Builder<Core>& b, const Object& n) {
         b.core->set_dropout_masks(engine(), as_uint(n.ptr(), "set_dropout_masks", "batch_size"));
       },
-      arg("batch_size") = 1, "Draws new masks, for the rest of the graph.");
+      arg("batch_size") = 1);
   return c;
 }
 
@@ -301,35 +295,28 @@ void wrap_init(Object c, bool takes_arguments) {
 }
 
 void add_base(pybind11::module_& m) {
-  pybind11::class_<PyBuilder> c(m, "_RNNBuilder", builder_metaclass(), "What all RNN builders share.");
+  pybind11::class_<PyBuilder> c(m, "_RNNBuilder", builder_metaclass());
   c.attr("__module__") = "_dynet";
   c.def(pybind11::init<>());
   wrap_init(c, false);
   reinterpret_cast<PyTypeObject*>(c.ptr())->tp_getattro = attribute;  // and of all derived from it
-  c.def(
-      "initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true,
-      "The state before the first input.\n\nArgs:\n    vecs: Expressions of a state, as set_s() takes them.\n"
-      "    update: False leaves the parameters out of training; decided by the first call in a graph.\n"
-      "Returns:\n    RNNState");
-  c.def("initial_state_from_raw_vectors", &initial_state_from_raw_vectors, arg("vecs"), arg("update") = true,
-        "initial_state() of arrays or lists of numbers.");
-  c.def("param_collection", &param_collection, "The builder's own part of its model.");
+  c.def("initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true);
+  c.def("initial_state_from_raw_vectors", &initial_state_from_raw_vectors, arg("vecs"), arg("update") = true);
+  c.def("param_collection", &param_collection);
   c.def(
       "set_dropout",
       [](PyBuilder& b, const Object& f) { core_of(b).set_dropout(as_float(f.ptr(), "set_dropout", "f")); },
-      arg("f"), "Rate of dropout, 0 <= f <= 1, of inputs and states alike.");
+      arg("f"));
   c.def("__repr__",
         [](const Object& self) { return pybind11::reinterpret_steal<Object>(described(self.ptr())); });
-  c.def("disable_dropout", [](PyBuilder& b) { core_of(b).set_dropout(0.f); }, "The same as set_dropout(0).");
+  c.def("disable_dropout", [](PyBuilder& b) { core_of(b).set_dropout(0.f); });
 }
 
 void add_lstms(pybind11::module_& m) {
-  auto vanilla = declare<VanillaLstm>(
-      m, "VanillaLSTMBuilder",
-      "LSTM with the forget gate s(a + forget_bias); ln_lstm: with layer normalisation.");
+  auto vanilla = declare<VanillaLstm>(m, "VanillaLSTMBuilder");
   with_masks(with_spec(with_gate_options(vanilla, "VanillaLSTMBuilder")), "d_r");
   m.attr("LSTMBuilder") = vanilla;
-  auto sparse = declare<SparseLstm>(m, "SparseLSTMBuilder", "VanillaLSTMBuilder with masks on its matrices.");
+  auto sparse = declare<SparseLstm>(m, "SparseLSTMBuilder");
   with_masks(with_spec(with_gate_options(sparse, "SparseLSTMBuilder")), "d_r");
   sparse.def(
       "set_sparsity",
@@ -340,9 +327,8 @@ void add_lstms(pybind11::module_& m) {
         pybind11::print(text("\tTotal number of parameters is ", n.all));
         pybind11::print(text("\tDesired number of parameters is ", n.kept));
       },
-      arg("sparsity"), "Masks this part, 0 <= sparsity <= 1, of all weights: those of smallest magnitude.");
-  auto compact =
-      declare<CompactLstm>(m, "CompactVanillaLSTMBuilder", "VanillaLSTMBuilder with a forget bias of 1.");
+      arg("sparsity"));
+  auto compact = declare<CompactLstm>(m, "CompactVanillaLSTMBuilder");
   with_masks(with_spec(with_sizes(compact, "CompactVanillaLSTMBuilder")), "d_r");
   compact.attr("_unpacks_spec") = true;
   compact.def(
@@ -350,12 +336,10 @@ void add_lstms(pybind11::module_& m) {
       [](Builder<CompactLstm>& b, const Object& std) {
         b.cell().set_weight_noise(as_float(std.ptr(), "set_weightnoise", "std"));
       },
-      arg("std"), "Standard deviation of Gaussian noise on the parameters.");
-  auto coupled =
-      declare<CoupledLstm>(m, "CoupledLSTMBuilder", "LSTM with peepholes and the forget gate 1 - i.");
+      arg("std"));
+  auto coupled = declare<CoupledLstm>(m, "CoupledLSTMBuilder");
   with_spec(with_sizes(coupled, "CoupledLSTMBuilder", true));
-  auto fast =
-      declare<Fast>(m, "FastLSTMBuilder", "CoupledLSTMBuilder without peepholes and without dropout.");
+  auto fast = declare<Fast>(m, "FastLSTMBuilder");
   with_sizes(fast, "FastLSTMBuilder", false);
 }
 
@@ -369,9 +353,9 @@ PyBuilder* builder_of(PyObject* object) {
 void add_builders(pybind11::module_& m) {
   add_state_type(m.ptr());
   add_base(m);
-  auto simple = declare<SimpleRnn>(m, "SimpleRNNBuilder", "h = tanh(b + Wx x + Wh h').");
+  auto simple = declare<SimpleRnn>(m, "SimpleRNNBuilder");
   with_masks(with_spec(with_sizes(simple, "SimpleRNNBuilder")), "d_h");
-  auto gru = declare<Gru>(m, "GRUBuilder", "Gated recurrent unit.");
+  auto gru = declare<Gru>(m, "GRUBuilder");
   with_spec(with_sizes(gru, "GRUBuilder"));
   add_lstms(m);
   for (const char* name : {"SimpleRNNBuilder", "GRUBuilder", "VanillaLSTMBuilder", "SparseLSTMBuilder",

@@ -34,7 +34,7 @@ std::string text_of(PyObject* owner, const char* attribute) {
   return text;
 }
 
-// The innermost line outside this package, or kNone.
+// The call site of the innermost line outside this package, or kNone.
 uint32_t innermost_call_site() {
   PyFrameObject* frame = PyEval_GetFrame();
   Py_XINCREF(frame);
@@ -72,7 +72,7 @@ void start(size_t most, const std::string& folder) {
   ScriptCall::attach(sessions);
 }
 
-// Spans of a thread as tuples; what is kept as numbers becomes text.
+// Spans of a thread as dicts; numbers of names become text.
 pb::list spans_of(const ProfileTrace::Contents& c) {
   static constexpr const char* kinds[] = {"call",   "record",      "plan",    "forward", "backward",
                                           "launch", "back_launch", "weights", "kernel"};

@@ -1,12 +1,13 @@
-// Profiles: which calls of the script are noted, and what Python gets of it all.
+// Profiles: the calls of the script that they show, with their source positions, and the spans as Python
+// objects.
 #pragma once
 #include "bindings/expression.h"
 #include "bindings/pybind_names.h"
 
 namespace dyc::py {
 
-// A call of the script that computes, updates or begins a graph. While a profile is on it becomes a span,
-// with the line of the script.
+// A call of the script that computes, updates or begins a graph. While a profile is on it becomes a span with
+// the call site, the line of the script.
 class ScriptCall {
  public:
   explicit ScriptCall(const char* name) {
@@ -23,7 +24,7 @@ class ScriptCall {
   ScriptCall(const ScriptCall&) = delete;
   ScriptCall& operator=(const ScriptCall&) = delete;
 
-  // This thread listens to the profile of that number, or to none any more.
+  // From now on this thread records spans for the profile of that number; 0: for none.
   static void attach(uint32_t session);
 
  private:
@@ -32,7 +33,7 @@ class ScriptCall {
   std::optional<ProfileTrace::Scope> scope_;
 };
 
-// (file, line, function) of a site; None if it is not known.
+// (file, line, function) of a call site; None if it is not known.
 pybind11::object call_site_tuple(uint32_t site);
 
 void add_profile(pybind11::module_& m);

@@ -8,10 +8,11 @@ namespace dyc::py {
 // What graphs start with; renew_cg() overrides some of it.
 Engine::Options& default_options();
 
-// While one exists, the engine computes. If there is much to do the interpreter lock is released: the graph
-// then reads parameters as they are now, and nothing that other threads can reach is written, but for the
-// gradients of parameters in a backward pass of a process with one graph (`to_parameters`). In the main
-// thread, handlers of signals run every now and then; what they raise ends the computation.
+// While one exists, the engine computes. From tuning::kReleaseLock values on the interpreter lock is
+// released: the graph then reads parameters as they are now, and writes nothing that other threads can reach,
+// except the gradients of parameters in a backward pass of a process with one graph (`to_parameters`). In the
+// main thread, signal handlers run every tuning::kPollEvery milliseconds; what they raise ends the
+// computation.
 class Computing {
  public:
   explicit Computing(bool to_parameters = false);

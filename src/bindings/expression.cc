@@ -403,30 +403,28 @@ Example:
 }  // namespace
 
 PyTypeObject ExpressionType = make_type("_dynet.Expression", nullptr, expression_methods, expression_doc);
-PyTypeObject InputType = make_type("_dynet._inputExpression", &ExpressionType, input_methods,
-                                   "_inputExpression(g, s, device=''): a scalar input.");
-PyTypeObject VectorInputType =
-    make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods,
-              "_vecInputExpression(g, val, dim=None, batch_size=1, device=''): a vector input.");
-PyTypeObject TensorInputType = make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods,
-                                         "_tensorInputExpression(g, val, dim=None, batch_size=1, device='', "
-                                         "reusable_expr=False): a tensor input.");
-PyTypeObject SparseInputType = make_type(
-    "_dynet._sparseInputExpression", &ExpressionType, vector_methods,
-    "_sparseInputExpression(g, idxs, val, dim, batch_size=1, defval=0, device=''): a sparse input.");
+PyTypeObject InputType =
+    make_type("_dynet._inputExpression", &ExpressionType, input_methods, "_inputExpression(g, s, device='')");
+PyTypeObject VectorInputType = make_type("_dynet._vecInputExpression", &ExpressionType, vector_methods,
+                                         "_vecInputExpression(g, val, dim=None, batch_size=1, device='')");
+PyTypeObject TensorInputType =
+    make_type("_dynet._tensorInputExpression", &ExpressionType, vector_methods,
+              "_tensorInputExpression(g, val, dim=None, batch_size=1, device='', reusable_expr=False)");
+PyTypeObject SparseInputType =
+    make_type("_dynet._sparseInputExpression", &ExpressionType, vector_methods,
+              "_sparseInputExpression(g, idxs, val, dim, batch_size=1, defval=0, device='')");
 PyTypeObject TransposedInputType =
     make_type("_dynet.inputTensorTranspose", &ExpressionType, no_methods, nullptr);
-PyTypeObject LookupType =
-    make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods,
-              "_lookupExpression(g, p, index=0, update=True): a row of a LookupParameters.");
+PyTypeObject LookupType = make_type("_dynet._lookupExpression", &ExpressionType, lookup_methods,
+                                    "_lookupExpression(g, p, index=0, update=True)");
 PyTypeObject LookupBatchType =
     make_type("_dynet._lookupBatchExpression", &ExpressionType, lookup_batch_methods,
-              "_lookupBatchExpression(g, p, indices, update=True): a batch of rows of a LookupParameters.");
+              "_lookupBatchExpression(g, p, indices, update=True)");
 PyTypeObject PickerType = make_type("_dynet._pickerExpression", &ExpressionType, picker_methods,
-                                    "_pickerExpression(g, e, index=0, dim=0): a picked slice.");
+                                    "_pickerExpression(g, e, index=0, dim=0)");
 PyTypeObject PickerBatchType =
     make_type("_dynet._pickerBatchExpression", &ExpressionType, picker_batch_methods,
-              "_pickerBatchExpression(g, e, indices, dim=0): picked slices, one per batch item.");
+              "_pickerBatchExpression(g, e, indices, dim=0)");
 
 void constructor(PyObject* type, PyObject* function) {
   if (!constructors) constructors = PyDict_New();

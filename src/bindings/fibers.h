@@ -1,4 +1,4 @@
-// Instances of batch_map (fibers.py), which hand over to one another when they need a value.
+// Instances of batch_map (fibers.py): each runs until it needs a value, then the next one runs.
 #pragma once
 #include <Python.h>
 
@@ -6,8 +6,8 @@
 
 namespace dyc::py {
 
-// In an instance: returns when all others wait too and the node is computed (or, while batch_map is being
-// given up, at once).
+// In an instance: returns when all others wait too and the node is computed (or, while batch_map is
+// cancelled, at once).
 void wait_for_value(NodeId id);
 // The same for all that the instance could see, up to this node. Returns what may still have to be computed.
 std::vector<NodeId> wait_for_all(NodeId id);

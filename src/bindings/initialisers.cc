@@ -28,9 +28,8 @@ void refuse(const pb::object&, const pb::args&, const pb::kwargs&) {
 }
 
 template <class T>
-pb::class_<T, std::shared_ptr<T>, Initialiser> initialiser(pb::module_& m, const char* name,
-                                                           const char* doc) {
-  pb::class_<T, std::shared_ptr<T>, Initialiser> c(m, name, doc);
+pb::class_<T, std::shared_ptr<T>, Initialiser> initialiser(pb::module_& m, const char* name) {
+  pb::class_<T, std::shared_ptr<T>, Initialiser> c(m, name);
   c.attr("__module__") = "_dynet";
   return c;
 }
@@ -78,7 +77,7 @@ void replace_init(const pb::object& type, const pb::cpp_function& init) {
 }
 
 void add_initialisers(pb::module_& m) {
-  pb::class_<Initialiser, std::shared_ptr<Initialiser>> base(m, "PyInitializer", "Base of all initialisers.");
+  pb::class_<Initialiser, std::shared_ptr<Initialiser>> base(m, "PyInitializer");
   base.attr("__module__") = "_dynet";
   base.def("__repr__", &Initialiser::str);
   // No constructor of pybind11's: that ends the process when it is called for an object of a derived class.
@@ -88,22 +87,16 @@ void add_initialisers(pb::module_& m) {
     const char* doc = "__init__(self: _dynet.PyInitializer) -> None";
     replace_init(base, pb::cpp_function(&refuse, pb::name("refuse"), pb::is_method(base), doc));
   }
-  initialiser<GlorotInitialiser>(m, "GlorotInitializer",
-                                 "Uniform in [-s, s], s = gain sqrt(3 k / sum of the k sizes).")
+  initialiser<GlorotInitialiser>(m, "GlorotInitializer")
       .def(pb::init<bool, float>(), pb::arg("is_lookup") = false, pb::arg("gain") = 1.f);
-  initialiser<UniformInitialiser>(m, "UniformInitializer", "Uniform in [-scale, scale].")
-      .def(pb::init<float>(), pb::arg("scale"));
-  initialiser<NormalInitialiser>(m, "NormalInitializer", "Normal with this mean and variance.")
+  initialiser<UniformInitialiser>(m, "UniformInitializer").def(pb::init<float>(), pb::arg("scale"));
+  initialiser<NormalInitialiser>(m, "NormalInitializer")
       .def(pb::init<float, float>(), pb::arg("mean") = 0.f, pb::arg("var") = 1.f);
-  initialiser<ConstInitialiser>(m, "ConstInitializer", "All values c.").def(pb::init<float>(), pb::arg("c"));
-  initialiser<IdentityInitialiser>(m, "IdentityInitializer", "The identity matrix.").def(pb::init<>());
-  initialiser<SaxeInitialiser>(m, "SaxeInitializer", "A random orthogonal matrix times scale.")
-      .def(pb::init<float>(), pb::arg("scale") = 1.f);
-  initialiser<FromFileInitialiser>(m, "FromFileInitializer",
-                                   "Numbers from a text file, in memory order (first axis fastest).")
-      .def(pb::init(&from_file), pb::arg("fname"));
-  initialiser<ArrayInitialiser>(m, "NumpyInitializer", "The values of an array.")
-      .def(pb::init(&from_array), pb::arg("array"));
+  initialiser<ConstInitialiser>(m, "ConstInitializer").def(pb::init<float>(), pb::arg("c"));
+  initialiser<IdentityInitialiser>(m, "IdentityInitializer").def(pb::init<>());
+  initialiser<SaxeInitialiser>(m, "SaxeInitializer").def(pb::init<float>(), pb::arg("scale") = 1.f);
+  initialiser<FromFileInitialiser>(m, "FromFileInitializer").def(pb::init(&from_file), pb::arg("fname"));
+  initialiser<ArrayInitialiser>(m, "NumpyInitializer").def(pb::init(&from_array), pb::arg("array"));
 }
 
 }  // namespace dyc::py

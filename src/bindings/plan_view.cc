@@ -39,7 +39,7 @@ std::vector<std::string> attributes(const Sig& sig) {
   return texts;
 }
 
-// The parameters, tables and computed weights that all members of the launch share.
+// The parameters, tables and computed weights that all nodes of the launch share.
 pb::list weights(Graph& g, const Plan& plan, const Launch& l) {
   pb::list names;
   const Sig& sig = g.sig_number(l.sig);

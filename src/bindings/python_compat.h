@@ -28,7 +28,7 @@ inline void replace_type_doc(PyTypeObject* type, const std::string& text) {
   type->tp_doc = copy;
 }
 
-// Does anybody listen to what the code does? From Python 3.12 on listeners are noted in the code itself.
+// Does a tool monitor the code? From Python 3.12 on the code object has a list of them.
 constexpr bool kCodeIsMonitored = PY_VERSION_HEX >= 0x030C0000;
 inline bool is_monitored([[maybe_unused]] PyObject* code) {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -41,7 +41,7 @@ inline bool is_monitored([[maybe_unused]] PyObject* code) {
 #endif
 }
 
-// Is the code that runs watched by a debugger, a profiler or the like?
+// Is the code that runs traced by a debugger, a profiler or the like?
 inline bool is_traced() {
   PyThreadState* thread = PyThreadState_Get();
   if (thread->c_tracefunc || thread->c_profilefunc) return true;
@@ -61,7 +61,7 @@ inline bool is_traced() {
 #endif
 }
 
-// A number that a dict has for as long as it does not change, and no other dict ever has; 0: there is none.
+// The version of a dict: a number that changes with the dict, and that no other dict ever has; 0: unknown.
 #if PY_VERSION_HEX < 0x030C0000
 inline uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 #else
@@ -130,7 +130,7 @@ inline uint32_t class_version_epoch() {
 inline uint32_t class_version_epoch() { return 1; }
 #endif
 
-// A number that a class has for as long as neither it nor a class it is made of changes, and no other class
+// The version of a class: a number that changes with the class or one of its bases, and that no other class
 // ever has; 0: there is none yet.
 inline uint64_t class_version(PyTypeObject* type) {
   const uint32_t times = class_version_epoch();
