@@ -10,5 +10,6 @@ them. Facts decide how fast a program runs, never what it computes.
     tune            running the script to time the variants of its work
     hints_file      the file: what it holds, writing, reading, checking
     runtime         while the script runs: finding the file, and rewriting the functions that it names
+    rewrite         functions in which one call records each region, from the script's own source
     parallel_loops  while the script runs: loops over instances whose iterations run together
 """

@@ -1,7 +1,7 @@
 """Loops over instances whose iterations run together while the script runs.
 
 A hints file lists such loops, but is not trusted: what it lists is rewritten so that it can run either way
-(templates/maps.py), and runs as it was written until the proof has been repeated in the sources themselves.
+(rewrite/batch_map.py), and runs as it was written until the proof has been repeated in the sources.
 That is done when the first iterations of a loop were seen to read values of the graph, and to compute much
 for each, so that other loops cost nothing.
 
