@@ -14,6 +14,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import trace_programs  # noqa: E402
 import traces  # noqa: E402
 from support import oracle, records  # noqa: E402
 
@@ -43,7 +44,7 @@ def check(dy: Any, name: str, want: np.ndarray, seed: int) -> None:
     if missing:
         pytest.skip("this build has no " + ", ".join(missing))
     got = traces.run(dy, name, seed)
-    assert got.shape == want.shape == (traces.STEPS + 1,)
+    assert got.shape == want.shape == (trace_programs.STEPS + 1,)
     assert np.isfinite(got).all() and np.ptp(got[:-1]) > 0, f"{name}: losses {got}"
     error = np.abs(got - want.astype(np.float64)) / np.maximum(np.abs(want), 1e-3)
     at = int(error.argmax())
@@ -70,7 +71,7 @@ def test_recording_has_every_program(recorded: dict[str, np.ndarray]) -> None:
 
 def test_every_builder_trainer_and_initialiser_has_a_program(dy: Any) -> None:
     """By the names of the classes; what DyNet does not have is left out."""
-    source = (HERE / "traces.py").read_text(encoding="utf-8")
+    source = "".join((HERE / name).read_text(encoding="utf-8") for name in ("traces.py", "trace_layers.py"))
     ours = ("Tree", "Hierarchical", "EGTrainer", "AdamWTrainer")
     wanted = [
         name
