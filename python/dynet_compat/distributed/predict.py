@@ -25,7 +25,7 @@ from . import job
 Result = tuple[list[str], list[tuple[int, str]]]  # lines, and what went wrong: (index, message)
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Consecutive lines of the input."""
 
     number: int
@@ -71,7 +71,7 @@ def predictor_of(name: str) -> Callable[[list[str]], Sequence[Any]]:
     return getattr(module, cls)()  # type: ignore[no-any-return]
 
 
-def blocks(path: str, size: int) -> Iterator[Block]:
+def blocks(path: str, size: int) -> Iterator[LineBlock]:
     """The input in blocks of `size` lines."""
     with open(path, "rb") as file:
         lines: list[bytes] = []
@@ -79,10 +79,10 @@ def blocks(path: str, size: int) -> Iterator[Block]:
         for line in file:
             lines.append(line.rstrip(b"\r\n"))
             if len(lines) == size:
-                yield Block(number, first, lines)
+                yield LineBlock(number, first, lines)
                 number, first, lines = number + 1, first + size, []
         if lines:
-            yield Block(number, first, lines)
+            yield LineBlock(number, first, lines)
 
 
 class Worker:
@@ -91,7 +91,7 @@ class Worker:
     def __init__(self, predictor: str, batch: int) -> None:
         self._predict, self._batch = predictor_of(predictor), batch
 
-    def run(self, block: Block) -> Result:
+    def run(self, block: LineBlock) -> Result:
         results, wrong = [""] * len(block.lines), []
         texts: list[tuple[int, str]] = []
         for i, line in enumerate(block.lines):
@@ -153,7 +153,7 @@ class Output:
     def has(self, number: int) -> bool:
         return os.path.exists(self._path(f"part-{number:06}.txt"))
 
-    def write(self, block: Block, result: Result) -> None:
+    def write(self, block: LineBlock, result: Result) -> None:
         lines, wrong = result
         if wrong:
             with replacing(self._path(f"errors-{block.number:06}.txt")) as file:
@@ -231,7 +231,7 @@ def _digest(path: str) -> str:
 
 
 def by_mpi(given: argparse.Namespace, output: Output) -> int:
-    """Block k is done by rank k modulo the number of ranks; alone, by this process."""
+    """LineBlock k is done by rank k modulo the number of ranks; alone, by this process."""
     comm = job.world()
     rank, size = (0, 1) if comm is None else (int(comm.Get_rank()), int(comm.Get_size()))
     failure: Optional[str] = None
@@ -277,7 +277,7 @@ def by_ray(given: argparse.Namespace, output: Output) -> int:
     pool = [remote.remote(given.predictor, given.batch) for _ in range(workers)]
     progress, count, kept, total = Progress(True), 0, 0, 0
     idle: list[Any] = list(pool)
-    running: dict[Any, tuple[Any, Block]] = {}
+    running: dict[Any, tuple[Any, LineBlock]] = {}
     for block in blocks(given.input, given.block):
         count, total = block.number + 1, total + len(block.lines)
         if output.has(block.number):
@@ -294,7 +294,7 @@ def by_ray(given: argparse.Namespace, output: Output) -> int:
     return _finish(output, progress, count, total, kept, f"{workers} Ray workers")
 
 
-def _take(ray: Any, running: dict[Any, tuple[Any, Block]], output: Output, progress: Progress) -> Any:
+def _take(ray: Any, running: dict[Any, tuple[Any, LineBlock]], output: Output, progress: Progress) -> Any:
     """Waits for a block, writes its part, and returns the worker that is free now."""
     (done,), _ = ray.wait(list(running), num_returns=1)
     actor, block = running.pop(done)
