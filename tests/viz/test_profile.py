@@ -543,6 +543,12 @@ def test_not_in_a_star_import() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+def test_public_path(dy: Any) -> None:
+    from dynet_compat import profiler
+
+    assert profiler.profile is dy.profile and profiler.Profile is dy.Profile
+
+
 def test_not_in_model_files(dy: Any, tmp_path: Path) -> None:
     import pickle
 
