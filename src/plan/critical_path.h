@@ -1,4 +1,4 @@
-// Why launches of one class are not one launch: which of them need each other.
+// Why the nodes of one batch key are not one launch: which of them depend on each other.
 #pragma once
 #include <vector>
 
@@ -6,13 +6,13 @@
 
 namespace dyc {
 
-// The depth of a node: how many nodes of its launch class are on the longest chain that ends with it, itself
-// included. Nodes of one class and one depth do not depend on each other.
+// The depth of a node: how many nodes of its batch key are on the longest path that ends with it, itself
+// included. Nodes of one batch key and one depth do not depend on each other.
 struct DepthRange {
   uint32_t least = 0, most = 0;
 };
 
-// Of the nodes of each launch.
+// Least and greatest depth among the nodes of each launch.
 std::vector<DepthRange> critical_path_depths(const Graph& graph, const Plan& plan);
 
 }  // namespace dyc

@@ -4,6 +4,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "plan/tuning.h"
+
 namespace dyc {
 
 Scheduler scheduler_from_name(const std::string& name) {
@@ -153,8 +155,6 @@ class ListScheduler {
   std::vector<uint64_t> ancestors_;
 };
 
-constexpr uint32_t kMostBuckets = 4096;  // beyond it the ancestor sets cost more than they save
-
 // Nodes of the list that node `id` reads, aliases resolved.
 template <class F>
 void for_each_pending_arg(Graph& graph, NodeId id, const std::vector<uint32_t>& position, F&& f) {
@@ -186,7 +186,7 @@ bool solo(const Graph& graph, NodeId id) { return op_info(graph.sig(id).op).meta
 
 BucketOrder schedule_buckets(const BucketGraph& g) {
   BucketOrder keyed = key_order(g);
-  if (g.size() > kMostBuckets) return keyed;
+  if (g.size() > tuning::kMostListBuckets) return keyed;
   BucketOrder listed = ListScheduler(g).run();
   return listed.size() < keyed.size() ? listed : keyed;
 }

@@ -1,4 +1,4 @@
-// Orders work: from the pending nodes of a graph to groups of nodes that run as one launch each.
+// Schedulers: in which order pending nodes or their buckets run, and which of them share a launch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dyc {
 
-// The fall-back ladder, selectable with DYNET_COMPAT_SCHEDULER.
+// Selectable with DYNET_COMPAT_SCHEDULER; all but the first are there to compare with.
 enum class Scheduler { bucket, depth, agenda, none };
 Scheduler scheduler_from_name(const std::string& name);
 
@@ -24,10 +24,10 @@ struct Groups {
   uint32_t size() const { return static_cast<uint32_t>(begin.size()) - 1; }
 };
 
-// A graph of buckets: what bucket scheduling looks at, and the key plans are remembered by.
+// The graph of buckets to be scheduled; also the key under which its order is cached.
 struct BucketGraph {
-  std::vector<uint32_t> batch_key;  // per bucket: launch class
-  std::vector<uint32_t> phase, round, site;
+  std::vector<uint32_t> batch_key;  // per bucket
+  std::vector<uint32_t> phase, round;
   std::vector<uint32_t> pred_begin;  // per bucket + 1
   std::vector<uint32_t> preds;
   uint32_t size() const { return static_cast<uint32_t>(batch_key.size()); }
@@ -40,16 +40,17 @@ struct BucketGraph {
 // Launch order of buckets: order[i] lists the buckets of launch i.
 using BucketOrder = std::vector<std::vector<uint32_t>>;
 
-// Buckets are numbered in key order (phase, round, site). The better of merged key order and list
-// scheduling: prefer a class whose ready buckets are its whole remaining frontier.
+// For buckets numbered in key order (phase, round, site): key order with adjacent buckets of one batch key
+// merged, or list scheduling that prefers a batch key whose remaining frontier is ready, whichever has fewer
+// launches.
 BucketOrder schedule_buckets(const BucketGraph& g);
 
-// Yardsticks and fall-backs, on single nodes (ascending ids of pending nodes).
+// The schedulers to compare with, on single nodes (ascending ids of pending nodes).
 void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& out);
 void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& out);
 void schedule_one_by_one(const std::vector<NodeId>& nodes, Groups& out);
 
-// Sum over classes of the longest chain of that class: no schedule has fewer launches.
+// Sum over batch keys of the most nodes of that key on one path: no schedule has fewer launches.
 uint32_t launch_lower_bound(Graph& graph, const std::vector<NodeId>& nodes);
 
 }  // namespace dyc

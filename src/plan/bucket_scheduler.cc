@@ -1,0 +1,140 @@
+#include "plan/bucket_scheduler.h"
+
+#include <algorithm>
+
+namespace dyc {
+
+bool BucketScheduler::nothing_to_batch() {
+  if (selection_.count() > tuning::kFewNodes) return false;
+  ++key_epoch_;
+  bool twice = false;
+  selection_.for_each([&](NodeId, const Node& n) {
+    const uint32_t batch_key = graph_.sig_number(n.sig).batch_key;
+    if (batch_key >= key_seen_.size()) key_seen_.resize(batch_key + 64, 0);
+    twice = twice || key_seen_[batch_key] == key_epoch_;
+    key_seen_[batch_key] = key_epoch_;
+  });
+  return !twice;
+}
+
+const BucketOrder& BucketScheduler::order() {
+  count_buckets();
+  if (!has_nested_loops()) return order_by_rounds();
+  OrderChoice& choice = choices_[graph_.node(selection_.last()).site];
+  if (choice.keep) {
+    --choice.keep;
+    return choice.by_segments ? order_by_segments() : order_by_rounds();
+  }
+  const size_t by_rounds = order_by_rounds().size();
+  const BucketOrder& order = order_by_segments();
+  choice.by_segments = order.size() + by_rounds / tuning::kOrderGain < by_rounds;
+  choice.keep = choice.next;
+  choice.next = std::min(2 * choice.next, tuning::kOrderKeptMost);
+  if (choice.by_segments) return order;
+  graph_.regroup(nullptr);
+  count_buckets();
+  return order_by_rounds();
+}
+
+uint32_t BucketScheduler::count_launches() {
+  const auto choices = choices_;
+  uint32_t launches = 0;
+  for (const auto& together : order())
+    for (const uint32_t b : together) {
+      const bool solo = op_info(graph_.sig_number(stats(b).sig).op).meta->batch == Batch::solo;
+      launches += solo ? stats(b).count : b == together[0];
+    }
+  if (nested_.nest.any()) graph_.regroup(nullptr);
+  choices_ = choices;
+  return launches;
+}
+
+const BucketOrder& BucketScheduler::order_by_rounds() {
+  connect_buckets();
+  return cached_order();
+}
+
+const BucketOrder& BucketScheduler::order_by_segments() {
+  nested_.schedule.order(graph_, nested_.nest);
+  graph_.regroup(&nested_.schedule);
+  count_buckets();
+  return order_by_rounds();
+}
+
+// Are there nested loops, and in so many of the nodes that dividing all of them into segments pays?
+bool BucketScheduler::has_nested_loops() {
+  const uint32_t count = selection_.count();
+  if (count < tuning::kNestFewest || count * tuning::kNestShare < graph_.size()) return false;
+  const Sites& sites = graph_.sites();
+  Nested& n = nested_;
+  if (n.tables != graph_.tables() || n.derived != sites.derived()) {
+    if (n.tables != graph_.tables()) choices_.clear();
+    n.tables = graph_.tables();
+    n.derived = sites.derived();
+    n.counts.assign(sites.size(), 0);
+    for (const ActiveBucket& a : active_) n.counts[a.site] += stats_of(a.bucket).count;
+    n.nest.derive(sites, n.counts);
+  }
+  return n.nest.any();
+}
+
+// Finds the buckets that have selected nodes, and numbers them in key order.
+void BucketScheduler::count_buckets() {
+  const uint32_t n = graph_.buckets();
+  if (!selection_.all_pending()) {
+    stats_.assign(n, {});
+    selection_.for_each([&](NodeId, const Node& node) {
+      stats_[node.bucket].add(node.sig, graph_.sig_number(node.sig).size);
+    });
+  }
+  active_.clear();
+  const Sites& sites = graph_.sites();
+  for (uint32_t b = 0; b < n; ++b) {
+    if (!stats_of(b).count) continue;
+    const Bucket& bucket = graph_.bucket(b);
+    active_.push_back({uint64_t{sites.phase(bucket.site)} << 32 | bucket.round, bucket.site, b});
+  }
+  std::sort(active_.begin(), active_.end(), [](const ActiveBucket& x, const ActiveBucket& y) {
+    return x.key != y.key ? x.key < y.key : x.site < y.site;
+  });
+  number_.assign(n, kNone);
+  for (uint32_t i = 0; i < active_.size(); ++i) number_[active_[i].bucket] = i;
+}
+
+// Edges were collected while recording; those from buckets without selected nodes do not count.
+void BucketScheduler::connect_buckets() {
+  const uint32_t n = static_cast<uint32_t>(active_.size());
+  const Sites& sites = graph_.sites();
+  buckets_.batch_key.resize(n);
+  buckets_.phase.resize(n);
+  buckets_.round.resize(n);
+  buckets_.pred_begin.assign(1, 0);
+  buckets_.preds.clear();
+  for (uint32_t b = 0; b < n; ++b) {
+    const Bucket& bucket = graph_.bucket(active_[b].bucket);
+    buckets_.batch_key[b] = sites[bucket.site].batch_key;
+    buckets_.phase[b] = sites.phase(bucket.site);
+    buckets_.round[b] = bucket.round;
+    for (uint32_t e = bucket.preds; e != kNone; e = graph_.edge(e).next) {
+      const uint32_t p = number_[graph_.edge(e).pred];
+      if (p != kNone) buckets_.preds.push_back(p);
+    }
+    buckets_.pred_begin.push_back(static_cast<uint32_t>(buckets_.preds.size()));
+  }
+}
+
+const BucketOrder& BucketScheduler::cached_order() {
+  uint64_t hash = buckets_.size();
+  for (uint32_t c : buckets_.batch_key) hash = mix(hash, c);
+  for (uint32_t i = 0; i < buckets_.size(); ++i)
+    hash = mix(hash, uint64_t{buckets_.phase[i]} << 32 | buckets_.round[i]);
+  for (uint32_t p : buckets_.preds) hash = mix(hash, p);
+  const auto found = order_cache_.find(hash);
+  if (found != order_cache_.end() && found->second.graph == buckets_) return found->second.order;
+  if (order_cache_.size() >= tuning::kMostCachedOrders) order_cache_.clear();
+  CachedOrder& fresh = order_cache_[hash];
+  fresh = {buckets_, schedule_buckets(buckets_)};
+  return fresh.order;
+}
+
+}  // namespace dyc

@@ -1,0 +1,41 @@
+// Where the arguments of filled launches are stored: each run of offsets in as few words as it allows.
+#pragma once
+#include <vector>
+
+#include "plan/launch.h"
+#include "plan/selection.h"
+
+namespace dyc {
+
+class OperandResolver {
+ public:
+  OperandResolver(Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}
+
+  // A plan is extended by launches from `first_launch` on; returns how many of these to keep free for copies
+  // of parameters, the first ones: as many as the last extension needed.
+  uint32_t begin(uint32_t first_launch);
+  // Offset of a node that has a value, or is a parameter: that is then copied into the value arena.
+  int64_t readable_offset(NodeId id);
+  // Fills in the operands of a launch. `args`: where plan.index has the offsets of its arguments, one
+  // argument after the other, or kNone.
+  void resolve(Launch& l, uint32_t args);
+  // Makes the launches that copy parameters, before all others of the extension.
+  void insert_copies(const Selection& selection);
+
+ private:
+  void inspect_nodes(Launch& l);
+  Operand weight_operand(const Launch& l, uint32_t k);
+  Operand mixed_operand(const Launch& l, uint32_t k);
+  void resolve_lists(Launch& l);
+  int64_t copy_parameter(NodeId id);
+
+  Graph& graph_;
+  Plan& plan_;
+  uint32_t first_launch_ = 0, copies_expected_ = 0;
+  std::vector<NodeId> copies_;  // parameters that are read like any other value
+};
+
+// Operand k of a launch over nodes of equal shapes whose offsets plan.index has from `begin` on.
+Operand operand_of_offsets(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k, uint32_t begin);
+
+}  // namespace dyc
