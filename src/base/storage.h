@@ -7,7 +7,7 @@
 // still pinned).
 //
 // Not thread-safe: pins, writes and gradients happen under the interpreter lock. What runs without it
-// touches pinned buffers only, and leaves its gradients to be added afterwards (Graph::hold_storages,
+// touches pinned buffers only, and leaves its gradients to be added afterwards (ParameterTable::hold,
 // Executor::accumulate).
 //
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have

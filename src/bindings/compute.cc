@@ -146,7 +146,7 @@ void Computing::poll() {
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
   engine_.executor.refuse_reentry();  // by a handler in the midst of this thread's computation
   if (engine_.graph.recorded_floats() < tuning::kReleaseLock) return;
-  engine_.graph.hold_storages();
+  engine_.graph.parameters.hold();
   static_cast<ThreadEngine&>(engine_).computing = true;
   if (to_parameters_) to_parameters = 1;
   else if (is_main_thread()) engine_.executor.poll = [this] { poll(); };
@@ -159,7 +159,7 @@ Computing::~Computing() noexcept(false) {
   engine_.executor.poll = nullptr;
   PyEval_RestoreThread(state_);
   static_cast<ThreadEngine&>(engine_).computing = false;
-  engine_.graph.release_storages();
+  engine_.graph.parameters.release();
   if (!to_parameters_) return;
   to_parameters = 0;
   to_parameters.notify_all();
@@ -217,7 +217,7 @@ static bool is_long(Graph& graph) {
   const uint64_t floats = graph.recorded_floats();
   if (floats < tuning::kLongGraph) return false;
   uint64_t parameters = 0;
-  for (const ParameterUse& use : graph.parameters()) parameters += use.storage->size();
+  for (const ParameterUse& use : graph.parameters.all()) parameters += use.storage->size();
   return parameters < floats;
 }
 

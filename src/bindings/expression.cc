@@ -113,7 +113,7 @@ bool to_node(PyObject* object, const char* op, NodeId* id) {
     const bool plain = type->tp_basicsize == sizeof(PyExpression);  // Parameters hold more
     if (!plain && is_parameters(object)) {
       const auto* storage = reinterpret_cast<PyParameters*>(object)->storage;
-      *id = storage ? e.graph.find_parameter(**storage, true) : kNone;
+      *id = storage ? e.graph.parameters.find(**storage, true) : kNone;
       return *id != kNone || parameter_to_node(e, object, id);
     }
     const auto* p = reinterpret_cast<PyExpression*>(object);

@@ -44,7 +44,7 @@ pb::list weights(Graph& g, const Plan& plan, const Launch& l) {
   pb::list names;
   const Sig& sig = g.sig_number(l.sig);
   const NodeId member = plan.nodes[l.nodes];
-  if (l.kind == OpKind::lookup) names.append(g.storage(sig.attrs[0]).name);
+  if (l.kind == OpKind::lookup) names.append(g.parameters.storage(sig.attrs[0]).name);
   if (l.kind == OpKind::parameter) names.append(g.parameter_use(member).storage->name);
   for (uint32_t k = 0; k < sig.n_args && k < 32; ++k) {
     if (!(sig.weights >> k & 1)) continue;
@@ -141,7 +141,7 @@ pb::object node_parameter(NodeId id) {
   if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
   const Sig& sig = g.sig(id);
   if (sig.op == op_id<ParameterNode>) return pb::str(g.parameter_use(g.base_of(id)).storage->name);
-  if (sig.op == op_id<Lookup>) return pb::str(g.storage(sig.attrs[0]).name);
+  if (sig.op == op_id<Lookup>) return pb::str(g.parameters.storage(sig.attrs[0]).name);
   return pb::none();
 }
 
@@ -159,7 +159,7 @@ pb::tuple node_words(NodeId id) {
   const Graph::Ids ids = indexed ? g.ids(own) : Graph::Ids{};
   indices.assign(ids.data, ids.data + ids.n);
   const bool table = info.meta->kind == OpKind::lookup;
-  return pb::make_tuple(sig.attrs, indices, ids.list, table ? g.storage(sig.attrs[0]).rows : 0);
+  return pb::make_tuple(sig.attrs, indices, ids.list, table ? g.parameters.storage(sig.attrs[0]).rows : 0);
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ NodeId Engine::need(NodeId id) {
   const NodeId base = graph.base_of(id);
   if (stale_) draw_until(id);
   if (graph.is_parameter(base)) {
-    graph.pin_parameter(graph.parameter_use(base));  // those of now
+    graph.parameters.pin(graph.parameter_use(base));  // those of now
     return base;
   }
   if (graph.offset_of(id) < 0) compute_read(id);
@@ -123,7 +123,7 @@ void Engine::invalidate() {
   stale_ = true;
   drawn_ = 0;
   redraws_ = graph.draws().size();
-  graph.unpin_parameters();
+  graph.parameters.unpin();
 }
 
 void Engine::redo(uint32_t launches) {

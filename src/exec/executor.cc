@@ -19,7 +19,7 @@ void Executor::begin_backward(bool full, bool direct) {
   rows_.clear();
   // A parameter that already holds a gradient, or is also read like any value, collects this
   // backward's gradient apart, so that its node gradient is of this backward alone.
-  for (ParameterUse& use : graph_.parameters()) {
+  for (ParameterUse& use : graph_.parameters.all()) {
     use.direct = false;
     use.gradient = -1;
     const bool needs = graph_.node(use.node).flags & Node::requires_grad;
@@ -42,7 +42,7 @@ void Executor::begin_backward(bool full, bool direct) {
 void Executor::mark_rows_used(NodeId id) {
   const Sig& sig = graph_.sig(id);
   if (op_info(sig.op).meta->kind != OpKind::lookup || !sig.attrs[1]) return;  // attrs[1]: update
-  Storage& storage = graph_.storage(sig.attrs[0]);
+  Storage& storage = graph_.parameters.storage(sig.attrs[0]);
   const Graph::Ids ids = graph_.ids(id);
   for (uint32_t j = 0; j < ids.n; ++j)
     if (ids.data[j] < storage.rows)
@@ -50,7 +50,7 @@ void Executor::mark_rows_used(NodeId id) {
 }
 
 void Executor::accumulate() {
-  for (const ParameterUse& use : graph_.parameters())
+  for (const ParameterUse& use : graph_.parameters.all())
     if (has_gradient(use)) add_to_storage(use);
   for (const RowGradient& row : rows_) add_to_storage(row);
   rows_.clear();

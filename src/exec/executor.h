@@ -51,7 +51,7 @@ class Executor : protected LaunchReader {
 
   // ---- the host's arenas
   // The values of a parameter that the graph sees.
-  virtual const float* parameter_values(ParameterUse& use) { return graph_.parameter_values(use); }
+  virtual const float* parameter_values(ParameterUse& use) { return graph_.parameters.values(use); }
   // After this the host's value arena has the result of a launch at `place` (gradient arena: the gradient).
   virtual void fetch_values(uint32_t /*launch*/, int64_t /*place*/, size_t /*floats*/) {}
   // Index of the largest value of a member's result, a vector at `place`: the first NaN, else the first of

@@ -11,45 +11,30 @@ namespace dyc {
 
 namespace {
 
-uint32_t next(std::atomic<uint32_t>& counter) { return counter.fetch_add(1, std::memory_order_relaxed) + 1; }
-
-uint32_t next_number() {
-  static std::atomic<uint32_t> counter{0};
-  return next(counter);
-}
-
 uint32_t next_tables() {
-  static std::atomic<uint32_t> counter{0};
-  return next(counter);
+  static std::atomic<uint32_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
-
-// Versions and generations are numbered together; the first graph starts with 0.
-std::atomic<uint32_t> last_version{0};
 
 }  // namespace
 
 Graph::Graph()
-    : number(next_number()),
-      values_arena("value", [this] { return largest_nodes(); }),
+    : values_arena("value", [this] { return largest_nodes(); }),
       grads_arena("gradient"),
-      tables_(next_tables()),
-      life_(std::make_shared<char>()) {
-  values_arena.limit(grads_arena.capacity());  // gradients lie where the values lie
+      parameters(values_arena),
+      tables_(next_tables()) {
+  values_arena.limit(grads_arena.capacity());  // gradients have the offsets of their values
   nodes_.reserve(1024);
   offsets_.reserve(1024);
   arg_pool_.reserve(2048);
 }
-
-Graph::~Graph() { unpin_parameters(); }
-
-void Graph::take_version() { version_ = generation_ = next(last_version); }
 
 NodeId Graph::append(const Node& n, int64_t offset) {
   recorded_floats_ += signatures_.brief(n.sig).size;
   if (!(n.flags & (Node::leaf | Node::view))) {
     ++unread_;
     ++pending_;
-    idle_ += !(n.flags & Node::requires_grad);
+    no_grad_ += !(n.flags & Node::requires_grad);
   }
   nodes_.push_back(n);
   offsets_.push_back(offset);
@@ -68,9 +53,9 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
                      const Ids& ids) {
   uint32_t local[64];
   uint32_t* key = local;
-  const uint32_t size = 3 + n_attrs + 2 * n;
-  if (size > 64) {
-    scratch_.resize(size);
+  const uint32_t key_size = 3 + n_attrs + 2 * n;
+  if (key_size > 64) {
+    scratch_.resize(key_size);
     key = scratch_.data();
   }
   const OpKind kind = op_info(op).meta->kind;
@@ -88,7 +73,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     *k++ = in_weight_position(op, kind, i) ? a.value_number : 0;
     numbered = numbered && a.value_number;
   }
-  const uint32_t sig = signatures_.of(op, key, size);
+  const uint32_t sig = signatures_.of(op, key, key_size);
   const Sig& s = signatures_[sig];
   if (s.empty) [[unlikely]]
     return record_empty(s, args);
@@ -98,11 +83,9 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     std::vector<uint32_t> words = {sig};
     for (uint32_t i = 0; i < n; ++i) words.push_back(nodes_[args[i]].value_number);
     words.insert(words.end(), ids.data, ids.data + ids.n);
-    value_number = value_numbers_.intern(words.data(), static_cast<uint32_t>(words.size())) + 1;
-    if (value_number >= numbered_values_.size()) numbered_values_.resize(value_number + 64);
-    NumberedValue& known = numbered_values_[value_number];
-    if (known.epoch == epoch_ && known.node < nodes_.size()) return duplicate_of(known.node, sig, args, n);
-    known = {epoch_, static_cast<NodeId>(nodes_.size())};
+    value_number = value_numbers_.number(words.data(), static_cast<uint32_t>(words.size()));
+    const NodeId known = value_numbers_.node(value_number, size());
+    if (known != size()) return duplicate_of(known, sig, args, n);
   }
 
   Node node{};
@@ -198,12 +181,12 @@ void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t 
     round = std::max(round, a.round + (a.site >= node.site));
   }
   node.round = round;
-  node.bucket = bucket_of(node.site, round);
+  node.bucket = buckets_.find(sites_, node.site, round, epoch_);
   buckets_[node.bucket].stats.add(node.sig, size);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     if (a.flags & Node::leaf || offsets_[args[i]] != kPending) continue;
-    connect(a.bucket, node.bucket);
+    buckets_.connect(a.bucket, node.bucket);
     if (!(a.flags & Node::has_reader)) mark_read(args[i]);
   }
 }
@@ -222,41 +205,7 @@ void Graph::mark_allocated(bool all) {
   counted_ = counted_ && all;
   if (!all) return;
   unread_ = pending_ = 0;
-  for (Bucket& b : buckets_) b.stats = {};
-}
-
-void Graph::connect(uint32_t pred, uint32_t bucket) {
-  Bucket& p = buckets_[pred];
-  if (p.reader == bucket) return;
-  p.reader = bucket;
-  constexpr uint32_t kMostSearched = 16;
-  Bucket& b = buckets_[bucket];
-  uint32_t e = b.preds, searched = 0;
-  for (; e != kNone && searched < kMostSearched; e = edges_[e].next, ++searched)
-    if (edges_[e].pred == pred) return;
-  if (searched == kMostSearched) {
-    const auto key = [bucket](uint32_t from) { return uint64_t{from} << 32 | bucket; };
-    if (e == kNone)  // the first time
-      for (e = b.preds; e != kNone; e = edges_[e].next) listed_edges_.insert(key(edges_[e].pred));
-    if (!listed_edges_.insert(key(pred)).second) return;
-  }
-  edges_.push_back({pred, b.preds});
-  b.preds = static_cast<uint32_t>(edges_.size() - 1);
-}
-
-uint32_t Graph::bucket_of(uint32_t site, uint32_t round) {
-  Site& s = sites_[site];
-  if (s.epoch != epoch_) {
-    s.epoch = epoch_;
-    s.buckets.clear();
-  }
-  if (round >= s.buckets.size()) s.buckets.resize(round + 1, kNone);
-  uint32_t& b = s.buckets[round];
-  if (b == kNone) {
-    b = static_cast<uint32_t>(buckets_.size());
-    buckets_.push_back({site, round, kNone, kNone, {}});
-  }
-  return b;
+  buckets_.clear_stats();
 }
 
 void Graph::rebucket() {
@@ -265,14 +214,8 @@ void Graph::rebucket() {
 }
 
 void Graph::regroup(const SegmentSchedule* schedule) {
-  ++epoch_;  // forget all buckets; storages and invariants of this graph move to the new epoch
-  for (Slot& s : slots_)
-    if (s.epoch == epoch_ - 1) s.epoch = epoch_;
-  for (NumberedValue& v : numbered_values_)
-    if (v.epoch == epoch_ - 1) v.epoch = epoch_;
+  ++epoch_;
   buckets_.clear();
-  edges_.clear();
-  if (!listed_edges_.empty()) listed_edges_.clear();  // goes through the whole table
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     Node& n = nodes_[id];
     if (n.flags & Node::view) {
@@ -303,10 +246,9 @@ NodeId Graph::constant(const Dim& dim, float value) {
   uint32_t word;
   std::memcpy(&word, &value, 4);
   const uint32_t sig = signatures_.leaf(op_id<Constant>, &word, 1, dim, false);
-  const uint32_t value_number = value_numbers_.intern(&sig, 1) + 1;
-  if (value_number >= numbered_values_.size()) numbered_values_.resize(value_number + 64);
-  NumberedValue& known = numbered_values_[value_number];
-  if (known.epoch == epoch_ && known.node < nodes_.size()) return duplicate_of(known.node, sig, nullptr, 0);
+  const uint32_t value_number = value_numbers_.number(&sig, 1);
+  const NodeId known = value_numbers_.node(value_number, size());
+  if (known != size()) return duplicate_of(known, sig, nullptr, 0);
   Node n{};
   n.sig = sig;
   n.site = site_of(sig, nullptr, 0);
@@ -315,7 +257,6 @@ NodeId Graph::constant(const Dim& dim, float value) {
   n.flags = Node::leaf | Node::constant;
   const int64_t offset = values_arena.allocate(dim.size());
   std::fill_n(values_arena.base() + offset, dim.size(), value);
-  known = {epoch_, static_cast<NodeId>(nodes_.size())};
   return append(n, offset);
 }
 
@@ -355,19 +296,9 @@ void Graph::fill_draw(NodeId id) {
   }
 }
 
-void Graph::adopt(const std::shared_ptr<Storage>& storage) {
-  const uint32_t uid = storage->uid;
-  if (uid >= slots_.size()) slots_.resize(uid + 16);
-  Slot& slot = slots_[uid];
-  slot.epoch = epoch_;
-  slot.storage = static_cast<uint32_t>(storages_.size());
-  std::fill(std::begin(slot.node), std::end(slot.node), kNone);
-  storages_.push_back(storage);
-}
-
 NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) {
-  use_storage(storage);
-  NodeId& cached = slots_[storage->uid].node[role];
+  parameters.use(storage);
+  NodeId& cached = parameters.node(storage->uid, role);
   if (cached != kNone) return cached;
   const bool update = role == kUpdated;
   const uint32_t attrs[2] = {storage->uid, role};
@@ -380,16 +311,16 @@ NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) 
   n.sig = signatures_.leaf(op_id<ParameterNode>, attrs, 2, dim, update);
   n.site = site_of(n.sig, nullptr, 0);
   n.bucket = kNone;
-  n.value_number = value_numbers_.intern(&n.sig, 1) + 1;
+  n.value_number = value_numbers_.number(&n.sig, 1);
   n.flags = Node::leaf | Node::constant | (update ? Node::requires_grad : 0);
-  n.aux = static_cast<uint32_t>(parameters_.size());
+  n.aux = parameters.size();
   cached = append(n, kParameter);
-  parameters_.push_back({storage.get(), cached});
+  parameters.add(storage, cached);
   return cached;
 }
 
 NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
-  use_storage(storage);
+  parameters.use(storage);
   if (storage->row_size() == 0) [[unlikely]] {
     Dim dim = storage->dim;
     dim.bd = ids.list ? ids.n : 1;
@@ -397,7 +328,7 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
     set_ids(&nodes_[id], ids);
     return id;
   }
-  Slot::Row& known = slots_[storage->uid].row[update];
+  ParameterTable::LookupSignature& known = parameters.lookup_signature(storage->uid, update);
   Node n{};
   if (!ids.list && known.tables == tables_) {
     n.sig = known.sig;
@@ -439,8 +370,7 @@ NodeId Graph::view(OpId op, NodeId x, const Dim& dim, uint32_t offset) {
   uint32_t value_number = 0;
   if (source.value_number) {
     const uint32_t words[2] = {sig, source.value_number};
-    value_number = value_numbers_.intern(words, 2) + 1;
-    if (value_number >= numbered_values_.size()) numbered_values_.resize(value_number + 64);
+    value_number = value_numbers_.number(words, 2);
   }
   return view_cached(sig, x, offset, value_number);
 }
@@ -468,58 +398,6 @@ uint32_t* Graph::mutable_ids(NodeId id) {
   return n.flags & Node::list ? id_pool_.data() + n.aux + 1 : &n.aux;
 }
 
-// ---------------------------------------------------------------- parameters
-
-void Graph::pin_parameter(ParameterUse& use) {
-  if (use.pinned) return;
-  const Values v = values_of(*use.storage);
-  use.factor = v.factor;
-  use.version = v.version;
-  use.on_device = v.on_device;
-  use.borrowed = holding_;
-  use.pinned = holding_ ? v.raw : use.storage->pin();
-}
-
-float* Graph::parameter_copy(const ParameterUse& use) {
-  return values_arena.base() + values_arena.allocate(use.storage->size(), 16);
-}
-
-const float* Graph::parameter_values(ParameterUse& use) {
-  return parameter_values(use, [&use](float* to) { std::copy_n(use.pinned, use.storage->size(), to); });
-}
-
-Graph::Values Graph::values_of(const Storage& storage) const {
-  if (holding_) return held_[slots_[storage.uid].storage];
-  return {storage.buffer(), storage.decay ? storage.decay->factor : 1.f, storage.version(),
-          storage.on_device()};
-}
-
-void Graph::hold_storages() {
-  held_.reserve(storages_.size());
-  for (const auto& s : storages_) {
-    held_.push_back(values_of(*s));
-    s->pin();
-  }
-  holding_ = true;
-}
-
-void Graph::release_storages() {
-  holding_ = false;
-  for (ParameterUse& p : parameters_) {
-    if (p.borrowed) p.storage->pin_again(p.pinned);
-    p.borrowed = false;
-  }
-  for (size_t i = 0; i < held_.size(); ++i) storages_[i]->unpin(held_[i].raw);
-  held_.clear();
-}
-
-void Graph::unpin_parameters() {
-  for (ParameterUse& p : parameters_) {
-    if (p.pinned) p.storage->unpin(p.pinned);
-    p.pinned = p.values = nullptr;
-  }
-}
-
 // ---------------------------------------------------------------- messages
 
 std::string Graph::largest_nodes() const {
@@ -545,40 +423,34 @@ std::string Graph::largest_nodes() const {
 // ---------------------------------------------------------------- life
 
 bool Graph::renew() {
-  unpin_parameters();
-  parameters_.clear();
+  note_renewal();
+  parameters.renew();
+  value_numbers_.renew();
+  instances.clear();
   nodes_.clear();
   offsets_.clear();
   arg_pool_.clear();
   id_pool_.clear();
-  buckets_.clear();
-  edges_.clear();
-  if (!listed_edges_.empty()) listed_edges_.clear();  // goes through the whole table
   draws_.clear();
-  storages_.clear();
+  buckets_.clear();
   values_arena.reset();
   grads_arena.reset();
-  reverts_.clear();
-  instances.clear();
   recorded_floats_ = 0;
   ++epoch_;
-  ++renewals_;
-  take_version();
   contradicted_ = false;
   counted_ = true;
-  unread_ = pending_ = idle_ = 0;
+  unread_ = pending_ = no_grad_ = 0;
   if (signatures_.size() <= most_signatures_) {
     graphs_kept_++;
     return false;
   }
   // A program whose own signatures are that many would learn them again and again: let it keep more.
-  if (graphs_kept_ < 64) most_signatures_ *= 2;
+  if (graphs_kept_ < tuning::kGraphsKept) most_signatures_ *= 2;
   graphs_kept_ = 0;
   tables_ = next_tables();
   signatures_ = Signatures();
   sites_ = Sites();
-  value_numbers_ = InternTable();
-  numbered_values_.clear();
+  value_numbers_ = ValueNumbers();
   return true;
 }
 
@@ -586,49 +458,25 @@ Graph::Mark Graph::mark() const {
   return {size(),
           static_cast<uint32_t>(arg_pool_.size()),
           static_cast<uint32_t>(id_pool_.size()),
-          static_cast<uint32_t>(parameters_.size()),
+          parameters.size(),
           values_arena.top(),
           draws_.size()};
 }
 
-// The lowest id that a revert took back from an older generation; 0 for those of earlier graphs.
-NodeId Graph::first_lost(uint32_t generation) const {
-  if (generation < version_) return 0;
-  const auto found = std::lower_bound(reverts_.begin(), reverts_.end(), generation,
-                                      [](const Revert& r, uint32_t g) { return r.last < g; });
-  return found == reverts_.end() ? 0 : found->size;
-}
-
 void Graph::revert(const Mark& m) {
-  for (uint32_t i = m.parameters; i < parameters_.size(); ++i) {
-    if (parameters_[i].pinned) parameters_[i].storage->unpin(parameters_[i].pinned);
-    for (NodeId& node : slots_[parameters_[i].storage->uid].node)
-      if (node != kNone && node >= m.nodes) node = kNone;
-  }
-  parameters_.resize(m.parameters, ParameterUse{nullptr, kNone});
-  // What older parameters have above the mark is lost: copies of their values, gradient slots.
-  for (ParameterUse& p : parameters_) {
-    const float* end = values_arena.base() + m.values;
-    const bool own = p.values == p.pinned;
-    if (!own && p.values && p.values >= end && p.values < values_arena.base() + values_arena.capacity())
-      p.values = nullptr;
-    if (p.slot >= m.values) p.slot = -1;
-    if (p.gradient >= m.values) p.gradient = -1;
+  parameters.revert(m.parameters, m.nodes, m.values);
+  for (const ParameterUse& p : parameters.all())
     if (offsets_[p.node] >= m.values) offsets_[p.node] = kParameter;
-  }
   nodes_.resize(m.nodes);
   offsets_.resize(m.nodes);
-  while (!reverts_.empty() && reverts_.back().size >= m.nodes) reverts_.pop_back();
-  reverts_.push_back({generation_, m.nodes});
-  generation_ = next(last_version);
+  note_revert(m.nodes);
   counted_ = false;
   for (NodeId id = 0; id < m.nodes; ++id)
     if (nodes_[id].flags & Node::view && offsets_[base_of(id)] < 0) offsets_[id] = kPending;
   arg_pool_.resize(m.args);
   id_pool_.resize(m.ids);
   draws_.resize(std::min(m.draws, draws_.size()));
-  for (NumberedValue& v : numbered_values_)
-    if (v.epoch == epoch_ && v.node >= m.nodes) v.epoch = 0;
+  value_numbers_.revert(m.nodes);
   values_arena.reset(m.values);
 }
 

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "graph/components.h"
+#include "graph/tuning.h"
 
 namespace dyc {
 
 namespace {
-
-constexpr uint32_t kFewest = 4;  // sites of a component that may have an inner loop
 
 bool owns_weight(const Sites& sites, uint32_t site) { return sites[site].ancestor_keys.empty(); }
 
@@ -35,7 +34,7 @@ void LoopNest::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
     if (counts[s]) phases[phase].push_back(s);
   }
   for (auto& members : phases) {
-    if (members.size() < kFewest) continue;
+    if (members.size() < tuning::kNestSites) continue;
     const uint32_t before = loops_;
     split(sites, counts, members);
     if (loops_ - before > 1) continue;  // else there is one loop only, or none
@@ -54,7 +53,7 @@ void LoopNest::split(const Sites& sites, const std::vector<uint32_t>& counts, st
   std::vector<uint32_t> rest;  // what is left when the outer loop is cut
   for (const uint32_t s : members) {
     const bool weight = owns_weight(sites, s);
-    const bool often = counts[s] > least + least / 4;
+    const bool often = counts[s] > least + least / tuning::kInnerExcess;
     loop_[s] = weight ? outer : kFollowsArgs;
     if (!weight || often) rest.push_back(s);
   }

@@ -1,9 +1,9 @@
-// Nodes of which all but their arguments is known before they are recorded: recording them again.
+// Recording nodes of which everything but the arguments is known.
 #include "graph/graph.h"
 
 namespace dyc {
 
-NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* places,
+NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
                             uint32_t n, const Ids& ids) {
   Node node{};
   node.sig = cached.sig;
@@ -14,13 +14,13 @@ NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes, 
   node.n_args = n;
   arg_pool_.resize(first + n);
   uint32_t* args = arg_pool_.data() + first;
-  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[places[i]];
+  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[indices[i]];
   set_ids(&node, ids);
   join_bucket(node, cached.size, args, n);
   recorded_floats_ += cached.size;
   ++pending_;
   ++unread_;
-  idle_ += !cached.requires_grad;
+  no_grad_ += !cached.requires_grad;
   nodes_.push_back(node);
   offsets_.push_back(kPending);
   return size() - 1;
@@ -38,12 +38,12 @@ void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
   for (uint32_t i = 0; i < range.n_args; ++i) args[i] = nodes[range.args[i]];
 }
 
-void Graph::count_appended(const BucketCount* counts, uint32_t n, const AppendStats& sums) {
+void Graph::count_appended(const BucketCount* counts, uint32_t n, const AppendStats& stats) {
   for (uint32_t i = 0; i < n; ++i) buckets_[counts[i].bucket].stats.add(counts[i].stats);
-  recorded_floats_ += sums.floats;
-  pending_ += sums.nodes;
-  unread_ += sums.unread;
-  idle_ += sums.idle;
+  recorded_floats_ += stats.floats;
+  pending_ += stats.nodes;
+  unread_ += stats.unread;
+  no_grad_ += stats.no_grad;
 }
 
 }  // namespace dyc

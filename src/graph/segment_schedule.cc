@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "graph/graph.h"
+#include "graph/tuning.h"
 
 namespace dyc {
 
@@ -77,7 +78,7 @@ uint32_t SegmentSchedule::begin(uint32_t parent, uint32_t loop, uint32_t site) {
   uint32_t sibling = kNoSegment;
   if (parent != kNoSegment) {
     sibling = segments_[parent].child;
-    for (uint32_t s = sibling, looked = 0; s != kNoSegment && looked < kSiblings;
+    for (uint32_t s = sibling, looked = 0; s != kNoSegment && looked < tuning::kMostSiblings;
          s = segments_[s].sibling, ++looked) {
       if (segments_[s].loop != loop) continue;
       if (segments_[s].admits(loop, site)) return s;

@@ -27,7 +27,6 @@ class SegmentSchedule {
 
  private:
   static constexpr uint32_t kNoSegment = 0xffffffffu;
-  static constexpr uint32_t kSiblings = 8;  // looked at for one that a node may join
   struct Segment {
     uint32_t parent, loop;  // parent: the segment that it follows
     uint32_t kind;          // by the site that it begins with: those of one kind run together

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/components.h"
+#include "graph/tuning.h"
 
 namespace dyc {
 
@@ -30,14 +31,13 @@ uint32_t Sites::token(uint32_t batch_key, uint32_t arg_site) const {
   const Site& a = sites_[arg_site];
   if (std::find(a.ancestor_keys.begin(), a.ancestor_keys.end(), batch_key) != a.ancestor_keys.end())
     return kItself;
-  return a.depth >= kMaxDepth ? kClassOnly | a.batch_key : arg_site;
+  return a.depth >= tuning::kSiteDepth ? kClassOnly | a.batch_key : arg_site;
 }
 
 uint32_t Sites::refined(uint32_t batch_key, const uint32_t* arg_sites, uint32_t n) {
-  constexpr uint32_t kOrdered = 4, kMost = 16;
-  uint32_t key[kMost + 1] = {batch_key};
+  uint32_t key[tuning::kMostProducers + 1] = {batch_key};
   uint32_t count = 0;
-  if (n <= kOrdered) {
+  if (n <= tuning::kOrderedProducers) {
     for (uint32_t i = 0; i < n; ++i) key[++count] = token(batch_key, arg_sites[i]);
   } else {  // the set of argument sites
     uint32_t last = ~0u;
@@ -46,7 +46,7 @@ uint32_t Sites::refined(uint32_t batch_key, const uint32_t* arg_sites, uint32_t 
       last = arg_sites[i];
       const uint32_t t = token(batch_key, last);
       if (std::find(key + 1, key + 1 + count, t) != key + 1 + count) continue;
-      if (count == kMost) return plain(batch_key);
+      if (count == tuning::kMostProducers) return plain(batch_key);
       key[++count] = t;
     }
     std::sort(key + 1, key + 1 + count);

@@ -26,8 +26,6 @@ struct Site {
 
 class Sites {
  public:
-  static constexpr int kMaxDepth = 8;
-
   // One site per class.
   uint32_t plain(uint32_t batch_key);
   // Class refined by its argument sites in order (or as a set, for long lists). An argument that

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "graph/tuning.h"
+
 namespace dyc {
 
 uint32_t first_equal(const std::vector<NodeId>& nodes, size_t index) {
@@ -103,7 +105,7 @@ void Trace::add_parameter(Graph& g, NodeId id) {
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = 1;
   words_.push_back(g.sig(id).attr(1));  // its role
-  storages_.push_back({g.sig(id).attr(0), g.shared_storage(g.sig(id).attr(0))});
+  storages_.push_back({g.sig(id).attr(0), g.parameters.shared_storage(g.sig(id).attr(0))});
   step.storage = static_cast<uint32_t>(storages_.size() - 1);
   add_step(id, step);
 }
@@ -164,7 +166,7 @@ bool Trace::add(Graph& g, NodeId id) {
     step.kind = TraceStep::draw;
   } else if (kind == OpKind::lookup) {
     step.kind = TraceStep::lookup;
-    storages_.push_back({s.attr(0), g.shared_storage(s.attr(0))});
+    storages_.push_back({s.attr(0), g.parameters.shared_storage(s.attr(0))});
     step.storage = static_cast<uint32_t>(storages_.size() - 1);
     step.limit = storage(step)->rows;
     add_ids(g, id, &step);
@@ -288,7 +290,7 @@ Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
 uint32_t Trace::layout(Graph& g, const NodeId* inputs) {
   if (tables_ != g.tables() || epoch_ != g.epoch()) {
     epoch_ = g.epoch();
-    learn_at_once_ = 2 * layouts_used_ > 3 * layouts_.size();
+    learn_at_once_ = tuning::kLayoutsLearned * layouts_used_ > tuning::kLayoutUses * layouts_.size();
     layouts_used_ = 0;
     layout_keys_.clear();
     layouts_.clear();
@@ -318,7 +320,7 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
     case TraceStep::lookup:
       return g.lookup(storage(s), ids_of(s), attrs[1]);
     case TraceStep::parameter: {
-      const NodeId known = g.find_parameter(storages_[s.storage].uid, attrs[0]);
+      const NodeId known = g.parameters.find(storages_[s.storage].uid, attrs[0]);
       return known != kNone ? known : g.parameter(storage(s), attrs[0]);
     }
     case TraceStep::constant: {
@@ -467,7 +469,8 @@ void Trace::record_cached(Graph& g, uint32_t signature_set) {
     } else if (s.kind == TraceStep::view) {
       *next = g.view_cached(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
     } else {
-      if (s.kind == TraceStep::lookup && !g.uses_storage(storages_[s.storage].uid)) g.use_storage(storage(s));
+      if (s.kind == TraceStep::lookup && !g.parameters.uses(storages_[s.storage].uid))
+        g.parameters.use(storage(s));
       *next = g.record_cached(k, nodes_.data(), words_.data() + s.args, s.n_args, ids_of(s));
     }
   }
@@ -476,7 +479,7 @@ void Trace::record_cached(Graph& g, uint32_t signature_set) {
 // Nodes of the parameters in the graph; false where one is not in it yet.
 bool Trace::find_parameters(const Graph& g) {
   return std::all_of(parameters_.begin(), parameters_.end(), [&](const Parameter& p) {
-    return (nodes_[p.index] = g.find_parameter(p.uid, p.role)) != kNone;
+    return (nodes_[p.index] = g.parameters.find(p.uid, p.role)) != kNone;
   });
 }
 
@@ -484,7 +487,7 @@ void Trace::append_layout(Graph& g, const BucketLayout& layout) {
   const Node* nodes = layout_nodes_.data() + layout.nodes;
   const Graph::CachedSignature* known = cached_.data() + layout.signature_set * steps_.size();
   for (const uint32_t i : lookups_)
-    if (!g.uses_storage(storages_[steps_[i].storage].uid)) g.use_storage(storage(steps_[i]));
+    if (!g.parameters.uses(storages_[steps_[i].storage].uid)) g.parameters.use(storage(steps_[i]));
   for (const Append& r : appends_) {
     g.append_nodes({nodes + r.first, ops_.data() + r.first, r.n, append_args_.data() + r.args, r.n_args},
                    nodes_.data());
@@ -532,7 +535,7 @@ void Trace::add_to_stats(BucketLayout* p, const Node& n, uint32_t size) {
   if (n.flags & Node::view) return;
   ++p->stats.nodes;
   p->stats.unread += !(n.flags & Node::has_reader);
-  p->stats.idle += !(n.flags & Node::requires_grad);
+  p->stats.no_grad += !(n.flags & Node::requires_grad);
   const auto first = counts_.begin() + p->counts;
   const auto at = std::find_if(first, counts_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
   if (at != counts_.end()) return at->stats.add(n.sig, size);

@@ -80,7 +80,7 @@ bool BucketScheduler::has_nested_loops() {
 
 // Finds the buckets that have selected nodes, and numbers them in key order.
 void BucketScheduler::count_buckets() {
-  const uint32_t n = graph_.buckets();
+  const uint32_t n = graph_.buckets().size();
   if (!selection_.all_pending()) {
     stats_.assign(n, {});
     selection_.for_each([&](NodeId, const Node& node) {
@@ -91,7 +91,7 @@ void BucketScheduler::count_buckets() {
   const Sites& sites = graph_.sites();
   for (uint32_t b = 0; b < n; ++b) {
     if (!stats_of(b).count) continue;
-    const Bucket& bucket = graph_.bucket(b);
+    const Bucket& bucket = graph_.buckets()[b];
     active_.push_back({uint64_t{sites.phase(bucket.site)} << 32 | bucket.round, bucket.site, b});
   }
   std::sort(active_.begin(), active_.end(), [](const ActiveBucket& x, const ActiveBucket& y) {
@@ -111,12 +111,12 @@ void BucketScheduler::connect_buckets() {
   buckets_.pred_begin.assign(1, 0);
   buckets_.preds.clear();
   for (uint32_t b = 0; b < n; ++b) {
-    const Bucket& bucket = graph_.bucket(active_[b].bucket);
+    const Bucket& bucket = graph_.buckets()[active_[b].bucket];
     buckets_.batch_key[b] = sites[bucket.site].batch_key;
     buckets_.phase[b] = sites.phase(bucket.site);
     buckets_.round[b] = bucket.round;
-    for (uint32_t e = bucket.preds; e != kNone; e = graph_.edge(e).next) {
-      const uint32_t p = number_[graph_.edge(e).pred];
+    for (uint32_t e = bucket.preds; e != kNone; e = graph_.buckets().edge(e).next) {
+      const uint32_t p = number_[graph_.buckets().edge(e).pred];
       if (p != kNone) buckets_.preds.push_back(p);
     }
     buckets_.pred_begin.push_back(static_cast<uint32_t>(buckets_.preds.size()));

@@ -41,7 +41,7 @@ class BucketScheduler {
   void connect_buckets();
   const BucketOrder& cached_order();
   const BucketStats& stats_of(uint32_t bucket) const {
-    return selection_.all_pending() ? graph_.bucket(bucket).stats : stats_[bucket];
+    return selection_.all_pending() ? graph_.buckets()[bucket].stats : stats_[bucket];
   }
 
   Graph& graph_;

@@ -15,9 +15,9 @@ struct Operand {
     shared,      // every node reads the same value at `base`
     contiguous,  // one after the other without gaps, from `base` on; stride: floats of one argument, or 0:
                  // they differ, and each argument is as large as its node's result
-    strided,  // base + i * stride
-    indexed,  // Plan::index[index + i]
-    weight,   // shared; resolved through the node when run (parameters keep their own storage)
+    strided,     // base + i * stride
+    indexed,     // Plan::index[index + i]
+    weight,      // shared; resolved through the node when run (parameters keep their own storage)
     unused,
   };
   Kind kind = unused;

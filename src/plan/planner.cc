@@ -93,7 +93,7 @@ Planner::BucketCursor Planner::cursor_at(uint32_t launch) const {
 }
 
 void Planner::open_buckets(const BucketOrder& order) {
-  cursors_.resize(graph_.buckets());
+  cursors_.resize(graph_.buckets().size());
   for (const auto& buckets : order) {
     const BucketStats first = scheduler_.stats(buckets[0]);
     if (op_info(graph_.sig_number(first.sig).op).meta->batch == Batch::solo) {

@@ -257,7 +257,7 @@ void CpuExecutor::back_per_node_range(const Launch& l, uint32_t begin, uint32_t 
 void CpuExecutor::back_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   if (!first.attrs[1]) return;  // update=False
-  Storage& storage = graph_.storage(first.attrs[0]);
+  Storage& storage = graph_.parameters.storage(first.attrs[0]);
   const size_t row = storage.row_size();
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);

@@ -68,7 +68,7 @@ void CpuExecutor::run_tile(const Launch& l, size_t begin, size_t end) {
 
 const float* CpuExecutor::weight(const Operand& o) {
   if (o.base >= 0) return values() + o.base;
-  return graph_.parameter_values(graph_.parameter_use(o.node));
+  return graph_.parameters.values(graph_.parameter_use(o.node));
 }
 
 void CpuExecutor::run(const Launch& l) {
@@ -177,9 +177,9 @@ void CpuExecutor::run_per_node_range(const Launch& l, uint32_t begin, uint32_t e
 
 void CpuExecutor::run_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
-  Storage& storage = graph_.storage(first.attrs[0]);
+  Storage& storage = graph_.parameters.storage(first.attrs[0]);
   const size_t row = storage.row_size();
-  const Graph::Values values = graph_.values_of(storage);
+  const ParameterTable::Values values = graph_.parameters.values_of(storage);
   const float *table = values.raw, factor = values.factor;
   float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
@@ -199,7 +199,7 @@ void CpuExecutor::run_lookup(const Launch& l) {
 
 void CpuExecutor::run_parameter(const Launch& l) {
   ParameterUse& use = graph_.parameter_use(plan_.nodes[l.nodes]);
-  const float* source = graph_.parameter_values(use);
+  const float* source = graph_.parameters.values(use);
   std::memcpy(graph_.values_arena.base() + l.out, source, static_cast<size_t>(l.total) * 4);
   counters.gathered_bytes += static_cast<size_t>(l.total) * 4;
 }

@@ -92,7 +92,7 @@ void ArenaMirror::cut_back(uint32_t launches) {
 void ArenaMirror::skip_gradient_slots() {
   const int64_t top = graph_.values_arena.top();
   int64_t first = top;
-  for (const ParameterUse& use : graph_.parameters())
+  for (const ParameterUse& use : graph_.parameters.all())
     if (use.slot >= uploaded_until_) first = std::min(first, use.slot);
   if (first == top) return;
   reserve_values();

@@ -118,7 +118,7 @@ void CudaExecutor::discard() {
 }
 
 const float* CudaExecutor::parameter_values(ParameterUse& use) {
-  return graph_.parameter_values(use, [&](float* to) {
+  return graph_.parameters.values(use, [&](float* to) {
     const auto lock = device_.lock();
     try {
       if (use.on_device && device_.parameters().download(*use.storage, use.version, to)) return;

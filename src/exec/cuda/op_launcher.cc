@@ -57,7 +57,7 @@ void OpLauncher::forward_lookup(const Launch& l) {
   c_.counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i)
     LaunchReader::check_rows(storage, c_.graph().ids(c_.plan().nodes[l.nodes + i]));
-  const Graph::Values v = c_.graph().values_of(storage);
+  const ParameterTable::Values v = c_.graph().values_of(storage);
   LaunchArgs args = encoder_.encode(l, false);
   cuda::LookupArgs table{};
   table.rows = c_.device.parameters().values(c_.graph().shared_storage(storage.uid), v.raw, v.version);

@@ -1,0 +1,35 @@
+// Tuning constants of the recorder. They decide how long recording takes and how nodes are grouped, never a
+// value. Chosen by benchmarks/record.py, benchmarks/plan.py and the launch counts of
+// tests/graph/test_nested_loops.py where a line says so; the others bound time or memory and were set well
+// above what the models of benchmarks/ reach.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace dyc::tuning {
+
+// ---- sites
+constexpr int kSiteDepth = 8;  // refinements by producers of producers ...; deeper ones count by batch key
+constexpr uint32_t kOrderedProducers =
+    4;                                   // arguments: with more, the set of producers counts, not their order
+constexpr uint32_t kMostProducers = 16;  // distinct producers: with more, the site is that of the batch key
+
+// ---- buckets
+constexpr uint32_t kEdgesSearched = 16;  // edges of a bucket compared one by one before a hash table is used
+
+// ---- tables of signatures and sites
+constexpr uint32_t kMostSignatures =
+    4096;                             // signatures: above it the tables are given up at the next renewal
+constexpr uint32_t kGraphsKept = 64;  // renewals: a table that filled up in fewer may become twice as large
+
+// ---- nested loops (by launch counts: tests/graph/test_nested_loops.py)
+constexpr uint32_t kNestSites = 4;     // sites of a component from which an inner loop is looked for
+constexpr uint32_t kInnerExcess = 4;   // inner loops occur more than 1/4 more often than the outer one
+constexpr uint32_t kMostSiblings = 8;  // segments searched for one that a node may join
+
+// ---- traces
+// A bucket layout is learned at its first use if the last epoch had 3 uses for 2 layouts, otherwise at its
+// second.
+constexpr uint32_t kLayoutUses = 3, kLayoutsLearned = 2;
+
+}  // namespace dyc::tuning

@@ -1,0 +1,38 @@
+// Value numbering: nodes that compute the same value from the same parameters and constants have the same
+// number, and only the first of them is computed. 0: a value that may differ from one instance to the next.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "graph/intern.h"
+
+namespace dyc {
+
+class ValueNumbers {
+ public:
+  // Number of the value that these words describe: a signature, numbers of arguments, indices.
+  uint32_t number(const uint32_t* words, uint32_t n) { return table_.intern(words, n) + 1; }
+  // The node of the current graph with that number. If there is none, `next` becomes it and is returned.
+  uint32_t node(uint32_t number, uint32_t next) {
+    if (number >= nodes_.size()) nodes_.resize(number + 64);
+    Numbered& known = nodes_[number];
+    if (known.epoch != epoch_ || known.node >= next) known = {epoch_, next};
+    return known.node;
+  }
+  void renew() { ++epoch_; }
+  // Nodes from `size` on are gone.
+  void revert(uint32_t size) {
+    for (Numbered& v : nodes_)
+      if (v.epoch == epoch_ && v.node >= size) v.epoch = 0;
+  }
+
+ private:
+  struct Numbered {
+    uint32_t epoch = 0, node = 0;
+  };
+  InternTable table_;
+  std::vector<Numbered> nodes_;  // by number
+  uint32_t epoch_ = 1;           // of the current graph
+};
+
+}  // namespace dyc
