@@ -6,11 +6,11 @@
 
 namespace dyc {
 
-// producers(v): what vertex v < n depends on, a vector that stays as it is. found(members): one component.
+// producers(v): what vertex v < n depends on, a vector that stays as it is. found(component): one component.
 // Tarjan's algorithm, without recursion: a component is finished after what it depends on.
 template <class Producers, class Found>
 void for_each_component(uint32_t n, Producers&& producers, Found&& found) {
-  std::vector<uint32_t> index(n, 0), low(n, 0), stack, members;
+  std::vector<uint32_t> index(n, 0), low(n, 0), stack, component;
   std::vector<uint8_t> on_stack(n, 0);
   struct Frame {
     uint32_t vertex, next;
@@ -40,14 +40,14 @@ void for_each_component(uint32_t n, Producers&& producers, Found&& found) {
       }
       if (descended) continue;
       if (low[v] == index[v]) {
-        members.clear();
+        component.clear();
         for (uint32_t w = ~0u; w != v;) {
           w = stack.back();
           stack.pop_back();
           on_stack[w] = 0;
-          members.push_back(w);
+          component.push_back(w);
         }
-        found(members);
+        found(component);
       }
       frames.pop_back();
       if (!frames.empty()) low[frames.back().vertex] = std::min(low[frames.back().vertex], low[v]);

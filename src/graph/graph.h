@@ -223,8 +223,8 @@ class Graph : public Generations {
   NodeId duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
 
-  // What recording touches is close together, in this order: with it spread over the object, a step of a small RNN took
-  // 5 % longer (benchmarks/record.py).
+  // What recording touches is close together, in this order: with it spread over the object, a step of a
+  // small RNN took 5 % longer (benchmarks/record.py).
   Signatures signatures_;
   Sites sites_;
   std::vector<Node> nodes_;

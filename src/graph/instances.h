@@ -1,6 +1,6 @@
-// The instances of batch_map: parts of one graph that are recorded in turns. Each is to come out as if it had
-// been alone with what was recorded before it, so it has random numbers of its own, and the graph knows who
-// recorded which node.
+// The instances of batch_map: parts of one graph that are recorded in turns. The result of each is what it
+// would be if it had been recorded alone, so it has random numbers of its own, and the graph knows which
+// instance recorded which node.
 #pragma once
 #include <cstdint>
 #include <unordered_map>
@@ -14,29 +14,29 @@ class Instances {
  public:
   static constexpr uint32_t kOutside = 0;  // the number of what is not in any
 
-  // The one that records now.
+  // The instance that records now.
   uint32_t current() const { return current_; }
-  // A new part of the current one, numbered; numbers are never used again. `index`: among those of one
-  // batch_map, the `seed` of which derives theirs.
+  // A new instance inside of the current one; numbers are not reused. Its random numbers follow from the
+  // `seed` of its batch_map and its `index` there.
   uint32_t add(uint32_t seed, uint32_t index);
-  // A seed for one more batch_map of the current instance. Takes nothing from the random numbers of the
-  // instance; those of the process it takes from go on at finish(), if any were drawn inside.
+  // A seed for one more batch_map of the current instance. It does not advance the random numbers of the
+  // instance; those of the process advance at finish(), if any were drawn inside.
   uint32_t next_seed();
   // From now on, with node `size`, this one records.
   void enter(uint32_t number, uint32_t size);
   // All are done. Their random numbers stay, for nodes that are drawn again. Returns whether any were drawn;
-  // `go_on`: if so, those of the process go on.
+  // `go_on`: if so, those of the process advance.
   bool finish(bool go_on = true);
-  // The graph is renewed: no number of before means anything.
+  // The graph is renewed: earlier numbers are invalid.
   void clear();
 
   uint32_t parent(uint32_t number) const { return all_.at(number).parent; }
-  // Who recorded a node; kOutside when all are done.
+  // The instance that recorded a node; kOutside when all are done.
   uint32_t recorder(uint32_t node) const;
   // Nodes below `end` that an instance or one that it is a part of recorded: [begin, end) ranges.
   template <class F>
   void for_each_range(uint32_t number, uint32_t end, F&& f) const;
-  // What its nodes are drawn from.
+  // The stream that its nodes are drawn from.
   Random& random(uint32_t number) {
     return number == kOutside ? process_random() : all_.at(number).stream.random();
   }

@@ -11,13 +11,14 @@ namespace {
 
 bool owns_weight(const Sites& sites, uint32_t site) { return sites[site].ancestor_keys.empty(); }
 
-// What the members depend on, among themselves; members ascend, and are numbered in their order.
-std::vector<std::vector<uint32_t>> inner_edges(const Sites& sites, const std::vector<uint32_t>& members) {
-  std::vector<std::vector<uint32_t>> edges(members.size());
-  for (size_t i = 0; i < members.size(); ++i)
-    for (const uint32_t p : sites[members[i]].producers) {
-      const auto at = std::lower_bound(members.begin(), members.end(), p);
-      if (at != members.end() && *at == p) edges[i].push_back(static_cast<uint32_t>(at - members.begin()));
+// The edges inside of a component, whose sites ascend; numbers are indices into it.
+std::vector<std::vector<uint32_t>> inner_edges(const Sites& sites, const std::vector<uint32_t>& component) {
+  std::vector<std::vector<uint32_t>> edges(component.size());
+  for (size_t i = 0; i < component.size(); ++i)
+    for (const uint32_t p : sites[component[i]].producers) {
+      const auto at = std::lower_bound(component.begin(), component.end(), p);
+      if (at != component.end() && *at == p)
+        edges[i].push_back(static_cast<uint32_t>(at - component.begin()));
     }
   return edges;
 }
@@ -33,25 +34,26 @@ void LoopNest::derive(const Sites& sites, const std::vector<uint32_t>& counts) {
     if (phase >= phases.size()) phases.resize(phase + 1);
     if (counts[s]) phases[phase].push_back(s);
   }
-  for (auto& members : phases) {
-    if (members.size() < tuning::kNestSites) continue;
+  for (auto& component : phases) {
+    if (component.size() < tuning::kNestSites) continue;
     const uint32_t before = loops_;
-    split(sites, counts, members);
+    split(sites, counts, component);
     if (loops_ - before > 1) continue;  // else there is one loop only, or none
-    for (const uint32_t s : members) loop_[s] = kNoLoop;
+    for (const uint32_t s : component) loop_[s] = kNoLoop;
     loops_ = before;
   }
 }
 
-// Gives the loops of a component their numbers, the outer one first.
-void LoopNest::split(const Sites& sites, const std::vector<uint32_t>& counts, std::vector<uint32_t> members) {
+// Numbers the loops of a component, the outer one first.
+void LoopNest::split(const Sites& sites, const std::vector<uint32_t>& counts,
+                     std::vector<uint32_t> component) {
   uint32_t least = ~0u;
-  for (const uint32_t s : members)
+  for (const uint32_t s : component)
     if (owns_weight(sites, s)) least = std::min(least, counts[s]);
   if (least == ~0u) return;
   const uint32_t outer = loops_++;
-  std::vector<uint32_t> rest;  // what is left when the outer loop is cut
-  for (const uint32_t s : members) {
+  std::vector<uint32_t> rest;  // of the component without the sites of the outer loop alone
+  for (const uint32_t s : component) {
     const bool weight = owns_weight(sites, s);
     const bool often = counts[s] > least + least / tuning::kInnerExcess;
     loop_[s] = weight ? outer : kFollowsArgs;
@@ -65,8 +67,8 @@ void LoopNest::split(const Sites& sites, const std::vector<uint32_t>& counts, st
       [&](const std::vector<uint32_t>& found) {
         const bool weights =
             std::any_of(found.begin(), found.end(), [&](uint32_t i) { return owns_weight(sites, rest[i]); });
-        const bool turns = found.size() > 1;
-        if (!weights || !turns) return;
+        const bool cycle = found.size() > 1;
+        if (!weights || !cycle) return;
         inside.emplace_back();
         for (const uint32_t i : found) inside.back().push_back(rest[i]);
         std::sort(inside.back().begin(), inside.back().end());

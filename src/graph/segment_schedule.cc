@@ -20,8 +20,8 @@ void SegmentSchedule::order(Graph& graph, const LoopNest& nest) {
   }
 }
 
-// A node goes to the latest segment that it reads. Or it begins one that follows: if it owns a weight, and
-// that segment is of another loop, or has come past its site already.
+// A node joins the latest segment that it reads. A node with a weight begins a new segment instead if that
+// one belongs to another loop or is already past its site.
 void SegmentSchedule::divide(Graph& graph, const LoopNest& nest) {
   segments_.clear();
   of_.assign(graph.size(), {kNoSegment, 0});
@@ -72,7 +72,7 @@ uint32_t SegmentSchedule::round_in_segment(Graph& graph, uint32_t node, uint32_t
   return round;
 }
 
-// A segment that follows another: the last one of the loop, if that admits the site.
+// A segment after `parent`: the last one of this loop, if that admits the site, otherwise a new one.
 uint32_t SegmentSchedule::begin(uint32_t parent, uint32_t loop, uint32_t site) {
   const uint32_t fresh = static_cast<uint32_t>(segments_.size());
   uint32_t sibling = kNoSegment;
@@ -103,7 +103,7 @@ void SegmentSchedule::measure_ahead() {
   for (Segment& s : segments_) s.ahead /= longest;
 }
 
-// One launch for each weight, and what goes with it.
+// In launches: one for each weight.
 float SegmentSchedule::cost_of(uint64_t sites) { return static_cast<float>(std::popcount(sites)); }
 
 float SegmentSchedule::urgency(float ahead, int power) {
@@ -111,8 +111,8 @@ float SegmentSchedule::urgency(float ahead, int power) {
   return ahead;
 }
 
-// In each time_step the kind of segments runs whose ready ones are the most urgent. Returns the cost of all
-// time steps, or -1 as soon as that is not below `best`.
+// In each time step all ready segments of the most urgent kind run. Returns the cost of all time steps, or -1
+// as soon as that reaches `best`.
 float SegmentSchedule::run(Rule rule, float best) {
   ready_.resize(kinds_);
   time_steps_.resize(segments_.size());

@@ -1,10 +1,11 @@
-// What loops in loops are scheduled by: segments. A segment is what one instance does in one turn of one
-// loop, until it enters another loop or begins the next turn. A few thousand segments stand for a whole
-// graph, and each follows one other; so several orders are tried, and the one with the fewest turns kept.
+// A schedule for nested loops. A segment is what one instance records in one iteration of one loop, until it
+// enters another loop or begins the next iteration. Each segment follows one other, and a few thousand
+// segments represent a whole graph, so several priority rules are tried and the schedule of the lowest cost
+// is kept.
 //
-// An order gives each segment a time_step: in one time_step runs every segment of one loop that is ready.
-// Time steps then are the rounds that nodes are put off to (Graph::rebucket). Whatever they are, the order of
-// buckets is a legal one.
+// A schedule assigns each segment a time step; all segments of one time step begin at the same site and are
+// ready. Graph::regroup() delays nodes to the rounds of their time steps. The order of buckets is legal for
+// any schedule.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,7 +20,7 @@ class SegmentSchedule {
  public:
   // Divides what is pending into segments and orders them.
   void order(Graph& graph, const LoopNest& nest);
-  // The first round of a node's time_step, 0 for those that are not of loops in loops.
+  // The first round of a node's time step; 0 for a node outside of nested loops.
   uint32_t first_round(uint32_t node) const {
     const uint32_t s = of_[node].segment;
     return s == kNoSegment ? 0 : segments_[s].time_step * rounds_;
@@ -28,22 +29,22 @@ class SegmentSchedule {
  private:
   static constexpr uint32_t kNoSegment = 0xffffffffu;
   struct Segment {
-    uint32_t parent, loop;  // parent: the segment that it follows
-    uint32_t kind;          // by the site that it begins with: those of one kind run together
-    uint32_t last;          // site that owns a weight
-    uint64_t sites;         // all of those, as bits
-    uint32_t child, sibling;
-    float ahead;  // cost of the longest way from its begin to the end
+    uint32_t parent, loop;    // parent: the segment that it follows
+    uint32_t kind;            // one for each first site: ready segments of one kind share a time step
+    uint32_t last;            // the last site with a weight
+    uint64_t sites;           // all sites with a weight, as bits modulo 64
+    uint32_t child, sibling;  // last segment that follows this one; previous one that follows the same parent
+    float ahead;              // cost of the longest path from here to the end
     uint32_t time_step;
-    // Sites are numbered as they first come: a turn of a loop goes through them in that order.
+    // Sites are numbered as they first appear, so an iteration of a loop visits them in ascending order.
     bool admits(uint32_t other, uint32_t site) const { return loop == other && site > last; }
   };
-  // Which kind is the most urgent: the one with the segment that has most ahead of it, or the one with the
-  // largest sum of powers of that.
+  // How the next kind is chosen: by the largest `ahead` of its segments, or by the sum of that to some power.
+  // The rules that had the fewest launches for some program of tests/graph/test_nested_loops.py.
   static constexpr int kLongest = 0;
   struct Rule {
     int power;
-    bool per_cost;  // divided by what a time_step of it costs
+    bool per_cost;  // divided by the cost of its time step
   };
   static constexpr Rule kRules[] = {{kLongest, true}, {4, true},         {8, true},
                                     {16, true},       {kLongest, false}, {8, false}};
@@ -63,7 +64,7 @@ class SegmentSchedule {
     uint32_t segment, round;
   };
   std::vector<InSegment> of_;         // of each node
-  std::vector<uint32_t> time_steps_;  // of each segment, under the rule in hand
+  std::vector<uint32_t> time_steps_;  // of each segment, under the current rule
   struct Ready {
     std::vector<uint32_t> segments;
     uint64_t sites = 0;

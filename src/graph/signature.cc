@@ -97,7 +97,7 @@ uint32_t Signatures::batch_key_of(const Sig& s, const uint32_t* args) {
   const Meta& meta = *op_info(s.op).meta;
   std::vector<uint32_t> key = {s.op, static_cast<uint32_t>(s.attrs.size())};
   key.insert(key.end(), s.attrs.begin(), s.attrs.end());
-  const bool list = op_info(s.op).list && meta.kind == OpKind::per_node;  // members differ in arity
+  const bool list = op_info(s.op).list && meta.kind == OpKind::per_node;  // nodes differ in arity
   if (!list) {
     // Whether an ordinary argument takes a gradient may differ: where it does not, the launch's
     // backward writes to a gradient nobody reads.

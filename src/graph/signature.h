@@ -1,5 +1,5 @@
-// Signatures: op, attributes, argument extents and the identity of shared weights. Known once per
-// process; a node holds the number of its signature.
+// Signatures: op, attributes, shapes of the arguments and the identity of shared weights. A node holds the
+// number of its signature; shape rules run once per signature.
 #pragma once
 #include <deque>
 #include <memory>
@@ -13,13 +13,13 @@ namespace dyc {
 struct Sig {
   OpId op = 0;
   bool owns_weight = false;      // an argument in weight position is the same for the whole graph
-  bool flat = false;             // all arguments have exactly the result's extents
+  bool flat = false;             // all arguments have exactly the result's shape
   bool requires_grad = false;    // some argument needs a gradient
   bool empty = false;            // the result or an argument has no elements
-  bool columns = false;          // matmul: one GEMM per weight over the columns of all members
-  bool bias_per_column = false;  // matmul: the bias has the result's extents
-  uint32_t dim = 0;              // result extents, as a number
-  uint32_t batch_key = 0;        // launch class: members of equal class may share a launch
+  bool columns = false;          // matmul: one GEMM per weight over the columns of all nodes
+  bool bias_per_column = false;  // matmul: the bias has the result's shape
+  uint32_t dim = 0;              // the result's shape, as a number
+  uint32_t batch_key = 0;        // nodes of equal batch key may share a launch
   uint32_t plain_site = 0xffffffffu;
   uint32_t size = 0;  // floats of the result
   uint32_t n_args = 0;
@@ -40,7 +40,7 @@ class Signatures {
   const Sig& operator[](uint32_t id) const { return *sigs_[id]; }
   Sig& at(uint32_t id) { return *sigs_[id]; }
   uint32_t size() const { return static_cast<uint32_t>(sigs_.size()); }
-  // What recording asks of a signature, in one place in memory.
+  // What recording reads of a signature, for all of them in one array.
   struct Brief {
     uint32_t dim, size;
   };
@@ -49,7 +49,7 @@ class Signatures {
   // Key: {op, n_args, n_attrs, attrs..., per argument: dim id * 2 + needs, weight identity or 0}.
   // Runs the shape rule when the key is new; throws what it throws.
   uint32_t of(OpId op, const uint32_t* key, uint32_t key_size);
-  // Leaves: extents are given.
+  // Leaves: the shape is given.
   uint32_t leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool requires_grad);
 
  private:

@@ -23,7 +23,7 @@ uint32_t Sites::plain(uint32_t batch_key) {
 namespace {
 
 constexpr uint32_t kItself = 0xfffffffeu;
-constexpr uint32_t kClassOnly = 0x80000000u;  // with the class number: an argument too deep to look into
+constexpr uint32_t kKeyOnly = 0x80000000u;  // with its batch key: an argument that is refined too deeply
 
 }  // namespace
 
@@ -31,7 +31,7 @@ uint32_t Sites::token(uint32_t batch_key, uint32_t arg_site) const {
   const Site& a = sites_[arg_site];
   if (std::find(a.ancestor_keys.begin(), a.ancestor_keys.end(), batch_key) != a.ancestor_keys.end())
     return kItself;
-  return a.depth >= tuning::kSiteDepth ? kClassOnly | a.batch_key : arg_site;
+  return a.depth >= tuning::kSiteDepth ? kKeyOnly | a.batch_key : arg_site;
 }
 
 uint32_t Sites::refined(uint32_t batch_key, const uint32_t* arg_sites, uint32_t n) {
@@ -63,7 +63,7 @@ void Sites::add_refined(uint32_t batch_key, const uint32_t* tokens, uint32_t n) 
   s.complete = true;
   s.ancestor_keys = {batch_key};
   for (uint32_t i = 0; i < n; ++i) {
-    if (tokens[i] >= kClassOnly) {  // stands for sites that only show when recorded
+    if (tokens[i] >= kKeyOnly) {  // stands for sites that are known only when nodes are recorded
       s.complete = false;
       s.depth = std::max<uint16_t>(s.depth, tokens[i] == kItself ? 1 : 2);
       continue;

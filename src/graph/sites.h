@@ -1,10 +1,10 @@
-// Sites, phases, rounds (batching.md 3.3, 7.1). A site is a launch class refined by the sites of its
-// producers. Sites persist; the graph of sites is learned while recording and gives each site its
-// phase: the topological place of its strongly connected component.
+// Sites, phases and rounds (batching.md 3.3, 7.1). A site stands for a place in the program: a batch key
+// refined by the sites of the arguments. Sites persist. While recording, the graph of sites is learned; a
+// phase is the topological number of one of its strongly connected components, so that a loop is one phase.
 //
-// round(n) = max over unevaluated arguments a of the same phase of round(a) + [site(a) >= site(n)].
-// Running buckets (phase, round, site) in key order is a legal schedule for any numbering of sites;
-// phases only decide how many launches there are, and are re-derived when an edge contradicts them.
+// round(n) = max over pending arguments a of the same phase of round(a) + [site(a) >= site(n)].
+// Running buckets (phase, round, site) in key order is a legal schedule for any numbering of sites; phases
+// only decide how many launches there are, and are derived again when an edge contradicts them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,7 @@ namespace dyc {
 struct Site {
   uint32_t batch_key = 0;
   uint16_t depth = 0;                         // nesting of refinement
-  std::vector<uint32_t> ancestor_keys;        // refined sites: its class and those of its refined ancestors
+  std::vector<uint32_t> ancestor_keys;        // refined sites: its own and those of its refined ancestors
   bool complete = false;                      // the key holds all producers: no edge can be new
   uint32_t recent[4] = {~0u, ~0u, ~0u, ~0u};  // producers seen lately
   std::vector<uint32_t> producers;
@@ -26,11 +26,11 @@ struct Site {
 
 class Sites {
  public:
-  // One site per class.
+  // The site of a batch key that is not refined.
   uint32_t plain(uint32_t batch_key);
-  // Class refined by its argument sites in order (or as a set, for long lists). An argument that
-  // descends from the same class without passing a weight closes a recurrence (c = f.c' + i.g): it
-  // counts as "itself", so that the recurrence has one site, not one per step.
+  // Batch key refined by its argument sites in order (or as a set, for long lists). An argument that descends
+  // from the same batch key without passing a weight closes a recurrence (c = f.c' + i.g): it counts as
+  // "itself", so that the recurrence has one site, not one per step.
   uint32_t refined(uint32_t batch_key, const uint32_t* arg_sites, uint32_t n);
 
   Site& operator[](uint32_t id) { return sites_[id]; }

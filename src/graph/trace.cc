@@ -24,13 +24,13 @@ uint64_t Trace::next_number() {
   return ++last;
 }
 
-// ---------------------------------------------------------------- taking
+// ---------------------------------------------------------------- capturing
 
 std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                       const std::vector<Placeholder>& placeholders) {
   auto p = std::make_unique<Trace>();
   for (NodeId input : inputs) {
-    // The script may mean the parameter where the trace would see its input.
+    // The script may mean this parameter, not any input in its place.
     if (g.is_parameter(input)) return nullptr;
     if (std::find(p->captured_.begin(), p->captured_.end(), input) != p->captured_.end()) return nullptr;
     p->captured_.push_back(input);
@@ -52,11 +52,11 @@ void Trace::find_outside_reads() {
       const auto args = words_.begin() + s.args;
       return s.kind == TraceStep::op && std::find(args, args + s.n_args, i) != args + s.n_args;
     };
-    if (apart && std::any_of(steps_.begin(), steps_.end(), reads)) outside_reads_.push_back(i);
+    if (apart && std::any_of(steps_.begin(), steps_.end(), reads)) bulk_.outside_reads.push_back(i);
   }
 }
 
-// Is the place one of an op or a lookup of the trace, or of a view of one?
+// Is this node of the trace an op, a lookup or a view of one?
 bool Trace::is_appended(uint32_t index) const {
   if (index < n_inputs()) return false;
   const TraceStep& s = steps_[index - n_inputs()];
@@ -68,18 +68,18 @@ void Trace::plan_appends() {
   Append run{0, 0, 0, 0, kNone};
   const auto end = [&](uint32_t then) {
     run.then = then;
-    if (run.n || then != kNone) appends_.push_back(run);
-    run = {static_cast<uint32_t>(ops_.size()), 0, static_cast<uint32_t>(append_args_.size()), 0, kNone};
+    if (run.n || then != kNone) bulk_.appends.push_back(run);
+    run = {static_cast<uint32_t>(bulk_.ops.size()), 0, static_cast<uint32_t>(bulk_.args.size()), 0, kNone};
   };
   for (uint32_t i = 0; i < steps_.size(); ++i) {
     const TraceStep& s = steps_[i];
     if (s.kind == TraceStep::parameter) {
-      parameters_.push_back({n_inputs() + i, storages_[s.storage].uid, words_[s.attrs]});
+      bulk_.parameters.push_back({n_inputs() + i, storages_[s.storage].uid, words_[s.attrs]});
     } else if (is_appended(n_inputs() + i)) {
-      if (s.kind == TraceStep::lookup) lookups_.push_back(i);
-      if (s.n_ids || s.list) with_ids_.push_back(i);
-      ops_.push_back(n_inputs() + i);
-      append_args_.insert(append_args_.end(), words_.begin() + s.args, words_.begin() + s.args + s.n_args);
+      if (s.kind == TraceStep::lookup) bulk_.lookups.push_back(i);
+      if (s.n_ids || s.list) bulk_.with_ids.push_back(i);
+      bulk_.ops.push_back(n_inputs() + i);
+      bulk_.args.insert(bulk_.args.end(), words_.begin() + s.args, words_.begin() + s.args + s.n_args);
       ++run.n;
       run.n_args += s.n_args;
     } else {
@@ -133,7 +133,7 @@ bool takes_ids(const OpInfo& info) {
 
 }  // namespace
 
-// Puts the place of the node, which the trace knows or which is the same in every graph, into `places`.
+// Appends the index of the node, which is part of the trace or the same in every graph.
 bool Trace::add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices) {
   uint32_t index = index_of(id);
   if (index == kNone) {  // recorded before the trace begins
@@ -257,12 +257,12 @@ void Trace::set_indices(const uint32_t* indices) {
   for (const BoundPlaceholder& f : bound_) words_[f.at] = indices[f.placeholder];
 }
 
-// Number of the combination of what decides the signatures and sites of the steps.
+// Number of what decides the signatures and sites of all steps.
 uint32_t Trace::signature_set(const Graph& g, const NodeId* inputs, bool* fresh) {
-  if (tables_ != g.tables()) {
-    tables_ = g.tables();
-    signature_sets_ = InternTable();
-    cached_.clear();
+  if (sets_.tables != g.tables()) {
+    sets_.tables = g.tables();
+    sets_.keys = InternTable();
+    sets_.cached.clear();
   }
   key_.assign(1, g.share_equal_values);
   for (uint32_t i = 0; i < n_inputs(); ++i) {
@@ -271,11 +271,11 @@ uint32_t Trace::signature_set(const Graph& g, const NodeId* inputs, bool* fresh)
     key_.push_back(n.site);
     key_.push_back(n.value_number * 2 + (n.flags & Node::requires_grad));
   }
-  return signature_sets_.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
+  return sets_.keys.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
 }
 
-// A bucket has one site, and few nodes are the same for every instance: few words, as this is what a short
-// trace costs most.
+// A bucket implies its site, and few nodes have a value number: few words, because these keys are the largest
+// part of what a short trace costs.
 Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
   const uint32_t bucket = g.pending_bucket(input);
   const Node& n = g.node(input);
@@ -286,17 +286,18 @@ Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
           n.value_number ? 3u : 2u};
 }
 
-// The same with the buckets of the inputs.
+// Number of what decides the buckets of all steps, too.
 uint32_t Trace::layout(Graph& g, const NodeId* inputs) {
-  if (tables_ != g.tables() || epoch_ != g.epoch()) {
-    epoch_ = g.epoch();
-    learn_at_once_ = tuning::kLayoutsLearned * layouts_used_ > tuning::kLayoutUses * layouts_.size();
-    layouts_used_ = 0;
-    layout_keys_.clear();
-    layouts_.clear();
-    layout_nodes_.clear();
-    counts_.clear();
-    generation_ = next_number();
+  if (sets_.tables != g.tables() || layouts_.epoch != g.epoch()) {
+    layouts_.epoch = g.epoch();
+    layouts_.learn_at_once =
+        tuning::kLayoutsLearned * layouts_.used > tuning::kLayoutUses * layouts_.list.size();
+    layouts_.used = 0;
+    layouts_.keys.clear();
+    layouts_.list.clear();
+    layouts_.nodes.clear();
+    layouts_.counts.clear();
+    layouts_.generation = next_number();
   }
   key_.resize(1 + 3 * n_inputs());
   uint32_t* k = key_.data();
@@ -305,7 +306,7 @@ uint32_t Trace::layout(Graph& g, const NodeId* inputs) {
     const InputKey key = input_key(g, inputs[i]);
     k = std::copy_n(key.words, key.n, k);
   }
-  return layout_keys_.intern(key_.data(), static_cast<uint32_t>(k - key_.data()));
+  return layouts_.keys.intern(key_.data(), static_cast<uint32_t>(k - key_.data()));
 }
 
 std::shared_ptr<Storage> Trace::storage(const TraceStep& step) const {
@@ -351,28 +352,27 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
 }
 
 void Trace::learn(const Graph& g, uint32_t signature_set) {
-  cached_.resize((size_t{signature_set} + 1) * steps_.size());
+  sets_.cached.resize((size_t{signature_set} + 1) * steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
     const NodeId id = nodes_[n_inputs() + i];
     const Node& n = g.node(id);
     const bool op = steps_[i].kind == TraceStep::op && !(n.flags & Node::view) && n.value_number == 0;
     const bool plain = op || steps_[i].kind == TraceStep::lookup ||
                        (steps_[i].kind == TraceStep::view && n.value_number == 0);
-    cached_[signature_set * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size,
-                                                  n.flags & Node::requires_grad};
+    sets_.cached[signature_set * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size,
+                                                       n.flags & Node::requires_grad};
   }
 }
 
-// f() records, all or nothing: where there is no memory for what a step draws, half of the nodes would not be
-// counted, and a variant not be learned.
+// f() records everything or, if it throws, nothing: there may be no memory for what a step draws.
 template <class F>
 void Trace::or_revert(Graph& g, F f) {
   const Graph::Mark before = g.mark();
   try {
     f();
   } catch (...) {
-    tables_ = 0;
-    last_layout_ = kNone;
+    sets_.tables = 0;
+    layouts_.last = kNone;
     g.revert(before);
     throw;
   }
@@ -391,7 +391,7 @@ bool Trace::record_after(Graph& g, Trace& before, const std::vector<uint32_t>& f
 
 bool Trace::record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
                          const uint32_t* indices) {
-  // Where it comes to lie follows from where it lay before, and from one other input.
+  // The layout follows from the last one and from one other input.
   if (others.size() < 2)
     return record_predicted(g, *this, inputs, others.empty() ? InputKey{} : input_key(g, inputs[others[0]]),
                             indices);
@@ -400,19 +400,19 @@ bool Trace::record_again(Graph& g, const NodeId* inputs, const std::vector<uint3
   return true;
 }
 
-// Where `before` came to lie and the key tell where this comes to lie.
+// The layout of `before` and the key of the one other input decide the layout of this trace.
 bool Trace::record_predicted(Graph& g, Trace& before, const NodeId* inputs, const InputKey& key,
                              const uint32_t* indices) {
-  const bool current = before.tables_ == g.tables() && before.epoch_ == g.epoch();
-  const uint32_t known = current ? before.last_layout_ : kNone;  // layout of `before`
+  const bool current = before.sets_.tables == g.tables() && before.layouts_.epoch == g.epoch();
+  const uint32_t known = current ? before.layouts_.last : kNone;  // layout of `before`
   if (known != kNone) {
-    const BucketLayout& p = before.layouts_[known];
-    const bool same = p.next_generation == generation_ && p.next != kNone && p.next_input == key;
-    if (same && layouts_[p.next].signature_set != kNone) {
+    const BucketLayout& p = before.layouts_.list[known];
+    const bool same = p.next_generation == layouts_.generation && p.next != kNone && p.next_input == key;
+    if (same && layouts_.list[p.next].signature_set != kNone) {
       if (!indices_fit(indices)) return false;
       set_indices(indices);
-      last_layout_ = p.next;
-      ++layouts_used_;
+      layouts_.last = p.next;
+      ++layouts_.used;
       std::copy(inputs, inputs + n_inputs(), nodes_.begin());
       or_revert(g, [&] { record_layout(g, this == &before); });
       return true;
@@ -420,17 +420,17 @@ bool Trace::record_predicted(Graph& g, Trace& before, const NodeId* inputs, cons
   }
   if (!matches(g, inputs, indices)) return false;
   record(g, inputs, indices);
-  if (known == kNone || last_layout_ == kNone) return true;
-  BucketLayout& p = before.layouts_[known];
-  p.next_generation = generation_;
+  if (known == kNone || layouts_.last == kNone) return true;
+  BucketLayout& p = before.layouts_.list[known];
+  p.next_generation = layouts_.generation;
   p.next_input = key;
-  p.next = last_layout_;
+  p.next = layouts_.last;
   return true;
 }
 
-// The placement last_layout_, which is known.
+// With layout layouts_.last, which was learned.
 void Trace::record_layout(Graph& g, bool parameters_known) {
-  const BucketLayout& p = layouts_[last_layout_];
+  const BucketLayout& p = layouts_.list[layouts_.last];
   if (parameters_known || find_parameters(g)) append_layout(g, p);
   else record_cached(g, p.signature_set);
 }
@@ -438,9 +438,9 @@ void Trace::record_layout(Graph& g, bool parameters_known) {
 void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) {
   set_indices(indices);
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
-  last_layout_ = layouts_possible_ ? layout(g, inputs) : kNone;
-  ++layouts_used_;
-  if (last_layout_ < layouts_.size() && layouts_[last_layout_].signature_set != kNone)
+  layouts_.last = layouts_.possible ? layout(g, inputs) : kNone;
+  ++layouts_.used;
+  if (layouts_.last < layouts_.list.size() && layouts_.list[layouts_.last].signature_set != kNone)
     return record_layout(g, false);
   bool fresh;
   const uint32_t v = signature_set(g, inputs, &fresh);
@@ -451,16 +451,16 @@ void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) 
   } else {
     record_cached(g, v);
   }
-  if (last_layout_ == kNone) return;
-  const bool again = last_layout_ < layouts_.size();
-  if (!again) layouts_.resize(last_layout_ + 1, BucketLayout{});
-  if (again || learn_at_once_) learn_layout(g, last_layout_, v);
-  if (!layouts_possible_) last_layout_ = kNone;
+  if (layouts_.last == kNone) return;
+  const bool again = layouts_.last < layouts_.list.size();
+  if (!again) layouts_.list.resize(layouts_.last + 1, BucketLayout{});
+  if (again || layouts_.learn_at_once) learn_layout(g, layouts_.last, v);
+  if (!layouts_.possible) layouts_.last = kNone;
 }
 
 void Trace::record_cached(Graph& g, uint32_t signature_set) {
   NodeId* next = nodes_.data() + n_inputs();
-  const Graph::CachedSignature* known = cached_.data() + signature_set * steps_.size();
+  const Graph::CachedSignature* known = sets_.cached.data() + signature_set * steps_.size();
   for (size_t i = 0; i < steps_.size(); ++i, ++next) {
     const TraceStep& s = steps_[i];
     const Graph::CachedSignature& k = known[i];
@@ -476,20 +476,20 @@ void Trace::record_cached(Graph& g, uint32_t signature_set) {
   }
 }
 
-// Nodes of the parameters in the graph; false where one is not in it yet.
+// Fills in the nodes of the parameters; false if one is not in the graph yet.
 bool Trace::find_parameters(const Graph& g) {
-  return std::all_of(parameters_.begin(), parameters_.end(), [&](const Parameter& p) {
+  return std::all_of(bulk_.parameters.begin(), bulk_.parameters.end(), [&](const Parameter& p) {
     return (nodes_[p.index] = g.parameters.find(p.uid, p.role)) != kNone;
   });
 }
 
 void Trace::append_layout(Graph& g, const BucketLayout& layout) {
-  const Node* nodes = layout_nodes_.data() + layout.nodes;
-  const Graph::CachedSignature* known = cached_.data() + layout.signature_set * steps_.size();
-  for (const uint32_t i : lookups_)
+  const Node* nodes = layouts_.nodes.data() + layout.nodes;
+  const Graph::CachedSignature* known = sets_.cached.data() + layout.signature_set * steps_.size();
+  for (const uint32_t i : bulk_.lookups)
     if (!g.parameters.uses(storages_[steps_[i].storage].uid)) g.parameters.use(storage(steps_[i]));
-  for (const Append& r : appends_) {
-    g.append_nodes({nodes + r.first, ops_.data() + r.first, r.n, append_args_.data() + r.args, r.n_args},
+  for (const Append& r : bulk_.appends) {
+    g.append_nodes({nodes + r.first, bulk_.ops.data() + r.first, r.n, bulk_.args.data() + r.args, r.n_args},
                    nodes_.data());
     if (r.then == kNone) continue;
     const TraceStep& s = steps_[r.then];
@@ -498,35 +498,35 @@ void Trace::append_layout(Graph& g, const BucketLayout& layout) {
         view ? g.view_cached(known[r.then].sig, nodes_[words_[s.args]], words_[s.attrs], 0)
              : record_step(g, s);
   }
-  for (const uint32_t i : with_ids_) g.fill_ids(nodes_[n_inputs() + i], ids_of(steps_[i]));
-  g.count_appended(counts_.data() + layout.counts, layout.n_counts, layout.stats);
-  for (const uint32_t index : outside_reads_) g.note_read(nodes_[index]);
+  for (const uint32_t i : bulk_.with_ids) g.fill_ids(nodes_[n_inputs() + i], ids_of(steps_[i]));
+  g.count_appended(layouts_.counts.data() + layout.counts, layout.n_counts, layout.stats);
+  for (const uint32_t index : bulk_.outside_reads) g.note_read(nodes_[index]);
 }
 
-// The nodes were just recorded, nothing but the trace reads them.
+// The nodes were just recorded and have no readers but each other.
 void Trace::learn_layout(const Graph& g, uint32_t layout, uint32_t signature_set) {
-  BucketLayout& p = layouts_[layout];
+  BucketLayout& p = layouts_.list[layout];
   p = {};
   p.signature_set = signature_set;
-  p.nodes = static_cast<uint32_t>(layout_nodes_.size());
-  p.counts = static_cast<uint32_t>(counts_.size());
-  for (const Append& r : appends_) {
+  p.nodes = static_cast<uint32_t>(layouts_.nodes.size());
+  p.counts = static_cast<uint32_t>(layouts_.counts.size());
+  for (const Append& r : bulk_.appends) {
     uint32_t args = 0;
     for (uint32_t i = r.first; i < r.first + r.n; ++i) {
-      const uint32_t step = ops_[i] - n_inputs();
-      Node n = g.node(nodes_[ops_[i]]);
+      const uint32_t step = bulk_.ops[i] - n_inputs();
+      Node n = g.node(nodes_[bulk_.ops[i]]);
       n.flags &= Node::requires_grad | Node::has_reader | Node::view;
       if (steps_[step].kind != TraceStep::view) n.aux = 0;
       n.args = std::exchange(args, args + steps_[step].n_args);
-      layout_nodes_.push_back(n);
-      add_to_stats(&p, n, cached_[signature_set * steps_.size() + step].size);
+      layouts_.nodes.push_back(n);
+      add_to_stats(&p, n, sets_.cached[signature_set * steps_.size() + step].size);
     }
   }
-  const Graph::CachedSignature* known = cached_.data() + signature_set * steps_.size();
+  const Graph::CachedSignature* known = sets_.cached.data() + signature_set * steps_.size();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const TraceStep::Kind kind = steps_[i].kind;
     const bool leaf = kind == TraceStep::parameter || kind == TraceStep::draw || kind == TraceStep::constant;
-    if (!leaf && known[i].sig == kNone) layouts_possible_ = false;
+    if (!leaf && known[i].sig == kNone) layouts_.possible = false;
   }
 }
 
@@ -536,11 +536,12 @@ void Trace::add_to_stats(BucketLayout* p, const Node& n, uint32_t size) {
   ++p->stats.nodes;
   p->stats.unread += !(n.flags & Node::has_reader);
   p->stats.no_grad += !(n.flags & Node::requires_grad);
-  const auto first = counts_.begin() + p->counts;
-  const auto at = std::find_if(first, counts_.end(), [&](const auto& t) { return t.bucket == n.bucket; });
-  if (at != counts_.end()) return at->stats.add(n.sig, size);
-  counts_.push_back({n.bucket, {}});
-  counts_.back().stats.add(n.sig, size);
+  const auto first = layouts_.counts.begin() + p->counts;
+  const auto at =
+      std::find_if(first, layouts_.counts.end(), [&](const auto& t) { return t.bucket == n.bucket; });
+  if (at != layouts_.counts.end()) return at->stats.add(n.sig, size);
+  layouts_.counts.push_back({n.bucket, {}});
+  layouts_.counts.back().stats.add(n.sig, size);
   ++p->n_counts;
 }
 

@@ -1,5 +1,16 @@
-// A stretch of a graph taken as a trace: the same nodes are recorded again on other inputs by one call,
-// which costs a fraction of what the calls cost that recorded them first.
+// A trace: a recorded stretch of nodes that one call records again on other inputs, for a fraction of what
+// the calls cost that recorded it first.
+//
+// Captured once: the steps (ops with their attributes, arguments as indices into nodes()), the inputs and the
+// placeholders. Learned while recording, in two levels:
+//   SignatureSets  keyed by the signatures and sites of the inputs: the signature and site of each step.
+//   Valid as long
+//                  as the tables of the graph (Graph::tables()).
+//   Layouts        keyed by the buckets of the inputs, too: the finished nodes, and what they add to the
+//   statistics of
+//                  the graph. Valid for one epoch of the graph. Such a trace is appended in bulk, without a
+//                  look at its steps. A layout also predicts the one that followed it last.
+// Capturing and recording share all of these data, so they are one class.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +20,7 @@
 
 namespace dyc {
 
-// The place of the first that is equal to the one at `place`; and that for each.
+// The index of the first node that is equal to the one at `index`; and that for each.
 uint32_t first_equal(const std::vector<NodeId>& nodes, size_t index);
 void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* indices);
 
@@ -20,37 +31,37 @@ class Trace {
 
   // A number that differs from one use of the trace to the next: an index of lookups and picks.
   struct Placeholder {
-    uint32_t value;  // in the nodes the trace is taken from, where no other number has this value
+    uint32_t value;  // in the captured nodes, where no other number has this value
     uint32_t uses;   // how many indices are this number
   };
 
-  // What the nodes from `begin` on are as a function of `inputs`, all different nodes before `begin`, and of
-  // `holes`. Null where they are made of anything else that is not the same in every graph, or where the
-  // holes are not found.
+  // Captures the nodes from `begin` on as a function of `inputs`, which are distinct nodes before `begin`,
+  // and of the placeholders. Null if they depend on anything else that is not the same in every graph, or if
+  // the placeholders are not found.
   static std::unique_ptr<Trace> capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                         const std::vector<Placeholder>& placeholders);
 
-  // The hole is always this number; those after it are numbered anew.
+  // The placeholder always has this value; those after it get the next lower numbers.
   void make_constant(uint32_t placeholder, uint32_t value);
 
-  // Would the calls the trace stands for record the same ops on these inputs and indices?
+  // Would the captured calls record the same ops on these inputs and indices (values of the placeholders)?
   bool matches(const Graph& g, const NodeId* inputs, const uint32_t* indices);
-  // Records the trace; nodes() are what became of its nodes. Inputs and holes fit.
+  // Records the trace, which matches, and sets nodes().
   void record(Graph& g, const NodeId* inputs, const uint32_t* indices);
-  // Right after `before` was recorded, which may be this trace: without holes, input i is now
-  // before.nodes()[from[i]], and the last one is x. False, and nothing is recorded, where that does not fit.
+  // Right after `before` was recorded, which may be this trace: input i is before.nodes()[from[i]], the last
+  // one is x, and there are no placeholders. False, and nothing is recorded, if the trace does not match.
   bool record_after(Graph& g, Trace& before, const std::vector<uint32_t>& from, NodeId x);
-  // Right after it was recorded, for the next iteration of a loop: each input but `others` is what it was, or
-  // one of the nodes just recorded, the same one each time this is called. The same as record(), only faster;
-  // false, and nothing is recorded, where `others` or the holes do not fit.
+  // Right after this trace was recorded, for the next iteration of a loop: each input except `others` is
+  // unchanged or one of the nodes just recorded, the same one each time. The same as record(), only faster;
+  // false, and nothing is recorded, if `others` or the indices do not match.
   bool record_again(Graph& g, const NodeId* inputs, const std::vector<uint32_t>& others,
                     const uint32_t* indices);
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
-  // Index into nodes() of a node that was there when the trace was taken, or kNone.
+  // Index into nodes() of a node that was captured, or kNone.
   uint32_t index_of(NodeId id) const;
-  // What differs between the two, for a message; empty where nothing does.
+  // What differs between the two, for a message; empty if nothing does.
   std::string difference(const Trace& other) const;
 
  private:
@@ -61,12 +72,12 @@ class Trace {
     uint32_t args = 0, n_args = 0;    // into words_: indices in nodes_
     uint32_t attrs = 0, n_attrs = 0;  // into words_
     uint32_t ids = 0, n_ids = 0;      // into words_
-    uint32_t limit = kNone;           // indices that are indices are below
+    uint32_t limit = kNone;           // of values of placeholders
     Dim dim;                          // of constants, draws and views
     uint32_t storage = kNone;         // into storages_
     bool operator==(const TraceStep&) const = default;
   };
-  struct BoundPlaceholder {  // word `at` of words_ is hole `hole`
+  struct BoundPlaceholder {  // word `at` of words_ has its value
     uint32_t at, placeholder, limit;
     bool operator==(const BoundPlaceholder&) const = default;
   };
@@ -111,67 +122,71 @@ class Trace {
   std::vector<Dim> input_dims_;
   std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
   uint32_t numbers_of_ = 0;
-  // Places that ops read, not through views: of inputs, and of views of what is in no run.
-  std::vector<uint32_t> outside_reads_;
-  // Of parameters, which a trace does not keep alive: who uses it has them.
-  struct WeakStorage {
+  struct WeakStorage {  // a trace does not keep parameters alive: its user does
     uint32_t uid;
     std::weak_ptr<Storage> storage;
     bool operator==(const WeakStorage& o) const { return uid == o.uid; }
   };
   std::shared_ptr<Storage> storage(const TraceStep& step) const;
   std::vector<WeakStorage> storages_;
-  std::vector<NodeId> captured_;  // beside nodes_: the nodes the trace was taken from
+  std::vector<NodeId> captured_;  // the nodes that were captured; parallel to nodes_
   std::vector<NodeId> nodes_;
   std::vector<NodeId> next_inputs_;
-
-  uint32_t tables_ = 0;  // Graph::tables() that what follows is of
-  InternTable signature_sets_;
-  std::vector<Graph::CachedSignature>
-      cached_;  // of each signature_set: what each step came to; sig kNone: record it in full
   std::vector<uint32_t> key_;
 
   static uint64_t next_number();  // recording is under the interpreter's lock
-
-  // What decides buckets, too, numbered, and what it led to: in one epoch of a graph.
   static InputKey input_key(Graph& g, NodeId input);
-  uint32_t epoch_ = 0;
-  uint32_t last_layout_ = kNone;  // layout that was recorded last
-  uint64_t generation_ = 0;       // of the numbers of placements: no others have the same
-  uint64_t layouts_used_ = 0;
-  bool learn_at_once_ =
-      true;  // in the last epoch, 3 uses for 2 placements? Else they are learned when they come again
-  bool layouts_possible_ = true;  // by what is learned; no step may be equal to a node that was there before
-  InternTable layout_keys_;
+
+  struct SignatureSets {
+    uint32_t tables = 0;  // Graph::tables() that they are valid for
+    InternTable keys;
+    std::vector<Graph::CachedSignature> cached;  // of each set, for each step; sig kNone: record it in full
+  };
+  SignatureSets sets_;
+
   struct BucketLayout {
     uint32_t signature_set = kNone;  // kNone: not learned
-    uint32_t nodes = 0;              // into layout_nodes_
+    uint32_t nodes = 0;              // into Layouts::nodes
     uint32_t counts = 0, n_counts = 0;
     Graph::AppendStats stats;
-    // What was recorded right after it: the generation of its trace, its x and its placement.
+    // What was recorded right after it: the generation of that trace's layouts, its x and its layout.
     uint64_t next_generation = 0;
     InputKey next_input;
     uint32_t next = kNone;
   };
-  std::vector<BucketLayout> layouts_;  // by their numbers
-  std::vector<Node> layout_nodes_;     // of each layout: those of ops_
-  std::vector<Graph::BucketCount> counts_;
+  struct Layouts {
+    uint32_t epoch = 0;         // Graph::epoch() that they are valid for
+    uint32_t last = kNone;      // the one recorded last
+    uint64_t generation = 0;    // of their numbers: no layouts of before, of any trace, have the same
+    uint64_t used = 0;          // how often layouts were asked for in this epoch
+    bool learn_at_once = true;  // else at the second use (tuning::kLayoutUses)
+    bool possible = true;       // no step may have a value number
+    InternTable keys;
+    std::vector<BucketLayout> list;
+    std::vector<Node> nodes;  // of each layout: those of Bulk::ops
+    std::vector<Graph::BucketCount> counts;
+  };
+  Layouts layouts_;
 
-  // Ops, lookups and views of them, which are recorded in runs, and what is recorded on its own between two
-  // runs.
+  // How a trace with a layout is recorded: ops, lookups and views of them in bulk, other steps one by one
+  // between.
   struct Append {
-    uint32_t first, n;      // among ops_
-    uint32_t args, n_args;  // into append_args_
+    uint32_t first, n;      // among Bulk::ops
+    uint32_t args, n_args;  // into Bulk::args
     uint32_t then;          // a step, or kNone
   };
-  std::vector<Append> appends_;
-  std::vector<uint32_t> ops_;  // indices of their nodes
-  std::vector<uint32_t> append_args_;
   struct Parameter {
     uint32_t index, uid, role;
   };
-  std::vector<Parameter> parameters_;
-  std::vector<uint32_t> lookups_, with_ids_;  // steps
+  struct Bulk {
+    std::vector<Append> appends;
+    std::vector<uint32_t> ops;  // indices of their nodes
+    std::vector<uint32_t> args;
+    std::vector<Parameter> parameters;
+    std::vector<uint32_t> lookups, with_ids;  // steps
+    std::vector<uint32_t> outside_reads;  // indices of nodes not appended that ops read, not through views
+  };
+  Bulk bulk_;
 };
 
 }  // namespace dyc
