@@ -54,13 +54,13 @@ def operations() -> list[str]:
     import dynet_compat as dy
 
     lines = ["## What is batched with what", "", "Every operation has a batch rule.", ""]
-    lines += ["| operation | members of one launch | gradient |", "|---|---|---|"]
+    lines += ["| operation | nodes of one launch | gradient |", "|---|---|---|"]
     for row in sorted(dy._core.op_table(), key=lambda row: row["name"]):
         if row["leaf"] or not row["public"]:
             continue
         rule = row["batch"] or f"one launch each: {row['solo']}"
-        rule = "of any extents" if "any extents" in rule else rule
-        rule = "of equal extents" if "equal extents" in rule else rule
+        rule = "of any shapes" if "any shapes" in rule else rule
+        rule = "of equal shapes" if "equal shapes" in rule else rule
         lines.append(
             f"| `{row['name']}` | {cell(rule)} | {'zero by definition' if row['nondiff'] else 'yes'} |"
         )

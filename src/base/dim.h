@@ -1,4 +1,4 @@
-// Tensor extents: up to 7 sizes plus a batch size. Memory is column-major, batch slowest.
+// Tensor shapes: up to 7 dimensions plus a batch size. Memory is column-major, batch slowest.
 #pragma once
 #include <cstddef>
 #include <cstdint>

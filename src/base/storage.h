@@ -13,8 +13,8 @@
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have
 // one buffer, written in place: a graph then may see what other processes write meanwhile.
 //
-// A device that trains has newer values and gradients than the host (DeviceMirror). Whoever reads them here
-// gets them brought first; the buffers of values that are away have no meaning until then.
+// A device that trains has newer values and gradients than the host (DeviceMirror). A reader on the host has
+// them copied back first; until then the contents of the host's buffer are undefined.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -61,15 +61,15 @@ void share_new_storages(bool on);
 
 class Storage;
 
-// A device that has newer values or gradients of Storages than the host. A call may let go of the interpreter
-// lock for a while before it does anything, and throws where the device cannot be read.
+// A device that has newer values or gradients of Storages than the host. A call may release the interpreter
+// lock for a while before it does anything, and throws if the device cannot be read.
 class DeviceMirror {
  public:
   virtual ~DeviceMirror() = default;
-  // Somebody is about to read the current values, or (not `contents`) to write all of them. Afterwards they
-  // are here, if contents are wanted.
+  // The host is about to read the current values, or (not `contents`) to write all of them. Afterwards the
+  // host has them, if contents are wanted.
   virtual void sync_values(Storage& storage, bool contents) = 0;
-  // The gradient is here afterwards.
+  // Afterwards the host has the gradient.
   virtual void sync_grad(Storage& storage) = 0;
 };
 
@@ -99,10 +99,10 @@ class Storage {
       sync_values(true);
     return buffer();
   }
-  // Where values() are once they are here.
+  // Where values() are once the host has them.
   const float* buffer() const { return buffers_[current_].buffer.data(); }
-  // Tells these values apart from all that this or another Storage has or had; 0: it is not known what other
-  // processes write.
+  // Number of these values: no others that this or another Storage has or had share it. 0: other processes
+  // may write.
   uint64_t version() const { return shared_ ? 0 : buffers_[current_].version; }
   // The buffer to write new values into; becomes current. RuntimeError in an instance of batch_map. `keep`:
   // it starts as a copy of the old values (otherwise its contents are arbitrary and the caller writes every
@@ -113,26 +113,26 @@ class Storage {
   // pinned table is limited to the rows that differ, so a sparse update does not cost a whole table.
   float* begin_write_rows(const std::vector<uint32_t>& changed);
 
-  // A pinned buffer does not change until unpin(), but that values which were away come into it. Pins are
-  // counted.
+  // A pinned buffer does not change until unpin(), except that values are copied to it from a device. Pins
+  // are counted.
   const float* pin();
   void pin_again(const float* buffer);  // one that is pinned
   void unpin(const float* buffer);
 
-  // ---- values that a device has
+  // ---- values that only a device has
   bool on_device() const { return buffers_[current_].on_device; }
   bool pinned() const { return buffers_[current_].pins > 0; }
-  // Values with this version are pinned or current, and the host lacks them.
+  // Are values of this version pinned or current, and only a device has them?
   bool host_lacks(uint64_t version) const;
   bool device_may_write() const { return !shared_; }
-  // After this begin_device_write() does not throw.
+  // Afterwards begin_device_write() does not throw.
   void prepare_device_write();
-  // The device is about to have new values: returns their version. Where the old ones are pinned it must keep
-  // them.
+  // The device is about to compute new values: returns their version. It must keep the old ones while they
+  // are pinned.
   uint64_t begin_device_write(DeviceMirror& device);
-  float* host_buffer() { return buffers_[current_].buffer.data(); }  // for values that come back,
-  void values_fetched() { buffers_[current_].on_device = false; }    // and are there now
-  // The device is gone: these values take the place of those it had.
+  float* host_buffer() { return buffers_[current_].buffer.data(); }  // for values that are copied back,
+  void values_fetched() { buffers_[current_].on_device = false; }    // which is done
+  // The device is lost: these values replace those it had.
   void restore_lost(const float* values);
 
   // ---- gradient: accumulated by backward, cleared (lazily) by trainers
@@ -161,7 +161,7 @@ class Storage {
   void restore(const float* values, const float* grad);
   void reserve_restore(bool grad);  // afterwards restore() does not throw
 
-  // ---- a gradient that a device adds up. Which rows were touched is known here all the time.
+  // ---- a gradient that a device accumulates. The host always knows which rows were touched.
   enum class GradLocation { host, device, both };
   GradLocation grad_location() const { return grad_location_; }
   // Not while rows wait (restore()), nor with values that other processes write.
@@ -170,10 +170,10 @@ class Storage {
   // device.
   void grad_added_on_device(DeviceMirror& device);
   void rows_added_on_device(DeviceMirror& device, const std::vector<uint32_t>& rows);
-  // The device has a copy of what is here.
+  // The device has a copy of the host's gradient.
   void grad_mirrored(DeviceMirror& device);
-  float* grad_host_buffer();  // for a gradient that comes back: of all, or its rows in their places,
-  void grad_fetched() {       // which are there now
+  float* grad_host_buffer();  // for a gradient that is copied back: all of it, or its rows at their offsets,
+  void grad_fetched() {       // which is done
     if (grad_location_ == GradLocation::device) grad_location_ = GradLocation::both;
   }
 
@@ -212,7 +212,7 @@ class Storage {
   bool shared_;
   size_t current_ = 0;
   std::vector<ValueBuffer> buffers_;  // all buffers in existence
-  DeviceMirror* device_ = nullptr;    // has, or had, values or the gradient
+  DeviceMirror* device_ = nullptr;    // that has, or had, values or the gradient
   FloatBuffer grad_;
   bool has_grad_ = false, dense_grad_ = false;
   bool grad_from_file_ = false;  // what there is was restored, and nothing added since

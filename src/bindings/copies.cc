@@ -29,10 +29,10 @@ pb::tuple root_of(const pb::object& o) {
   return pb::make_tuple(root, number);
 }
 
-StateTuple to_tuple(Collection::State s) {
+StateTuple to_tuple(Collection::Saved s) {
   return {std::move(s.name), s.lambda, std::move(s.parameter_counts), std::move(s.child_counts)};
 }
-Collection::State from_tuple(StateTuple t) {
+Collection::Saved from_tuple(StateTuple t) {
   auto& [name, lambda, parameters, children] = t;
   return {std::move(name), lambda, std::move(parameters), std::move(children)};
 }

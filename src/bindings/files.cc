@@ -140,7 +140,7 @@ void add_methods(const pb::type& type, const pb::dict& methods) {
 }  // namespace
 
 void add_files(pb::module_& m) {
-  using Marks = std::vector<Collection::Mark>;
+  using Marks = std::vector<Collection::ListSizes>;
   pb::class_<TextBlock, std::shared_ptr<TextBlock>>(m, "_FileBlock", "One parameter of a model file.")
       .def_readonly("lookup", &TextBlock::lookup)
       .def_readonly("line", &TextBlock::line)

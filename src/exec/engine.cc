@@ -159,7 +159,7 @@ void Engine::demand(std::span<const NodeId> ids, bool everything) {
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   const double start = now();
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
-  const Plan::Mark mark = planner.plan.mark();
+  const PlanMark mark = planner.plan.mark();
   try {
     {
       ProfileTrace::Scope scope(trace_.get(), ProfileSpan::plan, "plan");
@@ -179,7 +179,7 @@ void Engine::demand(std::span<const NodeId> ids, bool everything) {
 }
 
 // Takes back launches that could not run, so that the graph is as before.
-void Engine::undo(const Plan::Mark& mark) {
+void Engine::undo(const PlanMark& mark) {
   std::vector<uint32_t>& launch_of = planner.plan.launch_of;
   for (NodeId id = 0; id < launch_of.size(); ++id) {
     if (launch_of[id] == kNone || launch_of[id] < mark.launches) continue;
@@ -215,7 +215,7 @@ void Engine::preview(NodeId id, bool everything, const std::function<void()>& f)
   executor.refuse_reentry();
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
-  const Plan::Mark mark = planner.plan.mark();
+  const PlanMark mark = planner.plan.mark();
   const int64_t top = graph.values_arena.top();
   std::vector<NodeId> undrawn;
   const auto take_back = [&] {

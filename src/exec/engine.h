@@ -109,7 +109,7 @@ class Engine {
   void demand(std::span<const NodeId> ids, bool everything);
   void compute_read(NodeId id);
   void redo(uint32_t launches);
-  void undo(const Plan::Mark& mark);
+  void undo(const PlanMark& mark);
   void draw_until(NodeId id);
   void attend(NodeId id);
   void compute_now(NodeId id);
@@ -136,8 +136,8 @@ class Engine {
   std::vector<uint8_t> live_;         // empty: not asked for yet
   std::vector<uint32_t> live_nodes_;  // of each launch
   struct Checkpoint {
-    Graph::Mark graph;
-    Plan::Mark plan;
+    GraphMark graph;
+    PlanMark plan;
     size_t draws;
   };
   std::vector<Checkpoint> checkpoints_;

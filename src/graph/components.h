@@ -12,10 +12,10 @@ template <class Producers, class Found>
 void for_each_component(uint32_t n, Producers&& producers, Found&& found) {
   std::vector<uint32_t> index(n, 0), low(n, 0), stack, component;
   std::vector<uint8_t> on_stack(n, 0);
-  struct Frame {
+  struct Visit {
     uint32_t vertex, next;
   };
-  std::vector<Frame> frames;
+  std::vector<Visit> frames;
   uint32_t counter = 0;
   for (uint32_t root = 0; root < n; ++root) {
     if (index[root]) continue;

@@ -346,9 +346,9 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
   return append(n, kPending);
 }
 
-// ---------------------------------------------------------------- aliases
+// ---------------------------------------------------------------- views
 
-// The arguments of an alias: the node whose memory it shares, then those it was recorded with.
+// The arguments of such a view: the node whose value it has, then those it was recorded with.
 NodeId Graph::duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args) {
   nodes_[canonical].flags |= Node::merged;
   Node n = nodes_[canonical];
@@ -454,7 +454,7 @@ bool Graph::renew() {
   return true;
 }
 
-Graph::Mark Graph::mark() const {
+GraphMark Graph::mark() const {
   return {size(),
           static_cast<uint32_t>(arg_pool_.size()),
           static_cast<uint32_t>(id_pool_.size()),
@@ -463,7 +463,7 @@ Graph::Mark Graph::mark() const {
           draws_.size()};
 }
 
-void Graph::revert(const Mark& m) {
+void Graph::revert(const GraphMark& m) {
   parameters.revert(m.parameters, m.nodes, m.values);
   for (const ParameterUse& p : parameters.all())
     if (offsets_[p.node] >= m.values) offsets_[p.node] = kParameter;

@@ -51,6 +51,13 @@ struct Node {
   uint32_t n_args : 24;
 };
 
+// Sizes of a graph, to revert to.
+struct GraphMark {
+  uint32_t nodes, args, ids, parameters;
+  int64_t values;
+  size_t draws;
+};
+
 class Graph : public Generations {
  public:
   Graph();
@@ -177,13 +184,8 @@ class Graph : public Generations {
   // The same without new phases; with a schedule, no node has a round before its time step.
   void regroup(const SegmentSchedule* schedule);
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
-  struct Mark {
-    uint32_t nodes, args, ids, parameters;
-    int64_t values;
-    size_t draws;
-  };
-  Mark mark() const;
-  void revert(const Mark& mark);
+  GraphMark mark() const;
+  void revert(const GraphMark& mark);
 
   // ---- statistics, kept while recording: spare the planner a pass over the nodes
   // Floats of all nodes recorded in this graph: how much there is to compute.

@@ -22,7 +22,7 @@ class InternTable {
     for (uint64_t s = h;; ++s) {
       const uint32_t id = slots_[s & mask_];
       if (id == kNone) return kNone;
-      const Entry& e = entries_[id];
+      const InternedKey& e = entries_[id];
       if (e.hash == h && e.n == n && equal(words_.data() + e.begin, key, n)) return id;
     }
   }
@@ -66,7 +66,7 @@ class InternTable {
       if (a[i] != b[i]) return false;
     return true;
   }
-  struct Entry {
+  struct InternedKey {
     uint64_t hash;
     uint32_t begin, n;
   };
@@ -82,7 +82,7 @@ class InternTable {
   }
   std::vector<uint32_t> slots_;
   uint64_t mask_;
-  std::vector<Entry> entries_;
+  std::vector<InternedKey> entries_;
   std::vector<uint32_t> words_;
 };
 

@@ -90,9 +90,9 @@ void Sites::derive_phases() {
   uint32_t phase = 0;
   for_each_component(
       size(), [this](uint32_t site) -> const std::vector<uint32_t>& { return sites_[site].producers; },
-      [&](const std::vector<uint32_t>& members) {
+      [&](const std::vector<uint32_t>& component) {
         ++phase;
-        for (const uint32_t site : members) phases_[site] = phase;
+        for (const uint32_t site : component) phases_[site] = phase;
       });
   ++derived_;
   changed_ = false;

@@ -176,12 +176,12 @@ bool Trace::add(Graph& g, NodeId id) {
   } else if (kind == OpKind::input) {
     return false;
   } else {
-    const bool alias = n.flags & Node::view;  // its arguments record_predicted the node it is equal to
+    const bool duplicate = n.flags & Node::view;  // its arguments follow the node it is equal to
     for (uint32_t i = 0; i < s.n_args; ++i)
-      if (!add_reference(g, g.args(id)[i + alias], &indices)) return false;
-    if (!alias && takes_ids(op_info(s.op))) add_ids(g, id, &step);
-    if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[alias])[s.attr(0)];
-    if (alias && takes_ids(op_info(s.op))) return false;
+      if (!add_reference(g, g.args(id)[i + duplicate], &indices)) return false;
+    if (!duplicate && takes_ids(op_info(s.op))) add_ids(g, id, &step);
+    if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[duplicate])[s.attr(0)];
+    if (duplicate && takes_ids(op_info(s.op))) return false;
   }
   step.dim = *s.y;
   step.args = static_cast<uint32_t>(words_.size());
@@ -367,7 +367,7 @@ void Trace::learn(const Graph& g, uint32_t signature_set) {
 // f() records everything or, if it throws, nothing: there may be no memory for what a step draws.
 template <class F>
 void Trace::or_revert(Graph& g, F f) {
-  const Graph::Mark before = g.mark();
+  const GraphMark before = g.mark();
   try {
     f();
   } catch (...) {

@@ -18,12 +18,13 @@ uint32_t next_number() {
 
 }  // namespace
 
-RnnBuilder::RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer)
+RnnBuilder::RnnBuilder(const CellShape& shape, const BuilderSize& size,
+                       const std::shared_ptr<Collection>& outer)
     : number(next_number()), shape_(shape), size_(size), cells_(shape.cells) {
   if (size.layers && size.hidden == 0)
     throw ValueError(text(shape.name, "(): expected hidden_dim >= 1, got 0"));
-  run_ = runs_.emplace_back(std::make_unique<Run>()).get();
-  part_ = &run_->outside;
+  per_graph_ = graphs_.emplace_back(std::make_unique<PerGraph>()).get();
+  per_instance_ = &per_graph_->outside;
   if (outer) collection_ = outer->add_subcollection(shape.collection);
   else if (size.layers)
     throw TypeError(text(shape.name, "(): expected a ParameterCollection for model, got None"));
@@ -52,53 +53,53 @@ std::vector<NodeId> RnnBuilder::listed(Graph& g, uint32_t layer) {
 void RnnBuilder::start(Engine& engine, bool update) {
   if (started(engine)) return;
   const uint32_t version = engine.version();
-  if (run_->version != version) {
-    run_->version = version;
-    run_->steps.clear();
-    std::erase_if(run_->parts, [this](const auto& p) { return &p.second != part_; });
+  if (per_graph_->version != version) {
+    per_graph_->version = version;
+    per_graph_->steps.clear();
+    std::erase_if(per_graph_->parts, [this](const auto& p) { return &p.second != per_instance_; });
   }
-  *part_ = {.version = version, .started = true, .update = update};
+  *per_instance_ = {.version = version, .started = true, .update = update};
 }
 
 // Rare: the builder was last used by another thread, or another instance of batch_map.
-void RnnBuilder::find_run(Engine& engine) {
+void RnnBuilder::find_graph(Engine& engine) {
   const uint32_t number = engine.graph.number;
-  if (run_->graph != number) {
+  if (per_graph_->graph != number) {
     const auto found =
-        std::find_if(runs_.begin(), runs_.end(), [number](const auto& r) { return r->graph == number; });
-    if (found != runs_.end()) {
-      run_ = found->get();
+        std::find_if(graphs_.begin(), graphs_.end(), [number](const auto& r) { return r->graph == number; });
+    if (found != graphs_.end()) {
+      per_graph_ = found->get();
     } else {
-      auto fresh = std::make_unique<Run>();
+      auto fresh = std::make_unique<PerGraph>();
       fresh->graph = number;
       fresh->life = engine.graph.life();
-      run_ = fresh.get();
-      runs_.push_back(std::move(fresh));
-      std::erase_if(runs_, [this](const auto& r) { return r.get() != run_ && r->life.expired(); });
+      per_graph_ = fresh.get();
+      graphs_.push_back(std::move(fresh));
+      std::erase_if(graphs_, [this](const auto& r) { return r.get() != per_graph_ && r->life.expired(); });
     }
   }
-  find_part(engine);
+  find_instance(engine);
 }
 
-RnnBuilder::Part* RnnBuilder::known_part(uint32_t instance) {
-  if (instance == Instances::kOutside) return &run_->outside;
-  const auto found = run_->parts.find(instance);
-  return found == run_->parts.end() ? nullptr : &found->second;
+RnnBuilder::PerInstance* RnnBuilder::known_instance(uint32_t instance) {
+  if (instance == Instances::kOutside) return &per_graph_->outside;
+  const auto found = per_graph_->parts.find(instance);
+  return found == per_graph_->parts.end() ? nullptr : &found->second;
 }
 
 // An instance goes on with what there was before it.
-void RnnBuilder::find_part(const Engine& engine) {
+void RnnBuilder::find_instance(const Engine& engine) {
   const Instances& instances = engine.graph.instances;
-  uint32_t number = run_->instance = instances.current();
-  part_ = known_part(number);
-  if (part_) return;
-  part_ = &run_->parts[number];
+  uint32_t number = per_graph_->instance = instances.current();
+  per_instance_ = known_instance(number);
+  if (per_instance_) return;
+  per_instance_ = &per_graph_->parts[number];
   while (number != Instances::kOutside) {
     number = instances.parent(number);
-    const Part* outer = known_part(number);
+    const PerInstance* outer = known_instance(number);
     if (!outer || !outer->started || outer->version != engine.version()) continue;
-    *part_ = *outer;
-    part_->steps.clear();
+    *per_instance_ = *outer;
+    per_instance_->steps.clear();
     return;
   }
 }
@@ -107,12 +108,12 @@ void RnnBuilder::find_part(const Engine& engine) {
 
 NodeId* RnnBuilder::append(const Graph& g, Step* step) {
   *step = steps();
-  run_->steps.resize(run_->steps.size() + width(), kNone);
+  per_graph_->steps.resize(per_graph_->steps.size() + width(), kNone);
   if (cells_) {
-    if (part_->version != run_->version) *part_ = {.version = run_->version};
-    part_->steps.push_back({*step, g.generation()});
+    if (per_instance_->version != per_graph_->version) *per_instance_ = {.version = per_graph_->version};
+    per_instance_->steps.push_back({*step, g.generation()});
   }
-  return run_->steps.data() + static_cast<size_t>(*step) * width();
+  return per_graph_->steps.data() + static_cast<size_t>(*step) * width();
 }
 
 void RnnBuilder::check_input(const Graph& g, NodeId x) const {
@@ -133,8 +134,8 @@ RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
     fill(next);
     engine.recorded(next[state_size()]);
   } catch (...) {
-    run_->steps.resize(run_->steps.size() - width());
-    if (cells_) part_->steps.pop_back();
+    per_graph_->steps.resize(per_graph_->steps.size() - width());
+    if (cells_) per_instance_->steps.pop_back();
     throw;
   }
   return step;
@@ -240,7 +241,7 @@ void RnnBuilder::link(CellTrace* p, const CellTrace& next) const {
   if (next.start || next.settings != p->settings || next.equals.back() + 1 != next.equals.size()) return;
   for (uint32_t i = 0; i + 1 < next.equals.size(); ++i) {
     if (i < width()) {
-      // What p hands on from its own inputs may be the next x.
+      // A node that p returns from its own inputs may be the next x.
       if (p->places[i] < p->trace->n_inputs() || first_equal(p->places, i) != next.equals[i]) return;
       if (next.equals[i] == i) p->chain.push_back(p->places[i]);
     } else {
@@ -269,7 +270,7 @@ bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {
   if (from != kStart) out->insert(out->end(), nodes(from), nodes(from) + width());
   if (!drops()) return true;
   if (!masks_exist(engine.graph)) return false;
-  out->insert(out->end(), part_->masks.begin(), part_->masks.end());
+  out->insert(out->end(), per_instance_->masks.begin(), per_instance_->masks.end());
   return true;
 }
 
@@ -289,11 +290,11 @@ bool RnnBuilder::keeps(const Graph& g, Step step, uint32_t generation) const {
 // The most recent step, of this instance or before it, whose nodes are still there: a revert takes nodes
 // back, and others may have their numbers.
 const NodeId* RnnBuilder::latest(const Graph& g) {
-  for (uint32_t number = run_->instance;; number = g.instances.parent(number)) {
-    const Part* part = known_part(number);
-    if (part && part->version == run_->version)
+  for (uint32_t number = per_graph_->instance;; number = g.instances.parent(number)) {
+    const PerInstance* part = known_instance(number);
+    if (part && part->version == per_graph_->version)
       for (size_t i = part->steps.size(); i-- > 0;) {
-        const Part::Made& made = part->steps[i];
+        const PerInstance::Made& made = part->steps[i];
         if (keeps(g, made.step, made.generation)) return nodes(made.step);
       }
     if (number == Instances::kOutside) return nullptr;
@@ -325,9 +326,9 @@ void RnnBuilder::record_set(Engine& engine, const NodeId* cells, const NodeId* h
   const uint32_t n = size_.layers;
   Graph& g = engine.graph;
   const NodeId* last = latest(g);
-  const size_t at = last ? static_cast<size_t>(last - run_->steps.data()) : 0;
+  const size_t at = last ? static_cast<size_t>(last - per_graph_->steps.data()) : 0;
   const auto missing = [&](uint32_t i) {
-    if (last) return run_->steps[at + i];
+    if (last) return per_graph_->steps[at + i];
     const NodeId zeros = g.constant(Dim({size_.hidden}), 0.f);
     engine.recorded(zeros);
     return zeros;
@@ -372,26 +373,26 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
     throw ValueError(
         "set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
   if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
-  part_->masks.clear();
+  per_instance_->masks.clear();
   changed();
   if (drops()) draw_masks(engine.graph, batch);
 }
 
 bool RnnBuilder::masks_exist(const Graph& g) const {
-  if (part_->masks.empty()) return false;
-  for (const NodeId id : part_->masks)  // after a revert other nodes may have their numbers
-    if (!g.keeps(id, part_->masks_generation)) return false;
+  if (per_instance_->masks.empty()) return false;
+  for (const NodeId id : per_instance_->masks)  // after a revert other nodes may have their numbers
+    if (!g.keeps(id, per_instance_->masks_generation)) return false;
   return true;
 }
 
 void RnnBuilder::draw_masks(Graph& g, uint32_t batch) {
-  part_->masks.clear();
-  part_->masks_generation = g.generation();
+  per_instance_->masks.clear();
+  per_instance_->masks_generation = g.generation();
   for (uint32_t layer = 0; layer < size_.layers; ++layer)
     for (uint32_t kind = 0; kind < shape_.masks; ++kind) {
       const float keep = 1.f - rates_[kind];
       const Dim dim({kind == 0 ? input_size(layer) : size_.hidden}, batch);
-      part_->masks.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
+      per_instance_->masks.push_back(g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim));
     }
 }
 

@@ -42,7 +42,7 @@ class RnnBuilder {
   void start(Engine& engine, bool update);
   bool started(Engine& engine) {
     select(engine);
-    return part_->started && part_->version == engine.version();
+    return per_instance_->started && per_instance_->version == engine.version();
   }
 
   // Are all nodes of a step of that generation of the graph still there?
@@ -94,13 +94,13 @@ class RnnBuilder {
  protected:
   // `per_layer`: parameters of a layer, `visible` of them listed by layer_parameters(); `masks`: dropout
   // masks of a layer (input, hidden, cell); `cells`: the state has cells.
-  struct Shape {
+  struct CellShape {
     const char* name;        // of the class
     const char* collection;  // of the sub-collection
     uint32_t per_layer, visible, masks;
     bool cells;
   };
-  RnnBuilder(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer);
+  RnnBuilder(const CellShape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer);
 
   // The nodes that layer_expressions() lists.
   virtual std::vector<NodeId> listed(Graph& g, uint32_t layer);
@@ -119,7 +119,8 @@ class RnnBuilder {
   }
   // x .* mask `kind` of the layer, where dropout is on.
   NodeId dropped(Graph& g, NodeId x, uint32_t layer, uint32_t kind) const {
-    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, part_->masks[layer * shape_.masks + kind]) : x;
+    return rates_[kind] > 0.f ? g.binary(op_id<CMult>, x, per_instance_->masks[layer * shape_.masks + kind])
+                              : x;
   }
 
   static NodeId affine(Graph& g, NodeId b, NodeId w, NodeId x) {
@@ -127,16 +128,16 @@ class RnnBuilder {
     return g.record(op_id<Affine>, args, 3);
   }
   static NodeId with_number(Graph& g, OpId op, NodeId x, float number);
-  // x where it has extents {rows,cols}xB, else the sum with zeros of these extents.
+  // x where its shape is {rows,cols}xB, else the sum with zeros of that shape.
   static NodeId expanded(Graph& g, NodeId x, const Dim& dim);
   void check_rate(const char* call, float rate) const;
-  bool update() const { return part_->update; }
+  bool update() const { return per_instance_->update; }
   // A rate is for all instances of batch_map: it cannot change inside one.
   void change(const char* call, float* rate, float to);
 
   void changed() { ++settings_; }
 
-  const Shape shape_;
+  const CellShape shape_;
   const BuilderSize size_;
   std::shared_ptr<Collection> collection_;
   std::vector<StoragePtr> storages_;
@@ -144,7 +145,7 @@ class RnnBuilder {
 
  private:
   // What belongs to one instance of batch_map, or to no instance, in one graph.
-  struct Part {
+  struct PerInstance {
     uint32_t version = 0;
     bool started = false, update = true;
     std::vector<NodeId> masks = {};
@@ -156,25 +157,27 @@ class RnnBuilder {
     std::vector<Made> steps = {};  // if they have cells
   };
   // What belongs to one graph.
-  struct Run {
+  struct PerGraph {
     uint32_t graph = 0;  // its number
     std::weak_ptr<const void> life;
     uint32_t version = 0, instance = Instances::kOutside;
     std::vector<NodeId> steps;
-    Part outside;
-    std::unordered_map<uint32_t, Part> parts;
+    PerInstance outside;
+    std::unordered_map<uint32_t, PerInstance> parts;
   };
 
   void select(Engine& engine) {
     const Graph& g = engine.graph;
-    if (run_->graph != g.number || run_->instance != g.instances.current()) [[unlikely]]
-      find_run(engine);
+    if (per_graph_->graph != g.number || per_graph_->instance != g.instances.current()) [[unlikely]]
+      find_graph(engine);
   }
-  void find_run(Engine& engine);
-  void find_part(const Engine& engine);
-  Part* known_part(uint32_t instance);
-  Step steps() const { return width() ? static_cast<Step>(run_->steps.size() / width()) : 0; }
-  const NodeId* nodes(Step step) const { return run_->steps.data() + static_cast<size_t>(step) * width(); }
+  void find_graph(Engine& engine);
+  void find_instance(const Engine& engine);
+  PerInstance* known_instance(uint32_t instance);
+  Step steps() const { return width() ? static_cast<Step>(per_graph_->steps.size() / width()) : 0; }
+  const NodeId* nodes(Step step) const {
+    return per_graph_->steps.data() + static_cast<size_t>(step) * width();
+  }
   uint32_t width() const { return state_size() + 1; }
   NodeId* append(const Graph& g, Step* step);
   void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
@@ -215,9 +218,9 @@ class RnnBuilder {
   std::vector<NodeId> read_, inputs_;  // what the step at hand reads; the same, each node once
   std::vector<uint32_t> equals_;
   uint32_t settings_ = 0;
-  std::vector<std::unique_ptr<Run>> runs_;  // of the graphs there are, at least one
-  Run* run_;                                // the one selected
-  Part* part_;                              // and in it
+  std::vector<std::unique_ptr<PerGraph>> graphs_;  // of the graphs there are, at least one
+  PerGraph* per_graph_;                            // the one selected
+  PerInstance* per_instance_;                      // and in it
 };
 
 // h = tanh(b + Wx x + Wh h'). Elman, Finding structure in time, 1990.
@@ -255,7 +258,7 @@ class VanillaLstm : public RnnBuilder {
 
  protected:
   enum : uint32_t { kWx, kWh, kB };
-  VanillaLstm(const Shape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer,
+  VanillaLstm(const CellShape& shape, const BuilderSize& size, const std::shared_ptr<Collection>& outer,
               bool layer_norm, float forget_bias);
   // Scales and shifts of layer normalisation live in the outer collection, as in DyNet.
   void add_norms(const std::shared_ptr<Collection>& outer);

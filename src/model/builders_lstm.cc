@@ -21,7 +21,7 @@ VanillaLstm::VanillaLstm(const BuilderSize& size, const std::shared_ptr<Collecti
   }
 }
 
-VanillaLstm::VanillaLstm(const Shape& shape, const BuilderSize& size,
+VanillaLstm::VanillaLstm(const CellShape& shape, const BuilderSize& size,
                          const std::shared_ptr<Collection>& outer, bool layer_norm, float forget_bias)
     : RnnBuilder(shape, size, outer), layer_norm_(layer_norm), forget_bias_(forget_bias) {}
 
@@ -55,7 +55,7 @@ NodeId VanillaLstm::gates(Graph& g, uint32_t l, NodeId x, NodeId h) {
 
 namespace {
 
-// {rows,k}xB under other extents: k columns of one batch item, or k batch items.
+// {rows,k}xB with another shape: k columns of one batch item, or k batch items.
 NodeId reshaped(Graph& g, NodeId x, uint32_t rows, uint32_t cols, uint32_t batch) {
   const Dim dim = cols == 1 ? Dim({rows}, batch) : Dim({rows, cols}, batch);
   return g.dim(x) == dim ? x : g.view(op_id<SubView>, x, dim, 0);

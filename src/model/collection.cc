@@ -63,7 +63,7 @@ std::shared_ptr<Collection> Collection::root_of(const Storage& storage) {
   return found == roots().end() ? nullptr : found->second->weak_from_this().lock();
 }
 
-std::shared_ptr<Collection> Collection::restored(State state, std::shared_ptr<Collection> parent,
+std::shared_ptr<Collection> Collection::restored(Saved state, std::shared_ptr<Collection> parent,
                                                  std::vector<StoragePtr> parameters,
                                                  std::vector<StoragePtr> lookups) {
   auto c = std::make_shared<Collection>(Private{}, std::move(state.name), std::move(parent));
@@ -120,16 +120,16 @@ size_t Collection::parameter_count() const {
   return n;
 }
 
-std::vector<Collection::Mark> Collection::mark() {
-  std::vector<Mark> marks;
+std::vector<Collection::ListSizes> Collection::mark() {
+  std::vector<ListSizes> marks;
   for (Collection* c = this; c; c = c->parent_.get())
     marks.push_back({c->shared_from_this(), c->parameters_.size(), c->lookups_.size(), c->parameter_counts_,
                      c->child_counts_});
   return marks;
 }
 
-void Collection::roll_back(const std::vector<Mark>& marks) {
-  for (const Mark& m : marks) {
+void Collection::roll_back(const std::vector<ListSizes>& marks) {
+  for (const ListSizes& m : marks) {
     m.collection->parameters_.resize(m.parameters);
     m.collection->lookups_.resize(m.lookups);
     m.collection->parameter_counts_ = m.parameter_counts;

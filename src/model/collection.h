@@ -14,7 +14,7 @@ namespace dyc {
 using StoragePtr = std::shared_ptr<Storage>;
 
 // A node of the tree. A child keeps its ancestors alive; parameters are held by the collection and by
-// whoever else has them, so they outlive it. A parameter is listed in its collection and in every
+// all other users, so they outlive it. A parameter is listed in its collection and in every
 // ancestor, in order of creation.
 class Collection : public std::enable_shared_from_this<Collection> {
   struct Private {};  // construction goes through make_root() and add_subcollection()
@@ -42,28 +42,28 @@ class Collection : public std::enable_shared_from_this<Collection> {
   size_t parameter_count() const;  // scalars
 
   // For a loader that fails half way: roll_back() forgets what was added since, here and in the ancestors.
-  struct Mark {
+  struct ListSizes {
     std::shared_ptr<Collection> collection;
     size_t parameters, lookups;
     std::unordered_map<std::string, uint32_t> parameter_counts, child_counts;
   };
-  std::vector<Mark> mark();  // of this collection and its ancestors
-  static void roll_back(const std::vector<Mark>& marks);
+  std::vector<ListSizes> mark();  // of this collection and its ancestors
+  static void roll_back(const std::vector<ListSizes>& marks);
 
   // ---- for copies of a whole tree (bindings/copies.cc)
-  struct State {
+  struct Saved {
     std::string name;
     float lambda;
     std::unordered_map<std::string, uint32_t> parameter_counts, child_counts;
   };
-  State state() const { return {name_, lambda_, parameter_counts_, child_counts_}; }
+  Saved state() const { return {name_, lambda_, parameter_counts_, child_counts_}; }
   const std::shared_ptr<Collection>& parent() const { return parent_; }
   Collection& root();
   // The root whose tree made the parameter; null if it is gone.
   static std::shared_ptr<Collection> root_of(const Storage& storage);
   // A root (parent null) or a child in a certain state; `parameters` and `lookups` are those of the root that
   // are listed in it.
-  static std::shared_ptr<Collection> restored(State state, std::shared_ptr<Collection> parent,
+  static std::shared_ptr<Collection> restored(Saved state, std::shared_ptr<Collection> parent,
                                               std::vector<StoragePtr> parameters,
                                               std::vector<StoragePtr> lookups);
   // Of a root: a parameter with the name it had.

@@ -46,7 +46,7 @@ void GlorotInitialiser::fill(float* out, const InitTarget& target) const {
   const size_t k = d.size() - (is_lookup_ ? 1 : 0);
   if (k == 0)
     throw ValueError(text("GlorotInitializer(is_lookup=True): parameter ", target.name, " of dimensions ",
-                          dims_text(d), " has no extent but the last; wanted at least two"));
+                          dims_text(d), " has no dimension but the last; wanted at least two"));
   // In double with one rounding at the end: this is what the wheel's values show, bit for bit.
   double numerator = 3.0 * static_cast<double>(k), denominator = 0.0;
   if (k == 4) {
@@ -86,7 +86,7 @@ std::shared_ptr<NormalInitialiser> NormalInitialiser::with_deviation(float mean,
 }
 
 std::shared_ptr<NormalInitialiser> NormalInitialiser::he(uint32_t last_extent) {
-  if (last_extent == 0) throw ValueError("init='he': got a last extent of 0; wanted at least 1");
+  if (last_extent == 0) throw ValueError("init='he': got a last dimension of 0; wanted at least 1");
   return std::make_shared<NormalInitialiser>(0.f, 1.f / (2.f * static_cast<float>(last_extent)));
 }
 

@@ -10,10 +10,10 @@
 
 namespace dyc {
 
-// What an initialiser fills: the stored tensor. For lookups its last extent is the number of rows.
+// What an initialiser fills: the stored tensor. For lookups the last dimension is the number of rows.
 struct InitTarget {
   std::string name;            // of the parameter, for messages
-  std::vector<uint32_t> dims;  // row extents, then N for lookups
+  std::vector<uint32_t> dims;  // shape of a row, then N for lookups
   bool is_lookup = false;
   size_t size() const;
 };
@@ -28,7 +28,7 @@ class Initialiser {
 
 using InitialiserPtr = std::shared_ptr<const Initialiser>;
 
-// U(-s, s), s = gain * sqrt(3 k / sum of the k extents); is_lookup leaves N out of the k extents.
+// U(-s, s), s = gain * sqrt(3 k / sum of the k dimensions); is_lookup leaves N out of these.
 // k == 4 (convolution filters {h,w,in,out}): s = gain * sqrt(6 / (h w in + h w out)).
 // Glorot and Bengio, Understanding the difficulty of training deep feedforward networks, 2010.
 class GlorotInitialiser : public Initialiser {
@@ -61,7 +61,7 @@ class NormalInitialiser : public Initialiser {
   explicit NormalInitialiser(float mean = 0.f, float variance = 1.f);
   // DyNet's string form 'normal' gives the standard deviation.
   static std::shared_ptr<NormalInitialiser> with_deviation(float mean, float deviation);
-  // DyNet's string form 'he': variance 1 / (2 last), last = last extent of the dim argument.
+  // DyNet's string form 'he': variance 1 / (2 last), last = last dimension of the dim argument.
   static std::shared_ptr<NormalInitialiser> he(uint32_t last_extent);
   void fill(float* out, const InitTarget& target) const override;
   std::string str() const override {

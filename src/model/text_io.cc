@@ -233,7 +233,7 @@ void TextReader::skip(const TextBlock& block) {
   if (!flagged_) skip_unflagged(block);
 }
 
-// Files of the first 2.0 say nothing of a gradient; where there is one all the same, it is not used.
+// Files of the first 2.0 do not say whether there is a gradient; one that follows is not used.
 void TextReader::skip_unflagged(const TextBlock& block) {
   more(1);
   if (at_ != end_ && *at_ != '#' && *at_ != '\n' && *at_ != '\r') skip_line(block);

@@ -144,7 +144,7 @@ double Trainer::gradient_norm() {
     for (const StoragePtr& p : all) sum += squared_grad_norm(*p);
     return std::sqrt(sum);
   }
-  const auto squares = [](const Job& job, size_t begin, size_t end) {
+  const auto squares = [](const UpdateJob& job, size_t begin, size_t end) {
     if (!job.rows) return sum_of_squares(job.slice.grad + begin, end - begin);
     return squares_of_rows(job.slice.grad, job.width, job.rows->data() + begin, end - begin);
   };
@@ -176,9 +176,9 @@ void Trainer::refuse_norm(double norm) const {
 // -------------------------------------------------------------------------------------------- jobs
 
 // The caller fills in what else its pass needs.
-Trainer::Job& Trainer::add_job(Storage& storage, const std::vector<uint32_t>* rows) {
+Trainer::UpdateJob& Trainer::add_job(Storage& storage, const std::vector<uint32_t>* rows) {
   if (n_jobs_ == jobs_.size()) jobs_.emplace_back();
-  Job& job = jobs_[n_jobs_++];
+  UpdateJob& job = jobs_[n_jobs_++];
   job.storage = &storage;
   job.slice.n = storage.size();
   job.slice.grad = storage.raw_grad();
@@ -208,7 +208,7 @@ void Trainer::update_rows(Storage& storage, State* state, UpdateKernel kernel,
                           const std::vector<uint32_t>* rows, const UpdateFactors& factors) {
   const float* old = storage.values();
   float* out = rows ? storage.begin_write_rows(*rows) : storage.begin_write(false);
-  Job& job = add_job(storage, rows);
+  UpdateJob& job = add_job(storage, rows);
   job.kernel = kernel;
   job.slice.old = old;
   job.slice.out = out;
@@ -224,7 +224,7 @@ void Trainer::update_rows(Storage& storage, State* state, UpdateKernel kernel,
   storage.clear_grad();
 }
 
-void Trainer::run_rows(const Job& job, size_t begin, size_t end, const UpdateFactors& factors) const {
+void Trainer::run_rows(const UpdateJob& job, size_t begin, size_t end, const UpdateFactors& factors) const {
   for (size_t i = begin; i < end; ++i)
     job.kernel(part(job.slice, kernels_.states, (*job.rows)[i] * job.width, job.width), factors);
 }
@@ -232,7 +232,7 @@ void Trainer::run_rows(const Job& job, size_t begin, size_t end, const UpdateFac
 void Trainer::cut_jobs() {
   pieces_.clear();
   for (uint32_t j = 0; j < n_jobs_; ++j) {
-    const Job& job = jobs_[j];
+    const UpdateJob& job = jobs_[j];
     const size_t units = job.rows ? job.rows->size() : job.slice.n;
     const size_t step = job.rows ? kPiece / std::max<size_t>(job.width, 1) + 1 : kPiece;
     for (size_t begin = 0; begin < units; begin += step)
@@ -245,7 +245,7 @@ void Trainer::run_updates(const UpdateFactors& factors) {
   parallel_for(pieces_.size(), 1, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
       const auto& [j, begin, end] = pieces_[i];
-      const Job& job = jobs_[j];
+      const UpdateJob& job = jobs_[j];
       if (job.rows) run_rows(job, begin, end, factors);
       else job.kernel(part(job.slice, kernels_.states, begin, end - begin), factors);
     }
@@ -256,7 +256,7 @@ void Trainer::run_updates(const UpdateFactors& factors) {
   }
 }
 
-void Trainer::finish_job(const Job& job) const {
+void Trainer::finish_job(const UpdateJob& job) const {
   const float decay = job.storage->decay->factor;
   if (job.rows)
     for (const uint32_t row : *job.rows) finish(job.slice.out + row * job.width, job.width, decay);

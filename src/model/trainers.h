@@ -43,7 +43,7 @@ class Trainer {
   void set_sparse_updates(bool value) { sparse_updates_ = value; }
   const std::shared_ptr<Collection>& collection() const { return collection_; }
 
-  // From now on each update, or every so many, goes into a mean, which starts anew. RuntimeError while the
+  // From now on each update, or every so many, goes into a mean, which starts again. RuntimeError while the
   // parameters have the values of one.
   void average(MovingAverage::Kind kind, float beta, uint32_t every);
   const MovingAverage* moving_average() const { return average_.get(); }
@@ -77,7 +77,7 @@ class Trainer {
   using State = UpdateState;
 
   // A parameter to pass over: its elements, or those of the rows listed.
-  struct Job {
+  struct UpdateJob {
     Storage* storage;
     UpdateSlice slice;
     UpdateKernel kernel;
@@ -109,13 +109,13 @@ class Trainer {
   double gradient_norm();
   [[noreturn]] void refuse_norm(double norm) const;
   void update_all(const UpdateFactors& factors);
-  Job& add_job(Storage& storage, const std::vector<uint32_t>* rows);
+  UpdateJob& add_job(Storage& storage, const std::vector<uint32_t>* rows);
   void update_dense(Storage& storage, State* state, const UpdateFactors& factors);
   void update_lookup(Storage& storage, State* state, const UpdateFactors& factors);
   void update_rows(Storage& storage, State* state, UpdateKernel kernel, const std::vector<uint32_t>* rows,
                    const UpdateFactors& factors);
-  void run_rows(const Job& job, size_t begin, size_t end, const UpdateFactors& factors) const;
-  void finish_job(const Job& job) const;
+  void run_rows(const UpdateJob& job, size_t begin, size_t end, const UpdateFactors& factors) const;
+  void finish_job(const UpdateJob& job) const;
   MovingAverage& wanted_average(const char* call);
   void cut_jobs();
   void run_updates(const UpdateFactors& factors);
@@ -133,7 +133,7 @@ class Trainer {
 
   // A pass large enough to be shared among threads: its jobs and how they are cut.
   bool shared_ = false;
-  std::vector<Job> jobs_;  // the first n_jobs_
+  std::vector<UpdateJob> jobs_;  // the first n_jobs_
   size_t n_jobs_ = 0;
   std::vector<Piece> pieces_;
   std::vector<double> sums_;  // by piece

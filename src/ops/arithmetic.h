@@ -1,4 +1,4 @@
-// Rows of two Expressions: element-wise with broadcasting (binary), and sums over all elements (member).
+// Ops of two Expressions: element-wise with broadcasting (binary), and sums over all elements (per_node).
 // As in elementwise.h, T is float or a vector of floats, and vexp, select ... must be declared before.
 #pragma once
 #include "ops/element_loops.h"
@@ -10,7 +10,7 @@ struct OfXAndY {
   static constexpr Param params[] = {{"x"}, {"y"}};
 };
 
-// ---- broadcasting: leading extents equal or 1, the shorter argument is padded with ones
+// ---- broadcasting: leading dimensions equal or 1, the shorter argument is padded with ones
 
 struct Broadcasting : OfXAndY {
   static Dim shape(const ShapeArgs& s) { return broadcast_shape(s); }
@@ -57,7 +57,7 @@ struct CDiv : OfXAndY {
   static Dim shape(const ShapeArgs& s) {
     bool fits = s[1].bd == 1 || s[1].bd == s[0].bd;
     for (uint32_t i = 0; i < s[1].nd; ++i) fits = fits && (s[1][i] == 1 || s[1][i] == s[0][i]);
-    if (!fits) shape_error(s, "extents and batch size of y that are those of x or 1");
+    if (!fits) shape_error(s, "dimensions and batch size of y that are those of x or 1");
     return broadcast_shape(s);
   }
   template <class T> static T f(T x, T y, const float*) { return x / y; }
@@ -146,7 +146,7 @@ struct PairwiseRankLoss {
   static constexpr Param params[] = {{"x"}, {"y"}, {"m", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (!(s[0] == s[1]) || s[0].rows() != 1 || s[0].nd > 2)
-      shape_error(s, "two scalars or rows of equal extents and batch size");
+      shape_error(s, "two scalars or rows of equal shape and batch size");
     return s[0];
   }
   template <class T> static T f(T x, T y, const float* a) {
@@ -203,7 +203,7 @@ DYC_INLINE void add_slopes(const float* x, const float* y, float d, float* g, si
 
 template <class Term> struct SumOf : OfXAndY {
   static Dim shape(const ShapeArgs& s) {
-    if (!s[0].same_sizes(s[1])) shape_error(s, "two arguments of equal extents");
+    if (!s[0].same_sizes(s[1])) shape_error(s, "two arguments of equal shape");
     return Dim({1}, common_batch(s));
   }
   template <class I> static void forward(const KernelArgs& m) {
@@ -250,7 +250,7 @@ struct TraceOfProduct : SumOf<ProductTerm> {
 template <class Term> struct Distance : SumOf<Term> {
   static Dim shape(const ShapeArgs& s) {
     const bool columns = s[0].column_like() && s[1].column_like() && s[0].rows() == s[1].rows();
-    if (!columns && !s[0].same_sizes(s[1])) shape_error(s, "two arguments of equal extents");
+    if (!columns && !s[0].same_sizes(s[1])) shape_error(s, "two arguments of equal shape");
     return Dim({1}, common_batch(s));
   }
 };

@@ -58,7 +58,7 @@ struct Contract3D1DOf {
   static Dim shape(const ShapeArgs& s) {
     detail::check_tensor(s);
     Dim r({s[0].d[0], s[0].d[1]}, common_batch(s));
-    if (bias && !s[2].same_sizes(r)) shape_error(s, "b of the extents of x[.,.,k]");
+    if (bias && !s[2].same_sizes(r)) shape_error(s, "b of the shape of x[.,.,k]");
     return r;
   }
   template <class I>

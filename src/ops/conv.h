@@ -42,7 +42,7 @@ inline void check_window(const ShapeArgs& s, const uint32_t* attrs, uint32_t row
     shape_error(s, text("a window {", rows, ",", cols, "} within x, or is_valid=False"));
 }
 
-// Rows whose gradients of shared filters are sums over the whole launch: this many filters are one piece.
+// Ops whose gradients of shared filters are sums over the whole launch: this many filters are one piece.
 constexpr uint32_t kFilterPiece = 6;
 inline uint32_t filter_pieces(uint32_t filters) { return (filters + kFilterPiece - 1) / kFilterPiece; }
 

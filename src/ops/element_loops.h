@@ -204,7 +204,7 @@ struct AxisRuns {
   }
 };
 
-// The extents of x without dimension `axis`; {1} if none is left.
+// The shape of x without dimension `axis`; {1} if none is left.
 inline Dim without_axis(const Dim& x, uint32_t axis) {
   Dim r;
   for (uint32_t i = 0; i < x.nd; ++i)

@@ -1,4 +1,4 @@
-// Element-wise rows y = f(x): the extents and batch size of y are those of x, whatever they are.
+// Element-wise rows y = f(x): the shape and batch size of y are those of x.
 // T is float or a vector of floats; vexp, select, splat ... are supplied by the device (cpu/simd.h, cuda)
 // and must be declared, visible from namespace dyc, before this header is read (cpu/isa/map.h does that).
 #pragma once

@@ -4,7 +4,7 @@
 
 namespace dyc {
 
-// Values written when recorded. attrs: kind-independent; extents are given by the recorder.
+// Values written when recorded. attrs: kind-independent; the recorder is given the shape.
 struct Input {
   static constexpr Meta meta{.name = "input",
                              .formula = "input",
@@ -60,7 +60,7 @@ struct Lookup {
   static constexpr Param params[] = {{"p"}, {"index", Param::index, 0}};
 };
 
-// A contiguous part of its argument's memory under other extents: recorded by builders.
+// A contiguous part of its argument's memory with another shape: recorded by builders.
 struct SubView {
   static constexpr Meta meta{
       .name = "part", .formula = "part of x", .kind = OpKind::view, .batch = Batch::none, .hidden = true};

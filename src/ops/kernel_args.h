@@ -11,8 +11,8 @@
 namespace dyc {
 
 struct KernelArgs {
-  const Dim* const* xd;   // extents of the arguments
-  const Dim* yd;          // extents of the result
+  const Dim* const* xd;   // shapes of the arguments
+  const Dim* yd;          // shape of the result
   const float* const* x;  // argument values
   const float* y;         // result (written by forward through out())
   const float* dy;        // gradient of the result (backward)

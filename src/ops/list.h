@@ -1,4 +1,4 @@
-// Rows over a list of expressions. Lists can have hundreds of entries: backward_all gives every argument its
+// Ops over a list of expressions. Lists can have hundreds of entries: backward_all gives every argument its
 // gradient in one pass (dx[i] null: not asked for), where backward(m, arg) would have to count up to arg.
 #pragma once
 #include "ops/element_loops.h"
@@ -21,7 +21,7 @@ struct Esum {
     for (uint32_t i = 1; i < s.n; ++i)
       if (!s[i].same_sizes_padded(s[0]))
         throw ValueError(
-            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
     Dim r = s[0];
     r.bd = common_batch(s);
     return r;
@@ -135,7 +135,7 @@ struct Average {
     for (uint32_t i = 1; i < s.n; ++i)
       if (!s[i].same_sizes(s[0]))
         throw ValueError(
-            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
     Dim r = s[0];
     r.bd = common_batch(s);
     return r;
@@ -212,7 +212,7 @@ struct Emax {
   }
 };
 
-// attrs {d}: along dimension d, the other extents equal (absent ones count 1). concatenate_cols is d = 1.
+// attrs {d}: along dimension d, the other dimensions equal (absent ones count 1). concatenate_cols is d = 1.
 struct Concatenate {
   static constexpr Meta meta{.name = "concatenate",
                              .formula = "[x1; x2; ...]",
@@ -231,7 +231,7 @@ struct Concatenate {
     for (uint32_t k = 0; k < s.n; ++k) {
       for (uint32_t i = 0; i < (s[k].nd > r.nd ? s[k].nd : r.nd); ++i)
         if (i != axis && s[k][i] != r[i])
-          throw ValueError(text(s.op, "(): expected extents equal but for dimension ", axis, ", got ", s[0],
+          throw ValueError(text(s.op, "(): expected shapes equal but for dimension ", axis, ", got ", s[0],
                                 " and, at position ", k, ", ", s[k]));
       r.d[axis] += s[k][axis];
     }
@@ -305,7 +305,7 @@ struct ConcatenateToBatch {
     for (uint32_t i = 1; i < s.n; ++i) {
       if (!s[i].same_sizes(s[0]))
         throw ValueError(
-            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
       r.bd += s[i].bd;
     }
     return r;

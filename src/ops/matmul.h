@@ -1,4 +1,4 @@
-// Matrix product and affine transform: one GEMM per weight over the columns of all members.
+// Matrix product and affine transform: one GEMM per weight over the columns of all nodes.
 #pragma once
 #include "ops/op.h"
 

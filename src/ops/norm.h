@@ -6,7 +6,7 @@
 namespace dyc {
 
 // g * (x - mean) / (std + 1e-8) + b; mean and population std over each batch item.
-// x {r[,c]}xB; g, b: extents of x or 1 in each dimension, batch 1 or B.
+// x {r[,c]}xB; g, b: x's size or 1 in each dimension, batch 1 or B.
 struct LayerNorm {
   static constexpr Meta meta{.name = "layer_norm",
                              .formula = "layer_norm(x, g, b)",
@@ -20,7 +20,7 @@ struct LayerNorm {
     if (x.nd > 2) shape_error(s, "x of at most 2 dimensions");
     for (uint32_t k = 1; k < 3; ++k)
       for (uint32_t i = 0; i < (x.nd > s[k].nd ? x.nd : s[k].nd); ++i)
-        if (s[k][i] != x[i] && s[k][i] != 1) shape_error(s, "g and b with extents of x or 1");
+        if (s[k][i] != x[i] && s[k][i] != 1) shape_error(s, "g and b with dimensions of x or 1");
     Dim r = x;
     r.bd = common_batch(s);
     return r;

@@ -26,7 +26,7 @@ Dim broadcast_shape(const ShapeArgs& s) {
   r.nd = s[0].nd > s[1].nd ? s[0].nd : s[1].nd;
   for (uint32_t i = 0; i < r.nd; ++i) {
     const uint32_t a = s[0][i], b = s[1][i];
-    if (a != b && a != 1 && b != 1) shape_error(s, "extents that are equal or 1");
+    if (a != b && a != 1 && b != 1) shape_error(s, "dimensions that are equal or 1");
     r.d[i] = a > b ? a : b;
   }
   r.bd = common_batch(s);
@@ -35,7 +35,7 @@ Dim broadcast_shape(const ShapeArgs& s) {
 
 Dim identical_shape(const ShapeArgs& s) {
   for (uint32_t i = 1; i < s.n; ++i)
-    if (!(s[i] == s[0])) shape_error(s, "arguments of equal extents and batch size");
+    if (!(s[i] == s[0])) shape_error(s, "arguments of equal shape and batch size");
   return s[0];
 }
 

@@ -102,7 +102,7 @@ uint32_t common_batch(const ShapeArgs& s);
 
 // ---- shape rules shared by many ops
 Dim same_as_x(const ShapeArgs& s);         // {..}xB -> {..}xB
-Dim broadcast_shape(const ShapeArgs& s);   // + and cmult: leading extents equal or 1
+Dim broadcast_shape(const ShapeArgs& s);   // + and cmult: leading dimensions equal or 1
 Dim identical_shape(const ShapeArgs& s);   // all arguments exactly alike, batch included
 Dim scalar_per_batch(const ShapeArgs& s);  // {..}xB -> {1}xB
 

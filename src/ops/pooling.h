@@ -1,4 +1,4 @@
-// Rows that keep the largest elements of windows or lines, or add up neighbouring columns.
+// Ops that keep the largest elements of windows or lines, or add up neighbouring columns.
 #pragma once
 #include "ops/conv.h"
 #include "ops/element_loops.h"

@@ -441,7 +441,7 @@ struct LogSumExp {
     for (uint32_t i = 1; i < s.n; ++i)
       if (!s[i].same_sizes_padded(s[0]))
         throw ValueError(
-            text(s.op, "(): expected equal extents, got ", s[0], " and, at position ", i, ", ", s[i]));
+            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
     Dim r = s[0];
     r.drop_trailing_ones();
     r.bd = common_batch(s);

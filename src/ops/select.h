@@ -1,4 +1,4 @@
-// Rows that pick parts of a tensor. Indices are kept per node (KernelArgs::ids) and checked when computed.
+// Ops that pick parts of a tensor. Indices are kept per node (KernelArgs::ids) and checked when computed.
 #pragma once
 #include "ops/op.h"
 #include "ops/shape.h"
@@ -23,7 +23,7 @@ inline void check_ids(const KernelArgs& m, const char* op, uint32_t limit, const
 // attrs {dim, number of indices}: the number is 0 (or left out) for pick, where one index serves all batch
 // items, and the length of the list for pick_batch, which is recorded as this row. {..,k,..}xB -> {..,..}xB.
 // With one index the result is a contiguous part of x if dim is the last dimension that is not 1 and x has
-// batch 1: it starts at index * (product of the extents before dim).
+// batch 1: it starts at index * (product of the dimensions before dim).
 struct Pick {
   static constexpr Meta meta{.name = "pick",
                              .formula = "pick(x, index)",
@@ -74,7 +74,7 @@ struct Pick {
 };
 
 // attrs {s, e, d}: the part [s, e) along dimension d. Contiguous in x if d is the last dimension that is not
-// 1 and x has batch 1: it starts at s * (product of the extents before d).
+// 1 and x has batch 1: it starts at s * (product of the dimensions before d).
 struct PickRange {
   static constexpr Meta meta{.name = "pick_range",
                              .formula = "x[s:e]",
@@ -113,7 +113,7 @@ struct PickRange {
 };
 
 // attrs {n, strides..., n, from..., n, to...}: int values, one entry per dimension and then the batch;
-// missing entries are 1, 0 and the size. Result extents equal to those of x mean that everything was
+// missing entries are 1, 0 and the size. A result of the shape of x means that everything was
 // selected: the result is then x itself (the recorded function may make it a view).
 struct StridedSelect {
   static constexpr Meta meta{.name = "strided_select",

@@ -1,4 +1,4 @@
-// Rows that only rename or reorder memory, and the span and walk helpers that rows moving data share.
+// Ops that only rename or reorder memory, and the span and walk helpers that rows moving data share.
 #pragma once
 #include "ops/element_loops.h"
 #include "ops/op.h"
@@ -34,7 +34,7 @@ DYC_INLINE void add_span(float* to, const float* from, size_t n) {
 }
 
 // Visits elements of a tensor at constant steps per axis, the other side being contiguous. Axis 0 is
-// the fastest. 7 extents and the batch fit.
+// the fastest. 7 dimensions and the batch fit.
 struct Walk {
   size_t count[kMaxDims + 1];
   size_t step[kMaxDims + 1];
@@ -190,9 +190,9 @@ struct Reshape {
   }
 };
 
-// attrs {number of axes, axes...}: extent i of the result is extent axes[i] of x. Fewer or more axes than
-// x has are allowed if x has just one extent that is not 1. If the axes that are not 1 keep their order the
-// memory keeps its order too (the result could be a view).
+// attrs {number of axes, axes...}: dimension i of the result is dimension axes[i] of x. Fewer or more axes
+// than x has are allowed if x has just one dimension that is not 1. If the axes that are not 1 keep their
+// order the memory keeps its order too (the result could be a view).
 struct Transpose {
   static constexpr Meta meta{.name = "transpose",
                              .formula = "transpose(x)",

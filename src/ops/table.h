@@ -69,7 +69,7 @@ struct OpInfo {
   const Meta* meta;
   const Param* params;
   uint32_t n_params;
-  ShapeRule shape;                // null for leaves: the recorder is given the extents
+  ShapeRule shape;                // null for leaves: the recorder is given the shape
   CheckRule check;                // null: nothing left to check when computed
   bool list;                      // first parameter is a list of expressions
   ScratchRule scratch = nullptr;  // bytes of scratch memory that a node takes on a device; null: none

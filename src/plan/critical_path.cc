@@ -10,7 +10,7 @@ std::vector<DepthRange> critical_path_depths(const Graph& graph, const Plan& pla
   std::unordered_map<uint32_t, std::vector<uint32_t>> by_key;
   for (uint32_t i = 0; i < plan.launches.size(); ++i)
     if (plan.launches[i].kind != OpKind::parameter) by_key[plan.launches[i].batch_key].push_back(i);
-  std::vector<uint32_t> depth(graph.size());  // of the class in hand, among a node and its ancestors
+  std::vector<uint32_t> depth(graph.size());  // for the current batch key
   for (const auto& [batch_key, launches] : by_key) {
     if (launches.size() == 1) {
       depths[launches[0]] = {1, 1};

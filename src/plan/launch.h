@@ -53,6 +53,11 @@ struct Launch {
   int64_t total = 0;                // floats of the results
 };
 
+// Sizes of a plan, to revert to.
+struct PlanMark {
+  size_t launches, operands, nodes, index, starts, stages;
+};
+
 // All launches of the current graph, in an order that respects every dependency.
 struct Plan {
   std::vector<Launch> launches;
@@ -72,13 +77,10 @@ struct Plan {
     stages.clear();
     launch_of.clear();
   }
-  struct Mark {
-    size_t launches, operands, nodes, index, starts, stages;
-  };
-  Mark mark() const {
+  PlanMark mark() const {
     return {launches.size(), operands.size(), nodes.size(), index.size(), starts.size(), stages.size()};
   }
-  void revert(const Mark& m) {
+  void revert(const PlanMark& m) {
     launches.resize(m.launches);
     operands.resize(m.operands);
     nodes.resize(m.nodes);

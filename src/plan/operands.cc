@@ -163,7 +163,7 @@ int64_t OperandResolver::copy_parameter(NodeId id) {
   return out;
 }
 
-// The copies of parameters come before all launches of the demand, where room was kept for as many as
+// The copies of parameters come before all launches of the extension, where places were kept for as many as
 // the last demand had.
 void OperandResolver::insert_copies(const Selection& selection) {
   const uint32_t n = static_cast<uint32_t>(copies_.size());

@@ -18,7 +18,7 @@ Scheduler scheduler_from_name(const std::string& name) {
 
 namespace {
 
-// Buckets of equal (phase, round, class) in one launch each.
+// Buckets of equal (phase, round, batch key) in one launch each.
 BucketOrder key_order(const BucketGraph& g) {
   BucketOrder order;
   const uint32_t n = g.size();
@@ -27,7 +27,7 @@ BucketOrder key_order(const BucketGraph& g) {
     uint32_t end = i;
     while (end < n && g.phase[end] == g.phase[i] && g.round[end] == g.round[i]) ++end;
     // Inside one (phase, round), buckets depend on each other only from lower to higher sites: a
-    // bucket may join an earlier launch of its class if nothing it needs comes after that launch.
+    // bucket may join an earlier launch of its batch key if nothing it needs comes after that launch.
     const size_t first = order.size();
     std::vector<uint32_t> launch(end - i);
     for (uint32_t b = i; b < end; ++b) {
@@ -45,8 +45,8 @@ BucketOrder key_order(const BucketGraph& g) {
   return order;
 }
 
-// List scheduling over buckets. ahead[b]: how many unscheduled buckets of b's own class come before
-// b; a class whose buckets without such are all ready loses nothing by running now.
+// List scheduling over buckets. ahead[b]: how many unscheduled buckets of b's own batch key it
+// depends on; a key whose buckets without such are all ready loses nothing by running now.
 class ListScheduler {
  public:
   explicit ListScheduler(const BucketGraph& g) : g_(g), n_(g.size()), words_((n_ + 63) / 64) {}
@@ -155,7 +155,7 @@ class ListScheduler {
   std::vector<uint64_t> ancestors_;
 };
 
-// Nodes of the list that node `id` reads, aliases resolved.
+// f(a) for the nodes of the list that node `id` reads, itself or through views.
 template <class F>
 void for_each_pending_arg(Graph& graph, NodeId id, const std::vector<uint32_t>& position, F&& f) {
   const NodeId* args = graph.args(id);
@@ -200,13 +200,13 @@ void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& o
     groups[{depth[i], solo(graph, nodes[i]) ? (uint64_t{nodes[i]} << 32 | batch_key) : batch_key}].push_back(
         nodes[i]);
   }
-  for (auto& [key, members] : groups) {
-    out.nodes.insert(out.nodes.end(), members.begin(), members.end());
+  for (auto& [key, nodes_of_key] : groups) {
+    out.nodes.insert(out.nodes.end(), nodes_of_key.begin(), nodes_of_key.end());
     out.close();
   }
 }
 
-// DyNet's agenda: run all ready nodes of the class with the smallest average depth.
+// DyNet's agenda: run all ready nodes of the batch key with the smallest average depth.
 void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& out) {
   const auto position = positions(graph, nodes);
   const auto depth = depths(graph, nodes, position);
@@ -255,17 +255,17 @@ void schedule_one_by_one(const std::vector<NodeId>& nodes, Groups& out) {
 }
 
 uint32_t launch_lower_bound(Graph& graph, const std::vector<NodeId>& nodes) {
-  // chain[i]: per class, the longest chain of that class among i and its ancestors, kept sparse.
+  // chain[i]: for one batch key at a time, the most nodes of it on a path that ends with node i.
   const auto position = positions(graph, nodes);
   std::map<uint32_t, uint32_t> longest;
   std::map<uint32_t, std::vector<uint32_t>> by_key;
   for (uint32_t i = 0; i < nodes.size(); ++i) by_key[graph.sig(nodes[i]).batch_key].push_back(i);
   std::vector<uint32_t> chain(nodes.size());
   uint32_t sum = 0;
-  for (const auto& [batch_key, members] : by_key) {
+  for (const auto& [batch_key, nodes_of_key] : by_key) {
     std::fill(chain.begin(), chain.end(), 0);
     uint32_t best = 0;
-    for (uint32_t i = members.front(); i < nodes.size(); ++i) {
+    for (uint32_t i = nodes_of_key.front(); i < nodes.size(); ++i) {
       for_each_pending_arg(graph, nodes[i], position,
                            [&](NodeId a) { chain[i] = std::max(chain[i], chain[position[a]]); });
       chain[i] += graph.sig(nodes[i]).batch_key == batch_key;

@@ -220,12 +220,12 @@ BAD: list[tuple[Callable[[Any], Any], str, str]] = [
     (
         lambda dy: dy.contract3d_1d_bias(dy.zeros((2, 3, 4)), dy.zeros(4), dy.zeros(6)),
         "contract3d_1d_bias",
-        "b of the extents",
+        "b of the shape",
     ),
     (
         lambda dy: dy.contract3d_1d_bias(dy.zeros((2, 3, 4)), dy.zeros(4), dy.zeros((3, 2))),
         "contract3d_1d_bias",
-        "b of the extents",
+        "b of the shape",
     ),
     (
         lambda dy: dy.contract3d_1d_1d(dy.zeros((3, 4)), dy.zeros(4), dy.zeros(3)),

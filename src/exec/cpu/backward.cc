@@ -100,7 +100,7 @@ void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, ui
   if (l.kind == OpKind::parameter) return;  // its gradient stays in the slot until the end
   ++counters.launches;
   if (live_nodes == l.count) return back(l);
-  const Plan::Mark mark = plan_.mark();
+  const PlanMark mark = plan_.mark();
   back(live_part(l, live, live_nodes));
   plan_.revert(mark);
 }

@@ -243,7 +243,7 @@ void CudaExecutor::backward_live(const Launch& l, const std::vector<uint8_t>& li
   if (l.kind == OpKind::parameter) return;  // its gradient is added when all is done
   ++counters.launches;
   if (live_nodes == l.count) return backward(l);
-  const Plan::Mark mark = plan_.mark();
+  const PlanMark mark = plan_.mark();
   backward(live_part(l, live, live_nodes));
   plan_.revert(mark);
   encoder_.forget_index();

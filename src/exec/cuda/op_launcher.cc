@@ -53,14 +53,15 @@ void OpLauncher::note_sliced(const Launch& l, bool backward, uint32_t first, uin
 }
 
 void OpLauncher::forward_lookup(const Launch& l) {
-  Storage& storage = c_.graph().storage(c_.graph().sig_number(l.sig).attrs[0]);
+  Storage& storage = c_.graph().parameters.storage(c_.graph().sig_number(l.sig).attrs[0]);
   c_.counters.operand_bytes += 4 * l.total;
   for (uint32_t i = 0; i < l.count; ++i)
     LaunchReader::check_rows(storage, c_.graph().ids(c_.plan().nodes[l.nodes + i]));
-  const ParameterTable::Values v = c_.graph().values_of(storage);
+  const ParameterTable::Values v = c_.graph().parameters.values_of(storage);
   LaunchArgs args = encoder_.encode(l, false);
   cuda::LookupArgs table{};
-  table.rows = c_.device.parameters().values(c_.graph().shared_storage(storage.uid), v.raw, v.version);
+  table.rows =
+      c_.device.parameters().values(c_.graph().parameters.shared_storage(storage.uid), v.raw, v.version);
   table.factor = v.factor;
   table.row_size = static_cast<int64_t>(storage.row_size());
   args.extra = c_.commands.put(&table, 1);
@@ -235,7 +236,7 @@ void OpLauncher::backward_custom(const Launch& l) {
 void OpLauncher::backward_lookup(const Launch& l, std::vector<RowGradient>& rows) {
   const Sig& first = c_.graph().sig_number(l.sig);
   if (!first.attrs[1]) return;  // update=False
-  Storage& storage = c_.graph().storage(first.attrs[0]);
+  Storage& storage = c_.graph().parameters.storage(first.attrs[0]);
   const int64_t row = static_cast<int64_t>(storage.row_size());
   for (uint32_t i = 0; i < l.count; ++i) {
     const LaunchReader::Item it = c_.launches.item(l, i);

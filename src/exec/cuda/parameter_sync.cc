@@ -16,8 +16,8 @@ const float* ParameterSync::weight(const Operand& o) {
 }
 
 const float* ParameterSync::values(ParameterUse& use) {
-  c_.graph().pin_parameter(use);
-  const std::shared_ptr<Storage>& storage = c_.graph().shared_storage(use.storage->uid);
+  c_.graph().parameters.pin(use);
+  const std::shared_ptr<Storage>& storage = c_.graph().parameters.shared_storage(use.storage->uid);
   const float* const raw = c_.device.parameters().values(storage, use.pinned, use.version);
   return use.factor == 1.f ? raw : scaled(storage, use, raw);
 }
@@ -57,7 +57,7 @@ int64_t ParameterSync::gradient_of_weight(const Operand& o) {
 }
 
 void ParameterSync::forget_unreached() {
-  for (ParameterUse& use : c_.graph().parameters())
+  for (ParameterUse& use : c_.graph().parameters.all())
     if (!reached_[number_of(use)] && c_.graph().offset_of(use.node) < 0) use.gradient = -1;
 }
 
@@ -91,7 +91,7 @@ void ParameterSync::split_by_side(const std::vector<RowGradient>& rows, PendingG
     return c_.device.parameters().on_host() || !s.device_may_add_grad() ||
            std::find(host_only.begin(), host_only.end(), &s) != host_only.end();
   };
-  for (const ParameterUse& use : c_.graph().parameters()) {
+  for (const ParameterUse& use : c_.graph().parameters.all()) {
     if (!c_.launches.has_gradient(use)) continue;
     const Storage& s = *use.storage;
     if (s.has_grad() && !s.dense_grad()) host_only.push_back(&s);
@@ -121,8 +121,8 @@ void ParameterSync::add_whole(const PendingGradients& pending) {
   SegmentList list;
   for (const ParameterUse* use : pending.uses) {
     bool fresh = false;
-    const float* const to =
-        c_.device.parameters().memory_for_grad(c_.graph().shared_storage(use->storage->uid), fresh);
+    const float* const to = c_.device.parameters().memory_for_grad(
+        c_.graph().parameters.shared_storage(use->storage->uid), fresh);
     list.begin(reducer_.offset_of(to), static_cast<int64_t>(use->storage->size()));
     list.fresh.push_back(fresh);
     list.sources.push_back(use->gradient);
@@ -153,7 +153,7 @@ void ParameterSync::add_rows(const std::vector<TableRows>& tables) {
   std::unordered_map<const float*, size_t> number;
   for (const TableRows& t : tables) {
     const auto memory =
-        c_.device.parameters().memory_for_rows(c_.graph().shared_storage(t.table->uid), t.rows);
+        c_.device.parameters().memory_for_rows(c_.graph().parameters.shared_storage(t.table->uid), t.rows);
     for (size_t i = 0; i < memory.size(); ++i) {
       if (t.from[i] < 0 && !memory[i].fresh) continue;
       const auto [found, first] = number.emplace(memory[i].at, sums.size());

@@ -19,7 +19,7 @@ class ParameterSync {
   void discarded();
 
   // ---- gradients
-  void begin_backward() { reached_.assign(c_.graph().parameters().size(), 0); }
+  void begin_backward() { reached_.assign(c_.graph().parameters.size(), 0); }
   void mark_reached(const ParameterUse& use) { reached_[number_of(use)] = 1; }
   // Offset of the gradient of a weight.
   int64_t gradient_of_weight(const Operand& o);
@@ -35,7 +35,7 @@ class ParameterSync {
     bool empty() const { return uses.empty() && rows.empty(); }
   };
   size_t number_of(const ParameterUse& use) const {
-    return static_cast<size_t>(&use - c_.graph().parameters().data());
+    return static_cast<size_t>(&use - c_.graph().parameters.all().data());
   }
   const float* scaled(const std::shared_ptr<Storage>& storage, const ParameterUse& use, const float* raw);
   void split_by_side(const std::vector<RowGradient>& rows, PendingGradients& device, PendingGradients& host);
