@@ -29,11 +29,6 @@ struct Dim {
     return n;
   }
   __attribute__((always_inline)) size_t size() const { return batch_size() * bd; }
-  Dim single_batch() const {
-    Dim r = *this;
-    r.bd = 1;
-    return r;
-  }
   // Same sizes apart from trailing ones; batch not compared.
   bool same_sizes_padded(const Dim& o) const {
     for (uint32_t i = 0; i < (nd > o.nd ? nd : o.nd); ++i)

@@ -99,8 +99,6 @@ float Random::canonical() {
   return next_canonical();
 }
 
-float Random::one_uniform(float low, float high) { return canonical() * (high - low) + low; }
-
 void Random::uniform(float* out, size_t n, float low, float high) {
   const Lock lock(mutex());
   const float width = high - low;

@@ -18,7 +18,6 @@ class Random {
   uint32_t draw();    // next 32 bits
   uint32_t peek();    // the same, which the next draw() gives again
   float canonical();  // [0,1), one draw
-  float one_uniform(float low, float high);
 
   // Each fills n elements in memory order, in DyNet's order of draws.
   void uniform(float* out, size_t n, float low, float high);

@@ -249,14 +249,6 @@ float* Storage::grad() {
   return grad_.data();
 }
 
-float* Storage::grad_for_store(bool& fresh) {
-  fresh = !has_grad_ && row_state_.empty();
-  if (!fresh) return grad();
-  allocate_grad();
-  has_grad_ = dense_grad_ = true;
-  return grad_.data();
-}
-
 float* Storage::grad_row(uint32_t row) {
   if (row >= rows) throw IndexError(text("gradient of ", name, ": row ", row, " of ", rows, " rows"));
   grad_written();

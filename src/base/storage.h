@@ -141,10 +141,7 @@ class Storage {
   const std::vector<uint32_t>& touched_rows() const { return touched_; }  // in order of first touch
   // Floats of the gradient: of the touched rows, or of all.
   size_t grad_size() const { return dense_grad_ ? size() : touched_.size() * row_size_; }
-  float* grad();  // whole gradient, zeroed on first use; marks it dense
-  // The same for a writer that can store instead of add: if `fresh` comes back true, nothing was
-  // accumulated yet, the contents are arbitrary and the caller writes every element.
-  float* grad_for_store(bool& fresh);
+  float* grad();                   // whole gradient, zeroed on first use; marks it dense
   float* grad_row(uint32_t row);   // lookups: that row's gradient, zeroed on first use
   const float* raw_grad() const {  // last contents, also after clear_grad()
     sync_grad();

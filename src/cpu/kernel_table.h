@@ -8,26 +8,26 @@
 
 namespace dyc {
 
-// Kernels of a structured row, over the members of a launch. Chunks of pieces run on different threads.
+// Kernels of a custom op, over the nodes of a launch. Chunks of pieces run on different threads.
 struct StructuredKernels {
   // Pieces of the results, numbered through the members.
   void (*forward)(const KernelArgs* m, int64_t n, Range pieces) = nullptr;
-  // Pieces of the gradient of argument `arg`, KernelArgs::dx. `shared`: the members add to one gradient,
+  // Pieces of the gradient of argument `arg`, KernelArgs::dx. `shared`: the nodes add to one gradient,
   // whose pieces these are; else they are numbered through the members.
   void (*backward)(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces) = nullptr;
 };
 
-// Kernels of one row of the op table; null where the form has none.
+// Kernels of one op; null where its kind has none.
 struct OpKernels {
-  // unary rows, flat
+  // unary ops, flat
   void (*map1)(const float* x, float* y, size_t n, const float* attrs) = nullptr;
   void (*map1_back)(const float* x, const float* y, const float* dy, float* dx, size_t n,
                     const float* attrs) = nullptr;
-  // binary rows on operands of equal extents, flat; dx or dy may be null
+  // binary ops on operands of equal shapes, flat; dx or dy may be null
   void (*map2)(const float* x, const float* y, float* z, size_t n, const float* attrs) = nullptr;
   void (*map2_back)(const float* x, const float* y, const float* z, const float* dz, float* dx, float* dy,
                     size_t n, const float* attrs) = nullptr;
-  // one node: member rows, and binary rows that broadcast
+  // one node: per_node ops, and binary ops that broadcast
   void (*forward)(const KernelArgs& m) = nullptr;
   void (*backward)(const KernelArgs& m, uint32_t arg) = nullptr;
   void (*backward_all)(const KernelArgs& m, float* const* dx) = nullptr;

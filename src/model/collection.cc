@@ -75,8 +75,6 @@ std::shared_ptr<Collection> Collection::restored(Saved state, std::shared_ptr<Co
   return c;
 }
 
-float Collection::default_weight_decay() { return default_lambda; }
-
 void Collection::set_default_weight_decay(float lambda) {
   if (!(lambda >= 0.f && lambda < 1.f))
     throw ValueError(text("weight decay: got ", lambda, "; wanted 0 <= lambda < 1"));

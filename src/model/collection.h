@@ -27,7 +27,6 @@ class Collection : public std::enable_shared_from_this<Collection> {
 
   // A root, "/", with the process-wide default lambda.
   static std::shared_ptr<Collection> make_root();
-  static float default_weight_decay();
   static void set_default_weight_decay(float lambda);  // 0 <= lambda < 1, else ValueError
 
   // Names: DyNet's suffix rule ("W", then "W_1"); '/' or '_' in a given name is a RuntimeError.

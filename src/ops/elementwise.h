@@ -1,4 +1,4 @@
-// Element-wise rows y = f(x): the shape and batch size of y are those of x.
+// Element-wise ops y = f(x): the shape and batch size of y are those of x.
 // T is float or a vector of floats; vexp, select, splat ... are supplied by the device (cpu/simd.h, cuda)
 // and must be declared, visible from namespace dyc, before this header is read (cpu/isa/map.h does that).
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace dyc {
 
-// What the rows of one Expression argument have in common.
+// What the ops of one Expression argument have in common.
 struct OfX {
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }

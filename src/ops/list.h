@@ -18,11 +18,7 @@ struct Esum {
                              .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
-    for (uint32_t i = 1; i < s.n; ++i)
-      if (!s[i].same_sizes_padded(s[0]))
-        throw ValueError(
-            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
-    Dim r = s[0];
+    Dim r = equal_sizes(s, &Dim::same_sizes_padded);
     r.bd = common_batch(s);
     return r;
   }
@@ -132,11 +128,7 @@ struct Average {
                              .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
-    for (uint32_t i = 1; i < s.n; ++i)
-      if (!s[i].same_sizes(s[0]))
-        throw ValueError(
-            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
-    Dim r = s[0];
+    Dim r = equal_sizes(s, &Dim::same_sizes);
     r.bd = common_batch(s);
     return r;
   }
@@ -301,13 +293,8 @@ struct ConcatenateToBatch {
                              .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
-    Dim r = s[0];
-    for (uint32_t i = 1; i < s.n; ++i) {
-      if (!s[i].same_sizes(s[0]))
-        throw ValueError(
-            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
-      r.bd += s[i].bd;
-    }
+    Dim r = equal_sizes(s, &Dim::same_sizes);
+    for (uint32_t i = 1; i < s.n; ++i) r.bd += s[i].bd;
     return r;
   }
   template <class I>

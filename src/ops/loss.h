@@ -9,7 +9,7 @@ namespace dyc {
 DYC_INLINE uint32_t id_of(const KernelArgs& m, uint32_t b) { return m.ids[m.n_ids > 1 ? b : 0]; }
 
 // logsumexp(x) - x[v]. attrs {} for pickneglogsoftmax(x, v) and {number of ids} for
-// pickneglogsoftmax_batch(x, vs), which is recorded as this row. x {n}xB -> {1}xB
+// pickneglogsoftmax_batch(x, vs), which is recorded as this op. x {n}xB -> {1}xB
 struct PickNegLogSoftmax {
   static constexpr Meta meta{.name = "pickneglogsoftmax",
                              .formula = "-log_softmax(x)[v]",
@@ -97,7 +97,7 @@ inline void check_margin(float margin, const char* op) {
   if (margin < 0) throw ValueError(text(op, "(): expected m >= 0, got ", margin));
 }
 
-// attrs {m} for hinge(x, v, m) and {m, number of ids} for hinge_batch(x, vs, m), recorded as this row.
+// attrs {m} for hinge(x, v, m) and {m, number of ids} for hinge_batch(x, vs, m), recorded as this op.
 // x {n}xB -> {1}xB
 struct Hinge {
   static constexpr Meta meta{.name = "hinge",

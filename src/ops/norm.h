@@ -1,4 +1,4 @@
-// Normalisation rows, fused: statistics are computed again by the gradient of each argument.
+// Normalisation ops, fused: statistics are computed again by the gradient of each argument.
 #pragma once
 #include "ops/op.h"
 #include "ops/reduce.h"

@@ -19,6 +19,14 @@ uint32_t common_batch(const ShapeArgs& s) {
   return b;
 }
 
+const Dim& equal_sizes(const ShapeArgs& s, bool (Dim::*same)(const Dim&) const) {
+  for (uint32_t i = 1; i < s.n; ++i)
+    if (!(s[i].*same)(s[0]))
+      throw ValueError(
+          text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
+  return s[0];
+}
+
 Dim same_as_x(const ShapeArgs& s) { return s[0]; }
 
 Dim broadcast_shape(const ShapeArgs& s) {

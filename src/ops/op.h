@@ -100,6 +100,9 @@ struct ShapeArgs {
 // Batch size of the result: all arguments have batch 1 or one common B; else ValueError.
 uint32_t common_batch(const ShapeArgs& s);
 
+// The first argument's shape; throws where `same` finds another one unequal, batch sizes left aside.
+const Dim& equal_sizes(const ShapeArgs& s, bool (Dim::*same)(const Dim&) const);
+
 // ---- shape rules shared by many ops
 Dim same_as_x(const ShapeArgs& s);         // {..}xB -> {..}xB
 Dim broadcast_shape(const ShapeArgs& s);   // + and cmult: leading dimensions equal or 1

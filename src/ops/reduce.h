@@ -438,11 +438,7 @@ struct LogSumExp {
                              .thread_group = true};
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
-    for (uint32_t i = 1; i < s.n; ++i)
-      if (!s[i].same_sizes_padded(s[0]))
-        throw ValueError(
-            text(s.op, "(): expected equal shapes, got ", s[0], " and, at position ", i, ", ", s[i]));
-    Dim r = s[0];
+    Dim r = equal_sizes(s, &Dim::same_sizes_padded);
     r.drop_trailing_ones();
     r.bd = common_batch(s);
     return r;

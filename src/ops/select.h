@@ -21,7 +21,7 @@ inline void check_ids(const KernelArgs& m, const char* op, uint32_t limit, const
 }
 
 // attrs {dim, number of indices}: the number is 0 (or left out) for pick, where one index serves all batch
-// items, and the length of the list for pick_batch, which is recorded as this row. {..,k,..}xB -> {..,..}xB.
+// items, and the length of the list for pick_batch, which is recorded as this op. {..,k,..}xB -> {..,..}xB.
 // With one index the result is a contiguous part of x if dim is the last dimension that is not 1 and x has
 // batch 1: it starts at index * (product of the dimensions before dim).
 struct Pick {
@@ -267,7 +267,7 @@ struct SelectCols {
   }
 };
 
-// attrs {number of items}; pick_batch_elem is this row with one index. x {..}xB -> {..}xn
+// attrs {number of items}; pick_batch_elem is this op with one index. x {..}xB -> {..}xn
 struct PickBatchElems {
   static constexpr Meta meta{.name = "pick_batch_elems",
                              .formula = "x[batch items vs]",

@@ -1,4 +1,4 @@
-// Ops that only rename or reorder memory, and the span and walk helpers that rows moving data share.
+// Ops that only rename or reorder memory, and the span and walk helpers that ops that move data share.
 #pragma once
 #include "ops/element_loops.h"
 #include "ops/op.h"
@@ -156,7 +156,7 @@ DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
   }
 }
 
-// ---- rows
+// ---- ops
 
 // attrs {number of sizes, sizes..., batch size}. The recorded function takes the sizes as one tuple.
 // The sizes count all elements, or, with batch size 1, those of one batch item (the batch is kept).

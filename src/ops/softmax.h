@@ -1,4 +1,4 @@
-// Softmax rows. Columns are runs of contiguous memory; along other axes a chunk holds neighbouring runs.
+// Softmax ops. Columns are runs of contiguous memory; along other axes a chunk holds neighbouring runs.
 #pragma once
 #include "ops/element_loops.h"
 #include "ops/op.h"

@@ -1,4 +1,4 @@
-// Kernels of structured rows: kernels_of(row).
+// Kernels of custom ops: kernels_of(row).
 #pragma once
 #include "cpu/simd.h"
 

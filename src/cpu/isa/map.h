@@ -1,5 +1,5 @@
-// Loops that run the element-wise rows (ops/elementwise.h, ops/arithmetic.h). For sources compiled per
-// instruction set only; they include this header before any other header of ops/, because the rows look up
+// Loops that run the element-wise ops (ops/elementwise.h, ops/arithmetic.h). For sources compiled per
+// instruction set only; they include this header before any other header of ops/, because the ops look up
 // vexp, select ... by plain name where they are defined.
 //
 // Bitwise rule: the value of an element must not depend on where in a launch it stands. Every loop is one
