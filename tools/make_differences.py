@@ -59,8 +59,8 @@ def operations() -> list[str]:
         if row["leaf"] or not row["public"]:
             continue
         rule = row["batch"] or f"one launch each: {row['solo']}"
-        rule = "of any shapes" if "any shapes" in rule else rule
-        rule = "of equal shapes" if "equal shapes" in rule else rule
+        rule = "of any shape" if "any shape" in rule else rule
+        rule = "of equal shape" if "equal shape" in rule else rule
         lines.append(
             f"| `{row['name']}` | {cell(rule)} | {'zero by definition' if row['nondiff'] else 'yes'} |"
         )
