@@ -1318,8 +1318,8 @@ def circ_corr(u: Expression, v: Expression) -> Expression:
     """Circular correlation of two vectors: y[k] = sum over i of u[i] * v[(i + k) mod n]."""
     ...
 def cmult(x: Expression, y: Expression) -> Expression:
-    """Product, element by element, with broadcasting: each extent, and the batch size, of x and y is
-    equal or 1 in one of them; missing trailing extents count as 1."""
+    """Product, element by element, with broadcasting: each dimension, and the batch size, of x and y is
+    equal or 1 in one of them; missing trailing dimensions count as 1."""
     ...
 def colwise_add(x: Expression, y: Expression) -> Expression:
     """Adds a vector to every column of a matrix."""
@@ -1631,7 +1631,7 @@ def renew_cg(
 def reset_random_seed(seed: int) -> None: ...
 def reset_timing() -> None: ...
 def reshape(x: Expression, d: Sequence[int], batch_size: int = ...) -> Expression:
-    """The same elements under other extents. Memory is column-major: the first dimension varies
+    """The same elements with another shape. Memory is column-major: the first dimension varies
     fastest."""
     ...
 def round(x: Expression, gradient_mode: str) -> Expression:
