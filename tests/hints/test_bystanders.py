@@ -670,6 +670,7 @@ def test_no_analysis_is_loaded_without_a_hints_file() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[2] for name in done.stdout.split()}
     assert loaded == {"runtime", "rewrite", "analysis"}, done
+    assert "dynet_compat.hints.analysis.load" not in done.stdout
 
 
 def test_only_what_changes_is_compiled() -> None:

@@ -7,6 +7,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+DYNET_MODULES = _names("dynet _dynet _gdynet dynet_compat")
 # Functions of the module that record no op.
 PLAIN = _names(
     "init init_from_params reset_random_seed save load load_generator cg_version renew_cg "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from . import lattice as lat
+from .api import DYNET_MODULES
 from .frame import Frame
 from .lattice import UNKNOWN, Value
-from .load import DYNET_MODULES, KNOWN_MODULES, absolute
+from .load import KNOWN_MODULES, absolute
 from .objects import Objects
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-DYNET_MODULES = frozenset({"dynet", "_dynet", "_gdynet", "dynet_compat"})
+from .api import DYNET_MODULES
+
 # Modules that touch nothing of the script: Python's own, which Python can list from 3.10 on.
 _USUAL = "argparse collections copy functools itertools json math numpy operator os random re sys time typing"
 KNOWN_MODULES = frozenset(getattr(sys, "stdlib_module_names", ())) | frozenset(_USUAL.split())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from .scopes import MOST_DEPTH, NotTraceable, Scope, is_private
 from .values import ARGUMENT, ATTRIBUTE, Constant, Defaults, Recorded, RegionSource, Sources, Value
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: number of arguments
 
 
-@dataclass
-class Callee:
+class Callee(NamedTuple):
     """A function of the script that is called by a name or as a method of `self`."""
 
     node: ast.FunctionDef
@@ -26,7 +24,6 @@ class Callee:
     own: bool = False  # defined in the function that the region is in
 
 
-@dataclass
 class CallFrame:
     """The function whose statements are traced: that of the region, or one that it calls.
 
@@ -38,12 +35,14 @@ class CallFrame:
         outer: the values of these in the region.
     """
 
-    scope: Scope
-    env: dict[str, Value]
-    depth: int = 0
+    depth = 0
     around: frozenset[str] = frozenset()
     free: Collection[str] = frozenset()
-    outer: Mapping[str, Value] = field(default_factory=dict)
+    outer: Mapping[str, Value] = {}
+
+    def __init__(self, scope: Scope, env: dict[str, Value]) -> None:
+        self.scope = scope
+        self.env = env
 
     def is_local(self, name: str) -> bool:
         return name in self.scope.local or name in self.env or name in self.free
@@ -172,11 +171,12 @@ def _inline(region: TracedRegion, callee: Callee, arguments: list[Value], named:
     if callee.own and (... in _defaults(node)[0] or any(node.args.kw_defaults)):
         raise NotTraceable(f"it calls {node.name}(), whose defaults are others each time")
     caller = region.frame
-    inner = Scope.of(caller.scope.module, node, caller.scope.cls)
+    inner = Scope(caller.scope.module, node, caller.scope.cls)
     free = _free_names(region, callee, inner)
     around = caller.around.union(caller.scope.local, caller.env)
     env = _bind(node, arguments, named, region.sources)
-    region.frame = CallFrame(inner, env, caller.depth + 1, around, free, caller.env)
+    region.frame = frame = CallFrame(inner, env)
+    frame.depth, frame.around, frame.free, frame.outer = caller.depth + 1, around, free, caller.env
     try:
         for s in node.body:
             try:

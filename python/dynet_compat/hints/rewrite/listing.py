@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.load import DYNET_MODULES, Source, absolute
+from ..analysis.api import DYNET_MODULES
+from ..analysis.load import Source, absolute
 from .recording import api
 from .rewriter import FoundRegion, Refusal, Rewriter
 from .scopes import Module

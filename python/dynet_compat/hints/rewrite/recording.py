@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from ... import _core
-from ..analysis.load import DYNET_MODULES
+from ..analysis.api import DYNET_MODULES
 
 _OTHERS = """
 argmax average_cols block_dropout concatenate_cols const_parameter constant conv1d_narrow conv1d_wide conv2d

@@ -11,8 +11,7 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from ... import _core
 from . import argmax, desugar, loops
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
 _FUNCTION = 2  # flag of code objects: inspect.CO_NEWLOCALS, which those of classes do not have
 
 
-@dataclass
-class FoundRegion:
+class FoundRegion(NamedTuple):
     """A region, the function that it is in, and its lines.
 
     form: "" for statements, "loop" for the body of one, "comprehension" for the element of one.
@@ -55,8 +53,7 @@ class FoundRegion:
     form: str = ""
 
 
-@dataclass
-class Refusal:
+class Refusal(NamedTuple):
     """Statements of a function that are no region, and why."""
 
     qualname: str
@@ -163,7 +160,7 @@ class Rewriter:
         return may_change(node) if any_in(self.odd_lines, node) else not node.decorator_list
 
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
-        scope = Scope.of(self.module, node, owner, "<locals>" in qualname)
+        scope = Scope(self.module, node, owner, "<locals>" in qualname)
         scope.sums, scope.appends = self.batch_maps.sums(qualname), self.batch_maps.appends(qualname)
         for _, _, statements in suites(node):
             desugar.name_sums(scope, statements)

@@ -6,7 +6,6 @@ import ast
 import builtins
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 from .trees import DEFINITIONS, WAITS, is_generator, nodes_of, own_nodes
@@ -77,25 +76,37 @@ class Module:
         return None
 
 
-@dataclass
 class Scope:
-    """The function that a region is in."""
+    """The function that a region is in.
 
-    module: Module
-    node: ast.FunctionDef
-    cls: Optional[str]  # name of the class it is a method of
-    local: set[str]
-    nested: bool = False  # in another function, whose names it may see
-    written_in: Optional[str] = None  # name of the class around it
-    lists: bool = True  # may there be comprehensions of lists?
-    # Of loops over instances that may run side by side: names that they add to, lists that they append to.
+    Attributes:
+        cls: name of the class that it is a method of.
+        nested: is it in another function, whose names it may see?
+        written_in: name of the class around it.
+        lists: may there be list comprehensions?
+        sums, appends: of loops over instances that may run side by side: names that they add to, lists that
+            they append to.
+        aliases: names that the script does not have -> the function that one means.
+        counters, functions: answers of is_counter() and own_function().
+    """
+
     sums: frozenset[str] = frozenset()
     appends: frozenset[str] = frozenset()
-    # Names that the script does not have -> the function that one means.
-    aliases: dict[str, Optional[ast.expr]] = field(default_factory=dict)
-    # Answers of is_counter() and own_function().
-    counters: dict[str, bool] = field(default_factory=dict)
-    functions: dict[str, Optional[ast.FunctionDef]] = field(default_factory=dict)
+
+    def __init__(
+        self, module: Module, node: ast.FunctionDef, cls: Optional[str], nested: bool = False
+    ) -> None:
+        self.module = module
+        self.node = node
+        self.cls = cls
+        self.nested = nested
+        used = module.names_in(node)
+        self.local = set(used.local)
+        self.lists = used.lists
+        self.written_in = module.written_in.get(node)
+        self.aliases: dict[str, Optional[ast.expr]] = {}
+        self.counters: dict[str, bool] = {}
+        self.functions: dict[str, Optional[ast.FunctionDef]] = {}
 
     def private(self, name: str) -> str:
         """The attribute that a private name means in the class that the function is written in."""
@@ -169,11 +180,6 @@ class Scope:
         )
         bound = sum(len(_bound_values(n, name)) for n in nodes)
         return found[0] if len(found) == bound == 1 and not stored and not self._is_parameter(name) else None
-
-    @classmethod
-    def of(cls, module: Module, node: ast.FunctionDef, owner: Optional[str], nested: bool = False) -> Scope:
-        words = module.names_in(node)
-        return cls(module, node, owner, set(words.local), nested, module.written_in.get(node), words.lists)
 
 
 class UsedNames:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from .scopes import NotTraceable
 
@@ -18,11 +17,9 @@ MOST_SOURCES = 200  # of a region
 Defaults = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-@dataclass(eq=False)
 class RegionSource:
     """A value that the region reads: an expression of the script, or a part of another source's value."""
 
-    kind: int
     code: Optional[ast.expr] = None  # ARGUMENT: what the script calls it
     base: Optional[RegionSource] = None
     key: Any = None  # ITEM: number or text; ATTRIBUTE: name
@@ -37,9 +34,13 @@ class RegionSource:
     late: bool = False  # read after something was appended to a list
     indices: int = 0
     others: int = 0
-    codes: list[Any] = field(default_factory=list)  # called: functions of the script, as code objects
     defaults: Optional[Defaults] = None  # called: that these functions have
     own: bool = False  # called: defined in the function that the region is in
+
+    def __init__(self, kind: int, **fields: Any) -> None:
+        self.kind = kind
+        self.codes: list[Any] = []  # called: functions of the script, as code objects
+        vars(self).update(fields)
 
 
 def written(sources: Iterable[RegionSource]) -> list[ast.expr]:
@@ -47,25 +48,23 @@ def written(sources: Iterable[RegionSource]) -> list[ast.expr]:
     return [s.code for s in sources if s.kind == ARGUMENT and s.code is not None]
 
 
-@dataclass(eq=False)
 class Constant:
-    value: Any
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-@dataclass(eq=False)
 class Sequence:
-    """A tuple or list that the region itself makes."""
+    """A tuple or list that the region itself makes; `kind`: TUPLE or LIST."""
 
-    kind: int  # TUPLE or LIST
-    items: list[Value]
+    def __init__(self, kind: int, items: list[Value]) -> None:
+        self.kind = kind
+        self.items = items
 
 
-@dataclass(eq=False)
 class Recorded:
     """What a function that records ops returned."""
 
 
-@dataclass(eq=False)
 class OneOf:
     """One of several values, of any kind; their own uses are noted."""
 
@@ -73,8 +72,7 @@ class OneOf:
 Value = Union[RegionSource, Constant, Sequence, Recorded, OneOf]
 
 
-@dataclass(eq=False)
-class Append:
+class Append(NamedTuple):
     """A value that goes to a list that the region did not make."""
 
     statement: ast.stmt
@@ -138,4 +136,5 @@ class Sources:
         uses, self.known, self.ints, self.late = state
         self.all = [source for source, _ in uses]
         for source, values in uses:
+            vars(source).clear()
             vars(source).update(values)
