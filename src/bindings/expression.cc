@@ -99,8 +99,8 @@ bool parameter_to_node(Engine& e, PyObject* object, NodeId* id) {
 const std::shared_ptr<Storage>& storage_in(PyObject* parameters) {
   const auto* storage = reinterpret_cast<PyParameters*>(parameters)->storage;
   if (storage) return *storage;
-  const char* name = Py_TYPE(parameters)->tp_name;
-  throw ValueError(text("expected parameters of a model, got empty ones, as ", name, "() makes"));
+  throw ValueError(
+      text("expected parameters of a model, got empty ones, as ", type_name(parameters), "() makes"));
 }
 
 bool to_node(PyObject* object, const char* op, NodeId* id) {

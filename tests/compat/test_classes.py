@@ -163,7 +163,7 @@ def test_empty_parameters(dy: Any) -> None:
         for use in uses:
             with pytest.raises(ValueError, match="empty"):
                 use()
-    with pytest.raises(ValueError, match="empty"):
+    with pytest.raises(ValueError, match="empty ones, as dynet.LookupParameters"):
         len(dy.LookupParameters())
     with pytest.raises(ValueError, match="empty"):
         dy.LookupParameters()[0]
