@@ -325,7 +325,7 @@ class Explanation:
                 yield Finding(path, rewrite.loop.line, "no map", f"left as it is: {where}{why}")
 
     def _run_together(self, rewrite: LoopIndependence) -> str:
-        """Who makes the iterations of a loop run together: the hints, or the user."""
+        """Whether the hints alone make the iterations of a loop run together."""
         function: Any = self.program.functions[rewrite.loop.function]
         node: Any = rewrite.loop.node
         if function.is_module:
@@ -347,8 +347,8 @@ def _assigned(loop: Loop) -> set[str]:
     node: Any = loop.node
     if isinstance(node, COMPREHENSIONS):
         return {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-    flow = Liveness()
+    names = Liveness()
     if not isinstance(node, ast.While):
-        flow.target(node.target)
-    flow.block(node.body)
-    return flow.assigned
+        names.target(node.target)
+    names.block(node.body)
+    return names.assigned

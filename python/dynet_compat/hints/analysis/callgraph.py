@@ -1,4 +1,4 @@
-"""Who calls whom, and which functions call themselves.
+"""Which function calls which, and which call themselves.
 
 Targets of calls come from the interpreter, so that methods are found by the class of their object.
 """

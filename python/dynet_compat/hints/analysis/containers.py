@@ -32,7 +32,7 @@ class Containers:
 
     def new(self, form: str, node: ast.AST, values: Sequence[Value], exact: bool = False) -> Value:
         """A container made at a node. `exact`: the values are its items one by one."""
-        atom: Atom = (lat.OBJECT, (form, self.frame.program.uid[node], self.frame.context.site))
+        atom: Atom = (lat.OBJECT, (form, self.frame.program.uid[node], self.frame.context.call_site))
         for index, value in enumerate(values):
             self.put(atom, value, str(index) if exact else None)
         return frozenset({atom})

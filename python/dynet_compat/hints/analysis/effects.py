@@ -94,15 +94,15 @@ class EffectAnalysis:
         return False
 
     def reason_against(self, node: ast.AST, own: set[str], loop: Optional[Loop]) -> str:
-        """Why a node forbids it; empty if it does not."""
+        """Why a node must not run in another order with other code; empty if it may."""
         for form, reason in EXITS.items():
             if isinstance(node, form):
                 if loop is None and isinstance(node, (ast.Yield, ast.YieldFrom)):
-                    continue  # of a generator, which is looked at elsewhere
+                    continue  # of a generator: `of` has the reason
                 if isinstance(node, ast.Break) and loop is not None and self._leaves_inner(node, loop):
                     continue
                 if loop is None and isinstance(node, (ast.Return, ast.Break, ast.Lambda, ast.Try)):
-                    continue  # in a called function these are its own affair
+                    continue  # in a called function these end that function only
                 return reason
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
             base = node.value
@@ -254,7 +254,7 @@ class EffectAnalysis:
             for at, number in zip(keys, functions):
                 known = self._effects[at]
                 if known.reason:
-                    continue  # the first reason stays, or its text would grow for ever
+                    continue  # the first reason stays: with another one its text would grow without end
                 found = self._effects_of(number, generators)
                 found.changes |= known.changes
                 if found != known:

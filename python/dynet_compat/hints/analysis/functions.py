@@ -56,7 +56,7 @@ class FunctionCalls:
             return UNKNOWN
         if function.generator:
             context.yielded.readers.add(frame.context)
-            atom: Atom = (lat.OBJECT, ("iter", program.uid[function.node], context.site))
+            atom: Atom = (lat.OBJECT, ("iter", program.uid[function.node], context.call_site))
             self.containers.put(atom, context.yielded.value)
             return frozenset({atom})
         context.returned.readers.add(frame.context)
@@ -107,7 +107,7 @@ class FunctionCalls:
         """*args and **kw."""
         program = self.frame.program
         uid = program.uid[program.functions[context.function].node]
-        atom: Atom = (lat.OBJECT, (form, uid, context.site))
+        atom: Atom = (lat.OBJECT, (form, uid, context.call_site))
         for value in values:
             self.containers.put(atom, value)
         self.frame.state.enter(context, argument.arg, frozenset({atom}))

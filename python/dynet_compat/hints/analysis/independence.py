@@ -117,7 +117,7 @@ class Independence:
         return result
 
     def _general_reason(self, loop: Loop) -> str:
-        """What forbids it before the body is looked at."""
+        """A reason that is found without looking at single statements."""
         if self._operators or self._computed:
             return self._operators or self._computed
         if self._in_class(loop):
@@ -242,7 +242,7 @@ class Independence:
         return False
 
     def _seen_otherwise(self, loop: Loop, name: str) -> bool:
-        """Whether the body gets at the list behind a name in any other way."""
+        """Whether the body has the list behind a name by another expression."""
         names = self._named(loop, name)
         values = [self.facts.value(node) for node in names]
         lists = frozenset(atom for value in values for atom in value if atom[0] == lat.OBJECT)

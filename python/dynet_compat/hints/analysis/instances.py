@@ -113,7 +113,7 @@ class _Sources:
         self.calls: dict[int, ast.Call] = {}  # function -> the call that was followed into it
 
     def find(self, node: ast.AST, function: Function) -> Optional[Loop]:
-        """First in depth-first order, so the outermost; walked with a stack of its own."""
+        """The first in depth-first order, so the outermost. Its own stack: sums may be nested deeply."""
         stack: list[tuple[ast.AST, Function]] = [(node, function)]
         while stack:
             at, inside = stack.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from .scopes import COMPREHENSIONS
@@ -12,7 +12,7 @@ MAX_NESTING = 60
 
 
 class Liveness:
-    """Reads and assignments of a list of statements, run once from its beginning.
+    """Reads and assignments of code that is given in the order in which it runs.
 
     Attributes:
         exposed: name -> loads that may see a value from before.
@@ -20,15 +20,14 @@ class Liveness:
         loads, stores: every load and store, by name.
     """
 
-    def __init__(self, statements: Sequence[ast.stmt] = (), defined: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self.exposed: dict[str, list[ast.AST]] = {}
         self.assigned: set[str] = set()
         self.loads: dict[str, list[ast.AST]] = {}
         self.stores: dict[str, list[ast.AST]] = {}
         self.too_deep = False
         self._depth = 0
-        self.defined: Optional[set[str]] = set(defined)  # surely assigned; None: not reached
-        self.block(statements)
+        self.defined: Optional[set[str]] = set()  # surely assigned; None: not reached
 
     # ---- expressions
 

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 from .load import Loaded, Problem, Source
 
-MAX_NAME = 500  # characters of a qualified name; of functions nested deeper nothing is said
+MAX_NAME = 500  # characters of a qualified name; functions with longer ones get no hints
 FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LOOPS = (ast.For, ast.AsyncFor, ast.While, *COMPREHENSIONS)
@@ -164,7 +164,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def receiver_of(node: Any) -> ast.AST:
-    """What a store or a method is applied to."""
+    """The object of a store or of a method call."""
     if isinstance(node, ast.Call):
         node = node.func
     inner: ast.AST = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else node
@@ -191,7 +191,7 @@ class Program:
         self.loops_around: dict[ast.AST, tuple[int, ...]] = {}  # in that function, outermost first
         self.uid: dict[ast.AST, int] = {}  # small numbers for nodes, in the order of the text
         self.nodes: list[ast.AST] = []
-        self.opaque: set[int] = set()  # functions of which nothing is said
+        self.opaque: set[int] = set()  # functions that get no hints
         self.tops: list[Optional[int]] = []  # function number of each module's body
         self._extent: dict[int, tuple[int, int]] = {}  # function -> numbers of the nodes below it
         self.uid[ast.Pass()] = 0  # 0 stands for no node

@@ -16,10 +16,10 @@ MAX_CONTEXTS_IN_ALL = 20_000
 
 @dataclass(eq=False)
 class CallContext:
-    """A function as one call site enters it (site 0: unknown)."""
+    """A function as one call site enters it: the number of the call node, 0 if unknown."""
 
     function: int
-    site: int
+    call_site: int
     parameters: dict[str, Cell] = field(default_factory=dict)
     returned: Cell = field(default_factory=Cell)
     yielded: Cell = field(default_factory=Cell)
@@ -78,7 +78,7 @@ class Heap:
 
     def change(self, cell: Cell, value: Value) -> None:
         if value and cell.add(value):
-            for context in sorted(cell.readers, key=lambda c: (c.function, c.site)):
+            for context in sorted(cell.readers, key=lambda c: (c.function, c.call_site)):
                 self._queue.add(context)
 
 
@@ -129,17 +129,17 @@ class AnalysisState:
         self.complete = True
         self.steps = 0
 
-    def context(self, function: int, site: int) -> CallContext:
+    def context(self, function: int, call_site: int) -> CallContext:
         """The context of a call; calls beyond MAX_CONTEXTS share one."""
-        key = (function, site)
+        key = (function, call_site)
         found = self.contexts.get(key)
-        if found is None and site:
+        if found is None and call_site:
             too_many = self.count_of.get(function, 0) >= MAX_CONTEXTS
             if too_many or len(self.contexts) >= MAX_CONTEXTS_IN_ALL:
                 return self.context(function, 0)
         if found is None:
             self.count_of[function] = self.count_of.get(function, 0) + 1
-            found = self.contexts[key] = CallContext(function, site)
+            found = self.contexts[key] = CallContext(function, call_site)
             for name in self.program.functions[function].parameters():
                 found.parameters[name] = Cell()
             self.queue.add(found)

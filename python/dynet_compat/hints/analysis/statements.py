@@ -181,7 +181,7 @@ class StatementVisitor:
         self._loop(node, lambda: self.eval(node.test), endless)
 
     def _loop(self, node: Any, begin: Callable[[], object], endless: bool = False) -> None:
-        """Once through the body, from the join of what comes in and what the body left last time."""
+        """The body once, from the join of the names before the loop and those that the body left before."""
         key = self.state.program.uid[node]
         kept = self.context.loops.get(key, {})
         entry = join_envs([self.frame.env, dict(kept)]) or {}
