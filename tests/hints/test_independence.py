@@ -1,7 +1,7 @@
 """Which loops over instances are proved to be independent, and the reason where one is not.
 
 Every program here reads numbers inside the loop. The wrong ones must not be proved: a proof is taken as leave
-to run the iterations side by side.
+to run the iterations together.
 """
 
 from __future__ import annotations

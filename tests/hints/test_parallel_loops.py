@@ -1,4 +1,4 @@
-"""Loops over instances that read values: with hints their iterations run side by side, and nobody can tell.
+"""Loops over instances that read values: with hints their iterations run together, and no program sees it.
 
 Programs print everything they compute; with and without hints the output must be the same.
 """
@@ -189,7 +189,7 @@ def main():
 """,
 }
 # Programs whose loops must run as they are written, and why.
-APART = {
+ONE_BY_ONE = {
     "prints": """
 def main():
     for words in data:
@@ -316,7 +316,7 @@ def test_together(tmp_path: Path, text: str) -> None:
     assert "hints" not in log
 
 
-@pytest.mark.parametrize("text", APART.values(), ids=list(APART))
+@pytest.mark.parametrize("text", ONE_BY_ONE.values(), ids=list(ONE_BY_ONE))
 def test_apart(tmp_path: Path, text: str) -> None:
     loops, _ = both(tmp_path, text)
     assert loops in ("maps []", "maps [(0, False)]"), loops
@@ -371,8 +371,8 @@ def test_without_greenlet(tmp_path: Path) -> None:
 def test_a_file_that_lies(tmp_path: Path) -> None:
     """Loops that a hints file claims to be independent are proved again in the sources before they are."""
     script = tmp_path / "program.py"
-    text = "".join(APART[name].replace("main()", f"f{i}()") for i, name in enumerate(APART))
-    calls = ", ".join(f"f{i}()" for i in range(len(APART)))
+    text = "".join(ONE_BY_ONE[name].replace("main()", f"f{i}()") for i, name in enumerate(ONE_BY_ONE))
+    calls = ", ".join(f"f{i}()" for i in range(len(ONE_BY_ONE)))
     script.write_text(MODEL + text + f"\ndef main():\n    return {calls}\n" + END)
     plain, _, _ = run(script)
     assert cli.main([str(script)]) == 0

@@ -1,7 +1,7 @@
 """Random loops: where independence is proved, running the iterations backwards changes nothing.
 
 The loop's body becomes a function of one instance; instances run last to first; what they append and add is
-put together in the order of the instances. That is what side by side execution may do.
+put together in the order of the instances. That is what running them together may do.
 """
 
 from __future__ import annotations
