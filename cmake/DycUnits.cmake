@@ -17,7 +17,7 @@ dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc m
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
 dyc_unit(cuda cuda/driver/*.cc)
 dyc_unit(cpu_executor exec/*.cc exec/cpu/autotune.cc exec/cpu/backward.cc exec/cpu/custom.cc exec/cpu/forward.cc
-  exec/cpu/zero_gradients.cc)
+  exec/cpu/gradient_clearing.cc)
 dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
   bindings/parameters.cc bindings/argmax.cc)

@@ -1,5 +1,5 @@
-// Matrix products over columns that lie anywhere: the column of each operand is found through a stride or an
-// index.
+// Matrix products over columns that are stored anywhere: the column of each operand is found through a stride
+// or an index.
 //
 // All matrices are column-major float. Every element of a result is one sequence of additions that depends
 // only on the length of the sum: never on the number of columns, the ranges a caller splits the work into, or

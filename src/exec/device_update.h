@@ -23,7 +23,8 @@ struct UpdateState {
 // Makes the host's arrays, each of n floats, the newest. Throws RuntimeError if the device is lost.
 void state_to_host(UpdateState& state, int arrays, size_t n);
 
-// The device had no room for an update, and what it had has been brought: it keeps no more than graphs need.
+// The device had no memory for an update, and what it had has been brought: it keeps no more than graphs
+// need.
 void leave_updates_to_host();
 
 // One update, which has the device for itself. All but run() may throw MemoryError, with nothing changed: the
@@ -33,7 +34,7 @@ class DeviceUpdate {
   // Are graphs computed on a device?
   static bool possible();
   // May let go of the interpreter lock at first. Null where the host has to do it: the rule needs it, or the
-  // device had no room before.
+  // device had no memory before.
   static std::unique_ptr<DeviceUpdate> begin(UpdateRule rule, int arrays);
   virtual ~DeviceUpdate() = default;
 

@@ -255,7 +255,8 @@ void Engine::compute_now(NodeId id) {
   executor.refuse_reentry();
   value(id);
   if (!options.check_validity) return;
-  const NodeId first = std::exchange(checked_, id + 1);  // each node is told once, by the call that made it
+  const NodeId first =
+      std::exchange(checked_, id + 1);  // each node is reported once, by the call that recorded it
   for (NodeId n = first; n <= id; ++n) check_value(n);
 }
 
@@ -327,7 +328,7 @@ void Engine::find_live(F visit) {
   }
 }
 
-// How many members of each launch take part in backward; touches rows that were looked up but take no part.
+// How many nodes of each launch take part in backward; touches rows that were looked up but take no part.
 void Engine::count_live() {
   live_nodes_.assign(planner.plan.launches.size(), 0);
   if (count_all_live()) return;
@@ -424,7 +425,7 @@ bool Engine::behind_a_stop(NodeId id) const {
 }
 
 // Equal expressions share one node's gradient. When one of them is asked for its own, the graph is
-// recorded again without sharing, its leaves as inputs, and differentiated apart.
+// recorded again without sharing, its leaves as inputs, and differentiated separately.
 const float* Engine::exact_gradient(NodeId id) {
   if (unshared_) return unshared_->gradient(id);
   unshared_ = std::make_unique<Engine>();

@@ -87,7 +87,7 @@ class Engine {
     uint32_t first, site;
   };
   std::vector<Flush> flushes;
-  uint32_t site = kNone;  // of the call in hand
+  uint32_t site = kNone;  // of the current call
 
   // Calls f() while what `id` needs (with `everything`: all up to it) is planned; the plan is then taken
   // back. Nothing is computed, no random number drawn.
@@ -129,7 +129,7 @@ class Engine {
   bool attentive_ = false;  // something is to be done after each recorded node
   uint32_t session_ = 0;
   std::shared_ptr<ProfileTrace> trace_;
-  bool stale_ = false;  // random nodes and parameters must be taken anew
+  bool stale_ = false;  // random nodes and parameters must be taken again
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;
   std::unique_ptr<Engine> unshared_;  // the last graph differentiated without sharing

@@ -14,7 +14,7 @@ void Executor::charge_weights(double seconds) {
 
 void Executor::LaunchTimer::start() { start_ = profile_clock(); }
 
-// A fused chain or a grouped GEMM runs at once: its launches get equal parts.
+// A element-wise group or a grouped GEMM runs at once: its launches get equal parts.
 void Executor::LaunchTimer::stop() {
   const int64_t end = profile_clock();
   if (executor_->trace) {

@@ -176,7 +176,7 @@ double flops_of_node(const Sig& s) {
 
 }  // namespace
 
-// `members` nodes of the launches [first, end), which ran together.
+// `nodes` nodes of the launches [first, end), which ran together.
 void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
                               int64_t to) {
   ProfileSpan span;

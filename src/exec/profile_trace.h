@@ -26,7 +26,7 @@ struct ProfileSpan {
   enum Kind : uint8_t { call, record, plan, forward, backward, launch, back_launch, weights, kernel };
   Kind kind = call;
   bool failed = false;     // it ended by an exception
-  bool mixed = false;      // launches: members of several extents
+  bool mixed = false;      // launches: nodes of several dimensions
   uint8_t n_operands = 0;  // that `modes` tells of
   const char* name = "";   // static
   int64_t begin = 0, end = 0;
@@ -88,9 +88,9 @@ class ProfileTrace {
   };
 
   void add(const ProfileSpan& span);
-  // A launch: adds the names of what runs together and the extents of its first signature.
+  // A launch: adds the names of what runs together and the dimensions of its first signature.
   void add_launch(ProfileSpan span, const Graph& graph, const Launch* launches, uint32_t count);
-  // Node `id` was recorded. Stretches of recording become spans: see trace.cc.
+  // Node `id` was recorded. Stretches of recording become spans: see profile_trace.cc.
   void recorded(NodeId id, uint32_t leaf_floats);
   // The graph has so many nodes: some were recorded by the dozen, without recorded() for each.
   void recorded_until(NodeId size);
@@ -119,7 +119,7 @@ class ProfileTrace {
   std::vector<uint32_t> shapes_;  // by signature: text, or kNone
   uint32_t graph_ = 0;
 
-  // ---- the stretch of recording in hand
+  // ---- the stretch of recording at hand
   ProfileSpan stretch_;  // without nodes: there is none
   int64_t resumed_;      // end of what this thread did last: recording, or one of our functions
   NodeId next_ = 0;      // the number that the next node gets, if no builder records several

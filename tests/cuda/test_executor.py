@@ -91,6 +91,67 @@ except RuntimeError as e:
     assert "before anything is recorded" in told
 
 
+def test_options_of_the_device() -> None:
+    told = program(
+        START
+        + """
+options = dy._core._device_options
+before = options()
+print([name for name, value in before.items() if value is True])
+print(options(matmul="large", graphs=False) == {**before, "matmul": "large", "graphs": False})
+print(options(matmul="", graphs=True) == before)
+try:
+    options(streams=True)
+except ValueError as e:
+    print(e)
+"""
+    )
+    on = ["persistent", "keep_weights", "skip_barriers", "graphs", "library", "update"]
+    unknown = "_device_options(): unknown option streams"
+    assert told.splitlines() == [str(on), "True", "True", unknown]
+
+
+def test_the_cpu_has_no_options() -> None:
+    text = "from dynet_compat._core import _device_options as o\nprint(o())\no(graphs=False)"
+    environment = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_DEVICE"}
+    told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True,
+                          cwd=TESTS.parent, timeout=60)  # fmt: skip
+    assert told.stdout == "{'device': 'cpu', 'gemm_library': ''}\n", told.stderr
+    assert "the process computes on the CPU" in told.stderr
+
+
+def test_launches_as_dynet_makes_them() -> None:
+    """The baseline of benchmarks/gpu.py: the same numbers, by more launches and copies."""
+    told = program(
+        START
+        + """
+pc = dy.ParameterCollection()
+rng = np.random.default_rng(2)
+W, b = (pc.parameters_from_numpy(rng.normal(size=s).astype(np.float32)) for s in ((6, 6), 6))
+E = pc.lookup_parameters_from_numpy(rng.normal(size=(5, 6)).astype(np.float32))
+def run(unfused):
+    dy._core._device_options(unfused=unfused)
+    dy._core.reset_timing()
+    dy.renew_cg()
+    hs = [E[i % 5] for i in range(6)]
+    for step in range(3):
+        hs = [dy.tanh(dy.affine_transform([b, W, hs[(i * 5 + step) % 6]]) + hs[i - 1]) for i in range(6)]
+    loss = dy.pickneglogsoftmax(dy.esum([dy.concatenate([h, hs[0]]) for h in hs]), 3)
+    made = [loss.npvalue()]
+    loss.backward()
+    made += [p.grad_as_array().copy() for p in (W, b, E)]
+    for p in (W, b, E):
+        p.scale_gradient(0)
+    timing = dy._core.timing()
+    return made, timing["device_launches"], timing["gathered_bytes"]
+(fused, few, none), (unfused, many, copied) = run(False), run(True)
+same = all(np.allclose(x, y, rtol=1e-4, atol=1e-5) for x, y in zip(fused, unfused))
+print(same, many > 3 * few, copied > none)
+"""
+    )
+    assert told == "True True True\n"
+
+
 def test_an_unknown_device() -> None:
     text = (
         START

@@ -88,7 +88,7 @@ def test_kernels_of_a_program_are_compiled_and_kept(machine: dict[str, str], tmp
     "call", ["cuLaunchKernel 1 700", "cuLaunchKernel 2 719", "cuMemcpyHtoDAsync_v2 1 999"]
 )
 def test_a_lost_context_leaves_the_parameters(machine: dict[str, str], tmp_path: Path, call: str) -> None:
-    """The error comes, comes again, and the model can be saved as it was."""
+    """The error is raised, is raised again, and the model can be saved as it was."""
     text = (
         "for attempt in range(2):\n"
         "    try:\n"

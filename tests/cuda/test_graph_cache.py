@@ -69,7 +69,7 @@ def test_a_list_that_comes_again(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> N
 
 
 def test_a_list_that_differs(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
-    """In anything but what lies in memory: it is another list, which runs as it is."""
+    """In anything but the contents of memory: it is another list, which runs as it is."""
     flush = Flush(gpu)
     assert [flush.run(1.0) for _ in range(3)] == [False, False, True]
     kind, to, start, size, blocks = flush.list[3]

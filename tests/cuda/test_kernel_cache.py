@@ -183,7 +183,7 @@ def spoiled(data: bytes, how: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "longer", "empty", "other", "bare"])
-def test_a_damaged_entry_is_made_anew(compiler: Counting, kept: Path, how: str) -> None:
+def test_a_damaged_entry_is_written_again(compiler: Counting, kept: Path, how: str) -> None:
     first = compiled(compiler, "add<1>")
     (entry,) = entries(kept)
     good = entry.read_bytes()

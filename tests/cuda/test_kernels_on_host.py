@@ -52,7 +52,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 class Layout:
-    """Members' sizes and where an argument of each lies in an arena of floats."""
+    """Sizes of nodes, and the offset of an argument of each in an arena of floats."""
 
     def __init__(self, kind: int, sizes: list[int], seed: int, repeats: bool = False) -> None:
         random = np.random.default_rng(seed)

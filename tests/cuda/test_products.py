@@ -261,7 +261,7 @@ def run(way, count):
 
 @pytest.mark.parametrize("walk", ["0", "1"])
 def test_ways_give_the_same_numbers_and_are_counted(walk: str) -> None:
-    """Each time that the same comes again: as many launches, or as one."""
+    """Each repetition: many launches, or one graph."""
     text = (
         PROGRAM
         + """

@@ -126,7 +126,7 @@ void filter_patches(const Item* items, int64_t n, Range filters, float* df) {
 
 void zero(float* p, int64_t n) { memset(p, 0, static_cast<size_t>(n) * sizeof(float)); }
 
-// All items have the same filters, so that members differ in the extents of x only.
+// All items have the same filters, so that nodes differ in the dimensions of x only.
 void forward_planes(const Item* items, int64_t n) {
   static thread_local Scratch tap_room, plane_room, result_room;
   for (int64_t i = 0; i < n;) {
@@ -226,7 +226,7 @@ void filter_planes(const Item* items, int64_t n, Range filters, float* df) {
 
 // ---------------------------------------------------------------- choice
 
-bool same_filters(const Item& a, const Item& b) {  // memory alone is not enough: views of other extents
+bool same_filters(const Item& a, const Item& b) {  // memory alone is not enough: views of other dimensions
   return a.f() == b.f() && a.m->xd[1] == b.m->xd[1];
 }
 

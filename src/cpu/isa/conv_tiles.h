@@ -6,7 +6,7 @@
 
 namespace dyc::DYC_ISA {
 
-// One term of a sum: the input's offset, and where its coefficient lies in each column of coefficients.
+// One term of a sum: the input's offset, and the offset of its coefficient in each column of coefficients.
 struct Tap {
   int32_t in, coef;
 };

@@ -1,12 +1,12 @@
-// The pieces of a structured launch as the kernels see them: items (m, b), batch item b of the result of one
-// member.
+// The pieces of a custom launch as the kernels see them: items (m, b), batch item b of the result of one
+// node.
 #pragma once
 #include "cpu/isa/gemm_common.h"
 #include "ops/conv.h"
 
 namespace dyc::DYC_ISA {
 
-// A member with an input, a filter and perhaps a bias; each with batch 1 or that of the result.
+// A node with an input, a filter and perhaps a bias; each with batch 1 or that of the result.
 struct Item {
   const KernelArgs* m;
   int64_t b;

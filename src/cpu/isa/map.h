@@ -211,8 +211,8 @@ inline void map2_back(const float* x, const float* y, const float* z, const floa
 
 // ---- broadcasting
 
-// The extents of z, batch last, with neighbours merged where x and y both go on or both repeat: equal extents
-// become one row, and so does anything with a scalar.
+// The dimensions of z, batch last, with neighbours merged where x and y both go on or both repeat: equal
+// dimensions become one row, and so does anything with a scalar.
 struct Broadcast {
   struct Axis {
     size_t extent, x, y;  // x, y: steps of the operands; 0 = repeated

@@ -1,4 +1,4 @@
-// What LaunchArgs::extra is for lookups.
+// LaunchArgs::extra of lookups.
 #pragma once
 #include <cstdint>
 

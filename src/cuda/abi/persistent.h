@@ -1,11 +1,11 @@
-// What LaunchArgs::extra is for kernels/walk.cu: many launches as one.
+// LaunchArgs::extra of kernels/persistent.cu: many small launches, the steps of one persistent kernel.
 #pragma once
 #include "cuda/abi/launch_args.h"
 #include "ops/updates.h"
 
 namespace dyc::cuda {
 
-// Bodies of kernels by number: those of rows are op * kPasses + way, behind them come others.
+// Numbers of kernel bodies: those of ops are op * kPasses + pass, followed by these.
 enum Pass : uint32_t { kForward, kBackward, kBackwardSecond, kPasses };
 enum KernelId : uint32_t {
   kProductWx,  // + ProductKind
@@ -20,7 +20,7 @@ enum KernelId : uint32_t {
   kAddMany,
   kLookupForward,
   kGather,
-  kPersistentWx,  // these two in walks only
+  kPersistentWx,  // these two in persistent kernels only
   kPersistentWdy,
   kLastPersistent = kPersistentWdy,  // the others are launched by themselves
   kArgmax,

@@ -1,4 +1,4 @@
-// What the records of the kernels for products, and of kernels/memory.cu, say in LaunchArgs::extra.
+// LaunchArgs::extra of the kernels for products and of kernels/memory.cu.
 #pragma once
 #include <cstdint>
 
@@ -46,7 +46,7 @@ constexpr int large_side(uint32_t threads) { return threads == 256 ? 16 : 8; }
 constexpr int large_rows(uint32_t threads) { return 8 * large_side(threads); }
 constexpr int large_columns(uint32_t threads) { return 4 * large_side(threads); }
 
-// Sums of pieces of memory in a fixed order: to[targets[s] + e] += sum over k of from[sources[k] + e], for
+// Sums of segments of memory in a fixed order: to[targets[s] + e] += sum over k of from[sources[k] + e], for
 // starts[s] <= k < starts[s + 1] and e < length(s). Where a target is fresh it has no contents yet.
 struct Segments {
   float* to;

@@ -1,4 +1,4 @@
-// What LaunchArgs::extra is for kernels/updates.cu.
+// LaunchArgs::extra of kernels/updates.cu.
 #pragma once
 #include "cuda/abi/operands.h"
 #include "ops/updates.h"
@@ -11,7 +11,7 @@ struct UpdateWork {
   const uint32_t* rows;  // null: all elements
   int64_t width;         // elements of a row, or all of them
   float decay;           // factor of weight decay
-  bool dense_rows;       // slice.grad has these rows alone, one behind the other
+  bool dense_rows;       // slice.grad has these rows alone, one after the other
 };
 
 struct Updates {
@@ -20,13 +20,13 @@ struct Updates {
   UpdateFactors factors;
 };
 
-// Sums of squares of gradients, one for each piece of kSquares elements.
+// Sums of squares of gradients, one for each chunk of kSquares elements.
 constexpr int64_t kSquares = 2048;
 struct Squares {
   const UpdateWork* list;
   NodeSizes elements;
   NodeSizes pieces;  // of each in the list
-  double* sums;      // of all pieces; the sum of them comes behind the last
+  double* sums;      // of all chunks, followed by their sum
 };
 
 }  // namespace dyc::cuda

@@ -1,4 +1,4 @@
-// Rows of the op table by number, as kernel names say them: unary_forward<Row<8>>.
+// Op definitions by OpId, as in the names of kernels: unary_forward<OpById<8>>.
 #pragma once
 #include "ops/table.h"
 

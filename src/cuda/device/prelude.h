@@ -1,4 +1,4 @@
-// Scalar functions for the rows of the op table on a CUDA device: the names of cpu/simd.h and
+// Scalar functions for op definitions on a CUDA device: the names of cpu/simd.h and
 // cpu/simd_math.h with T = float. NVRTC compiles this with --device-as-default-execution-space and without
 // fast mathematics; kernel sources include it before any header of ops/, which look these names up where
 // they are read.

@@ -1,9 +1,7 @@
-// Parts of results that a block of a walk computes from what it made itself, so that it need not wait for the
-// other blocks. For kernels only.
-//
-// A launch has units: element i of its result, or of a gradient, is of unit i % unit. Block b has the b-th
-// part of the units, in each launch that has as many; what it computes of a unit depends on that unit of
-// other such launches alone.
+// Row slices, for kernels only. In a persistent kernel, the rows of a launch are taken modulo its period (the
+// size of an LSTM whose gates are stacked), and thread block b owns slice b of [0, period): what it computes
+// of its rows depends on these rows of other sliced launches alone, so that such a launch needs no grid
+// barrier.
 #pragma once
 #include "cuda/abi/launch_args.h"
 #include "cuda/abi/persistent_weights.h"
@@ -41,7 +39,7 @@ struct Elements {
   }
 };
 
-// The threads of a warp, for the units of their block.
+// The threads of a warp, for the row slice of their block.
 struct SlicedWarp : WarpGroup {
   static DYC_INLINE size_t begin(size_t n) { return RowSlice(n).first + lane(); }
   static DYC_INLINE size_t end(size_t n) {

@@ -1,4 +1,4 @@
-// The device's instruction sets: who runs the text of a member row (ops/element_loops.h).
+// The device's instruction sets: who runs the text of a per-node op (ops/element_loops.h).
 #pragma once
 #include "cuda/device/grid.h"
 

@@ -37,13 +37,13 @@ struct Grid {
   bool operator==(const Grid&) const = default;
 };
 
-// C = A B, or C += A B, in float32. Columns lie `stride` floats apart; turned: the factor is the transpose of
-// what lies there.
+// C = A B, or C += A B, in float32. Columns are `stride` floats apart; transposed: the factor is the
+// transpose of the stored matrix.
 struct Gemm {
   struct Factor {
     uint64_t at;  // address of device memory
     int64_t stride;
-    bool turned;
+    bool transposed;
   };
   Factor a, b;
   uint64_t c;
@@ -111,12 +111,13 @@ class Backend {
   // What was done so far, for benchmarks.
   struct Counters {
     uint64_t launches = 0, uploads = 0, downloads = 0, copies = 0, uploaded_bytes = 0, downloaded_bytes = 0;
-    uint64_t persistent_products = 0;             // products whose weights were in shared memory
-    uint64_t sliced_steps = 0;                    // steps of walks that read what their block had made
-    uint64_t grid_syncs = 0;                      // steps of walks that waited for all blocks
-    uint64_t graph_launches = 0;                  // the launches and copies of each are among those above
+    uint64_t persistent_products = 0;  // products whose weights were in shared memory
+    uint64_t sliced_steps = 0;         // steps of persistent kernels that read what their block had made
+    uint64_t grid_syncs = 0;           // steps of persistent kernels that waited for all blocks
+    uint64_t graph_launches = 0;       // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
-    uint64_t products[kMatmulVariants] = {};      // launches, steps of walks and calls of the library
+    uint64_t products[kMatmulVariants] =
+        {};  // launches, steps of persistent kernels and calls of the library
   };
   Counters counters;
   // Whether to time what the device does; costs a little for each launch. A backend may not be able to.

@@ -86,7 +86,7 @@ Cublas::~Cublas() {
 void Cublas::gemm(const Gemm& g) const {
   const float one = 1.f, beta = g.add ? 1.f : 0.f;
   const auto whole = [](int64_t n) { return static_cast<int>(n); };
-  const auto turn = [](const Gemm::Factor& f) { return f.turned ? kTurned : kAsItIs; };
+  const auto turn = [](const Gemm::Factor& f) { return f.transposed ? kTransposed : kNotTransposed; };
   const auto at = [](uint64_t address) { return reinterpret_cast<float*>(address); };
   const Status s =
       sgemm_(handle_, turn(g.a), turn(g.b), whole(g.m), whole(g.n), whole(g.inner), &one, at(g.a.at),

@@ -13,18 +13,18 @@ using Status = int;  // cublasStatus_t; 0 is success
 using CublasHandle = struct CublasTag*;
 
 constexpr int kFloat32Only = 0;  // CUBLAS_DEFAULT_MATH: no TF32
-constexpr int kAsItIs = 0, kTurned = 1;
+constexpr int kNotTransposed = 0, kTransposed = 1;
 
 // X(member, symbol, parameters...)
-#define DYC_CUBLAS(X)                                                                                  \
-  X(create, "cublasCreate_v2", CublasHandle* handle)                                                   \
-  X(destroy, "cublasDestroy_v2", CublasHandle handle)                                                  \
-  X(get_version, "cublasGetVersion_v2", CublasHandle handle, int* version)                             \
-  X(set_stream, "cublasSetStream_v2", CublasHandle handle, Stream stream)                              \
-  X(set_workspace, "cublasSetWorkspace_v2", CublasHandle handle, void* memory, size_t bytes)           \
-  X(set_math, "cublasSetMathMode", CublasHandle handle, int mode)                                      \
-  X(sgemm, "cublasSgemm_v2", CublasHandle handle, int turn_a, int turn_b, int m, int n, int k,         \
-    const float* alpha, const float* a, int a_stride, const float* b, int b_stride, const float* beta, \
+#define DYC_CUBLAS(X)                                                                                    \
+  X(create, "cublasCreate_v2", CublasHandle* handle)                                                     \
+  X(destroy, "cublasDestroy_v2", CublasHandle handle)                                                    \
+  X(get_version, "cublasGetVersion_v2", CublasHandle handle, int* version)                               \
+  X(set_stream, "cublasSetStream_v2", CublasHandle handle, Stream stream)                                \
+  X(set_workspace, "cublasSetWorkspace_v2", CublasHandle handle, void* memory, size_t bytes)             \
+  X(set_math, "cublasSetMathMode", CublasHandle handle, int mode)                                        \
+  X(sgemm, "cublasSgemm_v2", CublasHandle handle, int transpose_a, int transpose_b, int m, int n, int k, \
+    const float* alpha, const float* a, int a_stride, const float* b, int b_stride, const float* beta,   \
     float* c, int c_stride)
 
 // The library for one stream. Its functions are called with the stream's context current.

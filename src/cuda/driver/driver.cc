@@ -63,7 +63,7 @@ void Calls::fail(Result result, const char* what) const {
   is_lost_ = true;
   throw RuntimeError(
       text(device_, " is lost to this process: ", lost_,
-           "; what was computed on it is gone: save the model and start the program anew, on the CPU with "
+           "; what was computed on it is gone: save the model and restart the program, on the CPU with "
            "DYNET_COMPAT_DEVICE=cpu"));
 }
 

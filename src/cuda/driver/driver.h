@@ -1,4 +1,4 @@
-// What the driver backend is told from outside, and its parts.
+// What Python supplies to the driver backend, and its parts.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -82,7 +82,7 @@ class Pool {
   uint64_t trims_ = 0;
 };
 
-// Pinned host memory that copies go through, in pieces, so that neither side waits for the other.
+// Pinned host memory that copies go through, in chunks, so that neither side waits for the other.
 class Staging {
  public:
   explicit Staging(const Calls& calls) : calls_(calls) {}

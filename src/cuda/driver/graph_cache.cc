@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kMostGraphs = 16;  // each has a copy of the list, and memory of the driver
 // Making a graph takes the host about as long as running its list twice, and kernels that have run before are
-// loaded and have their memory. What came twice is likely to come again.
+// loaded and have their memory. What came twice is likely to repeat.
 constexpr uint32_t kSeenBefore = 2;
 constexpr size_t kSeen = 128;  // lists that are remembered, by hash
 

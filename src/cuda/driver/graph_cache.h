@@ -1,5 +1,4 @@
-// Lists of operations that come again and again, as graphs that a driver launches whole: which lists are
-// worth one, and which there are.
+// Lists of operations that repeat, as CUDA graphs: which lists are worth one, and the graphs there are.
 #pragma once
 #include <functional>
 #include <span>
@@ -9,8 +8,8 @@
 
 namespace dyc::cuda {
 
-// A list is known by everything that a graph keeps: kernels, grids, addresses and sizes, in their order. What
-// lies at the addresses is not part of it.
+// A list is identified by everything that a graph keeps: kernels, grids, addresses and sizes, in their order.
+// The contents of memory are not part of it.
 class GraphCache {
  public:
   using List = std::span<const Backend::Operation>;

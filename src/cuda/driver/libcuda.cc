@@ -87,7 +87,7 @@ const char* advice(Result result) {
       return "a kernel went wrong; please report it, with what compute-sanitizer says of the program";
     case kDriverMismatch:
     case kNotCompatible:
-      return "the driver's parts are of different versions: restart the machine, or install the driver anew";
+      return "the driver's parts are of different versions: restart the machine, or reinstall the driver";
     case kDeinitialized:
       return "the program is ending, and the driver has stopped already";
     default:

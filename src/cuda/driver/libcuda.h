@@ -143,7 +143,7 @@ struct Found {
   std::string missing;  // why there is no device to use; "": there is one
   int version = 0;
   struct Device : Limits {
-    double bandwidth = 0;  // bytes per second; 0: not told
+    double bandwidth = 0;  // bytes per second; 0: not reported
     double flops = 0;      // float32, without tensor cores; 0: not known
   };
   std::vector<Device> devices;

@@ -16,10 +16,10 @@ bool has_few_columns(ProductKind kind, const ProductFacts& p) {
   return kind != ProductKind::dyx && p.n <= kFewColumns;
 }
 
-// A call of the library costs as much as a launch, cannot be a step of a walk, and one for each product. It
-// is worth that where it takes about ten times as long: 50 us at 20 TFLOPS. Copying a float costs two
-// accesses of memory: at 20 operations for each byte that a device moves, 768 operations are five times as
-// long.
+// Each product is one call of the library, which costs as much as a launch and cannot be a step of a
+// persistent kernel. It is worth that where the product takes about ten times as long: 50 us at 20 TFLOPS.
+// Copying a float costs two accesses of memory: at 20 operations for each byte that a device moves, 768
+// operations are five times as long.
 bool fits_library(const ProductFacts& p) {
   constexpr int64_t kLeastSide = 64, kLeastOperations = int64_t{1} << 30, kOperationsPerFloat = 768;
   return p.plain && std::min({p.m, p.n, p.inner}) >= kLeastSide && operations(p) >= kLeastOperations &&

@@ -210,8 +210,8 @@ class Emulation : public Backend {
       for (int64_t i = 0; i < g.m; ++i) {
         float sum = 0.f;
         for (int64_t k = 0; k < g.inner; ++k)
-          sum += a[g.a.turned ? i * g.a.stride + k : k * g.a.stride + i] *
-                 b[g.b.turned ? k * g.b.stride + j : j * g.b.stride + k];
+          sum += a[g.a.transposed ? i * g.a.stride + k : k * g.a.stride + i] *
+                 b[g.b.transposed ? k * g.b.stride + j : j * g.b.stride + k];
         float& to = c[j * g.c_stride + i];
         to = g.add ? to + sum : sum;
       }
@@ -220,12 +220,12 @@ class Emulation : public Backend {
  private:
   // A factor of a product, all of which must be device memory.
   const float* factor(const Gemm::Factor& f, int64_t rows, int64_t columns) const {
-    const int64_t high = f.turned ? columns : rows, wide = f.turned ? rows : columns;
+    const int64_t high = f.transposed ? columns : rows, wide = f.transposed ? rows : columns;
     if (f.stride < high) throw RuntimeError(text("gemm: columns of ", high, " floats, ", f.stride, " apart"));
     const size_t floats = static_cast<size_t>((wide - 1) * f.stride + high);
     return static_cast<const float*>(at(f.at, floats * sizeof(float), "read a factor of"));
   }
-  // With the address sanitizer nothing lies behind an allocation: it then reports the very access.
+  // With the address sanitizer nothing is stored behind an allocation: it then reports the very access.
   static constexpr size_t margin() {
 #if defined(__SANITIZE_ADDRESS__)
     return 0;

@@ -1,6 +1,6 @@
-// What kernels/ is compiled with on the host (emulation_*.cc), and the table of what came of it.
+// What kernels/ is compiled with on the host (emulation/*.cc), and the table of the kernels.
 //
-// The text of a kernel stands in the namespace dyc_emulated there (emulation_device.h): its inline functions
+// The text of a kernel is in the namespace dyc_emulated there (device.h): its inline functions
 // are not those of the same name that the host compiles with other flags or other scalar functions.
 #pragma once
 #include <cstddef>

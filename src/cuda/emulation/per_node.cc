@@ -1,4 +1,4 @@
-// The kernels of kernels/members.cu, for the host.
+// The kernels of kernels/per_node.cu, for the host.
 #include "cuda/emulation/device.h"
 
 #include "cuda/kernels/per_node.cu"

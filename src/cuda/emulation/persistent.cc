@@ -1,4 +1,4 @@
-// The kernel of kernels/walk.cu, for the host: steps run the other kernels of the table.
+// The kernel of kernels/persistent.cu, for the host: steps run the other kernels of the table.
 #include "cuda/emulation/device.h"
 
 #include "cuda/kernels/persistent.cu"
@@ -7,11 +7,11 @@ namespace dyc::cuda {
 
 namespace {
 
-__global__ void persistent(const LaunchArgs* record) {
-  run_steps(*record, [](const PersistentStep& step) {
+__global__ void persistent(const LaunchArgs* args) {
+  run_steps(*args, [](const PersistentStep& step) {
     const LaunchArgs* mine = step.args;
-    void* args[] = {&mine};
-    reinterpret_cast<emulation::Run>(step.kernel)(args);
+    void* arguments[] = {&mine};
+    reinterpret_cast<emulation::Run>(step.kernel)(arguments);
   });
 }
 

@@ -1,4 +1,4 @@
-// The kernels of kernels/resident.cu, for the host.
+// The kernels of kernels/persistent_weights.cu, for the host.
 #include "cuda/emulation/device.h"
 
 #include "cuda/kernels/persistent_weights.cu"

@@ -12,7 +12,7 @@ namespace dyc::cuda {
 DYC_INLINE uint64_t ranked(float v, uint32_t at) { return uint64_t{order_of(v)} << 32 | ~at; }
 DYC_INLINE uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// As NumPy's argmax: the first NaN, else the first of the largest. A block for each member.
+// As NumPy's argmax: the first NaN, else the first of the largest. A block for each node.
 __device__ inline void run_argmax(const LaunchArgs& r) {
   DYC_SHARED(uint64_t, best, kBlock / kWarp);
   for (uint32_t i = blockIdx.x; i < r.count; i += gridDim.x) {
@@ -27,10 +27,10 @@ __device__ inline void run_argmax(const LaunchArgs& r) {
       for (uint32_t k = 1; k < blockDim.x / kWarp; ++k) mine = larger(mine, best[k]);
       static_cast<const Argmax*>(r.extra)->to[i] = ~static_cast<uint32_t>(mine);
     }
-    __syncthreads();  // before the next member
+    __syncthreads();  // before the next node
   }
 }
 
-__global__ void argmax(const LaunchArgs* record) { run_argmax(*record); }
+__global__ void argmax(const LaunchArgs* args) { run_argmax(*args); }
 
 }  // namespace dyc::cuda

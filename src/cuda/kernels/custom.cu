@@ -1,6 +1,6 @@
 // Convolutions, forward and backward. Results and gradients of inputs: a thread for each element. Gradients
 // of filters and of biases are long sums: a warp for each element, which adds up in the same order each time.
-// Gradients of different members lie apart.
+// Gradients of different nodes do not overlap.
 #include "cuda/device/prelude.h"
 
 #include "cuda/abi/launch_args.h"
@@ -194,8 +194,8 @@ __device__ void run_custom_forward(const LaunchArgs& r, const Worker& w) {
   using K = typename KernelsOf<Op>::K;
   for (int64_t i = w.thread; i < r.results.total; i += w.threads) {
     const Element e = element(r.results, i);
-    const float* room[kMaxOperands];
-    const KernelArgs m = kernel_args_of(r, e.member, room);
+    const float* operands[kMaxOperands];
+    const KernelArgs m = kernel_args_of(r, e.node, operands);
     m.out()[e.at] = K::result(m, e.at);
   }
 }
@@ -208,9 +208,9 @@ __device__ void run_custom_backward(const LaunchArgs& r, const Worker& w) {
   const int64_t first = by_warps ? w.warp() : w.thread, step = by_warps ? w.warps() : w.threads;
   for (int64_t i = first; i < r.own.total; i += step) {
     const Element e = element(r.own, i);
-    const float* room[kMaxOperands];
-    const KernelArgs m = kernel_args_of(r, e.member, room);
-    float* const dx = gradient_of(r, e.member, r.arg);
+    const float* operands[kMaxOperands];
+    const KernelArgs m = kernel_args_of(r, e.node, operands);
+    float* const dx = gradient_of(r, e.node, r.arg);
     if (!dx) continue;
     if (!by_warps) {
       dx[e.at] += K::input_gradient(m, e.at);
@@ -224,12 +224,12 @@ __device__ void run_custom_backward(const LaunchArgs& r, const Worker& w) {
 }
 
 template <class Op>
-__global__ void custom_forward(const LaunchArgs* record) {
-  run_custom_forward<Op>(*record, Worker());
+__global__ void custom_forward(const LaunchArgs* args) {
+  run_custom_forward<Op>(*args, Worker());
 }
 template <class Op>
-__global__ void custom_backward(const LaunchArgs* record) {
-  run_custom_backward<Op>(*record, Worker());
+__global__ void custom_backward(const LaunchArgs* args) {
+  run_custom_backward<Op>(*args, Worker());
 }
 
 }  // namespace dyc::cuda

@@ -1,7 +1,7 @@
-// Element-wise rows of the op table, forward and backward, over a whole launch. NVRTC instantiates the
-// kernels it is asked for by name: unary_forward<Row<8>>, where 8 is the row's number in ops/table.h.
+// Element-wise ops, forward and backward, over a whole launch. NVRTC instantiates the
+// kernels it is asked for by name: unary_forward<OpById<8>>, where 8 is the op's number in ops/table.h.
 //
-// Every sum runs in one thread and in the order of members, so gradients do not differ from run to run.
+// Every sum runs in one thread and in the order of nodes, so gradients do not differ from run to run.
 #include "cuda/device/prelude.h"
 
 #include "cuda/abi/launch_args.h"
@@ -12,21 +12,21 @@
 
 namespace dyc::cuda {
 
-// f(member, element) for the elements of a gradient: spread over all threads or, where members may repeat an
-// argument, all members of one element in one thread.
+// f(node, element) for the elements of a gradient: spread over all threads or, where nodes may repeat an
+// argument, all nodes of one element in one thread.
 template <class G>
 DYC_INLINE void each_gradient(const LaunchArgs& r, const Worker& w, const NodeSizes& e, bool repeats, G f) {
   if (!repeats) {
     const Elements mine(r, e.total, w);
     for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
       const Element at = element(e, mine[k]);
-      f(at.member, at.at);
+      f(at.node, at.at);
     }
     return;
   }
   for (int64_t i = w.thread; i < e.largest; i += w.threads)
-    for (uint32_t member = 0; member < e.count; ++member)
-      if (i < size_of(e, member)) f(member, i);
+    for (uint32_t node = 0; node < e.count; ++node)
+      if (i < size_of(e, node)) f(node, i);
 }
 
 // ---- y = f(x)
@@ -41,7 +41,7 @@ __device__ void run_unary_forward(const LaunchArgs& r, const Worker& w) {
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const Element e = element(results, i);
-    r.y[i] = Op::f(argument(x, results, e.member)[e.at], attrs);
+    r.y[i] = Op::f(argument(x, results, e.node)[e.at], attrs);
   }
 }
 
@@ -53,23 +53,23 @@ __device__ void run_unary_backward(const LaunchArgs& r, const Worker& w) {
   const DeviceOperand<const float> x = r.x[0];
   const DeviceOperand<float> dx = r.dx[0];
   const NodeSizes results = r.results;
-  each_gradient(r, w, results, dx.repeats, [&](uint32_t member, int64_t at) {
-    const int64_t i = out_of(r, member) + at;
+  each_gradient(r, w, results, dx.repeats, [&](uint32_t node, int64_t at) {
+    const int64_t i = out_of(r, node) + at;
     float xv = 0.f, yv = 0.f;
-    if constexpr (Op::meta.reads_x) xv = argument(x, results, member)[at];
+    if constexpr (Op::meta.reads_x) xv = argument(x, results, node)[at];
     if constexpr (Op::meta.reads_y) yv = r.y[i];
-    float* const g = argument(dx, results, member) + at;
+    float* const g = argument(dx, results, node) + at;
     *g = vfma(r.dy[i], Op::df(xv, yv, attrs), *g);
   });
 }
 
 template <class Op>
-__global__ void unary_forward(const LaunchArgs* record) {
-  run_unary_forward<Op>(*record, Worker());
+__global__ void unary_forward(const LaunchArgs* args) {
+  run_unary_forward<Op>(*args, Worker());
 }
 template <class Op>
-__global__ void unary_backward(const LaunchArgs* record) {
-  run_unary_backward<Op>(*record, Worker());
+__global__ void unary_backward(const LaunchArgs* args) {
+  run_unary_backward<Op>(*args, Worker());
 }
 
 // ---- z = f(x, y), broadcasting
@@ -105,13 +105,13 @@ __device__ void run_binary_forward(const LaunchArgs& r, const Worker& w) {
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const Element e = element(results, i);
-    const Axes& a = r.axes[r.each_own ? e.member : 0];
+    const Axes& a = r.axes[r.each_own ? e.node : 0];
     Offsets at{e.at, e.at, e.at};
     if (a.n) {
       at = {};
       walk(a, e.at, at, [](uint32_t, uint32_t) { return true; });
     }
-    r.y[i] = Op::f(argument(x, results, e.member)[at.x], argument(y, results, e.member)[at.y], attrs);
+    r.y[i] = Op::f(argument(x, results, e.node)[at.x], argument(y, results, e.node)[at.y], attrs);
   }
 }
 
@@ -134,12 +134,12 @@ __device__ void run_binary_backward(const LaunchArgs& r, const Worker& w) {
   const DeviceOperand<const float> x = r.x[0], y = r.x[1];
   const DeviceOperand<float> g = r.dx[Arg];
   const NodeSizes results = r.results, own = r.own;
-  each_gradient(r, w, own, g.repeats, [&](uint32_t member, int64_t e) {
-    const Axes& a = r.axes[r.each_own ? member : 0];
+  each_gradient(r, w, own, g.repeats, [&](uint32_t node, int64_t e) {
+    const Axes& a = r.axes[r.each_own ? node : 0];
     const float *xm = nullptr, *ym = nullptr, *zm = nullptr;
-    if constexpr (Op::meta.reads_x) xm = argument(x, results, member), ym = argument(y, results, member);
-    if constexpr (Op::meta.reads_y) zm = r.y + out_of(r, member);
-    const float* const dzm = r.dy + out_of(r, member);
+    if constexpr (Op::meta.reads_x) xm = argument(x, results, node), ym = argument(y, results, node);
+    if constexpr (Op::meta.reads_y) zm = r.y + out_of(r, node);
+    const float* const dzm = r.dy + out_of(r, node);
     Offsets first{e, e, e};
     int64_t repeats = 1;
     const auto owned = [](uint32_t xs, uint32_t ys) { return (Arg == 0 ? xs : ys) != 0; };
@@ -155,17 +155,17 @@ __device__ void run_binary_backward(const LaunchArgs& r, const Worker& w) {
       walk(a, i, at, repeated);
       sum.add(slope_product<Op, Arg>(xm, ym, zm, dzm, at, attrs));
     }
-    argument(g, own, member)[e] += sum.total();
+    argument(g, own, node)[e] += sum.total();
   });
 }
 
 template <class Op>
-__global__ void binary_forward(const LaunchArgs* record) {
-  run_binary_forward<Op>(*record, Worker());
+__global__ void binary_forward(const LaunchArgs* args) {
+  run_binary_forward<Op>(*args, Worker());
 }
 template <class Op, int Arg>
-__global__ void binary_backward(const LaunchArgs* record) {
-  run_binary_backward<Op, Arg>(*record, Worker());
+__global__ void binary_backward(const LaunchArgs* args) {
+  run_binary_backward<Op, Arg>(*args, Worker());
 }
 
 }  // namespace dyc::cuda

@@ -16,7 +16,7 @@ constexpr int kBlockWarps = kBlock / kWarp;
 constexpr int kFewFloats = kBlockWarps * kMostFewRows * kFewColumns;
 
 // Which share of a tile a thread has. Neighbours have, of W x, neighbouring rows, and of W' dy neighbouring
-// inner indices: these lie side by side in a column of W.
+// inner indices: these are stored side by side in a column of W.
 template <bool AInner>
 struct FewWork {
   int quads, splits, quad, split;  // quads of rows
@@ -129,9 +129,9 @@ __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
 }
 
 template <bool AInner>
-__global__ void __launch_bounds__(kBlock, 2) few_columns(const LaunchArgs* record) {
+__global__ void __launch_bounds__(kBlock, 2) few_columns(const LaunchArgs* args) {
   DYC_SHARED(float, memory, kFewFloats);
-  run_few_columns<AInner>(*record, memory);
+  run_few_columns<AInner>(*args, memory);
 }
 
 }  // namespace dyc::cuda

@@ -1,4 +1,4 @@
-// Large matrix products over columns that lie anywhere: large_product<true, false> is W x, as in
+// Large matrix products over columns that are stored anywhere: large_product<true, false> is W x, as in
 // kernels/matmul.cu.
 //
 // A block makes one tile after the other, a thread 8 x 4 elements of it in registers. While parts of both
@@ -17,8 +17,9 @@ constexpr int kBuffer = kLargeDepth * (kHighStep + kWideStep);
 constexpr int kLargeFloats = 2 * kBuffer;
 static_assert(kSide * kSide == kBlock);
 
-// A thread's share of what is copied of one factor to shared memory: fours that lie side by side in a column.
-// Inner: the factor's columns are counted by the inner index, else by the rows (columns) of the result.
+// A thread's share of what is copied of one factor to shared memory: fours that are stored side by side in a
+// column. Inner: the factor's columns are counted by the inner index, else by the rows (columns) of the
+// result.
 template <bool Inner, int kRows>
 class Loader {
  public:
@@ -153,7 +154,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
     LargeSums sums;
     for (uint32_t k = p.first; k < p.first + p.terms; ++k)
       add_large<AInner, BInner>(p, all.terms[k], i0, j0, memory, sums);
-    DYC_UNROLL(4)  // or the sums would lie in memory
+    DYC_UNROLL(4)  // or the sums would be in memory
     for (int v = 0; v < 4; ++v) {
       const int64_t i = i0 + 4 * sums.x, j = j0 + 4 * sums.y + v;
       write_rows(p, i, j, sums.upper[v]);
@@ -163,9 +164,9 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
 }
 
 template <bool AInner, bool BInner>
-__global__ void __launch_bounds__(kBlock, 2) large_product(const LaunchArgs* record) {
+__global__ void __launch_bounds__(kBlock, 2) large_product(const LaunchArgs* args) {
   DYC_SHARED(float, memory, kLargeFloats);
-  run_large_product<AInner, BInner>(*record, memory);
+  run_large_product<AInner, BInner>(*args, memory);
 }
 
 }  // namespace dyc::cuda

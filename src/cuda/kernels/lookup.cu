@@ -7,7 +7,7 @@
 
 namespace dyc::cuda {
 
-// The results of all members are gapless, so they are as many rows as there are indices.
+// The results of all nodes are gapless, so they are as many rows as there are indices.
 __device__ inline void run_lookup_forward(const LaunchArgs& r, const Worker& w) {
   const LookupArgs table = *static_cast<const LookupArgs*>(r.extra);
   for (int64_t i = w.thread; i < r.results.total; i += w.threads) {
@@ -16,6 +16,6 @@ __device__ inline void run_lookup_forward(const LaunchArgs& r, const Worker& w) 
   }
 }
 
-__global__ void lookup_forward(const LaunchArgs* record) { run_lookup_forward(*record, Worker()); }
+__global__ void lookup_forward(const LaunchArgs* args) { run_lookup_forward(*args, Worker()); }
 
 }  // namespace dyc::cuda

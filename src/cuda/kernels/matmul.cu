@@ -1,5 +1,5 @@
-// Matrix products over columns that lie anywhere: product<true, false> names the kernel for W x. For products
-// of middling size; cuda/driver/matmul_variants.h says which those are.
+// Matrix products over columns that are stored anywhere: product<true, false> names the kernel for W x. For
+// products of middling size; cuda/driver/matmul_variants.h says which those are.
 //
 // A product is cut into square tiles; a block makes one tile after the other. Groups of kGroup threads share
 // the inner index of a tile, each with parts of both factors in shared memory; their sums are added up in
@@ -106,9 +106,9 @@ __device__ void run_product(const LaunchArgs& r, float* memory) {
 }
 
 template <bool AInner, bool BInner>
-__global__ void __launch_bounds__(kBlock, 3) product(const LaunchArgs* record) {
+__global__ void __launch_bounds__(kBlock, 3) product(const LaunchArgs* args) {
   DYC_SHARED(float, memory, kProductFloats);
-  run_product<AInner, BInner>(*record, memory);
+  run_product<AInner, BInner>(*args, memory);
 }
 
 }  // namespace dyc::cuda

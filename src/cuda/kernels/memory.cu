@@ -1,4 +1,4 @@
-// Sums of pieces of memory.
+// Sums of segments of memory, and copies.
 #include "cuda/device/prelude.h"
 
 #include "cuda/abi/products.h"
@@ -22,7 +22,7 @@ DYC_INLINE uint32_t segment_of(const Segments& s, int64_t i) {
 
 DYC_INLINE bool is_fresh(const Segments& s, uint32_t segment) { return s.fresh && s.fresh[segment]; }
 
-// Few pieces each: a thread adds up an element.
+// Few sources each: a thread adds up an element.
 __device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
   const Segments& s = *static_cast<const Segments*>(r.extra);
   const Elements mine(r, s.ends[s.count - 1], w);
@@ -37,7 +37,7 @@ __device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
   }
 }
 
-// Many pieces: a warp adds up an element, each lane every kWarp-th piece.
+// Many sources: a warp adds up an element, each lane every kWarp-th source.
 __device__ inline void run_add_many(const LaunchArgs& r, const Worker& w) {
   const Segments& s = *static_cast<const Segments*>(r.extra);
   for (int64_t i = w.warp(); i < s.ends[s.count - 1]; i += w.warps()) {
@@ -53,17 +53,17 @@ __device__ inline void run_add_many(const LaunchArgs& r, const Worker& w) {
   }
 }
 
-// The arguments x[0] of all members, one behind the other at y; `own` says how large they are.
+// The arguments x[0] of all nodes, one after the other at y; `own` says how large they are.
 __device__ inline void run_gather(const LaunchArgs& r, const Worker& w) {
   const DeviceOperand<const float> x = r.x[0];
   for (int64_t i = w.thread; i < r.own.total; i += w.threads) {
     const Element e = element(r.own, i);
-    r.y[i] = argument(x, r.results, e.member)[e.at];
+    r.y[i] = argument(x, r.results, e.node)[e.at];
   }
 }
 
-__global__ void add_few(const LaunchArgs* record) { run_add_few(*record, Worker()); }
-__global__ void add_many(const LaunchArgs* record) { run_add_many(*record, Worker()); }
-__global__ void gather(const LaunchArgs* record) { run_gather(*record, Worker()); }
+__global__ void add_few(const LaunchArgs* args) { run_add_few(*args, Worker()); }
+__global__ void add_many(const LaunchArgs* args) { run_add_many(*args, Worker()); }
+__global__ void gather(const LaunchArgs* args) { run_gather(*args, Worker()); }
 
 }  // namespace dyc::cuda

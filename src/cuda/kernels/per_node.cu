@@ -1,7 +1,7 @@
-// KernelArgs rows of the op table, forward and backward: the text of the rows, run by a warp for each member,
-// or by a thread where the row says that its threads cannot share a member (Meta::thread_group).
+// Per-node ops, forward and backward: the op's code, run by a warp for each node, or by a thread where the op
+// cannot be computed by a thread group (Meta::thread_group).
 //
-// Gradients of different members lie apart; those of one member may be the same memory.
+// Gradients of different nodes do not overlap; those of one node may be the same memory.
 #include "cuda/device/prelude.h"
 
 #include "cuda/abi/scratch.h"
@@ -13,18 +13,18 @@
 
 namespace dyc {
 
-// Scratch memory: every thread of a worker counts for itself where the next piece begins.
-DYC_INLINE char** room_ends() {
+// Scratch memory: every thread of a worker keeps its own copy of where the next allocation begins.
+DYC_INLINE char** scratch_ends() {
   DYC_SHARED(char*, ends, 1024);
   return ends;
 }
 inline void* take_scratch(size_t bytes) {
-  char*& end = room_ends()[threadIdx.x];
+  char*& end = scratch_ends()[threadIdx.x];
   char* const taken = end;
   end += bytes;
   return taken;
 }
-inline void give_scratch(void* room) noexcept { room_ends()[threadIdx.x] = static_cast<char*>(room); }
+inline void give_scratch(void* from) noexcept { scratch_ends()[threadIdx.x] = static_cast<char*>(from); }
 
 }  // namespace dyc
 
@@ -40,9 +40,9 @@ struct InstructionSet<true> {
 };
 
 template <class Op>
-constexpr bool takes_room = requires(const KernelArgs& m) { Op::scratch(m); };
+constexpr bool takes_scratch = requires(const KernelArgs& m) { Op::scratch(m); };
 
-// Members that a worker takes one after the other.
+// Nodes that a worker takes one after the other.
 struct Turns {
   int64_t first, step;
 };
@@ -50,30 +50,30 @@ template <class Op>
 DYC_INLINE Turns turns(const LaunchArgs& r, const Worker& w) {
   Turns t{w.thread, w.threads};
   if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps()};
-  if constexpr (takes_room<Op>) {
+  if constexpr (takes_scratch<Op>) {
     const auto& scratch = *static_cast<const ScratchMemory*>(r.extra);
     if (t.step > scratch.workers) t.step = scratch.workers;
     if (t.first >= t.step) t.first = r.count;  // nothing
-    else room_ends()[threadIdx.x] = scratch.memory + t.first * scratch.bytes;
+    else scratch_ends()[threadIdx.x] = scratch.memory + t.first * scratch.bytes;
   }
   return t;
 }
 
-// Rows that compute a unit from that unit of their arguments, by each_one() (ops/element_loops.h).
+// Ops that compute a row from that row of their arguments, by each_one() (ops/element_loops.h).
 template <class Op>
 constexpr bool has_row_slices = std::is_same_v<Op, LstmCell>;
 
-// f(member): each warp of a block takes members, and of these the units of the block.
+// f(node): each warp of a block takes nodes, and of these the row slice of the block.
 template <class F>
 DYC_INLINE void each_node_sliced(const LaunchArgs& r, F f) {
   for (uint32_t i = threadIdx.x / kWarp; i < r.count; i += blockDim.x / kWarp) f(i);
 }
 
 template <class Op, class I>
-DYC_INLINE void run_node(const LaunchArgs& r, uint32_t member) {
-  const float* room[kMaxOperands];
-  Op::template forward<I>(kernel_args_of(r, member, room));
-  sync<I>();  // scratch memory, for the next member
+DYC_INLINE void run_node(const LaunchArgs& r, uint32_t node) {
+  const float* operands[kMaxOperands];
+  Op::template forward<I>(kernel_args_of(r, node, operands));
+  sync<I>();  // scratch memory, for the next node
 }
 
 template <class Op>
@@ -87,24 +87,24 @@ __device__ void run_node_forward(const LaunchArgs& r, const Worker& w) {
   for (int64_t i = t.first; i < r.count; i += t.step) run_node<Op, I>(r, static_cast<uint32_t>(i));
 }
 
-// Gradients of all arguments of one member.
+// Gradients of all arguments of one node.
 template <class Op, class I>
-DYC_INLINE void back_node(const LaunchArgs& r, uint32_t member) {
-  const float* room[kMaxOperands];
-  KernelArgs m = kernel_args_of(r, member, room);
+DYC_INLINE void back_node(const LaunchArgs& r, uint32_t node) {
+  const float* operands[kMaxOperands];
+  KernelArgs m = kernel_args_of(r, node, operands);
   if constexpr (requires(float* const* dx) { Op::template backward_all<I>(m, dx); }) {
-    float* places[kMaxOperands];
-    float* const* dx = places;
+    float* targets[kMaxOperands];
+    float* const* dx = targets;
     if (r.n) {
-      for (uint32_t k = 0; k < r.n; ++k) places[k] = gradient_of(r, member, k);
+      for (uint32_t k = 0; k < r.n; ++k) targets[k] = gradient_of(r, node, k);
     } else {
-      dx = r.gradient_lists + r.list_starts[member];
+      dx = r.gradient_lists + r.list_starts[node];
     }
     Op::template backward_all<I>(m, dx);
     sync<I>();
   } else {
     for (uint32_t k = 0; k < m.n; ++k) {
-      if (!(m.dx = gradient_of(r, member, k))) continue;
+      if (!(m.dx = gradient_of(r, node, k))) continue;
       Op::template backward<I>(m, k);
       sync<I>();  // arguments may be the same
     }
@@ -123,12 +123,12 @@ __device__ void run_node_backward(const LaunchArgs& r, const Worker& w) {
 }
 
 template <class Op>
-__global__ void node_forward(const LaunchArgs* record) {
-  run_node_forward<Op>(*record, Worker());
+__global__ void node_forward(const LaunchArgs* args) {
+  run_node_forward<Op>(*args, Worker());
 }
 template <class Op>
-__global__ void node_backward(const LaunchArgs* record) {
-  run_node_backward<Op>(*record, Worker());
+__global__ void node_backward(const LaunchArgs* args) {
+  run_node_backward<Op>(*args, Worker());
 }
 
 }  // namespace dyc::cuda

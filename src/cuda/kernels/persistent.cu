@@ -1,5 +1,5 @@
-// A kernel that runs many launches one after the other, all blocks together: walk<12, 3, 40> has the bodies
-// of tasks 12, 3 and 40 (cuda/abi/persistent.h).
+// The persistent kernel: runs many launches one after the other, all blocks at the same time. persistent<12,
+// 3, 40> has the kernel bodies 12, 3 and 40 (cuda/abi/persistent.h).
 #include "cuda/device/prelude.h"
 
 #include "cuda/device/grid.h"
@@ -19,7 +19,7 @@
 
 namespace dyc::cuda {
 
-// Blocks that have nothing to do in a step go on to the next one that waits.
+// Blocks that have nothing to do in a step continue until the next grid barrier.
 template <class Run>
 __device__ void run_steps(const LaunchArgs& r, Run run) {
   const PersistentArgs& walk = *static_cast<const PersistentArgs*>(r.extra);
@@ -33,7 +33,7 @@ __device__ void run_steps(const LaunchArgs& r, Run run) {
 
 #ifndef DYC_EMULATION
 
-// Floats of shared memory that a task asks for.
+// Floats of shared memory that a kernel body needs.
 constexpr int kernel_floats(uint32_t kernel_id) {
   if (kernel_id < dyc::kOps * kPasses) return 0;
   const uint32_t other = kernel_id - dyc::kOps * kPasses;
@@ -81,12 +81,12 @@ __device__ void run_kernel(const LaunchArgs& r, const Worker& w, float* memory) 
   }
 }
 
-// Two blocks fit on a multiprocessor, whatever the tasks: one alone would wait for memory most of the time.
+// Two blocks fit on a multiprocessor, whatever the steps: one alone would wait for memory most of the time.
 template <uint32_t... kernel_ids>
-__global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* record) {
+__global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* args) {
   const Worker w;
   DYC_SHARED(float, memory, most_floats<kernel_ids...>());
-  run_steps(*record, [&](const PersistentStep& step) {
+  run_steps(*args, [&](const PersistentStep& step) {
     (void)((step.kernel_id == kernel_ids && (run_kernel<kernel_ids>(*step.args, w, memory), true)) || ...);
   });
 }

@@ -1,9 +1,8 @@
-// Products with few columns, in a walk that makes many of them with the same weights: each block has its rows
-// of the weights in shared memory and reads nothing but the columns. persistent_product<true> is for W x,
-// persistent_product<false> for W' dy.
+// Products with few columns, in a persistent kernel that makes many of them with the same weights: each block
+// has its rows of the weights in shared memory and reads nothing but the columns. persistent_product<true> is
+// for W x, persistent_product<false> for W' dy.
 //
-// Rows are counted within the block: of each group of `unit` rows those that are its own
-// (cuda/device/row_slices.h). A warp makes a few rows of a few columns; its lanes share the inner index. How
+// Rows are counted within the block: of each period those of its own slice (cuda/device/row_slices.h). How
 // an element is summed does not depend on grid or block.
 #include "cuda/device/prelude.h"
 
@@ -63,7 +62,7 @@ __device__ void run_persistent_product(const LaunchArgs& r) {
   bool fresh = false;
   for (uint32_t t = 0; t < all.count; ++t) {
     if (!all.terms[t].first) continue;
-    load_weights<AInner>(memory + all.terms[t].place, all.terms[t].term, own, all.period, rows);
+    load_weights<AInner>(memory + all.terms[t].offset, all.terms[t].term, own, all.period, rows);
     fresh = true;
   }
   if (fresh) __syncthreads();
@@ -75,7 +74,7 @@ __device__ void run_persistent_product(const LaunchArgs& r) {
     const int64_t j = part / high * kWarpColumns;
     float sum[kWarpColumns][kWarpRows] = {};
     for (uint32_t t = 0; t < all.count; ++t)
-      add_term(all.terms[t].term, memory + all.terms[t].place, i, rows, j, p.n, sum);
+      add_term(all.terms[t].term, memory + all.terms[t].offset, i, rows, j, p.n, sum);
     for (int v = 0; v < kWarpColumns; ++v)
       for (int u = 0; u < kWarpRows; ++u) {
         const float element = warp_sum(sum[v][u]);
@@ -89,8 +88,8 @@ __device__ void run_persistent_product(const LaunchArgs& r) {
 }
 
 template <bool AInner>
-__global__ void persistent_product(const LaunchArgs* record) {
-  run_persistent_product<AInner>(*record);
+__global__ void persistent_product(const LaunchArgs* args) {
+  run_persistent_product<AInner>(*args);
 }
 
 }  // namespace dyc::cuda

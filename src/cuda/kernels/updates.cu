@@ -39,7 +39,7 @@ struct RuleAt<7> : rules::Exponentiated {};
 template <>
 struct RuleAt<8> : rules::AdamW {};
 
-// Where element i of what is passed over lies in the parameter.
+// Position in the parameter of element i of those to be updated.
 DYC_INLINE int64_t place_of(const UpdateWork& work, int64_t i) {
   return work.rows ? work.rows[i / work.width] * work.width + i % work.width : i;
 }
@@ -56,7 +56,7 @@ __device__ void run_update(const LaunchArgs& r, const Worker& w) {
   const UpdateFactors factors = u.factors;
   for (int64_t k = w.thread; k < u.elements.total; k += w.threads) {
     const Element e = element(u.elements, k);
-    const UpdateWork& work = u.list[e.member];
+    const UpdateWork& work = u.list[e.node];
     const int64_t i = place_of(work, e.at);
     float s[rules::kMostStates];
     for (int j = 0; j < Rule::kStates; ++j) s[j] = work.slice.state[j][i];
@@ -68,8 +68,8 @@ __device__ void run_update(const LaunchArgs& r, const Worker& w) {
 }
 
 template <uint32_t number, bool active>
-__global__ void update(const LaunchArgs* record) {
-  run_update<number, active>(*record, Worker());
+__global__ void update(const LaunchArgs* args) {
+  run_update<number, active>(*args, Worker());
 }
 
 // After the rule kExponentiated: the values of each row (`width` elements) are divided by their sum. A warp
@@ -95,16 +95,16 @@ __device__ inline void run_normalise(const LaunchArgs& r, const Worker& w) {
   }
 }
 
-__global__ void normalise(const LaunchArgs* record) { run_normalise(*record, Worker()); }
+__global__ void normalise(const LaunchArgs* args) { run_normalise(*args, Worker()); }
 
-// A warp for each piece. Squares in float, unless some may have been lost to overflow or underflow: those of
+// A warp for each chunk. Squares in float, unless some may have been lost to overflow or underflow: those of
 // floats are exact in double and never leave its range.
 __device__ inline void run_squares(const LaunchArgs& r, const Worker& w) {
   const Squares& s = *static_cast<const Squares*>(r.extra);
   for (int64_t p = w.warp(); p < s.pieces.total; p += w.warps()) {
     const Element piece = element(s.pieces, p);
-    const UpdateWork& work = s.list[piece.member];
-    const int64_t begin = piece.at * kSquares, size = size_of(s.elements, piece.member);
+    const UpdateWork& work = s.list[piece.node];
+    const int64_t begin = piece.at * kSquares, size = size_of(s.elements, piece.node);
     const int64_t end = begin + kSquares < size ? begin + kSquares : size;
     float a = 0.f;
     for (int64_t i = begin + w.lane(); i < end; i += kWarp) {
@@ -125,9 +125,9 @@ __device__ inline void run_squares(const LaunchArgs& r, const Worker& w) {
   }
 }
 
-__global__ void squares(const LaunchArgs* record) { run_squares(*record, Worker()); }
+__global__ void squares(const LaunchArgs* args) { run_squares(*args, Worker()); }
 
-// The first warp adds up what the pieces gave.
+// The first warp adds up the sums of the chunks.
 __device__ inline void run_total(const LaunchArgs& r, const Worker& w) {
   const Squares& s = *static_cast<const Squares*>(r.extra);
   if (w.warp() > 0) return;
@@ -137,6 +137,6 @@ __device__ inline void run_total(const LaunchArgs& r, const Worker& w) {
   if (w.lane() == 0) s.sums[s.pieces.total] = sum;
 }
 
-__global__ void total(const LaunchArgs* record) { run_total(*record, Worker()); }
+__global__ void total(const LaunchArgs* args) { run_total(*args, Worker()); }
 
 }  // namespace dyc::cuda

@@ -45,9 +45,9 @@ struct Table {
 struct Entry {  // of what is measured
   TuningKey key;
   uint64_t runs = 0, rounds = 0;
-  std::vector<Variant> turn;       // ways that have not run yet in this round
-  double seconds[kVariants] = {};  // per member, in this round
-  std::vector<float> rule;         // per member, of each round
+  std::vector<Variant> turn;       // variants that have not run yet in this round
+  double seconds[kVariants] = {};  // per node, in this round
+  std::vector<float> rule;         // per node, of each round
   std::vector<float> ratios[kVariants];
   int64_t members = 0;  // in all rounds
 };
@@ -67,7 +67,7 @@ State& state() {
   return s;
 }
 
-thread_local bool in_hand = false;  // this thread measures: work within it runs by the rule
+thread_local bool measuring_this_thread = false;  // this thread measures: work within it runs by the rule
 
 constexpr uint32_t kAllKnobs = (1u << kTuningKnobs) - 1;
 
@@ -137,9 +137,9 @@ const char* name_of(Variant w) { return kVariantNames[static_cast<int>(w)]; }
 
 const std::vector<Variant>& variants_of(TuningKnob c) {
   using enum Variant;
-  static const std::vector<Variant> columns{rule, apart, tile_16, tile_32, tile_64, tile_256};
-  static const std::vector<Variant> floats{rule, apart, tile_512, tile_1024, tile_4096, tile_8192};
-  static const std::vector<Variant> back_floats{rule, apart, tile_1024, tile_2048, tile_4096};
+  static const std::vector<Variant> columns{rule, separate, tile_16, tile_32, tile_64, tile_256};
+  static const std::vector<Variant> floats{rule, separate, tile_512, tile_1024, tile_4096, tile_8192};
+  static const std::vector<Variant> back_floats{rule, separate, tile_1024, tile_2048, tile_4096};
   static const std::vector<Variant> copies{rule, copy, direct, alone}, threads{rule, alone};
   switch (c) {
     case TuningKnob::block:
@@ -238,7 +238,7 @@ void Tuned::begin(const TuningKey& key) {
     s.taken.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  if (in_hand) return;
+  if (measuring_this_thread) return;
   {
     const std::lock_guard lock(s.mutex);
     hash_ = key.hash();
@@ -253,14 +253,14 @@ void Tuned::begin(const TuningKey& key) {
     }
     variant = e.turn.back();
   }
-  in_hand = measures_ = true;
+  measuring_this_thread = measures_ = true;
   members_ = key.members;
   start_ = work_clock();
 }
 
 void Tuned::end() {
   const int64_t stop = work_clock();
-  in_hand = false;
+  measuring_this_thread = false;
   State& s = state();
   const std::lock_guard lock(s.mutex);
   const auto found = s.entries.find(hash_);

@@ -9,7 +9,7 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                            const std::vector<uint32_t>& live_nodes) {
   const NodeId base = graph_.base_of(root);
   if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
-  clear_gradients(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
+  clearing_.begin(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
   if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = 1.f;
   else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += 1.f;
   run_backward(live, live_nodes);
@@ -22,7 +22,7 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
   if (profiling) charge_weights(1e-9 * static_cast<double>(profile_clock() - start));
 }
 
-// Launches in reverse; a block or a fused chain at once if all of it that takes part does so as a whole.
+// Launches in reverse; a fused or element-wise group at once if all of it that takes part does so as a whole.
 void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes) {
   uint32_t end = static_cast<uint32_t>(plan_.launches.size());
   std::vector<uint32_t> heads;
@@ -31,7 +31,7 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
   while (!heads.empty()) {
     const uint32_t head = heads.back();
     heads.pop_back();
-    clear_read_by(head, end);
+    clearing_.before(head, end);
     const bool block = plan_.launches[head].fused > 0;
     bool whole = end - head > 1, any = false;
     for (uint32_t i = head; i < end; ++i) {
@@ -40,8 +40,8 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
     }
     if (whole && any) {
       const LaunchTimer watch(*this, head, end, true);
-      if (block) backward_block(head, live_nodes);
-      else backward_chain(head, end - 1);
+      if (block) backward_group(head, live_nodes);
+      else backward_elementwise(head, end - 1);
     } else {
       for (uint32_t i = end; i-- > head;) {
         if (!live_nodes[i]) continue;
@@ -124,10 +124,10 @@ void CpuExecutor::back(const Launch& l) {
   }
 }
 
-void CpuExecutor::backward_chain(uint32_t first, uint32_t last) {
+void CpuExecutor::backward_elementwise(uint32_t first, uint32_t last) {
   for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
   ++counters.launches;
-  run_chain(TuningKnob::back_chain, first, last);
+  run_elementwise(TuningKnob::back_chain, first, last);
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.
@@ -163,15 +163,16 @@ void CpuExecutor::back_unary(const Launch& l) {
 void CpuExecutor::back_binary(const Launch& l) {
   if (!l.flat) return back_per_node(l);
   const Operand &ox = plan_.operands[l.operands], &oy = plan_.operands[l.operands + 1];
-  const int64_t apart = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
-  if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous && (apart == 0 || apart >= l.total)) {
+  const int64_t separate = ox.base < oy.base ? oy.base - ox.base : ox.base - oy.base;
+  if (ox.kind == Operand::contiguous && oy.kind == Operand::contiguous &&
+      (separate == 0 || separate >= l.total)) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
   back_range(l, 0, l.count);
 }
 
-// Members [begin, end) of a unary, binary or member launch, one after the other.
+// Nodes [begin, end) of a unary, binary or per-node launch, one after the other.
 void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   if (op_info(l.op).meta->nondiff) return;
   if (l.kind == OpKind::per_node || (l.kind == OpKind::binary && !l.flat))
@@ -182,9 +183,9 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   const float* v = values();
   float* g = grads();
   const bool unary = l.kind == OpKind::unary, want_x = wanted(l, 0), want_y = !unary && wanted(l, 1);
-  const int64_t apart = unary ? 0 : o[0].base < o[1].base ? o[1].base - o[0].base : o[0].base - o[1].base;
+  const int64_t separate = unary ? 0 : o[0].base < o[1].base ? o[1].base - o[0].base : o[0].base - o[1].base;
   if (l.uniform && o[0].kind == Operand::contiguous &&
-      (unary || (o[1].kind == Operand::contiguous && (apart == 0 || apart >= l.total)))) {
+      (unary || (o[1].kind == Operand::contiguous && (separate == 0 || separate >= l.total)))) {
     const size_t size = graph_.sig_number(l.sig).size;
     return back_tile(l, begin * size, end * size);
   }

@@ -1,4 +1,9 @@
-// Runs launch records on the CPU, forward and backward.
+// Runs launches on the CPU, forward and backward.
+//
+// One class with many short methods: the kinds of launches (element-wise, per node, custom, matmul, lookup),
+// each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call each other
+// within fused groups for every launch, and share the buffers of columns and products below, which keep their
+// memory.
 #pragma once
 #include <deque>
 #include <utility>
@@ -7,15 +12,14 @@
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
 #include "exec/cpu/autotune.h"
+#include "exec/cpu/gradient_clearing.h"
+#include "exec/cpu/tuning.h"
 #include "exec/executor.h"
 
 namespace dyc {
 
-constexpr size_t kTile = 2048;        // floats of a fused chain that go through all its launches at once
-constexpr size_t kFlatGrain = 16384;  // floats of element-wise work worth handing to a thread
-
-// The most chunks that a product or block is cut into: each reads all weights again. Results do not depend on
-// them.
+// The most chunks that a product or fused group is cut into: each reads all weights again. Results do not
+// depend on them.
 inline int64_t most_chunks() {
   const int64_t threads = thread_pool().threads();
   return threads == 1 ? 1 : std::min<int64_t>(4 * threads, 64);
@@ -47,30 +51,22 @@ class CpuExecutor final : public Executor {
   // Runs launch i and those fused with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
   void run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
-  // Zeroes the gradients of results: of `root`, the launch that backward begins at, and of those that nothing
-  // reads at once; of others before the last of the launches that read them runs backward.
-  void clear_gradients(const std::vector<uint32_t>& live_nodes, uint32_t root);
-  // Before launches [begin, end) run backward.
-  void clear_read_by(uint32_t begin, uint32_t end);
   // `live_nodes` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
-  // A block of launches; those take part that have live members, with all their members.
-  void backward_block(uint32_t first, const std::vector<uint32_t>& live_nodes);
-  // A fused chain all of whose members take part.
-  void backward_chain(uint32_t first, uint32_t last);
+  // A fused group; those take part that have live nodes, with all their nodes.
+  void backward_group(uint32_t first, const std::vector<uint32_t>& live_nodes);
+  // An element-wise group all of whose nodes take part.
+  void backward_elementwise(uint32_t first, uint32_t last);
   // Where this backward adds the gradient of a parameter node.
   float* parameter_target(NodeId node);
 
   const float* weight(const Operand& o);
   float* weight_gradient(const Operand& o);
-  void clear_gradient(const Launch& l);
-  void note_reader(uint32_t reader);
-  std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   void run(const Launch& l);
-  void run_chain(TuningKnob knob, uint32_t first, uint32_t last);
-  void describe_chain(TuningKey& key, uint32_t first, uint32_t last) const;
-  void describe_block(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
+  void run_elementwise(TuningKnob knob, uint32_t first, uint32_t last);
+  void describe_elementwise(TuningKey& key, uint32_t first, uint32_t last) const;
+  void describe_group(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
   void dispatch(const Launch& l);
   void run_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_per_node_range(const Launch& l, uint32_t begin, uint32_t end);
@@ -102,7 +98,7 @@ class CpuExecutor final : public Executor {
   void for_nodes(const Launch& l, bool parallel, F&& f);
 
   // ---- GEMM over columns
-  // A product W1 x1 + W2 x2 ... over the columns of all members, ready to run.
+  // A product W1 x1 + W2 x2 ... over the columns of all nodes, ready to run.
   struct Factor {
     const float* w;
     int64_t k;
@@ -110,7 +106,7 @@ class CpuExecutor final : public Executor {
   };
   struct Job {
     int64_t m, n;             // rows and columns of the result
-    int64_t cols;             // of one member
+    int64_t cols;             // of one node
     int64_t work;             // multiply-adds
     uint32_t first, factors;  // in factors_
     ConstCols start;
@@ -119,21 +115,21 @@ class CpuExecutor final : public Executor {
   Job job(const Launch& l);
   void run_job(const Job& j, Range rows, Range cols, Copy w_copy) const;
   void run_jobs(const Job* jobs, size_t n);
-  std::vector<int64_t>& room();
+  std::vector<int64_t>& new_columns();
 
   void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
 
-  // ---- blocks
-  void forward_block(uint32_t first);
-  void start_block(const Launch& head);
+  // ---- fused groups
+  void forward_group(uint32_t first);
+  void start_group(const Launch& head);
   int64_t largest_of(const Launch& head, uint32_t begin, uint32_t end) const;
   int64_t floats_of(const Launch& head, uint32_t begin, uint32_t end) const;
-  struct BlockWork {  // of its products
+  struct GroupWork {  // of its products
     int64_t work = 0, weights = 0, columns = INT64_MAX;
-    bool apart() const;  // run the pieces one after the other?
+    bool separate() const;  // run the stages one after the other?
   };
-  void run_apart(const Launch& head);
-  void run_through(const Launch& head, const BlockWork& all, int64_t columns);
+  void run_separately(const Launch& head);
+  void run_through(const Launch& head, const GroupWork& all, int64_t columns);
   void run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least);
   void run_tiles(const Launch& head, Range range, size_t grain, int64_t step);
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
@@ -145,7 +141,7 @@ class CpuExecutor final : public Executor {
   struct Input {  // of products, and what is added to its gradient
     Operand operand;
     int64_t k;
-    size_t size;  // of a member
+    size_t size;  // of a node
     Columns x;
     std::vector<Product> products;
   };
@@ -169,19 +165,17 @@ class CpuExecutor final : public Executor {
 
   const KernelTable& kernels_;
   std::vector<Part> parts_;
-  std::vector<int64_t> outs_;                       // per launch: where its results begin
-  std::vector<uint32_t> last_reader_;               // per launch: of its results
-  std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
-  std::vector<int64_t> room_x_, room_y_;
-  std::deque<std::vector<int64_t>> rooms_;  // of the columns of the launch or block that runs
-  size_t rooms_used_ = 0;
+  GradientClearing clearing_{*this};
+  std::vector<int64_t> operand_memory_, result_memory_;
+  std::deque<std::vector<int64_t>> column_memory_;  // of the columns of the launch or fused group that runs
+  size_t column_memory_used_ = 0;
   std::vector<Factor> factors_;
-  std::vector<Job> jobs_;  // per piece of a block
+  std::vector<Job> jobs_;  // per stage of a fused group
   std::vector<Input> inputs_;
   std::vector<uint8_t> live_stages_;  // those that take part in backward
 };
 
-// Calls f(begin, end) over members, on several threads when there is enough to do.
+// Calls f(begin, end) over nodes, on several threads when there is enough to do.
 template <class F>
 void CpuExecutor::for_nodes(const Launch& l, bool parallel, F&& f) {
   if (l.count == 1 || !parallel) return f(size_t{0}, size_t{l.count});

@@ -1,4 +1,4 @@
-// Structured launches: all members at once, in pieces that threads share.
+// Custom launches: all nodes at once, in pieces that threads share.
 #include <algorithm>
 
 #include "exec/cpu/cpu_executor.h"
@@ -7,9 +7,7 @@ namespace dyc {
 
 namespace {
 
-constexpr uint64_t kParallelWork = 400000;  // multiply-adds worth handing to a thread
-
-// Members of a launch with their argument addresses.
+// Nodes of a launch with their argument addresses.
 struct Members {
   std::vector<KernelArgs> list;
   std::vector<const float*> x;
@@ -22,29 +20,28 @@ struct Members {
 template <class F>
 void parallel_pieces(size_t pieces, uint64_t work, uint64_t per_thread, F f) {
   const uint64_t most = per_thread * static_cast<uint64_t>(thread_pool().threads());
-  const uint64_t chunks = std::max<uint64_t>(1, std::min(work / kParallelWork, most));
+  const uint64_t chunks = std::max<uint64_t>(1, std::min(work / kParallelFlops, most));
   parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), [&](size_t begin, size_t end) {
     f(Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)});
   });
 }
-constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
 
-// How the gradients that members add to lie.
-enum class Targets { one, apart, overlapping };
+// How the gradients that nodes add to are stored.
+enum class Targets { one, separate, overlapping };
 
 Targets targets(const std::vector<KernelArgs>& members, uint32_t arg) {
   std::vector<std::pair<const float*, const float*>> spans;
   for (const KernelArgs& m : members) spans.emplace_back(m.dx, m.dx + m.xd[arg]->size());
-  bool one = true, sorted = true, apart = true;
+  bool one = true, sorted = true, separate = true;
   for (size_t i = 1; i < spans.size(); ++i) {
     one = one && spans[i] == spans[0] && members[i].xd[arg] == members[0].xd[arg];  // not another view
     sorted = sorted && spans[i - 1].second <= spans[i].first;
   }
   if (one) return Targets::one;
-  if (sorted) return Targets::apart;
+  if (sorted) return Targets::separate;
   std::sort(spans.begin(), spans.end());
-  for (size_t i = 1; i < spans.size(); ++i) apart = apart && spans[i - 1].second <= spans[i].first;
-  return apart ? Targets::apart : Targets::overlapping;
+  for (size_t i = 1; i < spans.size(); ++i) separate = separate && spans[i - 1].second <= spans[i].first;
+  return separate ? Targets::separate : Targets::overlapping;
 }
 
 }  // namespace
@@ -75,7 +72,7 @@ void CpuExecutor::back_custom(const Launch& l) {
     if (wanted(l, a)) back_argument(l, a);
 }
 
-// The gradient of one argument, of all members that want it. Members add to a gradient in their order, so it
+// The gradient of one argument, of all nodes that want it. Nodes add to a gradient in their order, so it
 // does not depend on the threads.
 void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
   const OpInfo& info = op_info(l.op);

@@ -10,7 +10,7 @@ uint32_t CpuExecutor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
   const LaunchTimer watch(*this, i, i + 1 + l.fused + l.elementwise, false);
   if (l.fused) {
-    forward_block(i);
+    forward_group(i);
     return i + 1 + l.fused;
   }
   if (l.elementwise == 0) {
@@ -22,12 +22,12 @@ uint32_t CpuExecutor::forward(uint32_t i) {
     counters.nodes += plan_.launches[i + k].count;
     counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
   }
-  run_chain(TuningKnob::chain, i, i + l.elementwise);
+  run_elementwise(TuningKnob::chain, i, i + l.elementwise);
   return i + 1 + l.elementwise;
 }
 
-// A fused chain: element-wise launches [first, last], backward the last first.
-void CpuExecutor::run_chain(TuningKnob knob, uint32_t first, uint32_t last) {
+// An element-wise group: element-wise launches [first, last], backward the last first.
+void CpuExecutor::run_elementwise(TuningKnob knob, uint32_t first, uint32_t last) {
   const bool backward = knob == TuningKnob::back_chain;
   const uint32_t n = last - first + 1;
   const auto run = [&](uint32_t k, size_t begin, size_t end) {
@@ -35,8 +35,8 @@ void CpuExecutor::run_chain(TuningKnob knob, uint32_t first, uint32_t last) {
     else run_tile(plan_.launches[first + k], begin, end);
   };
   const size_t total = static_cast<size_t>(plan_.launches[first].total);
-  const Tuned chosen(knob, [&](TuningKey& key) { describe_chain(key, first, last); });
-  if (chosen.variant == Variant::apart) {
+  const Tuned chosen(knob, [&](TuningKey& key) { describe_elementwise(key, first, last); });
+  if (chosen.variant == Variant::separate) {
     for (uint32_t k = 0; k < n; ++k)
       parallel_for(total, kFlatGrain, [&](size_t begin, size_t end) { run(k, begin, end); });
     return;
@@ -48,7 +48,7 @@ void CpuExecutor::run_chain(TuningKnob knob, uint32_t first, uint32_t last) {
   });
 }
 
-void CpuExecutor::describe_chain(TuningKey& key, uint32_t first, uint32_t last) const {
+void CpuExecutor::describe_elementwise(TuningKey& key, uint32_t first, uint32_t last) const {
   for (uint32_t k = first; k <= last; ++k) key.add_op(plan_.launches[k].op);
   const Launch& l = plan_.launches[first];
   key.add_extent(l.total / l.count);
@@ -108,7 +108,7 @@ void CpuExecutor::run_unary(const Launch& l) {
   run_range(l, 0, l.count);
 }
 
-// Members [begin, end) of a unary, binary or member launch, one after the other.
+// Nodes [begin, end) of a unary, binary or per-node launch, one after the other.
 void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
   if (l.kind == OpKind::per_node || (l.kind == OpKind::binary && !l.flat))
     return run_per_node_range(l, begin, end);

@@ -1,4 +1,4 @@
-// Blocks: products and what follows them, instance by instance, as one launch.
+// Fused groups: products and what follows them, instance by instance, as one launch.
 #include <algorithm>
 
 #include "base/thread_pool.h"
@@ -7,14 +7,6 @@
 namespace dyc {
 
 namespace {
-
-constexpr int64_t kParallelFlops = 400000;           // multiply-adds worth handing to a thread
-constexpr int64_t kManyWeights = 128 * 1024;         // more do not stay in the second-level cache
-constexpr int64_t kFewColumns = 24;                  // threads share rows of products with fewer
-constexpr int64_t kColumns = 12, kWideColumns = 32;  // worth reading a product's weights, many of them
-constexpr int64_t kMostColumns = 128;                // of products that go through a block at once
-constexpr int64_t kBackTile = 8192;            // floats that go through pieces of a block at once, backward
-constexpr int64_t kLargeInstance = 4 * kTile;  // floats of an instance: better shared by the threads itself
 
 // Chunk of n instances with so much to do, at least so many of them.
 size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
@@ -25,7 +17,7 @@ size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
 
 }  // namespace
 
-// Floats that one instance has in the pieces [begin, end) that are no products.
+// Floats that one instance has in the stages [begin, end) that are no products.
 int64_t CpuExecutor::floats_of(const Launch& head, uint32_t begin, uint32_t end) const {
   int64_t floats = 0;
   for (uint32_t p = begin; p < end; ++p)
@@ -33,8 +25,8 @@ int64_t CpuExecutor::floats_of(const Launch& head, uint32_t begin, uint32_t end)
   return floats;
 }
 
-void CpuExecutor::start_block(const Launch& head) {
-  rooms_used_ = 0;
+void CpuExecutor::start_group(const Launch& head) {
+  column_memory_used_ = 0;
   factors_.clear();
   jobs_.resize(head.n_stages);
   for (uint32_t p = 0; p < head.n_stages; ++p) {
@@ -47,31 +39,31 @@ void CpuExecutor::start_block(const Launch& head) {
 }
 
 // Threads share the rows of products with few columns, not instances.
-bool CpuExecutor::BlockWork::apart() const {
+bool CpuExecutor::GroupWork::separate() const {
   return thread_pool().threads() > 1 &&
          (columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns));
 }
 
-void CpuExecutor::forward_block(uint32_t first) {
+void CpuExecutor::forward_group(uint32_t first) {
   const Launch& head = plan_.launches[first];
   ++counters.launches;
-  start_block(head);
-  BlockWork all;
+  start_group(head);
+  GroupWork all;
   for (uint32_t p = 0; p < head.n_stages; ++p) {
     if (stages(head)[p].kind != OpKind::matmul) continue;
     all.work += jobs_[p].work;
     all.weights += jobs_[p].work / std::max<int64_t>(jobs_[p].n, 1);
     all.columns = std::min(all.columns, jobs_[p].n);
   }
-  if (all.work == 0) return run_stages(head, 0, head.n_stages, kColumns);
-  const Tuned chosen(TuningKnob::block, [&](TuningKey& key) { describe_block(key, head, 0, head.n_stages); });
-  if (chosen.variant == Variant::rule ? all.apart() : chosen.variant == Variant::apart)
-    return run_apart(head);
-  run_through(head, all, tile_of(chosen.variant, kMostColumns));
+  if (all.work == 0) return run_stages(head, 0, head.n_stages, kReadColumns);
+  const Tuned chosen(TuningKnob::block, [&](TuningKey& key) { describe_group(key, head, 0, head.n_stages); });
+  if (chosen.variant == Variant::rule ? all.separate() : chosen.variant == Variant::separate)
+    return run_separately(head);
+  run_through(head, all, tile_of(chosen.variant, kGroupColumns));
 }
 
-// The ops of some pieces, the extents of products and the floats of an instance that other pieces make.
-void CpuExecutor::describe_block(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
+// The ops of some stages, the dimensions of products and the floats of an instance that other stages compute.
+void CpuExecutor::describe_group(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
   for (uint32_t p = begin; p < end; ++p) {
     const Launch& l = stages(head)[p];
     const Sig& sig = graph_.sig_number(l.sig);
@@ -84,8 +76,8 @@ void CpuExecutor::describe_block(TuningKey& key, const Launch& head, uint32_t be
   key.set_size(head.count);
 }
 
-// All products that read nothing of the block, then what follows, up to the next product, and so on.
-void CpuExecutor::run_apart(const Launch& head) {
+// All products that read nothing of the group, then what follows, up to the next product, and so on.
+void CpuExecutor::run_separately(const Launch& head) {
   for (uint32_t p = 0; p < head.n_stages;) {
     uint32_t end = p + 1;
     const bool product = stages(head)[p].kind == OpKind::matmul;
@@ -97,29 +89,29 @@ void CpuExecutor::run_apart(const Launch& head) {
   }
 }
 
-// A few instances at a time through all pieces: so many columns of products.
-void CpuExecutor::run_through(const Launch& head, const BlockWork& all, int64_t columns) {
+// A few instances at a time through all stages: so many columns of products.
+void CpuExecutor::run_through(const Launch& head, const GroupWork& all, int64_t columns) {
   int64_t cols = 1;
   for (uint32_t p = 0; p < head.n_stages; ++p)
     if (stages(head)[p].kind == OpKind::matmul) cols = std::max(cols, jobs_[p].cols);
-  const int64_t least = all.weights > kManyWeights ? kWideColumns : kColumns;
+  const int64_t least = all.weights > kManyWeights ? kWideColumns : kReadColumns;
   const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_stages);
   run_tiles(head, {0, head.n_stages}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
             (columns + cols - 1) / cols);
 }
 
-// Floats of an instance in the largest of pieces [begin, end).
+// Floats of an instance in the largest of stages [begin, end).
 int64_t CpuExecutor::largest_of(const Launch& head, uint32_t begin, uint32_t end) const {
   int64_t largest = 1;
   for (uint32_t p = begin; p < end; ++p) largest = std::max(largest, stages(head)[p].total / head.count);
   return largest;
 }
 
-// Pieces [begin, end), none of them a product. Threads get `least` instances or more.
+// Stages [begin, end), none of them a product. Threads get `least` instances or more.
 void CpuExecutor::run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least) {
   const int64_t largest = largest_of(head, begin, end);
-  const Tuned chosen(TuningKnob::pieces, [&](TuningKey& key) { describe_block(key, head, begin, end); });
-  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::apart) {
+  const Tuned chosen(TuningKnob::pieces, [&](TuningKey& key) { describe_group(key, head, begin, end); });
+  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::separate) {
     for (uint32_t p = begin; p < end; ++p) dispatch(stages(head)[p]);
     return;
   }
@@ -128,7 +120,7 @@ void CpuExecutor::run_stages(const Launch& head, uint32_t begin, uint32_t end, i
             (tile_of(chosen.variant, kTile) + largest - 1) / largest);
 }
 
-// `step` instances at a time through the pieces of a range; threads share `grain` of them.
+// `step` instances at a time through the stages of a range; threads share `grain` of them.
 void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64_t step) {
   const auto begin = static_cast<uint32_t>(range.begin), end = static_cast<uint32_t>(range.end);
   parallel_for(head.count, grain, [&](size_t from, size_t to) {
@@ -146,8 +138,8 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
 
 // ---------------------------------------------------------------- backward
 
-// Pieces of launches without live members take no part.
-void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& live_nodes) {
+// Stages without live nodes take no part.
+void CpuExecutor::backward_group(uint32_t first, const std::vector<uint32_t>& live_nodes) {
   const Launch& head = plan_.launches[first];
   ++counters.launches;
   live_stages_.assign(head.n_stages, 0);
@@ -170,7 +162,7 @@ void CpuExecutor::backward_block(uint32_t first, const std::vector<uint32_t>& li
   }
 }
 
-// Pieces without products, in reverse.
+// Stages without products, in reverse.
 void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) {
   const auto one_by_one = [&] {
     for (uint32_t p = end; p-- > begin;)
@@ -179,8 +171,8 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
   if (!head.disjoint_gradients) return one_by_one();
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   const int64_t largest = largest_of(head, begin, end);
-  const Tuned chosen(TuningKnob::back_pieces, [&](TuningKey& key) { describe_block(key, head, begin, end); });
-  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::apart)
+  const Tuned chosen(TuningKnob::back_pieces, [&](TuningKey& key) { describe_group(key, head, begin, end); });
+  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::separate)
     return one_by_one();
   const int64_t step = (tile_of(chosen.variant, kBackTile) + largest - 1) / largest;
   parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
@@ -193,7 +185,7 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
 // Products that do not read each other. What they add to one input is summed first, in one GEMM over all
 // weights that it met.
 void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end) {
-  rooms_used_ = 0;
+  column_memory_used_ = 0;
   for (Input& in : inputs_) {  // kept for their memory
     in.k = 0;
     in.products.clear();
@@ -258,7 +250,7 @@ CpuExecutor::Input& CpuExecutor::input(const Launch& l, uint32_t k) {
   unused->operand = o;
   unused->k = extents.rows();
   unused->size = extents.size();
-  unused->x = columns(l, o, k, room());
+  unused->x = columns(l, o, k, new_columns());
   return *unused;
 }
 

@@ -1,5 +1,5 @@
-// Matrix products of a launch: one GEMM per weight over the columns of all members, or member by
-// member where nothing is shared.
+// Matrix products of a launch: one GEMM per weight over the columns of all nodes, or node by
+// node where nothing is shared.
 #include <cstring>
 
 #include "base/thread_pool.h"
@@ -8,13 +8,6 @@
 namespace dyc {
 
 namespace {
-
-constexpr int64_t kParallelFlops = 400000;  // multiply-adds worth handing to a thread
-constexpr int64_t kPart = 64;               // rows or columns of a weight gradient that threads share
-constexpr int64_t kMostParts = 64;  // chunks of them: each keeps its part of the gradient in the cache
-constexpr size_t kWideCols = 32;    // columns worth reading many weights for
-constexpr int64_t kRowBlock = 64;   // rows of a product that threads share
-constexpr int64_t kManyWeights = 128 * 1024;  // more do not stay in the second-level cache
 
 Copy copy_of(Variant variant) {
   return variant == Variant::copy ? Copy::always : variant == Variant::direct ? Copy::never : Copy::by_rule;
@@ -34,10 +27,10 @@ size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
 
 }  // namespace
 
-// An empty list of columns, until the next launch or block begins.
-std::vector<int64_t>& CpuExecutor::room() {
-  if (rooms_used_ == rooms_.size()) rooms_.emplace_back();
-  return rooms_[rooms_used_++];
+// An empty list of columns, until the next launch or fused group begins.
+std::vector<int64_t>& CpuExecutor::new_columns() {
+  if (column_memory_used_ == column_memory_.size()) column_memory_.emplace_back();
+  return column_memory_[column_memory_used_++];
 }
 
 CpuExecutor::Job CpuExecutor::job(const Launch& l) {
@@ -52,14 +45,14 @@ CpuExecutor::Job CpuExecutor::job(const Launch& l) {
   j.cols = j.n / l.count;
   j.y = {base + l.out, m, nullptr};
   if (affine && sig.bias_per_column) {
-    const Columns b = columns(l, o[0], 0, room());
+    const Columns b = columns(l, o[0], 0, new_columns());
     j.start = {base + b.base, b.stride, b.index};
   } else if (affine) {
     j.start = {weight(o[0]), 0, nullptr};
   }
   j.first = static_cast<uint32_t>(factors_.size());
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
-    const Columns x = columns(l, o[k + 1], k + 1, room());
+    const Columns x = columns(l, o[k + 1], k + 1, new_columns());
     const int64_t inner = sig.x[k]->cols();
     factors_.push_back({weight(o[k]), inner, {base + x.base, x.stride, x.index}});
     j.work += m * inner * j.n;
@@ -101,7 +94,7 @@ void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
   });
   const Copy w_copy = copy_of(chosen.variant);
   if (n == 1 && jobs->n >= 32) {
-    const size_t least = weights > kManyWeights ? kWideCols : 16;  // each chunk reads all weights
+    const size_t least = weights > kManyWeights ? kWideColumns : 16;  // each chunk reads all weights
     const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
     parallel_for(jobs->n, grain_for(chosen.variant, jobs->n, grain), [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)}, w_copy);
@@ -147,7 +140,7 @@ void CpuExecutor::run_matmul(const Launch& l) {
 }
 
 void CpuExecutor::run_matmul_columns(const Launch& l) {
-  rooms_used_ = 0;
+  column_memory_used_ = 0;
   factors_.clear();
   const Job j = job(l);
   if (j.factors > 0) return run_jobs(&j, 1);
@@ -201,7 +194,7 @@ void CpuExecutor::back_matmul(const Launch& l) {
 
 // The gradient of a bias that has a column for each of the result's.
 void CpuExecutor::add_bias_columns(const Launch& l, const Columns& dy) {
-  const Columns db = columns(l, plan_.operands[l.operands], 0, room_x_);
+  const Columns db = columns(l, plan_.operands[l.operands], 0, operand_memory_);
   const size_t m = graph_.sig_number(l.sig).y->rows();
   for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
 }
@@ -211,7 +204,7 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
   const bool affine = l.op == op_id<Affine>;
   const int64_t m = sig.y->rows();
   const Operand* o = plan_.operands.data() + l.operands;
-  const Columns dy = result_columns(l, room_y_);
+  const Columns dy = result_columns(l, result_memory_);
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
       add_bias_columns(l, dy);
@@ -221,7 +214,7 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
   }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const int64_t kk = sig.x[k]->cols();
-    const Columns x = columns(l, o[k + 1], k + 1, room_x_);
+    const Columns x = columns(l, o[k + 1], k + 1, operand_memory_);
     if (wanted(l, k + 1)) gemm_tn(m, kk, weight(o[k]), dy, x);
     if (!wanted(l, k)) continue;
     deferred_.add(o[k], m, kk, dy, x);

@@ -18,7 +18,7 @@ const float* CudaParameters::grad(const StoragePtr& storage) {
   return grad_memory(device_parameter(storage)).at<float>();
 }
 
-// The host's goes up.
+// Uploads the host's.
 void CudaParameters::send_grad(Storage& storage, DeviceParameter& r) {
   DeviceMemory& memory = grad_memory(r);
   const float* const host = storage.raw_grad();

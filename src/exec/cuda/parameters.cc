@@ -98,7 +98,7 @@ void CudaParameters::forget() {
   expected_ = 2 * all_.size();
 }
 
-// The host has all that the trainer which found no room works on; what others have away stays until asked
+// The host has all that the trainer which found no memory works on; what others have away stays until asked
 // for.
 void CudaParameters::stay_on_host() {
   on_host_ = true;
@@ -250,8 +250,8 @@ std::string CudaParameters::loss() {
               " that trainers made on the device; gradients and the state of trainers are lost.");
 }
 
-// All go back together: values of different updates do not belong together. Should the host have no room, the
-// next call begins again.
+// All go back together: values of different updates do not belong together. Should the host have no memory,
+// the next call begins again.
 void CudaParameters::restore() {
   if (restored_) return;
   for (auto& [uid, r] : all_)

@@ -1,8 +1,8 @@
-// Parameters on a CUDA device: copies of the host's values, values that the device made itself, gradients,
-// and what the host falls back on should the device be lost.
+// Parameters on a CUDA device: copies of the host's values, values that the device computed, gradients, and
+// the host snapshot that is restored if the device is lost.
 //
-// Storages say what the host has (base/storage.h), versions of values which copy has them. A copy whose
-// values nobody else has is not written over while some graph, or the model, still stands for them.
+// Storage says what the host has (base/storage.h); copies are found by the version of their values. A copy
+// whose values nobody else has is not overwritten while a graph, or the model, still refers to them.
 #pragma once
 #include <atomic>
 #include <list>
@@ -22,18 +22,19 @@ class CudaParameters final : public DeviceMirror {
  public:
   explicit CudaParameters(CudaDevice& device);
 
-  // ---- DeviceMirror: by whoever may read or write the storage; these lock the device
+  // ---- DeviceMirror: called by readers and writers of the storage; these lock the device
   void sync_values(Storage& storage, bool contents) override;
   void sync_grad(Storage& storage) override;
 
-  // ---- all that follows: by whoever has locked the device
+  // ---- all that follows: the caller has locked the device
 
-  // All that the host lacks comes, and what the child would ask the device for. Under the interpreter lock.
+  // Downloads all that the host lacks, and what the child would ask the device for. Under the interpreter
+  // lock.
   void before_fork();
   // In a child the host makes all updates.
   void after_fork(bool child);
 
-  // Values on the device until launches_submitted(). `host` has them, unless they are away.
+  // Values on the device until launches_submitted(). `host` has them, unless only the device does.
   const float* values(const StoragePtr& storage, const float* host, uint64_t version);
   // The same times a factor; `made`: for the caller to fill in, or to drop_scaled() if that fails.
   struct Scaled {
@@ -51,17 +52,17 @@ class CudaParameters final : public DeviceMirror {
   std::shared_ptr<DeviceMemory> allocate_state(size_t bytes);
   // `n` floats of it from the `first` on; in a forked process, as they were at the fork.
   void download_state(const std::shared_ptr<DeviceMemory>& state, size_t first, size_t n, float* to);
-  // The device has no room: from now on the host adds up gradients and makes updates.
+  // The device has no memory: from now on the host adds up gradients and makes updates.
   void stay_on_host();
   bool on_host() const { return on_host_; }
   // For launches that have to do with parameters; empty between calls.
   CommandList& batch() { return batch_; }
   DeviceMemory& sums() { return sums_; }  // of squares
 
-  // ---- gradients. Those of a table are of the rows touched, one behind the other, unless all was.
+  // ---- gradients. Those of a table are of the rows touched, one after the other, unless all was.
   // There is one: on the device, too.
   const float* grad(const StoragePtr& storage);
-  // Room for a gradient of all: `fresh` if it has no contents yet. The caller adds, then
+  // Memory for a gradient of all: `fresh` if it has no contents yet. The caller adds, then
   // storage.grad_added_on_device().
   float* memory_for_grad(const StoragePtr& storage, bool& fresh);
   // The same for rows, equal ones allowed; then storage.rows_added_on_device().

@@ -46,7 +46,7 @@ size_t PersistentWeights::Weight::bytes(uint32_t blocks) const {
 size_t PersistentWeights::choose(uint32_t blocks, size_t most) {
   size_t used = 0;
   for (Weight& w : weights_) {
-    w.place = static_cast<uint32_t>(used / sizeof(float));
+    w.offset = static_cast<uint32_t>(used / sizeof(float));
     w.kept = used + w.bytes(blocks) <= most;
     if (w.kept) used += w.bytes(blocks);
   }
@@ -58,7 +58,7 @@ std::vector<cuda::PersistentTerm> PersistentWeights::terms(const WeightProduct& 
   for (const cuda::Term& t : product.terms) {
     Weight* const w = find(product, t);
     if (!w || !w->kept) return {};
-    all.push_back({t, w->place, false});
+    all.push_back({t, w->offset, false});
   }
   for (cuda::PersistentTerm& t : all) {
     Weight& w = *find(product, t.term);
@@ -74,7 +74,7 @@ namespace {
 
 bool overlap(const MemoryRange& a, const MemoryRange& b) { return a.begin < b.end && b.begin < a.end; }
 
-// Two steps, of units u and v: where one writes what the other reads or writes, is that in the same block?
+// Two steps, of periods u and v: where one writes what the other reads or writes, is that in the same block?
 bool independent(const MemoryRange& a, int64_t u, const MemoryRange& b, int64_t v) {
   if (!(a.writes || b.writes) || !overlap(a, b)) return true;
   return u == v && a.spacing % u == 0 && b.spacing % u == 0 && (a.begin - b.begin) % u == 0;
@@ -82,14 +82,14 @@ bool independent(const MemoryRange& a, int64_t u, const MemoryRange& b, int64_t 
 
 // One of the steps that may make a run.
 struct Candidate {
-  WeightProduct* product;  // null: a step by units
+  WeightProduct* product;  // null: a sliced step
   const SlicedStep* note_sliced;
   const std::vector<MemoryRange>& accesses() const {
     return product ? product->accesses : note_sliced->accesses;
   }
 };
 
-// The steps from product `p` on that lie one behind the other.
+// The consecutive steps from product `p` on.
 std::vector<Candidate> candidates_from(std::span<WeightProduct> products, std::span<const SlicedStep> sliced,
                                        size_t p) {
   std::vector<Candidate> found;
@@ -104,7 +104,7 @@ std::vector<Candidate> candidates_from(std::span<WeightProduct> products, std::s
   return found;
 }
 
-// May the product's rows have this unit? Not if few blocks would then make many rows.
+// May the product have this period? Not if few blocks would then compute many rows.
 bool divides(const WeightProduct& p, int64_t period) {
   const int64_t m = p.product.m;
   return m % period == 0 && m / period <= kKeepGroups && p.accesses.front().spacing % period == 0;
@@ -115,7 +115,7 @@ bool reads_result_of(const SlicedStep& s, const WeightProduct& p) {
                      [&](const MemoryRange& a) { return overlap(a, p.accesses.front()); });
 }
 
-// That of the first step which goes on with a product's result.
+// That of the first step which reads a product's result.
 int64_t period_of(const std::vector<Candidate>& all) {
   for (auto one = all.begin(); one != all.end(); ++one) {
     if (one->product) continue;
@@ -127,7 +127,7 @@ int64_t period_of(const std::vector<Candidate>& all) {
   return all.front().product->product.m;
 }
 
-// The unit of a product in a run of this one: its own where no step goes on with its result.
+// The period of a product in a run of this one: its own where no step reads its result.
 int64_t period_of(const WeightProduct& p, const std::vector<Candidate>& all, int64_t period) {
   const bool read = std::any_of(all.begin(), all.end(), [&](const Candidate& c) {
     return !c.product && reads_result_of(*c.note_sliced, p);
@@ -135,7 +135,7 @@ int64_t period_of(const WeightProduct& p, const std::vector<Candidate>& all, int
   return read && divides(p, period) ? period : p.product.m;
 }
 
-// How many of them, from the first on, need not wait for each other; the unit of each of these.
+// How many of them, from the first on, need no barrier between them; the period of each of these.
 std::vector<int64_t> periods_of(const std::vector<Candidate>& all, int64_t period) {
   struct Seen {
     MemoryRange access;
@@ -158,8 +158,8 @@ std::vector<int64_t> periods_of(const std::vector<Candidate>& all, int64_t perio
   return sliced;
 }
 
-// Shortens `all` to a run, and sets its products' units. A product whose result is read by units behind the
-// end of the run alone keeps its own.
+// Shortens `all` to a run, and sets its products' periods. A product whose result is only read behind the end
+// of the run keeps its own.
 void cut_to_run(std::vector<Candidate>& all, int64_t period) {
   std::vector<int64_t> sliced = periods_of(all, period);
   while (sliced.size() < all.size()) {
@@ -171,9 +171,9 @@ void cut_to_run(std::vector<Candidate>& all, int64_t period) {
     if (all[i].product) all[i].product->period = sliced[i];
 }
 
-// A weight that has one unit is kept once: outside of runs a product may have any.
+// A weight that has one period is kept once: outside of runs a product may have any.
 void share_periods(std::span<WeightProduct> products, const std::vector<BarrierFreeRun>& runs) {
-  std::vector<const WeightProduct*> in_runs;  // one of each weight and unit
+  std::vector<const WeightProduct*> in_runs;  // one of each weight and period
   std::vector<WeightProduct*> outside;
   const auto alike = [](const WeightProduct& p, const WeightProduct& o) {
     return p.forward == o.forward && p.product.m == o.product.m && p.terms[0].a.base == o.terms[0].a.base;

@@ -1,5 +1,6 @@
-// Which weights the blocks of a walk keep in shared memory (cuda/abi/persistent_weights.h), and which steps
-// of it need not wait for other blocks.
+// Which weights the blocks of a persistent kernel keep in shared memory (cuda/abi/persistent_weights.h), and
+// which of its steps need no grid barrier, as each block reads only its own row slice
+// (cuda/device/row_slices.h).
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -13,24 +14,24 @@
 namespace dyc {
 
 // Memory from the first to the last float that a step reads, or writes and maybe reads. What no step of the
-// same launches writes need not be told.
+// same launches writes may be left out.
 struct MemoryRange {
   const float *begin, *end;
-  int64_t spacing;  // element i of it is of unit i % unit, for a unit that divides this
+  int64_t spacing;  // row of element i: i % period, for a period that divides this
   bool writes;
 };
 
-// To n pieces of `size` floats, piece i at `at(i)` of an arena. unit: that of each by itself; 1 where all
+// Of n ranges of `size` floats, range i at `at(i)` of an arena. period: that of each range; 1 where all
 // blocks read it.
 template <class At>
 MemoryRange access_to(const float* arena, int64_t n, int64_t size, int64_t period, bool writes, At at) {
   const int64_t first = at(0);
   int64_t low = first, high = first;
   for (int64_t i = 1; i < n; ++i) {
-    const int64_t place = at(i);
-    low = std::min(low, place);
-    high = std::max(high, place);
-    period = std::gcd(period, place - first);
+    const int64_t offset = at(i);
+    low = std::min(low, offset);
+    high = std::max(high, offset);
+    period = std::gcd(period, offset - first);
   }
   return {arena + low, arena + high + size, period, writes};
 }
@@ -45,7 +46,7 @@ struct WeightProduct {
   int64_t period = 0;                 // as cuda::PersistentProduct has it
 };
 
-// A step that can be made unit by unit.
+// A step whose rows can be sliced.
 struct SlicedStep {
   size_t step;
   int64_t period;
@@ -54,13 +55,12 @@ struct SlicedStep {
   cuda::LaunchArgs* args;  // in host memory, to be uploaded
 };
 
-// Products and steps that are made by units. No block waits for another from the first, which is a product,
-// to the last.
+// Sliced products and steps, from a product on: no block waits for another between them.
 struct BarrierFreeRun {
   size_t begin, end;
   int64_t period;
 };
-// Those of steps from `begin` on; waits(step): it waits for the steps before. Sets the products' units.
+// Those of steps from `begin` on. Sets the products' periods.
 std::vector<BarrierFreeRun> find_barrier_free_runs(std::span<WeightProduct> products,
                                                    std::span<const SlicedStep> sliced, size_t begin,
                                                    const std::function<bool(size_t)>& needs_grid_sync);
@@ -68,7 +68,7 @@ std::vector<BarrierFreeRun> find_barrier_free_runs(std::span<WeightProduct> prod
 class PersistentWeights {
  public:
   PersistentWeights() = default;
-  // Of the products of one walk.
+  // Of the products of one persistent kernel.
   explicit PersistentWeights(std::span<const WeightProduct> products);
 
   bool wanted() const { return !weights_.empty(); }
@@ -78,7 +78,7 @@ class PersistentWeights {
   // Chooses what each of `blocks` blocks keeps in at most so many bytes; returns the bytes. May be called
   // again.
   size_t choose(uint32_t blocks, size_t most);
-  // The product's terms as the device is told of them, in the order of steps; empty: it is made as before.
+  // The product's terms as the kernel reads them, in the order of steps; empty: its weights are not kept.
   std::vector<cuda::PersistentTerm> terms(const WeightProduct& product);
 
  private:
@@ -89,7 +89,7 @@ class PersistentWeights {
     int64_t period;
     int64_t columns = 0;  // most of a product
     uint32_t uses = 0;
-    uint32_t place = 0;
+    uint32_t offset = 0;
     bool kept = false, read = false;
     size_t bytes(uint32_t blocks) const;
   };

@@ -1,7 +1,6 @@
-// Numbers that decide how launches on a CUDA device are grouped, divided and copied. They are derived from
-// the costs of an H100-class device (launch about 3 us, 3 TB/s, 20 TFLOPS of float32 without tensor cores)
-// unless the line says that they were measured; the results of a computation depend on none of them but
-// kKeepColumns, kKeepUses and kFewColumns, which change the order of sums.
+// Numbers that decide how launches on a CUDA device are grouped, divided and copied. They were derived from
+// the costs of an H100-class device (3 us for a launch, 3 TB/s, 20 TFLOPS of float32), not measured on one.
+// Those of gradients and of kept weights change the order of sums, the others change no result.
 #pragma once
 #include <cstddef>
 #include <cstdint>

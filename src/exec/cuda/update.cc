@@ -98,7 +98,7 @@ double CudaUpdate::squared_norm(const std::vector<StoragePtr>& storages) {
   try {
     for (const StoragePtr& s : storages) {
       if (!s->has_grad()) continue;
-      cuda::UpdateWork work{};  // those of rows lie one behind the other
+      cuda::UpdateWork work{};  // those of rows are stored one after the other
       work.slice.grad = parameters_.grad(s);
       const size_t n = s->grad_size();
       if (n == 0) continue;

@@ -1,0 +1,32 @@
+// When gradients are zeroed: before the first launch that adds to them runs backward, which is the last one
+// that reads the values, so that the zeros are still in the cache.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "exec/launch_reader.h"
+
+namespace dyc {
+
+class GradientClearing {
+ public:
+  explicit GradientClearing(const LaunchReader& launches) : launches_(launches) {}
+
+  // Zeroes the gradients of results: those of `root`, the launch that backward begins at, and of results that
+  // no launch reads at once; others in before(). With full gradients the caller has zeroed all.
+  void begin(const std::vector<uint32_t>& live_nodes, uint32_t root);
+  // Launches [begin, end) are about to run backward.
+  void before(uint32_t begin, uint32_t end);
+
+ private:
+  void clear(const Launch& l) const;
+  void note_reader(uint32_t reader);
+  std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
+
+  const LaunchReader& launches_;
+  std::vector<int64_t> outs_;                       // per launch: offset of its results
+  std::vector<uint32_t> last_reader_;               // per launch: of its results
+  std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
+};
+
+}  // namespace dyc

@@ -1,0 +1,35 @@
+// Numbers that decide how the CPU executor divides work among threads and into parts that fit the caches. All
+// were measured with benchmarks/run_all.py on servers with 32 KB of first-level and 1 to 2 MB of second-level
+// cache per core; results do not depend on them. A profile can choose others for one script (autotune.h).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace dyc {
+
+// ---- work worth handing to a thread
+constexpr int64_t kParallelFlops = 400000;  // multiply-adds
+constexpr size_t kFlatGrain = 16384;        // floats of element-wise work
+
+// ---- element-wise groups and fused groups
+constexpr size_t kTile = 2048;       // floats that go through all launches at once: first-level cache
+constexpr int64_t kBackTile = 8192;  // the same backward, in a fused group
+constexpr int64_t kLargeInstance = 4 * kTile;  // floats of an instance: better shared by the threads itself
+constexpr int64_t kGroupColumns = 128;         // columns of products that go through a fused group at once
+
+// ---- products
+constexpr int64_t kManyWeights = 128 * 1024;  // floats; more do not stay in the second-level cache
+constexpr int64_t kFewColumns = 24;           // threads share rows of products with fewer columns
+constexpr int64_t kReadColumns = 12,
+                  kWideColumns = 32;  // columns worth reading a product's weights, many of them
+constexpr int64_t kRowBlock = 64;     // rows of a product that threads share
+constexpr int64_t kPart = 64;         // rows or columns of a weight gradient that threads share
+constexpr int64_t kMostParts = 64;    // such parts: each keeps its part of the gradient in the cache
+
+// ---- custom ops: chunks per thread of pieces that are items, and of pieces that add to one gradient
+constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
+
+// ---- backward
+constexpr int64_t kInCache = 64 * 1024;  // floats of gradients that stay in the cache for all of backward
+
+}  // namespace dyc
