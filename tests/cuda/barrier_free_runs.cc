@@ -1,5 +1,5 @@
 // find_barrier_free_runs() of exec/cuda/persistent_weights.h as a C function for ctypes: all numbers in one array,
-// test_persistent_weights.py writes them; addresses are numbers of floats.
+// as test_barrier_free_runs.py writes them; addresses are numbers of floats.
 #include "exec/cuda/persistent_weights.h"
 
 namespace {
