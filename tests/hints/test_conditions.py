@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
-from test_regions import vector
+from support.region_models import vector
 
 EXPRESSIONS = {
     "or": "(c or x)",

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
-from test_regions import MODEL, vector
+from support.region_models import MODEL, vector
 
 TREE = (
     MODEL

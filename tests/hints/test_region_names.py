@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 
 import dynet_compat as dy
 import pytest
-from test_regions import vector
+from support.region_models import vector
 
 
 def test_method_as_a_value(pair: Callable) -> None:
