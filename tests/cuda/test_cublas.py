@@ -283,8 +283,8 @@ print(*told(), list(numbers), dy._core._device_options()['gemm_library'].split()
 @pytest.mark.parametrize("setting", ["0", "/nowhere/libcublas.so.13"])
 def test_our_kernels_do_without_the_library(built: tuple[Path, Path], cache: Path, setting: str) -> None:
     """And nobody is told, unless they ask."""
-    text = "step()\nlibrary = dy._core._device_options()['gemm_library']\n"
-    text += "print(*told(), dy._core.timing()['large_products'], library)"
+    text = "step()\nfound = dy._core._device_options()['gemm_library']\n"
+    text += "print(*told(), dy._core.timing()['large_products'], found)"
     done = program(text, built[0], cache, DYNET_COMPAT_CUBLAS=setting)
     library, calls, ours, *name = done.stdout.split()
     assert (library, calls) == ("0", "0") and int(ours) == 3 and done.stderr == "", done.stdout + done.stderr

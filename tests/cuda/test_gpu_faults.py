@@ -195,7 +195,7 @@ def attempts_are_refused(
         "        try:\n"
         "            print(attempt())\n"
         "        except RuntimeError as error:\n"
-        "            print('in the midst' in str(error), flush=True)\n"
+        "            print('in the middle of a computation' in str(error), flush=True)\n"
         "    return asked(*what)\n"
         f"cuda.{hook} = interrupted\n"
         "dy.renew_cg()\n"
