@@ -134,7 +134,7 @@ void add_devices(pybind11::module_& m) {
       "_kernel_sources",
       [] {
         pybind11::dict texts;
-        for (const cuda::Source& source : cuda::sources()) texts[source.name] = source.text;
+        for (const cuda::KernelSource& source : cuda::sources()) texts[source.name] = source.text;
         return texts;
       },
       "Text of the kernels and of the headers they include, by name.");

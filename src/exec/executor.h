@@ -52,12 +52,12 @@ class Executor : protected LaunchReader {
   // ---- the host's arenas
   // The values of a parameter that the graph sees.
   virtual const float* parameter_values(ParameterUse& use) { return graph_.parameters.values(use); }
-  // After this the host's value arena has the result of a launch at `place` (gradient arena: the gradient).
-  virtual void fetch_values(uint32_t /*launch*/, int64_t /*place*/, size_t /*floats*/) {}
-  // Index of the largest value of a member's result, a vector at `place`: the first NaN, else the first of
+  // After this the host's value arena has the result of a launch at `offset` (gradient arena: the gradient).
+  virtual void fetch_values(uint32_t /*launch*/, int64_t /*offset*/, size_t /*floats*/) {}
+  // Index of the largest value of a member's result, a vector at `offset`: the first NaN, else the first of
   // the largest. kNone: its values are wanted for that.
-  virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*place*/) { return kNone; }
-  virtual void fetch_gradients(int64_t /*place*/, size_t /*floats*/) {}
+  virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*offset*/) { return kNone; }
+  virtual void fetch_gradients(int64_t /*offset*/, size_t /*floats*/) {}
   // The plan has no launches beyond so many any more; 0: the graph is a new one.
   virtual void cut_back(uint32_t /*launches*/) {}
   // Throws RuntimeError in code of the script that this thread runs in the middle of a computation.
@@ -73,7 +73,7 @@ class Executor : protected LaunchReader {
   int profiling = 0;
   std::vector<OpTime> op_times;  // by OpId
 
-  // Who is told of every span of time (trace.h); null: nobody. Set by the thread that computes.
+  // Records every span of time (profile_trace.h); null: off. Set by the thread that computes.
   ProfileTrace* trace = nullptr;
 
   // Gives the time of its life to the launches [first, end), which run together; `members`: of a launch that
@@ -117,7 +117,7 @@ class Executor : protected LaunchReader {
 
   // Must a parameter's gradient be collected in the gradient arena in any case?
   virtual bool always_separate() const = 0;
-  virtual void zero_gradients(int64_t place, size_t floats) = 0;
+  virtual void zero_gradients(int64_t offset, size_t floats) = 0;
 
   bool direct_ = true;
   DeferredGradients deferred_;

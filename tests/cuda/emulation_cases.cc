@@ -93,7 +93,7 @@ __global__ void too_deep(float* out) {
   out[0] = much[threadIdx.x];
 }
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   using emulation::run;
 #define CASE(name) to.push_back({"cases", #name, run<name>})
   CASE(neighbours);

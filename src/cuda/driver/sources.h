@@ -4,10 +4,10 @@
 
 namespace dyc::cuda {
 
-struct Source {
+struct KernelSource {
   const char* name;  // as #include has it: "ops/kernel_args.h", "cuda/kernels/elementwise.cu"
   const char* text;
 };
-std::span<const Source> sources();
+std::span<const KernelSource> sources();
 
 }  // namespace dyc::cuda

@@ -286,6 +286,6 @@ std::unique_ptr<Backend> make_emulation() { return std::make_unique<Emulation>()
 
 namespace emulation {
 
-Source::Source(void (*add)(Kernels& to)) { dyc::cuda::sources().push_back(add); }
+Registration::Registration(void (*add)(Kernels& to)) { dyc::cuda::sources().push_back(add); }
 
 }  // namespace emulation

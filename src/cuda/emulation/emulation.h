@@ -48,8 +48,8 @@ using Kernels = std::vector<Kernel>;
 
 // Each emulation_*.cc has a variable of this type, whose `add` adds the file's kernels when the first device
 // is made.
-struct Source {
-  explicit Source(void (*add)(Kernels& to));
+struct Registration {
+  explicit Registration(void (*add)(Kernels& to));
 };
 
 }  // namespace emulation

@@ -7,7 +7,7 @@ namespace dyc::cuda {
 
 namespace {
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"few_columns", "few_columns<true>", emulation::run<few_columns<true>>});
   to.push_back({"few_columns", "few_columns<false>", emulation::run<few_columns<false>>});
 });

@@ -7,7 +7,7 @@ namespace dyc::cuda {
 
 namespace {
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"large_products", "large_product<true, false>", emulation::run<large_product<true, false>>});
   to.push_back(
       {"large_products", "large_product<false, false>", emulation::run<large_product<false, false>>});

@@ -7,7 +7,7 @@ namespace dyc::cuda {
 
 namespace {
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"lookup", "lookup_forward", emulation::run<lookup_forward>});
 });
 

@@ -7,7 +7,7 @@ namespace dyc::cuda {
 
 namespace {
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"matmul", "product<true, false>", emulation::run<product<true, false>>});
   to.push_back({"matmul", "product<false, false>", emulation::run<product<false, false>>});
   to.push_back({"matmul", "product<true, true>", emulation::run<product<true, true>>});

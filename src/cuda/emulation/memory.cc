@@ -7,7 +7,7 @@ namespace dyc::cuda {
 
 namespace {
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"memory", "add_few", emulation::run<add_few>});
   to.push_back({"memory", "add_many", emulation::run<add_many>});
   to.push_back({"memory", "gather", emulation::run<gather>});

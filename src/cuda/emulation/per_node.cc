@@ -18,7 +18,7 @@ void add_row(emulation::Kernels& to) {
   }
 }
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   each_op(AllOps{}, [&to]<class Op>() { add_row<Op>(to); });
 });
 

@@ -15,7 +15,7 @@ __global__ void persistent(const LaunchArgs* args) {
   });
 }
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"persistent", "persistent<>", emulation::run<persistent>});
 });
 

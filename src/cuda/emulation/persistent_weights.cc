@@ -7,7 +7,7 @@ namespace dyc::cuda {
 
 namespace {
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   to.push_back({"persistent_weights", "persistent_product<true>", emulation::run<persistent_product<true>>});
   to.push_back(
       {"persistent_weights", "persistent_product<false>", emulation::run<persistent_product<false>>});

@@ -16,7 +16,7 @@ void add_rules(emulation::Kernels& to, std::integer_sequence<uint32_t, number...
   (add(number, "false", emulation::run<update<number, false>>), ...);
 }
 
-const emulation::Source kSource([](emulation::Kernels& to) {
+const emulation::Registration kSource([](emulation::Kernels& to) {
   add_rules(to, std::make_integer_sequence<uint32_t, kUpdateRules>());
   to.push_back({"updates", "normalise", emulation::run<normalise>});
   to.push_back({"updates", "squares", emulation::run<squares>});

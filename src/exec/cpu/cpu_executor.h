@@ -104,7 +104,7 @@ class CpuExecutor final : public Executor {
     int64_t k;
     ConstCols x;
   };
-  struct Job {
+  struct MatmulJob {
     int64_t m, n;             // rows and columns of the result
     int64_t cols;             // of one node
     int64_t work;             // multiply-adds
@@ -112,9 +112,9 @@ class CpuExecutor final : public Executor {
     ConstCols start;
     Cols y;
   };
-  Job job(const Launch& l);
-  void run_job(const Job& j, Range rows, Range cols, Copy w_copy) const;
-  void run_jobs(const Job* jobs, size_t n);
+  MatmulJob job(const Launch& l);
+  void run_job(const MatmulJob& j, Range rows, Range cols, Copy w_copy) const;
+  void run_jobs(const MatmulJob* jobs, size_t n);
   std::vector<int64_t>& new_columns();
 
   void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
@@ -170,7 +170,7 @@ class CpuExecutor final : public Executor {
   std::deque<std::vector<int64_t>> column_memory_;  // of the columns of the launch or fused group that runs
   size_t column_memory_used_ = 0;
   std::vector<Factor> factors_;
-  std::vector<Job> jobs_;  // per stage of a fused group
+  std::vector<MatmulJob> jobs_;  // per stage of a fused group
   std::vector<Input> inputs_;
   std::vector<uint8_t> live_stages_;  // those that take part in backward
 };

@@ -33,13 +33,13 @@ std::vector<int64_t>& CpuExecutor::new_columns() {
   return column_memory_[column_memory_used_++];
 }
 
-CpuExecutor::Job CpuExecutor::job(const Launch& l) {
+CpuExecutor::MatmulJob CpuExecutor::job(const Launch& l) {
   const Sig& sig = graph_.sig_number(l.sig);
   const bool affine = l.op == op_id<Affine>;
   const int64_t m = sig.y->rows();
   float* base = graph_.values_arena.base();
   const Operand* o = plan_.operands.data() + l.operands;
-  Job j{};
+  MatmulJob j{};
   j.m = m;
   j.n = l.total / m;
   j.cols = j.n / l.count;
@@ -62,7 +62,7 @@ CpuExecutor::Job CpuExecutor::job(const Launch& l) {
   return j;
 }
 
-void CpuExecutor::run_job(const Job& j, Range rows, Range cols, Copy w_copy) const {
+void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols, Copy w_copy) const {
   ConstCols start = j.start;
   for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
     kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y, w_copy);
@@ -72,7 +72,7 @@ void CpuExecutor::run_job(const Job& j, Range rows, Range cols, Copy w_copy) con
 
 // Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
 // where columns are few.
-void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
+void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, n == 1 ? "W x" : "W x, of several weights");
   if (trace && n == 1) {
     int64_t inner = 0;
@@ -103,7 +103,7 @@ void CpuExecutor::run_jobs(const Job* jobs, size_t n) {
   }
   parallel_for(blocks, grain_for(chosen.variant, blocks, grain_of(blocks, work, 1, most_chunks())),
                [&](size_t begin, size_t end) {
-                 const Job* j = jobs;
+                 const MatmulJob* j = jobs;
                  int64_t before = 0;  // blocks of the products before j
                  for (int64_t at = begin; at < static_cast<int64_t>(end);) {
                    int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
@@ -142,7 +142,7 @@ void CpuExecutor::run_matmul(const Launch& l) {
 void CpuExecutor::run_matmul_columns(const Launch& l) {
   column_memory_used_ = 0;
   factors_.clear();
-  const Job j = job(l);
+  const MatmulJob j = job(l);
   if (j.factors > 0) return run_jobs(&j, 1);
   for (int64_t c = 0; c < j.n; ++c)  // affine_transform([b])
     std::memcpy(j.y.base + c * j.m, j.start.base + (j.start.index ? j.start.index[c] : c * j.start.stride),

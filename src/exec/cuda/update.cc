@@ -29,7 +29,7 @@ class CudaUpdate final : public DeviceUpdate {
   void run(const UpdateFactors& factors) override;
 
  private:
-  struct Job {
+  struct ParameterUpdate {
     CudaParameters::Change change;
     UpdateState* state;
     What what;
@@ -43,7 +43,7 @@ class CudaUpdate final : public DeviceUpdate {
     return kernel_id(cuda::kUpdate + 2 * static_cast<uint32_t>(rule_) + active);
   }
   cuda::NodeSizes extents(const std::vector<int64_t>& sizes);
-  void place_state(Job& job);
+  void place_state(ParameterUpdate& job);
   const float* whole_grad(const StoragePtr& storage);
   void launch(const UpdateFactors& factors, bool active);
 
@@ -53,7 +53,7 @@ class CudaUpdate final : public DeviceUpdate {
   CommandList& batch_;
   const UpdateRule rule_;
   const int arrays_;
-  std::vector<Job> jobs_;
+  std::vector<ParameterUpdate> jobs_;
 };
 
 CudaUpdate::CudaUpdate(CudaDevice& device, UpdateRule rule, int arrays)
@@ -156,7 +156,7 @@ const float* CudaUpdate::whole_grad(const StoragePtr& storage) {
   return whole;
 }
 
-void CudaUpdate::place_state(Job& job) {
+void CudaUpdate::place_state(ParameterUpdate& job) {
   if (!job.state) return;
   const size_t n = job.change.storage->size(), stride = stride_of(n);
   if (!job.state->there)
@@ -174,7 +174,7 @@ void CudaUpdate::place_state(Job& job) {
 
 void CudaUpdate::add(const StoragePtr& storage, UpdateState* state, What what) {
   try {
-    Job job{parameters_.prepare(storage), state, what, {}, static_cast<int64_t>(storage->size())};
+    ParameterUpdate job{parameters_.prepare(storage), state, what, {}, static_cast<int64_t>(storage->size())};
     cuda::UpdateWork& work = job.work;
     work.slice.old = job.change.from->at();
     work.slice.out = job.change.to->at();
@@ -200,7 +200,7 @@ void CudaUpdate::add(const StoragePtr& storage, UpdateState* state, What what) {
 void CudaUpdate::launch(const UpdateFactors& factors, bool active) {
   std::vector<cuda::UpdateWork> list;
   std::vector<int64_t> elements;
-  for (const Job& job : jobs_) {
+  for (const ParameterUpdate& job : jobs_) {
     if ((job.what != What::idle) != active || job.elements == 0) continue;
     list.push_back(job.work);
     elements.push_back(job.elements);
@@ -220,7 +220,7 @@ void CudaUpdate::run(const UpdateFactors& factors) {
   } catch (...) {
     device_.rethrow();
   }
-  for (const Job& job : jobs_) {
+  for (const ParameterUpdate& job : jobs_) {
     parameters_.commit(job.change);
     if (job.state) job.state->touched = job.state->on_device = true;
     job.change.storage->clear_grad();
