@@ -2,23 +2,7 @@
 
 namespace dyc {
 
-uint32_t BucketTable::find(Sites& sites, uint32_t site, uint32_t round, uint32_t epoch) {
-  Site& s = sites[site];
-  if (s.epoch != epoch) {
-    s.epoch = epoch;
-    s.buckets.clear();
-  }
-  if (round >= s.buckets.size()) s.buckets.resize(round + 1, kNoEdge);
-  uint32_t& b = s.buckets[round];
-  if (b == kNoEdge) {
-    b = size();
-    buckets_.push_back({site, round, kNoEdge, kNoEdge, {}});
-  }
-  return b;
-}
-
 void BucketTable::add_edge(uint32_t pred, uint32_t bucket) {
-  buckets_[pred].reader = bucket;
   Bucket& b = buckets_[bucket];
   uint32_t e = b.preds, searched = 0;
   for (; e != kNoEdge && searched < tuning::kEdgesSearched; e = edges_[e].next, ++searched)

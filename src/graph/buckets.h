@@ -46,15 +46,33 @@ class BucketTable {
  public:
   static constexpr uint32_t kNoEdge = 0xffffffffu;
 
-  // Number of the bucket; made if there is none. `epoch`: buckets of earlier ones are not valid.
-  uint32_t find(Sites& sites, uint32_t site, uint32_t round, uint32_t epoch);
+  // Number of the bucket; made if there is none. `epoch`: buckets of earlier ones are not valid. Compiled into
+  // the recorder, as a chain makes a bucket for each node: a call would cost a third of such a node.
+  uint32_t find(Sites& sites, uint32_t site, uint32_t round, uint32_t epoch) {
+    Site& s = sites[site];
+    if (s.epoch != epoch) {
+      s.epoch = epoch;
+      s.buckets.clear();
+    }
+    if (round >= s.buckets.size()) s.buckets.resize(round + 1, kNoEdge);
+    uint32_t& b = s.buckets[round];
+    if (b == kNoEdge) {
+      b = size();
+      buckets_.push_back({site, round, kNoEdge, kNoEdge, {}});
+    }
+    return b;
+  }
   Bucket& operator[](uint32_t b) { return buckets_[b]; }
   const Bucket& operator[](uint32_t b) const { return buckets_[b]; }
   const BucketEdge& edge(uint32_t e) const { return edges_[e]; }
   uint32_t size() const { return static_cast<uint32_t>(buckets_.size()); }
   // A node of `bucket` reads one of `pred`.
   void connect(uint32_t pred, uint32_t bucket) {
-    if (buckets_[pred].reader != bucket) add_edge(pred, bucket);
+    if (buckets_[pred].reader == bucket) return;
+    buckets_[pred].reader = bucket;
+    if (buckets_[bucket].preds != kNoEdge) return add_edge(pred, bucket);
+    buckets_[bucket].preds = static_cast<uint32_t>(edges_.size());  // the first
+    edges_.push_back({pred, kNoEdge});
   }
   // No node is pending any more.
   void clear_stats() {
@@ -63,7 +81,7 @@ class BucketTable {
   void clear();
 
  private:
-  void add_edge(uint32_t pred, uint32_t bucket);
+  void add_edge(uint32_t pred, uint32_t bucket);  // where it has edges already
   std::vector<Bucket> buckets_;
   std::vector<BucketEdge> edges_;
   std::unordered_set<uint64_t> listed_edges_;  // of buckets with many predecessors: predecessor, bucket
