@@ -16,7 +16,7 @@ dyc_unit(ops base/arena.cc base/dim.cc base/storage.cc base/thread_pool.cc ops/*
 dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc model/moving_average.cc)
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
 dyc_unit(cuda cuda/driver/*.cc)
-dyc_unit(cpu_executor exec/*.cc exec/cpu/autotune.cc exec/cpu/backward.cc exec/cpu/custom.cc exec/cpu/forward.cc
+dyc_unit(cpu_executor exec/*.cc exec/cpu/backward.cc exec/cpu/custom.cc exec/cpu/forward.cc
   exec/cpu/gradient_clearing.cc)
 dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
@@ -27,6 +27,6 @@ dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindin
 dyc_unit(classes bindings/files.cc bindings/signatures.cc)
 # These convert standard containers, which the bindings of files.cc must not.
 dyc_unit(states bindings/copies.cc bindings/gradients.cc bindings/trainer_state.cc)
-dyc_unit(views bindings/autotune.cc bindings/debug.cc bindings/devices.cc bindings/documentation.cc
+dyc_unit(views bindings/debug.cc bindings/devices.cc bindings/documentation.cc
   bindings/initialisers.cc bindings/plan_view.cc bindings/tensor.cc bindings/call_site.cc)
 set(dyc_seldom ${dyc_unit_classes} ${dyc_unit_states} ${dyc_unit_views})

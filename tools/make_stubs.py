@@ -180,26 +180,6 @@ RESULTS.update(
         }
     )
 )
-# Ways to run launches.
-PARAMETERS.update(
-    by_name(
-        {
-            "Sequence[tuple[str, Sequence[str], Sequence[int], int, str]]": "lines",
-            "int": "threads",
-            "bool": "_measure_variants.on",
-        }
-    )
-)
-RESULTS.update(
-    by_name(
-        {
-            "int": "_install_tuning",
-            "None": "_measure_variants",
-            "list[dict[str, Any]]": "_measurements",
-            "dict[str, list[str]]": "_variants",
-        }
-    )
-)
 OPERATORS = {
     **{f"__{side}{name}__": "(self, other: Any, /) -> Expression"
        for name in ("add", "sub", "mul", "truediv", "matmul") for side in ("", "r")},

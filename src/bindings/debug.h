@@ -6,7 +6,4 @@ namespace dyc::py {
 
 void add_debug(pybind11::module_& m);
 
-// Ways of the CPU executor that a profile measures and a hints file brings (exec/cpu/autotune.h).
-void add_autotune(pybind11::module_& m);
-
 }  // namespace dyc::py

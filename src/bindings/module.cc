@@ -17,7 +17,6 @@
 #include "bindings/region.h"
 #include "bindings/signatures.h"
 #include "cpu/kernel_table.h"
-#include "exec/cpu/autotune.h"
 #include "exec/device.h"
 #include "model/collection.h"
 
@@ -145,7 +144,6 @@ pybind11::dict timing() {
   d["nodes"] = e.executor.counters.nodes;
   d["operand_bytes"] = e.executor.counters.operand_bytes;
   d["gathered_bytes"] = e.executor.counters.gathered_bytes;
-  d["variants_taken"] = variants_taken();  // on the CPU, other than the heuristic's
   d["value_arena_bytes"] = e.graph.values_arena.top() * 4;
   if (const cuda::Backend::Counters* c = device_counters()) {
     d["device_launches"] = c->launches;
@@ -320,7 +318,6 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_model(m);
   dyc::py::add_builders(m);
   dyc::py::add_debug(m);
-  dyc::py::add_autotune(m);
   dyc::py::add_profile(m);
   dyc::py::add_plan_view(m);
   dyc::py::add_files(m);

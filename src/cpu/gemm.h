@@ -33,17 +33,13 @@ struct Product {
   ConstCols dy;
 };
 
-// Whether an operand that is read many times is copied to where it lies closer together. Results are the
-// same.
-enum class Copy : uint8_t { by_rule, always, never };
-
 // One set of kernels per instruction set. Ranges select what is computed; pointers are those of the whole
 // operands.
 struct GemmKernels {
   // Forward. y_j = start_j + W x_j; a start without a base: 0.  W {m,k}, x_j {k}, start_j {m} -> y_j {m};
   // rows in [0,m), cols of x, start and y. The columns y_j are distinct; start_j may be y_j.
   void (*nn)(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, ConstCols start,
-             Cols y, Copy w_copy);
+             Cols y);
 
   // Gradient of the inputs. dx_j += W^T dy_j.  W {m,k}, dy_j {m} -> dx_j {k}; ks in [0,k).
   // Columns dx_j may repeat: they are added in order of j.
@@ -53,7 +49,7 @@ struct GemmKernels {
 
   // Gradient of the weights. dW += sum_j dy_j x_j^T.  dy_j {m}, x_j {k} -> dW {m,k}; rows in [0,m), ks in
   // [0,k).
-  void (*nt)(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld, Copy dy_copy);
+  void (*nt)(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld);
 
   // Gradient of a bias. db += sum_j dy_j, column after column.  dy_j {m} -> db {m}; rows in [0,m).
   void (*sum)(Range rows, int64_t n, ConstCols dy, float* db);

@@ -46,8 +46,8 @@ class BucketTable {
  public:
   static constexpr uint32_t kNoEdge = 0xffffffffu;
 
-  // Number of the bucket; made if there is none. `epoch`: buckets of earlier ones are not valid. Compiled into
-  // the recorder, as a chain makes a bucket for each node: a call would cost a third of such a node.
+  // Number of the bucket; made if there is none. `epoch`: buckets of earlier ones are not valid. Compiled
+  // into the recorder, as a chain makes a bucket for each node: a call would cost a third of such a node.
   uint32_t find(Sites& sites, uint32_t site, uint32_t round, uint32_t epoch) {
     Site& s = sites[site];
     if (s.epoch != epoch) {

@@ -1,5 +1,5 @@
 // Tuning constants of the planner. None changes a result bit: they decide how long planning takes and how
-// launches are grouped. Chosen by benchmarks/plan.py and benchmarks/run.py on the models that each line
+// launches are grouped. Chosen by benchmarks/plan.py and benchmarks/run_all.py on the models that each line
 // names, where a line says so; the others bound time or memory and were set well above what these models
 // reach.
 #pragma once

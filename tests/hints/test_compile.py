@@ -17,7 +17,7 @@ from support.subject import IS_REFERENCE
 if IS_REFERENCE:
     pytest.skip("our own command", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dynet_compat.hints import cli, compiler, hints_file, tune  # noqa: E402
+from dynet_compat.hints import cli, compiler, hints_file  # noqa: E402
 from dynet_compat.hints.analysis import interpreter, load  # noqa: E402
 from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
 from sources import EXAMPLES, MODEL, generated, written  # noqa: E402
@@ -305,44 +305,6 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     quiet.update(1, 1)
     quiet.done()
     assert capsys.readouterr().err == ""
-
-
-PROFILED = """
-import sys
-trainer = dy.AdamTrainer(pc)
-for step in range(int(sys.argv[1])):
-    dy.renew_cg()
-    loss = dy.esum([dy.pickneglogsoftmax(W * E[w], 1) for w in range(9)])
-    print("loss", loss.value())
-    loss.backward()
-    trainer.update()
-"""
-
-
-def test_profile(tmp_path: Path) -> None:
-    written(tmp_path, PROFILED)
-    done = command("script.py", "--profile", "3", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("loss ") == 3 and "profile of 4 graphs" in done.stdout
-    assert hints_file.read(str(tmp_path / "script.dyhints")).tuning is not None
-    profile = tune.run(str(tmp_path / "script.py"), ["3"], ["script.py"])
-    line = 2 + (MODEL + PROFILED).split("\n").index("    dy.renew_cg()")
-    sizes = {launch.op: launch.size for launch in profile.launches if launch.line == line}
-    assert sizes["matmul"] == sizes["pickneglogsoftmax"] == 3  # 9 products in one launch
-    assert sizes["esum"] == 0
-
-
-def test_profile_of_a_script_that_fails(tmp_path: Path) -> None:
-    written(tmp_path, "raise SystemExit(7)\n")
-    done = command("script.py", "--profile", "", folder=tmp_path)
-    assert done.returncode == 2 and "ended with status 7" in done.stderr
-    assert not (tmp_path / "script.dyhints").exists()
-
-
-def test_profile_with_an_open_quotation(tmp_path: Path) -> None:
-    written(tmp_path, "y = W * b\n")
-    done = command("script.py", "--profile", "'a", folder=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

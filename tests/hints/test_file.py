@@ -29,10 +29,8 @@ FUZZED = 300
 def text() -> str:
     """A file that has a record of every sort."""
     loop = hints_file.IndependentLoop("treelstm.py", "main", 3, 4, False, ("results",), ())
-    entry = hints_file.TuningEntry("product", (), (20, 20), 5, "alone", 120, 9)
     hints = hints_of(ScriptAnalysis(str(EXAMPLES / "treelstm.py")))
-    tuning = hints_file.TuningTable("avx2", 2, (entry,))
-    return hints_file.to_text(dataclasses.replace(hints, independent_loops=(loop,), tuning=tuning))
+    return hints_file.to_text(dataclasses.replace(hints, independent_loops=(loop,)))
 
 
 def put(folder: Path, data: bytes) -> Path:
@@ -152,8 +150,8 @@ BAD: dict[str, tuple[Callable[[Any], Any], str]] = {
     "unknown key inside": (change("functions", 0, "code", to="x"), "code"),
     "text for a list": (change("functions", to="x"), "functions"),
     "number for a text": (change("functions", 0, "qualname", to=3), "qualname"),
-    "text for a number": (change("tuning", "threads", to="3"), "threads"),
-    "true for a number": (change("tuning", "threads", to=True), "threads"),
+    "text for a number": (change("independent_loops", 0, "line", to="3"), "line"),
+    "true for a number": (change("independent_loops", 0, "line", to=True), "line"),
     "number for true": (change("independent_loops", 0, "renew_first", to=1), "renew_first"),
     "negative": (change("independent_loops", 0, "line", to=-5), "line"),
     "large": (change("independent_loops", 0, "line", to=2**31), "line"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from typing import Optional
 from ..migrate import quiet_pipe
 from . import hints_file
 from .analysis.load import LoadError
-from .compiler import Compiled, compile_script, count
+from .compiler import compile_script
 
 SUFFIX = ".dyhints"
 
@@ -24,18 +22,12 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m dynet_compat compile",
         description="Read a script and its own modules, and write hints that make recording and batching "
-        "cheaper. The script is not run, except with --profile. Hints never change a result.",
+        "cheaper. The script is not run. Hints never change a result.",
         epilog="exit status: 0 the hints were written; 2 there is no such script, or they cannot be written.",
     )
     result.add_argument("script", help="the Python file")
     result.add_argument("-o", "--output", metavar="FILE", help="where to write (default: SCRIPT.dyhints)")
     result.add_argument("--explain", action="store_true", help="say what prevents batching, and what to do")
-    result.add_argument(
-        "--profile",
-        metavar="ARGS",
-        help="also run the script with these arguments, and keep which variants of its work were the fastest "
-        "on this computer",
-    )
     return result
 
 
@@ -53,19 +45,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     bar = Bar(sys.stderr.isatty())
     try:
         check_output(output)
-        profile_arguments = None if chosen.profile is None else shlex.split(chosen.profile)
         try:
             found = compile_script(chosen.script, output, bar.update)
         finally:
             bar.done()
-        if profile_arguments is not None:
-            measure(chosen.script, profile_arguments, found)
         hints_file.write(found.hints, output)
     except LoadError as error:
         return fail(str(error))
     except OSError as error:
         return fail(f"cannot write {output}: {error.strerror or error}")
-    except ValueError as error:  # --profile with an open quotation, a run that failed, a foreign output
+    except ValueError as error:  # a foreign output
         return fail(str(error))
     for problem in found.problems:
         print(problem, file=sys.stderr)
@@ -77,17 +66,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:  # `| head` has read enough
         quiet_pipe()
     return 0
-
-
-def measure(script: str, arguments: Sequence[str], found: Compiled) -> None:
-    """Runs the script, and adds the tuning table."""
-    from . import tune
-
-    profile = tune.run(script, arguments, list(found.hints.sources))
-    found.hints = dataclasses.replace(found.hints, tuning=profile.table)
-    found.counts.append(f"profile of {count(profile.graphs, 'graph')}")
-    found.counts.append(count(len(profile.table.entries), "faster variant"))
-    found.explanation += tune.explanation(profile)
 
 
 def fail(text: str) -> int:

@@ -2,7 +2,7 @@
 
 The file is JSON with one record per line. It holds facts about positions in source files, and no code.
 Reading trusts nothing: an unknown key, a wrong type, a number out of range, a file name that leaves the
-folder, or a source file that has changed are errors, and whoever reads continues without hints.
+folder, or a source file that has changed are errors, and whatever reads continues without hints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
+from typing import Any, Optional, get_args, get_origin, get_type_hints
 
 from ..files.atomic import replacing
 from .analysis.load import MAX_BYTES
@@ -57,32 +57,6 @@ class IndependentLoop:
 
 
 @dataclass(frozen=True)
-class TuningEntry:
-    """A variant of some work that was faster than the rule's; the engine checks that it knows all of it.
-
-    knob, ops, dims: which work. size: of 2**size to 2**(size+1)-1 nodes, or columns of a product.
-    percent: time of the rule's variant in percent of this one's. rounds: how often both were measured.
-    """
-
-    knob: str
-    ops: tuple[str, ...]
-    dims: tuple[int, ...]
-    size: int
-    variant: str
-    percent: int
-    rounds: int
-
-
-@dataclass(frozen=True)
-class TuningTable:
-    """What a run with --profile measured with these instructions and threads."""
-
-    isa: str
-    threads: int
-    entries: tuple[TuningEntry, ...]
-
-
-@dataclass(frozen=True)
 class Hints:
     """The contents of a hints file.
 
@@ -97,7 +71,6 @@ class Hints:
     sources: dict[str, str]
     functions: tuple[RecordingFunction, ...] = ()
     independent_loops: tuple[IndependentLoop, ...] = ()
-    tuning: Optional[TuningTable] = None
 
 
 # ---------------------------------------------------------------- writing
@@ -245,8 +218,6 @@ def _value(form: Any, data: Any, where: str) -> Any:
             raise HintsError(f"damaged: {where} is no list, or too long")
         inner = get_args(form)[0]
         return tuple(_value(inner, item, where) for item in data)
-    if origin is Union:
-        return None if data is None else _value(get_args(form)[0], data, where)
     if origin is dict:
         if not isinstance(data, dict) or len(data) > 10_000:
             raise HintsError(f"damaged: {where} is no table")

@@ -24,7 +24,7 @@ from .. import _core
 from ..files.own_classes import START_FOLDER, is_foreign
 
 if TYPE_CHECKING:
-    from .hints_file import Hints, TuningTable
+    from .hints_file import Hints
     from .parallel_loops import ParallelLoop
 
 OFF = ("off", "0", "none", "")
@@ -236,23 +236,6 @@ def load(path: str) -> None:
         wanted[source] = {function.qualname for function in hints.functions if function.file == name}
         digests[source] = digest
     activate(Active(path, wanted, digests, _loops(hints, root)))
-    use_tuning(hints.tuning)
-
-
-def use_tuning(table: Optional[TuningTable]) -> None:
-    """Run launches by the variants that a profile found the fastest on such a computer, or by the rules."""
-    _core._install_tuning([], 1)  # those of hints that were in use before
-    if table is None or not table.entries:
-        return
-    if table.isa != _core.isa():
-        _log.info("hints: the tuning table is for %s, this is %s: it is not used", table.isa, _core.isa())
-        return
-    lines = [(e.knob, e.ops, e.dims, e.size, e.variant) for e in table.entries]
-    odd = _core._install_tuning(lines, table.threads)
-    if odd:
-        _log.warning(
-            "hints: %d of %d entries of the tuning table are not known and not used", odd, len(lines)
-        )
 
 
 def _loops(hints: Hints, root: str) -> dict[str, list[ParallelLoop]]:
@@ -288,7 +271,6 @@ def deactivate() -> None:
     global _active
     _active = None
     _core._on_renew(None)
-    _core._install_tuning([], 1)
 
 
 def active() -> Optional[Active]:

@@ -101,7 +101,7 @@ void input_patches(const Item* items, int64_t n) {
   };
   each_patch_block(block, items, n, fill, [&](const PatchBlock& b) {
     gemm().nn({0, b.taps}, {0, b.n}, b.filters, b.columns[0].item.f(), b.taps,
-              {b.results, b.filters, nullptr}, {}, {b.patches, b.taps, nullptr}, Copy::by_rule);
+              {b.results, b.filters, nullptr}, {}, {b.patches, b.taps, nullptr});
     for (int64_t j = 0; j < b.n; j++) {
       const PatchColumn& col = b.columns[j];
       add_patch(shape_of(*col.item.m), b.patch(j), col.position, col.item.dx());
@@ -118,7 +118,7 @@ void filter_patches(const Item* items, int64_t n, Range filters, float* df) {
   };
   each_patch_block(block, items, n, fill, [&](const PatchBlock& b) {
     gemm().nt({0, b.taps}, filters, b.n, {b.patches, b.taps, nullptr}, {b.results, b.filters, nullptr}, df,
-              b.taps, Copy::by_rule);
+              b.taps);
   });
 }
 
@@ -314,7 +314,7 @@ void filter1d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared
       for (int64_t i = 0; i < count; i++) {
         const NarrowShape s(*items[i].m);
         gemm().nt({0, s.taps}, range, s.positions, {items[i].x(), s.rows, nullptr},
-                  {items[i].dy(), s.filters, nullptr}, items[i].df(), s.taps, Copy::by_rule);
+                  {items[i].dy(), s.filters, nullptr}, items[i].df(), s.taps);
       }
     });
     return;
@@ -327,7 +327,7 @@ void filter1d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared
     const NarrowShape s(*it.m);
     float* to = patches.get(s.taps * s.positions);
     gemm().nn({0, s.taps}, {0, s.positions}, s.filters, it.f(), s.taps, {it.dy(), s.filters, nullptr}, {},
-              {to, s.taps, nullptr}, Copy::by_rule);
+              {to, s.taps, nullptr});
     for (int64_t j = 0; j < s.positions; j++)  // patches overlap
       add_run(it.dx() + j * s.rows, to + j * s.taps, s.taps);
   }

@@ -209,7 +209,7 @@ static void nn_pack(const float* w, int64_t ld, int64_t rows, int64_t k, float* 
 }
 
 static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
-                     ConstCols start, Cols y, Copy w_copy) {
+                     ConstCols start, Cols y) {
   const NnArgs args{k, w, ld, x, start, y};
   const int64_t width = cols.end - cols.begin;
   if (width <= 0 || rows.end <= rows.begin) return;
@@ -222,8 +222,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
     return;
   }
   const int64_t pass_rows = nn_pass_rows(k);
-  const bool by_rule = w_copy == Copy::by_rule;
-  if (by_rule ? !nn_packs(rows.end - rows.begin, width, k, ld) : w_copy == Copy::never) {
+  if (!nn_packs(rows.end - rows.begin, width, k, ld)) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
       nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
     }
@@ -247,7 +246,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
 
 // Some columns at a time: y holds the sum, scratch memory a piece and what rounding y has lost.
 static void nn_long(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
-                    ConstCols start, Cols y, Copy w_copy) {
+                    ConstCols start, Cols y) {
   constexpr int64_t kMost = 96;
   static thread_local Scratch scratch;
   const int64_t height = rows.end - rows.begin;
@@ -267,7 +266,7 @@ static void nn_long(Range rows, Range cols, int64_t k, const float* w, int64_t l
     for (int64_t i = 0; i < k; i += kNnLong) {
       ConstCols from = x;
       from.base += i;
-      nn_short(rows, part, min_of(kNnLong, k - i), w + i * ld, ld, from, ConstCols{}, out, w_copy);
+      nn_short(rows, part, min_of(kNnLong, k - i), w + i * ld, ld, from, ConstCols{}, out);
       each_column([&](int64_t, int64_t at, float* to) { add_parts(to, low + at, piece + at, height); });
     }
     each_column([&](int64_t, int64_t at, float* to) { join_parts(to, low + at, height); });
@@ -275,9 +274,9 @@ static void nn_long(Range rows, Range cols, int64_t k, const float* w, int64_t l
 }
 
 static void gemm_nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
-                    ConstCols start, Cols y, Copy w_copy) {
-  if (k > kNnLong) nn_long(rows, cols, k, w, ld, x, start, y, w_copy);
-  else nn_short(rows, cols, k, w, ld, x, start, y, w_copy);
+                    ConstCols start, Cols y) {
+  if (k > kNnLong) nn_long(rows, cols, k, w, ld, x, start, y);
+  else nn_short(rows, cols, k, w, ld, x, start, y);
 }
 
 }  // namespace dyc::DYC_ISA

@@ -188,17 +188,14 @@ static void nt_long(const NtArgs& args, int64_t n, bool packs) {
   for (int64_t k = 0; k < width; k++) join_parts(to(k), low + k * height, height);
 }
 
-static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld,
-                    Copy dy_copy) {
+static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld) {
   const NtArgs args{rows, ks, dy, x, dw, ld};
   if (rows.begin >= rows.end || ks.begin >= ks.end || n <= 0) return;
   if (n <= kNtStreamCols) {
     with_constant<kNtStreamCols>(n, [&](auto count) { nt_stream<decltype(count)::value>(args); });
     return;
   }
-  const bool by_rule = dy_copy == Copy::by_rule;
-  const bool packs =
-      by_rule ? nt_packs(rows.end - rows.begin, ks.end - ks.begin, n) : dy_copy == Copy::always;
+  const bool packs = nt_packs(rows.end - rows.begin, ks.end - ks.begin, n);
   if (n > kNtLong) nt_long(args, n, packs);
   else nt_short(args, {0, n}, packs);
 }

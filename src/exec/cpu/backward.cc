@@ -127,7 +127,7 @@ void CpuExecutor::back(const Launch& l) {
 void CpuExecutor::backward_elementwise(uint32_t first, uint32_t last) {
   for (uint32_t i = first; i <= last; ++i) run_deferred_of(plan_.launches[i]);
   ++counters.launches;
-  run_elementwise(TuningKnob::back_chain, first, last);
+  run_elementwise(true, first, last);
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.

@@ -11,7 +11,6 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
-#include "exec/cpu/autotune.h"
 #include "exec/cpu/gradient_clearing.h"
 #include "exec/cpu/tuning.h"
 #include "exec/executor.h"
@@ -64,9 +63,7 @@ class CpuExecutor final : public Executor {
   float* weight_gradient(const Operand& o);
 
   void run(const Launch& l);
-  void run_elementwise(TuningKnob knob, uint32_t first, uint32_t last);
-  void describe_elementwise(TuningKey& key, uint32_t first, uint32_t last) const;
-  void describe_group(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const;
+  void run_elementwise(bool backward, uint32_t first, uint32_t last);
   void dispatch(const Launch& l);
   void run_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_per_node_range(const Launch& l, uint32_t begin, uint32_t end);
@@ -113,7 +110,7 @@ class CpuExecutor final : public Executor {
     Cols y;
   };
   MatmulJob job(const Launch& l);
-  void run_job(const MatmulJob& j, Range rows, Range cols, Copy w_copy) const;
+  void run_job(const MatmulJob& j, Range rows, Range cols) const;
   void run_jobs(const MatmulJob* jobs, size_t n);
   std::vector<int64_t>& new_columns();
 
@@ -129,7 +126,7 @@ class CpuExecutor final : public Executor {
     bool separate() const;  // run the stages one after the other?
   };
   void run_separately(const Launch& head);
-  void run_through(const Launch& head, const GroupWork& all, int64_t columns);
+  void run_through(const Launch& head, const GroupWork& all);
   void run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least);
   void run_tiles(const Launch& head, Range range, size_t grain, int64_t step);
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
@@ -153,10 +150,8 @@ class CpuExecutor final : public Executor {
     uint32_t deferred;
     float* target;
     Range range;
-    Copy dy_copy;
   };
-  void run_part(const DeferredGradient& d, float* target, Range part, Copy dy_copy) const;
-  static void describe(TuningKey& key, const DeferredGradient& d);
+  void run_part(const DeferredGradient& d, float* target, Range part) const;
   void run_deferred(DeferredGradient& d) override;
   void run_all_deferred();
   void run_parts(int64_t n, int64_t work);

@@ -22,37 +22,22 @@ uint32_t CpuExecutor::forward(uint32_t i) {
     counters.nodes += plan_.launches[i + k].count;
     counters.operand_bytes += 4 * l.total * plan_.launches[i + k].n_operands;
   }
-  run_elementwise(TuningKnob::chain, i, i + l.elementwise);
+  run_elementwise(false, i, i + l.elementwise);
   return i + 1 + l.elementwise;
 }
 
 // An element-wise group: element-wise launches [first, last], backward the last first.
-void CpuExecutor::run_elementwise(TuningKnob knob, uint32_t first, uint32_t last) {
-  const bool backward = knob == TuningKnob::back_chain;
+void CpuExecutor::run_elementwise(bool backward, uint32_t first, uint32_t last) {
   const uint32_t n = last - first + 1;
   const auto run = [&](uint32_t k, size_t begin, size_t end) {
     if (backward) back_tile(plan_.launches[last - k], begin, end);
     else run_tile(plan_.launches[first + k], begin, end);
   };
   const size_t total = static_cast<size_t>(plan_.launches[first].total);
-  const Tuned chosen(knob, [&](TuningKey& key) { describe_elementwise(key, first, last); });
-  if (chosen.variant == Variant::separate) {
-    for (uint32_t k = 0; k < n; ++k)
-      parallel_for(total, kFlatGrain, [&](size_t begin, size_t end) { run(k, begin, end); });
-    return;
-  }
-  const size_t tile = static_cast<size_t>(tile_of(chosen.variant, kTile));
   parallel_for(total, kFlatGrain / n, [&](size_t begin, size_t end) {
-    for (size_t at = begin; at < end; at += tile)
-      for (uint32_t k = 0; k < n; ++k) run(k, at, std::min(at + tile, end));
+    for (size_t at = begin; at < end; at += kTile)
+      for (uint32_t k = 0; k < n; ++k) run(k, at, std::min(at + kTile, end));
   });
-}
-
-void CpuExecutor::describe_elementwise(TuningKey& key, uint32_t first, uint32_t last) const {
-  for (uint32_t k = first; k <= last; ++k) key.add_op(plan_.launches[k].op);
-  const Launch& l = plan_.launches[first];
-  key.add_extent(l.total / l.count);
-  key.set_size(l.count);
 }
 
 // Elements [begin, end) of an element-wise launch whose operands are gapless.

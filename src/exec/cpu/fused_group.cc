@@ -56,24 +56,8 @@ void CpuExecutor::forward_group(uint32_t first) {
     all.columns = std::min(all.columns, jobs_[p].n);
   }
   if (all.work == 0) return run_stages(head, 0, head.n_stages, kReadColumns);
-  const Tuned chosen(TuningKnob::block, [&](TuningKey& key) { describe_group(key, head, 0, head.n_stages); });
-  if (chosen.variant == Variant::rule ? all.separate() : chosen.variant == Variant::separate)
-    return run_separately(head);
-  run_through(head, all, tile_of(chosen.variant, kGroupColumns));
-}
-
-// The ops of some stages, the dimensions of products and the floats of an instance that other stages compute.
-void CpuExecutor::describe_group(TuningKey& key, const Launch& head, uint32_t begin, uint32_t end) const {
-  for (uint32_t p = begin; p < end; ++p) {
-    const Launch& l = stages(head)[p];
-    const Sig& sig = graph_.sig_number(l.sig);
-    key.add_op(l.op);
-    if (l.kind != OpKind::matmul) continue;
-    key.add_extent(sig.y->rows());
-    for (uint32_t k = l.op == op_id<Affine>; k + 1 < sig.n_args; k += 2) key.add_extent(sig.x[k]->cols());
-  }
-  key.add_extent(floats_of(head, begin, end));
-  key.set_size(head.count);
+  if (all.separate()) return run_separately(head);
+  run_through(head, all);
 }
 
 // All products that read nothing of the group, then what follows, up to the next product, and so on.
@@ -90,14 +74,14 @@ void CpuExecutor::run_separately(const Launch& head) {
 }
 
 // A few instances at a time through all stages: so many columns of products.
-void CpuExecutor::run_through(const Launch& head, const GroupWork& all, int64_t columns) {
+void CpuExecutor::run_through(const Launch& head, const GroupWork& all) {
   int64_t cols = 1;
   for (uint32_t p = 0; p < head.n_stages; ++p)
     if (stages(head)[p].kind == OpKind::matmul) cols = std::max(cols, jobs_[p].cols);
   const int64_t least = all.weights > kManyWeights ? kWideColumns : kReadColumns;
   const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_stages);
   run_tiles(head, {0, head.n_stages}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
-            (columns + cols - 1) / cols);
+            (kGroupColumns + cols - 1) / cols);
 }
 
 // Floats of an instance in the largest of stages [begin, end).
@@ -110,14 +94,12 @@ int64_t CpuExecutor::largest_of(const Launch& head, uint32_t begin, uint32_t end
 // Stages [begin, end), none of them a product. Threads get `least` instances or more.
 void CpuExecutor::run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least) {
   const int64_t largest = largest_of(head, begin, end);
-  const Tuned chosen(TuningKnob::pieces, [&](TuningKey& key) { describe_group(key, head, begin, end); });
-  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::separate) {
+  if (largest > kLargeInstance) {
     for (uint32_t p = begin; p < end; ++p) dispatch(stages(head)[p]);
     return;
   }
   const int64_t n = head.count, floats = n * floats_of(head, begin, end);
-  run_tiles(head, {begin, end}, grain_of(n, 0, floats, least),
-            (tile_of(chosen.variant, kTile) + largest - 1) / largest);
+  run_tiles(head, {begin, end}, grain_of(n, 0, floats, least), (kTile + largest - 1) / largest);
 }
 
 // `step` instances at a time through the stages of a range; threads share `grain` of them.
@@ -130,7 +112,7 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
       for (uint32_t p = begin; p < end; ++p) {
         const Launch& l = stages(head)[p];
         if (l.kind != OpKind::matmul) run_range(l, a, b);
-        else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols}, Copy::by_rule);
+        else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols});
       }
     }
   });
@@ -171,10 +153,8 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
   if (!head.disjoint_gradients) return one_by_one();
   const int64_t n = head.count, floats = floats_of(head, begin, end);
   const int64_t largest = largest_of(head, begin, end);
-  const Tuned chosen(TuningKnob::back_pieces, [&](TuningKey& key) { describe_group(key, head, begin, end); });
-  if (chosen.variant == Variant::rule ? largest > kLargeInstance : chosen.variant == Variant::separate)
-    return one_by_one();
-  const int64_t step = (tile_of(chosen.variant, kBackTile) + largest - 1) / largest;
+  if (largest > kLargeInstance) return one_by_one();
+  const int64_t step = (kBackTile + largest - 1) / largest;
   parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
     for (int64_t a = from; a < static_cast<int64_t>(to); a += step)
       for (uint32_t p = end; p-- > begin;)
@@ -217,16 +197,10 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     const int64_t work = rows * in.k * in.x.count,
                   parts = std::clamp<int64_t>(work / kParallelFlops, 1, most_chunks());
     const int64_t grain = ((in.k + parts - 1) / parts + 15) / 16 * 16;
-    const Tuned chosen(TuningKnob::back_product, [&](TuningKey& key) {
-      key.add_extent(rows);
-      key.add_extent(in.k);
-      key.set_size(in.x.count);
+    parallel_for(in.k, static_cast<size_t>(grain), [&](size_t from, size_t to) {
+      kernels_.gemm->tn_sum({int64_t(from), int64_t(to)}, {0, in.x.count}, in.products.data(),
+                            static_cast<int>(in.products.size()), dx);
     });
-    parallel_for(in.k, static_cast<size_t>(chosen.variant == Variant::alone ? in.k : grain),
-                 [&](size_t from, size_t to) {
-                   kernels_.gemm->tn_sum({int64_t(from), int64_t(to)}, {0, in.x.count}, in.products.data(),
-                                         static_cast<int>(in.products.size()), dx);
-                 });
   }
 }
 

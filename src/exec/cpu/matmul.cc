@@ -9,14 +9,6 @@ namespace dyc {
 
 namespace {
 
-Copy copy_of(Variant variant) {
-  return variant == Variant::copy ? Copy::always : variant == Variant::direct ? Copy::never : Copy::by_rule;
-}
-
-size_t grain_for(Variant variant, int64_t n, size_t otherwise) {
-  return variant == Variant::alone ? static_cast<size_t>(n) : otherwise;
-}
-
 // Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`, at
 // most `most` of them.
 size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
@@ -62,10 +54,10 @@ CpuExecutor::MatmulJob CpuExecutor::job(const Launch& l) {
   return j;
 }
 
-void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols, Copy w_copy) const {
+void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols) const {
   ConstCols start = j.start;
   for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
-    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y, w_copy);
+    kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y);
     start = {j.y.base, j.y.stride, nullptr};
   }
 }
@@ -85,35 +77,25 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
-  const Tuned chosen(TuningKnob::product, [&](TuningKey& key) {
-    for (size_t i = 0; i < n; ++i) {
-      key.add_extent(jobs[i].m);
-      key.add_extent(jobs[i].work / std::max<int64_t>(jobs[i].m * jobs[i].n, 1));
-    }
-    key.set_size(jobs->n);
-  });
-  const Copy w_copy = copy_of(chosen.variant);
   if (n == 1 && jobs->n >= 32) {
     const size_t least = weights > kManyWeights ? kWideColumns : 16;  // each chunk reads all weights
     const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
-    parallel_for(jobs->n, grain_for(chosen.variant, jobs->n, grain), [&](size_t begin, size_t end) {
-      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)}, w_copy);
+    parallel_for(jobs->n, grain, [&](size_t begin, size_t end) {
+      run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
     });
     return;
   }
-  parallel_for(blocks, grain_for(chosen.variant, blocks, grain_of(blocks, work, 1, most_chunks())),
-               [&](size_t begin, size_t end) {
-                 const MatmulJob* j = jobs;
-                 int64_t before = 0;  // blocks of the products before j
-                 for (int64_t at = begin; at < static_cast<int64_t>(end);) {
-                   int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
-                   while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
-                   const int64_t stop = std::min<int64_t>(end, before + mine);
-                   run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)},
-                           {0, j->n}, w_copy);
-                   at = stop;
-                 }
-               });
+  parallel_for(blocks, grain_of(blocks, work, 1, most_chunks()), [&](size_t begin, size_t end) {
+    const MatmulJob* j = jobs;
+    int64_t before = 0;  // blocks of the products before j
+    for (int64_t at = begin; at < static_cast<int64_t>(end);) {
+      int64_t mine = (j->m + kRowBlock - 1) / kRowBlock;
+      while (at - before >= mine) before += mine, ++j, mine = (j->m + kRowBlock - 1) / kRowBlock;
+      const int64_t stop = std::min<int64_t>(end, before + mine);
+      run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)}, {0, j->n});
+      at = stop;
+    }
+  });
 }
 
 void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
@@ -123,15 +105,9 @@ void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& d
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, "W' dy");
   scope.product(k, n, m);
   // Columns of dx may repeat, so threads share rows of dx, never columns.
-  const Tuned chosen(TuningKnob::back_product, [&](TuningKey& key) {
-    key.add_extent(m);
-    key.add_extent(k);
-    key.set_size(n);
+  parallel_for(k, grain_of(k, flops, 16, most_chunks()), [&](size_t begin, size_t end) {
+    kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
   });
-  parallel_for(k, grain_for(chosen.variant, k, grain_of(k, flops, 16, most_chunks())),
-               [&](size_t begin, size_t end) {
-                 kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
-               });
 }
 
 void CpuExecutor::run_matmul(const Launch& l) {
@@ -179,8 +155,7 @@ void CpuExecutor::run_matmul_node(const Launch& l, uint32_t i) {
       float* y = base + it.out + e * item_size;
       kernels_.gemm->nn({0, m}, {0, cols}, kk, w + (wd.bd > 1 ? e * wd.batch_size() : 0), m,
                         {x + (xd.bd > 1 ? e * xd.batch_size() : 0), kk, nullptr},
-                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr},
-                        Copy::by_rule);
+                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr});
     }
   }
 }
@@ -255,8 +230,7 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
       if (wanted(l, k + 1))
         kernels_.gemm->tn({0, kk}, {0, cols}, m, w + we, m, dye, {gradient_of(k + 1) + xe, kk, nullptr});
       if (wanted(l, k))
-        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m,
-                          Copy::by_rule);
+        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m);
     }
   }
 }
@@ -264,18 +238,12 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
 // ---------------------------------------------------------------- weight gradients
 
 // Work that one thread does: some rows or columns of a gradient.
-void CpuExecutor::run_part(const DeferredGradient& d, float* target, Range part, Copy dy_copy) const {
+void CpuExecutor::run_part(const DeferredGradient& d, float* target, Range part) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
   if (d.k == 0) return kernels_.gemm->sum(part, n, dy, target);
-  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m, dy_copy);
-  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m, dy_copy);
-}
-
-void CpuExecutor::describe(TuningKey& key, const DeferredGradient& d) {
-  key.add_extent(d.m);
-  key.add_extent(d.k);
-  key.set_size(static_cast<int64_t>(d.dy.size()));
+  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m);
+  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m);
 }
 
 void CpuExecutor::run_deferred(DeferredGradient& d) {
@@ -287,13 +255,8 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
   const int64_t length = d.by_rows() ? d.m : d.k;
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  {
-    const Tuned chosen(TuningKnob::weight_gradient, [&d](TuningKey& key) { describe(key, d); });
-    const Copy dy_copy = copy_of(chosen.variant);
-    parallel_for(
-        length, grain_for(chosen.variant, length, grain_of(length, d.work(), kPart, kMostParts)),
-        [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}, dy_copy); });
-  }
+  parallel_for(length, grain_of(length, d.work(), kPart, kMostParts),
+               [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}); });
   d.dy.clear();
   d.x.clear();
 }
@@ -304,15 +267,14 @@ void CpuExecutor::run_all_deferred() {
   int64_t work = 0;
   for (uint32_t i = 0; i < deferred_.size(); ++i) {
     DeferredGradient& d = deferred_[i];
-    if (d.dy.empty() || !deferred_.is_only(d) || measuring_variants()) {
+    if (d.dy.empty() || !deferred_.is_only(d)) {
       run_deferred(d);
       continue;
     }
     float* target = parameter_target(d.node);
     const int64_t length = d.by_rows() ? d.m : d.k;
-    const Tuned chosen(TuningKnob::weight_gradient, [&d](TuningKey& key) { describe(key, d); });
     for (int64_t at = 0; at < length; at += kPart)
-      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, copy_of(chosen.variant)});
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}});
     work += d.work();
   }
   const int64_t n = static_cast<int64_t>(parts_.size());
@@ -329,7 +291,7 @@ void CpuExecutor::run_parts(int64_t n, int64_t work) {
     for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
       Part part = parts_[i];
       while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
-      run_part(deferred_[part.deferred], part.target, part.range, part.dy_copy);
+      run_part(deferred_[part.deferred], part.target, part.range);
     }
   });
 }

@@ -1,6 +1,6 @@
-// Numbers that decide how the CPU executor divides work among threads and into parts that fit the caches. All
-// were measured with benchmarks/run_all.py on servers with 32 KB of first-level and 1 to 2 MB of second-level
-// cache per core; results do not depend on them. A profile can choose others for one script (autotune.h).
+// Numbers that decide how the CPU executor divides work among threads and into parts that fit the caches.
+// Chosen for 32 KB of first-level and 1 to 2 MB of second-level cache per core while the kernels were
+// written; no measurements are kept. Results do not depend on them.
 #pragma once
 #include <cstddef>
 #include <cstdint>

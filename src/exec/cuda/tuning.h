@@ -1,5 +1,5 @@
-// Numbers that decide how launches on a CUDA device are grouped, divided and copied. They were derived from
-// the costs of an H100-class device (3 us for a launch, 3 TB/s, 20 TFLOPS of float32), not measured on one.
+// Numbers that decide how launches on a CUDA device are grouped, divided and copied. Chosen by
+// reasoning for an H100-class device (3 us for a launch, 3 TB/s, 20 TFLOPS of float32); none is measured.
 // Those of gradients and of kept weights change the order of sums, the others change no result.
 #pragma once
 #include <cstddef>
