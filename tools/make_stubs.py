@@ -96,7 +96,7 @@ RESULTS = by_name(
         "list[dict[str, Any]]": "op_table plan_table",
         "list[tuple[str, str]]": "_device_kernels",
         "Expression": "_expression _input_array batch expr record",
-        "int": "_profile_clock _trainer_hash cg_size cg_version parameter_count pl threads",
+        "int": "_profile_clock _gradient_size _trainer_hash cg_size cg_version parameter_count pl threads",
         "ComputationGraph": "renew_cg",
         "tuple[bool, str, tuple[int, ...], int]": "_describe",
         "list[_FileBlock]": "_read_blocks",
@@ -111,7 +111,7 @@ RESULTS = by_name(
             "clip_inplace load_array "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
             "scale_gradient set set_batching set_gradient set_row_gradients "
-            "_add_rows _put_gradients _put_values _allow_empty_sums _set_random_state "
+            "_add_rows _put_gradients _take_gradients _put_values _allow_empty_sums _set_random_state "
             "_set_trainer_hooks set_clip_threshold set_default_weight_decay set_dropout "
             "set_dropout_masks set_dropouts set_index set_learning_rate set_scheduler "
             "set_sparse_updates set_threads set_updated set_value set_weight_decay "
@@ -133,7 +133,7 @@ RESULTS = by_name(
             "Expression.gradient Expression.npvalue as_array grad_as_array row_as_array "
             "row_grad_as_array rows_as_array rows_grad_as_array"
         ),
-        "NDArray[np.float32]": "_parameter_values _take_gradients _take_values",
+        "NDArray[np.float32]": "_parameter_values _take_values",
         "NDArray[np.int64]": "_argmax _sample",
         "NDArray[np.uint32]": "touched_rows",
         "NDArray[np.uint64]": "_value_hashes",

@@ -96,10 +96,17 @@ Bytes gradient_kinds(const std::shared_ptr<Collection>& collection) {
   return kinds;
 }
 
-// Gradients of the kind kAll, one after the other; zeros where there is none.
-Floats take_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
+size_t gradient_size(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
+  return checked_kinds(kinds, storages(collection));
+}
+
+// Gradients of the kind kAll, one after the other, into the beginning of `flat`; zeros where there is none.
+void take_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, Floats& flat) {
   const auto all = storages(collection);
-  Floats flat(static_cast<pb::ssize_t>(checked_kinds(kinds, all)));
+  const size_t wanted = checked_kinds(kinds, all);
+  if (static_cast<size_t>(flat.size()) < wanted)
+    throw ValueError(text("wanted an array of ", wanted, " float32 values or more; got ",
+                          static_cast<size_t>(flat.size())));
   float* out = flat.mutable_data();
   for (size_t i = 0; i < all.size(); ++i) {
     if (kinds.data()[i] != kAll) continue;
@@ -113,7 +120,6 @@ Floats take_gradients(const std::shared_ptr<Collection>& collection, const Bytes
     }
     out += s.size();
   }
-  return flat;
 }
 
 void put_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, const Floats& flat) {
@@ -369,7 +375,9 @@ PyObject* set_row_gradients(PyObject* self, PyObject* const* args, Py_ssize_t n,
 void add_gradients(PyObject* module) {
   auto m = pb::reinterpret_borrow<pb::module_>(module);
   m.def("_gradient_kinds", &gradient_kinds, pb::arg("collection"));
-  m.def("_take_gradients", &take_gradients, pb::arg("collection"), pb::arg("kinds"));
+  m.def("_gradient_size", &gradient_size, pb::arg("collection"), pb::arg("kinds"));
+  m.def("_take_gradients", &take_gradients, pb::arg("collection"), pb::arg("kinds"),
+        pb::arg("flat").noconvert());
   m.def("_put_gradients", &put_gradients, pb::arg("collection"), pb::arg("kinds"), pb::arg("flat"));
   m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"));
   m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("keys"), pb::arg("values"));

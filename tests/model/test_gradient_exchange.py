@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dynet_compat as dy
 import numpy as np
 import pytest
@@ -18,6 +20,12 @@ def accumulate(W: dy.Parameters, E: dy.LookupParameters, rows: tuple[int, ...] =
     dy.renew_cg()
     h = W * dy.inputVector([1, -2, 3, 4])
     dy.esum([dy.squared_norm(h), *(dy.squared_norm(E[row]) for row in rows)]).backward()
+
+
+def taken(pc: dy.ParameterCollection, kinds: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flat = np.empty(_core._gradient_size(pc, kinds), np.float32)
+    _core._take_gradients(pc, kinds, flat)
+    return flat
 
 
 def test_a_gradient_is_replaced() -> None:
@@ -90,7 +98,7 @@ def test_flat_arrays_come_back_bit_for_bit() -> None:
     kinds = _core._gradient_kinds(pc)
     assert kinds.tolist() == [2, 0, 1]
     wanted = W.grad_as_array(), E.grad_as_array()
-    flat, (keys, values) = _core._take_gradients(pc, kinds), _core._take_rows(pc, kinds)
+    flat, (keys, values) = taken(pc, kinds), _core._take_rows(pc, kinds)
     assert keys.tolist() == [2 << 32 | 2, 2 << 32 | 7]
     accumulate(W, E, (9,))
     _core._put_gradients(pc, kinds, flat)
@@ -107,14 +115,18 @@ def test_rows_are_added_in_the_order_given() -> None:
     _core._put_gradients(pc, np.uint8([0, 0, 1]), np.float32([]))
     _core._add_rows(pc, keys, parts)
     assert E.row_grad_as_array(4).tolist() == [float((parts[0] + parts[1] + parts[2])[0])] * 5
-    flat = _core._take_gradients(pc, np.uint8([0, 0, 2]))
+    flat = taken(pc, np.uint8([0, 0, 2]))
     assert flat.reshape(10, 5)[4].tolist() == E.row_grad_as_array(4).tolist() and np.count_nonzero(flat) <= 5
 
 
 def test_sizes_are_checked() -> None:
     pc, *_ = model()
     with pytest.raises(ValueError, match="3 kinds"):
-        _core._take_gradients(pc, np.uint8([1]))
+        _core._gradient_size(pc, np.uint8([1]))
+    with pytest.raises(ValueError, match="12 float32"):
+        _core._take_gradients(pc, np.uint8([2, 0, 0]), np.zeros(11, np.float32))
+    with pytest.raises(TypeError):
+        _core._take_gradients(pc, np.uint8([2, 0, 0]), np.zeros(12))
     with pytest.raises(ValueError, match="12 float32"):
         _core._put_gradients(pc, np.uint8([2, 0, 0]), np.zeros(11, np.float32))
     with pytest.raises(ValueError, match="does not exist"):

@@ -131,13 +131,18 @@ class Exchange:
     def before_update(self, trainer: Any) -> None:
         state = self.state_of(trainer)
         collection = _core._trainer_collection(trainer)
+        kinds = self._kinds(collection, state, trainer)
         self.group.meet(f"update of trainer {state.number}", state.updates + 1)
-        kinds = self.group.largest(self._kinds(collection, state, trainer))
-        flat, (keys, values) = _core._take_gradients(collection, kinds), _core._take_rows(collection, kinds)
+        kinds = self.group.largest(kinds)
+        size = _core._gradient_size(collection, kinds)
+        flat = self.group.flat(size)
+        _core._take_gradients(collection, kinds, flat)
+        keys, values = _core._take_rows(collection, kinds)
         share = self._share()
         if share is not None:
-            flat, values = flat * share, values * share
-        total = self.group.add_up(flat, state.feedback)
+            flat *= share
+            values = values * share
+        total = self.group.add_up(flat, size, state.feedback)
         rows = self.group.join(keys), self.group.join(values)
         _core._put_gradients(collection, kinds, total)
         _core._add_rows(collection, np.concatenate(rows[0]), np.concatenate(rows[1]))

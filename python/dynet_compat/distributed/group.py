@@ -66,6 +66,7 @@ class Group:
         self._doing = "nothing"
         self._signals = comm.Dup()
         self._told: list[Any] = []
+        self._kept: dict[str, NDArray[Any]] = {}  # memory of add_up
         self._watchdog = Watchdog(self, comm.Dup()) if self.size > 1 else None
 
     # ------------------------------------------------------------------------------- meetings
@@ -114,35 +115,60 @@ class Group:
 
     # ---------------------------------------------------------------------------- collectives
 
-    def add_up(self, flat: NDArray[np.float32], compress: Optional[Rounding] = None) -> NDArray[np.float32]:
+    def flat(self, size: int) -> NDArray[np.float32]:
+        """Memory for `size` floats that `add_up` sends; its contents are those of the last call."""
+        part = -(-size // self.size)
+        return self._memory("flat", part, np.float32).reshape(-1)
+
+    def add_up(
+        self, flat: NDArray[np.float32], size: int, compress: Optional[Rounding] = None
+    ) -> NDArray[np.float32]:
         """The sum over ranks in rank order: the same bits on all ranks, in every run, under every MPI.
 
         Each rank owns a contiguous part: it gets that part of all ranks, adds in rank order, and sends the
-        sum.
+        sum. Memory is kept from call to call, as large arrays are slow to get and to give back.
 
         Args:
-            flat: float32 array, of one size on all ranks.
+            flat: what `flat(size)` returned, filled.
+            size: how many of its floats count; the same on all ranks.
             compress: turns what is sent into values that float16 holds; its second argument names the stage.
+        Returns:
+            float32 array, valid until the next call.
         """
-        if self.size == 1 or not len(flat):
-            return flat
-        part = -(-len(flat) // self.size)
-        dtype, kind = (np.float32, self.mpi.FLOAT) if compress is None else (np.float16, self.mpi.UINT16_T)
-        padded = np.zeros((self.size, part), np.float32)
-        padded.reshape(-1)[: len(flat)] = flat
+        if self.size == 1 or not size:
+            return flat[:size]
+        flat[size:] = 0
+        sent = flat.reshape(self.size, -1)
+        part = sent.shape[1]
         if compress:
-            padded = compress(padded, "sent")
-        received = np.empty((self.size, part), dtype)
-        self.comm.Alltoall([padded.astype(dtype, copy=False), kind], [received, kind])
+            half = self._add_up_as_float16(compress(sent, "sent"), part, compress)
+            return half.reshape(-1)[:size]
+        received, every = (self._memory(name, part, np.float32) for name in ("received", "every"))
+        self.comm.Alltoall(sent, received)
+        mine = every[self.rank]
+        np.add(received[0], received[1], out=mine)
+        for contribution in received[2:]:
+            mine += contribution
+        self.comm.Allgather(self.mpi.IN_PLACE, every)
+        return every.reshape(-1)[:size]
+
+    def _add_up_as_float16(
+        self, sent: NDArray[np.float32], part: int, compress: Rounding
+    ) -> NDArray[np.float32]:
+        received, every = (np.empty((self.size, part), np.float16) for _ in range(2))
+        kind = self.mpi.UINT16_T
+        self.comm.Alltoall([sent.astype(np.float16), kind], [received, kind])
         total = received[0].astype(np.float32)
         for contribution in received[1:]:
             total += contribution
-        if compress:
-            total = compress(total, "owned")
-        every = np.empty((self.size, part), dtype)
-        self.comm.Allgather([total.astype(dtype, copy=False), kind], [every, kind])
-        result: NDArray[np.float32] = every.astype(np.float32, copy=False).reshape(-1)
-        return result[: len(flat)]
+        self.comm.Allgather([compress(total, "owned").astype(np.float16), kind], [every, kind])
+        return every.astype(np.float32)
+
+    def _memory(self, name: str, part: int, dtype: Any) -> NDArray[Any]:
+        kept = self._kept.get(name)
+        if kept is None or kept.shape != (self.size, part):
+            kept = self._kept[name] = np.zeros((self.size, part), dtype)
+        return kept
 
     def join(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """Arrays of all ranks, of any lengths, in rank order."""
