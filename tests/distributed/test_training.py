@@ -149,3 +149,28 @@ def test_sums_gathers_and_broadcasts(tmp_path: Path) -> None:
     )
     result = job([script], ranks=3, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
+
+
+def test_batch_map_needs_no_line(tmp_path: Path) -> None:
+    """Losses that are summed are this rank's; a batch_map() inside of an instance is not cut again."""
+    script = tmp_path / "mapped.py"
+    script.write_text(
+        "import dynet as dy, numpy as np, sys\n"
+        "pc = dy.ParameterCollection(); w = pc.add_parameters((3, 3)); E = pc.add_lookup_parameters((9, 3))\n"
+        "t = dy.SimpleSGDTrainer(pc)\n"
+        "def loss(x):\n"
+        "    parts = dy.batch_map(lambda i: dy.tanh(w * E[i]), [x, (x + 1) % 9])\n"
+        "    if parts[0].npvalue()[0] > 0: parts.append(w * parts[0])\n"
+        "    return dy.squared_norm(dy.esum(parts))\n"
+        "for step in range(20):\n"
+        "    dy.renew_cg(); losses = dy.batch_map(loss, [(step + k) % 9 for k in range(5)])\n"
+        "    dy.esum(losses).backward(); t.update()\n"
+        "rank = dy.distributed.rank if hasattr(dy, 'distributed') else 0\n"
+        "np.save(f'{sys.argv[1]}{rank}.npy', np.concatenate([w.as_array().ravel(), E.as_array().ravel()]))\n"
+    )
+    assert alone([script, tmp_path / "alone", "--dynet-seed", 3], tmp_path).returncode == 0
+    options = ("--shard", "batch_map")
+    result = job([script, tmp_path / "two", "--dynet-seed", 3], options=options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    one, two = parameters(tmp_path, "alone", 1), parameters(tmp_path, "two", 2)
+    np.testing.assert_allclose(two, one, rtol=1e-6, atol=1e-6)

@@ -14,6 +14,7 @@ from typing import Any, Generic, Optional, TypeVar
 import numpy as np
 
 from .. import _core
+from ..distributed import state
 from ..fibers import BACKENDS, Greenlets, NoThread, Stopped, Task, backend_of
 
 T = TypeVar("T")
@@ -236,6 +237,8 @@ def batch_map(
         if task.closing:
             return [function(x) for x in arguments]
         return _map(task.group.scheduler, function, arguments, task, return_exceptions)
+    if state.job is not None and state.job.shards_batch_map:  # distribute --shard batch_map
+        arguments = list(state.job.shard(arguments, None))
     fibers = backend_of(backend)
     try:
         return _map(_Scheduler(fibers), function, arguments, None, return_exceptions)

@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     seed: Optional[int] = None
     checkpoint: Optional[str] = None  # folder
     every: int = 100  # updates between checkpoints
+    shard_batch_map: bool = False
 
 
 def world() -> Any:
@@ -73,6 +74,7 @@ class Job(atomic.Role):
             comm = Alone()
         self.group = Group(comm, settings.timeout)
         self._level_kernels()
+        self.shards_batch_map = settings.shard_batch_map
         self.seed = self._common_seed(settings.seed)
         self._own_stream = False
         self.exchange = Exchange(

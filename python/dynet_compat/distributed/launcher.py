@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--gradients", choices=("sum", "mean"), default="sum",
                      help="mean: the script divides losses by the size of its shard")  # fmt: skip
+    out.add_argument("--shard", choices=("batch_map",), help="cut what the script gives to batch_map()")
     out.add_argument("--check-every", type=int, default=100, metavar="N",
                      help="compare the parameters of all ranks every N updates; 0: never")  # fmt: skip
     out.add_argument("--compress", choices=("float16",), help="send gradients so, with error feedback")
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         seed = given.seed if given.seed is not None else _dynet_seed(given.arguments)
         job.start(job.Settings(given.gradients, given.check_every, given.compress, given.timeout, seed,
-                               given.checkpoint, given.every))  # fmt: skip
+                               given.checkpoint, given.every, given.shard is not None))  # fmt: skip
         from ..startup.program import run
 
         run(given.script, given.arguments)
