@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ OPTIONS = ("--seed", 7, "--every", 10)
 
 
 def arguments(out: Path) -> list[Any]:
-    return ["train.py", "tree", "AdamTrainer", 6, 300, out]
+    return ["train.py", "tree", "AdamTrainer", 6, 600, out]
 
 
 def start(folder: Path, out: Path, ranks: int) -> subprocess.Popen[str]:
@@ -41,14 +42,18 @@ def ranks_of(process: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the ranks with pgrep")
 def test_killed_jobs_resume_to_the_same_bits(tmp_path: Path) -> None:
     options = (*OPTIONS, "--checkpoint", tmp_path / "a")
+    begin = time.monotonic()
     whole = job(arguments(tmp_path / "whole"), options=options, cwd=tmp_path)
+    seconds = time.monotonic() - begin
     assert whole.returncode == 0, whole.stderr
     wanted = np.load(tmp_path / "whole0.npy")
     rng, kills, resumed = random.Random(KILLS), 0, False
-    while kills < KILLS or not resumed:
+    for _ in range(20 * KILLS + 20):
+        if kills >= KILLS and resumed:
+            break
         process = start(tmp_path / "b", tmp_path / "killed", 2)
         try:
-            _, errors = process.communicate(timeout=rng.uniform(0.5, 1.5))
+            _, errors = process.communicate(timeout=rng.uniform(0.5, 1.0) * seconds)
         except subprocess.TimeoutExpired:
             for pid in rng.sample(found, 1) if (found := ranks_of(process)) else []:
                 os.kill(pid, signal.SIGKILL)
@@ -63,6 +68,7 @@ def test_killed_jobs_resume_to_the_same_bits(tmp_path: Path) -> None:
         if kills < KILLS:  # the next one from the start
             for file in (tmp_path / "b").iterdir():
                 file.unlink()
+    assert kills >= KILLS and resumed, f"{kills} kills, resumed: {resumed}"
     process = start(tmp_path / "b", tmp_path / "killed", 2)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
