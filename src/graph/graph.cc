@@ -247,7 +247,7 @@ NodeId Graph::constant(const Dim& dim, float value) {
   std::memcpy(&word, &value, 4);
   const uint32_t sig = signatures_.leaf(op_id<Constant>, &word, 1, dim, false);
   const uint32_t value_number = value_numbers_.number(&sig, 1);
-  const NodeId known = value_numbers_.node(value_number, size());
+  const NodeId known = value_numbers_.find(value_number, size());
   if (known != size()) return duplicate_of(known, sig, nullptr, 0);
   Node n{};
   n.sig = sig;
@@ -256,6 +256,7 @@ NodeId Graph::constant(const Dim& dim, float value) {
   n.value_number = value_number;
   n.flags = Node::leaf | Node::constant;
   const int64_t offset = values_arena.allocate(dim.size());
+  value_numbers_.node(value_number, size());  // only now, as there may have been no memory
   std::fill_n(values_arena.base() + offset, dim.size(), value);
   return append(n, offset);
 }

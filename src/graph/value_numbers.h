@@ -19,6 +19,11 @@ class ValueNumbers {
     if (known.epoch != epoch_ || known.node >= next) known = {epoch_, next};
     return known.node;
   }
+  // The same, but where there is none it changes nothing.
+  uint32_t find(uint32_t number, uint32_t next) const {
+    if (number >= nodes_.size() || nodes_[number].epoch != epoch_) return next;
+    return nodes_[number].node < next ? nodes_[number].node : next;
+  }
   void renew() { ++epoch_; }
   // Nodes from `size` on are gone.
   void revert(uint32_t size) {

@@ -87,3 +87,27 @@ def test_message(dy: Any, name: str) -> None:
     assert ("{500,500}", "976.6 kB") in {(dim, size) for _, dim, size, _ in listed}
     if name == "planned":
         assert listed[0][:3] == ("concatenate", "{15000,500}", "28.6 MB")
+
+
+def test_constant_without_memory(dy: Any) -> None:
+    """A constant for which there was no memory is not taken for the node recorded after it."""
+    script = (
+        "import dynet_compat as dy\n"
+        "dy.inputVector([7.0] * 3000000)\n"
+        "for _ in range(2):\n"
+        "    try: dy.ones(2000000)\n"
+        "    except MemoryError: print('no memory')\n"
+        "    assert dy.inputVector([1.0, 2.0]).value() == [1.0, 2.0]\n"
+        "assert dy.ones(2).value() == [1.0, 1.0]"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=TESTS,
+        env=dict(os.environ, DYNET_COMPAT_MEM="16"),
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split("\n") == ["no memory", "no memory", ""]
