@@ -51,11 +51,6 @@ BIRNN = "BiRNNBuilder"
 TREE_BUILDERS = _names("UnidirectionalTreeLSTMBuilder BidirectionalTreeLSTMBuilder NaryTreeLSTMBuilder")
 SOFTMAX_BUILDERS = _names("StandardSoftmaxBuilder ClassFactoredSoftmaxBuilder HierarchicalSoftmaxBuilder")
 COLLECTIONS = _names("ParameterCollection Model")
-LOSS_OPS = _names(
-    "pickneglogsoftmax pickneglogsoftmax_batch hinge hinge_batch hinge_dim binary_log_loss "
-    "squared_distance l1_distance huber_distance poisson_loss pairwise_rank_loss sparsemax_loss "
-    "neg_log_softmax neg_log_softmax_batch"
-)
 SUMS = _names(
     "esum average sum_batches mean_batches sum_elems mean_elems concatenate concatenate_to_batch logsumexp"
 )

@@ -37,6 +37,7 @@ from .trees import (
 if TYPE_CHECKING:
     from ..hints_file import IndependentLoop
 
+Node = Union[ast.stmt, ast.expr]
 _FUNCTION = 2  # flag of code objects: inspect.CO_NEWLOCALS, which those of classes do not have
 
 
@@ -180,9 +181,7 @@ class Rewriter:
             return  # a lookup, or an op without a list of arguments, costs less than the region's checks
         new = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
         new.alone = True
-        placeholder = self._region(new.spec(f"{qualname}:{node.lineno}"))
-        last_line = node.end_lineno or node.lineno
-        self.found.append(FoundRegion(qualname, region, node.lineno, last_line, "comprehension"))
+        placeholder = self._region(qualname, new, node, node, "comprehension")
         comprehension = locate(new.comprehension(placeholder, node), node)
         self.parts += [(node, name, getattr(comprehension, name)) for name in ("elt", "generators")]
 
@@ -194,17 +193,18 @@ class Rewriter:
         if region is None or region.ops < LEAST_OPS:
             return False
         new = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
-        placeholder = self._region(new.spec(f"{qualname}:{node.lineno}"))
-        last_line = node.body[-1].end_lineno or node.lineno
-        self.found.append(FoundRegion(qualname, region, node.lineno, last_line, "loop"))
+        placeholder = self._region(qualname, new, node, node.body[-1], "loop")
         over = new.over(placeholder, None, node.target, node.iter)
         self.parts.append((node, "iter", locate(over, node.iter)))
         self.parts.append((node, "body", _placed(new.statements(placeholder), node.body[0])))
         return True
 
-    def _region(self, spec: tuple[Any, ...]) -> str:
+    def _region(self, qualname: str, new: Replacement, first: Node, last: Node, form: str = "") -> str:
+        """The placeholder for the object that records a region, which is noted as found."""
+        line = first.lineno
         placeholder = f"\0region {len(self.regions)}"
-        self.regions[placeholder] = _core._Region(spec, recording())
+        self.regions[placeholder] = _core._Region(new.spec(f"{qualname}:{line}"), recording())
+        self.found.append(FoundRegion(qualname, new.region, line, last.end_lineno or line, form))
         return placeholder
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -247,10 +247,7 @@ class Rewriter:
 
     def _replaced(self, qualname: str, scope: Scope, region: TracedRegion) -> Iterable[ast.stmt]:
         new = Replacement(scope, region)
-        line = region.statements[0].lineno
-        placeholder = self._region(new.spec(f"{qualname}:{line}"))
-        last_line = region.statements[-1].end_lineno or line
-        self.found.append(FoundRegion(qualname, region, line, last_line))
+        placeholder = self._region(qualname, new, region.statements[0], region.statements[-1])
         return _placed(new.statements(placeholder), region.statements[0])
 
 
