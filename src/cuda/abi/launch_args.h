@@ -70,9 +70,6 @@ DYC_INLINE const Shape& shape_of(const LaunchArgs& r, uint32_t node) {
 DYC_INLINE int64_t out_of(const LaunchArgs& r, uint32_t node) {
   return r.outs ? r.outs[node] : start_of(r.results, node);
 }
-DYC_INLINE const float* argument_of(const LaunchArgs& r, uint32_t node, uint32_t k) {
-  return r.n ? argument(r.x[k], r.results, node) : r.lists[r.list_starts[node] + k];
-}
 // Null where that argument of that node takes no gradient.
 DYC_INLINE float* gradient_of(const LaunchArgs& r, uint32_t node, uint32_t k) {
   if (!r.full && !shape_of(r, node).needs[k]) return nullptr;

@@ -67,16 +67,17 @@ MemoryRange MatmulLauncher::access(const Columns& c, const float* arena, int64_t
   return access_to(arena, c.count, rows, period, writes, [&c](int64_t j) { return c.at(j); });
 }
 
+const float* MatmulLauncher::node_value(const Launch& l, const Operand& o, uint32_t i) {
+  return o.kind == Operand::weight ? parameters_.weight(o) : c_.values() + c_.launches.argument(l, o, i);
+}
+
 // Of a node whose weights are its own: one product for each batch item.
 void MatmulLauncher::add_node_products(const Launch& l, uint32_t i, ProductList& list) {
   const LaunchReader::Item it = c_.launches.item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
   const Operand* const o = &c_.launches.operand(l, 0);
-  const auto value_of = [&](uint32_t k) {
-    return o[k].kind == Operand::weight ? parameters_.weight(o[k])
-                                        : c_.values() + c_.launches.argument(l, o[k], i);
-  };
+  const auto value_of = [&](uint32_t k) { return node_value(l, o[k], i); };
   const Dim& yd = *sig.y;
   const int64_t item_size = yd.batch_size(), m = yd.rows();
   for (uint32_t e = 0; e < yd.bd; ++e) {
@@ -171,10 +172,7 @@ void MatmulLauncher::collect_node(const Launch& l, uint32_t i, std::vector<Sum>&
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
   const Operand* const o = &c_.launches.operand(l, 0);
-  const auto value_of = [&](uint32_t k) {
-    return o[k].kind == Operand::weight ? parameters_.weight(o[k])
-                                        : c_.values() + c_.launches.argument(l, o[k], i);
-  };
+  const auto value_of = [&](uint32_t k) { return node_value(l, o[k], i); };
   const auto target_of = [&](uint32_t k) {
     return o[k].kind == Operand::weight ? parameters_.gradient_of_weight(o[k])
                                         : c_.launches.argument(l, o[k], i);

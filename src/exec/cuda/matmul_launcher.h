@@ -31,6 +31,7 @@ class MatmulLauncher {
   cuda::Matrix<const float> matrix_of(const std::vector<int64_t>& offsets, const float* base);
   static MemoryRange access(const Columns& c, const float* arena, int64_t rows, int64_t period, bool writes);
 
+  const float* node_value(const Launch& l, const Operand& o, uint32_t i);  // an argument of node i
   void forward_columns(const Launch& l);
   void add_node_products(const Launch& l, uint32_t i, ProductList& list);
   void backward_columns(const Launch& l);
