@@ -83,7 +83,7 @@ pybind11::dict options(const pybind11::kwargs& given) {
                                                  {"keep_weights", &o->keep_weights},
                                                  {"skip_barriers", &o->skip_barriers},
                                                  {"graphs", &o->graphs},
-                                                 {"library", &o->library},
+                                                 {"library", &o->cublas},
                                                  {"update", &o->update},
                                                  {"unfused", &o->unfused}};
   for (const auto& [key, value] : given) {

@@ -43,7 +43,7 @@ DeviceOptions options_of_environment() {
   o.persistent = !is_off("DYNET_COMPAT_WALK");
   o.persistent_after = static_cast<uint32_t>(number("DYNET_COMPAT_WALK", 0));
   o.graphs = !is_off("DYNET_COMPAT_GRAPHS");
-  o.library = !is_off("DYNET_COMPAT_CUBLAS");
+  o.cublas = !is_off("DYNET_COMPAT_CUBLAS");
   o.snapshot_every = std::max<uint64_t>(1, number("DYNET_COMPAT_KEEP", o.snapshot_every));
   const char* const variant = std::getenv("DYNET_COMPAT_PRODUCTS");
   for (int i = 0; i < cuda::kMatmulVariants; ++i)

@@ -580,7 +580,7 @@ class EventLog:
             "interpreter": self.started - start, "losses": self.losses, "imported": self.toolkit is not None,
             "step_times": [t - self.started for t in self.step_times],
             "counts": {name: sampler.counts() for name, sampler in self.samplers.items()},
-            "library": reading.library(self.toolkit),
+            "library": reading.toolkit_version(self.toolkit),
             "hints": reading.hints() if self.spec.get("hints") else None,
             "memory": reading.peak_memory(), "python": sys.version.split()[0], "numpy": np.__version__,
         }  # fmt: skip

@@ -122,8 +122,8 @@ def describe_argument(arg: Any) -> Any:
 # ---------------------------------------------------------------- the process
 
 
-def library(toolkit: Any) -> str:
-    """Name and version of the library."""
+def toolkit_version(toolkit: Any) -> str:
+    """Name and version of the toolkit that the script has imported."""
     ours = getattr(sys.modules.get("dynet_compat"), "__compat_version__", None)
     if ours is not None:  # on the other side, the script's `import dynet_compat` gives DyNet
         return f"dynet_compat {ours}"

@@ -73,7 +73,7 @@ void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
   std::vector<cuda::ProductFacts> facts;
   for (const Product& p : list.products) facts.push_back(facts_of(kind, p, list.terms.data()));
   const DeviceOptions& options = c_.device.options;
-  cuda::ProductDevice device{c_.device.backend().limits().processors, c_.device.threads(), options.library,
+  cuda::ProductDevice device{c_.device.backend().limits().processors, c_.device.threads(), options.cublas,
                              options.matmul_variant};
   std::vector<MatmulVariant> variants = matmul_variants(kind, facts, device);
   const auto has = [&](MatmulVariant variant) {
