@@ -108,7 +108,7 @@ RESULTS = by_name(
             "Expression.backward Expression.forward _attach _constructor _extend _forward _on_renew "
             "_check_device _measure_device _set_device_names _set_graph _use_device "
             "_set_parameter_values _set_profiling _set_tensor _profile_start cg_checkpoint cg_revert "
-            "clip_inplace load_array "
+            "clip_inplace load_array _set_decay_factor "
             "disable_dropout init_from_array init_row reset_random_seed reset_timing restart scale "
             "scale_gradient set set_batching set_gradient set_row_gradients "
             "_add_rows _put_gradients _take_gradients _put_values _allow_empty_sums _set_random_state "

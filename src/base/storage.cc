@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -231,6 +232,16 @@ void Storage::sync_grad() const {
 
 void Storage::allocate_grad() {
   if (!grad_.allocated()) grad_ = FloatBuffer(size(), true);
+}
+
+std::vector<uint32_t> Storage::rows_with_grad() const {
+  std::vector<uint32_t> found = touched_;
+  if (dense_grad_) {
+    found.resize(rows);
+    std::iota(found.begin(), found.end(), 0u);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 float* Storage::grad() {

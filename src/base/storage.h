@@ -139,6 +139,8 @@ class Storage {
   bool has_grad() const { return has_grad_; }
   bool dense_grad() const { return dense_grad_; }  // lookups: the whole table was touched
   const std::vector<uint32_t>& touched_rows() const { return touched_; }  // in order of first touch
+  // Of lookups: those that have a gradient, ascending.
+  std::vector<uint32_t> rows_with_grad() const;
   // Floats of the gradient: of the touched rows, or of all.
   size_t grad_size() const { return dense_grad_ ? size() : touched_.size() * row_size_; }
   float* grad();                   // whole gradient, zeroed on first use; marks it dense

@@ -121,6 +121,9 @@ void add_copies(pb::module_& m) {
   m.def("_restore_child", &restore_child, pb::arg("parent"), pb::arg("state"), pb::arg("parameters"),
         pb::arg("lookups"));
   m.def("_decay_factor", [](const CollectionPtr& c) { return c->decay_factor(); }, pb::arg("collection"));
+  m.def(
+      "_set_decay_factor", [](const CollectionPtr& c, float factor) { c->set_decay_factor(factor); },
+      pb::arg("collection"), pb::arg("factor"));
   m.def("_parameter_state", &parameter_state, pb::arg("parameter"));
   m.def("_restore_parameter", &restore_parameter, pb::arg("root"), pb::arg("name"), pb::arg("sizes"),
         pb::arg("count"), pb::arg("updated"), pb::arg("values"));

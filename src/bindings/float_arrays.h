@@ -37,18 +37,6 @@ struct ArrayLayout {
   pybind11::ssize_t step;  // of the next axis
 };
 
-inline std::string shape_text(const pybind11::array& a) {
-  return pybind11::str(pybind11::object(a.attr("shape"))).cast<std::string>();
-}
-
-// Axis by axis from `first` on.
-inline bool has_shape(const pybind11::array& a, const Dim& dim, uint32_t first) {
-  if (a.ndim() != static_cast<pybind11::ssize_t>(dim.nd + first)) return false;
-  for (uint32_t i = 0; i < dim.nd; ++i)
-    if (a.shape(first + i) != static_cast<pybind11::ssize_t>(dim.d[i])) return false;
-  return true;
-}
-
 // The elements in column-major order, converted on the way: no array in between.
 void copy_numbers(const pybind11::array& from, float* to);
 // The same to other strides, in bytes.

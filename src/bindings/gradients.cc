@@ -1,18 +1,12 @@
-// Gradients that scripts write, and values, gradients and hashes of a whole collection as flat arrays: what
-// processes that train together exchange (dynet_compat/distributed/).
-#include "bindings/gradients.h"
-
-#include <pybind11/stl.h>
-
+// What processes that train together exchange (dynet_compat/distributed/): values, gradients and hashes of a
+// whole collection as flat arrays; and what they hear of trainers.
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 
-#include "bindings/arguments.h"
+#include "base/random.h"
 #include "bindings/collection_caster.h"
 #include "bindings/compute.h"
-#include "base/random.h"
 #include "bindings/float_arrays.h"
 #include "bindings/operators.h"
 #include "cpu/kernel_table.h"
@@ -36,12 +30,9 @@ GradientKind kind_of(const Storage& s) {
   return s.dense_grad() ? kAll : kRows;
 }
 
-// Parameters first, then tables; each in the order of the collection.
 std::vector<StoragePtr> storages(const std::shared_ptr<Collection>& collection) {
   wait_for_gradients();
-  std::vector<StoragePtr> all = collection->parameters();
-  all.insert(all.end(), collection->lookups().begin(), collection->lookups().end());
-  return all;
+  return collection->storages();
 }
 
 size_t checked_kinds(const Bytes& kinds, const std::vector<StoragePtr>& all) {
@@ -57,34 +48,6 @@ size_t checked_kinds(const Bytes& kinds, const std::vector<StoragePtr>& all) {
 void check_size(const Floats& array, size_t wanted) {
   if (static_cast<size_t>(array.size()) != wanted)
     throw ValueError(text("expected ", wanted, " float32 values; got ", static_cast<size_t>(array.size())));
-}
-
-// Ascending, so that a norm over the rows is summed in the same order in every process.
-std::vector<uint32_t> rows_with_gradient(const Storage& s) {
-  std::vector<uint32_t> rows = s.touched_rows();
-  if (s.dense_grad()) {
-    rows.resize(s.rows);
-    std::iota(rows.begin(), rows.end(), 0u);
-  }
-  std::sort(rows.begin(), rows.end());
-  return rows;
-}
-
-// (n, width), where each row is in memory order, or (n, d1, d2, ..).
-void check_rows(const FloatArray& array, const Storage& s, size_t n, const char* op) {
-  const bool fits = (array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == s.row_size()) ||
-                    has_shape(array, s.dim, 1);
-  if (!fits || static_cast<size_t>(array.shape(0)) != n)
-    throw ValueError(text(op, "(): got an array of shape ", shape_text(array), "; wanted ", n, " rows of ",
-                          s.dim, " for ", s.name));
-}
-
-template <class F>
-void copy_rows(const FloatArray& array, size_t width, size_t n, F row) {
-  for (size_t i = 0; i < n; ++i) {
-    float* const to = row(i);
-    for (size_t j = 0; j < width; ++j) to[j] = array.data()[i + j * n];
-  }
 }
 
 // ------------------------------------------------------------------------------- whole collections
@@ -143,7 +106,7 @@ pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& 
   std::vector<float> values;
   for (size_t i = 0; i < all.size(); ++i) {
     if (kinds.data()[i] != kRows) continue;
-    for (const uint32_t row : rows_with_gradient(*all[i])) {
+    for (const uint32_t row : all[i]->rows_with_grad()) {  // so a norm is summed in one order everywhere
       keys.push_back(static_cast<int64_t>(i) << 32 | row);
       const float* from = all[i]->raw_grad() + row * all[i]->row_size();
       values.insert(values.end(), from, from + all[i]->row_size());
@@ -180,9 +143,7 @@ void add_rows(const std::shared_ptr<Collection>& collection, const Keys& keys, c
 
 Floats take_values(const std::shared_ptr<Collection>& collection) {
   const auto all = storages(collection);
-  size_t floats = 0;
-  for (const StoragePtr& s : all) floats += s->size();
-  Floats flat(static_cast<pb::ssize_t>(floats));
+  Floats flat(static_cast<pb::ssize_t>(collection->parameter_count()));
   float* out = flat.mutable_data();
   for (const StoragePtr& s : all) out = std::copy_n(s->values(), s->size(), out);
   return flat;
@@ -190,9 +151,7 @@ Floats take_values(const std::shared_ptr<Collection>& collection) {
 
 void put_values(const std::shared_ptr<Collection>& collection, const Floats& flat) {
   const auto all = storages(collection);
-  size_t floats = 0;
-  for (const StoragePtr& s : all) floats += s->size();
-  check_size(flat, floats);
+  check_size(flat, collection->parameter_count());
   const float* from = flat.data();
   for (const StoragePtr& s : all) {
     s->set_values(from);
@@ -231,20 +190,6 @@ pb::array_t<uint64_t> value_hashes(const std::shared_ptr<Collection>& collection
   return hashes;
 }
 
-// The factors of weight decay; those of one tree of collections are one.
-std::vector<float> decay_factors(const std::shared_ptr<Collection>& collection) {
-  std::vector<float> factors;
-  for (const StoragePtr& s : storages(collection)) factors.push_back(s->decay->factor);
-  return factors;
-}
-
-void set_decay_factors(const std::shared_ptr<Collection>& collection, const std::vector<float>& factors) {
-  const auto all = storages(collection);
-  if (factors.size() != all.size())
-    throw ValueError(text("expected ", all.size(), " factors; got ", factors.size()));
-  for (size_t i = 0; i < all.size(); ++i) all[i]->decay->factor = factors[i];
-}
-
 // Of what a trainer keeps from update to update.
 uint64_t trainer_hash(const pb::object& trainer) {
   wait_for_gradients();
@@ -261,11 +206,7 @@ uint64_t trainer_hash(const pb::object& trainer) {
   return hash;
 }
 
-}  // namespace
-
 // ------------------------------------------------------------------------------------------- hooks
-
-namespace {
 
 PyObject* trainer_hooks[6] = {};  // by TrainerHook; null: no function
 
@@ -306,72 +247,6 @@ bool call_trainer_hook(TrainerHook hook, PyObject* trainer) {
   return result.ptr() != Py_False;
 }
 
-// ------------------------------------------------------------------- methods of one parameter, table
-
-PyObject* has_gradient(PyObject* self, PyObject*) {
-  return guarded([&] {
-    wait_for_gradients();
-    return PyBool_FromLong(storage_in(self)->has_grad());
-  });
-}
-
-PyObject* touched_rows(PyObject* self, PyObject*) {
-  return guarded([&] {
-    wait_for_gradients();
-    const std::vector<uint32_t> rows = rows_with_gradient(*storage_in(self));
-    return pb::array_t<uint32_t>(static_cast<pb::ssize_t>(rows.size()), rows.data()).release().ptr();
-  });
-}
-
-PyObject* set_gradient(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"arr"};
-  return guarded([&] {
-    PyObject* const given = parse("set_gradient", names, 1, args, n, kwnames)[0];
-    wait_for_gradients();
-    Storage& s = *storage_in(self);
-    if (given == Py_None) {
-      s.clear_grad();
-      return none();
-    }
-    const FloatArray array = float_array(given, "set_gradient", "arr");
-    if (s.is_lookup()) {
-      check_rows(array, s, s.rows, "set_gradient");
-      s.clear_grad();
-      copy_rows(array, s.row_size(), s.rows, [to = s.grad(), &s](size_t i) { return to + i * s.row_size(); });
-    } else {
-      if (!has_shape(array, s.dim, 0))
-        throw ValueError(
-            text("set_gradient(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
-      s.clear_grad();
-      std::copy_n(array.data(), s.size(), s.grad());
-    }
-    return none();
-  });
-}
-
-PyObject* set_row_gradients(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  static constexpr const char* names[] = {"rows", "arr"};
-  static constexpr const char* op = "set_row_gradients";
-  return guarded([&] {
-    const auto a = parse(op, names, 2, args, n, kwnames);
-    wait_for_gradients();
-    Storage& s = *storage_in(self);
-    const std::vector<uint32_t> rows = as_uints(a[0], op, "rows");
-    std::vector<uint32_t> ascending = rows;
-    std::sort(ascending.begin(), ascending.end());
-    if (std::adjacent_find(ascending.begin(), ascending.end()) != ascending.end())
-      throw ValueError(text(op, "(): got a row twice; add its gradients first"));
-    if (!rows.empty() && ascending.back() >= s.rows)
-      throw IndexError(text(op, "(): got row ", ascending.back(), "; ", s.name, " has ", s.rows, " rows"));
-    const FloatArray array = float_array(a[1], op, "arr");
-    check_rows(array, s, rows.size(), op);
-    s.clear_grad();
-    for (const uint32_t row : ascending) s.grad_row(row);
-    copy_rows(array, s.row_size(), rows.size(), [&](size_t i) { return s.grad_row(rows[i]); });
-    return none();
-  });
-}
-
 void add_gradients(PyObject* module) {
   auto m = pb::reinterpret_borrow<pb::module_>(module);
   m.def("_gradient_kinds", &gradient_kinds, pb::arg("collection"));
@@ -383,8 +258,6 @@ void add_gradients(PyObject* module) {
   m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("keys"), pb::arg("values"));
   m.def("_take_values", &take_values, pb::arg("collection"));
   m.def("_put_values", &put_values, pb::arg("collection"), pb::arg("flat"));
-  m.def("_decay_factors", &decay_factors, pb::arg("collection"));
-  m.def("_set_decay_factors", &set_decay_factors, pb::arg("collection"), pb::arg("factors"));
   m.def("_value_hashes", &value_hashes, pb::arg("collection"));
   m.def("_trainer_hash", &trainer_hash, pb::arg("trainer"));
   m.def("_set_trainer_hooks", &set_trainer_hooks);

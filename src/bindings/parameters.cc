@@ -5,7 +5,6 @@
 #include "bindings/arguments.h"
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
-#include "bindings/gradients.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"
 
@@ -18,6 +17,18 @@ Storage& storage_of(PyObject* self) {
   return *storage_in(self);
 }
 
+std::string shape_text(const pybind11::array& a) {
+  return pybind11::str(pybind11::object(a.attr("shape"))).cast<std::string>();
+}
+
+// Equal sizes, axis by axis from `first` on.
+bool has_shape(const pybind11::array& a, const Dim& dim, uint32_t first) {
+  if (a.ndim() != static_cast<pybind11::ssize_t>(dim.nd + first)) return false;
+  for (uint32_t i = 0; i < dim.nd; ++i)
+    if (a.shape(first + i) != static_cast<pybind11::ssize_t>(dim.d[i])) return false;
+  return true;
+}
+
 // Rows {d1,d2,..} one after the other -> array (n, d1, d2, ..).
 pybind11::array_t<double> rows_array(size_t n, const Dim& dim) {
   ArrayLayout layout(sizeof(double));
@@ -25,19 +36,54 @@ pybind11::array_t<double> rows_array(size_t n, const Dim& dim) {
   return pybind11::array_t<double>(layout.shape, layout.strides);
 }
 
+void check_row(uint32_t row, const Storage& s, const char* op) {
+  if (row >= s.rows) throw IndexError(text(op, "(): got row ", row, "; ", s.name, " has ", s.rows, " rows"));
+}
+
 uint32_t as_row(PyObject* object, const Storage& s, const char* op) {
   const uint32_t row = as_uint(object, op, "row");
-  if (row >= s.rows) throw IndexError(text(op, "(): got row ", row, "; ", s.name, " has ", s.rows, " rows"));
+  check_row(row, s, op);
   return row;
 }
 
 std::vector<uint32_t> as_rows(PyObject* object, const Storage& s, const char* op) {
   std::vector<uint32_t> rows = as_uints(object, op, "rows");
   if (rows.empty()) throw ValueError(text(op, "(): got no rows; wanted at least one"));
-  for (uint32_t row : rows)
-    if (row >= s.rows)
-      throw IndexError(text(op, "(): got row ", row, "; ", s.name, " has ", s.rows, " rows"));
+  for (uint32_t row : rows) check_row(row, s, op);
   return rows;
+}
+
+// An array of exactly the shape of the parameter.
+FloatArray as_values(PyObject* object, const Storage& s, const char* op) {
+  FloatArray array = float_array(object, op, "arr");
+  if (!has_shape(array, s.dim, 0))
+    throw ValueError(text(op, "(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
+  return array;
+}
+
+// (n, width), each row in memory order, or (n, d1, d2, ..).
+bool holds_rows(const FloatArray& array, const Storage& s) {
+  const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == s.row_size();
+  return flat || has_shape(array, s.dim, 1);
+}
+
+// Such an array of exactly n rows.
+FloatArray as_row_values(PyObject* object, const Storage& s, size_t n, const char* op) {
+  FloatArray array = float_array(object, op, "arr");
+  if (!holds_rows(array, s) || static_cast<size_t>(array.shape(0)) != n)
+    throw ValueError(text(op, "(): got an array of shape ", shape_text(array), "; wanted ", n, " rows of ",
+                          s.dim, " for ", s.name));
+  return array;
+}
+
+// Row i goes to the address row(i).
+template <class F>
+void copy_rows(const FloatArray& array, size_t width, F row) {
+  const auto n = static_cast<size_t>(array.shape(0));
+  for (size_t i = 0; i < n; ++i) {
+    float* const to = row(i);
+    for (size_t j = 0; j < width; ++j) to[j] = array.data()[i + j * n];
+  }
 }
 
 // ------------------------------------------------------------------------- methods of both types
@@ -52,6 +98,9 @@ constexpr FastMethod scale_gradient = method<"scale_gradient", 1, "s">([](PyObje
 
 constexpr FastMethod set_updated = method<"set_updated", 1, "b">(
     [](PyObject* self, const auto& a) { storage_of(self).updated = a.truth(0, true); });
+
+constexpr PyCFunction has_gradient =
+    plain([](PyObject* self) { return PyBool_FromLong(storage_of(self).has_grad()); });
 
 constexpr PyCFunction is_updated =
     plain([](PyObject* self) { return PyBool_FromLong(storage_of(self).updated); });
@@ -80,11 +129,16 @@ constexpr PyCFunction p_grad_as_array = plain([](PyObject* self) {
 
 constexpr FastMethod p_set_value = method<"set_value", 1, "arr">([](PyObject* self, const auto& a) {
   Storage& s = storage_of(self);
-  const FloatArray array = float_array(a[0], "set_value", "arr");
-  if (!has_shape(array, s.dim, 0))
-    throw ValueError(
-        text("set_value(): got an array of shape ", shape_text(array), "; ", s.name, " has ", s.dim));
-  s.set_values(array.data());
+  s.set_values(as_values(a[0], s, a.op()).data());
+});
+
+constexpr FastMethod p_set_gradient = method<"set_gradient", 1, "arr">([](PyObject* self, const auto& a) {
+  Storage& s = storage_of(self);
+  if (a[0] == Py_None) return s.clear_grad();
+  const FloatArray array = as_values(a[0], s, a.op());
+  wait_for_gradients();  // again: the conversion may have run Python code
+  s.clear_grad();
+  std::copy_n(array.data(), s.size(), s.grad());
 });
 
 constexpr FastMethod p_clip_inplace =
@@ -191,9 +245,8 @@ constexpr FastMethod l_init_from_array =
     method<"init_from_array", 1, "arr">([](PyObject* self, const auto& a) -> PyObject* {
       Storage& s = storage_of(self);
       const FloatArray array = float_array(a[0], "init_from_array", "arr");
-      const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0, width = s.row_size();
-      const bool flat = array.ndim() == 2 && static_cast<size_t>(array.shape(1)) == width;
-      if (!(flat || has_shape(array, s.dim, 1)) || count > s.rows) {
+      const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0;
+      if (!holds_rows(array, s) || count > s.rows) {
         PyErr_SetString(PyExc_Exception, text("init_from_array(): got an array of shape ", shape_text(array),
                                               "; ", s.name, " has ", s.rows, " rows of ", s.dim)
                                              .c_str());
@@ -201,11 +254,41 @@ constexpr FastMethod l_init_from_array =
       }
       std::vector<uint32_t> rows(count);
       for (size_t i = 0; i < count; ++i) rows[i] = static_cast<uint32_t>(i);
-      float* to = s.begin_write_rows(rows);
-      const float* from = array.data();
-      for (size_t i = 0; i < count; ++i)
-        for (size_t j = 0; j < width; ++j) to[i * width + j] = from[i + j * count];
+      float* const to = s.begin_write_rows(rows);
+      copy_rows(array, s.row_size(), [&](size_t i) { return to + i * s.row_size(); });
       return none();
+    });
+
+constexpr PyCFunction l_touched_rows = plain([](PyObject* self) {
+  const std::vector<uint32_t> rows = storage_of(self).rows_with_grad();
+  return pybind11::array_t<uint32_t>(static_cast<pybind11::ssize_t>(rows.size()), rows.data())
+      .release()
+      .ptr();
+});
+
+constexpr FastMethod l_set_gradient = method<"set_gradient", 1, "arr">([](PyObject* self, const auto& a) {
+  Storage& s = storage_of(self);
+  if (a[0] == Py_None) return s.clear_grad();
+  const FloatArray array = as_row_values(a[0], s, s.rows, a.op());
+  wait_for_gradients();  // again: the conversion may have run Python code
+  s.clear_grad();
+  copy_rows(array, s.row_size(), [&s, to = s.grad()](size_t i) { return to + i * s.row_size(); });
+});
+
+constexpr FastMethod l_set_row_gradients =
+    method<"set_row_gradients", 2, "rows", "arr">([](PyObject* self, const auto& a) {
+      Storage& s = storage_of(self);
+      const std::vector<uint32_t> rows = as_uints(a[0], a.op(), "rows");
+      std::vector<uint32_t> ascending = rows;
+      std::sort(ascending.begin(), ascending.end());
+      if (std::adjacent_find(ascending.begin(), ascending.end()) != ascending.end())
+        throw ValueError(text(a.op(), "(): got a row twice; add its gradients first"));
+      if (!rows.empty()) check_row(ascending.back(), s, a.op());
+      const FloatArray array = as_row_values(a[1], s, rows.size(), a.op());
+      wait_for_gradients();  // again: the conversion may have run Python code
+      s.clear_grad();
+      for (const uint32_t row : ascending) s.grad_row(row);  // so are the touched rows
+      copy_rows(array, s.row_size(), [&](size_t i) { return s.grad_row(rows[i]); });
     });
 
 constexpr PyCFunction l_zero = plain([](PyObject* self) { fill_zero(storage_of(self)); });
@@ -356,7 +439,7 @@ PyMethodDef parameters_methods[] = {plain_method("shape", p_shape),
                                     fast_method("scale", scale, "scale(s)"),
                                     fast_method("scale_gradient", scale_gradient, "scale_gradient(s)"),
                                     plain_method("has_gradient", has_gradient),
-                                    fast_method("set_gradient", set_gradient, "set_gradient(arr)"),
+                                    fast_method("set_gradient", p_set_gradient, "set_gradient(arr)"),
                                     plain_method("is_updated", is_updated),
                                     fast_method("set_updated", set_updated, "set_updated(b)"),
                                     plain_method("name", get_name),
@@ -377,9 +460,9 @@ PyMethodDef lookup_methods[] = {
     fast_method("scale", scale, "scale(s)"),
     fast_method("scale_gradient", scale_gradient, "scale_gradient(s)"),
     plain_method("has_gradient", has_gradient),
-    fast_method("set_gradient", set_gradient, "set_gradient(arr)"),
-    fast_method("set_row_gradients", set_row_gradients, "set_row_gradients(rows, arr)"),
-    plain_method("touched_rows", touched_rows),
+    fast_method("set_gradient", l_set_gradient, "set_gradient(arr)"),
+    fast_method("set_row_gradients", l_set_row_gradients, "set_row_gradients(rows, arr)"),
+    plain_method("touched_rows", l_touched_rows),
     plain_method("is_updated", is_updated),
     fast_method("set_updated", set_updated, "set_updated(b)"),
     plain_method("name", get_name),

@@ -111,10 +111,15 @@ std::shared_ptr<Collection> Collection::add_subcollection(const std::string& nam
                                       shared_from_this());
 }
 
+std::vector<StoragePtr> Collection::storages() const {
+  std::vector<StoragePtr> all = parameters_;
+  all.insert(all.end(), lookups_.begin(), lookups_.end());
+  return all;
+}
+
 size_t Collection::parameter_count() const {
   size_t n = 0;
-  for (const auto& p : parameters_) n += p->size();
-  for (const auto& p : lookups_) n += p->size();
+  for (const StoragePtr& p : storages()) n += p->size();
   return n;
 }
 

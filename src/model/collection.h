@@ -38,7 +38,8 @@ class Collection : public std::enable_shared_from_this<Collection> {
   const std::string& name() const { return name_; }  // full, ends in '/'
   const std::vector<StoragePtr>& parameters() const { return parameters_; }
   const std::vector<StoragePtr>& lookups() const { return lookups_; }
-  size_t parameter_count() const;  // scalars
+  std::vector<StoragePtr> storages() const;  // of both: parameters, then tables
+  size_t parameter_count() const;            // scalars
 
   // For a loader that fails half way: roll_back() forgets what was added since, here and in the ancestors.
   struct ListSizes {

@@ -138,7 +138,7 @@ void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::dequ
 }
 
 double Trainer::gradient_norm() {
-  const std::vector<StoragePtr> all = storages();
+  const std::vector<StoragePtr> all = collection_->storages();
   double sum = 0.0;
   if (!shared_) {
     for (const StoragePtr& p : all) sum += squared_grad_norm(*p);
@@ -165,7 +165,7 @@ double Trainer::gradient_norm() {
 
 void Trainer::refuse_norm(double norm) const {
   std::string where;
-  for (const StoragePtr& p : storages())
+  for (const StoragePtr& p : collection_->storages())
     if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
   throw RuntimeError(text(name(), ".update(): Magnitude of gradient is bad: ", norm,  // begins as in DyNet
                           where.empty() ? "" : ", first in parameter ", where,
@@ -431,7 +431,7 @@ void EgTrainer::set_factors(UpdateFactors& factors, float, double) const {
 }
 
 void EgTrainer::check_values() const {
-  for (const StoragePtr& p : storages()) {
+  for (const StoragePtr& p : collection()->storages()) {
     const float* x = p->values();
     const auto bad = std::find_if(x, x + p->size(), [](float v) { return !(v > 0.f && std::isfinite(v)); });
     if (!p->updated || bad == x + p->size()) continue;

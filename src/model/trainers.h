@@ -66,8 +66,6 @@ class Trainer {
   virtual uint64_t cycle() const { return 0; }
   virtual void set_cycle(uint64_t) {}
 
-  std::vector<StoragePtr> storages() const;  // all, parameters first
-
   float learning_rate_;
   bool finishes_ = false;  // finish() does something
   bool decays_ = false;    // a gradient of 0 changes values, too, that never had another one

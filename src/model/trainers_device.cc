@@ -6,12 +6,6 @@
 
 namespace dyc {
 
-std::vector<StoragePtr> Trainer::storages() const {
-  std::vector<StoragePtr> all = collection_->parameters();
-  all.insert(all.end(), collection_->lookups().begin(), collection_->lookups().end());
-  return all;
-}
-
 void Trainer::bring_states() {
   const auto bring = [this](std::deque<State>& states, const std::vector<StoragePtr>& of) {
     for (size_t i = 0; i < states.size(); ++i) state_to_host(states[i], kernels_.states, of[i]->size());
@@ -21,7 +15,7 @@ void Trainer::bring_states() {
 }
 
 void Trainer::all_to_host() {
-  for (const StoragePtr& p : storages()) {
+  for (const StoragePtr& p : collection_->storages()) {
     p->values();
     if (p->has_grad()) p->raw_grad();
   }
@@ -35,10 +29,10 @@ bool Trainer::update_on_device(float scale) {
   bool full = false;
   try {
     const auto device = DeviceUpdate::begin(rule_, kernels_.states);
-    std::vector<StoragePtr> changing = storages();
+    std::vector<StoragePtr> changing = collection_->storages();
     std::erase_if(changing, [](const StoragePtr& p) { return !p->updated; });
     if (device && device->start(changing)) {
-      if (clip_threshold_ > 0.f) norm = std::sqrt(device->squared_norm(storages()));
+      if (clip_threshold_ > 0.f) norm = std::sqrt(device->squared_norm(collection_->storages()));
       if (std::isfinite(norm * scale)) {
         run_on(*device, scale, norm);
         return true;

@@ -25,7 +25,7 @@ from ..files.unpickler import load_all
 from .exchange import Exchange
 from .group import Group, JobError
 
-_VERSION = 1
+_VERSION = 2
 
 
 class Checkpoints:
@@ -120,7 +120,7 @@ class Checkpoints:
         for trainer, saved in zip(trainers, target["trainers"]):
             collection = _core._trainer_collection(trainer)
             _core._put_values(collection, saved["values"])
-            _core._set_decay_factors(collection, saved["decay"])
+            _core._set_decay_factor(collection, saved["decay"])
             _core._set_trainer_state(trainer, saved["state"])
         _core._set_random_state(target["streams"][self._group.rank])
         if random.getstate() != _as_tuples(target["python"]) and self._group.rank == 0:
@@ -154,7 +154,7 @@ class Checkpoints:
             collection = _core._trainer_collection(trainer)
             trainers.append({
                 "values": _core._take_values(collection),
-                "decay": _core._decay_factors(collection),
+                "decay": _core._decay_factor(collection),
                 "state": _core._trainer_state(trainer, True),
             })  # fmt: skip
         contents = {
