@@ -6,11 +6,20 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Optional
 
 from . import __compat_version__, __version__
 from .files.pickle_names import check_name
 from .startup.program import run
+
+# Commands with a command line of their own: the module whose main() they are, and what they do.
+_COMMANDS = {
+    "compare": (".compare", "run a script on DyNet and on this package"),
+    "compile": (".hints.cli", "read a script and write hints that make it faster"),
+    "predict": (".distributed.predict", "run a model over the lines of a file"),
+    "distribute": (".distributed.launcher", "run a script on several processes or machines"),
+}
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -31,27 +40,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     migrator.add_argument("--write", action="store_true", help="write the changed file")
     informer = commands.add_parser("info", help="versions, processor, GPU, settings")
     informer.add_argument("--json", action="store_true", help="as JSON")
-    commands.add_parser("compare", add_help=False, help="run a script on DyNet and on this package")
-    commands.add_parser("compile", add_help=False, help="read a script and write hints that make it faster")
-    commands.add_parser("predict", add_help=False, help="run a model over the lines of a file")
-    commands.add_parser("distribute", add_help=False, help="run a script on several processes or machines")
+    for name, (_, text) in _COMMANDS.items():
+        commands.add_parser(name, add_help=False, help=text)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["compare"]:  # has a command line of its own
-        from . import compare
-
-        return compare.main(given[1:])
-    if given[:1] == ["distribute"]:
-        from .distributed import launcher
-
-        return launcher.main(given[1:])
-    if given[:1] == ["predict"]:
-        from .distributed import predict
-
-        return predict.main(given[1:])
-    if given[:1] == ["compile"]:
-        from .hints import cli
-
-        return cli.main(given[1:])
+    if given and given[0] in _COMMANDS:
+        module, _ = _COMMANDS[given[0]]
+        return int(import_module(module, __package__).main(given[1:]))
     chosen = parser.parse_args(given)
     if chosen.command is None:
         parser.print_help()

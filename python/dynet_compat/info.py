@@ -46,10 +46,9 @@ def _cpu() -> dict[str, Any]:
     except OSError:
         pass
     wanted = ("sse4_2", "avx2", "fma", "avx512f", "avx512vl", "asimd")
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "model": model,
-        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "cores": devices.cores(),
         "features": [flag for flag in wanted if flag in flags],
         "kernels": _core.isa(),
         "threads": _core.threads(),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import SCRIPTS, command, job
+from support.jobs import SCRIPTS, distribute, job
 
 KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "3"))
 OPTIONS = ("--seed", 7, "--every", 10)
@@ -23,13 +23,11 @@ def arguments(out: Path) -> list[Any]:
     return ["train.py", "tree", "AdamTrainer", 6, 600, out]
 
 
-def start(folder: Path, out: Path, ranks: int) -> subprocess.Popen[str]:
-    begin, env = command("mpich", ranks)
-    script, *rest = arguments(out)
-    run = [sys.executable, "-m", "dynet_compat", "distribute", *OPTIONS, "--checkpoint", folder]
+def start(folder: Path, out: Path) -> subprocess.Popen[str]:
+    words, env = distribute(arguments(out), options=(*OPTIONS, "--checkpoint", folder))
     return subprocess.Popen(
-        [*begin, *map(str, [*run, SCRIPTS / script, *rest])], env=env, cwd=out.parent, text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+        words, env=env, cwd=out.parent, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        start_new_session=True,
     )  # fmt: skip
 
 
@@ -51,7 +49,7 @@ def test_killed_jobs_resume_to_the_same_bits(tmp_path: Path) -> None:
     for _ in range(20 * KILLS + 20):
         if kills >= KILLS and resumed:
             break
-        process = start(tmp_path / "b", tmp_path / "killed", 2)
+        process = start(tmp_path / "b", tmp_path / "killed")
         try:
             _, errors = process.communicate(timeout=rng.uniform(0.5, 1.0) * seconds)
         except subprocess.TimeoutExpired:
@@ -69,7 +67,7 @@ def test_killed_jobs_resume_to_the_same_bits(tmp_path: Path) -> None:
             for file in (tmp_path / "b").iterdir():
                 file.unlink()
     assert kills >= KILLS and resumed, f"{kills} kills, resumed: {resumed}"
-    process = start(tmp_path / "b", tmp_path / "killed", 2)
+    process = start(tmp_path / "b", tmp_path / "killed")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert (np.load(tmp_path / "killed0.npy") == wanted).all()

@@ -29,15 +29,23 @@ def command(mpi: str, ranks: int) -> tuple[list[str], dict[str, str]]:
     return [str(program), *options, "-n", str(ranks)], env
 
 
+def distribute(
+    arguments: list[Any], ranks: int = 2, mpi: str = "mpich", options: tuple[Any, ...] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """What runs `distribute` with a script of tests/distributed/scripts, and the environment for it."""
+    start, env = command(mpi, ranks)
+    script, *rest = arguments
+    run = [sys.executable, "-m", "dynet_compat", "distribute", *options, SCRIPTS / script, *rest]
+    return [*start, *map(str, run)], env
+
+
 def job(
     arguments: list[Any], ranks: int = 2, mpi: str = "mpich", options: tuple[Any, ...] = (), cwd: Any = None,
     timeout: float = 60, **variables: str,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Runs `distribute` with a script of tests/distributed/scripts; status and output of the whole job."""
-    start, env = command(mpi, ranks)
-    script, *rest = arguments
-    run = [sys.executable, "-m", "dynet_compat", "distribute", *options, SCRIPTS / script, *rest]
-    words, env = [*start, *map(str, run)], {**env, **variables}
+    words, env = distribute(arguments, ranks, mpi, options)
+    env.update(variables)
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=timeout, cwd=cwd)
 
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from .. import _core
 from .group import Group, JobError
 
-_ALL = 2  # kind of a gradient: of all elements, see _core._gradient_kinds()
-
 
 def names_of(collection: Any) -> list[tuple[str, tuple[int, ...]]]:
     """Name and shape of each parameter, in the order of flat arrays: parameters, then tables."""
@@ -64,17 +62,12 @@ class Exchange:
         self.group, self.mean, self.check_every, self.compress = group, mean, check_every, compress
         self.shard_size = 0  # instances of this rank in the current minibatch
         self.updates = 0  # of all trainers
-        self._by_id: dict[int, tuple[Any, TrainerState]] = {}
-        self._made = 0
+        self._by_id: dict[int, tuple[Any, TrainerState]] = {}  # trainers are held, so that ids stay theirs
 
     def state_of(self, trainer: Any) -> TrainerState:
-        try:
-            state = self._by_id[id(trainer)][1]
-        except KeyError:
-            state = TrainerState(self._made, self.compress)
-            self._made += 1
-            self._by_id[id(trainer)] = trainer, state  # held, so that the number stays this trainer's
-        return state
+        if id(trainer) not in self._by_id:
+            self._by_id[id(trainer)] = trainer, TrainerState(len(self._by_id), self.compress)
+        return self._by_id[id(trainer)][1]
 
     def trainers(self) -> list[Any]:
         """In the order in which they were made."""
@@ -84,9 +77,9 @@ class Exchange:
 
     def made(self, trainer: Any) -> None:
         """A trainer was made: its parameters get the values of rank 0."""
-        self._agree(trainer, self.state_of(trainer), _core._trainer_collection(trainer))
+        self._agree(self.state_of(trainer), _core._trainer_collection(trainer))
 
-    def _agree(self, trainer: Any, state: TrainerState, collection: Any) -> None:
+    def _agree(self, state: TrainerState, collection: Any) -> None:
         """Compare names and shapes with the other ranks', and give all ranks the values of rank 0."""
         names = names_of(collection)
         digest = hashlib.blake2b(repr(names).encode(), digest_size=7).digest()
@@ -131,7 +124,9 @@ class Exchange:
     def before_update(self, trainer: Any) -> None:
         state = self.state_of(trainer)
         collection = _core._trainer_collection(trainer)
-        kinds = self._kinds(collection, state, trainer)
+        kinds = _core._gradient_kinds(collection)
+        if len(kinds) != state.parameters:  # some were added after the trainer was made
+            self._agree(state, collection)
         self.group.meet(f"update of trainer {state.number}", state.updates + 1)
         kinds = self.group.largest(kinds)
         size = _core._gradient_size(collection, kinds)
@@ -146,12 +141,6 @@ class Exchange:
         rows = self.group.join(keys), self.group.join(values)
         _core._put_gradients(collection, kinds, total)
         _core._add_rows(collection, np.concatenate(rows[0]), np.concatenate(rows[1]))
-
-    def _kinds(self, collection: Any, state: TrainerState, trainer: Any) -> NDArray[np.uint8]:
-        kinds = _core._gradient_kinds(collection)
-        if len(kinds) != state.parameters:  # some were added after the trainer was made
-            self._agree(trainer, state, collection)
-        return kinds
 
     def _share(self) -> Optional[np.float32]:
         """This rank's share of the minibatch, where losses are means."""

@@ -26,6 +26,7 @@ _MEETING = struct.Struct("<24sqq")
 _QUESTION, _ANSWER = 1, 2  # tags of messages between watchdogs
 _SPINS = 300  # tests of a request before waiting yields the processor
 _LONGEST_NAP = 1e-3  # seconds between tests afterwards
+_MESSAGE_TIME = 0.3  # seconds
 
 
 Rounding = Callable[[NDArray[np.float32], str], NDArray[np.float32]]
@@ -33,6 +34,17 @@ Rounding = Callable[[NDArray[np.float32], str], NDArray[np.float32]]
 
 class JobError(RuntimeError):
     """Ranks of a job differ: in what they do, in their parameters, or in their data."""
+
+
+def rank_and_size(comm: Any) -> tuple[int, int]:
+    """Of this process in a communicator; (0, 1) without one."""
+    return (0, 1) if comm is None else (int(comm.Get_rank()), int(comm.Get_size()))
+
+
+def abort(comm: Any, status: int) -> None:
+    """Ends all ranks, once mpiexec has passed on what this one has said."""
+    time.sleep(_MESSAGE_TIME)
+    comm.Abort(status)
 
 
 def where_is(thread: int) -> str:
@@ -48,26 +60,26 @@ class Group:
     """The ranks of a job.
 
     Args:
-        comm: a communicator of mpi4py; the group works on copies of it.
+        comm: a communicator of mpi4py, of which the group takes copies; None: this process is alone.
         timeout: seconds that a rank waits for the others in a meeting.
     """
 
     def __init__(self, comm: Any, timeout: float) -> None:
-        self.comm = comm.Dup()
-        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
-        self.mpi: Any = None  # the module
-        if self.size > 1:
-            from mpi4py import MPI
-
-            self.mpi = MPI
+        self.rank, self.size = rank_and_size(comm)
         self.timeout = timeout
         self.busy = 0  # nested main_only(): others wait without a clock
         self._met = 0
         self._doing = "nothing"
-        self._signals = comm.Dup()
         self._told: list[Any] = []
-        self._kept: dict[str, NDArray[Any]] = {}  # memory of add_up
-        self._watchdog = Watchdog(self, comm.Dup()) if self.size > 1 else None
+        self._kept: dict[str, NDArray[np.float32]] = {}  # memory of add_up
+        self._watchdog: Optional[Watchdog] = None
+        self.mpi: Any = None  # mpi4py's module; communicators are there for other ranks only
+        if self.size > 1:
+            from mpi4py import MPI
+
+            self.mpi = MPI
+            self.comm, self._signals = comm.Dup(), comm.Dup()
+            self._watchdog = Watchdog(self, comm.Dup())
 
     # ------------------------------------------------------------------------------- meetings
 
@@ -117,8 +129,7 @@ class Group:
 
     def flat(self, size: int) -> NDArray[np.float32]:
         """Memory for `size` floats that `add_up` sends; its contents are those of the last call."""
-        part = -(-size // self.size)
-        return self._memory("flat", part, np.float32).reshape(-1)
+        return self._memory("flat", -(-size // self.size)).reshape(-1)
 
     def add_up(
         self, flat: NDArray[np.float32], size: int, compress: Optional[Rounding] = None
@@ -141,9 +152,8 @@ class Group:
         sent = flat.reshape(self.size, -1)
         part = sent.shape[1]
         if compress:
-            half = self._add_up_as_float16(compress(sent, "sent"), part, compress)
-            return half.reshape(-1)[:size]
-        received, every = (self._memory(name, part, np.float32) for name in ("received", "every"))
+            return self._add_up_as_float16(sent, compress).reshape(-1)[:size]
+        received, every = (self._memory(name, part) for name in ("received", "every"))
         self.comm.Alltoall(sent, received)
         mine = every[self.rank]
         np.add(received[0], received[1], out=mine)
@@ -153,21 +163,21 @@ class Group:
         return every.reshape(-1)[:size]
 
     def _add_up_as_float16(
-        self, sent: NDArray[np.float32], part: int, compress: Rounding
+        self, sent: NDArray[np.float32], compress: Rounding
     ) -> NDArray[np.float32]:
-        received, every = (np.empty((self.size, part), np.float16) for _ in range(2))
+        received, every = (np.empty(sent.shape, np.float16) for _ in range(2))
         kind = self.mpi.UINT16_T
-        self.comm.Alltoall([sent.astype(np.float16), kind], [received, kind])
+        self.comm.Alltoall([compress(sent, "sent").astype(np.float16), kind], [received, kind])
         total = received[0].astype(np.float32)
         for contribution in received[1:]:
             total += contribution
         self.comm.Allgather([compress(total, "owned").astype(np.float16), kind], [every, kind])
         return every.astype(np.float32)
 
-    def _memory(self, name: str, part: int, dtype: Any) -> NDArray[Any]:
+    def _memory(self, name: str, part: int) -> NDArray[np.float32]:
         kept = self._kept.get(name)
         if kept is None or kept.shape != (self.size, part):
-            kept = self._kept[name] = np.zeros((self.size, part), dtype)
+            kept = self._kept[name] = np.zeros((self.size, part), np.float32)
         return kept
 
     def join(self, array: NDArray[Any]) -> list[NDArray[Any]]:
@@ -263,8 +273,7 @@ class Watchdog:
                 host, state, _ = answers.get(rank, silent)
                 lines.append(f"  rank {rank}{' on ' + host if host else ''} {state}")
         print("dynet_compat: " + "\n".join(lines), file=sys.__stderr__, flush=True)
-        time.sleep(0.3)  # mpiexec passes it on
-        self._group.mpi.COMM_WORLD.Abort(1)
+        abort(self._group.mpi.COMM_WORLD, 1)
         os._exit(1)
 
     def stop(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import random
 import sys
+from functools import reduce
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
@@ -68,10 +70,6 @@ class Job(atomic.Role):
     """See `dynet_compat.distributed`; alone, with a group of one, for checkpoints."""
 
     def __init__(self, comm: Any, settings: Settings) -> None:
-        if comm is None:
-            from .alone import Alone
-
-            comm = Alone()
         self.group = Group(comm, settings.timeout)
         self._level_kernels()
         self.shards_batch_map = settings.shard_batch_map
@@ -82,9 +80,7 @@ class Job(atomic.Role):
         )
         self.checkpoints: Optional[Checkpoints] = None
         if settings.checkpoint is not None:
-            self.checkpoints = Checkpoints(
-                self.group, self.exchange, settings.checkpoint, settings.every
-            )
+            self.checkpoints = Checkpoints(self.group, self.exchange, settings.checkpoint, settings.every)
         self._saves = 0  # of rank 0, that this rank has not heard of yet
         _core._allow_empty_sums(True)
         _core._set_trainer_hooks(
@@ -99,7 +95,7 @@ class Job(atomic.Role):
     def _level_kernels(self) -> None:
         """Ranks of different processors round differently: all take the instruction set that all have."""
         wanted = os.environ.get("DYNET_COMPAT_ISA") or _core._best_isa()
-        every = self.group.gather_objects(wanted) if self.group.size > 1 else [wanted]
+        every = self.group.gather_objects(wanted)
         if any(isa not in _ISAS for isa in every):
             if len(set(every)) > 1:
                 raise JobError(f"ranks have different processors: {', '.join(sorted(set(every)))}")
@@ -152,8 +148,8 @@ class Job(atomic.Role):
         if isinstance(x, (list, tuple)):
             if len({len(part) for part in every}) > 1:
                 raise JobError(f"sum(): ranks gave lists of {[len(part) for part in every]} numbers")
-            return type(x)(_in_order(column) for column in zip(*every))
-        return _in_order(every)
+            return type(x)(reduce(operator.add, column) for column in zip(*every))
+        return reduce(operator.add, every)
 
     def gather(self, part: list[Any], of: Any) -> list[Any]:
         place: Any = None
@@ -228,10 +224,3 @@ class Job(atomic.Role):
             self.group.meet("end of the program, updates:", self.exchange.updates)
         finally:
             self.group.close()
-
-
-def _in_order(every: Any) -> Any:
-    total, *rest = every
-    for x in rest:
-        total = total + x
-    return total

@@ -7,15 +7,15 @@ import argparse
 import os
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 from .. import _core
+from ..startup import devices, options
 from . import job, state
+from .group import abort, rank_and_size
 
-_MESSAGE_TIME = 0.3  # seconds that mpiexec has to pass on what a rank has said before it ends
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -51,12 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     _limit_threads(arguments)
     comm = job.world()
     _share_cores(comm)
-    rank = 0 if comm is None else int(comm.Get_rank())
+    rank, _ = rank_and_size(comm)
     if rank:
         _redirect(os.path.join(given.logs, f"rank{rank}.log"))
-    errors = os.fdopen(_stderr, "w", buffering=1, errors="backslashreplace") if rank else sys.stderr
     try:
-        seed = given.seed if given.seed is not None else _dynet_seed(given.arguments)
+        seed = given.seed if given.seed is not None else options.seed_of(given.arguments) or None
         job.start(job.Settings(given.gradients, given.check_every, given.compress, given.timeout, seed,
                                given.checkpoint, given.every, given.shard is not None))  # fmt: skip
         from ..startup.program import run
@@ -66,21 +65,18 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         if end.code not in (None, 0):
             status = end.code if isinstance(end.code, int) else 1
-            _end_job(comm, rank, errors, f"sys.exit({end.code!r})", status)
+            _end_job(comm, rank, f"sys.exit({end.code!r})", status)
         _finish()
     except BaseException:
         if comm is None:
             raise
-        _end_job(comm, rank, errors, traceback.format_exc(), 1)
+        _end_job(comm, rank, traceback.format_exc(), 1)
     return 0
 
 
 def _finish() -> None:
     if state.job:
         state.job.end()
-
-
-_stderr = 2  # where the errors of this rank go; another file descriptor once 2 is redirected
 
 
 def _limit_threads(arguments: Sequence[str]) -> None:
@@ -108,7 +104,7 @@ def _share_cores(comm: Any) -> None:
         return
     hosts = comm.allgather(socket.gethostname())
     here = hosts.count(socket.gethostname())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = devices.cores()
     if "DYNET_COMPAT_THREADS" not in os.environ:
         _core.set_threads(max(1, cores // here))
     if here > cores and hosts.index(socket.gethostname()) == comm.Get_rank():
@@ -117,37 +113,26 @@ def _share_cores(comm: Any) -> None:
 
 
 def _redirect(path: str) -> None:
-    """Standard output and error go into a file; errors that end the job still go to the terminal."""
-    global _stderr
+    """Standard output and error go into a file; errors that end the job still go to the terminal, which is
+    sys.__stderr__ then."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    _stderr = os.dup(2)
+    terminal = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
-    sys.__stderr__ = os.fdopen(os.dup(_stderr), "w", buffering=1)  # type: ignore[misc]
+    errors = "backslashreplace"
+    sys.__stderr__ = os.fdopen(terminal, "w", buffering=1, errors=errors)  # type: ignore[misc]
 
 
-def _dynet_seed(arguments: Sequence[str]) -> Optional[int]:
-    """The number after --dynet-seed, so that a job and one process make the same model."""
-    for i, word in enumerate(arguments):
-        name, _, value = word.partition("=")
-        if name.lstrip("-").replace("_", "-") == "dynet-seed":
-            text = value or (arguments[i + 1] if i + 1 < len(arguments) else "")
-            if text.isdigit():
-                return int(text)
-    return None
-
-
-def _end_job(comm: Any, rank: int, errors: Any, text: str, status: int) -> NoReturn:
+def _end_job(comm: Any, rank: int, text: str, status: int) -> NoReturn:
     """One rank cannot go on: says why, and ends all."""
     where = f"rank {rank} on {socket.gethostname()}"
-    errors.write(f"dynet_compat: the job ends because of {where}:\n{text.rstrip()}\n")
-    errors.flush()
+    say = f"dynet_compat: the job ends because of {where}:\n{text.rstrip()}"
+    print(say, file=sys.__stderr__, flush=True)
     sys.stdout.flush()
     if comm is not None:
-        time.sleep(_MESSAGE_TIME)
-        comm.Abort(status or 1)
+        abort(comm, status or 1)
     raise SystemExit(status or 1)

@@ -21,6 +21,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from ..files.atomic import replacing
 from . import job
+from .group import rank_and_size
 
 Result = tuple[list[str], list[tuple[int, str]]]  # lines, and what went wrong: (index, message)
 
@@ -182,29 +183,35 @@ class Output:
 
 
 class Progress:
-    """Lines on stderr: how far it is, at most one a second, and at the end how fast it was."""
+    """Lines on stderr: how far it is, at most one a second, and at the end how fast it was.
+
+    Attributes:
+        blocks, total: of the input, as far as it was read; `total` counts lines.
+        kept: lines of blocks that were finished before.
+        lines: that this process has done.
+    """
 
     def __init__(self, shown: bool) -> None:
         self._start = self._last = time.monotonic()
-        self._shown, self.lines = shown, 0
+        self._shown = shown
+        self.blocks = self.total = self.kept = self.lines = 0
 
     def add(self, lines: int) -> None:
         self.lines += lines
         now = time.monotonic()
         if self._shown and now - self._last > 1:
             self._last = now
-            print(f"predict: {self.lines:,} lines, {self._rate():,.0f} a second", file=sys.stderr)
+            print(f"predict: {self.lines:,} lines, {self._rate(self.lines)}", file=sys.stderr)
 
-    def _rate(self) -> float:
-        return self.lines / max(1e-9, time.monotonic() - self._start)
+    def _rate(self, lines: int) -> str:
+        return f"{lines / max(1e-9, time.monotonic() - self._start):,.0f} a second"
 
-    def summary(self, total: int, kept: int, wrong: int, workers: str) -> str:
-        seconds = time.monotonic() - self._start
-        out = f"predict: {total:,} lines in {seconds:.1f} s by {workers}"
-        if total > kept:
-            out += f", {(total - kept) / max(1e-9, seconds):,.0f} a second"
-        if kept:
-            out += f"; {kept:,} were there already"
+    def summary(self, wrong: int, workers: str) -> str:
+        out = f"predict: {self.total:,} lines in {time.monotonic() - self._start:.1f} s by {workers}"
+        if self.total > self.kept:
+            out += f", {self._rate(self.total - self.kept)}"
+        if self.kept:
+            out += f"; {self.kept:,} were there already"
         return out + (f"; {wrong:,} could not be predicted: errors.txt" if wrong else "")
 
 
@@ -230,10 +237,21 @@ def _digest(path: str) -> str:
         return hashlib.blake2b(file.read(1 << 20), digest_size=8).hexdigest()
 
 
+def unfinished(given: argparse.Namespace, output: Output, progress: Progress) -> Iterator[LineBlock]:
+    """The blocks of the input that have no part yet."""
+    for block in blocks(given.input, given.block):
+        progress.blocks += 1
+        progress.total += len(block.lines)
+        if output.has(block.number):
+            progress.kept += len(block.lines)
+        else:
+            yield block
+
+
 def by_mpi(given: argparse.Namespace, output: Output) -> int:
-    """LineBlock k is done by rank k modulo the number of ranks; alone, by this process."""
+    """Block k is done by rank k modulo the number of ranks; alone, by this process."""
     comm = job.world()
-    rank, size = (0, 1) if comm is None else (int(comm.Get_rank()), int(comm.Get_size()))
+    rank, size = rank_and_size(comm)
     failure: Optional[str] = None
     try:
         if rank == 0:
@@ -243,24 +261,21 @@ def by_mpi(given: argparse.Namespace, output: Output) -> int:
     failure = failure if comm is None else comm.bcast(failure)
     if failure:
         raise ValueError(failure)
-    progress, worker, count, kept, total = Progress(rank == 0), None, 0, 0, 0
-    for block in blocks(given.input, given.block):
-        count, total = block.number + 1, total + len(block.lines)
-        if output.has(block.number):
-            kept += len(block.lines)
-        elif block.number % size == rank:
+    progress, worker = Progress(rank == 0), None
+    for block in unfinished(given, output, progress):
+        if block.number % size == rank:
             worker = worker or Worker(given.predictor, given.batch)
             output.write(block, worker.run(block))
             progress.add(len(block.lines))
     if comm is not None:
         comm.Barrier()
     who = f"{size} ranks" if size > 1 else "1 process"
-    return _finish(output, progress, count, total, kept, who) if rank == 0 else 0
+    return _finish(output, progress, who) if rank == 0 else 0
 
 
-def _finish(output: Output, progress: Progress, count: int, total: int, kept: int, who: str) -> int:
-    wrong = output.join(count)
-    print(progress.summary(total, kept, wrong, who), file=sys.stderr)
+def _finish(output: Output, progress: Progress, who: str) -> int:
+    wrong = output.join(progress.blocks)
+    print(progress.summary(wrong, who), file=sys.stderr)
     return 1 if wrong else 0
 
 
@@ -275,14 +290,10 @@ def by_ray(given: argparse.Namespace, output: Output) -> int:
     workers = given.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(Worker)
     pool = [remote.remote(given.predictor, given.batch) for _ in range(workers)]
-    progress, count, kept, total = Progress(True), 0, 0, 0
+    progress = Progress(True)
     idle: list[Any] = list(pool)
     running: dict[Any, tuple[Any, LineBlock]] = {}
-    for block in blocks(given.input, given.block):
-        count, total = block.number + 1, total + len(block.lines)
-        if output.has(block.number):
-            kept += len(block.lines)
-            continue
+    for block in unfinished(given, output, progress):
         if not idle:
             idle.append(_take(ray, running, output, progress))
         actor = idle.pop()
@@ -291,7 +302,7 @@ def by_ray(given: argparse.Namespace, output: Output) -> int:
         _take(ray, running, output, progress)
     for actor in pool:
         ray.kill(actor)
-    return _finish(output, progress, count, total, kept, f"{workers} Ray workers")
+    return _finish(output, progress, f"{workers} Ray workers")
 
 
 def _take(ray: Any, running: dict[Any, tuple[Any, LineBlock]], output: Output, progress: Progress) -> Any:

@@ -30,6 +30,12 @@ class Choice(NamedTuple):
     names: list[str]
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def gpus() -> dict[str, Any]:
     """What the driver reports: `missing` ("" if there is a GPU), `version` of CUDA, `devices`."""
     found: dict[str, Any] = _core._find_gpus()

@@ -128,6 +128,12 @@ def _gpus_of(arguments: Sequence[str]) -> list[int]:
     return found[0] if found else []
 
 
+def seed_of(arguments: Sequence[str]) -> int:
+    """The seed that the command line asks for; 0, which means one of the operating system's, without."""
+    seeds = [_unsigned(value) for option, value in _options(arguments) if option == "seed"]
+    return seeds[-1] if seeds else 0
+
+
 def parse_arguments(arguments: Sequence[str]) -> StartSettings:
     """StartSettings from the `--dynet-*` options among the arguments; other arguments are ignored.
 
@@ -143,8 +149,6 @@ def parse_arguments(arguments: Sequence[str]) -> StartSettings:
     for option, value in _options(arguments):
         if option == "mem":
             settings.mem = value
-        elif option == "seed":
-            settings.seed = _unsigned(value)
         elif option == "autobatch":
             settings.autobatch = _signed(value)
         elif option == "profiling":
@@ -153,6 +157,7 @@ def parse_arguments(arguments: Sequence[str]) -> StartSettings:
             settings.weight_decay = _number(value)
         elif option == "devices":
             devices.parse_names(value)
+    settings.seed = seed_of(arguments)
     return settings
 
 
