@@ -263,6 +263,7 @@ uint32_t Trace::signature_set(const Graph& g, const NodeId* inputs, bool* fresh)
     sets_.tables = g.tables();
     sets_.keys = InternTable();
     sets_.cached.clear();
+    sets_.appendable.clear();
   }
   key_.assign(1, g.share_equal_values);
   for (uint32_t i = 0; i < n_inputs(); ++i) {
@@ -351,8 +352,14 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
   return g.record(s.code, args, s.n_args, attrs, s.n_attrs, ids_of(s));
 }
 
+bool Trace::is_leaf(const TraceStep& s) {
+  return s.kind == TraceStep::parameter || s.kind == TraceStep::draw || s.kind == TraceStep::constant;
+}
+
 void Trace::learn(const Graph& g, uint32_t signature_set) {
   sets_.cached.resize((size_t{signature_set} + 1) * steps_.size());
+  sets_.appendable.resize(size_t{signature_set} + 1);
+  bool appendable = true;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const NodeId id = nodes_[n_inputs() + i];
     const Node& n = g.node(id);
@@ -361,7 +368,9 @@ void Trace::learn(const Graph& g, uint32_t signature_set) {
                        (steps_[i].kind == TraceStep::view && n.value_number == 0);
     sets_.cached[signature_set * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size,
                                                        n.flags & Node::requires_grad};
+    appendable = appendable && (plain || is_leaf(steps_[i]));
   }
+  sets_.appendable[signature_set] = appendable;
 }
 
 // f() records everything or, if it throws, nothing: there may be no memory for what a step draws.
@@ -438,7 +447,7 @@ void Trace::record_layout(Graph& g, bool parameters_known) {
 void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) {
   set_indices(indices);
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
-  layouts_.last = layouts_.possible ? layout(g, inputs) : kNone;
+  layouts_.last = layout(g, inputs);
   ++layouts_.used;
   if (layouts_.last < layouts_.list.size() && layouts_.list[layouts_.last].signature_set != kNone)
     return record_layout(g, false);
@@ -451,11 +460,9 @@ void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) 
   } else {
     record_cached(g, v);
   }
-  if (layouts_.last == kNone) return;
   const bool again = layouts_.last < layouts_.list.size();
   if (!again) layouts_.list.resize(layouts_.last + 1, BucketLayout{});
-  if (again || layouts_.learn_at_once) learn_layout(g, layouts_.last, v);
-  if (!layouts_.possible) layouts_.last = kNone;
+  if (sets_.appendable[v] && (again || layouts_.learn_at_once)) learn_layout(g, layouts_.last, v);
 }
 
 void Trace::record_cached(Graph& g, uint32_t signature_set) {
@@ -521,12 +528,6 @@ void Trace::learn_layout(const Graph& g, uint32_t layout, uint32_t signature_set
       layouts_.nodes.push_back(n);
       add_to_stats(&p, n, sets_.cached[signature_set * steps_.size() + step].size);
     }
-  }
-  const Graph::CachedSignature* known = sets_.cached.data() + signature_set * steps_.size();
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    const TraceStep::Kind kind = steps_[i].kind;
-    const bool leaf = kind == TraceStep::parameter || kind == TraceStep::draw || kind == TraceStep::constant;
-    if (!leaf && known[i].sig == kNone) layouts_.possible = false;
   }
 }
 

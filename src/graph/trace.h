@@ -94,6 +94,7 @@ class Trace {
   void find_outside_reads();
   void plan_appends();
   bool is_appended(uint32_t index) const;
+  static bool is_leaf(const TraceStep& step);
   void add_ids(const Graph& g, NodeId id, TraceStep* step);
   bool bind_placeholders(const std::vector<Placeholder>& placeholders);
   bool indices_fit(const uint32_t* indices) const;
@@ -141,6 +142,7 @@ class Trace {
     uint32_t tables = 0;  // Graph::tables() that they are valid for
     InternTable keys;
     std::vector<Graph::CachedSignature> cached;  // of each set, for each step; sig kNone: record it in full
+    std::vector<uint8_t> appendable;  // of each set: no step but leaves is recorded in full
   };
   SignatureSets sets_;
 
@@ -160,7 +162,6 @@ class Trace {
     uint64_t generation = 0;    // of their numbers: no layouts of before, of any trace, have the same
     uint64_t used = 0;          // how often layouts were asked for in this epoch
     bool learn_at_once = true;  // else at the second use (tuning::kLayoutUses)
-    bool possible = true;       // no step may have a value number
     InternTable keys;
     std::vector<BucketLayout> list;
     std::vector<Node> nodes;  // of each layout: those of Bulk::ops
