@@ -286,9 +286,7 @@ def main() -> None:
     if args.threads:
         dy._core.set_threads(args.threads)
     rows = []
-    print(
-        f"batch {args.batch}; medians of {args.repeats}; flushes and launches of one pass over the batch"
-    )
+    print(f"batch {args.batch}; medians of {args.repeats}; flushes and launches of one pass over the batch")
     print(f"{'program':28}{'hidden':>7}{'loop ms':>9}{'map ms':>9}{'ratio':>7}{'wanted':>7}{'threads':>8}"
           f"{'DyNet':>7}{'flushes':>15}{'longest':>8}{'launches':>16}")  # fmt: skip
     for hidden in map(int, args.hidden.split(",")):

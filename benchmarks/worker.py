@@ -1,4 +1,4 @@
-"""One side of vs_dynet.py or vs_torch.py: loads a program, prints its first losses, times slices on request.
+"""One side of a comparison: loads a program, prints its first losses, times slices on request.
 
 Runs under Python 3.8 too, where the original dynet lives (--reference). Protocol, one line each:
   at start   {"losses": [...], "startup": seconds}
@@ -18,13 +18,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent / "examples"
+WRITTEN = HERE / "written"
 
 
 def load_example(name: str) -> Any:
-    """The example script as a module; the name is changed because Python 3.8 has its own `parser`."""
+    """The script of examples/ or written/ as a module; its name is changed because Python 3.8 has its own
+    `parser`."""
     sys.path.insert(0, str(EXAMPLES))
-    spec = importlib.util.spec_from_file_location("example_" + name, str(EXAMPLES / (name + ".py")))
+    folder = WRITTEN if (WRITTEN / (name + ".py")).exists() else EXAMPLES
+    spec = importlib.util.spec_from_file_location("example_" + name, str(folder / (name + ".py")))
     assert spec and spec.loader
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -42,7 +46,7 @@ def make_batches(instances: list, size: int, most: int) -> list[list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("example", help="a script of examples/, or with --side a program of pairs/")
+    parser.add_argument("example", help="of examples/ or written/, or with --side of pairs/")
     parser.add_argument("--side", help="of pairs/: ours, loop or batched")
     parser.add_argument("--hidden", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
