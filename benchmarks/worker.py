@@ -46,8 +46,8 @@ def make_batches(instances: list, size: int, most: int) -> list[list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("example", help="of examples/ or written/, or with --side of pairs/")
-    parser.add_argument("--side", help="of pairs/: ours, loop or batched")
+    parser.add_argument("example", help="of examples/ or written/, or with --side of pairs/ or programs.py")
+    parser.add_argument("--side", help="of pairs/: ours, loop or batched; user: of programs.py")
     parser.add_argument("--hidden", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--mode", choices=("train", "predict"), default="train")
@@ -57,7 +57,11 @@ def main() -> None:
     args = parser.parse_known_args()[0]
 
     start = time.perf_counter()
-    if args.side:
+    if args.side == "user":
+        from programs import Side
+
+        example: Any = Side(args.example, args.hidden)
+    elif args.side:
         from pairs import load_side
 
         example = load_side(args.example, args.side, args.hidden)

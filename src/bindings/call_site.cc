@@ -90,13 +90,17 @@ pb::list spans_of(const ProfileTrace::Contents& c) {
     if (s.nodes) d["nodes"] = s.nodes;
     if (s.kind == ProfileSpan::kernel) d["sizes"] = pb::make_tuple(s.m, s.n, s.k);
     if (s.flops > 0) d["flops"] = s.flops;
+    if (s.bytes > 0 || s.n_ops) d["bytes"] = s.bytes;
     if (s.n_ops) {
-      pb::list ops, operands;
-      for (uint32_t i = 0; i < s.n_ops; ++i) ops.append(op_info(c.ops[s.ops + i]).meta->name);
+      pb::list ops, operands, floats;
+      for (uint32_t i = 0; i < s.n_ops; ++i) {
+        ops.append(op_info(c.ops[s.ops + i]).meta->name);
+        floats.append(c.sizes[s.ops + i]);
+      }
       for (uint32_t i = 0; i < s.n_operands; ++i) operands.append(modes[s.modes >> 4 * i & 15]);
       d["ops"] = ops;
       d["operands"] = operands;
-      d["bytes"] = s.bytes;
+      d["floats"] = floats;
       d["shapes"] = c.texts[s.shapes];
       d["mixed"] = s.mixed;
     }

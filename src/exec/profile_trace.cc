@@ -132,28 +132,33 @@ uint32_t ProfileTrace::shapes_of(const Graph& graph, uint32_t sig) {
   return number;
 }
 
-void ProfileTrace::add_launch(ProfileSpan span, const Graph& graph, const Launch* launches, uint32_t count) {
+void ProfileTrace::add_launch(ProfileSpan span, const Graph& graph, const Launch* launches,
+                              const std::vector<int64_t>& sizes) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   span.graph = graph_;
   span.shapes = shapes_of(graph, launches[0].sig);
   span.ops = static_cast<uint32_t>(contents_.ops.size());
-  span.n_ops = count;
-  for (uint32_t i = 0; i < count; ++i) contents_.ops.push_back(launches[i].op);
+  span.n_ops = static_cast<uint32_t>(sizes.size());
+  for (uint32_t i = 0; i < span.n_ops; ++i) contents_.ops.push_back(launches[i].op);
+  contents_.sizes.insert(contents_.sizes.end(), sizes.begin(), sizes.end());
   keep(span);
 }
 
 namespace {
 
-// Multiply-adds count as two; anything else as one per number read.
-double flops_of_node(const Sig& s) {
+// Multiply-adds count as two; anything else as one per number read. Backward, a weight's gradient counts
+// where it is computed: here only if each node has a weight of its own.
+double flops_of_node(const Sig& s, bool backward) {
   const OpInfo& info = op_info(s.op);
   double flops = s.size;
   switch (info.meta->kind) {
     case OpKind::matmul:
-      if (s.op == op_id<MatMul>) flops = 0;  // there is a bias in the others
-      for (uint32_t k = s.op == op_id<Affine>; k + 1 < s.n_args; k += 2)
-        flops += 2.0 * s.size * s.x[k]->cols();
+      if (s.op == op_id<MatMul> || backward) flops = 0;  // there is a bias in the others
+      for (uint32_t k = s.op == op_id<Affine>; k + 1 < s.n_args; k += 2) {
+        const bool to_weight = !s.columns && s.requires_grad_args[k], to_x = s.requires_grad_args[k + 1];
+        flops += 2.0 * s.size * s.x[k]->cols() * (backward ? to_weight + to_x : 1);
+      }
       return flops;
     case OpKind::custom: {
       KernelArgs m{};
@@ -174,9 +179,21 @@ double flops_of_node(const Sig& s) {
   }
 }
 
+// How often argument a of a node is read or written backward.
+int backward_passes(const Sig& s, uint32_t a) {
+  const Meta& meta = *op_info(s.op).meta;
+  const int gradient = s.requires_grad_args[a] ? 2 : 0;
+  if (meta.kind != OpKind::matmul) return gradient + meta.reads_x;
+  if (s.op == op_id<Affine> && a == 0) return 0;  // with the weights
+  const bool weight = (a - (s.op == op_id<Affine>)) % 2 == 0;
+  if (weight) return s.requires_grad_args[a + 1] + (s.columns ? 0 : gradient);
+  return gradient + (!s.columns && s.requires_grad_args[a - 1]);
+}
+
 }  // namespace
 
-// `nodes` nodes of the launches [first, end), which ran together.
+// `nodes` nodes of the launches [first, end), which ran together. What one launch writes and another one
+// reads is in the cache.
 void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
                               int64_t to) {
   ProfileSpan span;
@@ -184,28 +201,37 @@ void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint3
   span.begin = from;
   span.end = to;
   span.nodes = members;
+  const int64_t begin = plan_.launches[first].out;
+  std::vector<int64_t> sizes;
   for (uint32_t i = first; i < end; ++i) {
     const Launch& l = plan_.launches[i];
     span.mixed = span.mixed || !l.uniform;
     if (l.kind == OpKind::parameter) span.bytes += 8.0 * l.total;
-    double numbers = 0;  // read
+    double numbers = 0;  // read or written
+    int64_t arguments = 0;
     for (uint32_t k = 0; k < (l.uniform ? 1 : l.count); ++k) {
       const Sig& s = l.uniform ? graph_.sig_number(l.sig) : graph_.sig(plan_.nodes[l.nodes + k]);
       const double times = l.uniform ? l.count : 1;
-      span.flops += flops_of_node(s) * times;
+      span.flops += flops_of_node(s, backward) * times;
       for (uint32_t a = 0; a < s.n_args; ++a) {
         const Operand* o = l.fixed_arity && a < l.n_operands ? &plan_.operands[l.operands + a] : nullptr;
+        arguments += static_cast<int64_t>(s.x[a]->size() * times);
         const bool once = o && (o->kind == Operand::weight || o->kind == Operand::shared);
-        if (!once || k == 0) numbers += s.x[a]->size() * (once ? 1 : times);
+        const bool placed = o && o->kind != Operand::indexed && o->kind != Operand::weight;
+        if ((once && k > 0) || (placed && i > first && o->base >= begin && o->base < l.out)) continue;
+        numbers += s.x[a]->size() * (once ? 1 : times) * (backward ? backward_passes(s, a) : 1);
       }
     }
     if (l.kind == OpKind::lookup) numbers += l.total;
-    span.bytes += 4 * (numbers + l.total) * (backward ? 2 : 1);
+    const Meta& meta = *op_info(l.op).meta;
+    const bool reads_result = backward && meta.reads_y && l.kind != OpKind::matmul;
+    span.bytes += 4 * (numbers + l.total * (reads_result ? 2.0 : 1.0));
+    sizes.push_back(std::max(arguments, l.total));
     if (i > first) continue;
     for (uint32_t k = 0; k < l.n_operands && k < 16; ++k, ++span.n_operands)
       span.modes |= uint64_t{plan_.operands[l.operands + k].kind} << 4 * k;
   }
-  trace->add_launch(span, graph_, plan_.launches.data() + first, end - first);
+  trace->add_launch(span, graph_, plan_.launches.data() + first, sizes);
 }
 
 }  // namespace dyc

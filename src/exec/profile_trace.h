@@ -39,9 +39,10 @@ struct ProfileSpan {
   uint64_t modes = 0;            // Operand::Kind, four bits each
   double flops = 0, bytes = 0;   // estimates
 
-  void set_product(int64_t rows, int64_t columns, int64_t inner) {
-    m = static_cast<uint32_t>(rows), n = static_cast<uint32_t>(columns), k = static_cast<uint32_t>(inner);
-    flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner);
+  // Adds a product of {m,k} by {k,n}.
+  void add_product(double rows, double columns, double inner) {
+    flops += 2.0 * rows * columns * inner;
+    bytes += 4.0 * (rows * inner + columns * inner + rows * columns);
   }
 };
 
@@ -70,10 +71,18 @@ class ProfileTrace {
     void nodes(size_t n) {
       if (span_) span_->nodes = static_cast<uint32_t>(n);
     }
-    // The kernel multiplies {m,k} by {k,n}.
+    // The kernel multiplies {m,k} by {k,n}, and nothing else.
     void product(int64_t m, int64_t n, int64_t k) {
+      if (!span_) [[likely]]
+        return;
+      span_->m = static_cast<uint32_t>(m), span_->n = static_cast<uint32_t>(n);
+      span_->k = static_cast<uint32_t>(k);
+      add_product(m, n, k);
+    }
+    // One of several.
+    void add_product(int64_t m, int64_t n, int64_t k) {
       if (span_) [[unlikely]]
-        span_->set_product(m, n, k);
+        span_->add_product(static_cast<double>(m), static_cast<double>(n), static_cast<double>(k));
     }
     void site(uint32_t number) {
       if (span_) span_->site = number;
@@ -88,8 +97,9 @@ class ProfileTrace {
   };
 
   void add(const ProfileSpan& span);
-  // A launch: adds the names of what runs together and the dimensions of its first signature.
-  void add_launch(ProfileSpan span, const Graph& graph, const Launch* launches, uint32_t count);
+  // A launch: adds the names and sizes of what runs together and the dimensions of its first signature.
+  void add_launch(ProfileSpan span, const Graph& graph, const Launch* launches,
+                  const std::vector<int64_t>& sizes);
   // Node `id` was recorded. Stretches of recording become spans: see profile_trace.cc.
   void recorded(NodeId id, uint32_t leaf_floats);
   // The graph has so many nodes: some were recorded by the dozen, without recorded() for each.
@@ -101,6 +111,8 @@ class ProfileTrace {
   struct Contents {
     std::vector<ProfileSpan> spans;
     std::vector<OpId> ops;
+    std::vector<int64_t>
+        sizes;  // of each of `ops`: floats of its results or its arguments, whichever is more
     std::vector<std::string> texts;
     uint64_t dropped = 0;
   };

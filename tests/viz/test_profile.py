@@ -139,6 +139,7 @@ def test_launches_tell_what_they_did(dy: Any) -> None:
     product = launches["matmul"]
     assert (product["batch"], product["direction"], product["mixed"]) == (7, "forward", False)
     assert product["flops"] == 2 * 3 * 4 * 7
+    assert product["floats"] == [7 * (3 * 4 + 4)]
     assert product["bytes"] == 4 * (3 * 4 + 7 * 4 + 7 * 3)  # the weight is read once
     assert product["shapes"] == "{3,4} {4} -> {3}"
     assert product["operands"][0] == "weight" and set(product["operands"]) <= OPERANDS
@@ -146,8 +147,10 @@ def test_launches_tell_what_they_did(dy: Any) -> None:
     assert launches["esum"]["operands"] == ["gathered"]
     back = {e["name"]: e["args"] for e in of(p.events, "back_launch")}
     assert set(back) == set(launches) and back["tanh"]["direction"] == "backward"
-    kernels = {e["name"] for e in of(p.events, "kernel")}
-    assert kernels == {"W x 3x7x4", "dy x' 3x4x7"}  # inputs take no gradient
+    kernels = {e["name"]: e["args"] for e in of(p.events, "kernel")}
+    assert set(kernels) == {"W x 3x7x4", "dy x' 3x4x7"}  # inputs take no gradient
+    assert "flops" not in back["matmul"] and kernels["dy x' 3x4x7"]["flops"] == 2 * 3 * 4 * 7
+    assert back["tanh"]["bytes"] == 4 * (2 * 21 + 2 * 21)  # result, its gradient; gradient of x twice
 
 
 def test_launches_that_run_together_are_one(dy: Any) -> None:

@@ -169,13 +169,13 @@ def _arguments_of(span: Span) -> dict[str, Any]:
     if span["kind"] in ("launch", "back_launch"):
         arguments["direction"] = "forward" if span["kind"] == "launch" else "backward"
         arguments["batch"] = span["nodes"]
-        for key in ("ops", "shapes", "mixed", "operands", "bytes"):
+        for key in ("ops", "shapes", "mixed", "operands", "floats"):
             arguments[key] = span[key]
     elif span["kind"] == "kernel":
         arguments["rows"], arguments["columns"], arguments["inner"] = span["sizes"]
     elif "nodes" in span:
         arguments["nodes"] = span["nodes"]
-    for key in ("flops", "graph", "failed"):
+    for key in ("flops", "bytes", "graph", "failed"):
         if key in span:
             arguments[key] = span[key]
     return arguments

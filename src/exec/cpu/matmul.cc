@@ -287,6 +287,9 @@ void CpuExecutor::run_parts(int64_t n, int64_t work) {
   const bool one = parts_.back().deferred == parts_.front().deferred;
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, one ? d.name() : "dy x', of several weights");
   if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
+  else if (trace)
+    for (uint32_t i = 0; i < deferred_.size(); ++i)
+      scope.add_product(deferred_[i].m, deferred_[i].inner(), static_cast<int64_t>(deferred_[i].dy.size()));
   parallel_for(parts_.size(), grain_of(n, work, 1, kMostParts), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
       Part part = parts_[i];

@@ -1,0 +1,73 @@
+"""benchmarks/roofline.py and the programs that it runs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our tools")
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def load() -> Iterator[Any]:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield importlib.import_module
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize("name", [
+    "MLP", "early exit", "LSTM classifier", "GRU tagger", "own LSTM", "TreeLSTM of ops", "matrix-vector",
+    "reader", "biaffine", "siamese"])  # fmt: skip
+def test_a_batch_has_the_sum_of_its_instances(load: Any, name: str) -> None:
+    programs = load("programs")
+    assert name in programs.PROGRAMS and len(programs.PROGRAMS) == 10
+    side = programs.Side(name, 8)
+    instances, _ = side.load()
+    model, trainer = side.build(None, 8)
+    batch = instances[:4]
+    trainer.learning_rate = 0.0
+    alone = sum(side.train_batch(model, trainer, [instance]) for instance in batch)
+    assert side.train_batch(model, trainer, batch) == pytest.approx(alone, rel=1e-5)
+    trainer.learning_rate = 0.05
+    losses = [side.train_batch(model, trainer, batch) for _ in range(10)]
+    assert losses[-1] < losses[0]
+
+
+def test_quick_run(tmp_path: Path) -> None:
+    output = tmp_path / "rows.json"
+    command = [sys.executable, str(BENCHMARKS / "roofline.py"), "--quick", "--programs", "MLP", "own LSTM"]
+    command += ["--hidden", "16", "--steps", "2", "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(output.read_text(encoding="utf-8"))
+    rows = found["rows"]
+    assert [row["gain"] for row in rows] == sorted((row["gain"] for row in rows), reverse=True)
+    assert {row["program"] for row in rows} == {"MLP", "own LSTM"}
+    assert all(0 < row["reached"] <= 1 and 0 <= row["gain"] <= row["share"] < 1 for row in rows)
+    assert any("weights" in row["kind"] for row in rows) and any(row["kind"].startswith("'") for row in rows)
+
+
+def test_a_bound_is_the_longest_of_three(load: Any) -> None:
+    machine = load("roofline").Machine(1e9, [(1000.0, 2e9), (1e6, 1e9)], 1e8, {})
+
+    def bound(**work: Any) -> float:
+        return machine.bound({"args": work})
+
+    assert bound(flops=5000.0, bytes=400.0) == pytest.approx(5e-6)
+    assert bound(flops=1.0, bytes=500.0) == pytest.approx(500 / 2e9)  # in the cache
+    assert bound(flops=1.0, bytes=1e7) == pytest.approx(1e7 / 1e9)
+    both = {"ops": ["tanh", "cmult"], "floats": [3000, 3000], "flops": 6000.0, "bytes": 0.0}
+    assert bound(direction="forward", **both) == pytest.approx(3e-5)
+    assert bound(direction="backward", **both) == pytest.approx(6e-6)
