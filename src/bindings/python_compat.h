@@ -93,12 +93,26 @@ inline uint64_t dict_version(PyObject* dict) {
 }
 #endif
 
+// Python 3.11 makes an object's dict with keys that its class shares, and its interpreter is slow at reading
+// attributes from such a dict. The same contents with keys of its own.
+inline void unshare_keys([[maybe_unused]] PyObject* dict) {
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+  if (!reinterpret_cast<PyDictObject*>(dict)->ma_values) return;
+  PyObject* copy = PyDict_Copy(dict);
+  if (copy) PyDict_Clear(dict);
+  if (!copy || PyDict_Update(dict, copy) < 0) PyErr_Clear();
+  Py_XDECREF(copy);
+#endif
+}
+
 // The dict with the attributes of an object, which it may have to make; null where there is none. From Python
 // 3.12 on attributes can change without a new version of their dict.
 inline PyObject* attribute_dict([[maybe_unused]] PyObject* object) {
 #if PY_VERSION_HEX < 0x030C0000
   PyObject** dict = _PyObject_GetDictPtr(object);
-  return dict ? *dict : nullptr;
+  if (!dict || !*dict) return nullptr;
+  unshare_keys(*dict);
+  return *dict;
 #else
   return nullptr;
 #endif
