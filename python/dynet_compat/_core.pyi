@@ -448,6 +448,9 @@ class _Region:
     def statistics(self) -> Any:
         """How often the region was recorded by one call."""
         ...
+    def when_disabled(self, callback: Any) -> Any:
+        """Calls it once, when the region is given up."""
+        ...
 
 Model = ParameterCollection
 

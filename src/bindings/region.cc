@@ -27,8 +27,11 @@ PyObject* Region::call(PyObject* const* args, size_t n) {
   if (++statistics_.calls % tuning::kTimedCalls != 0) return call_untimed(args, n);
   const int64_t start = thread_clock();
   PyObject* results = call_untimed(args, n);
-  statistics_.call_ns += thread_clock() - start;
+  const int64_t elapsed = elapsed_since(start);
+  statistics_.call_ns += elapsed;
+  payoff_.longest_call = std::max(payoff_.longest_call, elapsed);
   ++statistics_.timed_calls;
+  if (disabled_.empty()) check_payoff();
   return results;
 }
 
@@ -83,7 +86,7 @@ Engine* Region::ready(size_t n) {
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
   if (session_.engine == e) session_.on = false;  // the run before has not ended
-  return is_debugged() ? nullptr : e;
+  return is_debugged() || starts_plain_run() ? nullptr : e;
 }
 
 // The specialisation to replay; null: the statements must run, in a session if something can be learned.
@@ -175,7 +178,7 @@ void Region::start_session(Specialisation* against) {
     return disable("it runs in too many ways");
   TraceSession session(sources_.values, against);
   std::swap(session_, session);  // releasing the last one may run code of the script
-  session_.start = specialisations_.empty() ? 0 : thread_clock();
+  session_.start = thread_clock();
 }
 
 void Region::keep_result(PyObject* result) {
@@ -183,6 +186,7 @@ void Region::keep_result(PyObject* result) {
 }
 
 void Region::discard_session() {
+  plain_start_ = 0;
   if (session_.is_active()) const TraceSession ended = std::exchange(session_, {});
 }
 
@@ -203,11 +207,16 @@ Owned joined(PyObject* tuple, const std::vector<Owned>& more) {
 }  // namespace
 
 void Region::finish(PyObject* rest) {
+  end_plain_run();
   if (!session_.is_active()) return;
   const TraceSession ended = std::exchange(session_, {});  // released last, as that may call this region
-  if (ended.start) statistics_.script_ns = std::min(statistics_.script_ns, thread_clock() - ended.start);
+  if (!specialisations_.empty())
+    statistics_.script_ns = std::min(statistics_.script_ns, elapsed_since(ended.start));
   const Owned results = ended.kept.empty() ? Owned(rest) : joined(rest, ended.kept);
   learn(ended, results.get());
+  const int64_t elapsed = elapsed_since(ended.start);
+  statistics_.session_ns += elapsed;
+  payoff_.longest_session = std::max(payoff_.longest_session, elapsed);
 }
 
 void Region::learn(const TraceSession& session, PyObject* results) {
@@ -236,15 +245,64 @@ void Region::disable(const std::string& reason) {
   // Released last, as that may call this region.
   const TraceSession session = std::exchange(session_, {});
   const auto specialisations = std::exchange(specialisations_, {});
+  for (const Owned& callback : std::exchange(when_disabled_, {})) {
+    const Owned none = Owned::steal(PyObject_CallNoArgs(callback.get()));
+    if (!none) PyErr_WriteUnraisable(callback.get());
+  }
+}
+
+// ---------------------------------------------------------------- payoff
+
+// Do the statements run this time without a session, so that they are timed as they would run without hints?
+bool Region::starts_plain_run() {
+  if (payoff_.plain_runs == 0) return false;
+  --payoff_.plain_runs;
+  plain_engine_ = &engine();
+  plain_start_ = thread_clock();
+  return true;
+}
+
+void Region::end_plain_run() {
+  const int64_t start = std::exchange(plain_start_, 0);
+  if (start && plain_engine_ == &engine())
+    statistics_.script_ns = std::min(statistics_.script_ns, elapsed_since(start));
+}
+
+void Region::check_payoff() {
+  Statistics& now = statistics_;
+  if (now.runs() < payoff_.next) return;
+  if (payoff_.next == 0) {  // the first window only learns
+    if (now.runs() < tuning::kFirstWindow) return;
+    payoff_.plain_runs = tuning::kPlainRuns;
+  } else {
+    Statistics window = now;
+    window.calls -= payoff_.before.calls;
+    window.timed_calls -= payoff_.before.timed_calls;
+    window.call_ns -= payoff_.before.call_ns + payoff_.longest_call;
+    window.session_ns -= payoff_.before.session_ns + payoff_.longest_session;
+    const auto runs = static_cast<double>(now.runs() - payoff_.before.runs());
+    const double around = static_cast<double>(tuning::kAroundCall * window.calls);
+    const auto statements = static_cast<double>(now.script_ns - tuning::kAroundPlainRun) * runs;
+    const bool lost = window.call_cost() + static_cast<double>(window.session_ns) + around > statements;
+    payoff_.lost = lost ? payoff_.lost + 1 : 0;
+    if (payoff_.lost == 2) return disable("it takes longer than the statements");
+    if (lost) payoff_.plain_runs = tuning::kPlainRuns;
+  }
+  payoff_.before = now;
+  payoff_.next = 2 * now.runs();
+  payoff_.longest_call = payoff_.longest_session = 0;
 }
 
 // ---------------------------------------------------------------- statistics
 
+double Region::Statistics::call_cost() const {
+  return static_cast<double>(call_ns) / static_cast<double>(timed_calls) * static_cast<double>(calls);
+}
+
 double Region::Statistics::saved() const {
   if (!timed_calls || script_ns == INT64_MAX) return NAN;
-  const double call = static_cast<double>(call_ns) / static_cast<double>(timed_calls);
-  return 1e-9 *
-         (static_cast<double>(script_ns) * static_cast<double>(hits) - call * static_cast<double>(calls));
+  const double statements = static_cast<double>(script_ns) * static_cast<double>(runs());
+  return 1e-9 * (statements - call_cost() - static_cast<double>(session_ns));
 }
 
 PyObject* Region::statistics() const {
@@ -302,6 +360,13 @@ constexpr PyCFunction drop = plain([](PyObject* self) {
   return Owned(Py_None).release();
 });
 
+PyObject* when_disabled(PyObject* self, PyObject* callback) {
+  return guarded([&] {
+    core_of(self)->when_disabled(callback);
+    return Owned(Py_None).release();
+  });
+}
+
 PyObject* is_foreign(PyObject*, PyObject*) {
   PyObject *type, *value, *traceback;
   PyErr_GetExcInfo(&type, &value, &traceback);
@@ -354,6 +419,8 @@ PyMethodDef methods[] = {
     {"last", last, METH_O, "last(result)\n\nkeep(result), and the statements ran."},
     {"loop", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(loop)), METH_FASTCALL,
      "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the region with each."},
+    {"when_disabled", when_disabled, METH_O,
+     "when_disabled(callback)\n\nCalls it once, when the region is given up."},
     plain_method("__reduce__", reduce, nullptr),
     plain_method("statistics", statistics, "statistics()\n\nHow often the region was recorded by one call."),
     {nullptr, nullptr, 0, nullptr}};

@@ -49,6 +49,8 @@ class Region {
     if (pending_item_.items == items) pending_item_ = {};
   }
   const RegionLoop& loop() const;  // throws PythonError where there is none
+  // Is called once, when the region is disabled.
+  void when_disabled(PyObject* callback) { when_disabled_.emplace_back(callback); }
   PyObject* statistics() const;
 
  private:
@@ -59,8 +61,19 @@ class Region {
   struct Statistics {
     uint64_t hits = 0, loop_hits = 0, misses = 0, reviews = 0, refusals = 0;
     uint64_t calls = 0, timed_calls = 0;
-    int64_t call_ns = 0, script_ns = INT64_MAX;
-    double saved() const;  // seconds; NaN: not known
+    int64_t call_ns = 0, session_ns = 0, script_ns = INT64_MAX;
+    uint64_t runs() const { return hits + misses + reviews; }  // of the statements, had they always run
+    double call_cost() const;                                  // nanoseconds of all calls
+    double saved() const;                                      // seconds; NaN: not known
+  };
+  // Whether the region takes less time than its statements, found out in windows of runs, each as long as all
+  // before. Two windows in a row that lose disable the region. The longest call and session of a window do
+  // not count: something else may have run in them.
+  struct Payoff {
+    Statistics before;  // the window
+    uint64_t next = 0;  // runs at which it ends
+    int64_t longest_call = 0, longest_session = 0;
+    uint32_t plain_runs = 0, lost = 0;
   };
   struct PendingItem {  // all borrowed
     LoopIterator* items = nullptr;
@@ -92,6 +105,9 @@ class Region {
   void start_session(Specialisation* against);
   void learn(const TraceSession& session, PyObject* results);
   void disable(const std::string& reason);
+  bool starts_plain_run();
+  void end_plain_run();
+  void check_payoff();
 
   const RegionSpec spec_;
   SourceReader sources_;
@@ -101,6 +117,10 @@ class Region {
   TraceSession session_;
   PendingItem pending_item_;
   Statistics statistics_;
+  Payoff payoff_;
+  int64_t plain_start_ = 0;  // of statements that run without a session, to be timed; 0: none do
+  const Engine* plain_engine_ = nullptr;
+  std::vector<Owned> when_disabled_;
   bool busy_ = false;
   std::string disabled_, refusal_;  // why it is disabled; why the last run was not learned from
 };

@@ -14,6 +14,18 @@ int64_t thread_clock() {
   return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
 }
 
+int64_t elapsed_since(int64_t start) {
+  static const int64_t reading = [] {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 64; ++i) {
+      const int64_t before = thread_clock();
+      least = std::min(least, thread_clock() - before);
+    }
+    return least;
+  }();
+  return std::max<int64_t>(thread_clock() - start - reading, 0);
+}
+
 TraceSession::TraceSession(const SourceValues& read, Specialisation* other)
     : on(true), engine(&py::engine()), values(read), against(other) {
   Engine& e = py::engine();

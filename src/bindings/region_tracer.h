@@ -24,11 +24,12 @@ struct TraceSession {
   std::vector<Owned> kept;   // results that were passed on early
   std::vector<std::pair<uint32_t, RnnBuilder::Step>>
       builders;                       // source of a state; how many steps there were
-  int64_t start = 0;                  // as thread_clock() says; 0: not timed
+  int64_t start = 0;                  // as thread_clock() says
   Specialisation* against = nullptr;  // to be compared with what is learned
 };
 
-int64_t thread_clock();  // nanoseconds of this thread's processor time
+int64_t thread_clock();                // nanoseconds of this thread's processor time
+int64_t elapsed_since(int64_t start);  // without what reading the clock takes
 
 class Tracer {
  public:

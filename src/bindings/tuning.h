@@ -19,6 +19,14 @@ inline constexpr size_t kSpecialisations = 64;
 // misses. Guess: tracing costs a few times what the statements cost.
 inline constexpr uint64_t kFairHits = 4;
 inline constexpr uint64_t kTrialMisses = 256;
+// Runs of a region until it is asked whether it takes less time than its statements; and runs of these that
+// are timed for that. Guess: the fastest of 32 is one that nothing interrupted.
+inline constexpr uint64_t kFirstWindow = 2048;
+inline constexpr uint32_t kPlainRuns = 32;
+// Nanoseconds that the code around a call takes, and that around a plain run: storing results, testing them,
+// and exception handlers. Measured on a parser's step of five ops, which gained nothing.
+inline constexpr uint64_t kAroundCall = 100;
+inline constexpr int64_t kAroundPlainRun = 120;
 // Runs that could not be learned from until a region without specialisations is disabled. Guess.
 inline constexpr uint64_t kRefusals = 64;
 // Runs with the same value of an index until it becomes a constant. Guess.

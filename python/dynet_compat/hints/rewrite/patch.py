@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from ... import _core
 from .code_objects import Key
 from .rewriter import Rewriter
 
@@ -54,7 +56,36 @@ def replace_code(
         if old is not None and new is not None and code == old and code.co_freevars == new.co_freevars:
             function.__code__ = new
             n += 1
+            added = list(_added(new))
+            if added and all(isinstance(constant, _core._Region) for constant in added):
+                CodeRestorer(function, code, added)
     return n
+
+
+class CodeRestorer:
+    """Gives a function its old code back when none of the regions in its new one is in use any more."""
+
+    def __init__(self, function: types.FunctionType, old: types.CodeType, regions: list[Any]) -> None:
+        self.function, self.old, self.new = weakref.ref(function), old, function.__code__
+        self.in_use = len(regions)
+        for region in regions:
+            region.when_disabled(self)
+
+    def __call__(self) -> None:
+        self.in_use -= 1
+        function = self.function()
+        if self.in_use == 0 and function is not None and function.__code__ is self.new:
+            function.__code__ = self.old
+
+
+def _added(code: types.CodeType) -> Iterator[Any]:
+    """The constants of rewritten code, and of the functions in it, that no source text has."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _added(constant)
+        elif isinstance(constant, (_core._Region, types.BuiltinFunctionType)) or callable(constant):
+            if constant is not NameError:
+                yield constant
 
 
 def functions_of(modules: Sequence[types.ModuleType]) -> list[list[types.FunctionType]]:
