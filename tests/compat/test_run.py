@@ -346,6 +346,23 @@ dy.print_graphviz()
     assert not list(tmp_path.glob("model*")), "a drawing writes no file"
 
 
+def test_names_and_sizes_of_misfits_in_the_drawing(tmp_path: Path) -> None:
+    text = """
+import dynet as dy
+m = dy.Model()
+W = m.add_parameters((3, 4))
+first, second = W * dy.vecInput(3), dy.vecInput(2) + dy.vecInput(3)
+dy.concatenate(es=[first, first], d=0)
+print(first.dim(), dy.vecInput(2).dim())
+dy.print_graphviz(expression_names={first: "first"})
+"""
+    lines = run(tmp_path, text, "--dynet-viz").stdout.splitlines()
+    assert lines[0] == "((1,), 1) ((2,), 1)"
+    assert [line.split('"')[1].partition("\\n")[0] for line in lines if "fillcolor=red" in line] == [
+        "first: mul", "add", "concatenate(0)",
+    ]  # fmt: skip
+
+
 def test_stale_expressions_in_the_drawing(tmp_path: Path) -> None:
     text = "import dynet as dy\nx = dy.vecInput(3)\ndy.renew_cg()\ndy.tanh(x)\n"
     assert "StaleExpressionError" in run(tmp_path, text, "--dynet-viz", code=1).stderr

@@ -95,3 +95,76 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     (folder / "checkpoint").write_bytes(b"cos\nsystem\n(S'touch /tmp/x'\ntR.")
     result = job(arguments(tmp_path / "x"), options=(*OPTIONS, "--checkpoint", folder), cwd=tmp_path)
     assert result.returncode != 0 and "os.system" in result.stderr, result.stderr
+
+
+def resumed(
+    folder: Path, script: str, *options: Any, ranks: int = 2
+) -> list[subprocess.CompletedProcess[str]]:
+    """The script after 7 updates of 10, after 10 with the checkpoint of update 6, and after 10 without."""
+    (folder / "script.py").write_text(script)
+    runs = []
+    for updates, saved in ((7, "a"), (10, "a"), (10, "b")):
+        words = ["--every", 3, "--checkpoint", folder / saved, *options]
+        runs.append(job([folder / "script.py", updates], ranks, options=tuple(words), cwd=folder))
+    return runs
+
+
+COUNTING = """
+import dynet as dy, sys
+pc = dy.ParameterCollection(); p = pc.add_parameters(3, init=1); t = dy.AdamTrainer(pc)
+for k in range(int(sys.argv[1])):
+    {before}
+    batch = dy.distributed.shard([1, 2, 3])
+    dy.renew_cg(); dy.esum([dy.squared_norm(dy.dropout(p, 0.3) - x) for x in batch]).backward(); t.update()
+print(*p.npvalue().view("u4"))
+"""
+
+
+def same_in_the_end(runs: list[subprocess.CompletedProcess[str]]) -> None:
+    assert [run.returncode for run in runs] == [0, 0, 0], [run.stderr for run in runs]
+    assert "resuming after update 6" in runs[1].stderr
+    assert runs[1].stdout.splitlines()[-1] == runs[2].stdout.splitlines()[-1]
+
+
+def test_results_are_kept_as_they_were(tmp_path: Path) -> None:
+    """The script changes what it got."""
+    before = """
+    got, mine = dy.distributed.broadcast([k]), dy.distributed.shard([0])
+    part = dy.distributed.gather([k for _ in mine], of=mine)
+    if (got, part) != ([k], [k]): raise SystemExit(f'{got} and {part} in update {k}')
+    got.append(1); part.append(2)
+"""
+    same_in_the_end(resumed(tmp_path, COUNTING.format(before=before), "--seed", 7, ranks=1))
+
+
+def test_results_that_cannot_be_read_back_are_refused_at_once(tmp_path: Path) -> None:
+    for item in ("datetime.date(2020, 1, 1)", "Own()"):
+        before = "import datetime; Own = type('Own', (), {}); globals().update(Own=Own); "
+        before += f"dy.distributed.broadcast({item})"
+        first, *_ = resumed(tmp_path, COUNTING.format(before=before), ranks=1)
+        assert first.returncode != 0, first.stdout
+        assert "a checkpoint cannot hold the result" in first.stderr, first.stderr
+
+
+def test_the_drawn_seed_and_the_feedback_are_kept(tmp_path: Path) -> None:
+    """Without --seed: only the first run draws one. The whole run is given that one."""
+    script = COUNTING.format(before="") + "print(dy.distributed.state.job.seed)\n"
+    script = script.replace("print(*p", "p.as_array(); print(*p")
+    (tmp_path / "script.py").write_text(script)
+    options = ("--every", 3, "--checkpoint", tmp_path / "a", "--compress", "float16")
+    first, second = (job([tmp_path / "script.py", n], options=options, cwd=tmp_path) for n in (7, 10))
+    seed = first.stdout.split()[-1]
+    assert second.stdout.split()[-1] == seed, second.stdout + second.stderr
+    whole = job([tmp_path / "script.py", 10], options=("--seed", seed, "--compress", "float16"), cwd=tmp_path)
+    assert second.stdout.splitlines()[-2:] == whole.stdout.splitlines()[-2:], whole.stderr
+    other = job([tmp_path / "script.py", 10], options=(*options, "--seed", int(seed) + 1), cwd=tmp_path)
+    assert other.returncode != 0 and f"of a run with seed {seed}" in other.stderr, other.stderr
+
+
+def test_a_shard_before_the_loop_is_noticed(tmp_path: Path) -> None:
+    script = COUNTING.format(before="").replace("for k", "data = dy.distributed.shard([1, 2, 3])\nfor k")
+    script = script.replace("batch = dy.distributed.shard([1, 2, 3])", "batch = data\n    if not data: break")
+    first, second, _ = resumed(tmp_path, script)
+    assert first.returncode == 0, first.stderr
+    assert second.returncode != 0, second.stdout
+    assert "shard each minibatch inside of the loop" in second.stderr, second.stderr

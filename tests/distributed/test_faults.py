@@ -44,3 +44,21 @@ def test_no_fault(tmp_path: Path, fault: str) -> None:
     result = job(["faults.py", fault], options=("--timeout", 2), cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, "updates by 2 ranks\n"), result.stderr
     assert (tmp_path / "rank1.log").read_text().endswith("updates by 2 ranks\n")
+
+
+def test_a_file_that_rank_0_does_not_save(tmp_path: Path) -> None:
+    script = tmp_path / "save.py"
+    script.write_text(
+        "import dynet as dy\n"
+        "pc = dy.ParameterCollection(); pc.add_parameters(2); pc.save('there')\n"
+        "if dy.distributed.rank == 1: pc.save('mine'); pc.populate('there')\n"
+        "dy.distributed.broadcast(None)\n"
+    )
+    result = job([script], options=("--timeout", 2), cwd=tmp_path, timeout=20)
+    assert result.returncode != 0
+    assert re.search("rank 1 .*wait.* in a load, for rank 0 to save mine", result.stderr), result.stderr
+
+
+def test_lines_of_the_start_are_printed_once(tmp_path: Path) -> None:
+    result = job(["faults.py", "none", "--dynet-seed", 3], options=("--timeout", 2), cwd=tmp_path)
+    assert result.stderr.count("[dynet] random seed: 3") == 1, result.stderr

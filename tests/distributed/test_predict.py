@@ -12,6 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from dynet_compat.distributed.lines import LineBlock
+from dynet_compat.distributed.ray_workers import Pieces
+from hypothesis import given
+from hypothesis import strategies as st
 from support.jobs import command
 
 KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "2"))
@@ -117,6 +121,57 @@ def test_a_predictor_that_is_not_there(tmp_path: Path, name: str, says: str) -> 
     assert result.returncode == 2 and says in result.stderr, result.stderr
 
 
+def test_a_rank_that_fails_ends_the_job(tmp_path: Path) -> None:
+    corpus(tmp_path, 300)
+    with open(tmp_path / "model.py", "a") as file:  # rank 0 and 2 go on
+        file.write("\nif os.environ.get('PMI_RANK') == '1': raise OSError('no such model')\n")
+    result = run(tmp_path, ranks=3)
+    assert result.returncode != 0
+    assert "because of rank 1" in result.stderr and "no such model" in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_folder_that_is_a_file(tmp_path: Path, ranks: int) -> None:
+    corpus(tmp_path, 300)
+    (tmp_path / "out").write_text("")
+    result = run(tmp_path, ranks=ranks)
+    assert result.returncode != 0 and "-o out: File exists; wanted a folder" in result.stderr, result.stderr
+
+
+def test_what_the_summary_counts(tmp_path: Path) -> None:
+    """Blocks of other ranks were not there before, and old errors of a block go when it is done again."""
+    corpus(tmp_path, 700)
+    with open(tmp_path / "model.py", "a") as file:
+        file.write("\nif os.environ.get('PMI_RANK') == '0': time.sleep(0.5)\n")  # rank 1 is done by then
+    result = run(tmp_path, ranks=2)
+    assert result.returncode == 0 and "already" not in result.stderr, result.stderr
+    (tmp_path / "out" / "errors-000001.txt").write_text("line 71: of a job that was killed\n")
+    (tmp_path / "out" / "part-000001.txt").unlink()
+    result = run(tmp_path)
+    assert result.returncode == 0 and "630 were there already" in result.stderr, result.stderr
+
+
+@given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=4), st.randoms(use_true_random=False))
+def test_lines_that_end_workers_are_found(n: int, deadly: set[int], rng: random.Random) -> None:
+    """Each other line is predicted, also where workers are lost for other reasons."""
+    blocks = [LineBlock(k, 1 + 10 * k, [b"%d" % i for i in range(10 * k, min(n, 10 * k + 10))])
+              for k in range((n + 9) // 10)]  # fmt: skip
+    pieces, finished, lost = Pieces(blocks), {}, 0
+    while piece := pieces.next():
+        block, losses = piece
+        if any(int(line) in deadly for line in block.lines) or (lost < 8 and rng.random() < 0.1):
+            done, lost = pieces.lost(block, losses), lost + 1
+        else:
+            done = pieces.done(block, ([line.decode() for line in block.lines], []))
+        if done:
+            finished[done[0].number] = done
+    assert [finished[k][0] for k in range(len(blocks))] == blocks
+    lines = [line for k in range(len(blocks)) for line in finished[k][1][0]]
+    wrong = {10 * k + i for k in range(len(blocks)) for i, _ in finished[k][1][1]}
+    assert lines == ["" if i in wrong else str(i) for i in range(n)]
+    assert {i for i in deadly if i < n} <= wrong and len(wrong - deadly) <= 8 // 3
+
+
 def test_ray_gives_lost_blocks_to_other_workers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
     wanted = corpus(tmp_path, 3000)
@@ -135,3 +190,18 @@ def test_ray_gives_lost_blocks_to_other_workers(tmp_path: Path) -> None:
     _, errors = process.communicate()
     assert process.returncode == 0 and kills > 0, errors
     assert output(tmp_path) == wanted
+
+
+def test_ray_gives_up_on_a_line_that_ends_workers(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    wanted = corpus(tmp_path, 20)
+    text = (tmp_path / "model.py").read_text()
+    (tmp_path / "model.py").write_text(text.replace("dy.renew_cg()", "'deadly' in lines and os._exit(1)"))
+    lines = (tmp_path / "in.txt").read_text().splitlines()
+    lines[13] = "deadly"
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    result = run(tmp_path, "--engine", "ray", "--workers", "2", "--block", "7")
+    errors = (tmp_path / "out" / "errors.txt").read_text()
+    assert (result.returncode, errors) == (1, "line 14: ends the worker that predicts it\n"), result.stderr
+    found = output(tmp_path)
+    assert found[:7] + found[14:] == wanted[:7] + wanted[14:] and found.index("") == 13

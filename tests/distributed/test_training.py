@@ -130,6 +130,29 @@ def test_rank_0_saves_and_others_wait_for_it(tmp_path: Path) -> None:
     assert names <= listed and not any(".tmp" in name for name in listed), result.stdout
 
 
+def test_a_save_by_rank_0_alone_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    """Rank 0 is slow with the second file, which is there already, of an earlier job."""
+    pytest.importorskip("safetensors")
+    script = tmp_path / "save.py"
+    script.write_text(
+        "import dynet as dy, time\n"
+        "from dynet_compat.files import atomic\n"
+        "pc = dy.ParameterCollection(); p = pc.add_parameters(2, init=1)\n"
+        "for load in (pc.populate, lambda name: dy.load_safetensors(name, pc)):\n"
+        "    name = 'model' if load == pc.populate else 'tensors'\n"
+        "    save = pc.save if load == pc.populate else lambda name: dy.save_safetensors(name, pc)\n"
+        "    p.set_value([7, 7])\n"
+        "    save(name); dy.distributed.broadcast(None)\n"
+        "    if dy.distributed.is_main: save('best')\n"
+        "    p.set_value([8, 8])\n"
+        "    if dy.distributed.is_main: time.sleep(0.5)\n"
+        "    save(name); p.set_value([0, 0]); load(name)\n"
+        "    print(dy.distributed.gather(p.as_array().tolist()))\n"
+    )
+    result = job([script], cwd=tmp_path)
+    assert result.stdout.splitlines() == ["[8.0, 8.0, 8.0, 8.0]"] * 2, result.stdout + result.stderr
+
+
 def test_sums_gathers_and_broadcasts(tmp_path: Path) -> None:
     script = tmp_path / "collect.py"
     script.write_text(

@@ -10,11 +10,12 @@ elsewhere.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import random
 import sys
-from typing import Any, Callable, Optional, TextIO
+from typing import Any, Callable, NoReturn, Optional, TextIO
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from ..files.unpickler import load_all
 from .exchange import Exchange
 from .group import Group, JobError
 
-_VERSION = 2
+_VERSION = 3
 
 
 class Checkpoints:
@@ -45,7 +46,8 @@ class Checkpoints:
         self._file, self._results = (os.path.join(folder, name) for name in ("checkpoint", "results"))
         os.makedirs(folder, exist_ok=True)
         self._target = self._read()
-        self._fresh: list[Any] = []  # results since the last checkpoint
+        self._seed = 0
+        self._fresh: list[bytes] = []  # results since the last checkpoint, pickled
         self._replayed = 0
         self._output: Optional[TextIO] = None
         if self._target is not None:
@@ -70,7 +72,7 @@ class Checkpoints:
             raise JobError(f"--checkpoint: ranks see different files {self._file}; wanted a shared folder")
         if not data:
             return None
-        (target,) = load_all(data, _plain())
+        (target,) = load_all(data, _NAMES)
         if target["version"] != _VERSION or target["ranks"] != self._group.size:
             raise JobError(
                 f"{self._file} is of version {target['version']}, written by {target['ranks']} ranks; this "
@@ -78,16 +80,28 @@ class Checkpoints:
             )
         with open(self._results, "rb") as file:
             kept = file.read(target["results"])
-        target["log"] = [entry for part in load_all(kept, _plain()) for entry in part]
+        target["log"] = load_all(kept, _NAMES)
         return dict(target)
+
+    def seed_of_run(self, seed: int, given: bool) -> int:
+        """The seed of the run that is resumed, else `seed`, which checkpoints keep."""
+        kept = seed if self._target is None else int(self._target["seed"])
+        if given and kept != seed:
+            raise JobError(f"{self._file} is of a run with seed {kept}; got {seed}: leave the seed out")
+        self._seed = kept
+        return kept
 
     # ------------------------------------------------------------------------------- catching up
 
-    def remember(self, collective: Callable[[], list[Any]]) -> list[Any]:
-        """What a collective returns: that of the run before while catching up."""
+    def remember(self, operation: str, collective: Callable[[], list[Any]]) -> list[Any]:
+        """What a collective returns: that of the run before while catching up.
+
+        Raises:
+            JobError: the checkpoint could not be read with this result.
+        """
         if self._target is None:
             result = collective()
-            self._fresh.append(result)
+            self._fresh.append(_pickled(operation, result))
             return result
         if self._replayed == len(self._target["log"]):
             raise JobError(
@@ -107,9 +121,23 @@ class Checkpoints:
             self._target = None
             if self._group.rank == 0:
                 os.truncate(self._results, target["results"])
-            if self._output is not None:
-                sys.stdout.close()
-                sys.stdout = self._output
+            self._show_output()
+
+    def _show_output(self) -> None:
+        if self._output is not None:
+            sys.stdout.close()
+            sys.stdout, self._output = self._output, None
+
+    def end(self) -> None:
+        """At the end of the program, which must have come as far as the checkpoint."""
+        if self._target is None:
+            return
+        self._show_output()
+        raise JobError(
+            f"{self._file} was written after update {self._target['updates']}, and the program ended after "
+            f"{self._exchange.updates} on its way there: it has fewer updates now, or its loop runs over "
+            "what shard() returned once, which is empty meanwhile; shard each minibatch inside of the loop"
+        )
 
     def _restore(self, target: dict[str, Any]) -> None:
         trainers = self._exchange.trainers()
@@ -117,12 +145,16 @@ class Checkpoints:
             raise JobError(
                 f"{self._file} has {len(target['trainers'])} trainers; this program has made {len(trainers)}"
             )
-        for trainer, saved in zip(trainers, target["trainers"]):
+        stream, rests = target["ranks' own"][self._group.rank]
+        for trainer, saved, rest in zip(trainers, target["trainers"], rests):
             collection = _core._trainer_collection(trainer)
             _core._put_values(collection, saved["values"])
             _core._set_decay_factor(collection, saved["decay"])
             _core._set_trainer_state(trainer, saved["state"])
-        _core._set_random_state(target["streams"][self._group.rank])
+            feedback = self._exchange.state_of(trainer).feedback
+            if feedback:
+                feedback.rest = rest
+        _core._set_random_state(stream)
         if random.getstate() != _as_tuples(target["python"]) and self._group.rank == 0:
             print(
                 "dynet_compat: Python's random numbers were not drawn as in the run before; the order of the "
@@ -137,15 +169,16 @@ class Checkpoints:
         if self._exchange.updates % self._every:
             return
         self._group.meet("checkpoint")
-        streams = self._group.gather_objects(_core._random_state())
-        if self._group.rank == 0:
-            self._write(streams)
+        states = [self._exchange.state_of(t) for t in self._exchange.trainers()]
+        rests = [state.feedback.rest if state.feedback else {} for state in states]
+        every = self._group.gather_at_main((_core._random_state(), rests))
+        if every is not None:
+            self._write(every)
         self._fresh.clear()
 
-    def _write(self, streams: list[bytes]) -> None:
+    def _write(self, own: list[Any]) -> None:
         with open(self._results, "ab") as file:
-            if self._fresh:
-                file.write(pickle.dumps(list(self._fresh), 4))
+            file.write(b"".join(self._fresh))
             file.flush()
             os.fsync(file.fileno())
             results = file.tell()
@@ -159,15 +192,50 @@ class Checkpoints:
             })  # fmt: skip
         contents = {
             "version": _VERSION, "ranks": self._group.size, "updates": self._exchange.updates,
-            "results": results, "trainers": trainers, "streams": streams, "python": random.getstate(),
-            "numpy": np.random.get_state(),
+            "results": results, "trainers": trainers, "ranks' own": own, "seed": self._seed,
+            "python": random.getstate(), "numpy": np.random.get_state(),
         }  # fmt: skip
         with replacing(self._file) as new:
             new.write(pickle.dumps(contents, 4))
 
 
-def _plain() -> Names:
-    return Names(lambda module, name: None, "from_spec", [], "distribute --checkpoint")
+class _PlainNames(Names):
+    """A checkpoint holds plain data only."""
+
+    def _find_elsewhere(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def hint(self, name: str) -> str:
+        return "such objects are not read"
+
+
+_NAMES = _PlainNames(lambda module, name: None, "", [], "distribute --checkpoint")
+
+
+class _Pickler(pickle.Pickler):
+    """Knows whether it has met more than numbers, text and their containers."""
+
+    only_builtins = True
+
+    def reducer_override(self, item: Any) -> Any:
+        self.only_builtins = False
+        return NotImplemented
+
+
+def _pickled(operation: str, result: Any) -> bytes:
+    """As it is now: the program may change it afterwards."""
+    file = io.BytesIO()
+    pickler = _Pickler(file, 4)
+    pickler.dump(result)
+    try:
+        if not pickler.only_builtins:
+            load_all(file.getvalue(), _NAMES)
+    except pickle.UnpicklingError as error:
+        raise JobError(
+            f"{operation}: a checkpoint cannot hold the result ({error}); with --checkpoint pass numbers, "
+            "text, arrays of numbers, and lists, tuples, dicts and sets of them"
+        ) from None
+    return file.getvalue()
 
 
 def _as_tuples(state: Any) -> Any:

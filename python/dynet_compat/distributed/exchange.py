@@ -24,17 +24,20 @@ class Float16Feedback:
 
     Seide et al., 1-bit stochastic gradient descent and its application to data-parallel distributed training
     of speech DNNs, 2014: the errors do not add up, so that float16 is enough.
+
+    Attributes:
+        rest: what was cut off, by stage.
     """
 
     def __init__(self) -> None:
-        self._rest: dict[str, NDArray[np.float32]] = {}
+        self.rest: dict[str, NDArray[np.float32]] = {}
 
     def __call__(self, values: NDArray[np.float32], stage: str) -> NDArray[np.float32]:
-        rest = self._rest.get(stage)
+        rest = self.rest.get(stage)
         wanted = values + rest if rest is not None and rest.shape == values.shape else values
         limit = np.float32(np.finfo(np.float16).max)
         rounded = np.clip(wanted, -limit, limit).astype(np.float16).astype(np.float32)
-        self._rest[stage] = np.where(np.isfinite(wanted), wanted - rounded, np.float32(0))
+        self.rest[stage] = np.where(np.isfinite(wanted), wanted - rounded, np.float32(0))
         return np.where(np.isfinite(wanted), rounded, wanted)
 
 

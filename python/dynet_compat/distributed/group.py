@@ -68,7 +68,7 @@ class Group:
         self.rank, self.size = rank_and_size(comm)
         self.timeout = timeout
         self.busy = 0  # nested main_only(): others wait without a clock
-        self._met = 0
+        self.met = 0  # how many meetings there were; the same on all ranks between two of them
         self._doing = "nothing"
         self._told: list[Any] = []
         self._kept: dict[str, NDArray[np.float32]] = {}  # memory of add_up
@@ -90,14 +90,12 @@ class Group:
             operation: what comes next, at most 24 bytes.
             detail: a number on which all ranks must agree, such as a count of updates.
         """
-        self._met += 1
+        self.met += 1
         if self.size == 1:
             return
-        mine = np.frombuffer(_MEETING.pack(operation.encode()[:24], self._met, detail), np.uint8)
+        mine = np.frombuffer(_MEETING.pack(operation.encode()[:24], self.met, detail), np.uint8)
         every = np.empty((self.size, len(mine)), np.uint8)
-        self._doing = operation
-        self._wait(self.comm.Iallgather(mine, every))
-        self._doing = "nothing"
+        self._wait(self.comm.Iallgather(mine, every).Test, operation)
         if not (every == every[0]).all():
             self._refuse([_MEETING.unpack(row.tobytes()) for row in every])
 
@@ -111,13 +109,24 @@ class Group:
             "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
         )
 
-    def _wait(self, request: Any) -> None:
-        """Wait for a request without holding a core that another rank may need."""
+    def _wait(self, arrived: Callable[[], bool], doing: str) -> None:
+        """Wait for other ranks without holding a core that one of them may need.
+
+        Args:
+            arrived: whether the wait is over.
+            doing: what this rank waits in, for the message that ends the job after the timeout.
+        """
+        self._doing = doing
         for _ in range(_SPINS):
-            if request.Test():
-                return
+            if arrived():
+                break
+        else:
+            self._nap(arrived)
+        self._doing = "nothing"
+
+    def _nap(self, arrived: Callable[[], bool]) -> None:
         start, nap = time.monotonic(), 2e-5
-        while not request.Test():
+        while not arrived():
             time.sleep(nap)
             nap = min(1.2 * nap, _LONGEST_NAP)
             if time.monotonic() - start > self.timeout and self._watchdog:
@@ -205,17 +214,22 @@ class Group:
         parts = self.join(np.frombuffer(pickle.dumps(item), np.uint8))
         return [pickle.loads(part.tobytes()) for part in parts]
 
+    def gather_at_main(self, item: Any) -> Optional[list[Any]]:
+        """An object of each rank, in rank order, on rank 0; None on the others."""
+        return [item] if self.size == 1 else self.comm.gather(item)
+
     def from_rank(self, item: Any, root: int) -> Any:
         return item if self.size == 1 else self.comm.bcast(item, root)
 
-    def tell_others(self) -> None:
-        """A message without contents to each other rank, which does not wait for it: see `hear()`."""
+    def tell_others(self, item: Any) -> None:
+        """A message to each other rank, which does not wait for it: see `hear()`."""
         self._told = [r for r in self._told if not r.Test()]
-        self._told += [self._signals.isend(None, dest=rank) for rank in range(1, self.size)]
+        self._told += [self._signals.isend(item, dest=rank) for rank in range(1, self.size)]
 
-    def hear(self) -> None:
-        """Wait for the next `tell_others()` of rank 0."""
-        self._signals.recv(source=0)
+    def hear(self, doing: str) -> Any:
+        """The next message that rank 0 gave to `tell_others()`; `doing` as for a meeting."""
+        self._wait(lambda: self._signals.Iprobe(source=0), doing)
+        return self._signals.recv(source=0)
 
     def close(self) -> None:
         if self._watchdog:

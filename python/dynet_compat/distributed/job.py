@@ -7,6 +7,7 @@ import operator
 import os
 import random
 import sys
+from collections import Counter
 from functools import reduce
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -66,6 +67,41 @@ def start(settings: Settings) -> None:
     state.job = Job(comm, settings)
 
 
+class Saves:
+    """Files that rank 0 has saved and that other ranks have passed over.
+
+    A save is known by its path, by the meetings there were before it, and by its number among those of this
+    path since the last one; so a save below `if is_main:` is not taken for the next one of all ranks.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._met = 0
+        self._counts: Counter[str] = Counter()  # since then
+        self._awaited: set[tuple[str, int, int]] = set()
+        self._heard: set[tuple[str, int, int]] = set()
+
+    def add(self, path: str) -> None:
+        """Rank 0 has saved a file; another rank would have."""
+        if self._met != self._group.met:
+            self._met = self._group.met
+            self._counts.clear()
+        self._counts[path] += 1
+        save = path, self._met, self._counts[path]
+        if self._group.rank:
+            self._awaited.add(save)
+        else:
+            self._group.tell_others(save)
+
+    def wait(self) -> None:
+        """Until rank 0 has saved what this rank has passed over."""
+        while missing := self._awaited - self._heard:
+            path = min(missing, key=lambda save: save[1:])[0]
+            self._heard.add(self._group.hear(f"a load, for rank 0 to save {path}"))
+        self._heard -= self._awaited
+        self._awaited.clear()
+
+
 class Job(atomic.Role):
     """See `dynet_compat.distributed`; alone, with a group of one, for checkpoints."""
 
@@ -73,7 +109,6 @@ class Job(atomic.Role):
         self.group = Group(comm, settings.timeout)
         self._level_kernels()
         self.shards_batch_map = settings.shard_batch_map
-        self.seed = self._common_seed(settings.seed)
         self._own_stream = False
         self.exchange = Exchange(
             self.group, settings.gradients == "mean", settings.check_every, settings.compress is not None
@@ -81,11 +116,12 @@ class Job(atomic.Role):
         self.checkpoints: Optional[Checkpoints] = None
         if settings.checkpoint is not None:
             self.checkpoints = Checkpoints(self.group, self.exchange, settings.checkpoint, settings.every)
-        self._saves = 0  # of rank 0, that this rank has not heard of yet
+        self.seed = self._common_seed(settings.seed)
+        self._saves = Saves(self.group)
         _core._allow_empty_sums(True)
         _core._set_trainer_hooks(
             made=self.exchange.made, before_update=self._before_update, after_update=self._after_update,
-            before_save=self._before_save, after_save=lambda trainer: self.saved(),
+            before_save=self._before_save, after_save=lambda trainer: self.saved("a trainer"),
             before_load=lambda trainer: self.before_load(),
         )  # fmt: skip
         atomic.role = self
@@ -115,6 +151,8 @@ class Job(atomic.Role):
         and shuffle alike."""
         drawn = int.from_bytes(os.urandom(4), "little") >> 1 if seed is None else seed
         common = int(self.group.from_rank(drawn, 0))
+        if self.checkpoints:
+            common = self.checkpoints.seed_of_run(common, given=seed is not None)
         _core.reset_random_seed(common)
         random.seed(common)
         np.random.seed(common & 0xFFFFFFFF)
@@ -140,7 +178,7 @@ class Job(atomic.Role):
         """An object of each rank; while a resumed script catches up, what it was in the run before."""
         self.group.meet(operation)
         if self.checkpoints:
-            return self.checkpoints.remember(lambda: self.group.gather_objects(item))
+            return self.checkpoints.remember(operation, lambda: self.group.gather_objects(item))
         return self.group.gather_objects(item)
 
     def sum(self, x: Any) -> Any:
@@ -154,7 +192,7 @@ class Job(atomic.Role):
     def gather(self, part: list[Any], of: Any) -> list[Any]:
         place: Any = None
         if isinstance(of, Shard):
-            place = of.positions
+            place = list(of.positions)
         elif isinstance(of, np.ndarray):
             place = [self.group.rank + i * self.group.size for i in range(len(of))]
         every = self._all("gather()", (part, place))
@@ -172,24 +210,17 @@ class Job(atomic.Role):
         """Rank 0 saves for all, and nobody while a resumed script catches up."""
         return self.group.rank == 0 and not self._catching_up
 
-    def saved(self) -> None:
-        if self._catching_up:
-            return
-        if self.group.rank:
-            self._saves += 1
-        else:
-            self.group.tell_others()
+    def saved(self, path: str) -> None:
+        if not self._catching_up:
+            self._saves.add(path)
 
     def _before_save(self, trainer: Any) -> bool:
         if not self.writes:
-            self.saved()
+            self.saved("a trainer")
         return self.writes
 
     def before_load(self) -> None:
-        """Waits until rank 0 has written what this rank has passed over."""
-        while self._saves:
-            self.group.hear()
-            self._saves -= 1
+        self._saves.wait()
 
     @property
     def _catching_up(self) -> bool:
@@ -221,6 +252,8 @@ class Job(atomic.Role):
         config.use_seed(None)
         _core._allow_empty_sums(False)
         try:
+            if self.checkpoints:
+                self.checkpoints.end()
             self.group.meet("end of the program, updates:", self.exchange.updates)
         finally:
             self.group.close()

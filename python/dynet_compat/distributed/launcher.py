@@ -60,23 +60,19 @@ def main(arguments: Sequence[str]) -> int:
                                given.checkpoint, given.every, given.shard is not None))  # fmt: skip
         from ..startup.program import run
 
-        run(given.script, given.arguments)
-        _finish()
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            status = end.code if isinstance(end.code, int) else 1
-            _end_job(comm, rank, f"sys.exit({end.code!r})", status)
-        _finish()
+        try:
+            run(given.script, given.arguments)
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                status = end.code if isinstance(end.code, int) else 1
+                end_job(comm, f"sys.exit({end.code!r})", status)
+        if state.job:
+            state.job.end()
     except BaseException:
         if comm is None:
             raise
-        _end_job(comm, rank, traceback.format_exc(), 1)
+        end_job(comm, traceback.format_exc())
     return 0
-
-
-def _finish() -> None:
-    if state.job:
-        state.job.end()
 
 
 def _limit_threads(arguments: Sequence[str]) -> None:
@@ -127,9 +123,9 @@ def _redirect(path: str) -> None:
     sys.__stderr__ = os.fdopen(terminal, "w", buffering=1, errors=errors)  # type: ignore[misc]
 
 
-def _end_job(comm: Any, rank: int, text: str, status: int) -> NoReturn:
+def end_job(comm: Any, text: str, status: int = 1) -> NoReturn:
     """One rank cannot go on: says why, and ends all."""
-    where = f"rank {rank} on {socket.gethostname()}"
+    where = f"rank {rank_and_size(comm)[0]} on {socket.gethostname()}"
     say = f"dynet_compat: the job ends because of {where}:\n{text.rstrip()}"
     print(say, file=sys.__stderr__, flush=True)
     sys.stdout.flush()

@@ -7,31 +7,26 @@ ranks of MPI divide the blocks among them; Ray hands them to workers, which may 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
-import importlib
-import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any
 
 from ..files.atomic import replacing
 from . import job
 from .group import rank_and_size
+from .launcher import end_job
+from .lines import LineBlock, Result, Worker, blocks
 
-Result = tuple[list[str], list[tuple[int, str]]]  # lines, and what went wrong: (index, message)
-
-
-class LineBlock(NamedTuple):
-    """Consecutive lines of the input."""
-
-    number: int
-    first_line: int  # from 1
-    lines: list[bytes]
+_PART = re.compile(r"part-\d{6,}\.txt")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,83 +46,6 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def predictor_of(name: str) -> Callable[[list[str]], Sequence[Any]]:
-    """An object of the class that a name stands for: "module:Class" or "file.py:Class"."""
-    place, separator, cls = name.rpartition(":")
-    if not separator:
-        raise ValueError(f"predict: got {name!r}; wanted module:Class or file.py:Class")
-    if place.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-        if spec is None or spec.loader is None or not os.path.isfile(place):
-            raise ValueError(f"predict: no such file: {place}")
-        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    else:
-        sys.path.insert(0, os.getcwd())
-        module = importlib.import_module(place)
-    if not hasattr(module, cls):
-        raise ValueError(f"predict: {place} has no {cls}")
-    return getattr(module, cls)()  # type: ignore[no-any-return]
-
-
-def blocks(path: str, size: int) -> Iterator[LineBlock]:
-    """The input in blocks of `size` lines."""
-    with open(path, "rb") as file:
-        lines: list[bytes] = []
-        number, first = 0, 1
-        for line in file:
-            lines.append(line.rstrip(b"\r\n"))
-            if len(lines) == size:
-                yield LineBlock(number, first, lines)
-                number, first, lines = number + 1, first + size, []
-        if lines:
-            yield LineBlock(number, first, lines)
-
-
-class Worker:
-    """Runs the predictor over blocks; a line that it cannot take costs that line only."""
-
-    def __init__(self, predictor: str, batch: int) -> None:
-        self._predict, self._batch = predictor_of(predictor), batch
-
-    def run(self, block: LineBlock) -> Result:
-        results, wrong = [""] * len(block.lines), []
-        texts: list[tuple[int, str]] = []
-        for i, line in enumerate(block.lines):
-            try:
-                texts.append((i, line.decode("utf-8")))
-            except UnicodeDecodeError as error:
-                wrong.append((i, f"is no UTF-8: {error.reason} at byte {error.start}"))
-        for first in range(0, len(texts), self._batch):
-            self._some(texts[first : first + self._batch], results, wrong)
-        return results, sorted(wrong)
-
-    def _some(self, texts: list[tuple[int, str]], results: list[str], wrong: list[tuple[int, str]]) -> None:
-        try:
-            lines = self._lines([text for _, text in texts])
-        except Exception as error:
-            if len(texts) == 1:
-                wrong.append((texts[0][0], f"{type(error).__name__}: {error}"))
-                return
-            for one in texts:  # which line is it?
-                self._some([one], results, wrong)
-            return
-        for (i, _), line in zip(texts, lines):
-            results[i] = line
-
-    def _lines(self, texts: list[str]) -> list[str]:
-        found = list(self._predict(texts))
-        if len(found) != len(texts):
-            raise ValueError(f"the predictor returned {len(found)} results for {len(texts)} lines")
-        lines = [x if isinstance(x, str) else json.dumps(x, ensure_ascii=False) for x in found]
-        for line in lines:
-            if "\n" in line:
-                raise ValueError("the predictor returned a text of several lines; return a list instead")
-        return lines
-
-
 class Output:
     """The folder of the result.
 
@@ -140,8 +58,19 @@ class Output:
         self._folder = folder
         self._what = what
 
-    def claim(self) -> None:
-        """ValueError where the folder has another job's result."""
+    def claim(self) -> set[int]:
+        """The numbers of the blocks that an earlier job has finished.
+
+        Raises:
+            ValueError: the folder cannot be written to, or has another job's result.
+        """
+        try:
+            self._claim()
+            return {int(name[5:-4]) for name in os.listdir(self._folder) if _PART.fullmatch(name)}
+        except OSError as error:
+            raise ValueError(f"-o {self._folder}: {error.strerror}; wanted a folder to write to") from error
+
+    def _claim(self) -> None:
         os.makedirs(self._folder, exist_ok=True)
         path = self._path("job.json")
         text = json.dumps(self._what, indent=1, sort_keys=True)
@@ -151,13 +80,14 @@ class Output:
         elif Path(path).read_text() != text:
             raise ValueError(f"{self._folder} has results of another input, predictor or --block: remove it")
 
-    def has(self, number: int) -> bool:
-        return os.path.exists(self._path(f"part-{number:06}.txt"))
-
     def write(self, block: LineBlock, result: Result) -> None:
         lines, wrong = result
-        if wrong:
-            with replacing(self._path(f"errors-{block.number:06}.txt")) as file:
+        errors = self._path(f"errors-{block.number:06}.txt")
+        if not wrong:  # an earlier job may have been killed between its two files
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(errors)
+        else:
+            with replacing(errors) as file:
                 for i, message in wrong:
                     file.write(f"line {block.first_line + i}: {message}\n".encode())
         with replacing(self._path(f"part-{block.number:06}.txt")) as file:
@@ -237,12 +167,12 @@ def _digest(path: str) -> str:
         return hashlib.blake2b(file.read(1 << 20), digest_size=8).hexdigest()
 
 
-def unfinished(given: argparse.Namespace, output: Output, progress: Progress) -> Iterator[LineBlock]:
-    """The blocks of the input that have no part yet."""
+def unfinished(given: argparse.Namespace, done: set[int], progress: Progress) -> Iterator[LineBlock]:
+    """The blocks of the input that no earlier job has done."""
     for block in blocks(given.input, given.block):
         progress.blocks += 1
         progress.total += len(block.lines)
-        if output.has(block.number):
+        if block.number in done:
             progress.kept += len(block.lines)
         else:
             yield block
@@ -251,64 +181,42 @@ def unfinished(given: argparse.Namespace, output: Output, progress: Progress) ->
 def by_mpi(given: argparse.Namespace, output: Output) -> int:
     """Block k is done by rank k modulo the number of ranks; alone, by this process."""
     comm = job.world()
-    rank, size = rank_and_size(comm)
-    failure: Optional[str] = None
     try:
-        if rank == 0:
-            output.claim()
-    except ValueError as error:
-        failure = str(error)
-    failure = failure if comm is None else comm.bcast(failure)
-    if failure:
-        raise ValueError(failure)
-    progress, worker = Progress(rank == 0), None
-    for block in unfinished(given, output, progress):
+        return _run_ranks(given, output, comm)
+    except BaseException as error:
+        if comm is None:
+            raise
+        end_job(comm, str(error) if isinstance(error, ValueError) else traceback.format_exc())
+
+
+def _run_ranks(given: argparse.Namespace, output: Output, comm: Any) -> int:
+    rank, size = rank_and_size(comm)
+    done = output.claim() if rank == 0 else None
+    done = done if comm is None else comm.bcast(done)
+    progress, worker = Progress(rank == 0), Worker(given.predictor, given.batch)
+    for block in unfinished(given, done or set(), progress):
         if block.number % size == rank:
-            worker = worker or Worker(given.predictor, given.batch)
             output.write(block, worker.run(block))
             progress.add(len(block.lines))
     if comm is not None:
         comm.Barrier()
     who = f"{size} ranks" if size > 1 else "1 process"
-    return _finish(output, progress, who) if rank == 0 else 0
+    return finish(output, progress, who) if rank == 0 else 0
 
 
-def _finish(output: Output, progress: Progress, who: str) -> int:
+def finish(output: Output, progress: Progress, who: str) -> int:
     wrong = output.join(progress.blocks)
     print(progress.summary(wrong, who), file=sys.stderr)
     return 1 if wrong else 0
 
 
 def by_ray(given: argparse.Namespace, output: Output) -> int:
-    """Workers of Ray get blocks; those of a worker that is lost go to another one."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ValueError(f"--engine ray: ray cannot be imported: pip install ray ({error})") from error
-    output.claim()
-    ray.init(ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
-    workers = given.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(Worker)
-    pool = [remote.remote(given.predictor, given.batch) for _ in range(workers)]
-    progress = Progress(True)
-    idle: list[Any] = list(pool)
-    running: dict[Any, tuple[Any, LineBlock]] = {}
-    for block in unfinished(given, output, progress):
-        if not idle:
-            idle.append(_take(ray, running, output, progress))
-        actor = idle.pop()
-        running[actor.run.remote(block)] = actor, block
-    while running:
-        _take(ray, running, output, progress)
-    for actor in pool:
-        ray.kill(actor)
-    return _finish(output, progress, f"{workers} Ray workers")
+    """Workers of Ray get the blocks."""
+    from .ray_workers import RayWorkers
 
-
-def _take(ray: Any, running: dict[Any, tuple[Any, LineBlock]], output: Output, progress: Progress) -> Any:
-    """Waits for a block, writes its part, and returns the worker that is free now."""
-    (done,), _ = ray.wait(list(running), num_returns=1)
-    actor, block = running.pop(done)
-    output.write(block, ray.get(done))
-    progress.add(len(block.lines))
-    return actor
+    done, progress = output.claim(), Progress(True)
+    workers = RayWorkers(given.predictor, given.batch, given.workers)
+    for block, result in workers.run(unfinished(given, done, progress)):
+        output.write(block, result)
+        progress.add(len(block.lines))
+    return finish(output, progress, f"{workers.count} Ray workers")

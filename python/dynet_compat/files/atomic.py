@@ -270,8 +270,9 @@ class Role:
     def writes(self) -> bool:
         return True
 
-    def saved(self) -> None:
-        """A file was replaced, or, where this process does not write, would have been."""
+    def saved(self, path: str) -> None:
+        """A file was replaced, or, where this process does not write, would have been; `path` is the
+        program's."""
 
     def before_load(self) -> None:
         """Files are about to be read."""
@@ -281,21 +282,21 @@ role: Role = Role()
 
 
 @contextlib.contextmanager
-def nowhere() -> Iterator[NewFile]:
+def nowhere(path: str) -> Iterator[NewFile]:
     """What a process gets that does not write."""
     sink = NewFile(os.devnull)
     try:
         yield sink
     finally:
         sink.discard()
-    role.saved()
+    role.saved(path)
 
 
 @contextlib.contextmanager
 def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
     """A NewFile that is committed if the block ends without an exception."""
     if not role.writes:
-        with nowhere() as sink:
+        with nowhere(path) as sink:
             yield sink
         return
     real = os.path.realpath(path)
@@ -309,4 +310,4 @@ def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
         except BaseException:
             new.discard()
             raise
-    role.saved()
+    role.saved(path)

@@ -168,9 +168,10 @@ def _keep_old(data: str, meta: str, new_meta: bytes) -> Optional[str]:
 def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFile]:
     """Replaces a .data file, which the block writes, and its .meta file, both or none."""
     if not atomic.role.writes:
-        with atomic.nowhere() as sink:
+        with atomic.nowhere(data) as sink:
             yield sink
         return
+    path = data
     data, meta = os.path.realpath(data), os.path.realpath(meta)
     for folder in {os.path.dirname(data), os.path.dirname(meta)}:
         remove_leftovers(folder)
@@ -190,7 +191,7 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
         new_data.discard()
         if new_meta is not None:
             new_meta.discard()
-    atomic.role.saved()
+    atomic.role.saved(path)
 
 
 def _rename(new_data: NewFile, new_meta: NewFile, meta_contents: bytes) -> None:

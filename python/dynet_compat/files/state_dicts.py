@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Parameters, Trainer
+from . import atomic
 from .atomic import replacing
 
 __all__ = ["load_safetensors", "save_safetensors"]
@@ -384,6 +385,7 @@ def load_safetensors(path: Path, pc: Any, strict: bool = True) -> Loaded:
     op = "load_safetensors"
     collection = _collection(op, pc)
     library = _safetensors(op)
+    atomic.role.before_load()
     with open(path, "rb") as file:
         data = file.read()
     try:

@@ -49,7 +49,7 @@ _SHAPES = {"param": "shape=ellipse", "rnn": "shape=box,peripheries=2"}  # others
 _MOST_LETTERS = 40  # of an argument in a label
 
 
-@dataclass
+@dataclass(eq=False)
 class _Call:
     """A call of the API, and the nodes start .. end - 1 that it recorded."""
 
@@ -123,7 +123,8 @@ class _Recording:
                 raise
             except ValueError:
                 call.invalid = _misfit(call)
-            if call.invalid and hasattr(args[0], "add_input"):  # a state continues from an input that fits
+            if call.invalid and args and hasattr(args[0], "add_input"):
+                # A state continues from an input that fits.
                 made = function(args[0], _core.zeros((args[0].b().spec[1],)))
             elif call.invalid:
                 made = Expression()
@@ -198,6 +199,8 @@ def turn_on(namespace: dict[str, Any]) -> None:
     for cls in (Expression, LookupParameters):
         _draw(cls, "__getitem__")
     _draw(LookupParameters, "batch", "lookup_batch")
+    dim = Expression.dim
+    patch(Expression, "dim", lambda self: ((1,), 1) if id(self) in _recording.unknown else dim(self))
     _draw_builders(namespace)
 
 
@@ -310,7 +313,7 @@ class _Drawing:
             words = [[listed[i] for i in rows] if isinstance(rows, (list, tuple)) else listed[rows]]
         words = [] if self.compact or call.kind == "rnn" or call.name.startswith("input") else words
         label = f"{call.name}({', '.join(map(_word, words))})" if words else call.name
-        name = self.names.get(call.result)
+        name = self.names.get(call if call.result is None else call.result)
         return f"{name}: {label}" if name else label
 
     @staticmethod
@@ -339,8 +342,11 @@ class _Drawing:
 
 
 def _key(item: Any) -> Any:
-    """What expressions and parameters are found by: the name, or the number of the node."""
-    return item.name() if isinstance(item, (Parameters, LookupParameters)) else _core._node_number(item)
+    """What expressions and parameters are found by: the name, the number of the node, or the call whose sizes
+    do not fit."""
+    if isinstance(item, (Parameters, LookupParameters)):
+        return item.name()
+    return _recording.unknown[id(item)][1] if id(item) in _recording.unknown else _core._node_number(item)
 
 
 def print_graphviz(

@@ -26,7 +26,8 @@ _GPU_KEY = "__DYNET_GPU"
 # that processes started by multiprocessing find it.
 SHIMS = ("dynet", "_dynet", "_gdynet", "dynet_config", "dynet_viz")
 SHIMS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shims", "modules")
-_WITH_SCRIPTS = ("run", "compare", "compile", "migrate")  # commands whose options are a script's
+# Commands whose options are a script's.
+_WITH_SCRIPTS = ("run", "compare", "compile", "migrate", "distribute")
 
 
 # ---------------------------------------------------------------- start-up
