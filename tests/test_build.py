@@ -131,6 +131,7 @@ def test_a_wheel_of_other_sources_is_not(tool: Any, dist: Path, change: str) -> 
     assert tool.fitting_wheel(dist) is None
 
 
+
 def test_a_wheel_of_another_interpreter_is_not(tool: Any, dist: Path) -> None:
     for file in dist.iterdir():
         file.rename(dist / re.sub(r"-cp\d+-", "-cp27-", file.name))

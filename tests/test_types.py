@@ -23,7 +23,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[1]
 
-TAGGER = """
+TAGGER = '''
 from __future__ import annotations
 
 from typing import Any
@@ -93,7 +93,7 @@ def files(name: str) -> None:
     dy.init_from_params(params)
     dy.install_as_dynet()
     print(found, tensor.as_numpy(), result.summary(), stacked)
-"""
+'''
 
 
 def checked(text: str, folder: Path, *flags: str) -> str:

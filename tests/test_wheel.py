@@ -45,7 +45,9 @@ pytestmark = [
 def run(*command: str, cwd: Path = ROOT) -> str:
     """Standard output of a command that must succeed, in an environment without our paths."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "DYNET"))}
-    result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000)
+    result = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000
+    )
     shown = f"{shlex.join(command)} fails:\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     assert result.returncode == 0, shown
     return result.stdout

@@ -56,7 +56,9 @@ def shared(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), RECORDED, ids=lambda v: " ".join(v)[:60] if v else None)
-def test_as_recorded(arguments: list[str], wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_recorded(
+    arguments: list[str], wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DYNET_COMPAT_DEVICE", raising=False)
     if arguments[0] in OURS:
         wanted = {"error": "RuntimeError"}

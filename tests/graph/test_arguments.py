@@ -11,18 +11,12 @@ from support.subject import IS_REFERENCE
 # call by keyword | the same by position
 KEYWORDS = [
     ("dy.scalarInput(s=2, device='')", "dy.scalarInput(2)"),
-    (
-        "dy.inputTensor(arr=np.ones((2, 2)), batched=True, device='', reusable_expr=False)",
-        "dy.inputTensor(np.ones((2, 2)), True)",
-    ),
-    (
-        "dy.inputTensorTranspose(val=[1, 2], dim=(2,), batch_size=1, device='')",
-        "dy.inputTensorTranspose([1, 2], (2,))",
-    ),
-    (
-        "dy.sparse_inputTensor(idxs=([0],), values=[2.0], shape=(3,), batched=False, defval=1)",
-        "dy.sparse_inputTensor(([0],), [2.0], (3,), False, 1)",
-    ),
+    ("dy.inputTensor(arr=np.ones((2, 2)), batched=True, device='', reusable_expr=False)",
+     "dy.inputTensor(np.ones((2, 2)), True)"),
+    ("dy.inputTensorTranspose(val=[1, 2], dim=(2,), batch_size=1, device='')",
+     "dy.inputTensorTranspose([1, 2], (2,))"),
+    ("dy.sparse_inputTensor(idxs=([0],), values=[2.0], shape=(3,), batched=False, defval=1)",
+     "dy.sparse_inputTensor(([0],), [2.0], (3,), False, 1)"),
     ("dy.one_hot(d=3, idx=1)", "dy.one_hot(3, 1)"),
     ("dy.lookup(p=E, index=1, update=True)", "dy.lookup(E, 1)"),
     ("dy.lookup_batch(p=E, indices=[1, 0], update=True)", "dy.lookup_batch(E, [1, 0])"),
@@ -71,10 +65,8 @@ KEYWORDS = [
     ("dy.pickrange(x=v, s=1, e=2)", "dy.pickrange(v, 1, 2)"),
     ("dy.pick_batch_elem(x=vb, v=1)", "dy.pick_batch_elem(vb, 1)"),
     ("dy.pick_batch_elems(x=vb, vs=[1])", "dy.pick_batch_elems(vb, [1])"),
-    (
-        "dy.strided_select(x=v, strides=[2], range_from=[0], range_to=[3])",
-        "dy.strided_select(v, [2], [0], [3])",
-    ),
+    ("dy.strided_select(x=v, strides=[2], range_from=[0], range_to=[3])",
+     "dy.strided_select(v, [2], [0], [3])"),
     ("dy.reshape(x=m, d=(2, 3), batch_size=1)", "dy.reshape(m, (2, 3))"),
     ("dy.max_dim(x=m, d=1)", "dy.max_dim(m, 1)"),
     ("dy.min_dim(x=m, d=1)", "dy.min_dim(m, 1)"),
@@ -89,10 +81,8 @@ KEYWORDS = [
     ("dy.noise(x=v, stddev=0)", "dy.noise(v, 0)"),
     ("dy.vanilla_lstm_c(c_tm1=s, gates_t=v4)", "dy.vanilla_lstm_c(s, v4)"),
     ("dy.vanilla_lstm_h(c_t=s, gates_t=v4)", "dy.vanilla_lstm_h(s, v4)"),
-    (
-        "dy.vanilla_lstm_gates(x_t=v, h_tm1=s, Wx=W43, Wh=W41, b=v4, weightnoise_std=0)",
-        "dy.vanilla_lstm_gates(v, s, W43, W41, v4)",
-    ),
+    ("dy.vanilla_lstm_gates(x_t=v, h_tm1=s, Wx=W43, Wh=W41, b=v4, weightnoise_std=0)",
+     "dy.vanilla_lstm_gates(v, s, W43, W41, v4)"),
 ]
 # accepted kinds of numbers and containers | the plain form
 CONVERSIONS = [
@@ -115,10 +105,8 @@ CONVERSIONS = [
     ("dy.inputVector(x for x in (1, 2))", "dy.inputVector([1, 2])"),
     ("dy.inputVector((1, np.float64(2)))", "dy.inputVector([1, 2])"),
     ("dy.inputTensor([[1, 2], [3, 4]])", "dy.inputTensor(np.array([[1.0, 2], [3, 4]]))"),
-    (
-        "dy.inputTensor(np.array([[1, 2], [3, 4]], dtype=np.int8)[:, ::-1])",
-        "dy.inputTensor(np.array([[2.0, 1], [4, 3]]))",
-    ),
+    ("dy.inputTensor(np.array([[1, 2], [3, 4]], dtype=np.int8)[:, ::-1])",
+     "dy.inputTensor(np.array([[2.0, 1], [4, 3]]))"),
     ("dy.inputTensor(np.asfortranarray([[1.0, 2], [3, 4]]))", "dy.inputTensor(np.array([[1.0, 2], [3, 4]]))"),
     ("dy.scalarInput(np.float32(0.5))", "dy.scalarInput(0.5)"),
     ("dy.scalarInput(True)", "dy.scalarInput(1)"),

@@ -223,13 +223,8 @@ def elementwise(cases: CaseList, unary: Mapping[str, Mapping[str, Any]], loose: 
         t(4, lo=-50, hi=50),
     ):
         add("softsign", "dy.softsign(x[0])", spec, fd=spec.lo != spec.hi)
-    add(
-        "softsign",
-        f"dy.softsign(dy.inputVector([{INF}, -{INF}, 1]))",
-        ref="np.array([[1], [-1], [0.5]])",
-        why="the reference gives NaN",
-        **NODIFF,
-    )
+    add("softsign", f"dy.softsign(dy.inputVector([{INF}, -{INF}, 1]))", ref="np.array([[1], [-1], [0.5]])",
+        why="the reference gives NaN", **NODIFF)
     infinite = f"dy.inputVector([{INF}, 1, 2])"
     twice = f"dy.concatenate_cols([{infinite}, {infinite}])"
     for name, call, ref in (
@@ -468,6 +463,9 @@ def reductions(cases: CaseList) -> None:
         (t(2, 3, 2), t(1)),
     ):
         add("weight_norm", "dy.weight_norm(x[0], x[1])", w, g)
+
+
+
 
 
 def extend(cases: CaseList, unary: Mapping[str, Mapping[str, Any]], loose: Mapping[str, float]) -> None:

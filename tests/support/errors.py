@@ -23,27 +23,14 @@ ERRORS: list[BadCall] = []
 _seen: dict[str, int] = {}
 
 
-def bad(
-    op: str,
-    code: str,
-    raises: str = "ValueError",
-    says: str = "",
-    kills: bool = False,
+def bad(op: str, code: str, raises: str = "ValueError", says: str = "", kills: bool = False,
     differs: str = "",
-    quiet: bool = False,
-) -> None:
+        quiet: bool = False) -> None:
     """Add one entry. `quiet`: the message need not contain the op's name."""
     _seen[op] = _seen.get(op, 0) + 1
-    ERRORS.append(
-        BadCall(
-            "%s/%d" % (op, _seen[op]),
-            code,
-            tuple(raises.split("|")),
-            says or ("" if quiet else op),
-            kills,
-            differs,
-        )
-    )
+    ERRORS.append(BadCall("%s/%d" % (op, _seen[op]), code, tuple(raises.split("|")), says
+        or ("" if quiet else op),
+                          kills, differs))
 
 
 def scope(dy: Any) -> dict[str, Any]:
@@ -56,23 +43,16 @@ def scope(dy: Any) -> dict[str, Any]:
         old = old + n
     dy.renew_cg(autobatching=False)
     names = {
-        "dy": dy,
-        "np": np,
-        "pc": pc,
-        "stale": old,
-        "stale_state": old_state,
-        "s": dy.inputVector([2]),
-        "v": dy.inputVector([1, 2, 3]),
-        "v4": dy.inputVector([1, 2, 3, 4]),
-        "m": dy.inputTensor(np.arange(6.0).reshape(3, 2)),
-        "m4": dy.inputTensor(np.arange(12.0).reshape(3, 4)),
-        "q": dy.inputTensor(np.arange(24.0).reshape(2, 3, 4)),
-        "q4": dy.inputTensor(np.arange(16.0).reshape(2, 2, 2, 2)),
+        "dy": dy, "np": np, "pc": pc, "stale": old, "stale_state": old_state,
+        "s": dy.inputVector([2]), "v": dy.inputVector([1, 2, 3]), "v4": dy.inputVector([1, 2, 3, 4]),
+        "m": dy.inputTensor(np.arange(6.0).reshape(3, 2)), "m4": dy.inputTensor(np.arange(12.0).reshape(3,
+            4)),
+        "q": dy.inputTensor(np.arange(24.0).reshape(2, 3,
+            4)), "q4": dy.inputTensor(np.arange(16.0).reshape(2, 2, 2, 2)),
         "vb": dy.inputTensor(np.arange(6.0).reshape(3, 2), batched=True),
         "vb3": dy.inputTensor(np.arange(9.0).reshape(3, 3), batched=True),
         "mb": dy.inputTensor(np.arange(12.0).reshape(3, 2, 2), batched=True),
-        "E": pc.add_lookup_parameters((4, 3)),
-        "W": pc.add_parameters((3, 3)),
+        "E": pc.add_lookup_parameters((4, 3)), "W": pc.add_parameters((3, 3)),
     }
     return names
 
@@ -102,17 +82,8 @@ for expr in ("m * v", "v * v4", "m * m4", "q * v", "v * q", "s * v", "m4 * m"):
     bad("*", expr, quiet=True)
 bad("*", "mb * vb3", kills=True, quiet=True)
 bad("+", "q4 + v4", quiet=True)
-for name in (
-    "cmult",
-    "bmax",
-    "bmin",
-    "dot_product",
-    "squared_distance",
-    "l1_distance",
-    "huber_distance",
-    "binary_log_loss",
-    "trace_of_product",
-):
+for name in ("cmult", "bmax", "bmin", "dot_product", "squared_distance", "l1_distance", "huber_distance",
+             "binary_log_loss", "trace_of_product"):
     bad(name, f"dy.{name}(v, v4)")
     bad(name, f"dy.{name}(m, m4)")
 for name in ("bmax", "bmin"):
@@ -257,16 +228,9 @@ for operator in ("+", "-", "*", "/", "**"):
     bad("operator", f"v {operator} object()", "NotImplementedError|TypeError", quiet=True)
 bad("operator", "v + None", "NotImplementedError|TypeError", quiet=True)
 bad("operator", "2 ** v", "NotImplementedError|TypeError", quiet=True)
-for name in (
-    "esum",
-    "average",
-    "emax",
-    "logsumexp",
-    "concatenate",
-    "concatenate_cols",
+for name in ("esum", "average", "emax", "logsumexp", "concatenate", "concatenate_cols",
     "concatenate_to_batch",
-    "affine_transform",
-):
+             "affine_transform"):
     bad(name, f"dy.{name}([])", "AssertionError", quiet=True)
     bad(name, f"dy.{name}([v, 3])", "TypeError", quiet=True)
     bad(name, f"dy.{name}([3, v])", "TypeError", quiet=True)
@@ -305,31 +269,13 @@ bad("Expression", "v.new_attribute", "AttributeError", quiet=True)
 
 for method in ("value", "npvalue", "vec_value", "forward", "backward", "dim", "gradient"):
     bad("stale", f"stale.{method}()", "RuntimeError", quiet=True)
-for expr in (
-    "v + stale",
-    "W * stale",
-    "dy.cmult(v, stale)",
-    "dy.dot_product(v, stale)",
-    "dy.squared_distance(v, stale)",
-    "dy.cdiv(v, stale)",
-    "dy.bmax(v, stale)",
-    "stale_state.add_input(v)",
-):
+for expr in ("v + stale", "W * stale", "dy.cmult(v, stale)", "dy.dot_product(v, stale)",
+             "dy.squared_distance(v, stale)", "dy.cdiv(v, stale)", "dy.bmax(v, stale)",
+             "stale_state.add_input(v)"):
     bad("stale", expr, "ValueError", quiet=True)
-for expr in (
-    "v - stale",
-    "stale + v",
-    "stale * 2",
-    "-stale",
-    "stale + 1",
-    "dy.tanh(stale)",
-    "stale[0]",
-    "dy.pick(stale, 0)",
-    "dy.sum_elems(stale)",
-    "dy.cmult(stale, v)",
-    "dy.pickneglogsoftmax(stale, 0)",
-    "dy.reshape(stale, (3,))",
-):
+for expr in ("v - stale", "stale + v", "stale * 2", "-stale", "stale + 1", "dy.tanh(stale)", "stale[0]",
+             "dy.pick(stale, 0)", "dy.sum_elems(stale)", "dy.cmult(stale, v)",
+             "dy.pickneglogsoftmax(stale, 0)", "dy.reshape(stale, (3,))"):
     bad("stale", expr, "ValueError", quiet=True, kills=True)
 
 # ---- parameters, trainers, builders
@@ -340,20 +286,12 @@ bad("add_parameters", "pc.add_parameters((2, 3), init=dy.SaxeInitializer())", "R
 bad("add_parameters", "pc.add_parameters('x')", "AssertionError|TypeError", quiet=True)
 bad("add_parameters", "pc.add_parameters(3, name='a/b')", "RuntimeError", quiet=True)
 bad("add_parameters", "pc.add_parameters(3, name='a_b')", "RuntimeError", quiet=True)
-bad(
-    "add_lookup_parameters",
-    "pc.add_lookup_parameters((2, 3), init=dy.NumpyInitializer(np.ones((2, 3))))",
-    quiet=True,
-)
+bad("add_lookup_parameters", "pc.add_lookup_parameters((2, 3), init=dy.NumpyInitializer(np.ones((2, 3))))",
+    quiet=True)
 bad("set_value", "W.set_value(np.ones((2, 3)))", "ValueError", quiet=True)
 bad("PyInitializer", "dy.PyInitializer()", "AssertionError", quiet=True)
-bad(
-    "UniformInitializer",
-    "pc.add_parameters(3, init=dy.UniformInitializer(0))",
-    "ValueError",
-    quiet=True,
-    kills=True,
-)
+bad("UniformInitializer", "pc.add_parameters(3, init=dy.UniformInitializer(0))", "ValueError", quiet=True,
+    kills=True)
 bad("init_row", "E.init_row(0, [1, 2])", "ValueError", quiet=True, kills=True)
 bad("init_row", "E.init_row(4, [1, 2, 3])", "ValueError|IndexError", quiet=True, kills=True)
 bad("row_as_array", "E.row_as_array(9)", "ValueError|IndexError", quiet=True, kills=True)
@@ -364,58 +302,33 @@ FILTERS = "dy.reshape(dy.inputVector(range(24)), (2, 3, 1, 4))"
 for call in ("conv2d({x}, {f}, {s})", "conv2d_bias({x}, {f}, v4, {s})"):
     op = call.split("(")[0]
     for x, f, stride in (
-        ("v", FILTERS, "[1, 1]"),
-        ("q4", FILTERS, "[1, 1]"),
-        ("m4", "q", "[1, 1]"),
-        ("q", FILTERS, "[1, 1]"),
-        ("v", "v", "[1, 1]"),
-        ("m", FILTERS, "[1, 1]"),
+        ("v", FILTERS, "[1, 1]"), ("q4", FILTERS, "[1, 1]"), ("m4", "q", "[1, 1]"), ("q", FILTERS, "[1, 1]"),
+        ("v", "v", "[1, 1]"), ("m", FILTERS, "[1, 1]"),
         ("dy.transpose(m)", "dy.reshape(q, (3, 2, 1, 4))", "[1, 1]"),
     ):
         bad(op, "dy." + call.format(x=x, f=f, s=stride))
-    for stride, raises in (
-        ("[-1, 1]", "OverflowError"),
-        ("[1, 2**32]", "OverflowError"),
-        ("'ab'", "TypeError"),
-        ("None", "TypeError"),
-        ("2", "TypeError"),
-        ("[1, 'a']", "TypeError"),
-    ):
+    for stride, raises in (("[-1, 1]", "OverflowError"), ("[1, 2**32]", "OverflowError"),
+                           ("'ab'", "TypeError"), ("None", "TypeError"), ("2", "TypeError"),
+                           ("[1, 'a']", "TypeError")):
         bad(op, "dy." + call.format(x="m4", f=FILTERS, s=stride), raises)
     for stride in ("[0, 1]", "[1, 0]", "[1]", "[]"):
         bad(op, "dy." + call.format(x="m4", f=FILTERS, s=stride), kills=True)
     bad(op, "dy." + call.format(x="3", f=FILTERS, s="[1, 1]"), "TypeError", quiet=True)
-    bad(
-        op,
-        "dy."
-        + call.format(
-            x="dy.concatenate_to_batch([m4, m4])", f=f"dy.concatenate_to_batch([{FILTERS}] * 3)", s="[1, 1]"
-        ),
-        kills=True,
-    )
+    bad(op, "dy." + call.format(x="dy.concatenate_to_batch([m4, m4])",
+        f=f"dy.concatenate_to_batch([{FILTERS}] * 3)", s="[1, 1]"), kills=True)
 for bias in ("v", "dy.reshape(v4, (4, 1))", "dy.reshape(v4, (1, 4))"):
     bad("conv2d_bias", f"dy.conv2d_bias(m4, {FILTERS}, {bias}, [1, 1])")
 bad("conv2d", f"dy.conv2d(m4, {FILTERS})", "TypeError", quiet=True)
-for x, ksize, stride in (
-    ("v", "[1, 1]", "[1, 1]"),
-    ("q4", "[1, 1]", "[1, 1]"),
-    ("m", "[4, 1]", "[1, 1]"),
-    ("m", "[1, 3]", "[1, 1]"),
-):
+for x, ksize, stride in (("v", "[1, 1]", "[1, 1]"), ("q4", "[1, 1]", "[1, 1]"), ("m", "[4, 1]", "[1, 1]"),
+                         ("m", "[1, 3]", "[1, 1]")):
     bad("maxpooling2d", f"dy.maxpooling2d({x}, {ksize}, {stride})")
 for ksize, stride in (("[0, 1]", "[1, 1]"), ("[1, 1]", "[0, 1]"), ("[2]", "[1, 1]"), ("[1, 1]", "[]")):
     bad("maxpooling2d", f"dy.maxpooling2d(m, {ksize}, {stride}, is_valid=False)", kills=True)
 bad("maxpooling2d", "dy.maxpooling2d(m, [-1, 1], [1, 1])", "OverflowError")
 bad("maxpooling2d", "dy.maxpooling2d(m, 2, [1, 1])", "TypeError")
 bad("maxpooling2d", "dy.maxpooling2d(m, [2, 2])", "TypeError", quiet=True)
-for x, y in (
-    ("v", "m"),
-    ("q", "m"),
-    ("m", "v"),
-    ("m", "m4[:2]"),
-    ("m", "m4"),
-    ("m4", "dy.reshape(v, (1, 3))"),
-):
+for x, y in (("v", "m"), ("q", "m"), ("m", "v"), ("m", "m4[:2]"), ("m", "m4"),
+             ("m4", "dy.reshape(v, (1, 3))")):
     bad("filter1d_narrow", f"dy.filter1d_narrow({x}, {y})")
 bad("filter1d_narrow", "dy.filter1d_narrow(m, dy.reshape(m, (3, 1, 2, 1)))", kills=True)  # ignores filters
 bad("filter1d_narrow", "dy.filter1d_narrow(mb, dy.concatenate_to_batch([m, m, m]))", kills=True)
@@ -436,21 +349,12 @@ bad("SimpleSGDTrainer", "dy.SimpleSGDTrainer(3)", "TypeError", quiet=True)
 bad("SimpleSGDTrainer", "dy.SimpleSGDTrainer(None)", "TypeError", quiet=True, kills=True)
 bad("set_dropout", "dy.SimpleRNNBuilder(1, 2, 3, pc).set_dropout(1.5)", "ValueError", quiet=True)
 bad("set_dropouts", "dy.LSTMBuilder(1, 2, 3, pc).set_dropouts(0.5, -1)", "ValueError", quiet=True, kills=True)
-bad(
-    "set_dropout_masks",
-    "dy.LSTMBuilder(1, 2, 3, pc).set_dropout_masks()",
-    "ValueError",
-    quiet=True,
-    kills=True,
-)
+bad("set_dropout_masks", "dy.LSTMBuilder(1, 2, 3, pc).set_dropout_masks()", "ValueError", quiet=True,
+    kills=True)
 bad("set_s", "dy.LSTMBuilder(2, 2, 3, pc).initial_state().set_s([v])", "ValueError", quiet=True)
 bad("set_h", "dy.LSTMBuilder(2, 2, 3, pc).initial_state().set_h([v])", "ValueError", quiet=True)
-bad(
-    "get_parameter_expressions",
-    "dy.LSTMBuilder(1, 2, 3, pc).get_parameter_expressions()",
-    "ValueError",
-    quiet=True,
-)
+bad("get_parameter_expressions", "dy.LSTMBuilder(1, 2, 3, pc).get_parameter_expressions()", "ValueError",
+    quiet=True)
 bad("add_input", "dy.LSTMBuilder(1, 2, 3, pc).initial_state().add_input(v)", "ValueError", quiet=True)
 bad("BiRNNBuilder", "dy.BiRNNBuilder(1, 2, 3, pc, dy.LSTMBuilder)", "AssertionError", quiet=True)
 bad("BiRNNBuilder", "dy.BiRNNBuilder(0, 2, 4, pc, dy.LSTMBuilder)", "AssertionError", quiet=True)

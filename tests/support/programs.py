@@ -72,25 +72,9 @@ CALLS: dict[str, Callable[[Any, list[Any], Any], Any]] = {
     "read": lambda dy, a, k: (a[0].npvalue(), a[0])[1],
 }
 EXACT = {
-    "neg",
-    "nobackprop",
-    "rectify",
-    "abs",
-    "pick",
-    "pick_range",
-    "pick_dim",
-    "batch_elem",
-    "select_rows",
-    "strided",
-    "reshape",
-    "transpose",
-    "concatenate",
-    "columns",
-    "to_batch",
-    "lookup",
-    "lookup_batch",
-    "bmax",
-    "scale_gradient",
+    "neg", "nobackprop", "rectify", "abs", "pick", "pick_range", "pick_dim", "batch_elem", "select_rows",
+    "strided", "reshape", "transpose", "concatenate", "columns", "to_batch", "lookup", "lookup_batch",
+    "bmax", "scale_gradient",
 }
 RANDOM = {"dropout", "noise"}
 
@@ -122,9 +106,8 @@ def bound_of(kind: str, bounds: Sequence[float], width: int) -> float:
         return sum(bounds)
     if kind in ("sum_dim", "sum_elems", "sum_batches", "norm"):
         return width * bounds[0]
-    return max(bounds) + (
-        1.5 if kind in ("shift", "noise", "dropout", "log_softmax", "logsumexp", "nll") else 0.0
-    )
+    return max(bounds) + (1.5 if kind in ("shift", "noise", "dropout", "log_softmax", "logsumexp", "nll")
+        else 0.0)
 
 
 class Program:
@@ -151,9 +134,8 @@ class Program:
 
     # -- building blocks
 
-    def push(
-        self, kind: str, args: Sequence[int], dims: tuple[int, ...], batch: int = 0, attr: Any = None
-    ) -> int:
+    def push(self, kind: str, args: Sequence[int], dims: tuple[int, ...], batch: int = 0,
+        attr: Any = None) -> int:
         """Append an instruction; batch 0 = the common one of the operands."""
         operands = [self.steps[i] for i in args]
         batch = batch or max(s.batch for s in operands)
@@ -214,9 +196,8 @@ class Program:
             if gated:
                 gate = self.push("logistic", [self.affine([states[n]])], (self.hidden,))
                 kept = self.push("cmult", [gate, states[n]], (self.hidden,))
-                new = self.push(
-                    "cmult", [self.push("shift", [gate], (self.hidden,), attr=1.0), state], (self.hidden,)
-                )
+                new = self.push("cmult", [self.push("shift", [gate], (self.hidden,), attr=1.0), state],
+                    (self.hidden,))
                 state = self.push("add", [kept, new], (self.hidden,))
             states[n] = state
             if self.rng.rand() < 0.3:
@@ -238,14 +219,13 @@ class Program:
                     joined = self.push("tanh", [self.affine([left, right])], (self.hidden,))
                 elif shape == 1:
                     gate = self.push("logistic", [self.affine([left])], (self.hidden,))
-                    joined = self.push(
-                        "cmult", [gate, self.push("tanh", [right], (self.hidden,))], (self.hidden,)
-                    )
+                    joined = self.push("cmult", [gate, self.push("tanh", [right], (self.hidden,))],
+                        (self.hidden,))
                 else:
                     both = self.push("concatenate", [left, right], (2 * self.hidden,))
                     half = int(self.rng.randint(self.hidden + 1))
                     joined = self.push("pick_range", [both], (self.hidden,), attr=(half, half + self.hidden))
-                roots[at : at + 2] = [joined]
+                roots[at:at + 2] = [joined]
                 if self.rng.rand() < 0.4:
                     self.loss(joined)
             self.loss(roots[0])
@@ -312,11 +292,8 @@ class Program:
         elif kind in ("add", "sub", "cmult", "cdiv", "bmax", "dot", "distance", "logsumexp"):
             self.two(kind, x, step, kinky)
         elif kind in ("esum", "average"):
-            same = [
-                n
-                for n, s in enumerate(self.steps)
-                if s.dims == step.dims and s.batch == step.batch and s.kind != "lookup" and s.bound <= MOST
-            ]
+            same = [n for n, s in enumerate(self.steps) if s.dims == step.dims and s.batch == step.batch
+                    and s.kind != "lookup" and s.bound <= MOST]
             count = int(self.rng.randint(1, 6))
             self.push(kind, [same[int(self.rng.randint(len(same)))] for _ in range(count)], step.dims)
         else:
@@ -324,26 +301,14 @@ class Program:
 
     def attribute(self, kind: str) -> Any:
         """A random attribute for an elementwise op."""
-        return {
-            "elu": 0.7,
-            "scale": float(self.rng.choice([-1.0, 0.5, 1.5])),
-            "shift": 1.25,
-            "dropout": 0.3,
-            "noise": 0.1,
-            "scale_gradient": -0.5,
-        }.get(kind)
+        return {"elu": 0.7, "scale": float(self.rng.choice([-1.0, 0.5, 1.5])), "shift": 1.25, "dropout": 0.3,
+                "noise": 0.1, "scale_gradient": -0.5}.get(kind)
 
     def two(self, kind: str, x: int, step: Step, kinky: bool) -> None:
         """Ops of two operands of the same dims, batch 1 against B allowed where the op allows it."""
         strict = kind in ("bmax", "cdiv")
-        y = self.some(
-            lambda s: (
-                s.dims == step.dims
-                and s.bound <= MOST
-                and (s.exact or not kinky)
-                and (s.batch == step.batch or (not strict and 1 in (s.batch, step.batch)))
-            )
-        )
+        y = self.some(lambda s: s.dims == step.dims and s.bound <= MOST and (s.exact or not kinky)
+                      and (s.batch == step.batch or (not strict and 1 in (s.batch, step.batch))))
         if y is None or (kind == "logsumexp" and step.dims[-1] == 1):
             return
         self.push(kind, [x, y], (1,) if kind in ("dot", "distance") else step.dims)
@@ -376,12 +341,8 @@ class Program:
             push("strided", [x], (-(-rows // 2),) + dims[1:], attr=2)
         elif kind == "reshape":
             size = int(np.prod(dims))
-            push(
-                "reshape",
-                [x],
-                (1, size) if len(dims) == 1 else (size,),
-                attr=(1, size) if len(dims) == 1 else (size,),
-            )
+            push("reshape", [x], (1, size) if len(dims) == 1 else (size,), attr=(1, size) if len(dims) == 1
+                else (size,))
         elif kind == "transpose" and len(dims) == 2:
             push("transpose", [x], dims[::-1])
         elif kind in ("softmax", "log_softmax"):
@@ -391,12 +352,8 @@ class Program:
             push(kind, [x], dims[1:] if dim == 0 else dims[:1], attr=dim)
         elif kind == "norm" and step.kind in ("input", "param", "tanh", "logistic"):
             push("norm", [x], (1,))
-        elif (
-            kind == "layer_norm"
-            and dims == (self.hidden,)
-            and self.hidden > 2
-            and step.kind in ("input", "affine")
-        ):
+        elif kind == "layer_norm" and dims == (self.hidden,) and self.hidden > 2 and step.kind in ("input",
+            "affine"):
             push("layer_norm", [x, self.b[0], self.b[1]], dims)
         elif kind == "nll" and dims == (self.hidden,) and step.batch == 1:
             push("nll", [x], (1,), attr=at)
@@ -414,94 +371,22 @@ class Program:
             step = self.steps[n]
             wanted.update(step.args)
             attr = "" if step.attr is None or isinstance(step.attr, np.ndarray) else f" {step.attr!r}"
-            lines.append(
-                "  v%d = %s(%s)%s  {%s}x%d"
-                % (
-                    n,
-                    step.kind,
-                    ", ".join("v%d" % i for i in step.args),
-                    attr,
-                    ",".join(map(str, step.dims)),
-                    step.batch,
-                )
-            )
+            lines.append("  v%d = %s(%s)%s  {%s}x%d" % (n, step.kind,
+                ", ".join("v%d" % i for i in step.args), attr,
+                                                        ",".join(map(str, step.dims)), step.batch))
         return "\n".join(reversed(lines))
 
 
-UNARY = (
-    "tanh",
-    "logistic",
-    "rectify",
-    "abs",
-    "sin",
-    "softplus",
-    "elu",
-    "erf",
-    "neg",
-    "scale",
-    "shift",
+UNARY = ("tanh", "logistic", "rectify", "abs", "sin", "softplus", "elu", "erf", "neg", "scale", "shift",
     "square",
-    "dropout",
-    "noise",
-    "nobackprop",
-    "scale_gradient",
-    "read",
-)
+         "dropout", "noise", "nobackprop", "scale_gradient", "read")
 SOUP = (
-    "tanh",
-    "tanh",
-    "logistic",
-    "logistic",
-    "rectify",
-    "abs",
-    "sin",
-    "softplus",
-    "elu",
-    "erf",
-    "neg",
-    "scale",
-    "shift",
-    "square",
-    "add",
-    "add",
-    "sub",
-    "cmult",
-    "cmult",
-    "cdiv",
-    "bmax",
-    "dot",
-    "distance",
-    "logsumexp",
-    "esum",
-    "average",
-    "mul",
-    "mul",
-    "affine",
-    "affine",
-    "colwise",
-    "concatenate",
-    "pick",
-    "pick_range",
-    "pick_dim",
-    "batch_elem",
-    "to_batch",
-    "select_rows",
-    "strided",
-    "reshape",
-    "transpose",
-    "softmax",
-    "log_softmax",
-    "sum_dim",
-    "mean_dim",
-    "max_dim",
-    "norm",
-    "layer_norm",
-    "nll",
-    "sum_batches",
-    "dropout",
-    "noise",
-    "nobackprop",
-    "scale_gradient",
+    "tanh", "tanh", "logistic", "logistic", "rectify", "abs", "sin", "softplus", "elu", "erf", "neg",
+    "scale", "shift", "square", "add", "add", "sub", "cmult", "cmult", "cdiv", "bmax", "dot", "distance",
+    "logsumexp", "esum", "average", "mul", "mul", "affine", "affine", "colwise", "concatenate", "pick",
+    "pick_range", "pick_dim", "batch_elem", "to_batch", "select_rows", "strided", "reshape", "transpose",
+    "softmax", "log_softmax", "sum_dim", "mean_dim", "max_dim", "norm", "layer_norm", "nll",
+    "sum_batches", "dropout", "noise", "nobackprop", "scale_gradient",
 )
 PATTERNS = ("soup", "chain", "tree", "attend", "minibatch")
 
