@@ -51,6 +51,38 @@ bool in_weight_position(OpId op, OpKind kind, uint32_t i) {
 
 NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
                      const Ids& ids) {
+  const OpKind kind = op_info(op).meta->kind;
+  bool numbered = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
+  for (uint32_t i = 0; i < n; ++i) {
+    if (args[i] >= nodes_.size())
+      throw ValueError("expected expressions of this graph, got one of an earlier graph");
+    numbered = numbered && nodes_[args[i]].value_number;
+  }
+  if (numbered || n == 0 || n > RecordCache::kMostArgs || n_attrs > RecordCache::kMostAttrs)
+    return record_new(op, args, n, attrs, n_attrs, ids, numbered).id;
+  RecordCache::Key key;
+  key.head(op, n, attrs, n_attrs);
+  for (uint32_t i = 0; i < n; ++i) {
+    const Node& a = nodes_[args[i]];
+    const uint32_t weight = in_weight_position(op, kind, i) ? a.value_number : 0;
+    key.argument(i, a.sig * 2 + (a.flags & Node::requires_grad), a.site, weight);
+  }
+  RecordCache::Entry& entry = record_cache_.slot(key);
+  if (entry.key == key) {
+    arg_pool_.insert(arg_pool_.end(), args, args + n);
+    return append_cached(entry.value, n, ids);
+  }
+  const NewNode made = record_new(op, args, n, attrs, n_attrs, ids, false);
+  if (made.cacheable) {
+    const Node& node = nodes_[made.id];
+    entry = {key, {node.sig, node.site, signatures_.brief(node.sig).size, node.flags & Node::requires_grad}};
+  }
+  return made.id;
+}
+
+// `numbered`: all arguments have value numbers. Only a node that has none, and is not empty, may be cached.
+Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs,
+                                 uint32_t n_attrs, const Ids& ids, bool numbered) {
   uint32_t local[64];
   uint32_t* key = local;
   const uint32_t key_size = 3 + n_attrs + 2 * n;
@@ -58,25 +90,20 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     scratch_.resize(key_size);
     key = scratch_.data();
   }
-  const OpKind kind = op_info(op).meta->kind;
   key[0] = op;
   key[1] = n;
   key[2] = n_attrs;
-  uint32_t* k = key + 3;
-  for (uint32_t i = 0; i < n_attrs; ++i) *k++ = attrs[i];
-  bool numbered = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
+  uint32_t* k = std::copy_n(attrs, n_attrs, key + 3);
+  const OpKind kind = op_info(op).meta->kind;
   for (uint32_t i = 0; i < n; ++i) {
-    if (args[i] >= nodes_.size())
-      throw ValueError("expected expressions of this graph, got one of an earlier graph");
     const Node& a = nodes_[args[i]];
     *k++ = signatures_.brief(a.sig).dim * 2 + (a.flags & Node::requires_grad);
     *k++ = in_weight_position(op, kind, i) ? a.value_number : 0;
-    numbered = numbered && a.value_number;
   }
   const uint32_t sig = signatures_.of(op, key, key_size);
   const Sig& s = signatures_[sig];
   if (s.empty) [[unlikely]]
-    return record_empty(s, args);
+    return {record_empty(s, args), false};
 
   uint32_t value_number = 0;
   if (numbered) {
@@ -85,7 +112,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
     words.insert(words.end(), ids.data, ids.data + ids.n);
     value_number = value_numbers_.number(words.data(), static_cast<uint32_t>(words.size()));
     const NodeId known = value_numbers_.node(value_number, size());
-    if (known != size()) return duplicate_of(known, sig, args, n);
+    if (known != size()) return {duplicate_of(known, sig, args, n), false};
   }
 
   Node node{};
@@ -98,7 +125,7 @@ NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* at
   set_ids(&node, ids);
   node.site = site_of(sig, args, n);
   bucket_node(node, args, n);
-  return append(node, kPending);
+  return {append(node, kPending), !numbered};
 }
 
 // An input that nobody can set, so that no trace captures it for more than the value of this once.
@@ -449,6 +476,7 @@ bool Graph::renew() {
   if (graphs_kept_ < tuning::kGraphsKept) most_signatures_ *= 2;
   graphs_kept_ = 0;
   tables_ = next_tables();
+  record_cache_.clear();
   signatures_ = Signatures();
   sites_ = Sites();
   value_numbers_ = ValueNumbers();

@@ -20,6 +20,7 @@
 #include "graph/generations.h"
 #include "graph/instances.h"
 #include "graph/parameter_table.h"
+#include "graph/record_cache.h"
 #include "graph/signature.h"
 #include "graph/sites.h"
 #include "graph/value_numbers.h"
@@ -95,10 +96,6 @@ class Graph : public Generations {
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
 
   // ---- recording what was recorded before (record_cached.cc, graph/trace.h)
-  // What decides a node but for its arguments. Not for nodes with a value number.
-  struct CachedSignature {
-    uint32_t sig, site, size, requires_grad;
-  };
   // Its arguments are nodes[indices[i]].
   NodeId record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
                        uint32_t n, const Ids& ids);
@@ -215,6 +212,13 @@ class Graph : public Generations {
     const int64_t whole = offset_of(arg_pool_[nodes_[id].args]);
     return whole < 0 ? whole : offsets_[id] = whole + nodes_[id].aux;
   }
+  struct NewNode {
+    NodeId id;
+    bool cacheable;
+  };
+  NewNode record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
+                     const Ids& ids, bool numbered);
+  NodeId append_cached(const CachedSignature& cached, uint32_t n_args, const Ids& ids);
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   void mark_read(NodeId id);
@@ -227,6 +231,7 @@ class Graph : public Generations {
 
   // What recording touches is close together, in this order: with it spread over the object, a step of a
   // small RNN took 5 % longer (benchmarks/record.py).
+  RecordCache record_cache_;
   Signatures signatures_;
   Sites sites_;
   std::vector<Node> nodes_;

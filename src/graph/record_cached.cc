@@ -5,18 +5,23 @@ namespace dyc {
 
 NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
                             uint32_t n, const Ids& ids) {
+  const size_t first = arg_pool_.size();
+  arg_pool_.resize(first + n);
+  uint32_t* args = arg_pool_.data() + first;
+  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[indices[i]];
+  return append_cached(cached, n, ids);
+}
+
+// Its arguments are the last ones of the pool.
+NodeId Graph::append_cached(const CachedSignature& cached, uint32_t n_args, const Ids& ids) {
   Node node{};
   node.sig = cached.sig;
   node.site = cached.site;
   node.flags = cached.requires_grad;
-  const size_t first = arg_pool_.size();
-  node.args = static_cast<uint32_t>(first);
-  node.n_args = n;
-  arg_pool_.resize(first + n);
-  uint32_t* args = arg_pool_.data() + first;
-  for (uint32_t i = 0; i < n; ++i) args[i] = nodes[indices[i]];
+  node.args = static_cast<uint32_t>(arg_pool_.size()) - n_args;
+  node.n_args = n_args;
   set_ids(&node, ids);
-  join_bucket(node, cached.size, args, n);
+  join_bucket(node, cached.size, arg_pool_.data() + node.args, n_args);
   recorded_floats_ += cached.size;
   ++pending_;
   ++unread_;

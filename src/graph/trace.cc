@@ -467,10 +467,10 @@ void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) 
 
 void Trace::record_cached(Graph& g, uint32_t signature_set) {
   NodeId* next = nodes_.data() + n_inputs();
-  const Graph::CachedSignature* known = sets_.cached.data() + signature_set * steps_.size();
+  const CachedSignature* known = sets_.cached.data() + signature_set * steps_.size();
   for (size_t i = 0; i < steps_.size(); ++i, ++next) {
     const TraceStep& s = steps_[i];
-    const Graph::CachedSignature& k = known[i];
+    const CachedSignature& k = known[i];
     if (s.kind == TraceStep::parameter || k.sig == kNone) {
       *next = record_step(g, s);
     } else if (s.kind == TraceStep::view) {
@@ -492,7 +492,7 @@ bool Trace::find_parameters(const Graph& g) {
 
 void Trace::append_layout(Graph& g, const BucketLayout& layout) {
   const Node* nodes = layouts_.nodes.data() + layout.nodes;
-  const Graph::CachedSignature* known = sets_.cached.data() + layout.signature_set * steps_.size();
+  const CachedSignature* known = sets_.cached.data() + layout.signature_set * steps_.size();
   for (const uint32_t i : bulk_.lookups)
     if (!g.parameters.uses(storages_[steps_[i].storage].uid)) g.parameters.use(storage(steps_[i]));
   for (const Append& r : bulk_.appends) {

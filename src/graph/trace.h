@@ -141,8 +141,8 @@ class Trace {
   struct SignatureSets {
     uint32_t tables = 0;  // Graph::tables() that they are valid for
     InternTable keys;
-    std::vector<Graph::CachedSignature> cached;  // of each set, for each step; sig kNone: record it in full
-    std::vector<uint8_t> appendable;             // of each set: no step but leaves is recorded in full
+    std::vector<CachedSignature> cached;  // of each set, for each step; sig kNone: record it in full
+    std::vector<uint8_t> appendable;      // of each set: no step but leaves is recorded in full
   };
   SignatureSets sets_;
 
