@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import dynet_compat as dy
 import numpy as np
 from dynet_compat import _core
-from dynet_compat.distributed.exchange import Exchange
+from dynet_compat.distributed.exchange import OWNERS_FROM, Exchange
 from dynet_compat.distributed.group import Group
 
 
@@ -70,10 +70,15 @@ class OtherRanks:
         inside: seconds that playing the others took, which are not the job's.
     """
 
-    def __init__(self, ranks: int, keys: list[np.ndarray]) -> None:
-        self.ranks, self._keys = ranks, keys[:ranks]
+    def __init__(self, ranks: int, keys: list[np.ndarray], width: int) -> None:
+        self.ranks = ranks
         self.collectives: list[Collective] = []
         self.inside = 0.0
+        mine = [k[k % ranks == 0] for k in keys[:ranks]]  # of the rows that rank 0 owns
+        every = np.unique(np.concatenate(keys[:ranks]))
+        owned = [every[every % ranks == owner] for owner in range(ranks)]
+        self._dealt = [message(k, width) for k in mine]
+        self._joined = [message(k, width) for k in (owned if ranks >= OWNERS_FROM else keys[:ranks])]
 
     def Get_rank(self) -> int:
         return 0
@@ -88,7 +93,7 @@ class OtherRanks:
         return False
 
     def Iallgather(self, mine: np.ndarray, every: np.ndarray) -> Arrived:
-        self._play("allgather", mine.nbytes * (self.ranks - 1), lambda: np.copyto(every, mine))
+        self._play("allgather", self._of_others(every), lambda: np.copyto(every, mine))
         return Arrived()
 
     def Allreduce(self, mine: np.ndarray, out: np.ndarray, _: Any) -> None:
@@ -96,28 +101,27 @@ class OtherRanks:
 
     def Alltoall(self, sent: Any, received: Any) -> None:
         sent, received = _array(sent), _array(received)
-        bytes_ = received.nbytes * (self.ranks - 1) / self.ranks
-        self._play("alltoall", bytes_, lambda: np.copyto(received, sent))
+        new = [len(m) for m in self._dealt] if received.dtype == np.int64 else sent
+        self._play("alltoall", self._of_others(received), lambda: np.copyto(received, new))
 
     def Allgather(self, mine: Any, every: Any) -> None:
         mine, every = _array(mine), _array(every)
-        bytes_ = every.nbytes * (self.ranks - 1) / self.ranks
-        if isinstance(mine, np.ndarray) and mine.dtype == np.int64 and mine.size == 1:
-            # how many bytes of keys, or of rows, come
-            sizes = [mine[0] * len(keys) // max(1, len(self._keys[0])) for keys in self._keys]
-            self._play("allgather", bytes_, lambda: np.copyto(every, sizes))
-        else:
-            new = mine if isinstance(mine, np.ndarray) else every  # IN_PLACE
-            self._play("allgather", bytes_, lambda: np.copyto(every, new))
+        new = mine if isinstance(mine, np.ndarray) else every  # IN_PLACE
+        new = [len(m) for m in self._joined] if every.dtype == np.int64 else new
+        self._play("allgather", self._of_others(every), lambda: np.copyto(every, new))
+
+    def Alltoallv(self, sent: Any, received: Any) -> None:
+        self._messages("alltoall", self._dealt, received)
 
     def Allgatherv(self, sent: Any, received: Any) -> None:
-        mine, (out, sizes, *_) = sent[0], received
+        self._messages("allgather", self._joined, received)
 
-        def fill() -> None:
-            every = np.concatenate(self._keys).view(np.uint8)
-            out[:] = every if every.nbytes == out.nbytes else 0  # keys; else rows
+    def _messages(self, kind: str, messages: list[np.ndarray], received: Any) -> None:
+        out, sizes, *_ = received
+        self._play(kind, int(sizes[1:].sum()), lambda: np.copyto(out, np.concatenate(messages)))
 
-        self._play("allgather", int(sizes.sum()) - mine.nbytes, fill)
+    def _of_others(self, array: np.ndarray) -> float:
+        return array.nbytes * (self.ranks - 1) / self.ranks
 
     def _play(self, kind: str, received: float, action: Callable[[], Any]) -> None:
         self.collectives.append(Collective(kind, received))
@@ -128,6 +132,12 @@ class OtherRanks:
 
 def _array(buffer: Any) -> Any:
     return buffer[0] if isinstance(buffer, list) else buffer
+
+
+def message(keys: np.ndarray, width: int) -> np.ndarray:
+    """Rows without values, as they are sent."""
+    floats = -(-len(keys) * width // 2)
+    return np.concatenate([[len(keys)], keys, np.zeros(floats)]).astype(np.int64).view(np.uint8)
 
 
 # ------------------------------------------------------------------------------------------ models
@@ -254,7 +264,7 @@ def measure(model: Model, ranks: list[int], repeats: int, compress: bool) -> tup
     trainer.update()
     computing, found = [], []
     for n in [1, *ranks]:
-        others = OtherRanks(n, keys)
+        others = OtherRanks(n, keys, model.size.embed)
         group = Group(others if n > 1 else None, timeout=60)
         exchange = Exchange(group, mean=False, check_every=0, compress=compress)
         exchange.state_of(trainer).parameters = len(_core._gradient_kinds(model.pc))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "base/random.h"
 #include "bindings/collection_caster.h"
@@ -98,48 +99,143 @@ void put_gradients(const std::shared_ptr<Collection>& collection, const Bytes& k
   }
 }
 
-// Rows of tables of the kind kRows: keys (number of the storage << 32 | row), ascending, and their values.
-pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
-  const auto all = storages(collection);
-  checked_kinds(kinds, all);
-  std::vector<int64_t> keys;
-  std::vector<float> values;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (kinds.data()[i] != kRows) continue;
-    for (const uint32_t row : all[i]->rows_with_grad()) {  // so a norm is summed in one order everywhere
-      keys.push_back(static_cast<int64_t>(i) << 32 | row);
-      const float* from = all[i]->raw_grad() + row * all[i]->row_size();
-      values.insert(values.end(), from, from + all[i]->row_size());
-    }
-  }
-  return pb::make_tuple(Keys(static_cast<pb::ssize_t>(keys.size()), keys.data()),
-                        Floats(static_cast<pb::ssize_t>(values.size()), values.data()));
-}
+// ------------------------------------------------------------------------------------ rows of tables
 
-// Adds rows in the order given, to gradients that put_gradients() has cleared.
-void add_rows(const std::shared_ptr<Collection>& collection, const Keys& keys, const Floats& values) {
-  const auto all = storages(collection);
-  const int64_t* key = keys.data();
-  const auto n = static_cast<size_t>(keys.size());
+// Rows on their way between ranks: how many (int64), their keys (number of the storage << 32 | row),
+// ascending, and their values, filled up to 8 bytes.
+struct RowMessage {
+  std::span<const int64_t> keys;
+  const float* values;
+};
+
+size_t bytes_of(size_t keys, size_t floats) { return 8 * (1 + keys + (floats + 1) / 2); }
+
+// How many floats the rows have; an error where one does not exist.
+size_t floats_of(const std::vector<StoragePtr>& all, std::span<const int64_t> keys) {
   size_t floats = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const auto at = static_cast<uint64_t>(key[i]) >> 32;
-    if (at >= all.size() || !all[at]->is_lookup() || static_cast<uint32_t>(key[i]) >= all[at]->rows)
-      throw ValueError(text("row ", static_cast<uint32_t>(key[i]), " of storage ", at, " does not exist"));
+  for (const int64_t key : keys) {
+    const auto at = static_cast<uint64_t>(key) >> 32;
+    if (at >= all.size() || !all[at]->is_lookup() || static_cast<uint32_t>(key) >= all[at]->rows)
+      throw ValueError(text("row ", static_cast<uint32_t>(key), " of storage ", at, " does not exist"));
     floats += all[at]->row_size();
   }
-  check_size(values, floats);
-  std::vector<int64_t> first(key, key + n);
-  std::sort(first.begin(), first.end());
-  for (const int64_t k : first) all[static_cast<size_t>(k >> 32)]->grad_row(static_cast<uint32_t>(k));
-  const float* from = values.data();
-  for (size_t i = 0; i < n; ++i) {
-    Storage& s = *all[static_cast<size_t>(key[i] >> 32)];
-    float* to = s.grad_row(static_cast<uint32_t>(key[i]));
-    for (size_t j = 0; j < s.row_size(); ++j) to[j] += from[j];
-    from += s.row_size();
+  return floats;
+}
+
+std::vector<RowMessage> messages_in(const std::vector<StoragePtr>& all, const Bytes& bytes,
+                                    const Keys& sizes) {
+  std::vector<RowMessage> messages;
+  const uint8_t* at = bytes.data();
+  auto left = static_cast<size_t>(bytes.size());
+  for (const int64_t size : std::span(sizes.data(), static_cast<size_t>(sizes.size()))) {
+    const auto n = static_cast<size_t>(size);
+    const auto* words = reinterpret_cast<const int64_t*>(at);
+    if (n > left || n < 8 || words[0] < 0 || static_cast<size_t>(words[0]) >= n / 8)
+      throw ValueError(text("a message of ", size, " bytes with rows; ", left, " bytes are left"));
+    const std::span keys(words + 1, static_cast<size_t>(words[0]));
+    if (bytes_of(keys.size(), floats_of(all, keys)) != n)
+      throw ValueError(text("a message with ", keys.size(), " rows has ", n, " bytes"));
+    messages.push_back({keys, reinterpret_cast<const float*>(words + 1 + keys.size())});
+    at += n;
+    left -= n;
+  }
+  return messages;
+}
+
+// The keys of all messages, ascending, each once.
+std::vector<int64_t> keys_of(const std::vector<RowMessage>& messages) {
+  std::vector<int64_t> keys;
+  for (const RowMessage& message : messages)
+    keys.insert(keys.end(), message.keys.begin(), message.keys.end());
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
+// Writes a message with these keys and returns where its values belong.
+float* write_keys(uint8_t* to, const std::vector<int64_t>& keys) {
+  const auto count = static_cast<int64_t>(keys.size());
+  std::memcpy(to, &count, 8);
+  std::memcpy(to + 8, keys.data(), 8 * keys.size());
+  return reinterpret_cast<float*>(to + 8 + 8 * keys.size());
+}
+
+// One message for each of `parts` owners with the rows of the kind kRows whose number modulo `parts` is the
+// owner's, times `scale`; and the sizes of the messages.
+pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds, int64_t parts,
+                    float scale) {
+  const auto all = storages(collection);
+  checked_kinds(kinds, all);
+  std::vector<std::vector<int64_t>> keys(static_cast<size_t>(parts));
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (kinds.data()[i] != kRows) continue;
+    for (const uint32_t row : all[i]->rows_with_grad())  // ascending
+      keys[static_cast<size_t>(row % parts)].push_back(static_cast<int64_t>(i) << 32 | row);
+  }
+  Keys sizes(static_cast<pb::ssize_t>(parts));
+  size_t total = 0;
+  for (size_t part = 0; part < keys.size(); ++part) {
+    const size_t size = bytes_of(keys[part].size(), floats_of(all, keys[part]));
+    sizes.mutable_data()[part] = static_cast<int64_t>(size);
+    total += size;
+  }
+  Bytes bytes(static_cast<pb::ssize_t>(total));
+  uint8_t* to = bytes.mutable_data();
+  for (size_t part = 0; part < keys.size(); ++part) {
+    float* values = write_keys(to, keys[part]);
+    for (const int64_t key : keys[part]) {
+      const Storage& s = *all[static_cast<size_t>(key >> 32)];
+      const float* from = s.raw_grad() + static_cast<uint32_t>(key) * s.row_size();
+      for (size_t j = 0; j < s.row_size(); ++j) values[j] = from[j] * scale;
+      values += s.row_size();
+    }
+    to += sizes.data()[part];
+    std::fill(values, reinterpret_cast<float*>(to), 0.f);
+  }
+  return pb::make_tuple(bytes, sizes);
+}
+
+// One message with the sum of all, in their order.
+Bytes sum_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes, const Keys& sizes) {
+  const auto all = storages(collection);
+  const auto messages = messages_in(all, bytes, sizes);
+  const auto keys = keys_of(messages);
+  const size_t floats = floats_of(all, keys);
+  Bytes out(static_cast<pb::ssize_t>(bytes_of(keys.size(), floats)));
+  float* const values = write_keys(out.mutable_data(), keys);
+  std::fill_n(values, (floats + 1) / 2 * 2, 0.f);
+  for (const RowMessage& message : messages) {
+    const float* from = message.values;
+    float* to = values;
+    auto key = keys.begin();
+    for (const int64_t wanted : message.keys) {
+      for (; *key != wanted; ++key) to += all[static_cast<size_t>(*key >> 32)]->row_size();
+      const size_t n = all[static_cast<size_t>(wanted >> 32)]->row_size();
+      for (size_t j = 0; j < n; ++j) to[j] += from[j];
+      from += n;
+    }
+  }
+  return out;
+}
+
+// Adds the rows of messages in their order, to gradients that put_gradients() has cleared.
+void add_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes, const Keys& sizes) {
+  const auto all = storages(collection);
+  const auto messages = messages_in(all, bytes, sizes);
+  for (const int64_t key : keys_of(messages))  // so a norm is summed in one order everywhere
+    all[static_cast<size_t>(key >> 32)]->grad_row(static_cast<uint32_t>(key));
+  for (const RowMessage& message : messages) {
+    const float* from = message.values;
+    for (const int64_t key : message.keys) {
+      Storage& s = *all[static_cast<size_t>(key >> 32)];
+      float* to = s.grad_row(static_cast<uint32_t>(key));
+      for (size_t j = 0; j < s.row_size(); ++j) to[j] += from[j];
+      from += s.row_size();
+    }
   }
 }
+
+// ------------------------------------------------------------------------------------------ values
 
 Floats take_values(const std::shared_ptr<Collection>& collection) {
   const auto all = storages(collection);
@@ -254,8 +350,10 @@ void add_gradients(PyObject* module) {
   m.def("_take_gradients", &take_gradients, pb::arg("collection"), pb::arg("kinds"),
         pb::arg("flat").noconvert());
   m.def("_put_gradients", &put_gradients, pb::arg("collection"), pb::arg("kinds"), pb::arg("flat"));
-  m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"));
-  m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("keys"), pb::arg("values"));
+  m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"), pb::arg("parts") = 1,
+        pb::arg("scale") = 1.f);
+  m.def("_sum_rows", &sum_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));
+  m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));
   m.def("_take_values", &take_values, pb::arg("collection"));
   m.def("_put_values", &put_values, pb::arg("collection"), pb::arg("flat"));
   m.def("_value_hashes", &value_hashes, pb::arg("collection"));

@@ -67,6 +67,13 @@ def test_a_minibatch_smaller_than_the_job(tmp_path: Path) -> None:
     np.testing.assert_allclose(four, one, rtol=1e-6, atol=1e-6)
 
 
+def test_rows_with_owners(tmp_path: Path) -> None:
+    """From six ranks on, rows are summed by their owners."""
+    arguments = ["tagger", "AdamTrainer", 14, 12]
+    one, seven = train_alone(tmp_path, arguments), train(tmp_path, arguments, 7)
+    np.testing.assert_allclose(seven, one, rtol=1e-4, atol=1e-5)
+
+
 def test_float16_keeps_ranks_equal_and_stays_near(tmp_path: Path) -> None:
     arguments = ["tree", "SimpleSGDTrainer", 8, 50]
     one = train_alone(tmp_path, arguments)

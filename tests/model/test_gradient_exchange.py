@@ -98,25 +98,48 @@ def test_flat_arrays_come_back_bit_for_bit() -> None:
     kinds = _core._gradient_kinds(pc)
     assert kinds.tolist() == [2, 0, 1]
     wanted = W.grad_as_array(), E.grad_as_array()
-    flat, (keys, values) = taken(pc, kinds), _core._take_rows(pc, kinds)
-    assert keys.tolist() == [2 << 32 | 2, 2 << 32 | 7]
+    flat, (rows, sizes) = taken(pc, kinds), _core._take_rows(pc, kinds)
+    assert rows.view(np.int64)[:3].tolist() == [2, 2 << 32 | 2, 2 << 32 | 7] and sizes.tolist() == [64]
     accumulate(W, E, (9,))
     _core._put_gradients(pc, kinds, flat)
-    _core._add_rows(pc, keys, values)
+    _core._add_rows(pc, rows, sizes)
     assert (W.grad_as_array() == wanted[0]).all() and (E.grad_as_array() == wanted[1]).all()
     assert not unused.has_gradient() and E.touched_rows().tolist() == [2, 7]
 
 
+def message(rows: dict[int, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Rows of the table of model(), which is storage 2, as ranks send them."""
+    values = np.concatenate([*rows.values(), np.zeros(sum(map(len, rows.values())) % 2)]).astype(np.float32)
+    head = np.int64([len(rows), *(2 << 32 | row for row in rows)])
+    return np.concatenate([head.view(np.uint8), values.view(np.uint8)])
+
+
 def test_rows_are_added_in_the_order_given() -> None:
-    """(a + b) + c in float32, whatever the rows' order; and a table of rows can become a whole one."""
+    """(a + b) + c in float32, by ranks that get all rows and by owners that sum them first; and a table of
+    rows can become a whole one."""
     pc, W, _, E = model()
-    parts = np.float32([[1e8], [1.0], [-1e8]]) * np.ones((1, 5), np.float32)
-    keys = np.int64([2 << 32 | 4] * 3)
-    _core._put_gradients(pc, np.uint8([0, 0, 1]), np.float32([]))
-    _core._add_rows(pc, keys, parts)
-    assert E.row_grad_as_array(4).tolist() == [float((parts[0] + parts[1] + parts[2])[0])] * 5
+    a, b, c = (np.full(5, x, np.float32) for x in (1e8, 1.0, -1e8))
+    messages = [message({1: a, 4: a}), message({4: b}), message({}), message({4: c, 6: b})]
+    every, sizes = np.concatenate(messages), np.int64([len(m) for m in messages])
+    total = _core._sum_rows(pc, every, sizes)
+    for received in ((every, sizes), (total, np.int64([len(total)]))):
+        _core._put_gradients(pc, np.uint8([0, 0, 1]), np.float32([]))
+        _core._add_rows(pc, *received)
+        assert E.touched_rows().tolist() == [1, 4, 6]
+        wanted = [a.tolist(), ((a + b) + c).tolist(), b.tolist()]
+        assert [E.row_grad_as_array(row).tolist() for row in (1, 4, 6)] == wanted
     flat = taken(pc, np.uint8([0, 0, 2]))
-    assert flat.reshape(10, 5)[4].tolist() == E.row_grad_as_array(4).tolist() and np.count_nonzero(flat) <= 5
+    assert flat.reshape(10, 5)[4].tolist() == E.row_grad_as_array(4).tolist() and np.count_nonzero(flat) <= 15
+
+
+def test_rows_are_dealt_to_owners() -> None:
+    pc, W, _, E = model()
+    accumulate(W, E, (7, 2, 4))
+    rows, sizes = _core._take_rows(pc, _core._gradient_kinds(pc), 3, 0.5)
+    parts = [part.view(np.int64) for part in np.split(rows, np.cumsum(sizes)[:-1])]
+    assert [(part[1 : 1 + part[0]] - (2 << 32)).tolist() for part in parts] == [[], [4, 7], [2]]
+    values = parts[2][2:].view(np.float32)
+    assert values.tolist() == [*(0.5 * E.row_grad_as_array(2).astype(np.float32)).tolist(), 0]
 
 
 def test_sizes_are_checked() -> None:
@@ -130,9 +153,14 @@ def test_sizes_are_checked() -> None:
     with pytest.raises(ValueError, match="12 float32"):
         _core._put_gradients(pc, np.uint8([2, 0, 0]), np.zeros(11, np.float32))
     with pytest.raises(ValueError, match="does not exist"):
-        _core._add_rows(pc, np.int64([2 << 32 | 10]), np.zeros(5, np.float32))
-    with pytest.raises(ValueError, match="does not exist"):
-        _core._add_rows(pc, np.int64([0]), np.zeros(4, np.float32))
+        _core._add_rows(pc, message({10: np.zeros(5)}), np.int64([40]))
+    with pytest.raises(ValueError, match="1 rows has 48 bytes"):
+        _core._add_rows(pc, np.zeros(48, np.uint8) | message({4: np.zeros(7)})[:48], np.int64([48]))
+    for size, count in ((48, 0), (-8, 0), (4, 0), (40, -1), (40, 9)):
+        rows = message({4: np.zeros(5)})
+        rows.view(np.int64)[0] = count or 1
+        with pytest.raises(ValueError, match=f"a message of {size} bytes with rows; 40 bytes are left"):
+            _core._add_rows(pc, rows, np.int64([size]))
     with pytest.raises(ValueError, match="64 float32"):
         _core._put_values(pc, np.zeros(3, np.float32))
 

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from .. import _core
 from .group import Group, JobError
 
+_ROWS = 1  # the kind of a table of which some rows have gradients
+OWNERS_FROM = 6  # ranks: below, the two rounds more take longer than what they save
+
 
 def names_of(collection: Any) -> list[tuple[str, tuple[int, ...]]]:
     """Name and shape of each parameter, in the order of flat arrays: parameters, then tables."""
@@ -135,15 +138,25 @@ class Exchange:
         size = _core._gradient_size(collection, kinds)
         flat = self.group.flat(size)
         _core._take_gradients(collection, kinds, flat)
-        keys, values = _core._take_rows(collection, kinds)
         share = self._share()
         if share is not None:
             flat *= share
-            values = values * share
-        total = self.group.add_up(flat, size, state.feedback)
-        rows = self.group.join(keys), self.group.join(values)
-        _core._put_gradients(collection, kinds, total)
-        _core._add_rows(collection, np.concatenate(rows[0]), np.concatenate(rows[1]))
+        rows = self._all_rows(collection, kinds, share) if (kinds == _ROWS).any() else None
+        _core._put_gradients(collection, kinds, self.group.add_up(flat, size, state.feedback))
+        if rows:
+            _core._add_rows(collection, *rows)
+
+    def _all_rows(self, collection: Any, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> Any:
+        """Table rows of all ranks, in an order in which to add them, as messages and their sizes.
+
+        Few ranks send each other theirs. Of many ranks each owns some rows and sums them first, in rank
+        order, too: most rows are those of several ranks.
+        """
+        parts = self.group.size if self.group.size >= OWNERS_FROM else 1
+        messages, sizes = _core._take_rows(collection, kinds, parts, 1.0 if share is None else float(share))
+        if parts > 1:
+            messages = _core._sum_rows(collection, *self.group.deal(messages, sizes))
+        return self.group.join_bytes(messages)
 
     def _share(self) -> Optional[np.float32]:
         """This rank's share of the minibatch, where losses are means."""

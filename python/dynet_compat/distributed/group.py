@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 _MEETING = struct.Struct("<24sqq")
 _QUESTION, _ANSWER = 1, 2  # tags of messages between watchdogs
 _SPINS = 300  # tests of a request before waiting yields the processor
-_LONGEST_NAP = 1e-3  # seconds between tests afterwards
+_NAP, _LONGEST_NAP = 0.02, 1e-3  # between tests afterwards: a part of the time waited; seconds
 _MESSAGE_TIME = 0.3  # seconds
 
 
@@ -125,11 +125,11 @@ class Group:
         self._doing = "nothing"
 
     def _nap(self, arrived: Callable[[], bool]) -> None:
-        start, nap = time.monotonic(), 2e-5
+        start, waited = time.monotonic(), 0.0
         while not arrived():
-            time.sleep(nap)
-            nap = min(1.2 * nap, _LONGEST_NAP)
-            if time.monotonic() - start > self.timeout and self._watchdog:
+            time.sleep(min(max(2e-5, _NAP * waited), _LONGEST_NAP))
+            waited = time.monotonic() - start
+            if waited > self.timeout and self._watchdog:
                 if not self._watchdog.others_are_busy():
                     self._watchdog.end_job(self._doing)
                 start = time.monotonic()
@@ -191,15 +191,36 @@ class Group:
 
     def join(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """Arrays of all ranks, of any lengths, in rank order."""
-        if self.size == 1:
-            return [array]
-        sizes: NDArray[np.int64] = np.empty(self.size, np.int64)
-        self.comm.Allgather(np.array([array.nbytes], np.int64), sizes)
-        out = np.empty(int(sizes.sum()), np.uint8)
-        sent = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        self.comm.Allgatherv([sent, self.mpi.BYTE], [out, sizes, None, self.mpi.BYTE])
+        out, sizes = self.join_bytes(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
         ends = np.cumsum(sizes)
         return [out[end - size : end].view(array.dtype) for end, size in zip(ends, sizes)]
+
+    def join_bytes(self, sent: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Bytes of all ranks, in rank order, and how many each has sent."""
+        size = np.array([len(sent)], np.int64)
+        if self.size == 1:
+            return sent, size
+        sizes: NDArray[np.int64] = np.empty(self.size, np.int64)
+        self.comm.Allgather(size, sizes)
+        out = np.empty(int(sizes.sum()), np.uint8)
+        self.comm.Allgatherv([sent, self.mpi.BYTE], [out, sizes, None, self.mpi.BYTE])
+        return out, sizes
+
+    def deal(
+        self, sent: NDArray[np.uint8], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """What all ranks have sent this one, in rank order, and the sizes.
+
+        Args:
+            sent: bytes for rank 0, then for rank 1, and so on.
+            sizes: how many for each.
+        """
+        arriving = np.empty_like(sizes)
+        self.comm.Alltoall(sizes, arriving)
+        out = np.empty(int(arriving.sum()), np.uint8)
+        kind = self.mpi.BYTE
+        self.comm.Alltoallv([sent, sizes, None, kind], [out, arriving, None, kind])
+        return out, arriving
 
     def largest(self, kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Element by element, the largest of all ranks."""
