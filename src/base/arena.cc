@@ -44,7 +44,7 @@ Arena::Arena(const char* name, std::function<std::string()> details)
     prefer_huge_pages(p, bytes);
     base_ = static_cast<float*>(p);
     reserved_ = bytes;
-    capacity_ = static_cast<int64_t>(bytes / sizeof(float));
+    far_ = capacity_ = static_cast<int64_t>(bytes / sizeof(float));
     return;
   }
   throw MemoryError(text("out of memory: cannot reserve the ", name_, " arena"));
@@ -52,6 +52,12 @@ Arena::Arena(const char* name, std::function<std::string()> details)
 
 Arena::~Arena() {
   if (base_) munmap(base_, reserved_);
+}
+
+int64_t Arena::allocate_far(size_t n) {
+  const int64_t whole_pages = (static_cast<int64_t>(n) + 1023) & ~int64_t{1023};
+  if (whole_pages > far_ - top_) fail(n);
+  return far_ = (far_ - whole_pages) & ~int64_t{1023};
 }
 
 void Arena::fail(size_t n) const {

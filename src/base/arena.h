@@ -23,21 +23,29 @@ class Arena {
   int64_t allocate(size_t n, size_t align = 1) {
     const int64_t start = (top_ + static_cast<int64_t>(align) - 1) & ~(static_cast<int64_t>(align) - 1);
     const int64_t end = start + static_cast<int64_t>(n);
-    if (end > capacity_ || n > static_cast<size_t>(capacity_)) fail(n);
+    if (end > far_ || n > static_cast<size_t>(capacity_)) fail(n);
     top_ = end;
     return start;
   }
+  // The same from the end of the arena backwards: for what may never be written, so that what is written
+  // stays close together.
+  int64_t allocate_far(size_t n);
+  int64_t far() const { return far_; }  // offset of the last of these
   // At most this many floats from now on.
-  void limit(int64_t floats) { capacity_ = floats < capacity_ ? floats : capacity_; }
-  // Back to an earlier top().
-  void reset(int64_t top = 0) { top_ = top; }
+  void limit(int64_t floats) { far_ = capacity_ = floats < capacity_ ? floats : capacity_; }
+  // Back to an earlier top() and far().
+  void reset(int64_t top, int64_t far) {
+    top_ = top;
+    far_ = far;
+  }
+  void reset() { reset(0, capacity_); }
 
  private:
   [[noreturn]] void fail(size_t n) const;
   const char* name_;
   std::function<std::string()> details_;
   float* base_ = nullptr;
-  int64_t top_ = 0, capacity_ = 0;
+  int64_t top_ = 0, far_ = 0, capacity_ = 0;
   size_t reserved_ = 0;  // bytes
 };
 

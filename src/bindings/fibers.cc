@@ -169,6 +169,7 @@ std::vector<NodeId> wait_for_all(NodeId id) {
 
 void check_change(const char* call, NodeId id) {
   engine().executor.refuse_reentry();
+  engine().executor.complete_gradients();
   if (!inside_instance) [[likely]]
     return;
   Graph& g = engine().graph;

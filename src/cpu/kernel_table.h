@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 
+#include "cpu/column_losses.h"
 #include "cpu/gemm.h"
 #include "cpu/update_kernels.h"
 #include "ops/table.h"
@@ -32,6 +33,7 @@ struct OpKernels {
   void (*backward)(const KernelArgs& m, uint32_t arg) = nullptr;
   void (*backward_all)(const KernelArgs& m, float* const* dx) = nullptr;
   StructuredKernels structured;
+  ColumnLossKernels column_loss;
 };
 
 struct KernelTable {

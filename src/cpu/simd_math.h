@@ -30,14 +30,25 @@ template <class T, class... C> DYC_INLINE T horner(T x, float c, C... more) {
 template <class T> struct Reduced {
   T r;         // |r| <= ln(2)/2
   IntOf<T> n;  // x = n ln(2) + r
+  T whole;     // n
 };
 template <class T> DYC_INLINE Reduced<T> reduce_ln2(T x) {
   const T t = vfma(x, splat<T>(kLog2E), splat<T>(kRoundMagic));
   const T n = t - splat<T>(kRoundMagic);
   const T r = vfma(n, splat<T>(-kLn2Hi), x);
-  return {vfma(n, splat<T>(-kLn2Lo), r), as_int(t) - as_int(kRoundMagic)};
+  return {vfma(n, splat<T>(-kLn2Lo), r), as_int(t) - as_int(kRoundMagic), n};
 }
 template <class T> DYC_INLINE T exp2_int(IntOf<T> n) { return as_float((n + 127) << 23); }
+// y * 2^n: by two factors, as 2^n alone leaves the range of float at both ends
+template <class T> DYC_INLINE T scaled(T y, const Reduced<T>& x) {
+#if defined(__AVX512F__)
+  if constexpr (kWidth<T> > 1)
+    return reinterpret_cast<V>(
+        _mm512_maskz_scalef_ps(0xffff, reinterpret_cast<__m512>(y), reinterpret_cast<__m512>(x.whole)));
+#endif
+  const IntOf<T> half = x.n >> 1;
+  return y * exp2_int<T>(half) * exp2_int<T>(x.n - half);
+}
 // exp(r) - 1
 template <class T> DYC_INLINE T expm1_poly(T r) {
   const T p = horner(r, 0.5f, 0x1.5554bp-3f, 0x1.5554c8p-5f, 0x1.12281ap-7f, 0x1.6d723ep-10f);
@@ -45,18 +56,16 @@ template <class T> DYC_INLINE T expm1_poly(T r) {
 }
 
 template <class T> DYC_INLINE T exp_any(T x) {
-  const auto [r, n] = reduce_ln2(vmin(splat<T>(89.f), vmax(splat<T>(-104.f), x)));
-  const IntOf<T> half = n >> 1;  // two factors: 2^n alone leaves the range of float at both ends
-  return (expm1_poly(r) + 1.f) * exp2_int<T>(half) * exp2_int<T>(n - half);
+  const auto reduced = reduce_ln2(vmin(splat<T>(89.f), vmax(splat<T>(-104.f), x)));
+  return scaled(expm1_poly(reduced.r) + 1.f, reduced);
 }
 // exp(x) for x <= 0
 template <class T> DYC_INLINE T exp_negative(T x) {
-  const auto [r, n] = reduce_ln2(vmax(splat<T>(-104.f), x));
-  const IntOf<T> half = n >> 1;
-  return (expm1_poly(r) + 1.f) * exp2_int<T>(half) * exp2_int<T>(n - half);
+  const auto reduced = reduce_ln2(vmax(splat<T>(-104.f), x));
+  return scaled(expm1_poly(reduced.r) + 1.f, reduced);
 }
 template <class T> DYC_INLINE T expm1_any(T x) {
-  const auto [r, n] = reduce_ln2(vmin(splat<T>(89.f), vmax(splat<T>(-25.f), x)));
+  const auto [r, n, whole] = reduce_ln2(vmin(splat<T>(89.f), vmax(splat<T>(-25.f), x)));
   const T p = expm1_poly(r);
   const T half = exp2_int<T>(n - 1);
   const T y = vfma(p, half, half - 0.5f) * 2.f;
@@ -67,7 +76,7 @@ template <class T> DYC_INLINE T tanh_any(T x) {
   // With e = exp(2|x|) - 1: e / (e + 2) keeps the relative accuracy near 0, 1 - 2 / (e + 2) is better where
   // it is large.
   const T a = vmin(splat<T>(10.f), vabs(x));
-  const auto [r, n] = reduce_ln2(a + a);
+  const auto [r, n, whole] = reduce_ln2(a + a);
   const T s = exp2_int<T>(n);
   const T e = vfma(expm1_poly(r), s, s - 1.f);
   const auto small = a < 0.55f;
@@ -133,7 +142,7 @@ template <class T> DYC_INLINE T erf_any(T x) {
                      -0x1.3d9284p-11f);
   const T log_erfc = horner(a, 0x1.65ac6cp-13f, -0x1.212698p+0f, -0x1.444b44p-1f, -0x1.bb5622p-4f,
                             0x1.9b1892p-6f, -0x1.10a84ap-8f, 0x1.c5457cp-12f, -0x1.5ebf9ep-16f);
-  const auto [r, n] = reduce_ln2(log_erfc);
+  const auto [r, n, whole] = reduce_ln2(log_erfc);
   const T s = exp2_int<T>(n);
   const T large = 1.f - vfma(expm1_poly(r), s, s);
   return select(vabs(x) < 0.9f, vfma(x, p, x), vcopysign(large, x));

@@ -18,7 +18,9 @@ double now() {
 
 }  // namespace
 
-Engine::Engine() : executor_(make_executor(graph, planner.plan)), executor(*executor_) {}
+Engine::Engine() : executor_(make_executor(graph, planner.plan)), executor(*executor_) {
+  planner.pair_losses = executor.pairs_losses();
+}
 
 void Engine::renew(const Options& o) {
   executor.refuse_reentry();
@@ -216,12 +218,12 @@ void Engine::preview(NodeId id, bool everything, const std::function<void()>& f)
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
   const PlanMark mark = planner.plan.mark();
-  const int64_t top = graph.values_arena.top();
+  const int64_t top = graph.values_arena.top(), far = graph.values_arena.far();
   std::vector<NodeId> undrawn;
   const auto take_back = [&] {
     for (const NodeId draw : undrawn) graph.set_offset(draw, kPending);
     undo(mark);
-    graph.values_arena.reset(top);
+    graph.values_arena.reset(top, far);
   };
   try {
     for (const NodeId draw : graph.draws()) {

@@ -58,6 +58,11 @@ class Executor : protected LaunchReader {
   // the largest. kNone: its values are wanted for that.
   virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*offset*/) { return kNone; }
   virtual void fetch_gradients(int64_t /*offset*/, size_t /*floats*/) {}
+  // Does it compute a loss together with the product that only this loss reads?
+  virtual bool pairs_losses() const { return false; }
+  // Values are about to change: gradients of the last backward that are left to be computed when asked for
+  // are computed now.
+  virtual void complete_gradients() {}
   // The plan has no launches beyond so many any more; 0: the graph is a new one.
   virtual void cut_back(uint32_t /*launches*/) {}
   // Throws RuntimeError in code of the script that this thread runs in the middle of a computation.

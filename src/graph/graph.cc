@@ -489,6 +489,7 @@ GraphMark Graph::mark() const {
           static_cast<uint32_t>(id_pool_.size()),
           parameters.size(),
           values_arena.top(),
+          values_arena.far(),
           draws_.size()};
 }
 
@@ -506,7 +507,7 @@ void Graph::revert(const GraphMark& m) {
   id_pool_.resize(m.ids);
   draws_.resize(std::min(m.draws, draws_.size()));
   value_numbers_.revert(m.nodes);
-  values_arena.reset(m.values);
+  values_arena.reset(m.values, m.far_values);
 }
 
 }  // namespace dyc

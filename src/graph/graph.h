@@ -55,7 +55,7 @@ struct Node {
 // Sizes of a graph, to revert to.
 struct GraphMark {
   uint32_t nodes, args, ids, parameters;
-  int64_t values;
+  int64_t values, far_values;
   size_t draws;
 };
 

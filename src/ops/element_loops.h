@@ -172,8 +172,8 @@ DYC_INLINE float max_run(const float* x, size_t n) {
 }
 
 // x - top, and 0 for the distance between two +inf: exp(below(x, top)) is then 1 for +inf and 0 for the rest.
-template <class V>
-DYC_INLINE V below(V x, float top) {
+template <class V, class Top>
+DYC_INLINE V below(V x, Top top) {
   return select(x == __builtin_inff(), V{}, x - top);
 }
 

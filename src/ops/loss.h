@@ -1,6 +1,6 @@
 // Losses over the rows of a column vector: one id per batch item, kept per node and checked when computed.
 #pragma once
-#include "ops/element_loops.h"
+#include "ops/exp_sum.h"
 #include "ops/op.h"
 
 namespace dyc {
@@ -29,36 +29,49 @@ struct PickNegLogSoftmax {
   }
   template <class I>
   static void forward(const KernelArgs& m) {
+    for (uint32_t b = 0; b < m.yd->bd; ++b)
+      *m.yb(b) = picked_loss<I>(sum_of<I>(m.xb(0, b), m.xs(0), id_of(m, b)));
+  }
+  // p[v] - 1 is minus the sum of the others: exact where p[v] is almost 1.
+  template <class I>
+  static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xs(0);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
-      const uint32_t v = id_of(m, b);
-      const float shift = shift_of<I>(x, n);
-      const float others = sum_others<I>(
-          n, v, [&](size_t i, auto c) DYC_LAMBDA { return exp_of(below(c.get(x + i), shift)); });
-      if (x[v] == shift) *m.yb(b) = log1p_of(others);  // no digit is lost where the loss is small
-      else *m.yb(b) = (shift - x[v]) + log_of(others + exp_of(x[v] - shift));
-    }
-  }
-  // log Z is about y + x[v]. Dividing by the sum of the exponentials takes away what rounding y has left in
-  // all of them, and p[v] - 1 is minus the sum of the others: exact where p[v] is almost 1.
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t) {
-    constexpr float kLargeLoss = 32.f;
-    const size_t n = m.xs(0);
-    for (uint32_t b = 0; b < m.yd->bd; ++b) {
-      const float *x = m.xb(0, b), dy = *m.dyb(b);
       float* dx = m.dxb(0, b);
       const uint32_t v = id_of(m, b);
-      float shift = x[v], rest = *m.yb(b);
-      if (!(rest < kLargeLoss)) shift = shift_of<I>(x, n), rest = 0;
-      const auto e = [&](size_t i, auto c) DYC_LAMBDA { return exp_of(below(c.get(x + i), shift) - rest); };
-      const float others = sum_others<I>(n, v, e), scale = dy / (others + exp_of(below(x[v], shift) - rest));
-      const float own = dx[v];
+      const PickedLogSum s = sum_of<I>(x, n, v);
+      const float scale = *m.dyb(b) * picked_scale<I>(s), own = dx[v];
       sync<I>();
-      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, scale * e(i, c)); });
-      if_leader<I>([&]() DYC_LAMBDA { dx[v] = own - scale * others; });
+      each<I>(n, [&](size_t i, auto c)
+                     DYC_LAMBDA { c.add(dx + i, scale * exp_of(below(c.get(x + i), s.shift))); });
+      if_leader<I>([&]() DYC_LAMBDA { dx[v] = own - scale * s.others; });
     }
+  }
+
+  // ---- in blocks (cpu/column_losses.h)
+  template <class I>
+  using Reader = PickedLogSumReader<I>;
+  using Summary = PickedLogSum;
+  template <class I>
+  static DYC_INLINE float loss(const Summary& s) {
+    return picked_loss<I>(s);
+  }
+  // Writes the gradient of x[0] to x[n - 1]; v counts from there.
+  template <class I>
+  static DYC_INLINE void gradient(const Summary& s, const float* x, float* dx, size_t n, size_t v, float dy) {
+    const float scale = dy * picked_scale<I>(s);
+    each<I>(
+        n, [&](size_t i, auto c) DYC_LAMBDA { c.put(dx + i, scale * exp_of(below(c.get(x + i), s.shift))); });
+    if (v < n) dx[v] = -(scale * s.others);
+  }
+
+ private:
+  template <class I>
+  static DYC_INLINE PickedLogSum sum_of(const float* x, size_t n, size_t v) {
+    Reader<I> r;
+    each_block<I>(n, [&](size_t at, size_t count) DYC_LAMBDA { r.read(x + at, count, v - at); });
+    return r.result();
   }
 };
 

@@ -13,6 +13,9 @@ bool flat_elementwise(const Launch& l) {
   return l.kind == OpKind::unary || (l.kind == OpKind::binary && l.flat);
 }
 
+// Of a product and its loss, which run together in their own way.
+bool is_alone(const Launch& l) { return l.far || l.product != kNone; }
+
 bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
 
 }  // namespace
@@ -20,6 +23,10 @@ bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_
 void Fuser::fuse(uint32_t first, uint32_t nodes) {
   const uint32_t n = static_cast<uint32_t>(plan_.launches.size());
   for (uint32_t head = first; head < n;) {
+    if (is_alone(plan_.launches[head])) {
+      ++head;
+      continue;
+    }
     const uint32_t begin = static_cast<uint32_t>(plan_.stages.size());
     uint32_t end = fused_end(head, begin, nodes < tuning::kManyNodes);
     if (end - head > 1) {
@@ -91,7 +98,7 @@ bool Fuser::joins_group(uint32_t head, uint32_t at, uint32_t begin) {
   const Launch& l = plan_.launches[at];
   const uint32_t n = plan_.launches[head].count;
   const bool product = l.kind == OpKind::matmul;
-  if (!l.uniform || !l.fixed_arity || l.count % n != 0 || l.total == 0) return false;
+  if (!l.uniform || !l.fixed_arity || l.count % n != 0 || l.total == 0 || is_alone(l)) return false;
   if (!product && l.kind != OpKind::unary && l.kind != OpKind::binary && l.kind != OpKind::per_node)
     return false;
   if (product && (l.count != n || !graph_.sig_number(l.sig).columns)) return false;

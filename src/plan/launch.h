@@ -47,7 +47,12 @@ struct Launch {
   uint32_t fused = 0;   // head of a fused group: launches after it that belong to it
   uint32_t stages = 0;  // of the fused group: into Plan::stages
   uint32_t n_stages = 0;
-  uint32_t n_matmuls = 0;           // stages, the first ones, that are products and read nothing of the group
+  uint32_t n_matmuls = 0;  // stages, the first ones, that are products and read nothing of the group
+  // A product and the loss that alone reads its results: the loss's launch computes both, and the results are
+  // not stored (plan/column_losses.h). kNone: no such pair.
+  uint32_t loss = kNone;            // of the product: number of the loss's launch
+  uint32_t product = kNone;         // of the loss: number of the product's launch
+  bool far = false;                 // the results' memory is at the far end of the arena
   bool disjoint_gradients = false;  // no two instances of the group add gradients to the same memory
   int64_t out = 0;                  // offset of the results, which are contiguous
   int64_t total = 0;                // floats of the results

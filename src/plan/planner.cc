@@ -1,6 +1,7 @@
 #include "plan/planner.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace dyc {
 
@@ -9,6 +10,7 @@ Planner::Planner(Graph& graph)
       selection_(graph),
       scheduler_(graph, selection_),
       operands_(graph, plan),
+      pairs_(graph, plan),
       fuser_(graph, plan) {}
 
 void Planner::forget() {
@@ -41,7 +43,9 @@ void Planner::plan_roots(std::span<const NodeId> roots, Scheduler scheduler, boo
   operands_.insert_copies(selection_);
   single_root_ = single ? roots[0] : kNone;
   single_root_launches_ = static_cast<uint32_t>(plan.launches.size());
-  if (scheduler == Scheduler::bucket) fuser_.fuse(first, selection_.count());
+  if (scheduler != Scheduler::bucket) return;
+  if (pair_losses) pairs_.pair(first);
+  fuser_.fuse(first, selection_.count());
 }
 
 void Planner::discard_last() {
@@ -51,33 +55,43 @@ void Planner::discard_last() {
 }
 
 // Appends a launch; its nodes and arguments are filled in later. Returns its number.
-uint32_t Planner::open(uint32_t sig, uint32_t count, int64_t floats, bool mixed) {
-  const Sig& s = graph_.sig_number(sig);
+uint32_t Planner::open(const BucketStats& all, bool far) {
+  const Sig& s = graph_.sig_number(all.sig);
   const OpInfo& info = op_info(s.op);
   Launch l;
   l.op = s.op;
   l.kind = info.meta->kind;
-  l.sig = sig;
+  l.sig = all.sig;
   l.batch_key = s.batch_key;
-  l.count = count;
-  l.uniform = !mixed;
+  l.count = all.count;
+  l.uniform = !all.mixed;
   l.flat = s.flat;
   l.requires_grad = s.requires_grad;
   l.requires_grad_args = s.requires_grad_mask;
   l.fixed_arity = !(info.list && l.kind == OpKind::per_node);
   l.nodes = extension_.nodes_end;
-  l.total = floats;
-  l.out = graph_.values_arena.allocate(static_cast<size_t>(floats), 16);
-  extension_.nodes_end += count;
+  l.total = all.floats;
+  l.far = far;
+  l.out = far ? graph_.values_arena.allocate_far(static_cast<size_t>(all.floats))
+              : graph_.values_arena.allocate(static_cast<size_t>(all.floats), 16);
+  extension_.nodes_end += all.count;
   constexpr uint32_t kMostInline = 31;
   uint32_t args = kNone;
   if (l.uniform && l.fixed_arity && s.n_args <= kMostInline) {
     args = static_cast<uint32_t>(extension_.index_end);
-    extension_.index_end += size_t{s.n_args} * count;
+    extension_.index_end += size_t{s.n_args} * all.count;
   }
   extension_.args_begin.push_back(args);
   plan.launches.push_back(l);
   return static_cast<uint32_t>(plan.launches.size() - 1);
+}
+
+// Are these products that one of the groups may be a loss of?
+template <class Groups, class Stats>
+bool Planner::may_pair(const BucketStats& all, const Groups& groups, Stats&& stats_of) const {
+  return pair_losses && pairs_.may_pair(all) &&
+         std::any_of(groups.begin(), groups.end(),
+                     [&](const auto& group) { return pairs_.may_pair(all, stats_of(group)); });
 }
 
 // Of the launch's first nodes.
@@ -94,22 +108,26 @@ Planner::BucketCursor Planner::cursor_at(uint32_t launch) const {
 
 void Planner::open_buckets(const BucketOrder& order) {
   cursors_.resize(graph_.buckets().size());
+  const auto stats_of = [this](const std::vector<uint32_t>& buckets) {
+    BucketStats all;
+    for (uint32_t b : buckets) all.add(scheduler_.stats(b));
+    return all;
+  };
   for (const auto& buckets : order) {
     const BucketStats first = scheduler_.stats(buckets[0]);
     if (op_info(graph_.sig_number(first.sig).op).meta->batch == Batch::solo) {
       for (uint32_t b : buckets) {
         const BucketStats t = scheduler_.stats(b);
         const uint32_t launch = static_cast<uint32_t>(plan.launches.size());
-        for (uint32_t i = 0; i < t.count; ++i) open(t.sig, 1, t.floats / t.count, t.mixed);
+        for (uint32_t i = 0; i < t.count; ++i) open({1, t.sig, t.mixed, t.floats / t.count});
         BucketCursor& s = cursors_[scheduler_.bucket(b)] = cursor_at(launch);
         s.step = graph_.sig_number(t.sig).n_args;
         s.next = 1;
       }
       continue;
     }
-    BucketStats all = first;
-    for (size_t i = 1; i < buckets.size(); ++i) all.add(scheduler_.stats(buckets[i]));
-    BucketCursor next = cursor_at(open(first.sig, all.count, all.floats, all.mixed));
+    const BucketStats all = stats_of(buckets);
+    BucketCursor next = cursor_at(open(all, may_pair(all, order, stats_of)));
     for (uint32_t b : buckets) {
       const BucketStats& t = scheduler_.stats(b);
       cursors_[scheduler_.bucket(b)] = next;
@@ -129,16 +147,19 @@ void Planner::open_groups(Scheduler scheduler) {
   else schedule_one_by_one(nodes, groups_);
   group_of_.resize(nodes.size());
   cursors_.resize(groups_.size());
+  std::vector<BucketStats> stats(groups_.size());
   for (uint32_t g = 0; g < groups_.size(); ++g) {
-    BucketStats all;
+    BucketStats& all = stats[g];
     for (uint32_t i = groups_.begin[g]; i < groups_.begin[g + 1]; ++i) {
       const NodeId id = groups_.nodes[i];
       all.add(graph_.node(id).sig, graph_.sig(id).size);
       const auto at = nodes[i] == id ? nodes.begin() + i : std::lower_bound(nodes.begin(), nodes.end(), id);
       group_of_[static_cast<size_t>(at - nodes.begin())] = g;
     }
-    cursors_[g] = cursor_at(open(all.sig, all.count, all.floats, all.mixed));
   }
+  for (uint32_t g = 0; g < groups_.size(); ++g)
+    cursors_[g] = cursor_at(
+        open(stats[g], scheduler == Scheduler::bucket && may_pair(stats[g], stats, std::identity())));
 }
 
 // One pass in record order gives each result its offset and copies the offsets of its arguments, which were

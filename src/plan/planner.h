@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/bucket_scheduler.h"
+#include "plan/column_losses.h"
 #include "plan/fuse.h"
 #include "plan/operands.h"
 
@@ -16,6 +17,7 @@ class Planner {
   explicit Planner(Graph& graph);
 
   Plan plan;
+  bool pair_losses = false;  // where the executor computes pairs of a product and its loss
 
   // Appends launches for every pending node that `roots`, which ascend, need. With `everything`: all pending
   // nodes up to the last root (what DyNet's forward() promises).
@@ -45,7 +47,9 @@ class Planner {
  private:
   void open_buckets(const BucketOrder& order);
   void open_groups(Scheduler scheduler);
-  uint32_t open(uint32_t sig, uint32_t count, int64_t floats, bool mixed);
+  uint32_t open(const BucketStats& all, bool far = false);
+  template <class Groups, class Stats>
+  bool may_pair(const BucketStats& all, const Groups& groups, Stats&& stats_of) const;
   template <class Slot>
   void fill(Slot&& slot);
 
@@ -53,6 +57,7 @@ class Planner {
   Selection selection_;
   BucketScheduler scheduler_;
   OperandResolver operands_;
+  ColumnLossPairs pairs_;
   Fuser fuser_;
   NodeId single_root_ = kNone;         // root of the first plan, where all nodes up to it led to it
   uint32_t single_root_launches_ = 0;  // and its launches

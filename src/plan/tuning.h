@@ -24,6 +24,13 @@ constexpr size_t kMostCachedOrders = 2048;  // orders: the cache is emptied when
 constexpr uint32_t kMostListBuckets =
     4096;  // buckets: beyond it ancestor sets cost more than they save (n^2 bits)
 
+// ---- products that only a loss reads (plan/column_losses.h), from so many floats, rows and columns on:
+// smaller ones stay in the cache, and weight gradients of fewer columns are better summed with those of other
+// launches
+constexpr int64_t kPairedFloats = 1 << 18;
+constexpr uint32_t kPairedRows = 1000;
+constexpr int64_t kPairedColumns = 64;
+
 // ---- fusion
 constexpr uint32_t kMostElementwise = 16;  // launches of an element-wise group: its test is quadratic
 constexpr uint32_t kMostLaunches = 24;     // launches of a fused group

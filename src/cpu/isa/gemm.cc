@@ -10,8 +10,20 @@
 namespace dyc {
 
 const GemmKernels& DYC_JOIN(gemm_kernels_, DYC_ISA)() {
-  static constexpr GemmKernels kernels{DYC_ISA::gemm_nn, DYC_ISA::gemm_tn,    DYC_ISA::gemm_tn_sum,
-                                       DYC_ISA::gemm_nt, DYC_ISA::column_sum, DYC_ISA::kLanes};
+  using namespace DYC_ISA;
+  static constexpr GemmKernels kernels{
+      gemm_nn,
+      gemm_tn,
+      gemm_tn_sum,
+      gemm_nt,
+      column_sum,
+      [](float* sum, float* low, const float* part, int64_t n) { add_parts(sum, low, part, n); },
+      [](float* sum, const float* low, int64_t n) { join_parts(sum, low, n); },
+      kLanes,
+      kTnChunk,
+      kTnPiece,
+      kNtBlock,
+      kNtLong};
   return kernels;
 }
 

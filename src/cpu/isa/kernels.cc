@@ -1,6 +1,7 @@
 // The kernel table of one instruction set, generated from the op table.
 #include "cpu/isa/map.h"
 
+#include "cpu/isa/column_losses.h"
 #include "cpu/isa/conv.h"
 #include "cpu/kernel_table.h"
 
@@ -31,6 +32,7 @@ constexpr OpKernels make_kernels() {
       k.backward_all = &Op::template backward_all<Isa>;
     if constexpr (requires(const KernelArgs& m) { Op::template backward<Isa>(m, 0u); })
       k.backward = &Op::template backward<Isa>;
+    if constexpr (requires { typename Op::Summary; }) k.column_loss = column_loss_kernels<Op, Isa>();
   } else if constexpr (kind == OpKind::custom) {
     k.structured = kernels_of(Op{});
   }

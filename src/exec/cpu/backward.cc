@@ -8,7 +8,12 @@ namespace dyc {
 void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                            const std::vector<uint32_t>& live_nodes) {
   const NodeId base = graph_.base_of(root);
-  if (full_) zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
+  column_losses_.begin_backward(live_nodes);
+  if (full_) {
+    zero_gradients(0, static_cast<size_t>(graph_.values_arena.top()));
+    for (const Launch& l : plan_.launches)
+      if (l.far) zero_gradients(l.out, static_cast<size_t>(l.total));
+  }
   clearing_.begin(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
   if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = 1.f;
   else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += 1.f;
@@ -96,7 +101,9 @@ const float* CpuExecutor::parameter_gradient(NodeId id) {
 }
 
 void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
+  if (l.product != kNone) return;  // with the product
   run_deferred_of(l);
+  if (l.loss != kNone) return column_losses_.backward(static_cast<uint32_t>(&l - plan_.launches.data()));
   if (l.kind == OpKind::parameter) return;  // its gradient stays in the slot until the end
   ++counters.launches;
   if (live_nodes == l.count) return back(l);

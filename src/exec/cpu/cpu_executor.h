@@ -11,7 +11,9 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
+#include "exec/cpu/column_losses.h"
 #include "exec/cpu/gradient_clearing.h"
+#include "exec/cpu/matmul_job.h"
 #include "exec/cpu/tuning.h"
 #include "exec/executor.h"
 
@@ -29,6 +31,7 @@ class CpuExecutor final : public Executor {
   CpuExecutor(Graph& graph, Plan& plan) : Executor(graph, plan), kernels_(kernels()) {}
 
   void forward(uint32_t& next, uint32_t end) override {
+    column_losses_.separate_read(next, end);
     while (next < end) {
       next = forward(next);
       poll_script();
@@ -38,8 +41,17 @@ class CpuExecutor final : public Executor {
   void backward(NodeId root, const std::vector<uint8_t>& live,
                 const std::vector<uint32_t>& live_nodes) override;
   const float* parameter_gradient(NodeId id) override;
+  void fetch_values(uint32_t launch, int64_t, size_t) override {
+    if (plan_.launches[launch].loss != kNone) [[unlikely]]
+      column_losses_.separate(launch);
+  }
+  void fetch_gradients(int64_t offset, size_t) override { column_losses_.complete_gradient(offset); }
+  bool pairs_losses() const override { return true; }
+  void complete_gradients() override { column_losses_.complete_gradients(); }
+  void cut_back(uint32_t launches) override { column_losses_.cut_back(launches); }
 
  private:
+  friend ColumnLosses;
   // Calls poll().
   void poll_script();
   bool polling_ = false;
@@ -95,20 +107,8 @@ class CpuExecutor final : public Executor {
   void for_nodes(const Launch& l, bool parallel, F&& f);
 
   // ---- GEMM over columns
-  // A product W1 x1 + W2 x2 ... over the columns of all nodes, ready to run.
-  struct Factor {
-    const float* w;
-    int64_t k;
-    ConstCols x;
-  };
-  struct MatmulJob {
-    int64_t m, n;             // rows and columns of the result
-    int64_t cols;             // of one node
-    int64_t work;             // multiply-adds
-    uint32_t first, factors;  // in factors_
-    ConstCols start;
-    Cols y;
-  };
+  // The product of a launch, as the only one that runs.
+  MatmulJob new_job(const Launch& l);
   MatmulJob job(const Launch& l);
   void run_job(const MatmulJob& j, Range rows, Range cols) const;
   void run_jobs(const MatmulJob* jobs, size_t n);
@@ -161,10 +161,11 @@ class CpuExecutor final : public Executor {
   const KernelTable& kernels_;
   std::vector<Part> parts_;
   GradientClearing clearing_{*this};
+  ColumnLosses column_losses_{*this};
   std::vector<int64_t> operand_memory_, result_memory_;
   std::deque<std::vector<int64_t>> column_memory_;  // of the columns of the launch or fused group that runs
   size_t column_memory_used_ = 0;
-  std::vector<Factor> factors_;
+  std::vector<MatmulFactor> factors_;
   std::vector<MatmulJob> jobs_;  // per stage of a fused group
   std::vector<Input> inputs_;
   std::vector<uint8_t> live_stages_;  // those that take part in backward

@@ -8,7 +8,12 @@ namespace dyc {
 
 uint32_t CpuExecutor::forward(uint32_t i) {
   const Launch& l = plan_.launches[i];
+  if (l.loss != kNone) return i + 1;  // with its loss
   const LaunchTimer watch(*this, i, i + 1 + l.fused + l.elementwise, false);
+  if (l.product != kNone) {
+    column_losses_.forward(i);
+    return i + 1;
+  }
   if (l.fused) {
     forward_group(i);
     return i + 1 + l.fused;

@@ -7,7 +7,9 @@
 
 namespace dyc {
 
+// Nothing writes or reads the gradients of a product that its loss computes.
 void GradientClearing::clear(const Launch& l) const {
+  if (l.loss != kNone) return;
   std::memset(launches_.grads() + l.out, 0, static_cast<size_t>(l.total) * 4);
 }
 
@@ -22,10 +24,11 @@ void GradientClearing::begin(const std::vector<uint32_t>& live_nodes, uint32_t r
   }
   next_clear_.resize(n);
   outs_.resize(n);
-  // Copies of parameters are stored elsewhere: no operand is in them.
+  // Copies of parameters are stored elsewhere: no operand is in them. So are results at the far end, which
+  // are cleared at once.
   for (uint32_t i = n; i-- > 0;) {
     const Launch& l = launches_.plan().launches[i];
-    outs_[i] = l.kind != OpKind::parameter ? l.out : i + 1 < n ? outs_[i + 1] : INT64_MAX;
+    outs_[i] = l.kind != OpKind::parameter && !l.far ? l.out : i + 1 < n ? outs_[i + 1] : INT64_MAX;
   }
   const bool sorted = std::is_sorted(outs_.begin(), outs_.end());
   last_reader_.assign(n, kNone);

@@ -25,7 +25,7 @@ std::vector<int64_t>& CpuExecutor::new_columns() {
   return column_memory_[column_memory_used_++];
 }
 
-CpuExecutor::MatmulJob CpuExecutor::job(const Launch& l) {
+MatmulJob CpuExecutor::job(const Launch& l) {
   const Sig& sig = graph_.sig_number(l.sig);
   const bool affine = l.op == op_id<Affine>;
   const int64_t m = sig.y->rows();
@@ -52,6 +52,12 @@ CpuExecutor::MatmulJob CpuExecutor::job(const Launch& l) {
   }
   j.factors = static_cast<uint32_t>(factors_.size()) - j.first;
   return j;
+}
+
+MatmulJob CpuExecutor::new_job(const Launch& l) {
+  column_memory_used_ = 0;
+  factors_.clear();
+  return job(l);
 }
 
 void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols) const {
@@ -116,9 +122,7 @@ void CpuExecutor::run_matmul(const Launch& l) {
 }
 
 void CpuExecutor::run_matmul_columns(const Launch& l) {
-  column_memory_used_ = 0;
-  factors_.clear();
-  const MatmulJob j = job(l);
+  const MatmulJob j = new_job(l);
   if (j.factors > 0) return run_jobs(&j, 1);
   for (int64_t c = 0; c < j.n; ++c)  // affine_transform([b])
     std::memcpy(j.y.base + c * j.m, j.start.base + (j.start.index ? j.start.index[c] : c * j.start.stride),

@@ -26,6 +26,10 @@ constexpr int64_t kRowBlock = 64;     // rows of a product that threads share
 constexpr int64_t kPart = 64;         // rows or columns of a weight gradient that threads share
 constexpr int64_t kMostParts = 64;    // such parts: each keeps its part of the gradient in the cache
 
+// ---- products with their losses (exec/cpu/column_losses.h)
+constexpr int64_t kLossColumns = 64;      // that go through a block of rows at once, forward
+constexpr int64_t kKeptFloats = 6 << 20;  // results that are kept for backward; others are computed again
+
 // ---- custom ops: chunks per thread of pieces that are items, and of pieces that add to one gradient
 constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
 

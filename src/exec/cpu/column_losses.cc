@@ -1,0 +1,277 @@
+#include "exec/cpu/column_losses.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "exec/cpu/cpu_executor.h"
+
+namespace dyc {
+
+namespace {
+
+ConstCols from(ConstCols c, int64_t column) {
+  if (c.index) c.index += column;
+  else c.base += column * c.stride;
+  return c;
+}
+
+// Columns of a block, as one that has the numbers of the whole product.
+Cols block_columns(float* block, int64_t ld, int64_t row, int64_t column) {
+  return {block - row - column * ld, ld, nullptr};
+}
+
+size_t chunk(int64_t n, int64_t unit) {
+  const int64_t threads = thread_pool().threads();
+  const int64_t parts = threads == 1 ? 1 : 2 * threads;
+  return static_cast<size_t>(((n + parts - 1) / parts + unit - 1) / unit * unit);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- pairs
+
+ColumnLosses::Pair& ColumnLosses::pair_of(uint32_t product, uint32_t loss) {
+  for (size_t i = 0; i < n_pairs_; ++i)
+    if (pairs_[i].loss == loss) return pairs_[i];
+  if (n_pairs_ == pairs_.size()) pairs_.emplace_back();
+  Pair& p = pairs_[n_pairs_++];
+  p.product = product;
+  p.loss = loss;
+  p.no_gradient = false;
+  return p;
+}
+
+void ColumnLosses::cut_back(uint32_t launches) {
+  const auto gone = [launches](const Pair& p) { return p.loss >= launches; };
+  n_pairs_ = static_cast<size_t>(std::stable_partition(pairs_.begin(), pairs_.begin() + n_pairs_,
+                                                       [&](const Pair& p) { return !gone(p); }) -
+                                 pairs_.begin());
+}
+
+void ColumnLosses::separate(uint32_t product) {
+  Launch& l = e_.plan_.launches[product];
+  e_.plan_.launches[l.loss].product = kNone;
+  l.loss = kNone;
+  e_.run_matmul(l);
+}
+
+void ColumnLosses::separate_read(uint32_t begin, uint32_t end) {
+  for (size_t i = 0; i < n_pairs_; ++i) {
+    const uint32_t product = pairs_[i].product;
+    const Launch& l = e_.plan_.launches[product];
+    if (l.loss == kNone || l.loss >= begin) continue;
+    for (uint32_t r = begin; r < end && l.loss != kNone; ++r)
+      if (reads(e_.graph_, e_.plan_, e_.plan_.launches[r], l.out, l.out + l.total)) separate(product);
+  }
+}
+
+void ColumnLosses::complete_gradients() {
+  for (size_t i = 0; i < n_pairs_; ++i)
+    if (pairs_[i].no_gradient) complete_gradient(e_.plan_.launches[pairs_[i].product].out);
+}
+
+void ColumnLosses::complete_gradient(int64_t offset) {
+  for (size_t i = 0; i < n_pairs_; ++i) {
+    Pair& p = pairs_[i];
+    const Launch& l = e_.plan_.launches[p.product];
+    if (!p.no_gradient || offset < l.out || offset >= l.out + l.total) continue;
+    if (l.loss != kNone) separate(p.product);
+    e_.zero_gradients(l.out, static_cast<size_t>(l.total));
+    e_.back(e_.plan_.launches[p.loss]);
+    p.no_gradient = false;
+  }
+}
+
+// ---------------------------------------------------------------- forward
+
+void ColumnLosses::fill_ids(Pair& p) const {
+  const Launch& l = e_.plan_.launches[p.loss];
+  p.ids.clear();
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const LaunchReader::Item it = e_.item(l, i);
+    const Graph::Ids ids = e_.graph_.ids(it.id);
+    for (uint32_t b = 0; b < it.sig->y->bd; ++b) p.ids.push_back(ids.data[ids.n > 1 ? b : 0]);
+  }
+}
+
+void ColumnLosses::forward(uint32_t loss) {
+  const Launch& l = e_.plan_.launches[loss];
+  Pair& p = pair_of(l.product, loss);
+  e_.check(l);
+  fill_ids(p);
+  e_.counters.launches += 2;
+  e_.counters.nodes += 2 * l.count;
+  const MatmulJob job = e_.new_job(e_.plan_.launches[l.product]);
+  p.kept = job.n * job.m <= kKeptFloats ? job.n : kKeptFloats / job.m / kLossColumns * kLossColumns;
+  p.summaries.resize(static_cast<size_t>(job.n));
+  const ColumnLossKernels& kernels = e_.kernels_.ops[l.op].column_loss;
+  const int64_t reader = kernels.reader_bytes / 4;
+  float* const readers = readers_.get(job.n * reader);
+  ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x and its loss");
+  scope.product(job.m, job.n, job.work / (job.m * job.n));
+  parallel_for(job.n, chunk(job.n, kLossColumns), [&](size_t begin, size_t end) {
+    const Range cols{int64_t(begin), int64_t(end)};
+    kernels.begin(readers + cols.begin * reader, cols.end - cols.begin);
+    read_columns(p, job, cols, readers);
+    kernels.finish(readers + cols.begin * reader, cols.end - cols.begin, p.summaries.data() + begin,
+                   e_.graph_.values_arena.base() + l.out + begin);
+  });
+}
+
+// All columns read a block of rows of W before the next one: it stays in the cache.
+void ColumnLosses::read_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers) {
+  const ColumnLossKernels& kernels = e_.kernels_.ops[e_.plan_.launches[p.loss].op].column_loss;
+  static thread_local Buffer scratch;
+  float* const block = scratch.get(kernels.block * kLossColumns);
+  for (int64_t r = 0; r < job.m; r += kernels.block) {
+    const Range rows{r, std::min(r + kernels.block, job.m)};
+    for (int64_t c = cols.begin; c < cols.end; c += kLossColumns) {
+      const Range part{c, std::min(c + kLossColumns, cols.end)};
+      MatmulJob j = job;
+      if (part.end > p.kept) j.y = block_columns(block, kernels.block, r, c);
+      e_.run_job(j, rows, part);
+      kernels.read(readers + c * (kernels.reader_bytes / 4), part.end - c, j.y.base + c * j.y.stride + r,
+                   j.y.stride, rows, p.ids.data() + c);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- backward
+
+void ColumnLosses::begin_backward(const std::vector<uint32_t>& live_nodes) {
+  for (size_t i = 0; i < n_pairs_; ++i) {
+    Pair& p = pairs_[i];
+    p.no_gradient = false;
+    const Launch &product = e_.plan_.launches[p.product], &loss = e_.plan_.launches[p.loss];
+    if (product.loss == kNone) continue;
+    const bool whole = live_nodes[p.product] == product.count && live_nodes[p.loss] == loss.count;
+    if (e_.full_ || (!whole && live_nodes[p.loss] > 0)) separate(p.product);
+  }
+}
+
+void ColumnLosses::backward(uint32_t product) {
+  const Launch& l = e_.plan_.launches[product];
+  Pair& p = pair_of(product, l.loss);
+  p.no_gradient = true;
+  const GemmKernels& gemm = *e_.kernels_.gemm;
+  const MatmulJob job = e_.new_job(l);
+  const bool pieces = job.m > gemm.tn_longest;
+  Backward b{p, job, pieces ? gemm.tn_piece : job.m, nullptr, pieces, job.n > gemm.nt_longest};
+  ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x, W' dy and dy x'");
+  scope.product(job.m, job.n, 3 * job.work / (job.m * job.n));
+  prepare(b, l);
+  const int64_t group = (thread_pool().threads() == 1 ? 1 : 4) * gemm.nt_block;
+  float* const dy = block_.get(b.height * std::min(group, job.n));
+  for (int64_t r = 0; r < job.m; r += b.height) {
+    Block block{{r, std::min(r + b.height, job.m)}, {}, dy};
+    for (int64_t c = 0; c < job.n; c += group) {
+      block.cols = {c, std::min(c + group, job.n)};
+      const int64_t width = block.cols.end - c;
+      parallel_for(width, chunk(width, 32), [&](size_t begin, size_t end) {
+        const Range cols{c + int64_t(begin), c + int64_t(end)};
+        make_gradient(b, block, cols);
+        add_to_inputs(b, block, cols);
+      });
+      parallel_for(block.height(), chunk(block.height(), 64), [&](size_t begin, size_t end) {
+        add_to_weights(b, block, {int64_t(begin), int64_t(end)});
+      });
+    }
+  }
+  finish_inputs(b);
+}
+
+void ColumnLosses::prepare(Backward& b, const Launch& l) {
+  const bool affine = l.op == op_id<Affine>;
+  const Operand* o = e_.plan_.operands.data() + l.operands;
+  if (affine && e_.wanted(l, 0)) b.db = e_.weight_gradient(o[0]);
+  targets_.clear();
+  int64_t sums = 0, pieces = 0;
+  for (uint32_t f = 0; f < b.job.factors; ++f) {
+    const MatmulFactor& factor = e_.factors_[b.job.first + f];
+    const uint32_t k = affine + 2 * f;
+    Target t{factor.w, factor.k, factor.x, e_.wanted(l, k) ? e_.weight_gradient(o[k]) : nullptr, -1, -1};
+    if (e_.wanted(l, k + 1)) t.sums = sums, sums += b.job.n * t.k * (b.pieces ? 3 : 1);
+    if (t.dw && b.many) t.piece = pieces, pieces += 2 * b.height * t.k;
+    targets_.push_back(t);
+  }
+  std::memset(sums_.get(sums), 0, static_cast<size_t>(sums) * 4);
+  std::memset(pieces_.get(pieces), 0, static_cast<size_t>(pieces) * 4);
+}
+
+// The product of some columns, then its gradient in its place.
+void ColumnLosses::make_gradient(const Backward& b, const Block& block, Range cols) {
+  const Launch& loss = e_.plan_.launches[b.pair.loss];
+  const int64_t n = cols.end - cols.begin, r = block.rows.begin;
+  const Cols dy = block_columns(block.dy, b.height, r, block.cols.begin);
+  float* const to = dy.base + cols.begin * dy.stride + r;
+  MatmulJob j = b.job;
+  if (cols.end > b.pair.kept) {
+    j.y = dy;
+    e_.run_job(j, block.rows, cols);
+  }
+  e_.kernels_.ops[loss.op].column_loss.gradient(
+      b.pair.summaries.data() + cols.begin, n, j.y.base + cols.begin * j.y.stride + r, j.y.stride, to,
+      dy.stride, block.rows, b.pair.ids.data() + cols.begin, e_.grads() + loss.out + cols.begin);
+}
+
+void ColumnLosses::add_to_inputs(const Backward& b, const Block& block, Range cols) {
+  const GemmKernels& gemm = *e_.kernels_.gemm;
+  const int64_t r = block.rows.begin, count = cols.end - cols.begin;
+  const Cols dy = block_columns(block.dy, b.height, 0, block.cols.begin);
+  for (const Target& t : targets_) {
+    if (t.sums < 0) continue;
+    float *const sums = sums_.get(0) + t.sums + cols.begin * t.k, *const low = sums + b.job.n * t.k,
+                 *const last = low + b.job.n * t.k;
+    float* const to = b.pieces ? last : sums;
+    if (b.pieces) std::memset(last, 0, static_cast<size_t>(count * t.k) * 4);
+    gemm.tn({0, t.k}, cols, block.height(), t.w + r, b.job.m, {dy.base, dy.stride, nullptr},
+            block_columns(to, t.k, 0, cols.begin));
+    if (b.pieces) gemm.add_parts(sums, low, last, count * t.k);
+  }
+}
+
+// `rows` of the block.
+void ColumnLosses::add_to_weights(const Backward& b, const Block& block, Range rows) {
+  const GemmKernels& gemm = *e_.kernels_.gemm;
+  const ConstCols dy{block.dy, b.height, nullptr};
+  const int64_t n = block.cols.end - block.cols.begin, r = block.rows.begin;
+  if (b.db) gemm.sum(rows, n, dy, b.db + r);
+  for (const Target& t : targets_) {
+    if (!t.dw) continue;
+    const ConstCols x = from(t.x, block.cols.begin);
+    if (!b.many) {
+      gemm.nt(rows, {0, t.k}, n, dy, x, t.dw + r, b.job.m);
+      continue;
+    }
+    float *const piece = pieces_.get(0) + t.piece, *const low = piece + b.height * t.k;
+    gemm.nt(rows, {0, t.k}, n, dy, x, piece, b.height);
+    const bool last = block.cols.end == b.job.n;
+    if (!last && block.cols.end % gemm.nt_longest != 0) continue;
+    const int64_t height = rows.end - rows.begin;
+    for (int64_t k = 0; k < t.k; ++k) {
+      float *const to = t.dw + k * b.job.m + r + rows.begin, *const part = piece + k * b.height + rows.begin,
+                   *const lost = low + k * b.height + rows.begin;
+      gemm.add_parts(to, lost, part, height);
+      std::memset(part, 0, static_cast<size_t>(height) * 4);
+      if (!last) continue;
+      gemm.join_parts(to, lost, height);
+      std::memset(lost, 0, static_cast<size_t>(height) * 4);
+    }
+  }
+}
+
+// Columns of inputs may repeat, so they are added one after the other.
+void ColumnLosses::finish_inputs(const Backward& b) {
+  for (const Target& t : targets_) {
+    if (t.sums < 0) continue;
+    float* const sums = sums_.get(0) + t.sums;
+    const int64_t size = b.job.n * t.k;
+    if (b.pieces) e_.kernels_.gemm->join_parts(sums, sums + size, size);
+    for (int64_t j = 0; j < b.job.n; ++j) {
+      const int64_t at = (t.x.index ? t.x.index[j] : j * t.x.stride) + (t.x.base - e_.values());
+      e_.add(e_.grads() + at, sums + j * t.k, static_cast<size_t>(t.k));
+    }
+  }
+}
+
+}  // namespace dyc

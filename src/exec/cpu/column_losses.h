@@ -1,0 +1,96 @@
+// Computes a product and the loss that alone reads it (plan/column_losses.h) together, in blocks of rows and
+// columns that stay in the cache. Backward makes the blocks of the product again, but for those columns whose
+// results were kept, turns them into their gradient, and adds that to the gradients of weights and inputs.
+//
+// Whoever reads the product after all, by a later launch, value() or gradient(), has it computed as a whole;
+// the pair then is two launches like any other. All sums are those of the two launches, so are their bits,
+// but for gradients of weights and biases, where other columns of the same weight are summed separately.
+#pragma once
+#include <vector>
+
+#include "base/storage.h"
+#include "cpu/column_losses.h"
+#include "exec/cpu/matmul_job.h"
+#include "plan/launch.h"
+
+namespace dyc {
+
+class CpuExecutor;
+
+class ColumnLosses {
+ public:
+  explicit ColumnLosses(CpuExecutor& executor) : e_(executor) {}
+
+  void forward(uint32_t loss);
+  // Before any launch runs backward, each with so many live nodes.
+  void begin_backward(const std::vector<uint32_t>& live_nodes);
+  void backward(uint32_t product);
+
+  // Separates the pair and computes the product as a whole.
+  void separate(uint32_t product);
+  // The same for products that launches [begin, end) read, which were planned later.
+  void separate_read(uint32_t begin, uint32_t end);
+  // Gradients that backward() has left out: all of them; of the product that has this offset.
+  void complete_gradients();
+  void complete_gradient(int64_t offset);
+  void cut_back(uint32_t launches);
+
+ private:
+  struct Pair {
+    uint32_t product, loss;
+    int64_t kept = 0;           // columns whose results are in the value arena
+    bool no_gradient = false;   // the last backward has left out the product's gradient
+    std::vector<uint32_t> ids;  // one per column
+    std::vector<ColumnSummary> summaries;
+  };
+  class Buffer {
+   public:
+    float* get(int64_t floats) {
+      if (memory_.size() < static_cast<size_t>(floats))
+        memory_ = FloatBuffer(static_cast<size_t>(floats), false);
+      return memory_.data();
+    }
+
+   private:
+    FloatBuffer memory_;
+  };
+  // A weight and its input, backward.
+  struct Target {
+    const float* w;
+    int64_t k;
+    ConstCols x;
+    float* dw;      // null: not wanted
+    int64_t sums;   // in sums_: the input's gradient, what that lost in rounding, a block's; < 0: not wanted
+    int64_t piece;  // in pieces_, where columns are many: a piece of dw, what dw lost in rounding
+  };
+  struct Block {  // of the gradient of the product, one column after the other
+    Range rows, cols;
+    float* dy;
+    int64_t height() const { return rows.end - rows.begin; }
+  };
+  struct Backward {
+    const Pair& pair;
+    MatmulJob job;
+    int64_t height;  // of a block
+    float* db;       // null: not wanted
+    bool pieces;     // blocks are pieces of the input's gradient (GemmKernels::tn_piece)
+    bool many;       // columns are more than GemmKernels::nt_longest
+  };
+
+  Pair& pair_of(uint32_t product, uint32_t loss);
+  void read_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers);
+  void fill_ids(Pair& p) const;
+  void prepare(Backward& b, const Launch& l);
+  void make_gradient(const Backward& b, const Block& block, Range cols);
+  void add_to_inputs(const Backward& b, const Block& block, Range cols);
+  void add_to_weights(const Backward& b, const Block& block, Range rows);
+  void finish_inputs(const Backward& b);
+
+  CpuExecutor& e_;
+  std::vector<Pair> pairs_;
+  size_t n_pairs_ = 0;  // of pairs_; others are kept for their memory
+  std::vector<Target> targets_;
+  Buffer readers_, block_, sums_, pieces_;
+};
+
+}  // namespace dyc

@@ -1,0 +1,117 @@
+// The sum of the exponentials of a run that is read in blocks. A kernel may get the blocks one after the
+// other (cpu/column_losses.h): they are the same where it gets the whole run.
+#pragma once
+#include "ops/element_loops.h"
+
+namespace dyc {
+
+// Elements of a block; a thread group reads all of a run at once.
+template <class I>
+DYC_INLINE size_t exp_block(size_t n) {
+  if constexpr (is_thread_group<I>) return n;
+  else return 64 * I::lanes;
+}
+
+// The greatest element of each lane, and the sum of the exponentials below it: high + low.
+template <class I>
+struct ExpSum {
+  using V = typename I::V;
+  V top = fill<I>(-0x1.fffffep127f), high{}, low{};
+
+  // The next block, of n elements get(position, chunk).
+  template <class G>
+  DYC_INLINE void read(size_t n, G get) {
+    V most = top;
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { most = vmax(most, c.keep(get(i, c), most)); });
+    const auto e = [&](size_t i, auto c) DYC_LAMBDA {
+      return exp_of(below(c.keep(get(i, c), fill<I>(-__builtin_inff())), most));
+    };
+    const V term = sum_lanes_of(n, e), scale = exp_of(below(top, most));
+    high = high * scale;
+    low = low * scale;
+    add_exactly(high, low, term);
+    top = most;
+  }
+  DYC_INLINE float greatest() const { return largest_of<I>(top); }
+  // Of the exponentials below `shift`, which is greatest() or more.
+  DYC_INLINE float sum(float shift) const {
+    return total_of<I>((high + low) * exp_of(below(top, fill<I>(shift))));
+  }
+
+ private:
+  // Per lane, in runs of kSumBlock terms.
+  template <class E>
+  static DYC_INLINE V sum_lanes_of(size_t n, E e) {
+    if constexpr (is_thread_group<I>) {
+      LongSum<V> s;
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s.add(e(i, c)); });
+      return s.total();
+    } else {
+      constexpr size_t kRun = size_t{kSumBlock} * I::lanes;
+      V all{};
+      for (size_t at = 0; at < n; at += kRun) {
+        V part{};
+        each<I>(n - at < kRun ? n - at : kRun, [&](size_t i, auto c) DYC_LAMBDA { part += e(at + i, c); });
+        all += part;
+      }
+      return all;
+    }
+  }
+};
+
+// f(first, count) for the blocks of a run.
+template <class I, class F>
+DYC_INLINE void each_block(size_t n, F f) {
+  const size_t block = exp_block<I>(n);
+  for (size_t at = 0; at < n; at += block) f(at, n - at < block ? n - at : block);
+}
+
+// -inf in place of element v, whose distance from position i is v - i.
+template <class I>
+DYC_INLINE typename I::V without(typename I::V x, size_t i, size_t v) {
+  if constexpr (I::lanes == 1) {
+    return i == v ? -__builtin_inff() : x;
+  } else {
+    typename I::V lane;
+    for (int k = 0; k < I::lanes; ++k) lane[k] = static_cast<float>(k);
+    return select(lane == static_cast<float>(v - i), fill<I>(-__builtin_inff()), x);
+  }
+}
+
+// What the loss -log_softmax(x)[v] and its gradient are made of.
+struct PickedLogSum {
+  float shift;   // greatest element
+  float others;  // sum of exp(x[i] - shift) over i != v
+  float own;     // x[v]
+};
+
+// The same while x is read.
+template <class I>
+struct PickedLogSumReader {
+  ExpSum<I> others;
+  float own;
+
+  // The next block, x[0] to x[n - 1]; v counts from there.
+  DYC_INLINE void read(const float* x, size_t n, size_t v) {
+    if (v >= n) return others.read(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(x + i); });
+    own = x[v];
+    others.read(n, [&](size_t i, auto c) DYC_LAMBDA { return without<I>(c.get(x + i), i, v); });
+  }
+  DYC_INLINE PickedLogSum result() const {
+    const float most = others.greatest(), shift = own >= most ? own : most;
+    return {shift, others.sum(shift), own};
+  }
+};
+
+template <class I>
+DYC_INLINE float picked_loss(const PickedLogSum& s) {
+  if (s.own == s.shift) return log1p_of(s.others);  // no digit is lost where the loss is small
+  return (s.shift - s.own) + log_of(s.others + exp_of(s.own - s.shift));
+}
+// Times exp(x[i] - shift): the probability of i.
+template <class I>
+DYC_INLINE float picked_scale(const PickedLogSum& s) {
+  return 1.f / (s.others + exp_of(below(s.own, s.shift)));
+}
+
+}  // namespace dyc
