@@ -163,7 +163,7 @@ void ColumnLosses::backward(uint32_t product) {
   const int64_t group = (thread_pool().threads() == 1 ? 1 : 4) * gemm.nt_block;
   float* const dy = block_.get(b.height * std::min(group, job.n));
   for (int64_t r = 0; r < job.m; r += b.height) {
-    Block block{{r, std::min(r + b.height, job.m)}, {}, dy};
+    GradientBlock block{{r, std::min(r + b.height, job.m)}, {}, dy};
     for (int64_t c = 0; c < job.n; c += group) {
       block.cols = {c, std::min(c + group, job.n)};
       const int64_t width = block.cols.end - c;
@@ -199,7 +199,7 @@ void ColumnLosses::prepare(Backward& b, const Launch& l) {
 }
 
 // The product of some columns, then its gradient in its place.
-void ColumnLosses::make_gradient(const Backward& b, const Block& block, Range cols) {
+void ColumnLosses::make_gradient(const Backward& b, const GradientBlock& block, Range cols) {
   const Launch& loss = e_.plan_.launches[b.pair.loss];
   const int64_t n = cols.end - cols.begin, r = block.rows.begin;
   const Cols dy = block_columns(block.dy, b.height, r, block.cols.begin);
@@ -214,7 +214,7 @@ void ColumnLosses::make_gradient(const Backward& b, const Block& block, Range co
       dy.stride, block.rows, b.pair.ids.data() + cols.begin, e_.grads() + loss.out + cols.begin);
 }
 
-void ColumnLosses::add_to_inputs(const Backward& b, const Block& block, Range cols) {
+void ColumnLosses::add_to_inputs(const Backward& b, const GradientBlock& block, Range cols) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
   const int64_t r = block.rows.begin, count = cols.end - cols.begin;
   const Cols dy = block_columns(block.dy, b.height, 0, block.cols.begin);
@@ -230,33 +230,37 @@ void ColumnLosses::add_to_inputs(const Backward& b, const Block& block, Range co
   }
 }
 
-// `rows` of the block.
-void ColumnLosses::add_to_weights(const Backward& b, const Block& block, Range rows) {
+// `rows` of the block; columns in the blocks of nt(), so that the order does not depend on the group's size.
+void ColumnLosses::add_to_weights(const Backward& b, const GradientBlock& block, Range rows) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
-  const ConstCols dy{block.dy, b.height, nullptr};
-  const int64_t n = block.cols.end - block.cols.begin, r = block.rows.begin;
-  if (b.db) gemm.sum(rows, n, dy, b.db + r);
-  for (const Target& t : targets_) {
-    if (!t.dw) continue;
-    const ConstCols x = from(t.x, block.cols.begin);
-    if (!b.many) {
-      gemm.nt(rows, {0, t.k}, n, dy, x, t.dw + r, b.job.m);
-      continue;
+  const int64_t r = block.rows.begin;
+  for (int64_t c = block.cols.begin; c < block.cols.end; c += gemm.nt_block) {
+    const int64_t end = std::min(c + gemm.nt_block, block.cols.end), n = end - c;
+    const ConstCols dy{block.dy + (c - block.cols.begin) * b.height, b.height, nullptr};
+    const bool closes = end % gemm.nt_longest == 0 || end == b.job.n;
+    if (b.db) gemm.sum(rows, n, dy, b.db + r);
+    for (const Target& t : targets_) {
+      if (!t.dw) continue;
+      float* const piece = pieces_.get(0) + t.piece;
+      gemm.nt(rows, {0, t.k}, n, dy, from(t.x, c), b.many ? piece : t.dw + r, b.many ? b.height : b.job.m);
+      if (b.many && closes) close_piece(b, t, rows, t.dw + r, end == b.job.n);
     }
-    float *const piece = pieces_.get(0) + t.piece, *const low = piece + b.height * t.k;
-    gemm.nt(rows, {0, t.k}, n, dy, x, piece, b.height);
-    const bool last = block.cols.end == b.job.n;
-    if (!last && block.cols.end % gemm.nt_longest != 0) continue;
-    const int64_t height = rows.end - rows.begin;
-    for (int64_t k = 0; k < t.k; ++k) {
-      float *const to = t.dw + k * b.job.m + r + rows.begin, *const part = piece + k * b.height + rows.begin,
-                   *const lost = low + k * b.height + rows.begin;
-      gemm.add_parts(to, lost, part, height);
-      std::memset(part, 0, static_cast<size_t>(height) * 4);
-      if (!last) continue;
-      gemm.join_parts(to, lost, height);
-      std::memset(lost, 0, static_cast<size_t>(height) * 4);
-    }
+  }
+}
+
+// Adds a piece of the weight's gradient to it, and begins the next one.
+void ColumnLosses::close_piece(const Backward& b, const Target& t, Range rows, float* dw, bool last) {
+  const GemmKernels& gemm = *e_.kernels_.gemm;
+  const int64_t height = rows.end - rows.begin;
+  for (int64_t k = 0; k < t.k; ++k) {
+    float *const to = dw + k * b.job.m + rows.begin,
+                 *const part = pieces_.get(0) + t.piece + k * b.height + rows.begin,
+                 *const low = part + b.height * t.k;
+    gemm.add_parts(to, low, part, height);
+    std::memset(part, 0, static_cast<size_t>(height) * 4);
+    if (!last) continue;
+    gemm.join_parts(to, low, height);
+    std::memset(low, 0, static_cast<size_t>(height) * 4);
   }
 }
 

@@ -2,9 +2,9 @@
 // columns that stay in the cache. Backward makes the blocks of the product again, but for those columns whose
 // results were kept, turns them into their gradient, and adds that to the gradients of weights and inputs.
 //
-// Whoever reads the product after all, by a later launch, value() or gradient(), has it computed as a whole;
-// the pair then is two launches like any other. All sums are those of the two launches, so are their bits,
-// but for gradients of weights and biases, where other columns of the same weight are summed separately.
+// Where a later launch, value() or gradient() reads the product after all, it is computed as a whole; the
+// pair then is two launches like any other. All sums are those of two launches, and so are their bits, but
+// for gradients of biases, and of weights that other launches use too.
 #pragma once
 #include <vector>
 
@@ -63,7 +63,7 @@ class ColumnLosses {
     int64_t sums;   // in sums_: the input's gradient, what that lost in rounding, a block's; < 0: not wanted
     int64_t piece;  // in pieces_, where columns are many: a piece of dw, what dw lost in rounding
   };
-  struct Block {  // of the gradient of the product, one column after the other
+  struct GradientBlock {  // of the gradient of the product, one column after the other
     Range rows, cols;
     float* dy;
     int64_t height() const { return rows.end - rows.begin; }
@@ -81,9 +81,10 @@ class ColumnLosses {
   void read_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers);
   void fill_ids(Pair& p) const;
   void prepare(Backward& b, const Launch& l);
-  void make_gradient(const Backward& b, const Block& block, Range cols);
-  void add_to_inputs(const Backward& b, const Block& block, Range cols);
-  void add_to_weights(const Backward& b, const Block& block, Range rows);
+  void make_gradient(const Backward& b, const GradientBlock& block, Range cols);
+  void add_to_inputs(const Backward& b, const GradientBlock& block, Range cols);
+  void add_to_weights(const Backward& b, const GradientBlock& block, Range rows);
+  void close_piece(const Backward& b, const Target& t, Range rows, float* dw, bool last);
   void finish_inputs(const Backward& b);
 
   CpuExecutor& e_;
