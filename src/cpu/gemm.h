@@ -58,7 +58,7 @@ struct GemmKernels {
   void (*add_parts)(float* sum, float* low, const float* part, int64_t n);
   void (*join_parts)(float* sum, const float* low, int64_t n);
 
-  int lanes;  // floats in a vector: ranges of rows split best at multiples of 4 * lanes
+  int lanes;                     // floats in a vector: ranges of rows split best at multiples of 4 * lanes
   int64_t tn_longest, tn_piece;  // tn() sums a longer m in pieces of so many rows
   int64_t nt_block, nt_longest;  // nt() sums columns in blocks, and more columns in pieces of nt_longest
 };
