@@ -96,7 +96,7 @@ NodeId Engine::need(NodeId id) {
   }
   if (graph.offset_of(id) < 0) compute_read(id);
   const uint32_t launch = planner.launch_of(base);
-  if (launch != kNone && launch >= valid_) redo(launch + 1);
+  if (launch != kNone && launch >= valid_) redo(launch + 1, now());
   return base;
 }
 
@@ -128,10 +128,9 @@ void Engine::invalidate() {
   graph.parameters.unpin();
 }
 
-void Engine::redo(uint32_t launches) {
+void Engine::redo(uint32_t launches, double start) {
   const ProfileTrace::Scope scope(valid_ < launches ? trace_.get() : nullptr, ProfileSpan::forward,
                                   "forward");
-  const double start = now();
   if (executor.profiling > 1 && valid_ < launches) std::puts("Forward Call");
   executor.forward(valid_, launches);
   if (executor.profiling > 1) std::fflush(stdout);
@@ -157,7 +156,7 @@ void Engine::compute_read(NodeId id) {
 // `ids` ascend.
 void Engine::demand(std::span<const NodeId> ids, bool everything) {
   draw_until(ids.back());
-  if (valid_ < planner.plan.launches.size()) redo(static_cast<uint32_t>(planner.plan.launches.size()));
+  if (valid_ < planner.plan.launches.size()) redo(static_cast<uint32_t>(planner.plan.launches.size()), now());
   const Scheduler scheduler = options.batching ? options.scheduler : Scheduler::none;
   const double start = now();
   if (scheduler == Scheduler::bucket && graph.wants_rebucket()) graph.rebucket();
@@ -170,10 +169,11 @@ void Engine::demand(std::span<const NodeId> ids, bool everything) {
     }
     if (planner.plan.launches.size() > mark.launches)
       flushes.push_back({static_cast<uint32_t>(mark.launches), site});
-    timing.plan += now() - start;
+    const double planned = now();
+    timing.plan += planned - start;
     timing.flushes += planner.plan.launches.size() > mark.launches;
     timing.planned_nodes += planner.plan.nodes.size() - mark.nodes;
-    redo(static_cast<uint32_t>(planner.plan.launches.size()));
+    redo(static_cast<uint32_t>(planner.plan.launches.size()), planned);
   } catch (...) {
     undo(mark);
     throw;

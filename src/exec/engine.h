@@ -108,7 +108,7 @@ class Engine {
   NodeId need(NodeId id);
   void demand(std::span<const NodeId> ids, bool everything);
   void compute_read(NodeId id);
-  void redo(uint32_t launches);
+  void redo(uint32_t launches, double start);  // `start`: the time by now()
   void undo(const PlanMark& mark);
   void draw_until(NodeId id);
   void attend(NodeId id);

@@ -261,8 +261,11 @@ void Graph::regroup(const SegmentSchedule* schedule) {
 // ---------------------------------------------------------------- leaves
 
 NodeId Graph::input(const Dim& dim, bool writable) {
+  InputSignature& known = input_signatures_[(dim.nd + dim.rows()) % std::size(input_signatures_)];
+  if (known.tables != tables_ || !(known.dim == dim))
+    known = {tables_, signatures_.leaf(op_id<Input>, nullptr, 0, dim, false), dim};
   Node n{};
-  n.sig = signatures_.leaf(op_id<Input>, nullptr, 0, dim, false);
+  n.sig = known.sig;
   n.site = site_of(n.sig, nullptr, 0);
   n.bucket = kNone;
   n.flags = Node::leaf | (writable ? 0 : Node::constant);
@@ -328,23 +331,29 @@ NodeId Graph::parameter(const std::shared_ptr<Storage>& storage, uint32_t role) 
   parameters.use(storage);
   NodeId& cached = parameters.node(storage->uid, role);
   if (cached != kNone) return cached;
-  const bool update = role == kUpdated;
-  const uint32_t attrs[2] = {storage->uid, role};
-  Dim dim = storage->dim;
-  if (storage->is_lookup()) {  // the whole table: lookup axis last
-    if (dim.nd == kMaxDims) throw ValueError(text("expected a table of at most 6 row dimensions, got ", dim));
-    dim.d[dim.nd++] = storage->rows;
-  }
+  ParameterTable::KnownSignature& known = parameters.parameter_signature(storage->uid, role);
+  if (known.tables != tables_) known = signature_of(*storage, role);
   Node n{};
-  n.sig = signatures_.leaf(op_id<ParameterNode>, attrs, 2, dim, update);
+  n.sig = known.sig;
   n.site = site_of(n.sig, nullptr, 0);
   n.bucket = kNone;
-  n.value_number = value_numbers_.number(&n.sig, 1);
-  n.flags = Node::leaf | Node::constant | (update ? Node::requires_grad : 0);
+  n.value_number = known.value_number;
+  n.flags = Node::leaf | Node::constant | (role == kUpdated ? Node::requires_grad : 0);
   n.aux = parameters.size();
   cached = append(n, kParameter);
   parameters.add(storage, cached);
   return cached;
+}
+
+ParameterTable::KnownSignature Graph::signature_of(const Storage& storage, uint32_t role) {
+  const uint32_t attrs[2] = {storage.uid, role};
+  Dim dim = storage.dim;
+  if (storage.is_lookup()) {  // the whole table: lookup axis last
+    if (dim.nd == kMaxDims) throw ValueError(text("expected a table of at most 6 row dimensions, got ", dim));
+    dim.d[dim.nd++] = storage.rows;
+  }
+  const uint32_t sig = signatures_.leaf(op_id<ParameterNode>, attrs, 2, dim, role == kUpdated);
+  return {tables_, sig, value_numbers_.number(&sig, 1)};
 }
 
 NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
@@ -356,7 +365,7 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
     set_ids(&nodes_[id], ids);
     return id;
   }
-  ParameterTable::LookupSignature& known = parameters.lookup_signature(storage->uid, update);
+  ParameterTable::KnownSignature& known = parameters.lookup_signature(storage->uid, update);
   Node n{};
   if (!ids.list && known.tables == tables_) {
     n.sig = known.sig;
@@ -365,7 +374,7 @@ NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bo
     Dim dim = storage->dim;
     dim.bd = ids.list ? ids.n : 1;
     n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
-    if (!ids.list) known = {tables_, n.sig};
+    if (!ids.list) known = {tables_, n.sig, 0};
   }
   n.flags = update ? Node::requires_grad : 0;
   set_ids(&n, ids);

@@ -225,6 +225,7 @@ class Graph : public Generations {
   NodeId append(const Node& n, int64_t offset);
   NodeId filled(const Dim& dim, float value);
   NodeId record_empty(const Sig& s, const NodeId* args);
+  ParameterTable::KnownSignature signature_of(const Storage& storage, uint32_t role);
   void set_ids(Node* n, const Ids& ids);
   NodeId duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
@@ -241,6 +242,11 @@ class Graph : public Generations {
   std::vector<NodeId> draws_;
   ValueNumbers value_numbers_;
   std::vector<uint32_t> scratch_;
+  struct InputSignature {
+    uint32_t tables = 0, sig = 0;
+    Dim dim;
+  };
+  InputSignature input_signatures_[8];  // of shapes seen lately
   uint64_t recorded_floats_ = 0;
   uint32_t tables_;  // number of the tables of signatures, sites and value numbers
   uint32_t most_signatures_ = tuning::kMostSignatures, graphs_kept_ = 0;

@@ -55,11 +55,13 @@ class ParameterTable {
   // The same of any storage.
   NodeId find(uint32_t uid, uint32_t role) const { return uses(uid) ? slots_[uid].node[role] : kNone; }
   NodeId find(const Storage& storage, uint32_t role) const { return find(storage.uid, role); }
-  // Signature of a lookup of one row, in the tables with this number (Graph::tables()).
-  struct LookupSignature {
-    uint32_t tables = 0, sig = 0;
+  // Of a lookup of one row, or of a parameter: its signature in the tables with this number
+  // (Graph::tables()), and the value number of a parameter.
+  struct KnownSignature {
+    uint32_t tables = 0, sig = 0, value_number = 0;
   };
-  LookupSignature& lookup_signature(uint32_t uid, bool update) { return slots_[uid].lookup[update]; }
+  KnownSignature& lookup_signature(uint32_t uid, bool update) { return slots_[uid].lookup[update]; }
+  KnownSignature& parameter_signature(uint32_t uid, uint32_t role) { return slots_[uid].parameter[role]; }
 
   // ---- nodes
   std::vector<ParameterUse>& all() { return all_; }
@@ -117,7 +119,8 @@ class ParameterTable {
   struct Slot {                                     // of one storage uid
     uint32_t epoch = 0, storage = 0;
     NodeId node[3] = {kNone, kNone, kNone};  // by role
-    LookupSignature lookup[2];               // by `update`
+    KnownSignature lookup[2];                // by `update`
+    KnownSignature parameter[3];             // by role
   };
   std::vector<Slot> slots_;
   uint32_t epoch_ = 1;  // of the current graph

@@ -1,5 +1,7 @@
 #include "graph/signature.h"
 
+#include <algorithm>
+
 namespace dyc {
 
 uint32_t Signatures::dim_id(const Dim& d) {
@@ -22,17 +24,17 @@ uint32_t Signatures::of(OpId op, const uint32_t* key, uint32_t key_size) {
 
 uint32_t Signatures::leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y,
                           bool requires_grad) {
-  std::vector<uint32_t> key = {op, 0, n_attrs};
-  key.insert(key.end(), attrs, attrs + n_attrs);
-  const uint32_t body = static_cast<uint32_t>(key.size());
-  key.push_back(dim_id(y));
-  key.push_back(requires_grad);
+  uint32_t key[5 + kMostLeafAttrs] = {op, 0, n_attrs};
+  uint32_t* end = std::copy_n(attrs, n_attrs, key + 3);
+  *end++ = dim_id(y);
+  *end++ = requires_grad;
+  const auto size = static_cast<uint32_t>(end - key);
   uint64_t hash;
-  const uint32_t found = keys_.find(key.data(), body + 2, &hash);
+  const uint32_t found = keys_.find(key, size, &hash);
   if (found != InternTable::kNone) return found;
-  const uint32_t id = make(op, key.data(), &y);
+  const uint32_t id = make(op, key, &y);
   sigs_[id]->requires_grad = requires_grad;
-  keys_.add(key.data(), body + 2, hash);
+  keys_.add(key, size, hash);
   return id;
 }
 

@@ -49,7 +49,8 @@ class Signatures {
   // Key: {op, n_args, n_attrs, attrs..., per argument: dim id * 2 + needs, weight identity or 0}.
   // Runs the shape rule when the key is new; throws what it throws.
   uint32_t of(OpId op, const uint32_t* key, uint32_t key_size);
-  // Leaves: the shape is given.
+  // Leaves: the shape is given. At most kMostLeafAttrs attributes.
+  static constexpr uint32_t kMostLeafAttrs = 3;
   uint32_t leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool requires_grad);
 
  private:
