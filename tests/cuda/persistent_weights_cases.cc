@@ -1,6 +1,6 @@
-// The kernels of src/cuda/kernels/persistent_weights.cu by themselves, run by the emulation beside sums in double.
-// test_persistent_weights.py builds a program of this, also with sanitizers. It prints one line for each product that
-// differs, and then how many there were.
+// Products of src/cuda/device/persistent_product.h, each a persistent kernel of one step, run by the
+// emulation beside sums in double. test_persistent_weights.py builds a program of this, also with sanitizers.
+// It prints one line for each product that differs, and then how many there were.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cuda/driver/backend.h"
-#include "cuda/abi/launch_args.h"
-#include "cuda/abi/persistent_weights.h"
+#include "cuda/abi/persistent.h"
+#include "ops/table.h"
 
 using namespace dyc::cuda;
 
@@ -25,7 +25,8 @@ struct Columns {
   int64_t rows, stride;
   Backend::Address at = 0, index_at = 0;
 
-  Columns(Backend& device, int64_t rows, int64_t n, bool indexed) : rows(rows), stride(rows + any({0, 0, 3})) {
+  Columns(Backend& device, int64_t rows, int64_t n, bool indexed)
+      : rows(rows), stride(rows + any({0, 0, 3})) {
     values.resize(static_cast<size_t>((n - 1) * stride + rows));
     for (float& v : values) v = static_cast<float>(random_bits() % 2001) / 1000 - 1;
     for (int64_t j = 0; indexed && j < n; ++j) index.push_back((n - 1 - j) * stride);
@@ -66,13 +67,15 @@ bool check(Backend& device) {
   const auto begin = static_cast<Product::Begin>(any({Product::zero, Product::begin_at, Product::add}));
   std::vector<Factors> factors;
   std::vector<PersistentTerm> terms;
+  std::vector<WeightLoad> loads;
   uint32_t place = 0;
   for (int64_t t = any({1, 2}); t > 0; --t) {
     const int64_t inner = any({1, 2, 7, 8, 9, 31, 33});
     factors.push_back({forward ? Columns(device, m, inner, false) : Columns(device, inner, m, false),
                        Columns(device, inner, n, any({0, 1}) != 0), inner});
     const Factors& f = factors.back();
-    terms.push_back({{f.a.matrix<const float>(), f.b.matrix<const float>(), inner}, place, true});
+    terms.push_back({{f.a.matrix<const float>(), f.b.matrix<const float>(), inner}, place});
+    loads.push_back({0, f.a.matrix<const float>(), m, inner, period, place, forward});
     place += static_cast<uint32_t>(groups * slice_rows(period, blocks) * weight_stride(inner));
   }
   PersistentProduct all{};
@@ -86,10 +89,19 @@ bool check(Backend& device) {
   all.period = period;
   LaunchArgs r;
   r.extra = reinterpret_cast<const void*>(put(device, all));
-  Backend::Address record = put(device, r);
+  const PersistentStep step{dyc::kOps * kPasses + kPersistentProduct, false,
+                            reinterpret_cast<const LaunchArgs*>(put(device, r))};
+  PersistentArgs persistent{};
+  persistent.steps = reinterpret_cast<const PersistentStep*>(put(device, step));
+  persistent.count = 1;
+  persistent.loads = reinterpret_cast<const WeightLoad*>(put(device, loads[0], loads.size()));
+  persistent.load_count = static_cast<uint32_t>(loads.size());
+  persistent.loads_first = true;
+  LaunchArgs outer;
+  outer.extra = reinterpret_cast<const void*>(put(device, persistent));
+  Backend::Address record = put(device, outer);
   void* args[] = {&record};
-  device.launch(device.kernel({"persistent_weights", forward ? "persistent_product<true>" : "persistent_product<false>"}),
-                {blocks, 64, place * 4}, args);
+  device.launch(device.kernel({"persistent", "persistent<>"}), {blocks, 64, place * 4}, args);
   std::vector<float> found(c.values.size());
   device.download(found.data(), c.at, found.size() * 4);
   const Columns before = c;

@@ -28,14 +28,19 @@ class Place(ctypes.Structure):
                 ("kind", ctypes.c_uint32), ("repeats", ctypes.c_bool)]  # fmt: skip
 
 
+class Divisor(ctypes.Structure):
+    _fields_ = [("multiplier", ctypes.c_uint32), ("shift", ctypes.c_uint32)]
+
+
 class Extents(ctypes.Structure):
     _fields_ = [("count", ctypes.c_uint32), ("size", ctypes.c_int64), ("starts", ctypes.c_void_p),
-                ("total", ctypes.c_int64), ("largest", ctypes.c_int64)]  # fmt: skip
+                ("total", ctypes.c_int64), ("largest", ctypes.c_int64), ("by_size", Divisor)]  # fmt: skip
 
 
 class Axes(ctypes.Structure):
     _fields_ = [("n", ctypes.c_uint32), ("extent", ctypes.c_uint32 * MAX_AXES),
-                ("x", ctypes.c_uint32 * MAX_AXES), ("y", ctypes.c_uint32 * MAX_AXES)]  # fmt: skip
+                ("x", ctypes.c_uint32 * MAX_AXES), ("y", ctypes.c_uint32 * MAX_AXES),
+                ("by_extent", Divisor * MAX_AXES)]  # fmt: skip
 
 
 Attrs = ctypes.c_float * 4
@@ -83,12 +88,31 @@ class Layout:
         return arena[self.offsets[member] :][: self.sizes[member]]
 
 
+def divisor(by: int) -> Divisor:
+    log = (by - 1).bit_length()
+    return Divisor((1 << 31 + log) // by + 1, 31 + log)
+
+
+def test_division_by_multiplication() -> None:
+    """cuda/abi/operands.h: of all numbers below 2^31."""
+    random = np.random.default_rng(5)
+    for by in [*range(1, 70), 641, 65535, 65536, 65537, (1 << 31) - 1, *random.integers(1, 1 << 31, 50)]:
+        numbers = random.integers(0, 1 << 31, 1000, dtype=np.uint64)
+        numbers[:100] = numbers[:100] // np.uint64(by) * np.uint64(by)
+        numbers[100:200] = np.maximum(numbers[:100], 1) - 1
+        numbers[200] = (1 << 31) - 1
+        d = divisor(int(by))
+        found = numbers * np.uint64(d.multiplier) >> np.uint64(d.shift)
+        assert np.array_equal(found, numbers // np.uint64(by))
+
+
 def extents(sizes: list[int]) -> tuple[Extents, Array]:
     """Also the array that must stay alive."""
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     uniform = len(set(sizes)) == 1
     pointer = None if uniform else starts.ctypes.data
-    return Extents(len(sizes), sizes[0] if uniform else 0, pointer, int(starts[-1]), max(sizes)), starts
+    size = sizes[0] if uniform else 0
+    return Extents(len(sizes), size, pointer, int(starts[-1]), max(sizes), divisor(size or 1)), starts
 
 
 def pointer(array: Array) -> ctypes.c_void_p:
@@ -166,6 +190,7 @@ def axes_of(x: tuple[int, ...], y: tuple[int, ...]) -> Axes:
     for k, (a, b) in enumerate(zip(x, y)):
         axes.extent[k] = max(a, b)
         axes.x[k], axes.y[k] = (x_size if a > 1 else 0), (y_size if b > 1 else 0)
+        axes.by_extent[k] = divisor(max(a, b))
         x_size, y_size = x_size * a, y_size * b
     return axes
 

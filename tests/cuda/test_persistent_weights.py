@@ -195,7 +195,7 @@ assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], r
 @pytest.mark.parametrize("options", [[], ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]])
 def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
     """Units, blocks, columns and inner indices of all sizes; no access to memory beyond what is named."""
-    sources = ["cuda/emulation/persistent_weights.cc"]
+    sources = ["cuda/emulation/persistent.cc"]
     done = KernelProgram(tmp_path, "persistent_weights_cases", sources, *options)()
     assert done.stdout == "300\n" and not done.stderr, done.stdout + done.stderr
 
@@ -518,9 +518,9 @@ print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
         "FAKE_CUDA_FAIL": fault,
     }
     rows, again = (7, 16) if fault else (16, 16)  # of a block; the next number of blocks is tried
-    memory = [4 * n * (2001 + 201) for n in (rows, again)]
+    memory = [4 * n * (2004 + 204) for n in (rows, again)]
     blocks = [-(-200 // n) if n == 16 else 32 for n in (rows, again)]
-    backward = 13, 4 * 16 * 201
+    backward = 13, 4 * 16 * 204
     expected = [
         blocks[0],
         backward[0],

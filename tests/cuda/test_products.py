@@ -84,9 +84,7 @@ def test_nothing_else_is_read_or_written(sanitized: Program, kernel: str, kind: 
     assert sanitized(kernel, kind, 3, 25) == ""
 
 
-# So that several blocks of 256 threads fit on a multiprocessor: it has 64 K registers, 100 KB of shared
-# memory at least. No sums in memory of a thread.
-REGISTERS, MOST_SHARED, MOST_LOCAL = 65536 // 256, 26 << 10, 16
+REGISTERS = 65536 // 256  # of a thread, where one block is on a multiprocessor
 EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
 needs_nvrtc = pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
 
@@ -100,28 +98,14 @@ def usage(file: str, names: list[str], architecture: int) -> list[nvrtc.Usage]:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("architecture", [80, 90, 100])
-def test_several_blocks_fit_on_a_multiprocessor(architecture: int) -> None:
-    for file, kernel, arguments, blocks in [
-        ("matmul", "product", ["true, false", "false, false", "true, true"], 3),
-        ("large_products", "large_product", ["true, false", "false, false", "true, true"], 2),
-        ("few_columns", "few_columns", ["true", "false"], 2),
-    ]:
-        names = [f"{kernel}<{one}>" for one in arguments]
-        for name, used in zip(names, usage(file, names, architecture)):
-            assert used.registers <= REGISTERS // blocks, f"{name}: {used}"
-            assert used.shared <= MOST_SHARED and used.local <= MOST_LOCAL, f"{name}: {used}"
-
-
-@needs_nvrtc
 def test_a_walk_has_the_most_shared_memory_of_its_tasks() -> None:
-    """Not the sum; all products together in one kernel."""
+    """Not the sum, and arguments of two steps; all products together in one kernel."""
     rows = len(importlib.import_module("dynet_compat._core").op_table())
     first = rows * 3  # cuda/abi/persistent.h: tasks of rows come first, three for each; then products
     walk = f"persistent<{', '.join(str(first + task) for task in range(8))}>"
     (whole,) = usage("persistent", [walk], 90)
     (alone,) = usage("large_products", ["large_product<true, false>"], 90)
-    assert whole.shared == alone.shared and whole.registers <= REGISTERS // 2, whole
+    assert alone.shared < whole.shared <= alone.shared + 600 and whole.registers <= REGISTERS // 2, whole
 
 
 # ---------------------------------------------------------------- the rule

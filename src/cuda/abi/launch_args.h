@@ -61,6 +61,11 @@ struct LaunchArgs {
   const void* extra = nullptr;  // what only the kernels of one file know: products, segments, tables
 };
 
+template <class T>
+DYC_INLINE const T& extra_of(const LaunchArgs& r) {
+  return *in_device_memory(static_cast<const T*>(r.extra));
+}
+
 // Arguments of fixed arity have at most so many operands.
 constexpr uint32_t kMaxOperands = 8;
 

@@ -1,6 +1,7 @@
 // LaunchArgs::extra of kernels/persistent.cu: many small launches, the steps of one persistent kernel.
 #pragma once
 #include "cuda/abi/launch_args.h"
+#include "cuda/abi/persistent_weights.h"
 #include "ops/updates.h"
 
 namespace dyc::cuda {
@@ -20,9 +21,8 @@ enum KernelId : uint32_t {
   kAddMany,
   kLookupForward,
   kGather,
-  kPersistentWx,  // these two in persistent kernels only
-  kPersistentWdy,
-  kLastPersistent = kPersistentWdy,  // the others are launched by themselves
+  kPersistentProduct,                    // in persistent kernels only
+  kLastPersistent = kPersistentProduct,  // the others are launched by themselves
   kArgmax,
   kSumSquares,
   kTotalSquares,
@@ -34,13 +34,16 @@ struct PersistentStep {
   uint32_t kernel_id;
   bool needs_grid_sync;  // for all steps before
   const LaunchArgs* args;
-  uint64_t kernel;  // the emulation's kernel
 };
 
 struct PersistentArgs {
   const PersistentStep* steps;
   uint32_t count;
-  uint32_t* arrived;  // see wait_for_grid()
+  uint32_t* arrived;        // see wait_for_grid()
+  const WeightLoad* loads;  // in the order of their steps
+  uint32_t load_count;
+  bool loads_first;  // the first step reads what is loaded before it
+  uint32_t* fault;   // host memory: step + 1 where blocks waited in vain
 };
 
 }  // namespace dyc::cuda

@@ -13,6 +13,7 @@ namespace dyc::cuda {
 
 constexpr uint32_t kWarp = emulation::kWarpThreads, kBlock = emulation::kBlockThreads;
 #define DYC_UNROLL(n) static_assert((n) > 0);
+constexpr uint32_t kMostPolls = 1 << 12;
 // T name[n], shared by the block, uninitialised, aligned to 16 bytes.
 #define DYC_SHARED(T, name, n)      \
   static const char name##_key = 0; \
@@ -27,6 +28,7 @@ DYC_INLINE T* dynamic_shared() {
 constexpr uint32_t kWarp = 32, kBlock = 256;
 // The loop that follows does n rounds at once.
 #define DYC_UNROLL_TEXT(n) #n
+constexpr uint32_t kMostPolls = 1u << 27;  // of a barrier: ten seconds and more
 #define DYC_UNROLL(n) _Pragma(DYC_UNROLL_TEXT(unroll n))
 #define DYC_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 template <class T>
@@ -54,14 +56,40 @@ DYC_INLINE T warp_sum(T a) {
   return warp_join(a, [](T x, T y) { return x + y; });
 }
 
+// Copies of words from device to shared memory that go on while the thread does; they are there when the
+// thread has waited for them and its block has met.
+template <class T>
+DYC_INLINE void copy_async(T* to, const T* from) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+#ifdef DYC_EMULATION
+  *to = *from;
+#else
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(__cvta_generic_to_global(from)), "n"(sizeof(T))
+      : "memory");
+#endif
+}
+DYC_INLINE void wait_for_copies() {
+#ifndef DYC_EMULATION
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // All threads of all blocks of a grid that runs together. `arrived`: a counter of device memory that is 0
-// when the grid starts, and counts on.
-DYC_INLINE void wait_for_grid(uint32_t* arrived) {
+// when the grid starts, and counts on. Where blocks do not come, `number` + 1 is written to `fault`, memory
+// of the host, and the kernel ends with an error.
+DYC_INLINE void wait_for_grid(uint32_t* arrived, uint32_t* fault, uint32_t number) {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     const uint32_t before = atomicAdd(arrived, 1u), turn = before / gridDim.x;
-    while (*static_cast<volatile uint32_t*>(arrived) / gridDim.x == turn) relax();
+    for (uint32_t polls = 0; *static_cast<volatile uint32_t*>(arrived) / gridDim.x == turn; relax())
+      if (++polls == kMostPolls) {
+        if (fault) *static_cast<volatile uint32_t*>(fault) = number + 1;
+        __threadfence_system();
+        __trap();
+      }
     __threadfence();
   }
   __syncthreads();

@@ -15,24 +15,86 @@ DYC_INLINE Four four(const float* p) { return *reinterpret_cast<const Four*>(p);
 
 template <class F>
 DYC_INLINE F* column(const Matrix<F>& m, int64_t j) {
-  return m.base + (m.index ? m.index[j] : j * m.stride);
+  return in_device_memory(m.base) + (m.index ? in_device_memory(m.index)[j] : j * m.stride);
 }
+
+// A thread's share of what `kThreads` threads copy of one factor to shared memory, kRows x kDepth elements:
+// fours that are stored side by side in a column. Inner: the factor's columns are counted by the inner index,
+// else by the rows (columns) of the result.
+template <bool Inner, int kRows, int kDepth, int kThreads>
+class Loader {
+ public:
+  DYC_INLINE Loader(const Matrix<const float>& from, int thread, int64_t i0, int64_t rows, int64_t inner)
+      : from_(from), thread_(thread), i0_(i0), rows_(rows), inner_(inner) {
+    if constexpr (!Inner)
+      for (int f = 0; f < kFours; ++f)
+        columns_[f] = column(from, i0 + across(f) < rows ? i0 + across(f) : rows - 1);
+  }
+
+  // Reads the part from inner index k0 on; zero beyond the factor's ends.
+  DYC_INLINE void fetch(int64_t k0) {
+    for (int f = 0; f < kFours; ++f) {
+      if constexpr (Inner) {
+        const int64_t k = k0 + across(f), i = i0_ + along(f);
+        read(k < inner_ ? rows_ - i : 0, [&] { return column(from_, k) + i; }, held_[f]);
+      } else {
+        const int64_t k = k0 + along(f);
+        read(i0_ + across(f) < rows_ ? inner_ - k : 0, [&] { return columns_[f] + k; }, held_[f]);
+      }
+    }
+  }
+
+  // Puts it at to[k * step + i].
+  DYC_INLINE void store(float* to, int step) const {
+    for (int f = 0; f < kFours; ++f) {
+      if constexpr (Inner) {
+        *reinterpret_cast<Four*>(to + across(f) * step + along(f)) = held_[f];
+      } else {
+        for (int u = 0; u < 4; ++u) to[(along(f) + u) * step + across(f)] = held_[f].at[u];
+      }
+    }
+  }
+
+ private:
+  static constexpr int kFours = kRows * kDepth / 4 / kThreads;
+  static constexpr int kAlong = (Inner ? kRows : kDepth) / 4;  // fours of the part of a column
+  static_assert(kFours * 4 * kThreads == kRows * kDepth);
+  DYC_INLINE int along(int f) const { return (thread_ + f * kThreads) % kAlong * 4; }
+  DYC_INLINE int across(int f) const { return (thread_ + f * kThreads) / kAlong; }
+  template <class At>
+  static DYC_INLINE void read(int64_t left, At at, Four& to) {
+    for (int u = 0; u < 4; ++u) to.at[u] = 0.f;
+    if (left <= 0) return;
+    const float* const p = in_device_memory(at());
+    if (left >= 4 && aligned(p)) to = four(p);
+    else
+      for (int u = 0; u < 4; ++u)
+        if (u < left) to.at[u] = p[u];
+  }
+
+  const Matrix<const float>& from_;
+  const int thread_;
+  const int64_t i0_, rows_, inner_;
+  const float* columns_[kFours];
+  Four held_[kFours];
+};
 
 // The product that a tile belongs to.
 DYC_INLINE const Product& product_of(const Products& all, uint32_t tile) {
+  const Product* const products = in_device_memory(all.products);
   uint32_t low = 0, high = all.count;  // products[low].tile <= tile < products[high].tile
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
-    if (all.products[middle].tile <= tile) low = middle;
+    if (products[middle].tile <= tile) low = middle;
     else high = middle;
   }
-  return all.products[low];
+  return products[low];
 }
 
 // What element i of column j of C becomes, where terms add up to `sum`; c is that column.
 DYC_INLINE float result_of(const Product& p, const float* c, int64_t i, int64_t j, float sum) {
   if (p.begin == Product::zero) return sum;
-  return (p.begin == Product::add ? c[i] : column(p.start, j)[i]) + sum;
+  return (p.begin == Product::add ? in_device_memory(c)[i] : column(p.start, j)[i]) + sum;
 }
 
 }  // namespace dyc::cuda

@@ -35,7 +35,9 @@ struct Elements {
     step = blockDim.x;
   }
   DYC_INLINE int64_t operator[](int64_t k) const {
-    return period ? k / count * period + first + k % count : k;
+    if (!period) return k;
+    const auto at = static_cast<uint32_t>(k), rows = static_cast<uint32_t>(count);  // few: kSlicedNodes
+    return at / rows * period + first + at % rows;
   }
 };
 

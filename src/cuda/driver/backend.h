@@ -76,8 +76,8 @@ class Backend {
   // ---- kernels. Those of one call are compiled together, unless they are known or cached.
   virtual void prepare(std::span<const KernelName> names) = 0;
   virtual Kernel kernel(const KernelName& name) = 0;  // prepared if it is not
-  // The emulation's function for a kernel, for another kernel to call.
-  virtual uint64_t body(Kernel) const { return 0; }
+  // A word of host memory that kernels write before they end with an error (cuda/abi/persistent.h).
+  virtual uint32_t* fault() = 0;
   // Blocks of `kernel` that fit on the device at the same time.
   virtual uint32_t active_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) = 0;
   // args: addresses of the arguments, as the kernel's parameters are.

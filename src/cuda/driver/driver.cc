@@ -60,6 +60,9 @@ void Calls::fail(Result result, const char* what) const {
   }
   const std::lock_guard lock(mutex_);
   if (!is_lost_) lost_ = text("while ", what, ": ", describe(cuda, result));
+  if (!is_lost_ && fault && *fault)
+    lost_ += text(", as blocks of a persistent kernel waited in vain for the others before its step ",
+                  *fault - 1, " (run without such kernels: DYNET_COMPAT_WALK=0)");
   is_lost_ = true;
   throw RuntimeError(
       text(device_, " is lost to this process: ", lost_,
@@ -265,6 +268,16 @@ class Driver final : public Backend {
     }
     if (!found) throw RuntimeError(text("the compiled kernels lack ", name.file, ".cu: ", name.expression));
     return found;
+  }
+  uint32_t* fault() override {
+    const auto lock = enter();
+    void* memory = calls_.fault;
+    if (!memory) {  // the same address on the host and the device
+      calls_.check(calls_.cuda.allocate_host(&memory, sizeof *calls_.fault, 0),
+                   "allocating memory of the host");
+      *(calls_.fault = static_cast<uint32_t*>(memory)) = 0;
+    }
+    return calls_.fault;
   }
   uint32_t active_blocks(Kernel kernel, uint32_t threads, uint32_t shared_bytes) override {
     const auto lock = enter();

@@ -47,6 +47,7 @@ class Calls {
   [[noreturn]] void fail(Result result, const char* what) const;
   const std::string& device() const { return device_; }
   bool lost() const { return is_lost_; }
+  mutable uint32_t* fault = nullptr;  // as Backend::fault(); lives as long as the context
   // Whether this process was forked: the device's things are not its own, and cannot be given back.
   static bool forked();
 

@@ -19,7 +19,7 @@
 #define dyc dyc_emulated
 #define DYC_EMULATION
 
-#define __global__
+#define __global__ inline
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
@@ -32,6 +32,8 @@ static emulation::Index3& gridDim = emulation::grid_extent;
 inline void __syncthreads() { emulation::wait_for_block(); }
 inline void __syncwarp(unsigned = ~0u) { emulation::wait_for_warp(); }
 inline void __threadfence() {}
+inline void __threadfence_system() {}
+inline void __trap() { emulation::trap(); }
 inline void __nanosleep(unsigned) { emulation::pause(); }
 
 // Masks name all threads of a warp.

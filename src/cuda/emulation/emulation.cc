@@ -157,9 +157,7 @@ class Emulation : public Backend {
       throw RuntimeError(text("the emulation has no kernel ", name.expression, " of ", name.file, ".cu"));
     return &*found;
   }
-  uint64_t body(Kernel kernel) const override {
-    return reinterpret_cast<uint64_t>(static_cast<const LookupArgs::value_type*>(kernel)->second);
-  }
+  uint32_t* fault() override { return &fault_; }
   uint32_t active_blocks(Kernel, uint32_t threads, uint32_t shared_bytes) override {
     return threads > limits_.threads || shared_bytes > limits_.shared_bytes ? 0 : limits_.processors;
   }
@@ -182,7 +180,10 @@ class Emulation : public Backend {
       run_grid(run, grid, args, settings_.order);
       check_margins();
     } catch (const std::exception& e) {
-      error_ = std::make_exception_ptr(RuntimeError(name + ": " + e.what()));
+      const std::string where =
+          fault_ ? text(", blocks wait in vain for the others before step ", fault_ - 1) : "";
+      fault_ = 0;
+      error_ = std::make_exception_ptr(RuntimeError(name + ": " + e.what() + where));
     }
   }
 
@@ -261,6 +262,7 @@ class Emulation : public Backend {
 
   const Settings settings_;
   Limits limits_;
+  uint32_t fault_ = 0;
   mutable std::mutex mutex_;  // of the two below
   std::map<Address, size_t> memory_;
   size_t in_use_ = 0;

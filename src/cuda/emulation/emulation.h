@@ -28,6 +28,7 @@ constexpr uint32_t kWarpThreads = DYC_EMULATED_WARP, kBlockThreads = DYC_EMULATE
 void wait_for_block();
 void wait_for_warp();
 void pause();  // lets other threads run
+[[noreturn]] void trap();
 
 // Stores `bytes` (8 at most) of this thread, waits for its warp, reads those of thread `lane` of the warp.
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane);

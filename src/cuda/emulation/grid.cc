@@ -417,6 +417,7 @@ using dyc::cuda::runner;
 void wait_for_block() { runner->wait(runner->block().barrier); }
 void wait_for_warp() { runner->wait(runner->warp().barrier); }
 void pause() { runner->pause(); }
+void trap() { throw dyc::RuntimeError("a trap"); }
 
 // A thread is at most one exchange ahead of the others of its warp: two sets of slots are enough.
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane) {

@@ -82,14 +82,15 @@ struct Offsets {
 // Moves `to` along the axes that `on` accepts (extent, step of x, step of y), by the i-th of their points.
 template <class On>
 DYC_INLINE void walk(const Axes& axes, int64_t i, Offsets& to, On on) {
+  auto points = static_cast<uint32_t>(i);
   int64_t step = 1;  // of z
   for (uint32_t k = 0; k < axes.n; ++k) {
     if (on(axes.x[k], axes.y[k])) {
-      const int64_t place = i % axes.extent[k];
-      i /= axes.extent[k];
-      to.x += place * axes.x[k];
-      to.y += place * axes.y[k];
-      to.z += place * step;
+      const uint32_t rest = quotient(points, axes.by_extent[k]), at = points - rest * axes.extent[k];
+      points = rest;
+      to.x += int64_t{at} * axes.x[k];
+      to.y += int64_t{at} * axes.y[k];
+      to.z += at * step;
     }
     step *= axes.extent[k];
   }

@@ -1,9 +1,9 @@
 // Products of few columns, as in decoding and online learning: few_columns<true> is W x, few_columns<false>
 // is W' dy. The work is to read W, once: neighbouring threads read neighbouring elements of it.
 //
-// A block makes some rows of all columns. A thread has four rows and each `splits`-th inner index, sums for
-// all columns in registers; what threads have of the same rows is added up in a fixed order, which depends on
-// the block's size and on the rows of a tile.
+// A block makes some rows of all columns. A thread has four rows and each `splits`-th four of inner indices,
+// sums for all columns in registers; what threads have of the same rows is added up in a fixed order, which
+// depends on the block's size and on the rows of a tile.
 #include "cuda/device/prelude.h"
 
 #include "cuda/device/product_tiles.h"
@@ -33,46 +33,53 @@ struct FewWork {
   }
 };
 
-// Can four rows of A, whose columns are counted by the inner index, be read at once?
-DYC_INLINE bool reads_fours(const Matrix<const float>& a, int64_t rows) {
-  return !a.index && a.stride % kRowsEach == 0 && rows % kRowsEach == 0 && aligned(a.base);
-}
-
-template <int N>
-DYC_INLINE void add_inner(const float (&a)[kRowsEach], const float* const (&b)[N], int64_t k,
-                          float (&sum)[N][kRowsEach]) {
-  for (int j = 0; j < N; ++j) {
-    const float x = b[j][k];
-    for (int u = 0; u < kRowsEach; ++u) sum[j][u] = vfma(a[u], x, sum[j][u]);
-  }
-}
-
-// Adds the thread's share of a term to its sums. Columns beyond the last one repeat it.
+// Adds the thread's share of a term to its sums: fours of inner indices. Columns beyond the last one repeat
+// it.
 template <bool AInner, int N>
 DYC_INLINE void add_few_term(const Product& p, const Term& term, const FewWork<AInner>& w,
                              float (&sum)[N][kRowsEach]) {
-  constexpr int kAhead = N > 4 ? 2 : 4;  // inner indices that are read before the first is needed
-  const float* b[N];
-  for (int j = 0; j < N; ++j) b[j] = column(term.b, j < p.n ? j : p.n - 1);
-  if (AInner && reads_fours(term.a, p.m)) {
-    const int64_t last = p.m - kRowsEach, mine = w.i0 + w.quad * kRowsEach;
-    const float* const a = term.a.base + (mine < last ? mine : last);
-    DYC_UNROLL(kAhead)
-    for (int64_t k = w.split; k < term.inner; k += w.splits)
-      add_inner(four(a + k * term.a.stride).at, b, k, sum);
-  } else if (AInner) {
-    for (int64_t k = w.split; k < term.inner; k += w.splits) {
-      const float* const a = column(term.a, k);
-      const float rows[kRowsEach] = {a[w.row(0, p.m)], a[w.row(1, p.m)], a[w.row(2, p.m)], a[w.row(3, p.m)]};
-      add_inner(rows, b, k, sum);
-    }
+  const float *a[kRowsEach], *b[N];
+  bool wide = true;  // fours can be read at once
+  for (int j = 0; j < N; ++j) {
+    b[j] = column(term.b, j < p.n ? j : p.n - 1);
+    wide = wide && aligned(b[j]);
+  }
+  const int64_t last = p.m - kRowsEach, mine = w.i0 + w.quad * kRowsEach;
+  if constexpr (AInner) {
+    wide = wide && !term.a.index && term.a.stride % kRowsEach == 0 && p.m % kRowsEach == 0;
+    a[0] = in_device_memory(term.a.base) + (mine < last ? mine : last);
+    wide = wide && aligned(a[0]);
   } else {
-    const float* a[kRowsEach];
-    for (int u = 0; u < kRowsEach; ++u) a[u] = column(term.a, w.row(u, p.m));
-    DYC_UNROLL(kAhead)
-    for (int64_t k = w.split; k < term.inner; k += w.splits) {
-      const float rows[kRowsEach] = {a[0][k], a[1][k], a[2][k], a[3][k]};
-      add_inner(rows, b, k, sum);
+    for (int u = 0; u < kRowsEach; ++u) {
+      a[u] = column(term.a, w.row(u, p.m));
+      wide = wide && aligned(a[u]);
+    }
+  }
+  const int inner = static_cast<int>(term.inner), step = 4 * w.splits;
+  int k = 4 * w.split;
+  const int64_t stride = term.a.stride;
+  for (; wide && k + 4 <= inner; k += step) {
+    float x[kRowsEach][4];  // four rows of A at four inner indices
+    for (int q = 0; q < 4; ++q) {
+      const Four part = four(in_device_memory(AInner ? a[0] + (k + q) * stride : a[q] + k));
+      for (int u = 0; u < 4; ++u) x[AInner ? u : q][AInner ? q : u] = part.at[u];
+    }
+    for (int j = 0; j < N; ++j) {
+      const Four y = four(in_device_memory(b[j] + k));
+      for (int q = 0; q < 4; ++q)
+        for (int u = 0; u < kRowsEach; ++u) sum[j][u] = vfma(x[u][q], y.at[q], sum[j][u]);
+    }
+  }
+  DYC_UNROLL(1)
+  for (; k < inner; k += step) {
+    DYC_UNROLL(1)
+    for (int at = k; at < k + 4 && at < inner; ++at) {
+      const float* const of = AInner ? column(term.a, at) : nullptr;
+      float x[kRowsEach];
+      for (int u = 0; u < kRowsEach; ++u)
+        x[u] = AInner ? *in_device_memory(of + w.row(u, p.m)) : *in_device_memory(a[u] + at);
+      for (int j = 0; j < N; ++j)
+        for (int u = 0; u < kRowsEach; ++u) sum[j][u] = vfma(x[u], *in_device_memory(b[j] + at), sum[j][u]);
     }
   }
 }
@@ -110,14 +117,15 @@ template <bool AInner, int N>
 __device__ void few_tile(const Products& all, const Product& p, uint32_t tile, float* memory) {
   const FewWork<AInner> w(static_cast<int>(all.rows), int64_t{tile} * all.rows);
   float sum[N][kRowsEach] = {};
-  for (uint32_t k = p.first; k < p.first + p.terms; ++k) add_few_term(p, all.terms[k], w, sum);
+  for (uint32_t k = p.first; k < p.first + p.terms; ++k)
+    add_few_term(p, in_device_memory(all.terms)[k], w, sum);
   write_few(p, w, memory, sum);
 }
 
 // memory: kFewFloats of the block's.
 template <bool AInner>
 __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
-  const Products& all = *static_cast<const Products*>(r.extra);
+  const Products& all = extra_of<Products>(r);
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
     const uint32_t mine = tile - p.tile;

@@ -17,64 +17,6 @@ constexpr int kBuffer = kLargeDepth * (kHighStep + kWideStep);
 constexpr int kLargeFloats = 2 * kBuffer;
 static_assert(kSide * kSide == kBlock);
 
-// A thread's share of what is copied of one factor to shared memory: fours that are stored side by side in a
-// column. Inner: the factor's columns are counted by the inner index, else by the rows (columns) of the
-// result.
-template <bool Inner, int kRows>
-class Loader {
- public:
-  DYC_INLINE Loader(const Matrix<const float>& from, int64_t i0, int64_t rows, int64_t inner)
-      : from_(from), i0_(i0), rows_(rows), inner_(inner) {
-    if constexpr (!Inner)
-      for (int f = 0; f < kFours; ++f)
-        columns_[f] = i0 + across(f) < rows ? column(from, i0 + across(f)) : nullptr;
-  }
-
-  // Reads the part from inner index k0 on; zero beyond the factor's ends.
-  DYC_INLINE void fetch(int64_t k0) {
-    for (int f = 0; f < kFours; ++f) {
-      if constexpr (Inner) {
-        const int64_t k = k0 + across(f), i = i0_ + along(f), left = k < inner_ ? rows_ - i : 0;
-        read(left > 0 ? column(from_, k) + i : nullptr, left, held_[f]);
-      } else {
-        const int64_t k = k0 + along(f), left = columns_[f] ? inner_ - k : 0;
-        read(columns_[f] ? columns_[f] + k : nullptr, left, held_[f]);
-      }
-    }
-  }
-
-  // Puts it at to[k * step + i].
-  DYC_INLINE void store(float* to, int step) const {
-    for (int f = 0; f < kFours; ++f) {
-      if constexpr (Inner) {
-        *reinterpret_cast<Four*>(to + across(f) * step + along(f)) = held_[f];
-      } else {
-        for (int u = 0; u < 4; ++u) to[(along(f) + u) * step + across(f)] = held_[f].at[u];
-      }
-    }
-  }
-
- private:
-  static constexpr int kFours = kRows * kLargeDepth / 4 / static_cast<int>(kBlock);
-  static constexpr int kAlong = (Inner ? kRows : kLargeDepth) / 4;  // fours of the part of a column
-  static_assert(kFours * 4 * static_cast<int>(kBlock) == kRows * kLargeDepth);
-  static DYC_INLINE int number(int f) { return static_cast<int>(threadIdx.x) + f * static_cast<int>(kBlock); }
-  static DYC_INLINE int along(int f) { return number(f) % kAlong * 4; }
-  static DYC_INLINE int across(int f) { return number(f) / kAlong; }
-  static DYC_INLINE void read(const float* p, int64_t left, Four& to) {
-    if (left >= 4 && aligned(p)) {
-      to = four(p);
-    } else {
-      for (int u = 0; u < 4; ++u) to.at[u] = u < left ? p[u] : 0.f;
-    }
-  }
-
-  const Matrix<const float>& from_;
-  const int64_t i0_, rows_, inner_;
-  const float* columns_[kFours];
-  Four held_[kFours];
-};
-
 // The thread's elements of the tile: rows 4 x to 4 x + 3 of the upper and of the lower half, columns 4 y to
 // 4 y + 3.
 struct LargeSums {
@@ -101,9 +43,10 @@ struct LargeSums {
 template <bool AInner, bool BInner>
 DYC_INLINE void add_large(const Product& p, const Term& term, int64_t i0, int64_t j0, float* memory,
                           LargeSums& sums) {
-  Loader<AInner, kHigh> a(term.a, i0, p.m, term.inner);
-  Loader<BInner, kWide> b(term.b, j0, p.n, term.inner);
   if (term.inner == 0) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  Loader<AInner, kHigh, kLargeDepth, kBlock> a(term.a, thread, i0, p.m, term.inner);
+  Loader<BInner, kWide, kLargeDepth, kBlock> b(term.b, thread, j0, p.n, term.inner);
   const auto store = [&](float* buffer) {
     a.store(buffer, kHighStep);
     b.store(buffer + kLargeDepth * kHighStep, kWideStep);
@@ -146,14 +89,14 @@ DYC_INLINE void write_rows(const Product& p, int64_t i, int64_t j, Four sum) {
 // memory: kLargeFloats of the block's.
 template <bool AInner, bool BInner>
 __device__ void run_large_product(const LaunchArgs& r, float* memory) {
-  const Products& all = *static_cast<const Products*>(r.extra);
+  const Products& all = extra_of<Products>(r);
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
-    const int64_t high = (p.m + kHigh - 1) / kHigh;  // tiles above each other
-    const int64_t i0 = (tile - p.tile) % high * kHigh, j0 = (tile - p.tile) / high * kWide;
+    const uint32_t high = static_cast<uint32_t>((p.m + kHigh - 1) / kHigh);  // tiles above each other
+    const int64_t i0 = int64_t{(tile - p.tile) % high} * kHigh, j0 = int64_t{(tile - p.tile) / high} * kWide;
     LargeSums sums;
     for (uint32_t k = p.first; k < p.first + p.terms; ++k)
-      add_large<AInner, BInner>(p, all.terms[k], i0, j0, memory, sums);
+      add_large<AInner, BInner>(p, in_device_memory(all.terms)[k], i0, j0, memory, sums);
     DYC_UNROLL(4)  // or the sums would be in memory
     for (int v = 0; v < 4; ++v) {
       const int64_t i = i0 + 4 * sums.x, j = j0 + 4 * sums.y + v;

@@ -10,66 +10,56 @@
 
 namespace dyc::cuda {
 
-constexpr int kMicro = 4;                    // a thread makes kMicro x kMicro elements of a tile
-constexpr int kAcross = kTile / kMicro;      // threads along each side of a group
-constexpr int kGroup = kAcross * kAcross;    // threads of a group
-constexpr int kMostGroups = 4;               // in a block
-constexpr int kDepth = 16;                   // of the inner index that a group has in shared memory at once
-constexpr int kPart = kDepth * (kTile + 1);  // floats of one factor
+constexpr int kAcross = kTile / 4;         // threads along each side of a group; each makes 4 x 4 elements
+constexpr int kGroup = kAcross * kAcross;  // threads of a group
+constexpr int kMostGroups = 4;             // in a block
+constexpr int kDepth = 16;                 // of the inner index that a group has in shared memory at once
+constexpr int kStep = kTile + 4;           // apart in shared memory: other banks
+constexpr int kPart = kDepth * kStep;      // floats of one factor
 
 // Of each group: parts of both factors, later its sums.
 static_assert(2 * kPart >= kTile * kTile);
 constexpr int kProductFloats = kMostGroups * 2 * kPart;
 
-// Part of a factor in shared memory, to[k * (kTile + 1) + i], zero beyond its ends. Inner: the factor's
-// columns are counted by k, else by i.
-template <bool Inner>
-DYC_INLINE void load_part(float* to, int thread, const Matrix<const float>& from, int64_t i0, int64_t rows,
-                          int64_t k0, int64_t inner) {
-  for (int e = thread; e < kTile * kDepth; e += kGroup) {
-    const int i = Inner ? e % kTile : e / kDepth, k = Inner ? e / kTile : e % kDepth;  // neighbours in memory
-    float v = 0.f;
-    if (i0 + i < rows && k0 + k < inner)
-      v = Inner ? column(from, k0 + k)[i0 + i] : column(from, i0 + i)[k0 + k];
-    to[k * (kTile + 1) + i] = v;
-  }
-}
-
-// Where a tile begins, and who makes it.
+// Where a tile begins, and who makes it: rows 4 x to 4 x + 3 and columns 4 y to 4 y + 3 are this thread's.
 struct TileWork {
   int64_t i0, j0;
-  int group, groups, thread;  // thread: in the group
+  int group, groups, thread, x, y;  // thread: in the group
 };
 
-// Adds this group's share of a term to the thread's elements.
+// Adds this group's share of a term to the thread's elements. While a part is multiplied, the next comes.
 template <bool AInner, bool BInner>
 DYC_INLINE void add_term(const Product& p, const Term& term, const TileWork& t, float* memory,
-                         float (&sum)[kMicro][kMicro]) {
+                         Four (&sum)[4]) {
   float *const a = memory + t.group * 2 * kPart, *const b = a + kPart;
-  const int x = t.thread % kAcross, y = t.thread / kAcross;
-  for (int64_t k0 = 0; k0 < term.inner; k0 += kDepth * t.groups) {
+  const int64_t inner = term.inner;
+  Loader<AInner, kTile, kDepth, kGroup> from_a(term.a, t.thread, t.i0, p.m, inner);
+  Loader<BInner, kTile, kDepth, kGroup> from_b(term.b, t.thread, t.j0, p.n, inner);
+  const int64_t first = kDepth * t.group, step = kDepth * t.groups;
+  from_a.fetch(first);
+  from_b.fetch(first);
+  for (int64_t k0 = first; k0 - first < inner; k0 += step) {
     __syncthreads();  // the part before has been read
-    load_part<AInner>(a, t.thread, term.a, t.i0, p.m, k0 + kDepth * t.group, term.inner);
-    load_part<BInner>(b, t.thread, term.b, t.j0, p.n, k0 + kDepth * t.group, term.inner);
+    from_a.store(a, kStep);
+    from_b.store(b, kStep);
     __syncthreads();
+    from_a.fetch(k0 + step);
+    from_b.fetch(k0 + step);
+    const float *const rows = a + 4 * t.x, *const columns = b + 4 * t.y;
+    DYC_UNROLL(8)
     for (int k = 0; k < kDepth; ++k) {
-      float av[kMicro], bv[kMicro];
-      for (int u = 0; u < kMicro; ++u) av[u] = a[k * (kTile + 1) + x + u * kAcross];
-      for (int v = 0; v < kMicro; ++v) bv[v] = b[k * (kTile + 1) + y + v * kAcross];
-      for (int v = 0; v < kMicro; ++v)
-        for (int u = 0; u < kMicro; ++u) sum[v][u] = vfma(av[u], bv[v], sum[v][u]);
+      const Four x = four(rows + k * kStep), y = four(columns + k * kStep);
+      for (int v = 0; v < 4; ++v)
+        for (int u = 0; u < 4; ++u) sum[v].at[u] = vfma(x.at[u], y.at[v], sum[v].at[u]);
     }
   }
 }
 
 // Adds up what the groups have, and writes the tile.
-DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory,
-                           const float (&sum)[kMicro][kMicro]) {
-  const int x = t.thread % kAcross, y = t.thread / kAcross;
+DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, const Four (&sum)[4]) {
   __syncthreads();
-  for (int v = 0; v < kMicro; ++v)
-    for (int u = 0; u < kMicro; ++u)
-      memory[t.group * 2 * kPart + (y + v * kAcross) * kTile + x + u * kAcross] = sum[v][u];
+  for (int v = 0; v < 4; ++v)
+    *reinterpret_cast<Four*>(memory + t.group * 2 * kPart + (4 * t.y + v) * kTile + 4 * t.x) = sum[v];
   __syncthreads();
   for (int e = t.group * kGroup + t.thread; e < kTile * kTile; e += t.groups * kGroup) {
     const int64_t i = t.i0 + e % kTile, j = t.j0 + e / kTile;
@@ -88,25 +78,27 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory,
 // memory: kProductFloats of the block's.
 template <bool AInner, bool BInner>
 __device__ void run_product(const LaunchArgs& r, float* memory) {
-  const Products& all = *static_cast<const Products*>(r.extra);
+  const Products& all = extra_of<Products>(r);
   TileWork t{};
   t.group = static_cast<int>(threadIdx.x) / kGroup;
   t.groups = static_cast<int>(blockDim.x) / kGroup;
   t.thread = static_cast<int>(threadIdx.x) % kGroup;
+  t.x = t.thread % kAcross;
+  t.y = t.thread / kAcross;
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
-    const int64_t high = (p.m + kTile - 1) / kTile;  // tiles above each other
-    t.i0 = (tile - p.tile) % high * kTile;
-    t.j0 = (tile - p.tile) / high * kTile;
-    float sum[kMicro][kMicro] = {};
+    const uint32_t high = static_cast<uint32_t>((p.m + kTile - 1) / kTile);  // tiles above each other
+    t.i0 = int64_t{(tile - p.tile) % high} * kTile;
+    t.j0 = int64_t{(tile - p.tile) / high} * kTile;
+    Four sum[4] = {};
     for (uint32_t k = p.first; k < p.first + p.terms; ++k)
-      add_term<AInner, BInner>(p, all.terms[k], t, memory, sum);
+      add_term<AInner, BInner>(p, in_device_memory(all.terms)[k], t, memory, sum);
     write_tile(p, t, memory, sum);
   }
 }
 
 template <bool AInner, bool BInner>
-__global__ void __launch_bounds__(kBlock, 3) product(const LaunchArgs* args) {
+__global__ void __launch_bounds__(kBlock, 2) product(const LaunchArgs* args) {
   DYC_SHARED(float, memory, kProductFloats);
   run_product<AInner, BInner>(*args, memory);
 }

@@ -24,7 +24,7 @@ DYC_INLINE bool is_fresh(const Segments& s, uint32_t segment) { return s.fresh &
 
 // Few sources each: a thread adds up an element.
 __device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
-  const Segments& s = *static_cast<const Segments*>(r.extra);
+  const Segments& s = extra_of<Segments>(r);
   const Elements mine(r, s.ends[s.count - 1], w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
@@ -39,7 +39,7 @@ __device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
 
 // Many sources: a warp adds up an element, each lane every kWarp-th source.
 __device__ inline void run_add_many(const LaunchArgs& r, const Worker& w) {
-  const Segments& s = *static_cast<const Segments*>(r.extra);
+  const Segments& s = extra_of<Segments>(r);
   for (int64_t i = w.warp(); i < s.ends[s.count - 1]; i += w.warps()) {
     const uint32_t segment = segment_of(s, i);
     const int64_t e = i - (segment ? s.ends[segment - 1] : 0);

@@ -51,7 +51,7 @@ DYC_INLINE Turns turns(const LaunchArgs& r, const Worker& w) {
   Turns t{w.thread, w.threads};
   if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps()};
   if constexpr (takes_scratch<Op>) {
-    const auto& scratch = *static_cast<const ScratchMemory*>(r.extra);
+    const auto& scratch = extra_of<ScratchMemory>(r);
     if (t.step > scratch.workers) t.step = scratch.workers;
     if (t.first >= t.step) t.first = r.count;  // nothing
     else scratch_ends()[threadIdx.x] = scratch.memory + t.first * scratch.bytes;

@@ -4,9 +4,9 @@
 
 #include "cuda/device/grid.h"
 #include "cuda/abi/persistent.h"
+#include "cuda/device/persistent_product.h"
 #include "cuda/device/worker.h"
 
-#ifndef DYC_EMULATION
 #include "cuda/kernels/elementwise.cu"
 #include "cuda/kernels/few_columns.cu"
 #include "cuda/kernels/large_products.cu"
@@ -14,24 +14,38 @@
 #include "cuda/kernels/matmul.cu"
 #include "cuda/kernels/per_node.cu"
 #include "cuda/kernels/memory.cu"
-#include "cuda/kernels/persistent_weights.cu"
-#endif
 
 namespace dyc::cuda {
 
-// Blocks that have nothing to do in a step continue until the next grid barrier.
-template <class Run>
-__device__ void run_steps(const LaunchArgs& r, Run run) {
-  const PersistentArgs& walk = *static_cast<const PersistentArgs*>(r.extra);
-  for (uint32_t s = 0; s < walk.count; ++s) {
-    const PersistentStep& step = walk.steps[s];
-    if (step.needs_grid_sync) wait_for_grid(walk.arrived);
-    else __syncthreads();  // shared memory
-    run(step);
-  }
+// Arguments of a step in shared memory: they are copied while the step before runs.
+constexpr uint32_t kArgsWords = sizeof(LaunchArgs) / sizeof(uint64_t);
+static_assert(kArgsWords * sizeof(uint64_t) == sizeof(LaunchArgs));
+DYC_INLINE void copy_args(uint64_t* to, const PersistentStep& step) {
+  const auto* const from = reinterpret_cast<const uint64_t*>(step.args);
+  for (uint32_t i = threadIdx.x; i < kArgsWords; i += blockDim.x) copy_async(to + i, from + i);
 }
 
-#ifndef DYC_EMULATION
+// load(next, step) is load_weights(), run(kernel_id, args) makes a step. Blocks that have nothing to do in a
+// step continue until the next grid barrier.
+template <class Load, class Run>
+__device__ void run_steps(const PersistentArgs& all, Load load, Run run) {
+  DYC_SHARED(uint64_t, args, 2 * kArgsWords);
+  copy_args(args, all.steps[0]);
+  wait_for_copies();
+  uint32_t next = load(0, 0);
+  for (uint32_t s = 0; s < all.count; ++s) {
+    const PersistentStep step = all.steps[s];
+    if (s > 0 || all.loads_first) wait_for_copies();
+    if (step.needs_grid_sync) wait_for_grid(all.arrived, all.fault, s);
+    else __syncthreads();  // shared memory
+    if (const uint32_t before = next; s > 0 && (next = load(before, s)) != before) {
+      wait_for_copies();
+      __syncthreads();
+    }
+    if (s + 1 < all.count) copy_args(args + (s + 1) % 2 * kArgsWords, all.steps[s + 1]);
+    run(step.kernel_id, *reinterpret_cast<const LaunchArgs*>(args + s % 2 * kArgsWords));
+  }
+}
 
 // Floats of shared memory that a kernel body needs.
 constexpr int kernel_floats(uint32_t kernel_id) {
@@ -61,8 +75,7 @@ __device__ void run_kernel(const LaunchArgs& r, const Worker& w, float* memory) 
     else if constexpr (other == kLargeProductDyx) run_large_product<true, true>(r, memory);
     else if constexpr (other == kFewColumnsWx) run_few_columns<true>(r, memory);
     else if constexpr (other == kFewColumnsWdy) run_few_columns<false>(r, memory);
-    else if constexpr (other == kPersistentWx) run_persistent_product<true>(r);
-    else if constexpr (other == kPersistentWdy) run_persistent_product<false>(r);
+    else if constexpr (other == kPersistentProduct) run_persistent_product(r);
     else if constexpr (other == kAddFew) run_add_few(r, w);
     else if constexpr (other == kAddMany) run_add_many(r, w);
     else if constexpr (other == kLookupForward) run_lookup_forward(r, w);
@@ -85,12 +98,16 @@ __device__ void run_kernel(const LaunchArgs& r, const Worker& w, float* memory) 
 template <uint32_t... kernel_ids>
 __global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* args) {
   const Worker w;
-  DYC_SHARED(float, memory, most_floats<kernel_ids...>());
-  run_steps(*args, [&](const PersistentStep& step) {
-    (void)((step.kernel_id == kernel_ids && (run_kernel<kernel_ids>(*step.args, w, memory), true)) || ...);
+  const PersistentArgs& all = extra_of<PersistentArgs>(*args);
+  DYC_SHARED(float, memory, (most_floats<kernel_ids...>()));
+  const auto load = [&](uint32_t next, uint32_t step) {
+    if constexpr (((kernel_ids == dyc::kOps * kPasses + kPersistentProduct) || ...))
+      return load_weights(all, next, step);
+    else return next;
+  };
+  run_steps(all, load, [&](uint32_t kernel_id, const LaunchArgs& r) {
+    (void)((kernel_id == kernel_ids && (run_kernel<kernel_ids>(r, w, memory), true)) || ...);
   });
 }
-
-#endif
 
 }  // namespace dyc::cuda

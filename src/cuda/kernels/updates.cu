@@ -52,7 +52,7 @@ DYC_INLINE int64_t place_of_grad(const UpdateWork& work, int64_t i) {
 template <uint32_t number, bool active>
 __device__ void run_update(const LaunchArgs& r, const Worker& w) {
   using Rule = RuleAt<number>;
-  const Updates& u = *static_cast<const Updates*>(r.extra);
+  const Updates& u = extra_of<Updates>(r);
   const UpdateFactors factors = u.factors;
   for (int64_t k = w.thread; k < u.elements.total; k += w.threads) {
     const Element e = element(u.elements, k);
@@ -75,7 +75,7 @@ __global__ void update(const LaunchArgs* args) {
 // After the rule kExponentiated: the values of each row (`width` elements) are divided by their sum. A warp
 // for each. No value may become 0, from where there is no way back.
 __device__ inline void run_normalise(const LaunchArgs& r, const Worker& w) {
-  const Updates& u = *static_cast<const Updates*>(r.extra);
+  const Updates& u = extra_of<Updates>(r);
   int64_t first = 0;  // rows of those before
   for (uint32_t k = 0; k < u.elements.count; ++k) {
     const UpdateWork& work = u.list[k];
@@ -100,7 +100,7 @@ __global__ void normalise(const LaunchArgs* args) { run_normalise(*args, Worker(
 // A warp for each chunk. Squares in float, unless some may have been lost to overflow or underflow: those of
 // floats are exact in double and never leave its range.
 __device__ inline void run_squares(const LaunchArgs& r, const Worker& w) {
-  const Squares& s = *static_cast<const Squares*>(r.extra);
+  const Squares& s = extra_of<Squares>(r);
   for (int64_t p = w.warp(); p < s.pieces.total; p += w.warps()) {
     const Element piece = element(s.pieces, p);
     const UpdateWork& work = s.list[piece.node];
@@ -129,7 +129,7 @@ __global__ void squares(const LaunchArgs* args) { run_squares(*args, Worker()); 
 
 // The first warp adds up the sums of the chunks.
 __device__ inline void run_total(const LaunchArgs& r, const Worker& w) {
-  const Squares& s = *static_cast<const Squares*>(r.extra);
+  const Squares& s = extra_of<Squares>(r);
   if (w.warp() > 0) return;
   double a = 0.;
   for (int64_t p = w.lane(); p < s.pieces.total; p += kWarp) a += s.sums[p];

@@ -104,6 +104,7 @@ void CommandList::discard() {
   commands_.clear();
   products_.clear();
   sliced_.clear();
+  made_weights_.clear();
   gemms_.clear();
   upload_.reset();
   zeroed_.reset();

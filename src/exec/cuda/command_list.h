@@ -62,11 +62,14 @@ class CommandList {
 
   // ---- notes on the last launch, for persistent kernels
   bool keeps_weights() const;  // false: they are of no use
-  // It is this product (forward: W x, else W' dy); nothing in this list changes its weights.
+  // It is this product (forward: W x, else W' dy); nothing in this list changes its weights, but what made
+  // them.
   void note_product(bool forward, const cuda::Product& product, const std::vector<cuda::Term>& terms,
                     std::vector<MemoryRange> accesses) {
     products_.push_back({commands_.size() - 1, forward, product, terms, std::move(accesses), product.m});
   }
+  // It makes weights that products of this list may read.
+  void note_weights(const float* made) { made_weights_.push_back(made); }
   // It can be divided into row slices, as SlicedStep has it.
   void note_sliced(int64_t period, bool finer, std::vector<MemoryRange> accesses) {
     sliced_.push_back({commands_.size() - 1, period, finer, std::move(accesses), last_args_});
@@ -88,8 +91,9 @@ class CommandList {
   UploadPool upload_;
   std::vector<Command> commands_;
   std::vector<cuda::Gemm> gemms_;
-  std::vector<WeightProduct> products_;    // of commands_, before any is replaced
-  std::vector<SlicedStep> sliced_;         // likewise
+  std::vector<WeightProduct> products_;  // of commands_, before any is replaced
+  std::vector<SlicedStep> sliced_;       // likewise
+  std::vector<const float*> made_weights_;
   cuda::LaunchArgs* last_args_ = nullptr;  // of the last launch, in host memory
   DevicePool zeroed_, uninitialised_;
   PersistentPass pass_;

@@ -61,10 +61,6 @@ cuda::KernelName name_of(uint32_t kernel_id) {
       return {"lookup", "lookup_forward"};
     case cuda::kGather:
       return {"memory", "gather"};
-    case cuda::kPersistentWx:
-      return {"persistent_weights", "persistent_product<true>"};
-    case cuda::kPersistentWdy:
-      return {"persistent_weights", "persistent_product<false>"};
     case cuda::kArgmax:
       return {"argmax", "argmax"};
     case cuda::kSumSquares:

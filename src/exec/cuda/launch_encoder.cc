@@ -49,20 +49,29 @@ void LaunchEncoder::encode_results(const Launch& l, LaunchArgs& args) {
   args.outs = relative.device;
 }
 
+NodeSizes LaunchEncoder::sizes(uint32_t count, int64_t size) {
+  NodeSizes e{count, size, nullptr, count * size, size, cuda::divisor(size)};
+  if (e.total < cuda::kDivisible) return e;
+  const auto starts = c_.commands.array<int64_t>(size_t{count} + 1);
+  for (uint32_t i = 0; i <= count; ++i) starts[i] = i * size;
+  e.size = 0;
+  e.starts = starts.device;
+  return e;
+}
+
 // Of the results, or of an argument.
 NodeSizes LaunchEncoder::sizes(const Launch& l, uint32_t arg) {
   const auto size_of = [arg](const Sig& s) -> int64_t { return arg == kResult ? s.size : s.x[arg]->size(); };
   const auto size_at = [&](uint32_t i) { return size_of(*c_.launches.item(l, i).sig); };
+  const int64_t first = size_of(c_.graph().sig_number(l.sig));
+  if (l.uniform) return sizes(l.count, first);
+  bool alike = first > 0;
+  for (uint32_t i = 0; i < l.count; ++i) alike = alike && size_at(i) == first;
+  if (alike) return sizes(l.count, first);
   NodeSizes e{};
   e.count = l.count;
-  e.size = e.largest = size_of(c_.graph().sig_number(l.sig));
-  e.total = e.size * l.count;
-  if (l.uniform) return e;
-  bool alike = true;
-  for (uint32_t i = 0; i < l.count; ++i) alike = alike && size_at(i) == e.size;
-  if (alike && e.size > 0) return e;
   const auto starts = c_.commands.array<int64_t>(size_t{l.count} + 1);
-  e.size = e.largest = starts[0] = 0;
+  starts[0] = 0;
   for (uint32_t i = 0; i < l.count; ++i) {
     const int64_t size = size_at(i);
     starts[i + 1] = starts[i] + size;
@@ -216,6 +225,11 @@ Axes axes_of(const Dim& x, const Dim& y, const Dim& z) {
   };
   for (uint32_t i = 0; i < z.nd; ++i) add(z.d[i], x[i], y[i]);
   add(z.bd, x.bd, y.bd);
+  if (z.size() >= static_cast<size_t>(cuda::kDivisible))
+    throw RuntimeError(text("a result of ", z.str(), ", of arguments ", x.str(), " and ", y.str(),
+                            ": on a GPU, ops that repeat an argument along a dimension make less than 2^31 "
+                            "elements; split the batch, or compute it on the CPU"));
+  for (uint32_t i = 0; i < a.n; ++i) a.by_extent[i] = cuda::divisor(a.extent[i]);
   return a;
 }
 
@@ -249,10 +263,7 @@ void LaunchEncoder::gather(float* to, const ValueOperand& from, const NodeSizes&
 
 void LaunchEncoder::gather_columns(float* to, const cuda::Matrix<const float>& m, int64_t rows,
                                    int64_t columns) {
-  NodeSizes own{};
-  own.count = static_cast<uint32_t>(columns);
-  own.size = own.largest = rows;
-  own.total = rows * columns;
+  const NodeSizes own = sizes(static_cast<uint32_t>(columns), rows);
   gather(to, {m.base, m.index, m.stride, m.index ? ValueOperand::indexed : ValueOperand::strided, false}, own,
          own);
 }

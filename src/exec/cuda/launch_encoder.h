@@ -18,6 +18,7 @@ class LaunchEncoder {
   void encode_axes(const Launch& l, cuda::LaunchArgs& args);  // of binary ops that broadcast
   static constexpr uint32_t kResult = kNone;                  // in place of an argument's number
   cuda::NodeSizes sizes(const Launch& l, uint32_t arg);
+  cuda::NodeSizes sizes(uint32_t count, int64_t size);  // of nodes that are alike
   ValueOperand operand(const Launch& l, const Operand& o, const float* arena);
 
   // Launches a copy of each node's argument, without gaps, to `to`.

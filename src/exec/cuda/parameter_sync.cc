@@ -35,10 +35,11 @@ const float* ParameterSync::scaled(const std::shared_ptr<Storage>& storage, cons
   cuda::LaunchArgs args;
   args.count = 1;
   args.y = copy;
-  args.results = {1, size, nullptr, size, size};
+  args.results = {1, size, nullptr, size, size, cuda::divisor(size)};
   args.ids = c_.commands.put(&first, 1);
   args.extra = c_.commands.put(&table, 1);
   c_.commands.launch(CudaDevice::kernel_id(cuda::kLookupForward), args, size);
+  c_.commands.note_weights(copy);
   return copy;
 }
 

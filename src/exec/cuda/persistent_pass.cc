@@ -54,8 +54,7 @@ void PersistentPass::find_weights(Stretch& s) {
     s.barrier_free_runs = find_barrier_free_runs(
         s.products, s.sliced, s.begin, [this](size_t step) { return list_.commands_[step].needs_grid_sync; });
   s.weights = PersistentWeights(s.products);
-  if (s.weights.wanted(true)) s.kernel_ids.push_back(CudaDevice::kernel_id(cuda::kPersistentWx));
-  if (s.weights.wanted(false)) s.kernel_ids.push_back(CudaDevice::kernel_id(cuda::kPersistentWdy));
+  if (s.weights.wanted()) s.kernel_ids.push_back(CudaDevice::kernel_id(cuda::kPersistentProduct));
 }
 
 void PersistentPass::compile() {
@@ -76,7 +75,6 @@ std::vector<uint32_t> PersistentPass::kernel_ids() const {
   };
   for (const Stretch& s : stretches_) {
     add_until(s.begin);
-    if (device_.emulated()) ids.insert(ids.end(), s.kernel_ids.begin(), s.kernel_ids.end());
     at = s.end;
   }
   add_until(list_.commands_.size());
@@ -112,10 +110,27 @@ Command PersistentPass::launch_of(size_t number) {
   all.steps = list_.put(steps);
   all.count = static_cast<uint32_t>(steps.size());
   all.arrived = reinterpret_cast<uint32_t*>(list_.zeros(1));
+  all.fault = device_.backend().fault();
+  const std::vector<cuda::WeightLoad> loads = loads_of(s);
+  all.loads = list_.put(loads);
+  all.load_count = static_cast<uint32_t>(loads.size());
+  all.loads_first = steps[0].kernel_id == CudaDevice::kernel_id(cuda::kPersistentProduct);
   cuda::LaunchArgs args;
   args.count = all.count;
   args.extra = list_.put(&all, 1);
   return {Command::kPersistent, blocks, true, list_.put(&args, 1), nullptr, 0, number};
+}
+
+// All when the kernel begins, but those that this list computes.
+std::vector<cuda::WeightLoad> PersistentPass::loads_of(const Stretch& s) const {
+  std::vector<cuda::WeightLoad> loads = s.weights.loads();
+  for (cuda::WeightLoad& load : loads) {
+    const bool made = std::count(list_.made_weights_.begin(), list_.made_weights_.end(), load.a.base) != 0;
+    load.step = made ? load.step - static_cast<uint32_t>(s.begin) : 0;
+  }
+  std::stable_sort(loads.begin(), loads.end(),
+                   [](const cuda::WeightLoad& a, const cuda::WeightLoad& b) { return a.step < b.step; });
+  return loads;
 }
 
 // Returns the number of blocks, and chooses what each keeps of the weights: all that is used often if that
@@ -143,7 +158,7 @@ std::vector<cuda::PersistentStep> PersistentPass::steps_of(Stretch& s) {
   for (size_t i = s.begin; i < s.end; ++i) {
     const Command& c = list_.commands_[i];
     const auto* args = static_cast<const cuda::LaunchArgs*>(c.args);
-    steps.push_back({c.kernel_id, c.needs_grid_sync && i > s.begin, args, 0});
+    steps.push_back({c.kernel_id, c.needs_grid_sync && i > s.begin, args});
     kept.push_back(use_weights(s, steps.back(), i));
   }
   for (BarrierFreeRun& run : s.barrier_free_runs) {
@@ -151,10 +166,7 @@ std::vector<cuda::PersistentStep> PersistentPass::steps_of(Stretch& s) {
       if (!kept[product.step - s.begin]) run.end = std::min(run.end, product.step);
     if (run.end > run.begin + 1) skip_barriers(s, run, steps);
   }
-  for (cuda::PersistentStep& step : steps) {
-    s.grid_syncs += step.needs_grid_sync;
-    if (device_.emulated()) step.kernel = device_.backend().body(device_.kernel(step.kernel_id));
-  }
+  for (const cuda::PersistentStep& step : steps) s.grid_syncs += step.needs_grid_sync;
   return steps;
 }
 
@@ -182,7 +194,7 @@ bool PersistentPass::use_weights(Stretch& s, cuda::PersistentStep& step, size_t 
   cuda::LaunchArgs args;
   args.count = 1;
   args.extra = list_.put(&all, 1);
-  step.kernel_id = CudaDevice::kernel_id(product.forward ? cuda::kPersistentWx : cuda::kPersistentWdy);
+  step.kernel_id = CudaDevice::kernel_id(cuda::kPersistentProduct);
   step.args = list_.put(&args, 1);
   ++s.persistent_products;
   return true;

@@ -34,8 +34,7 @@ class PersistentPass {
   void compile();
   void replace();
 
-  // Kernels that the list needs: of commands in no stretch; in the emulation, which runs steps as launches,
-  // of all.
+  // Kernels that the list needs: of commands in no stretch.
   std::vector<uint32_t> kernel_ids() const;
 
   // ---- of commands with kernel_id kPersistent
@@ -64,6 +63,7 @@ class PersistentPass {
   Stretch stretch(size_t begin, size_t end);
   void find_weights(Stretch& s);
   Command launch_of(size_t number);
+  std::vector<cuda::WeightLoad> loads_of(const Stretch& s) const;
   uint32_t place_weights(Stretch& s, PersistentKernels::Kernel& kernel, uint32_t blocks);
   std::vector<cuda::PersistentStep> steps_of(Stretch& s);
   void skip_barriers(Stretch& s, const BarrierFreeRun& run, std::vector<cuda::PersistentStep>& steps);

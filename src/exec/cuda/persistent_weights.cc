@@ -10,7 +10,7 @@ PersistentWeights::PersistentWeights(std::span<const WeightProduct> products) {
   for (const WeightProduct& p : products) {
     for (const cuda::Term& t : p.terms) {
       Weight* w = find(p, t);
-      if (!w) w = &weights_.emplace_back(Weight{t.a.base, p.forward, p.product.m, t.inner, p.period});
+      if (!w) w = &weights_.emplace_back(Weight{t.a, p.forward, p.product.m, t.inner, p.period});
       w->columns = std::max(w->columns, p.product.n);
       ++w->uses;
     }
@@ -22,14 +22,10 @@ PersistentWeights::PersistentWeights(std::span<const WeightProduct> products) {
 
 PersistentWeights::Weight* PersistentWeights::find(const WeightProduct& p, const cuda::Term& term) {
   for (Weight& w : weights_)
-    if (w.base == term.a.base && w.forward == p.forward && w.rows == p.product.m && w.inner == term.inner &&
+    if (w.a.base == term.a.base && w.forward == p.forward && w.rows == p.product.m && w.inner == term.inner &&
         w.period == p.period)
       return &w;
   return nullptr;
-}
-
-bool PersistentWeights::wanted(bool forward) const {
-  return std::any_of(weights_.begin(), weights_.end(), [&](const Weight& w) { return w.forward == forward; });
 }
 
 uint32_t PersistentWeights::blocks() const {
@@ -58,13 +54,20 @@ std::vector<cuda::PersistentTerm> PersistentWeights::terms(const WeightProduct& 
   for (const cuda::Term& t : product.terms) {
     Weight* const w = find(product, t);
     if (!w || !w->kept) return {};
-    all.push_back({t, w->offset, false});
+    all.push_back({t, w->offset});
   }
-  for (cuda::PersistentTerm& t : all) {
-    Weight& w = *find(product, t.term);
-    t.first = !w.read;
-    w.read = true;
+  for (const cuda::Term& t : product.terms) {
+    Weight& w = *find(product, t);
+    w.first = std::min(w.first, product.step);
   }
+  return all;
+}
+
+std::vector<cuda::WeightLoad> PersistentWeights::loads() const {
+  std::vector<cuda::WeightLoad> all;
+  for (const Weight& w : weights_)
+    if (w.first != SIZE_MAX)
+      all.push_back({static_cast<uint32_t>(w.first), w.a, w.rows, w.inner, w.period, w.offset, w.forward});
   return all;
 }
 

@@ -72,25 +72,27 @@ class PersistentWeights {
   explicit PersistentWeights(std::span<const WeightProduct> products);
 
   bool wanted() const { return !weights_.empty(); }
-  bool wanted(bool forward) const;
   // So many blocks would be enough.
   uint32_t blocks() const;
   // Chooses what each of `blocks` blocks keeps in at most so many bytes; returns the bytes. May be called
   // again.
   size_t choose(uint32_t blocks, size_t most);
-  // The product's terms as the kernel reads them, in the order of steps; empty: its weights are not kept.
+  // The product's terms as the kernel reads them; empty: its weights are not kept.
   std::vector<cuda::PersistentTerm> terms(const WeightProduct& product);
+  // What these products read, each with the step that reads it first.
+  std::vector<cuda::WeightLoad> loads() const;
 
  private:
   struct Weight {
-    const float* base;
+    cuda::Matrix<const float> a;
     bool forward;
     int64_t rows, inner;  // of the factor that it is
     int64_t period;
     int64_t columns = 0;  // most of a product
     uint32_t uses = 0;
     uint32_t offset = 0;
-    bool kept = false, read = false;
+    bool kept = false;
+    size_t first = SIZE_MAX;  // step that reads it
     size_t bytes(uint32_t blocks) const;
   };
   Weight* find(const WeightProduct& p, const cuda::Term& term);

@@ -86,8 +86,8 @@ bool CudaUpdate::start(const std::vector<StoragePtr>& changing) {
 cuda::NodeSizes CudaUpdate::extents(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> starts(1, 0);
   for (const int64_t n : sizes) starts.push_back(starts.back() + n);
-  return {static_cast<uint32_t>(sizes.size()), 0, batch_.put(starts), starts.back(),
-          *std::max_element(sizes.begin(), sizes.end())};
+  return {static_cast<uint32_t>(sizes.size()),           0, batch_.put(starts), starts.back(),
+          *std::max_element(sizes.begin(), sizes.end()), {}};
 }
 
 double CudaUpdate::squared_norm(const std::vector<StoragePtr>& storages) {
