@@ -13,6 +13,7 @@ from .base import Model
 
 # width: heads, inner width, layers, tokens
 SHAPES = {768: (12, 3072, 12, 128), 1024: (16, 4096, 18, 128), 8: (2, 16, 3, 4)}
+SHAPES[16] = (2, 32, 12, 16)  # the layers of the first: benchmarks/gpu_model.py counts steps
 
 
 class Berxit(Model):

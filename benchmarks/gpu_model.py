@@ -1,0 +1,210 @@
+"""What ACRoBat's models would take on a GPU, estimated without one: counts times a table of constants.
+
+    python benchmarks/gpu_model.py [--models TreeLSTM] [--batches 8 64] [--record NS] [--constants FILE]
+
+The counts are exact: the emulation runs the models, small, with the structure that they have at full size,
+and counts steps, products, waits for other blocks, uploads and downloads; operations are counted at full
+size. The constants are guesses for an H100 until `make gpu-check` has measured them (`--constants` reads
+them from its report). A row is one configuration of inference: milliseconds of the host and of the device,
+with launches one by one, as a graph and in persistent kernels, what dominates, and the same for DyNet's way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from models import MODELS, Model
+
+# Microseconds but where the name says otherwise; what the micro-benchmarks of gpu-check measure has `*`.
+CONSTANTS: dict[str, float] = {
+    "record_ns": 120.0,  # recording a node
+    "record_fiber_ns": 500.0,  # the same in a program that reads values on the way
+    "plan_ns": 20.0,  # planning a node
+    "launch": 3.0,  # * on the host: a launch
+    "graph": 4.0,  # * on the host: a launch of a graph
+    "describe": 0.5,  # on the host: the arguments of a step
+    "upload": 2.0,  # * on the host
+    "flush": 16.0,  # * an upload, a short kernel and a download, from call to return
+    "kernel": 2.0,  # * on the device: a small kernel after another
+    "graph_kernel": 1.6,  # * the same in a graph
+    "step": 0.8,  # * a step of a persistent kernel: dependent loads before the first operation
+    "barrier": 1.3,  # * all blocks wait for each other
+    "product": 1.5,  # * a small product, beyond `kernel`
+    "kept_product": 2.0,  # * the same in a persistent kernel, with its weights on chip
+    "elements": 0.3,  # an element-wise step, beyond `kernel`
+    "dynet_launch": 4.5,  # on the host: DyNet's launch and what it copies for it
+    "small_tflops": 8.0,  # of products at hidden size 256, and at 512
+    "large_tflops": 12.0,
+    "hidden_share": 0.4,  # of the operations of a minibatch of 8 that are not hidden behind latency
+}
+HIDDEN = 16  # of the models that are counted
+
+
+class Counts(NamedTuple):
+    """Of a minibatch."""
+
+    nodes: float
+    flushes: float
+    launches: float  # as planned: a level of a recurrence is one
+    steps: float  # on the device: launches and copies
+    products: float
+    kept: float  # products whose weights are on chip
+    waits: float  # steps of persistent kernels that wait for all blocks
+    uploads: float
+    downloads: float
+
+    def per_level(self) -> float:
+        return self.steps / max(self.launches, 1.0)
+
+
+def count(model: type[Model], batch: int, like_dynet: bool = False, persistent: bool = False) -> Counts:
+    """Counts of a minibatch after another, which has made what stays."""
+    import dynet_compat as dy
+    import gpu
+
+    core = dy._core
+    before = core._device_options()["persistent"]
+    core._device_options(persistent=persistent)
+    try:
+        with gpu.DynetSide(model, HIDDEN, like_dynet) as side:
+            first, second, *_ = gpu.minibatches(model, HIDDEN, batch)
+            side.run(first, False)
+            core.reset_timing()
+            start = core.timing()
+            side.run(second, False)
+            end = core.timing()
+    finally:
+        core._device_options(persistent=before)
+    told = {name: float(end[name] - start[name]) for name in end}
+    products = sum(told[f"{way}_products"] for way in gpu.WAYS)
+    steps = told["device_launches"] + told["device_copies"]
+    return Counts(told["recorded_nodes"], told["flushes"], told["launches"], steps, products,
+                  told["device_persistent_products"], told["device_grid_syncs"], told["device_uploads"],
+                  told["device_downloads"])  # fmt: skip
+
+
+class Estimate(NamedTuple):
+    """Milliseconds: recording and planning, then what the device takes in each way, and the whole."""
+
+    host: float
+    plain: float
+    graph: float
+    persistent: float
+    total: float
+    dominates: str
+
+
+def compute_us(gigaflops: float, large: bool, batch: int, c: dict[str, float]) -> float:
+    whole = gigaflops / c["large_tflops" if large else "small_tflops"] * 1e3
+    return whole * (c["hidden_share"] if batch <= 8 else 1.0)
+
+
+def host_us(n: Counts, reads: bool, c: dict[str, float]) -> float:
+    return n.nodes * (c["record_fiber_ns" if reads else "record_ns"] + c["plan_ns"]) * 1e-3
+
+
+def estimate(n: Counts, walks: Counts, reads: bool, compute: float, c: dict[str, float]) -> Estimate:
+    """`walks`: counts with persistent kernels. Host and device work at the same time within a flush."""
+    host, transfers = host_us(n, reads, c), n.uploads * c["upload"] + n.flushes * 5.0
+    others = n.steps - n.products
+    work = n.products * c["product"] + others * c["elements"] + compute
+    plain = max(n.steps * c["kernel"] + work, n.steps * c["launch"] + transfers)
+    graph = max(n.steps * c["graph_kernel"] + work,
+                n.steps * (c["describe"] + 0.1) + n.flushes * c["graph"] + transfers)  # fmt: skip
+    kept = min(walks.kept, n.products)
+    inside = n.steps * c["step"] + walks.waits * c["barrier"] + kept * c["kept_product"] + compute
+    inside += (n.products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
+    persistent = max(inside, n.steps * c["describe"] + n.flushes * c["launch"] + transfers)
+    fixed, device = n.flushes * c["flush"], min(plain, graph, persistent)
+    parts = {"recording": host, "flushes": fixed, "operations": compute, "steps": device - compute}
+    told = [1e-3 * us for us in (host, plain, graph, persistent, host + fixed + device)]
+    return Estimate(*told, max(parts, key=lambda name: parts[name]))
+
+
+def estimate_dynet(n: Counts, compute: float, c: dict[str, float]) -> float:
+    device = max(n.steps * (c["kernel"] + 0.5) + compute, n.steps * c["dynet_launch"])
+    return 1e-3 * (host_us(n, False, c) + device + n.flushes * (c["flush"] + 2.0))
+
+
+def gigaflops(model: type[Model], size: int, batch: int) -> float:
+    import gpu
+
+    return gpu.work(model, size, gpu.minibatches(model, size, batch)[:1], False)[0] * 1e-9
+
+
+def rows(names: list[str], batches: list[int], constants: dict[str, float]) -> list[dict[str, Any]]:
+    found = []
+    for model in (one for one in MODELS if one.name in names):
+        for batch in batches:
+            mine, walks = count(model, batch), count(model, batch, persistent=True)
+            theirs = count(model, batch, like_dynet=True)
+            for label, size in model.sizes.items():
+                if label == "quick":
+                    continue
+                work = compute_us(gigaflops(model, size, batch), label == "large", batch, constants)
+                own = estimate(mine, walks, model.decides, work, constants)
+                dynet = estimate_dynet(theirs, work, constants)
+                found.append({"model": model.name, "size": label, "batch": batch, **own._asdict(),
+                              "dynet": dynet, "ratio": dynet / own.total, "counts": mine._asdict(),
+                              "waits": walks.waits, "dynet_counts": theirs._asdict()})  # fmt: skip
+                print(line(found[-1]), flush=True)
+    return found
+
+
+HEAD = (f"{'model':10}{'size':>6}{'batch':>6}{'steps':>7}{'/level':>7}{'flushes':>8}{'up':>5}{'down':>5}"
+        f"{'host ms':>9}{'plain':>7}{'graph':>7}{'persist':>8}{'total':>8}{'DyNet':>8}{'ratio':>7}"
+        "  dominates")  # fmt: skip
+
+
+def line(row: dict[str, Any]) -> str:
+    n = Counts(**row["counts"])
+    return (f"{row['model']:10}{row['size']:>6}{row['batch']:>6}{n.steps:>7.0f}{n.per_level():>7.1f}"
+            f"{n.flushes:>8.0f}{n.uploads:>5.0f}{n.downloads:>5.0f}{row['host']:>9.2f}{row['plain']:>7.2f}"
+            f"{row['graph']:>7.2f}{row['persistent']:>8.2f}{row['total']:>8.2f}{row['dynet']:>8.2f}"
+            f"{row['ratio']:>7.1f}  {row['dominates']}")  # fmt: skip
+
+
+def constants_of(args: argparse.Namespace) -> dict[str, float]:
+    """The guesses, and over them what a report of gpu-check has measured, and what the user says."""
+    found = dict(CONSTANTS)
+    if args.constants:
+        report = json.loads(Path(args.constants).read_text(encoding="utf-8"))
+        parts = {part["name"]: part["facts"] for part in report.get("parts", [])}
+        measured = parts.get("micro", report)
+        found.update({name: value for name, value in measured.items() if name in found})
+    if args.record is not None:
+        found["record_ns"] = found["record_fiber_ns"] = args.record
+    return found
+
+
+def main(argv: Optional[list[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [model.name for model in MODELS]
+    parser.add_argument("--models", nargs="+", choices=names, default=names)
+    parser.add_argument("--batches", nargs="+", type=int, default=[8, 64])
+    parser.add_argument("--record", type=float, metavar="NS", help="nanoseconds for a node, of any program")
+    parser.add_argument("--constants", metavar="FILE", help="report of gpu-check, or names and numbers")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args(argv)
+    os.environ["DYNET_COMPAT_DEVICE"] = "emulation"
+    sys.setrecursionlimit(10000)
+    sys.argv = sys.argv[:1]  # the package reads its options there
+    print(HEAD)
+    found = rows(args.models, args.batches, constants_of(args))
+    ratios = [row["ratio"] for row in found]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    print(f"over DyNet's way: geometric mean {mean:.1f}, least {min(ratios):.1f}")
+    if args.json:
+        Path(args.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The latency model of benchmarks/gpu_model.py, and the counts that it rests on: they must not grow."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.subject import IS_REFERENCE
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
+
+# Of a minibatch of 8, at most: steps on the device for each planned launch (a level of a recurrence is one),
+# flushes, uploads and downloads for each of these.
+MOST = {
+    "TreeLSTM": (9.5, 1, 1.0, 1.0),
+    "MV-RNN": (1.45, 1, 1.0, 1.0),
+    "BiRNN": (7.3, 1, 1.0, 1.0),
+    "DRNN": (1.05, 95, 2.0, 1.0),
+    "StackRNN": (1.1, 80, 1.9, 1.0),
+}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Of the small size, by model."""
+    file = tmp_path_factory.mktemp("model") / "rows.json"
+    command = [sys.executable, str(BENCHMARKS / "gpu_model.py"), "--batches", "8", "--json", str(file)]
+    done = subprocess.run(
+        [*command, "--models", *MOST], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "geometric mean" in done.stdout
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return {row["model"]: row for row in found if row["size"] == "small"}
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_counts_do_not_grow(rows: dict[str, dict[str, Any]], name: str) -> None:
+    counts = rows[name]["counts"]
+    found = (counts["steps"] / counts["launches"], counts["flushes"],
+             counts["uploads"] / counts["flushes"], counts["downloads"] / counts["flushes"])  # fmt: skip
+    assert all(value <= most for value, most in zip(found, MOST[name])), (found, MOST[name])
+    assert counts["products"] > 0 and rows[name]["waits"] > 0
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_estimates(rows: dict[str, dict[str, Any]], name: str) -> None:
+    """Faster than DyNet's way, and the parts add up."""
+    row = rows[name]
+    device = min(row["plain"], row["graph"], row["persistent"])
+    assert row["ratio"] > 1 and row["total"] >= row["host"] + device
+    assert row["dominates"] in ("recording", "flushes", "operations", "steps")
+
+
+def test_what_dominates_follows_the_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    model = importlib.import_module("gpu_model")
+    n = model.Counts(1000, 1, 10, 100, 50, 20, 30, 1, 1)
+    c = dict(model.CONSTANTS)
+    told = model.estimate(n, n, False, 10.0, c)
+    # The device: 100 kernels, 50 products, 50 others; 10 us of operations.
+    assert told.plain == pytest.approx(1e-3 * (100 * 3.0 + 1 * 2.0 + 5.0))  # the host is slower
+    assert told.graph == pytest.approx(1e-3 * (100 * 1.6 + 50 * 1.5 + 50 * 0.3 + 10))
+    assert told.host == pytest.approx(1e-3 * 1000 * 0.14) and told.dominates == "steps"
+    for key, value, what in [("record_ns", 1e4, "recording"), ("flush", 1e4, "flushes")]:
+        assert model.estimate(n, n, False, 10.0, {**c, key: value}).dominates == what
+    assert model.estimate(n, n, False, 1e5, c).dominates == "operations"
+
+
+def test_constants_of_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    model = importlib.import_module("gpu_model")
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({"parts": [{"name": "micro", "facts": {"launch": 7.5, "other": 1}}]}))
+    args = model.argparse.Namespace(constants=str(file), record=50.0)
+    found = model.constants_of(args)
+    assert found["launch"] == 7.5 and found["record_ns"] == 50.0 and "other" not in found
