@@ -19,9 +19,10 @@ def command(mpi: str, ranks: int) -> tuple[list[str], dict[str, str]]:
     """What starts `ranks` processes, and the environment for it; skips where that MPI is not installed."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed (requirements-dev.txt)")
     env = dict(os.environ)
-    if mpi == "openmpi":
+    if mpi in ("openmpi", "ulfm"):
         program, options = OPENMPI / "bin" / "mpiexec", ["--allow-run-as-root", "--oversubscribe"]
-        env.update(MPI4PY_MPIABI=mpi, LD_LIBRARY_PATH=str(OPENMPI / "lib"), OPAL_PREFIX=str(OPENMPI))
+        options += ["--with-ft", "ulfm"] if mpi == "ulfm" else []
+        env.update(MPI4PY_MPIABI="openmpi", LD_LIBRARY_PATH=str(OPENMPI / "lib"), OPAL_PREFIX=str(OPENMPI))
     else:
         program, options = ENVIRONMENT / "bin" / "mpiexec", []
     if not program.exists():

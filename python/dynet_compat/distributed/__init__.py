@@ -44,6 +44,7 @@ def start(
     compress: Optional[str] = None,
     timeout: float = 60.0,
     seed: Optional[int] = None,
+    on_failure: str = "stop",
 ) -> None:
     """Join the processes that `mpiexec` has started into a job. `distribute` calls this before the script;
     call it yourself, before parameters are made, in a script that is started as `mpiexec -n 4 python -m
@@ -56,12 +57,15 @@ def start(
         compress: "float16" halves what gradients of parameters take on the network, with error feedback.
         timeout: seconds that a rank waits for the others before it ends the job and names who is missing.
         seed: of DyNet's, Python's and NumPy's random numbers, on all ranks; None: one that rank 0 draws.
+        on_failure: "stop" ends the job when a rank is lost; "shrink" goes on with the others, which get new
+            numbers. It needs Open MPI 5, started by `mpiexec --with-ft ulfm`.
 
     Returns:
         None. Without mpiexec nothing happens.
     Raises:
         ValueError: an argument that is none of these.
-        RuntimeError: mpi4py is not installed, a job was started already, or kernels are in use and differ.
+        RuntimeError: mpi4py is not installed, a job was started already, kernels are in use and differ, or
+            this MPI cannot go on without a rank.
     Source: not in DyNet.
 
     Example:
@@ -71,7 +75,7 @@ def start(
     """
     from . import job
 
-    job.start(job.Settings(gradients, check_every, compress, timeout, seed))
+    job.start(job.Settings(gradients, check_every, compress, timeout, seed, on_failure))
 
 
 def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:

@@ -16,7 +16,10 @@ _ROWS = 1  # the kind of a table of which some rows have gradients
 OWNERS_FROM = 6  # ranks: below, the two rounds more take longer than what they save
 
 
-def names_of(collection: Any) -> list[tuple[str, tuple[int, ...]]]:
+Named = list[tuple[str, tuple[int, ...]]]  # name and shape
+
+
+def names_of(collection: Any) -> Named:
     """Name and shape of each parameter, in the order of flat arrays: parameters, then tables."""
     every = [*collection.parameters_list(), *collection.lookup_parameters_list()]
     return [(p.name(), tuple(p.shape())) for p in every]
@@ -88,18 +91,24 @@ class Exchange:
     def _agree(self, state: TrainerState, collection: Any) -> None:
         """Compare names and shapes with the other ranks', and give all ranks the values of rank 0."""
         names = names_of(collection)
-        digest = hashlib.blake2b(repr(names).encode(), digest_size=7).digest()
-        self.group.meet("parameters of a trainer", state.number)
-        every = self.group.join(np.frombuffer(digest, np.uint8))
-        if any((other != every[0]).any() for other in every):
-            self._refuse_names(self.group.gather_objects(names))
+        values = self.group.complete(lambda: self._values_of_rank_0(state.number, names, collection))
         if self.group.size > 1:
-            values = _core._take_values(collection)
-            self.group.comm.Bcast(values, 0)
             _core._put_values(collection, values)
         state.parameters = len(names)
 
-    def _refuse_names(self, every: list[list[tuple[str, tuple[int, ...]]]]) -> None:
+    def _values_of_rank_0(self, number: int, names: Named, collection: Any) -> Any:
+        digest = hashlib.blake2b(repr(names).encode(), digest_size=7).digest()
+        self.group.meet("parameters of a trainer", number)
+        every = self.group.join(np.frombuffer(digest, np.uint8))
+        if any((other != every[0]).any() for other in every):
+            self._refuse_names(self.group.gather_objects(names))
+        if self.group.size == 1:
+            return None
+        values = _core._take_values(collection)
+        self.group.comm.Bcast(values, 0)
+        return values
+
+    def _refuse_names(self, every: list[Named]) -> None:
         for rank, names in enumerate(every):
             for i in range(max(len(names), len(every[0]))):
                 here, there = (n[i] if i < len(n) else None for n in (names, every[0]))
@@ -133,7 +142,19 @@ class Exchange:
         kinds = _core._gradient_kinds(collection)
         if len(kinds) != state.parameters:  # some were added after the trainer was made
             self._agree(state, collection)
+        rest = dict(state.feedback.rest) if state.feedback else {}
+        kinds, total, rows = self.group.complete(lambda: self._total(state, collection, kinds, dict(rest)))
+        _core._put_gradients(collection, kinds, total)
+        if rows:
+            _core._add_rows(collection, *rows)
+
+    def _total(
+        self, state: TrainerState, collection: Any, kinds: NDArray[np.uint8], rest: dict[str, Any]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32], Any]:
+        """Kinds of gradients, their sum over ranks, and the rows of tables. Changes no gradient."""
         self.group.meet(f"update of trainer {state.number}", state.updates + 1)
+        if state.feedback:
+            state.feedback.rest = rest
         kinds = self.group.largest(kinds)
         size = _core._gradient_size(collection, kinds)
         flat = self.group.flat(size)
@@ -142,9 +163,7 @@ class Exchange:
         if share is not None:
             flat *= share
         rows = self._all_rows(collection, kinds, share) if (kinds == _ROWS).any() else None
-        _core._put_gradients(collection, kinds, self.group.add_up(flat, size, state.feedback))
-        if rows:
-            _core._add_rows(collection, *rows)
+        return kinds, self.group.add_up(flat, size, state.feedback), rows
 
     def _all_rows(self, collection: Any, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> Any:
         """Table rows of all ranks, in an order in which to add them, as messages and their sizes.
@@ -170,4 +189,4 @@ class Exchange:
         state.updates += 1
         self.updates += 1
         if self.check_every and self.updates % self.check_every == 0:
-            self.check(trainer)
+            self.group.complete(lambda: self.check(trainer))

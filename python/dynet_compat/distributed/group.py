@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn, Optional, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ _NAP, _LONGEST_NAP = 0.02, 1e-3  # between tests afterwards: a part of the time 
 _MESSAGE_TIME = 0.3  # seconds
 
 
+T = TypeVar("T")
 Rounding = Callable[[NDArray[np.float32], str], NDArray[np.float32]]
 
 
@@ -62,13 +63,20 @@ class Group:
     Args:
         comm: a communicator of mpi4py, of which the group takes copies; None: this process is alone.
         timeout: seconds that a rank waits for the others in a meeting.
+        shrinks: the group goes on without ranks that are lost.
+    Attributes:
+        met: how many meetings there were; the same on all ranks between two of them.
+        busy: nested main_only(): others wait without a clock.
+        has_lost: whether the group is smaller than it was.
+        on_loss: is called with the ranks that were lost, when the others have new numbers.
     """
 
-    def __init__(self, comm: Any, timeout: float) -> None:
+    def __init__(self, comm: Any, timeout: float, shrinks: bool = False) -> None:
         self.rank, self.size = rank_and_size(comm)
-        self.timeout = timeout
-        self.busy = 0  # nested main_only(): others wait without a clock
-        self.met = 0  # how many meetings there were; the same on all ranks between two of them
+        self.timeout, self._shrinks = timeout, shrinks
+        self.on_loss: Callable[[list[int]], None] = lambda ranks: None
+        self.busy = self.met = 0
+        self.has_lost = False
         self._doing = "nothing"
         self._told: list[Any] = []
         self._kept: dict[str, NDArray[np.float32]] = {}  # memory of add_up
@@ -78,8 +86,66 @@ class Group:
             from mpi4py import MPI
 
             self.mpi = MPI
-            self.comm, self._signals = comm.Dup(), comm.Dup()
-            self._watchdog = Watchdog(self, comm.Dup())
+            self._use(comm.Dup())
+
+    def _use(self, comm: Any) -> None:
+        self.rank, self.size = rank_and_size(comm)
+        self.comm, self._signals = comm, comm.Dup()
+        self._watchdog = Watchdog(self, comm.Dup())
+
+    # ---------------------------------------------------------------------------------- losses
+
+    def complete(self, collectives: Callable[[], T]) -> T:
+        """The result of collectives, which all ranks get or none. Where one is lost, those that are left run
+        them again.
+
+        Args:
+            collectives: may be run several times, so what it changes must be as before then.
+        """
+        if not self._shrinks or self.size == 1:
+            return collectives()
+        while True:
+            problem: Optional[Exception] = None
+            try:
+                result = collectives()
+            except Exception as error:  # of any kind: what came from a lost rank may be anything
+                problem = error
+                self.comm.Revoke()  # so that nobody waits for this rank
+            if self._all_completed(problem is None):
+                return result
+            if not self._shrink() and problem is not None and not self._is_loss(problem):
+                raise problem
+            if self.size == 1:
+                return collectives()
+
+    def _is_loss(self, error: Exception) -> bool:
+        """Whether it says that a rank was lost, or that another has noticed one."""
+        lost = self.mpi.ERR_PROC_FAILED, self.mpi.ERR_PROC_FAILED_PENDING, self.mpi.ERR_REVOKED
+        return isinstance(error, self.mpi.Exception) and error.Get_error_class() in lost
+
+    def _all_completed(self, completed: bool) -> bool:
+        """The same answer on all ranks."""
+        try:
+            return bool(self.comm.Agree(int(completed)))
+        except self.mpi.Exception as error:
+            if not self._is_loss(error):
+                raise
+            return False
+
+    def _shrink(self) -> list[int]:
+        """Goes on without the ranks that are lost, and returns which they were."""
+        self.close()
+        before = self.comm.Get_group()
+        comm = self.comm.Shrink()
+        lost = self.mpi.Group.Difference(before, comm.Get_group())
+        ranks = sorted(lost.Translate_ranks(None, before))
+        self.has_lost = self.has_lost or bool(ranks)
+        comm.Set_errhandler(self.mpi.ERRORS_RETURN)
+        self._told, self._doing = [], "nothing"
+        self._use(comm)
+        if ranks:
+            self.on_loss(ranks)
+        return ranks
 
     # ------------------------------------------------------------------------------- meetings
 
@@ -94,7 +160,7 @@ class Group:
         if self.size == 1:
             return
         mine = np.frombuffer(_MEETING.pack(operation.encode()[:24], self.met, detail), np.uint8)
-        every = np.empty((self.size, len(mine)), np.uint8)
+        every = np.zeros((self.size, len(mine)), np.uint8)
         self._wait(self.comm.Iallgather(mine, every).Test, operation)
         if not (every == every[0]).all():
             self._refuse([_MEETING.unpack(row.tobytes()) for row in every])
@@ -200,7 +266,7 @@ class Group:
         size = np.array([len(sent)], np.int64)
         if self.size == 1:
             return sent, size
-        sizes: NDArray[np.int64] = np.empty(self.size, np.int64)
+        sizes: NDArray[np.int64] = np.zeros(self.size, np.int64)
         self.comm.Allgather(size, sizes)
         out = np.empty(int(sizes.sum()), np.uint8)
         self.comm.Allgatherv([sent, self.mpi.BYTE], [out, sizes, None, self.mpi.BYTE])
@@ -215,7 +281,7 @@ class Group:
             sent: bytes for rank 0, then for rank 1, and so on.
             sizes: how many for each.
         """
-        arriving = np.empty_like(sizes)
+        arriving = np.zeros_like(sizes)
         self.comm.Alltoall(sizes, arriving)
         out = np.empty(int(arriving.sum()), np.uint8)
         kind = self.mpi.BYTE
@@ -248,9 +314,18 @@ class Group:
         self._told += [self._signals.isend(item, dest=rank) for rank in range(1, self.size)]
 
     def hear(self, doing: str) -> Any:
-        """The next message that rank 0 gave to `tell_others()`; `doing` as for a meeting."""
-        self._wait(lambda: self._signals.Iprobe(source=0), doing)
-        return self._signals.recv(source=0)
+        """The next message that rank 0 gave to `tell_others()`; None where rank 0 is lost.
+
+        Args:
+            doing: what this rank waits in.
+        """
+        try:
+            self._wait(lambda: self._signals.Iprobe(source=0), doing)
+            return self._signals.recv(source=0)
+        except self.mpi.Exception as error:
+            if not self._shrinks or not self._is_loss(error):
+                raise
+            return None
 
     def close(self) -> None:
         if self._watchdog:
@@ -271,15 +346,22 @@ class Watchdog:
         self._thread.start()
 
     def _answer(self) -> None:
+        try:
+            while not self._stopped.wait(0.2):
+                self._answer_messages()
+        except self._group.mpi.Exception as error:
+            if not self._group._is_loss(error):  # the group makes another watchdog
+                raise
+
+    def _answer_messages(self) -> None:
         status = self._group.mpi.Status()
-        while not self._stopped.wait(0.2):
-            while self._comm.Iprobe(status=status):
-                message = self._comm.recv(source=status.Get_source(), tag=status.Get_tag())
-                if status.Get_tag() == _QUESTION:
-                    here = (socket.gethostname(), self._state(), bool(self._group.busy))
-                    self._comm.isend(here, dest=status.Get_source(), tag=_ANSWER)
-                else:
-                    self._answers[status.Get_source()] = message
+        while self._comm.Iprobe(status=status):
+            message = self._comm.recv(source=status.Get_source(), tag=status.Get_tag())
+            if status.Get_tag() == _QUESTION:
+                here = (socket.gethostname(), self._state(), bool(self._group.busy))
+                self._comm.isend(here, dest=status.Get_source(), tag=_ANSWER)
+            else:
+                self._answers[status.Get_source()] = message
 
     def _state(self) -> str:
         doing = self._group._doing

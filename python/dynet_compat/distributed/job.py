@@ -24,6 +24,7 @@ from .shards import Shard, cut, put_back
 
 # Variables of the environment that launchers set.
 _LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "MPI_LOCALRANKID")
+_ULFM = "OMPI_MCA_mpi_ft_enable"
 _ISAS = ("baseline", "avx2", "avx512")  # ascending
 
 
@@ -35,6 +36,7 @@ class Settings(NamedTuple):
     compress: Optional[str] = None
     timeout: float = 60.0
     seed: Optional[int] = None
+    on_failure: str = "stop"
     checkpoint: Optional[str] = None  # folder
     every: int = 100  # updates between checkpoints
     shard_batch_map: bool = False
@@ -59,6 +61,10 @@ def start(settings: Settings) -> None:
         raise ValueError(f"start(): got gradients={settings.gradients!r}; wanted 'sum' or 'mean'")
     if settings.compress not in (None, "float16"):
         raise ValueError(f"start(): got compress={settings.compress!r}; wanted None or 'float16'")
+    if settings.on_failure not in ("stop", "shrink"):
+        raise ValueError(f"start(): got on_failure={settings.on_failure!r}; wanted 'stop' or 'shrink'")
+    if settings.on_failure == "shrink" and settings.checkpoint is not None:
+        raise ValueError("--on-failure shrink: a checkpoint is of so many ranks; leave out --checkpoint")
     if state.job is not None:
         raise RuntimeError("start(): this process is in a job already (`distribute` calls start() itself)")
     comm = world()
@@ -97,7 +103,10 @@ class Saves:
         """Until rank 0 has saved what this rank has passed over."""
         while missing := self._awaited - self._heard:
             path = min(missing, key=lambda save: save[1:])[0]
-            self._heard.add(self._group.hear(f"a load, for rank 0 to save {path}"))
+            save = self._group.hear(f"a load, for rank 0 to save {path}")
+            if save is None:  # rank 0 is lost, and with it what it has not saved
+                break
+            self._heard.add(save)
         self._heard -= self._awaited
         self._awaited.clear()
 
@@ -106,7 +115,15 @@ class Job(atomic.Role):
     """See `dynet_compat.distributed`; alone, with a group of one, for checkpoints."""
 
     def __init__(self, comm: Any, settings: Settings) -> None:
-        self.group = Group(comm, settings.timeout)
+        shrinks = settings.on_failure == "shrink" and comm is not None
+        if shrinks and os.environ.get(_ULFM) != "1":
+            raise RuntimeError(
+                "on_failure='shrink': this MPI ends all ranks when one is lost; wanted Open MPI 5 or newer, "
+                f"started by `mpiexec --with-ft ulfm` (which sets {_ULFM}=1)"
+            )
+        self.group = Group(comm, settings.timeout, shrinks)
+        self.group.on_loss = self._go_on
+        self._sharded_for = self.group.size  # ranks, at the last shard()
         self._level_kernels()
         self.shards_batch_map = settings.shard_batch_map
         self._own_stream = False
@@ -126,7 +143,7 @@ class Job(atomic.Role):
         )  # fmt: skip
         atomic.role = self
         config.use_seed(self.seed)
-        atexit.register(self.end)
+        atexit.register(self._at_exit)
 
     def _level_kernels(self) -> None:
         """Ranks of different processors round differently: all take the instruction set that all have."""
@@ -163,7 +180,8 @@ class Job(atomic.Role):
     def shard(self, items: Any, by: Optional[Callable[[Any], float]]) -> Any:
         if not hasattr(items, "__len__"):
             items = list(items)
-        self.group.meet("shard of items:", len(items))
+        self.group.complete(lambda: self.group.meet("shard of items:", len(items)))
+        self._sharded_for = self.group.size
         if not self._own_stream:  # the model is made: from here on ranks draw different dropout masks
             self._own_stream = True
             if self.group.rank:
@@ -176,10 +194,14 @@ class Job(atomic.Role):
 
     def _all(self, operation: str, item: Any) -> list[Any]:
         """An object of each rank; while a resumed script catches up, what it was in the run before."""
-        self.group.meet(operation)
-        if self.checkpoints:
-            return self.checkpoints.remember(operation, lambda: self.group.gather_objects(item))
-        return self.group.gather_objects(item)
+
+        def gather() -> list[Any]:
+            self.group.meet(operation)
+            if self.checkpoints:
+                return self.checkpoints.remember(operation, lambda: self.group.gather_objects(item))
+            return self.group.gather_objects(item)
+
+        return self.group.complete(gather)
 
     def sum(self, x: Any) -> Any:
         every = self._all("sum()", x)
@@ -196,12 +218,18 @@ class Job(atomic.Role):
         elif isinstance(of, np.ndarray):
             place = [self.group.rank + i * self.group.size for i in range(len(of))]
         every = self._all("gather()", (part, place))
+        if of is not None and self._sharded_for != self.group.size:
+            raise JobError("gather(): a rank was lost with its part of what was sharded; shard it again")
         return put_back([items for items, _ in every], [at for _, at in every])
 
     def broadcast(self, item: Any, root: int) -> Any:
         if not 0 <= root < self.group.size:
             raise ValueError(f"broadcast(): got root {root}; the job has {self.group.size} ranks")
-        return self._all(f"broadcast() of rank {root}", item if self.group.rank == root else None)[root]
+        is_root = self.group.rank == root
+        every = self._all(f"broadcast() of rank {root}", (is_root, item if is_root else None))
+        if not any(mine for mine, _ in every):
+            raise JobError(f"broadcast(): rank {root} was lost with the object")
+        return next(given for mine, given in every if mine)
 
     # -------------------------------------------------------------------------------------- files
 
@@ -228,6 +256,19 @@ class Job(atomic.Role):
 
     # ------------------------------------------------------------------------------------ updates
 
+    def _go_on(self, lost: list[int]) -> None:
+        """Ranks were lost. All files that rank 0 has saved are there: it has come as far as this rank."""
+        self._saves = Saves(self.group)
+        if self.group.rank:
+            return
+        if 0 in lost:  # this rank prints from now on
+            sys.stdout.flush()
+            for stream, descriptor in ((sys.__stdout__, 1), (sys.__stderr__, 2)):
+                if stream is not None:
+                    os.dup2(stream.fileno(), descriptor)
+        who = f"rank {lost[0]} was" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} were"
+        print(f"dynet_compat: {who} lost; {self.group.size} go on", file=sys.__stderr__, flush=True)
+
     def _before_update(self, trainer: Any) -> bool:
         if self._catching_up:
             return False
@@ -242,6 +283,17 @@ class Job(atomic.Role):
         if self.checkpoints:
             self.checkpoints.after_update(trainer)
 
+    def _at_exit(self) -> None:
+        self.end()
+        self.leave()
+
+    def leave(self) -> None:
+        """Ends the process where ranks were lost: MPI_Finalize would wait for them."""
+        if self.group.has_lost:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(int(hasattr(sys, "last_value")))  # 1 after an exception
+
     def end(self) -> None:
         """At the end of the program: the ranks meet once more, so that one that ends early is noticed."""
         if state.job is not self:
@@ -254,6 +306,7 @@ class Job(atomic.Role):
         try:
             if self.checkpoints:
                 self.checkpoints.end()
-            self.group.meet("end of the program, updates:", self.exchange.updates)
+            updates = self.exchange.updates
+            self.group.complete(lambda: self.group.meet("end of the program, updates:", updates))
         finally:
             self.group.close()

@@ -4,6 +4,7 @@ job."""
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import socket
 import sys
@@ -38,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--seed", type=int, help="of all random numbers; without: one that rank 0 draws")
     out.add_argument("--checkpoint", metavar="DIR", help="write checkpoints there; resume from one there")
     out.add_argument("--every", type=int, default=1000, metavar="N", help="updates between checkpoints")
+    out.add_argument("--on-failure", choices=("stop", "shrink"), default="stop",
+                     help="shrink: others go on without a lost rank (Open MPI, --with-ft ulfm)")  # fmt: skip
     out.add_argument("--logs", metavar="DIR", default=".", help="where other ranks write rank1.log, ...")
     out.add_argument("script", help="the Python file")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
@@ -56,8 +59,10 @@ def main(arguments: Sequence[str]) -> int:
         _redirect(os.path.join(given.logs, f"rank{rank}.log"))
     try:
         seed = given.seed if given.seed is not None else options.seed_of(given.arguments) or None
-        job.start(job.Settings(given.gradients, given.check_every, given.compress, given.timeout, seed,
-                               given.checkpoint, given.every, given.shard is not None))  # fmt: skip
+        job.start(job.Settings(
+            given.gradients, given.check_every, given.compress, given.timeout, seed, given.on_failure,
+            given.checkpoint, given.every, given.shard is not None,
+        ))  # fmt: skip
         from ..startup.program import run
 
         try:
@@ -66,8 +71,12 @@ def main(arguments: Sequence[str]) -> int:
             if end.code not in (None, 0):
                 status = end.code if isinstance(end.code, int) else 1
                 end_job(comm, f"sys.exit({end.code!r})", status)
-        if state.job:
-            state.job.end()
+        mine = state.job
+        if mine:
+            mine.end()
+            if mine.group.has_lost:
+                atexit._run_exitfuncs()
+                mine.leave()
     except BaseException:
         if comm is None:
             raise
@@ -109,18 +118,18 @@ def _share_cores(comm: Any) -> None:
 
 
 def _redirect(path: str) -> None:
-    """Standard output and error go into a file; errors that end the job still go to the terminal, which is
-    sys.__stderr__ then."""
+    """Standard output and error go into a file; errors that end the job still go to the terminal, which
+    sys.__stdout__ and sys.__stderr__ are then."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    terminal = os.dup(2)
+    terminals = os.dup(1), os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
-    errors = "backslashreplace"
-    sys.__stderr__ = os.fdopen(terminal, "w", buffering=1, errors=errors)  # type: ignore[misc]
+    out, errors = (os.fdopen(fd, "w", buffering=1, errors="backslashreplace") for fd in terminals)
+    sys.__stdout__, sys.__stderr__ = out, errors  # type: ignore[misc]
 
 
 def end_job(comm: Any, text: str, status: int = 1) -> NoReturn:

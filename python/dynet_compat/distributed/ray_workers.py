@@ -73,7 +73,7 @@ class RayWorkers:
             import ray
         except ImportError as error:
             raise ValueError(f"--engine ray: ray cannot be imported: pip install ray ({error})") from error
-        self._ray = ray
+        self._ray: Any = ray
         ray.init(ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
         remote: Any = ray.remote(num_cpus=1)(Worker)
