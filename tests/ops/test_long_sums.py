@@ -137,3 +137,69 @@ print({values(True, True), values(True, False), values(False, True)})
 def test_same_bits_in_a_batch_and_on_any_number_of_threads(isa: str) -> None:
     found = {run(BITS, DYNET_COMPAT_ISA=isa, DYNET_COMPAT_THREADS=n) for n in ("1", "2", "3")}
     assert len(found) == 1 and found.pop().count("'") == 2, f"on {isa or 'the best instruction set'}: {found}"
+
+
+# Gradients, and parameters after two updates with clipping.
+GRADIENTS = """
+import hashlib, numpy as np, dynet_compat as dy
+r = np.random.RandomState(2)
+pc = dy.ParameterCollection()
+weights = [pc.parameters_from_numpy(0.1 * r.randn(m, 400)) for m in (1, 2, 5, 8, 9, 64, 300, 1)]
+table = pc.lookup_parameters_from_numpy(r.randn(45, 400))
+trainer = dy.SimpleSGDTrainer(pc, 0.01)
+trainer.set_clip_threshold(2.0)
+def loss(i):
+    h = dy.tanh(table[i])
+    return dy.esum([dy.squared_norm(w * h) for w in weights[:5]] + [dy.sum_elems(w * h) for w in weights[5:]])
+found = []
+for _ in range(2):
+    dy.renew_cg()
+    dy.esum([loss(i) for i in range(45)]).backward()
+    found += [p.grad_as_array() for p in [table, *weights]]
+    trainer.update()
+    found += [p.as_array() for p in [table, *weights]]
+print(hashlib.sha1(b"".join(a.tobytes() for a in found)).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_gradients_and_updates_have_the_same_bits_on_any_number_of_threads(isa: str) -> None:
+    found = {run(GRADIENTS, DYNET_COMPAT_ISA=isa, DYNET_COMPAT_THREADS=n) for n in ("1", "2", "3")}
+    assert len(found) == 1, f"on {isa or 'the best instruction set'}: {found}"
+
+
+# Products with few rows: values and gradients of columns in a batch and alone, against float64.
+FEW_ROWS = """
+import numpy as np, dynet_compat as dy
+r = np.random.RandomState(3)
+for m, k in ((1, 1), (1, 300), (2, 17), (3, 64), (5, 130), (8, 33), (8, 2500), (9, 40)):
+    pc = dy.ParameterCollection()
+    w, b = r.randn(m, k).astype("f4"), r.randn(m).astype("f4")
+    W, B = pc.parameters_from_numpy(w), pc.parameters_from_numpy(b)
+    E = pc.lookup_parameters_from_numpy(r.randn(13, k))
+    xs, dy_ = E.as_array(), r.randn(m).astype("f4")
+    def run(rows):
+        dy.renew_cg()
+        ys = [dy.affine_transform([B, W, x]) for i in rows for x in [E[i]] * 2]  # each column twice
+        dy.esum([dy.dot_product(y, dy.inputTensor(dy_)) for y in ys]).backward()
+        values = [y.npvalue().reshape(m).astype("f4").tobytes() for y in ys[::2]]
+        return values, [E.grad_as_array()[i].astype("f4").tobytes() for i in rows]
+    together = run(range(13))
+    for p in (W, B): p.scale_gradient(0)
+    E.scale_gradient(0)
+    for i in range(13):
+        y, g = run([i])
+        assert y[0] == together[0][i] and g[0] == together[1][i], (m, k, i)
+        E.scale_gradient(0)
+        exact = w.astype("f8") @ xs[i].astype("f8") + b
+        size = np.abs(w).astype("f8") @ np.abs(xs[i]) + np.abs(b)
+        assert np.all(np.abs(np.frombuffer(y[0], "f4") - exact) <= 4e-7 * size), (m, k)
+        exact, size = 2 * w.T.astype("f8") @ dy_, 2 * np.abs(w.T) @ np.abs(dy_)
+        assert np.all(np.abs(np.frombuffer(g[0], "f4") - exact) <= 4e-7 * size), (m, k)
+print("same")
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_products_of_few_rows(isa: str) -> None:
+    assert run(FEW_ROWS, DYNET_COMPAT_ISA=isa) == "same\n"

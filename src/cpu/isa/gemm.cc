@@ -4,6 +4,47 @@
 #include "cpu/isa/gemm_nt.h"
 #include "cpu/isa/gemm_tn.h"
 
+namespace dyc::DYC_ISA {
+
+// The rows of W in [0, ld) are few: y_j = start_j + (W^T)^T x_j by dot products.
+static void nn_few_rows(Range cols, int64_t k, const float* w, int64_t m, ConstCols x, ConstCols start,
+                        Cols y) {
+  for (int64_t j = cols.begin; j < cols.end; j++) {
+    float* to = col(y, j);
+    if (!start.base) clear(to, m);
+    else if (col(start, j) != to) __builtin_memcpy(to, col(start, j), m * sizeof(float));
+  }
+  static thread_local Scratch scratch;
+  const Product product{k, transposed(w, m, k, scratch), k, x};
+  gemm_tn_sum({0, m}, cols, &product, 1, y);
+}
+
+static void nn(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x, ConstCols start,
+               Cols y) {
+  if (ld <= kFewRows && k > 0 && rows.begin == 0 && rows.end == ld) nn_few_rows(cols, k, w, ld, x, start, y);
+  else gemm_nn(rows, cols, k, w, ld, x, start, y);
+}
+
+// Of one product whose sums are short: dx_j = dx_j + W^T dy_j by columns of W^T.
+static void tn_sum(Range ks, Range cols, const Product* products, int n, Cols dx) {
+  const Product& p = products[0];
+  if (n != 1 || p.m > kFewRows || p.ld != p.m || ks.begin >= ks.end)
+    return gemm_tn_sum(ks, cols, products, n, dx);
+  static thread_local Scratch scratch;
+  const int64_t k = ks.end - ks.begin;
+  const float* w = transposed(p.w + ks.begin * p.m, p.m, k, scratch);
+  Cols to = dx;
+  to.base += ks.begin;
+  gemm_nn({0, k}, cols, p.m, w, k, p.dy, {to.base, to.stride, to.index}, to);
+}
+
+static void tn(Range ks, Range cols, int64_t m, const float* w, int64_t ld, ConstCols dy, Cols dx) {
+  const Product product{m, w, ld, dy};
+  tn_sum(ks, cols, &product, 1, dx);
+}
+
+}  // namespace dyc::DYC_ISA
+
 #define DYC_JOIN2(a, b) a##b
 #define DYC_JOIN(a, b) DYC_JOIN2(a, b)
 
@@ -12,9 +53,9 @@ namespace dyc {
 const GemmKernels& DYC_JOIN(gemm_kernels_, DYC_ISA)() {
   using namespace DYC_ISA;
   static constexpr GemmKernels kernels{
-      gemm_nn,
-      gemm_tn,
-      gemm_tn_sum,
+      nn,
+      tn,
+      tn_sum,
       gemm_nt,
       column_sum,
       [](float* sum, float* low, const float* part, int64_t n) { add_parts(sum, low, part, n); },

@@ -81,6 +81,18 @@ class Scratch {
   float* data_ = nullptr;
 };
 
+// A matrix of so few rows fills no vector: it is transposed first, and the other product's tiles are used.
+inline constexpr int64_t kFewRows = 8;
+// W {m,k} with columns of m floats -> {k,m}
+DYC_INLINE const float* transposed(const float* w, int64_t m, int64_t k, Scratch& scratch) {
+  if (m == 1) return w;
+  float* to = scratch.get(m * k);
+  for (int64_t j = 0; j < k; j++) {
+    for (int64_t i = 0; i < m; i++) to[i * k + j] = w[j * m + i];
+  }
+  return to;
+}
+
 // sum + low += part, element by element.
 DYC_INLINE void add_parts(float* sum, float* low, const float* part, int64_t n) {
   for (int64_t i = 0; i < n; i++) add_exactly(sum[i], low[i], part[i]);

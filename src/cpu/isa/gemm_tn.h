@@ -145,9 +145,4 @@ static void gemm_tn_sum(Range ks, Range cols, const Product* products, int n, Co
   }
 }
 
-static void gemm_tn(Range ks, Range cols, int64_t m, const float* w, int64_t ld, ConstCols dy, Cols dx) {
-  const Product product{m, w, ld, dy};
-  gemm_tn_sum(ks, cols, &product, 1, dx);
-}
-
 }  // namespace dyc::DYC_ISA
