@@ -324,6 +324,27 @@ DYC_INLINE V4 hsum4(V a, V b, V c, V d) {
   return fold4(pairs_low(ab, cd) + pairs_high(ab, cd), AddOp{});
 }
 
+// to[c][r] = from[r][c], or added, for four columns of four; rows `to_step` and `from_step` floats apart.
+// V only makes the call dependent.
+DYC_INLINE void transpose4(V, bool add, float* to, size_t to_step, const float* from, size_t from_step) {
+  const auto row = [&](size_t i) __attribute__((always_inline)) {
+    return *reinterpret_cast<const V4Loose*>(from + i * from_step);
+  };
+  const V4Loose a = row(0), b = row(1), c = row(2), d = row(3);
+  const V4Loose ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+                cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const V4Loose ef = __builtin_shufflevector(a, b, 2, 6, 3, 7),
+                gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const auto put = [&](size_t i, V4Loose v) __attribute__((always_inline)) {
+    V4Loose& at = *reinterpret_cast<V4Loose*>(to + i * to_step);
+    at = add ? at + v : v;
+  };
+  put(0, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
+  put(1, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+  put(2, __builtin_shufflevector(ef, gh, 0, 1, 4, 5));
+  put(3, __builtin_shufflevector(ef, gh, 2, 3, 6, 7));
+}
+
 // fn(lane) for each lane: for functions too rare to be worth a vector version.
 template <class F> DYC_INLINE V map_lanes(V a, F fn) {
   for (int i = 0; i < kLanes; i++) a[i] = fn(a[i]);

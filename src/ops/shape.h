@@ -68,7 +68,8 @@ DYC_INLINE void move_run(float* to, const float* from, size_t n, size_t step) {
   }
 }
 
-// A matrix whose strided side is contiguous along axis 1: in tiles, so that both sides stay in cache.
+// A matrix whose strided side is contiguous along axis 1: in tiles, so that both sides stay in cache; of
+// these, four rows and columns at a time.
 template <class I, bool add>
 DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t cols, size_t step) {
   constexpr size_t kTile = 16;
@@ -76,11 +77,22 @@ DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t col
     const size_t c1 = c0 + kTile < cols ? c0 + kTile : cols;
     for (size_t r0 = 0; r0 < rows; r0 += kTile) {
       const size_t r1 = r0 + kTile < rows ? r0 + kTile : rows;
+      const auto one = [&](size_t r, size_t c) DYC_LAMBDA {
+        if constexpr (add) to[r * step + c] += from[c * rows + r];
+        else to[c * rows + r] = from[r * step + c];
+      };
+      size_t end_r = r0, end_c = c0;  // of the fours
+      if constexpr (I::lanes >= 4) {
+        end_r += (r1 - r0) / 4 * 4, end_c += (c1 - c0) / 4 * 4;
+        for (size_t c = c0; c < end_c; c += 4)
+          for (size_t r = r0; r < end_r; r += 4) {
+            const size_t strided = r * step + c, flat = c * rows + r;
+            if constexpr (add) transpose4(typename I::V{}, true, to + strided, step, from + flat, rows);
+            else transpose4(typename I::V{}, false, to + flat, rows, from + strided, step);
+          }
+      }
       for (size_t c = c0; c < c1; ++c)
-        for (size_t r = r0; r < r1; ++r) {
-          if constexpr (add) to[r * step + c] += from[c * rows + r];
-          else to[c * rows + r] = from[r * step + c];
-        }
+        for (size_t r = c < end_c ? end_r : r0; r < r1; ++r) one(r, c);
     }
   }
 }
