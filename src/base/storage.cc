@@ -244,13 +244,14 @@ std::vector<uint32_t> Storage::rows_with_grad() const {
   return found;
 }
 
-float* Storage::grad() {
+float* Storage::grad(bool* unset) {
   grad_written();
   grad_from_file_ = false;
   if (dense_grad_) return grad_.data();
   allocate_grad();
   if (row_state_.empty()) {
-    std::memset(grad_.data(), 0, size() * sizeof(float));
+    if (unset) *unset = true;
+    else std::memset(grad_.data(), 0, size() * sizeof(float));
   } else {
     for (uint32_t row = 0; row < rows; ++row)
       if (row_state_[row] == kUntouched)

@@ -143,7 +143,9 @@ class Storage {
   std::vector<uint32_t> rows_with_grad() const;
   // Floats of the gradient: of the touched rows, or of all.
   size_t grad_size() const { return dense_grad_ ? size() : touched_.size() * row_size_; }
-  float* grad();                   // whole gradient, zeroed on first use; marks it dense
+  // Whole gradient, zeroed on first use; marks it dense. With `unset`, the caller zeroes it, if that becomes
+  // true.
+  float* grad(bool* unset = nullptr);
   float* grad_row(uint32_t row);   // lookups: that row's gradient, zeroed on first use
   const float* raw_grad() const {  // last contents, also after clear_grad()
     sync_grad();

@@ -50,15 +50,23 @@ struct ThreadPool::Workers {
     void* context;
   };
 
-  explicit Workers(int count) : spin_time(count > usable_cpus() ? std::chrono::nanoseconds(0) : kSpin) {
+  // Chunks of the loop that belong to one thread.
+  struct alignas(64) Share {
+    std::atomic<size_t> next{0};
+    size_t end = 0;
+  };
+
+  explicit Workers(int count)
+      : spin_time(count > usable_cpus() ? std::chrono::nanoseconds(0) : kSpin),
+        shares(static_cast<size_t>(count)) {
     try {
-      for (int i = 1; i < count; i++) workers.emplace_back([this] { work(); });
+      for (int i = 1; i < count; i++) workers.emplace_back([this, i] { work(static_cast<size_t>(i)); });
     } catch (const std::system_error&) {
       // The system gives no more threads: those that started, or the caller alone, do the work.
     }
   }
 
-  void work() {
+  void work(size_t number) {
     inside_loop = true;
     uint32_t seen = 0;
     for (;;) {
@@ -72,19 +80,24 @@ struct ThreadPool::Workers {
       if (stopping.load()) return;
       if (!(seen & 1)) continue;
       inside.fetch_add(1);
-      if (state.load() == seen) take_chunks();
+      if (state.load() == seen) take_chunks(number);
       inside.fetch_sub(1);
     }
   }
 
-  void take_chunks() {
-    for (size_t i; (i = next.fetch_add(1)) < loop.chunks;) {
-      try {
-        loop.fn(loop.context, i * loop.grain, std::min(loop.n, (i + 1) * loop.grain));
-      } catch (...) {
-        const std::lock_guard lock(error_mutex);
-        if (!error || i < error_chunk) error = std::current_exception(), error_chunk = i;
-        next.store(loop.chunks);
+  // First its own share, then what others have not begun. The same chunks fall to the same thread in every
+  // loop of so many, so that what it writes in one loop and reads in the next is in the cache of its core.
+  void take_chunks(size_t number) {
+    for (size_t k = 0; k < shares.size(); k++) {
+      Share& share = shares[(number + k) % shares.size()];
+      for (size_t i; (i = share.next.fetch_add(1)) < share.end;) {
+        try {
+          loop.fn(loop.context, i * loop.grain, std::min(loop.n, (i + 1) * loop.grain));
+        } catch (...) {
+          const std::lock_guard lock(error_mutex);
+          if (!error || i < error_chunk) error = std::current_exception(), error_chunk = i;
+          for (Share& other : shares) other.next.store(other.end);
+        }
       }
     }
   }
@@ -95,6 +108,17 @@ struct ThreadPool::Workers {
   static constexpr auto kLong = std::chrono::microseconds(300);
   static constexpr uint32_t kMostAlone = 4096;  // loops
   bool crowded() { return alone > 0 && alone-- > 0; }
+
+  // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, so many chunks
+  // are done without them before they are woken.
+  static constexpr size_t kWorthWaking = 8;
+  bool worth_waking(size_t chunks) {
+    if (static_cast<size_t>(sleepers.load()) < workers.size()) return true;
+    chunks_alone += chunks;
+    if (chunks_alone < kWorthWaking) return false;
+    chunks_alone = 0;
+    return true;
+  }
   void judge(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited) {
     if (waited > kLong && waited > worked) alone = patience = std::min(kMostAlone, 2 * patience + 16);
     else if (patience > 0) --patience;
@@ -104,11 +128,14 @@ struct ThreadPool::Workers {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     loop = new_loop;
-    next.store(0);
+    for (size_t t = 0; t < shares.size(); t++) {
+      shares[t].next.store(loop.chunks * t / shares.size(), std::memory_order_relaxed);
+      shares[t].end = loop.chunks * (t + 1) / shares.size();
+    }
     state.fetch_add(1);  // odd: open
     wake(loop.chunks - 1);
     inside_loop = true;
-    take_chunks();
+    take_chunks(0);
     inside_loop = false;
     state.fetch_add(1);
     const auto finished = Clock::now();
@@ -138,12 +165,13 @@ struct ThreadPool::Workers {
   alignas(64) std::atomic<uint32_t> state{0};
   std::atomic<bool> stopping{false};
   std::atomic<int> sleepers{0};
-  alignas(64) std::atomic<size_t> next{0};
+  std::vector<Share> shares;  // by thread, the caller's first
   alignas(64) std::atomic<int> inside{0};
   std::mutex error_mutex;
   std::exception_ptr error;
   size_t error_chunk = 0;
   uint32_t alone = 0, patience = 0;  // loops that the caller does alone, now and next time
+  size_t chunks_alone = 0;           // since the workers were woken
   std::vector<std::thread> workers;
 };
 
@@ -171,20 +199,18 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
   if (n == 0) return;
   grain = std::max<size_t>(grain, 1);
   const size_t chunks = n / grain + (n % grain != 0);
-  if (threads_ == 1 || chunks == 1 || inside_loop || !acquire()) {
-    for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin)) {
+  const auto alone = [&] {
+    for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
       fn(context, begin, begin + std::min(grain, n - begin));
-    }
-    return;
-  }
+  };
+  if (threads_ == 1 || chunks == 1 || inside_loop || !acquire()) return alone();
   struct Release {
     std::atomic<bool>& busy;
     ~Release() { busy = false; }
   } release{busy_};
   if (!workers_) workers_ = std::make_unique<Workers>(threads_);
-  if (!workers_->crowded()) return workers_->run({n, grain, chunks, fn, context});
-  for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
-    fn(context, begin, begin + std::min(grain, n - begin));
+  if (workers_->crowded() || !workers_->worth_waking(chunks)) return alone();
+  workers_->run({n, grain, chunks, fn, context});
 }
 
 void ThreadPool::forget_threads() {

@@ -15,7 +15,6 @@ struct DeferredGradient {
   std::vector<int64_t> dy, x;  // offsets of columns
   const char* name() const { return k ? "dy x'" : "sum of dy"; }
   int64_t inner() const { return k ? k : 1; }
-  bool by_rows() const { return m >= k; }  // threads share rows
   int64_t work() const { return m * inner() * static_cast<int64_t>(dy.size()); }
 };
 

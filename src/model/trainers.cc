@@ -155,8 +155,8 @@ double Trainer::gradient_norm() {
   sums_.resize(pieces_.size());
   parallel_for(pieces_.size(), 1, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
-      const auto& [job, begin, end] = pieces_[i];
-      sums_[i] = squares(jobs_[job], begin, end);
+      const Piece& piece = pieces_[i];
+      sums_[piece.number] = squares(jobs_[piece.job], piece.begin, piece.end);
     }
   });
   for (double s : sums_) sum += s;
@@ -229,22 +229,27 @@ void Trainer::run_rows(const UpdateJob& job, size_t begin, size_t end, const Upd
     job.kernel(part(job.slice, kernels_.states, (*job.rows)[i] * job.width, job.width), factors);
 }
 
+// Threads take the same parts of each parameter as when its gradient was computed.
 void Trainer::cut_jobs() {
   pieces_.clear();
+  const auto threads = static_cast<size_t>(thread_pool().threads());
   for (uint32_t j = 0; j < n_jobs_; ++j) {
     const UpdateJob& job = jobs_[j];
     const size_t units = job.rows ? job.rows->size() : job.slice.n;
     const size_t step = job.rows ? kPiece / std::max<size_t>(job.width, 1) + 1 : kPiece;
     for (size_t begin = 0; begin < units; begin += step)
-      pieces_.push_back({j, begin, std::min(units, begin + step)});
+      pieces_.push_back({j, begin, std::min(units, begin + step), pieces_.size(), begin * threads / units});
   }
+  if (threads > 1)
+    std::stable_sort(pieces_.begin(), pieces_.end(),
+                     [](const Piece& a, const Piece& b) { return a.turn < b.turn; });
 }
 
 void Trainer::run_updates(const UpdateFactors& factors) {
   cut_jobs();
   parallel_for(pieces_.size(), 1, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
-      const auto& [j, begin, end] = pieces_[i];
+      const auto& [j, begin, end, number, turn] = pieces_[i];
       const UpdateJob& job = jobs_[j];
       if (job.rows) run_rows(job, begin, end, factors);
       else job.kernel(part(job.slice, kernels_.states, begin, end - begin), factors);

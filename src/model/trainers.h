@@ -86,6 +86,7 @@ class Trainer {
   struct Piece {
     uint32_t job;
     size_t begin, end;
+    size_t number, turn;  // in order of memory; thread that has it in its cache
   };
 
   void allocate_states();

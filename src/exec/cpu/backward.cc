@@ -87,11 +87,11 @@ float* CpuExecutor::weight_gradient(const Operand& o) {
   return parameter_target(o.node);
 }
 
-float* CpuExecutor::parameter_target(NodeId node) {
+float* CpuExecutor::parameter_target(NodeId node, bool* unset) {
   ParameterUse& use = graph_.parameter_use(node);
   if (use.gradient >= 0) return grads() + use.gradient;
   use.direct = true;
-  return use.storage->grad();
+  return use.storage->grad(unset);
 }
 
 const float* CpuExecutor::parameter_gradient(NodeId id) {

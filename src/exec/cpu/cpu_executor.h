@@ -69,7 +69,7 @@ class CpuExecutor final : public Executor {
   // An element-wise group all of whose nodes take part.
   void backward_elementwise(uint32_t first, uint32_t last);
   // Where this backward adds the gradient of a parameter node.
-  float* parameter_target(NodeId node);
+  float* parameter_target(NodeId node, bool* unset = nullptr);
 
   const float* weight(const Operand& o);
   float* weight_gradient(const Operand& o);
@@ -149,9 +149,11 @@ class CpuExecutor final : public Executor {
   struct Part {
     uint32_t deferred;
     float* target;
-    Range range;
+    Range range;   // of rows, or of columns
+    bool unset;    // the gradient was not zeroed before
+    int64_t turn;  // of the threads, from 0: the one that has this part in its cache
   };
-  void run_part(const DeferredGradient& d, float* target, Range part) const;
+  void run_part(const DeferredGradient& d, const Part& part) const;
   void run_deferred(DeferredGradient& d) override;
   void run_all_deferred();
   void run_parts(int64_t n, int64_t work);

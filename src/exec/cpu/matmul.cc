@@ -1,5 +1,6 @@
 // Matrix products of a launch: one GEMM per weight over the columns of all nodes, or node by
 // node where nothing is shared.
+#include <algorithm>
 #include <cstring>
 
 #include "base/thread_pool.h"
@@ -69,7 +70,7 @@ void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols) const {
 }
 
 // Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
-// where columns are few.
+// where these are more: what all threads read must come from the cache of the one that has written it.
 void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, n == 1 ? "W x" : "W x, of several weights");
   if (trace && n == 1) {
@@ -83,7 +84,7 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
-  if (n == 1 && jobs->n >= 32) {
+  if (n == 1 && jobs->n >= 32 && (jobs->n >= jobs->m || thread_pool().threads() == 1)) {
     const size_t least = weights > kManyWeights ? kWideColumns : 16;  // each chunk reads all weights
     const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
     parallel_for(jobs->n, grain, [&](size_t begin, size_t end) {
@@ -241,13 +242,37 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
 
 // ---------------------------------------------------------------- weight gradients
 
+namespace {
+
+// Do threads share the rows of a gradient? Columns lie as the trainer's pieces do.
+bool by_rows(const DeferredGradient& d) {
+  const int threads = thread_pool().threads();
+  return d.m >= d.k && (threads == 1 || d.k < kPart * threads);
+}
+
+void clear_rows(float* target, int64_t ld, Range rows, Range columns) {
+  const int64_t height = rows.end - rows.begin;
+  if (height == ld) {
+    std::memset(target + columns.begin * ld, 0, (columns.end - columns.begin) * ld * 4);
+    return;
+  }
+  for (int64_t c = columns.begin; c < columns.end; ++c)
+    std::memset(target + c * ld + rows.begin, 0, height * 4);
+}
+
+int64_t parts_of(const DeferredGradient& d) { return by_rows(d) ? d.m : d.k; }
+
+}  // namespace
+
 // Work that one thread does: some rows or columns of a gradient.
-void CpuExecutor::run_part(const DeferredGradient& d, float* target, Range part) const {
+void CpuExecutor::run_part(const DeferredGradient& d, const Part& part) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
-  if (d.k == 0) return kernels_.gemm->sum(part, n, dy, target);
-  if (d.by_rows()) kernels_.gemm->nt(part, {0, d.k}, n, dy, x, target, d.m);
-  else kernels_.gemm->nt({0, d.m}, part, n, dy, x, target, d.m);
+  const bool rows = by_rows(d);
+  const Range all_rows = rows ? part.range : Range{0, d.m}, columns = rows ? Range{0, d.inner()} : part.range;
+  if (part.unset) clear_rows(part.target, d.m, all_rows, columns);
+  if (d.k == 0) kernels_.gemm->sum(part.range, n, dy, part.target);
+  else kernels_.gemm->nt(all_rows, columns, n, dy, x, part.target, d.m);
 }
 
 void CpuExecutor::run_deferred(DeferredGradient& d) {
@@ -256,11 +281,12 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
   o.node = d.node;
   o.base = d.offset;
   float* target = weight_gradient(o);
-  const int64_t length = d.by_rows() ? d.m : d.k;
+  const int64_t length = parts_of(d);
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  parallel_for(length, grain_of(length, d.work(), kPart, kMostParts),
-               [&](size_t begin, size_t end) { run_part(d, target, {int64_t(begin), int64_t(end)}); });
+  parallel_for(length, grain_of(length, d.work(), kPart, kMostParts), [&](size_t begin, size_t end) {
+    run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0});
+  });
   d.dy.clear();
   d.x.clear();
 }
@@ -268,6 +294,7 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
 // Those of parameters that have a gradient of their own run together: threads share the parts of all.
 void CpuExecutor::run_all_deferred() {
   parts_.clear();
+  const int64_t threads = thread_pool().threads();
   int64_t work = 0;
   for (uint32_t i = 0; i < deferred_.size(); ++i) {
     DeferredGradient& d = deferred_[i];
@@ -275,12 +302,16 @@ void CpuExecutor::run_all_deferred() {
       run_deferred(d);
       continue;
     }
-    float* target = parameter_target(d.node);
-    const int64_t length = d.by_rows() ? d.m : d.k;
+    bool unset = false;
+    float* target = parameter_target(d.node, &unset);
+    const int64_t length = parts_of(d);
     for (int64_t at = 0; at < length; at += kPart)
-      parts_.push_back({i, target, {at, std::min(at + kPart, length)}});
+      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, unset, at * threads / length});
     work += d.work();
   }
+  if (threads > 1)
+    std::stable_sort(parts_.begin(), parts_.end(),
+                     [](const Part& a, const Part& b) { return a.turn < b.turn; });
   const int64_t n = static_cast<int64_t>(parts_.size());
   if (n > 0) run_parts(n, work);
   deferred_.clear();
@@ -298,7 +329,7 @@ void CpuExecutor::run_parts(int64_t n, int64_t work) {
     for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
       Part part = parts_[i];
       while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
-      run_part(deferred_[part.deferred], part.target, part.range);
+      run_part(deferred_[part.deferred], part);
     }
   });
 }
