@@ -63,22 +63,22 @@ class Group:
     Args:
         comm: a communicator of mpi4py, of which the group takes copies; None: this process is alone.
         timeout: seconds that a rank waits for the others in a meeting.
-        shrinks: the group goes on without ranks that are lost.
+        on_loss: the group goes on without ranks that are lost, and this is called with their numbers when the
+            others have new ones; None: it ends.
     Attributes:
         met: how many meetings there were; the same on all ranks between two of them.
         busy: nested main_only(): others wait without a clock.
         has_lost: whether the group is smaller than it was.
-        on_loss: is called with the ranks that were lost, when the others have new numbers.
     """
 
-    def __init__(self, comm: Any, timeout: float, shrinks: bool = False) -> None:
+    def __init__(
+        self, comm: Any, timeout: float, on_loss: Optional[Callable[[list[int]], None]] = None
+    ) -> None:
         self.rank, self.size = rank_and_size(comm)
-        self.timeout, self._shrinks = timeout, shrinks
-        self.on_loss: Callable[[list[int]], None] = lambda ranks: None
+        self.timeout, self._on_loss = timeout, on_loss
         self.busy = self.met = 0
         self.has_lost = False
         self._doing = "nothing"
-        self._told: list[Any] = []
         self._kept: dict[str, NDArray[np.float32]] = {}  # memory of add_up
         self._watchdog: Optional[Watchdog] = None
         self.mpi: Any = None  # mpi4py's module; communicators are there for other ranks only
@@ -90,7 +90,7 @@ class Group:
 
     def _use(self, comm: Any) -> None:
         self.rank, self.size = rank_and_size(comm)
-        self.comm, self._signals = comm, comm.Dup()
+        self.comm = comm
         self._watchdog = Watchdog(self, comm.Dup())
 
     # ---------------------------------------------------------------------------------- losses
@@ -102,7 +102,7 @@ class Group:
         Args:
             collectives: may be run several times, so what it changes must be as before then.
         """
-        if not self._shrinks or self.size == 1:
+        if self._on_loss is None or self.size == 1:
             return collectives()
         while True:
             problem: Optional[Exception] = None
@@ -113,12 +113,12 @@ class Group:
                 self.comm.Revoke()  # so that nobody waits for this rank
             if self._all_completed(problem is None):
                 return result
-            if not self._shrink() and problem is not None and not self._is_loss(problem):
+            if not self._shrink() and problem is not None and not self.is_loss(problem):
                 raise problem
             if self.size == 1:
                 return collectives()
 
-    def _is_loss(self, error: Exception) -> bool:
+    def is_loss(self, error: Exception) -> bool:
         """Whether it says that a rank was lost, or that another has noticed one."""
         lost = self.mpi.ERR_PROC_FAILED, self.mpi.ERR_PROC_FAILED_PENDING, self.mpi.ERR_REVOKED
         return isinstance(error, self.mpi.Exception) and error.Get_error_class() in lost
@@ -128,7 +128,7 @@ class Group:
         try:
             return bool(self.comm.Agree(int(completed)))
         except self.mpi.Exception as error:
-            if not self._is_loss(error):
+            if not self.is_loss(error):
                 raise
             return False
 
@@ -141,10 +141,10 @@ class Group:
         ranks = sorted(lost.Translate_ranks(None, before))
         self.has_lost = self.has_lost or bool(ranks)
         comm.Set_errhandler(self.mpi.ERRORS_RETURN)
-        self._told, self._doing = [], "nothing"
+        self._doing = "nothing"
         self._use(comm)
-        if ranks:
-            self.on_loss(ranks)
+        if ranks and self._on_loss:
+            self._on_loss(ranks)
         return ranks
 
     # ------------------------------------------------------------------------------- meetings
@@ -161,7 +161,7 @@ class Group:
             return
         mine = np.frombuffer(_MEETING.pack(operation.encode()[:24], self.met, detail), np.uint8)
         every = np.zeros((self.size, len(mine)), np.uint8)
-        self._wait(self.comm.Iallgather(mine, every).Test, operation)
+        self.wait(self.comm.Iallgather(mine, every).Test, operation)
         if not (every == every[0]).all():
             self._refuse([_MEETING.unpack(row.tobytes()) for row in every])
 
@@ -175,7 +175,7 @@ class Group:
             "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
         )
 
-    def _wait(self, arrived: Callable[[], bool], doing: str) -> None:
+    def wait(self, arrived: Callable[[], bool], doing: str) -> None:
         """Wait for other ranks without holding a core that one of them may need.
 
         Args:
@@ -308,25 +308,6 @@ class Group:
     def from_rank(self, item: Any, root: int) -> Any:
         return item if self.size == 1 else self.comm.bcast(item, root)
 
-    def tell_others(self, item: Any) -> None:
-        """A message to each other rank, which does not wait for it: see `hear()`."""
-        self._told = [r for r in self._told if not r.Test()]
-        self._told += [self._signals.isend(item, dest=rank) for rank in range(1, self.size)]
-
-    def hear(self, doing: str) -> Any:
-        """The next message that rank 0 gave to `tell_others()`; None where rank 0 is lost.
-
-        Args:
-            doing: what this rank waits in.
-        """
-        try:
-            self._wait(lambda: self._signals.Iprobe(source=0), doing)
-            return self._signals.recv(source=0)
-        except self.mpi.Exception as error:
-            if not self._shrinks or not self._is_loss(error):
-                raise
-            return None
-
     def close(self) -> None:
         if self._watchdog:
             self._watchdog.stop()
@@ -350,7 +331,7 @@ class Watchdog:
             while not self._stopped.wait(0.2):
                 self._answer_messages()
         except self._group.mpi.Exception as error:
-            if not self._group._is_loss(error):  # the group makes another watchdog
+            if not self._group.is_loss(error):  # the group makes another watchdog
                 raise
 
     def _answer_messages(self) -> None:

@@ -7,7 +7,6 @@ import operator
 import os
 import random
 import sys
-from collections import Counter
 from functools import reduce
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -20,6 +19,7 @@ from . import state
 from .checkpoint import Checkpoints
 from .exchange import Exchange
 from .group import Group, JobError
+from .saves import Saves
 from .shards import Shard, cut, put_back
 
 # Variables of the environment that launchers set.
@@ -73,44 +73,6 @@ def start(settings: Settings) -> None:
     state.job = Job(comm, settings)
 
 
-class Saves:
-    """Files that rank 0 has saved and that other ranks have passed over.
-
-    A save is known by its path, by the meetings there were before it, and by its number among those of this
-    path since the last one; so a save below `if is_main:` is not taken for the next one of all ranks.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._met = 0
-        self._counts: Counter[str] = Counter()  # since then
-        self._awaited: set[tuple[str, int, int]] = set()
-        self._heard: set[tuple[str, int, int]] = set()
-
-    def add(self, path: str) -> None:
-        """Rank 0 has saved a file; another rank would have."""
-        if self._met != self._group.met:
-            self._met = self._group.met
-            self._counts.clear()
-        self._counts[path] += 1
-        save = path, self._met, self._counts[path]
-        if self._group.rank:
-            self._awaited.add(save)
-        else:
-            self._group.tell_others(save)
-
-    def wait(self) -> None:
-        """Until rank 0 has saved what this rank has passed over."""
-        while missing := self._awaited - self._heard:
-            path = min(missing, key=lambda save: save[1:])[0]
-            save = self._group.hear(f"a load, for rank 0 to save {path}")
-            if save is None:  # rank 0 is lost, and with it what it has not saved
-                break
-            self._heard.add(save)
-        self._heard -= self._awaited
-        self._awaited.clear()
-
-
 class Job(atomic.Role):
     """See `dynet_compat.distributed`; alone, with a group of one, for checkpoints."""
 
@@ -121,8 +83,7 @@ class Job(atomic.Role):
                 "on_failure='shrink': this MPI ends all ranks when one is lost; wanted Open MPI 5 or newer, "
                 f"started by `mpiexec --with-ft ulfm` (which sets {_ULFM}=1)"
             )
-        self.group = Group(comm, settings.timeout, shrinks)
-        self.group.on_loss = self._go_on
+        self.group = Group(comm, settings.timeout, self._go_on if shrinks else None)
         self._sharded_for = self.group.size  # ranks, at the last shard()
         self._level_kernels()
         self.shards_batch_map = settings.shard_batch_map
