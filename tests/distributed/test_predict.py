@@ -156,7 +156,7 @@ def test_lines_that_end_workers_are_found(n: int, deadly: set[int], rng: random.
     """Each other line is predicted, also where workers are lost for other reasons."""
     blocks = [LineBlock(k, 1 + 10 * k, [b"%d" % i for i in range(10 * k, min(n, 10 * k + 10))])
               for k in range((n + 9) // 10)]  # fmt: skip
-    pieces, finished, lost = Pieces(blocks), {}, 0
+    pieces, finished, lost = Pieces(blocks, 3), {}, 0
     while piece := pieces.next():
         block, losses = piece
         if any(int(line) in deadly for line in block.lines) or (lost < 8 and rng.random() < 0.1):

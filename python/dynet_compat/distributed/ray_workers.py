@@ -15,10 +15,15 @@ Finished = Optional[tuple[LineBlock, Result]]
 
 
 class Pieces:
-    """Blocks that are to be done. One that has cost workers is halved until the line is found that does."""
+    """Blocks that are to be done. One that has cost workers is halved until the line is found that does.
 
-    def __init__(self, blocks: Iterable[LineBlock]) -> None:
-        self._blocks = iter(blocks)
+    Args:
+        blocks: of the input.
+        batch: lines of one call of the predictor, which stay together as long as they can.
+    """
+
+    def __init__(self, blocks: Iterable[LineBlock], batch: int) -> None:
+        self._blocks, self._batch = iter(blocks), batch
         self._again: list[tuple[LineBlock, int]] = []  # lost, with how many workers they have cost
         self._halved: dict[int, tuple[LineBlock, dict[int, Result]]] = {}  # results by first line
 
@@ -54,9 +59,10 @@ class Pieces:
             return self.done(piece, ([""], [(0, _GIVEN_UP)]))
         else:
             self._halved.setdefault(piece.number, (piece, {}))
-            for start, end in ((n // 2, n), (0, n // 2)):
+            middle = n // 2 if n <= self._batch else max(1, n // 2 // self._batch) * self._batch
+            for start, end in ((middle, n), (0, middle)):
                 half = LineBlock(piece.number, piece.first_line + start, piece.lines[start:end])
-                self._again.append((half, 0 if end - start == 1 else _TRIES - 1))
+                self._again.append((half, 0 if end - start == 1 else 1))
         return None
 
 
@@ -74,6 +80,7 @@ class RayWorkers:
         except ImportError as error:
             raise ValueError(f"--engine ray: ray cannot be imported: pip install ray ({error})") from error
         self._ray: Any = ray
+        self._batch = batch
         ray.init(ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
         remote: Any = ray.remote(num_cpus=1)(Worker)
@@ -81,7 +88,7 @@ class RayWorkers:
 
     def run(self, blocks: Iterable[LineBlock]) -> Iterator[tuple[LineBlock, Result]]:
         """Blocks and their results, as they are finished."""
-        pieces, lost = Pieces(blocks), 0
+        pieces, lost = Pieces(blocks, self._batch), 0
         idle = [self._new() for _ in range(self.count)]
         running: dict[Any, tuple[Any, LineBlock, int]] = {}
         while True:
