@@ -64,6 +64,15 @@ template <class T> DYC_INLINE T exp_negative(T x) {
   const auto reduced = reduce_ln2(vmax(splat<T>(-104.f), x));
   return scaled(expm1_poly(reduced.r) + 1.f, reduced);
 }
+// The same for sums: what is less than 2^-126 may be 0.
+template <class T> DYC_INLINE T exp_term_any(T x) {
+#if defined(__AVX512F__)
+  return exp_negative(x);
+#else
+  const auto reduced = reduce_ln2(vmax(splat<T>(-88.f), x));  // n >= -127, for which exp2_int() is 0
+  return (expm1_poly(reduced.r) + 1.f) * exp2_int<T>(reduced.n);
+#endif
+}
 template <class T> DYC_INLINE T expm1_any(T x) {
   const auto [r, n, whole] = reduce_ln2(vmin(splat<T>(89.f), vmax(splat<T>(-25.f), x)));
   const T p = expm1_poly(r);
@@ -185,6 +194,7 @@ template <class T> DYC_INLINE T vround(T x) { return vtrunc(x + vcopysign(splat<
   DYC_INLINE V name(V x) { return any_name(x); } \
   DYC_INLINE float name(float x) { return any_name(x); }
 DYC_BOTH(vexp, exp_any)
+DYC_BOTH(vexp_term, exp_term_any)
 DYC_BOTH(vexpm1, expm1_any)
 DYC_BOTH(vlog, log_any)
 DYC_BOTH(vlog1p, log1p_any)

@@ -5,6 +5,12 @@
 
 namespace dyc {
 
+// exp(x) for x <= 0, a term of a sum.
+template <class T>
+DYC_INLINE T exp_term(T x) {
+  return vexp_term(x);
+}
+
 // Elements of a block; a thread group reads all of a run at once.
 template <class I>
 DYC_INLINE size_t exp_block(size_t n) {
@@ -24,7 +30,7 @@ struct ExpSum {
     V most = top;
     each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { most = vmax(most, c.keep(get(i, c), most)); });
     const auto e = [&](size_t i, auto c) DYC_LAMBDA {
-      return exp_of(below(c.keep(get(i, c), fill<I>(-__builtin_inff())), most));
+      return exp_term(below(c.keep(get(i, c), fill<I>(-__builtin_inff())), most));
     };
     const V term = sum_lanes_of(n, e), scale = exp_of(below(top, most));
     high = high * scale;

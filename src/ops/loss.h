@@ -44,7 +44,7 @@ struct PickNegLogSoftmax {
       const float scale = *m.dyb(b) * picked_scale<I>(s), own = dx[v];
       sync<I>();
       each<I>(n, [&](size_t i, auto c)
-                     DYC_LAMBDA { c.add(dx + i, scale * exp_of(below(c.get(x + i), s.shift))); });
+                     DYC_LAMBDA { c.add(dx + i, scale * exp_term(below(c.get(x + i), s.shift))); });
       if_leader<I>([&]() DYC_LAMBDA { dx[v] = own - scale * s.others; });
     }
   }
@@ -61,8 +61,8 @@ struct PickNegLogSoftmax {
   template <class I>
   static DYC_INLINE void gradient(const Summary& s, const float* x, float* dx, size_t n, size_t v, float dy) {
     const float scale = dy * picked_scale<I>(s);
-    each<I>(
-        n, [&](size_t i, auto c) DYC_LAMBDA { c.put(dx + i, scale * exp_of(below(c.get(x + i), s.shift))); });
+    each<I>(n, [&](size_t i, auto c)
+                   DYC_LAMBDA { c.put(dx + i, scale * exp_term(below(c.get(x + i), s.shift))); });
     if (v < n) dx[v] = -(scale * s.others);
   }
 

@@ -54,6 +54,7 @@ DYC_INLINE float vpow(float a, float b) { return powf(a, b); }
 // ---- exponentials, logarithms
 
 DYC_INLINE float vexp(float a) { return expf(a); }
+DYC_INLINE float vexp_term(float a) { return expf(a); }
 DYC_INLINE float vexpm1(float a) { return expm1f(a); }
 DYC_INLINE float vlog(float a) { return logf(a); }
 DYC_INLINE float vlog1p(float a) { return log1pf(a); }

@@ -102,7 +102,8 @@ void ColumnLosses::forward(uint32_t loss) {
   e_.counters.launches += 2;
   e_.counters.nodes += 2 * l.count;
   const MatmulJob job = e_.new_job(e_.plan_.launches[l.product]);
-  p.kept = job.n * job.m <= kKeptFloats ? job.n : kKeptFloats / job.m / kLossColumns * kLossColumns;
+  const int64_t kept = std::max(kKeptFloats / job.m, job.n * kKeptPercent / 100);
+  p.kept = kept >= job.n ? job.n : kept / kLossColumns * kLossColumns;
   p.summaries.resize(static_cast<size_t>(job.n));
   const ColumnLossKernels& kernels = e_.kernels_.ops[l.op].column_loss;
   const int64_t reader = kernels.reader_bytes / 4;

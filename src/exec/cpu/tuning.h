@@ -27,8 +27,11 @@ constexpr int64_t kPart = 64;         // rows or columns of a weight gradient th
 constexpr int64_t kMostParts = 64;    // such parts: each keeps its part of the gradient in the cache
 
 // ---- products with their losses (exec/cpu/column_losses.h)
-constexpr int64_t kLossColumns = 64;      // that go through a block of rows at once, forward
-constexpr int64_t kKeptFloats = 6 << 20;  // results that are kept for backward; others are computed again
+constexpr int64_t kLossColumns = 64;  // that go through a block of rows at once, forward
+// Results that are kept for backward: all up to so many, else that many or a share of them. The others are
+// computed again, which takes a third more multiplications. All of them and their gradients, which the real
+// DyNet stores, would be 200 percent; with 40 a step takes at most a quarter of that.
+constexpr int64_t kKeptFloats = 6 << 20, kKeptPercent = 40;
 
 // ---- custom ops: chunks per thread of pieces that are items, and of pieces that add to one gradient
 constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
