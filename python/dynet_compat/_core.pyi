@@ -424,6 +424,17 @@ class Trainer:
         ...
 
 @final
+class _Recursion:
+    """a recursive function, recorded by one call."""
+    def __new__(cls, name: str, resolve: Any) -> _Recursion: ...
+    def define(self, code: Any, program: Any) -> Any:
+        """The program of the function whose code this is, and that asks this object."""
+        ...
+    def statistics(self) -> Any:
+        """How often the function was recorded by one call."""
+        ...
+
+@final
 class _Region:
     """Statements of a script, recorded by one call."""
     def __new__(cls, spec: Any, functions: Any) -> _Region: ...

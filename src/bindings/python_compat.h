@@ -61,6 +61,36 @@ inline bool is_traced() {
 #endif
 }
 
+// How many more calls of functions of the script may stand inside one another.
+inline int remaining_depth() {
+  PyThreadState* thread = PyThreadState_Get();
+#if PY_VERSION_HEX >= 0x030C0000
+  return thread->py_recursion_remaining;
+#elif PY_VERSION_HEX >= 0x030B0000
+  return thread->recursion_remaining;
+#else
+  return Py_GetRecursionLimit() - thread->recursion_depth;
+#endif
+}
+
+// Garbage collection may run code of the script wherever an object is made (until Python 3.11).
+class WithoutCollection {
+ public:
+#if PY_VERSION_HEX >= 0x030A0000
+  WithoutCollection() : was_(PyGC_Disable()) {}
+  ~WithoutCollection() {
+    if (was_) PyGC_Enable();
+  }
+#else
+  WithoutCollection() : was_(0) {}
+#endif
+  WithoutCollection(const WithoutCollection&) = delete;
+  WithoutCollection& operator=(const WithoutCollection&) = delete;
+
+ private:
+  [[maybe_unused]] int was_;
+};
+
 // The version of a dict: a number that changes with the dict, and that no other dict ever has; 0: unknown.
 #if PY_VERSION_HEX < 0x030C0000
 inline uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }

@@ -7,6 +7,7 @@
 #include "bindings/arguments.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_loop.h"
+#include "bindings/region_walk.h"
 #include "bindings/signatures.h"
 #include "bindings/tuning.h"
 
@@ -31,7 +32,7 @@ PyObject* Region::call(PyObject* const* args, size_t n) {
   statistics_.call_ns += elapsed;
   payoff_.longest_call = std::max(payoff_.longest_call, elapsed);
   ++statistics_.timed_calls;
-  if (disabled_.empty()) check_payoff();
+  if (disabled_.empty() && !walked_) check_payoff();
   return results;
 }
 
@@ -431,11 +432,14 @@ PyTypeObject RegionType = static_type(
 
 }  // namespace
 
+Region* region_in(PyObject* object) { return Py_TYPE(object) == &RegionType ? core_of(object) : nullptr; }
+
 void add_regions(PyObject* module) {
   RegionType.tp_vectorcall_offset = offsetof(PyRegion, call);
   RegionType.tp_call = PyVectorcall_Call;
   add_type(module, RegionType);
   add_region_loops();
+  add_recursions(module);
 }
 
 }  // namespace dyc::py

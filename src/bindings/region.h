@@ -12,6 +12,7 @@
 //   Tracer           makes a Specialisation of it                                          region_tracer.h
 //   LoopIterator     the items of a loop whose body is a region                            region_loop.h
 //   LoopReplayer     its iterations, recorded in one call                                  region_loop.h
+//   Walker           calls of recursive functions, recorded in one call                    region_walk.h
 //
 // A Region tries its specialisations in order of their last use. If none matches, the statements run in a
 // session, and a new one is learned. A specialisation is replayed when it has been confirmed: the statements
@@ -55,6 +56,8 @@ class Region {
 
  private:
   friend class LoopReplayer;
+  friend class Walker;
+  friend struct RegionUse;
 
   // Times are processor time. One call in tuning::kTimedCalls is timed. The statements run seldom, so the
   // interpreter is slow at them: their fastest run counts, not the mean.
@@ -121,8 +124,8 @@ class Region {
   int64_t plain_start_ = 0;  // of statements that run without a session, to be timed; 0: none do
   const Engine* plain_engine_ = nullptr;
   std::vector<Owned> when_disabled_;
-  bool busy_ = false;
-  std::string disabled_, refusal_;  // why it is disabled; why the last run was not learned from
+  bool busy_ = false, walked_ = false;  // walked_: a Walker has recorded it
+  std::string disabled_, refusal_;      // why it is disabled; why the last run was not learned from
 };
 
 // Is the error that is set that of a name without a value, raised by the frame that has just run, and not by
@@ -132,6 +135,7 @@ bool is_unbound_name();
 // but not one that is to end the script.
 void forget_own_error();
 
+Region* region_in(PyObject* object);  // null: it is no _Region
 void add_regions(PyObject* module);
 
 }  // namespace dyc::py

@@ -48,6 +48,15 @@ struct LoopFastPath {
   std::vector<uint32_t> placeholders;    // and the placeholders
 };
 
+// What a Walker checks before it records the specialisation.
+struct WalkGuards {
+  bool known = false;
+  std::vector<uint32_t> capturing;           // sources whose guards capture inputs or placeholders
+  std::vector<std::vector<uint32_t>> plain;  // other sources with guards, by the argument they are parts of
+  std::vector<uint64_t> checked;             // beside `plain`: for which reading of that argument
+  uint64_t uses = 0;                         // until now
+};
+
 // One way in which the region runs.
 struct Specialisation {
   // Compares with another run of the same kind. Until each index was seen with two values, the region may use
@@ -68,6 +77,7 @@ struct Specialisation {
   uint32_t n_shared = 0;  // objects in `output` that have numbers
   uint64_t hits = 0;
   LoopFastPath fast_path;
+  WalkGuards walk;
 
   struct Indices {
     std::vector<uint32_t> values;  // by placeholder, when it was learned
@@ -98,6 +108,7 @@ class Replayer {
   PyObject* build(const OutputSpec& output, const Specialisation& s);
 
   uint64_t nodes() const { return nodes_; }  // that were recorded
+  void count(uint32_t nodes) { nodes_ += nodes; }
 
   CapturedInputs captured;
 

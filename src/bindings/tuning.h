@@ -23,6 +23,17 @@ inline constexpr uint64_t kTrialMisses = 256;
 // are timed for that. Guess: the fastest of 32 is one that nothing interrupted.
 inline constexpr uint64_t kFirstWindow = 2048;
 inline constexpr uint32_t kPlainRuns = 32;
+// The same for calls of recursive functions, whose regions run by the thousand in one call: the whole call
+// runs again.
+inline constexpr uint64_t kRevalidateWalks = 16384;
+// Calls inside one another that are recorded by one call: 1 KB of the stack each. Guess: trees of sentences
+// have 50 levels.
+inline constexpr int kWalkDepth = 250;
+// Levels that Python may use inside the innermost call: near its limit the statements run. Guess.
+inline constexpr int kWalkMargin = 40;
+// Calls that run as they are written after one that could not be recorded, which doubles with each: until
+// regions have been learned, trying takes longer. Guess.
+inline constexpr uint32_t kWalkSkips = 512;
 // Nanoseconds that the code around a call takes, and that around a plain run: storing results, testing them,
 // and exception handlers. Measured on a parser's step of five ops, which gained nothing.
 inline constexpr uint64_t kAroundCall = 100;

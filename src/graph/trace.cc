@@ -89,8 +89,9 @@ void Trace::plan_appends() {
   end(kNone);
 }
 
-void Trace::add_step(NodeId id, TraceStep step) {
+void Trace::add_step(const Graph& g, NodeId id, TraceStep step) {
   steps_.push_back(step);
+  step_dims_.push_back(g.dim(id));
   captured_.push_back(id);
 }
 
@@ -107,7 +108,7 @@ void Trace::add_parameter(Graph& g, NodeId id) {
   words_.push_back(g.sig(id).attr(1));  // its role
   storages_.push_back({g.sig(id).attr(0), g.parameters.shared_storage(g.sig(id).attr(0))});
   step.storage = static_cast<uint32_t>(storages_.size() - 1);
-  add_step(id, step);
+  add_step(g, id, step);
 }
 
 void Trace::add_constant(Graph& g, NodeId id) {
@@ -117,7 +118,7 @@ void Trace::add_constant(Graph& g, NodeId id) {
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = 1;
   words_.push_back(g.sig(id).attr(0));  // its value
-  add_step(id, step);
+  add_step(g, id, step);
 }
 
 namespace {
@@ -193,7 +194,7 @@ bool Trace::add(Graph& g, NodeId id) {
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = static_cast<uint32_t>(attrs_end - attrs);
   words_.insert(words_.end(), attrs, attrs_end);
-  add_step(id, step);
+  add_step(g, id, step);
   return true;
 }
 

@@ -59,6 +59,12 @@ class Trace {
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
+  // Of inputs, and of what is recorded where the inputs match.
+  const Dim& dim(uint32_t index) const {
+    return index < n_inputs() ? input_dims_[index] : step_dims_[index - n_inputs()];
+  }
+  // Are the values of the placeholders below their limits?
+  bool indices_fit(const uint32_t* indices) const;
   // Index into nodes() of a node that was captured, or kNone.
   uint32_t index_of(NodeId id) const;
   // What differs between the two, for a message; empty if nothing does.
@@ -90,14 +96,13 @@ class Trace {
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices);
   void add_parameter(Graph& g, NodeId id);
   void add_constant(Graph& g, NodeId id);
-  void add_step(NodeId id, TraceStep step);
+  void add_step(const Graph& g, NodeId id, TraceStep step);
   void find_outside_reads();
   void plan_appends();
   bool is_appended(uint32_t index) const;
   static bool is_leaf(const TraceStep& step);
   void add_ids(const Graph& g, NodeId id, TraceStep* step);
   bool bind_placeholders(const std::vector<Placeholder>& placeholders);
-  bool indices_fit(const uint32_t* indices) const;
   void set_indices(const uint32_t* indices);
   uint32_t signature_set(const Graph& g, const NodeId* inputs, bool* fresh);
   NodeId record_step(Graph& g, const TraceStep& step);
@@ -120,7 +125,7 @@ class Trace {
   std::vector<TraceStep> steps_;
   std::vector<uint32_t> words_;
   std::vector<BoundPlaceholder> bound_;
-  std::vector<Dim> input_dims_;
+  std::vector<Dim> input_dims_, step_dims_;
   std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
   uint32_t numbers_of_ = 0;
   struct WeakStorage {  // a trace does not keep parameters alive: its user does

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from ... import _core
-from . import argmax, desugar, loops
+from . import argmax, desugar, loops, recursion
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .code_objects import Key, codes, silence, source_with, with_constants, with_functions
 from .recording import is_recording, recording
@@ -79,6 +79,7 @@ class Rewriter:
         found: the regions.
         refused: statements that are none.
         regions: placeholder in the code -> the object that records the region.
+        recursions: the same, of recursive functions that one call records.
         argmax_calls: number of calls that read an index in place of values.
     """
 
@@ -102,6 +103,10 @@ class Rewriter:
         self.refused: list[Refusal] = []
         self.parts: list[tuple[ast.AST, str, Any]] = []  # node, field, its new value
         self.regions: dict[str, Any] = {}
+        self.recursions: dict[str, Any] = {}
+        self.recursive, self.reached = recursion.recursive(self.tree)
+        self.placed: dict[ast.AST, recursion.PlacedRegion] = {}  # of the function that is rewritten
+        self.programs: list[tuple[str, ast.FunctionDef, recursion.Program, str]] = []  # last: of its head
         self.batch_maps = BatchMapLoops(loops, self.tree)
         self.argmax_calls = 0
 
@@ -116,12 +121,23 @@ class Rewriter:
         with silence():
             old = dict(codes(compile(source, self.filename, "exec", dont_inherit=True)))
             compiled = compile(tree, self.filename, "exec", dont_inherit=True)
-        constants = {**self.regions, **self.batch_maps.constants, UNBOUND: NameError}
+        constants = {**self.regions, **self.recursions, **self.batch_maps.constants, UNBOUND: NameError}
         constants[argmax.PLACEHOLDER] = _core._read_argmax
         new = dict(codes(with_constants(compiled, constants)))
         self._name_callees(old, new)
+        self._define_programs({key[-1]: code for key, code in new.items()})
         both = [(key, code) for key, code in old.items() if key in new and code.co_flags & _FUNCTION]
         return {key: (code, new[key]) for key, code in both if new[key] != code}
+
+    def _define_programs(self, codes_at: dict[tuple[str, int], types.CodeType]) -> None:
+        for qualname, node, program, head in self.programs:
+            code = codes_at.get((node.name, node.lineno))
+            if code is None or not set(program.free) <= set(code.co_freevars):
+                continue
+            spec = program.spec(qualname, code)
+            recursion.resolver.add(code, spec)
+            if head:
+                self.recursions[head].define(code, spec)
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         places: dict[tuple[str, int], list[types.CodeType]] = {}
@@ -145,6 +161,11 @@ class Rewriter:
                 changed.add(node.lineno)
         for parent, name, part in self.parts:
             setattr(parent, name, part)
+        for _, node, program, head in self.programs:
+            if head:
+                after = ast.get_docstring(node, clean=False) is not None
+                new = recursion.head(head, program, UNBOUND)
+                node.body[after:after] = [locate(s, node.body[0]) for s in new]
         for _, node, _ in wanted:
             n = argmax.replace(node) if any_in(self.argmax_lines, node) else 0
             if n:
@@ -163,6 +184,7 @@ class Rewriter:
     def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
         scope = Scope(self.module, node, owner, "<locals>" in qualname)
         scope.sums, scope.appends = self.batch_maps.sums(qualname), self.batch_maps.appends(qualname)
+        self.placed = {}
         for _, _, statements in suites(node):
             desugar.name_sums(scope, statements)
             desugar.move_into_branches(scope, statements)
@@ -171,23 +193,38 @@ class Rewriter:
                 self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
         for comprehension in own_comprehensions(node) if scope.lists else ():
             self._comprehension(qualname, scope, comprehension)
+        if node in self.reached:
+            self._describe(qualname, node)
+
+    def _describe(self, qualname: str, node: ast.FunctionDef) -> None:
+        """Describe the function to the core, if its statements allow; a recursive one asks it first."""
+        try:
+            program = recursion.Program(node, recursion.free_names(self.tree, qualname, node), self.placed)
+        except recursion.NotWalkable:
+            return
+        head = ""
+        if node in self.recursive and self.placed:
+            head = f"\0recursion {len(self.recursions)}"
+            self.recursions[head] = _core._Recursion(qualname, recursion.resolver)
+        self.programs.append((qualname, node, program, head))
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """Let one call record the elements of [element for target in iterable]."""
         region = loops.element(scope, node)
         if region is None or not region.ops:
             return
-        if region.ops < LEAST_OPS and not any(isinstance(n, ast.List) for n in ast.walk(node.elt)):
+        if region.ops < self._least(scope) and not any(isinstance(n, ast.List) for n in ast.walk(node.elt)):
             return  # a lookup, or an op without a list of arguments, costs less than the region's checks
         new = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
         new.alone = True
         placeholder = self._region(qualname, new, node, node, "comprehension")
+        self.placed[node] = recursion.PlacedRegion(new, self.regions[placeholder])
         comprehension = locate(new.comprehension(placeholder, node), node)
         self.parts += [(node, name, getattr(comprehension, name)) for name in ("elt", "generators")]
 
     def _loop(self, qualname: str, scope: Scope, node: ast.AST) -> bool:
         """Let a loop whose whole body is a region iterate over an iterator that records iterations."""
-        if not isinstance(node, ast.For) or self.batch_maps.of(node):
+        if not isinstance(node, ast.For) or self.batch_maps.of(node) or scope.node in self.reached:
             return False
         region = loops.body(scope, node)
         if region is None or region.ops < LEAST_OPS:
@@ -218,10 +255,9 @@ class Rewriter:
                 at += 1
                 continue
             before, region = self._region_at(scope, statements[at:])
-            if region.ops >= LEAST_OPS:
-                yield from _without(
-                    [s.targets[0].id for s in before], [*before, *self._replaced(qualname, scope, region)]
-                )
+            if region.ops >= self._least(scope):
+                new = [*before, *self._replaced(qualname, scope, region, statements[at], before)]
+                yield from _without([s.targets[0].id for s in before], new)
                 at += len(region.statements)
             else:  # what follows may still begin a region
                 line = statements[at].lineno
@@ -245,9 +281,17 @@ class Rewriter:
                 break
         return before, region
 
-    def _replaced(self, qualname: str, scope: Scope, region: TracedRegion) -> Iterable[ast.stmt]:
+    def _least(self, scope: Scope) -> int:
+        """Ops that a region must have: recursive functions are recorded by one call as wholes."""
+        return 1 if scope.node in self.reached else LEAST_OPS
+
+    def _replaced(
+        self, qualname: str, scope: Scope, region: TracedRegion, first: ast.stmt, before: list[Any]
+    ) -> Iterable[ast.stmt]:
         new = Replacement(scope, region)
         placeholder = self._region(qualname, new, region.statements[0], region.statements[-1])
+        placed = recursion.PlacedRegion(new, self.regions[placeholder], len(region.statements), tuple(before))
+        self.placed[first] = placed
         return _placed(new.statements(placeholder), region.statements[0])
 
 

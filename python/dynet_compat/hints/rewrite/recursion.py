@@ -1,0 +1,344 @@
+"""Programs of functions: what the core needs to run recursive functions without Python (region_walk.h).
+
+A program describes the statements of a function whose calls of regions, tests of values, reads of parts of
+values and calls of other such functions are all that it does. Which functions a call means is found out when
+it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+
+from .code_objects import codes, silence
+from .scopes import UsedNames, is_private
+from .trees import any_in, assign, functions, is_generator, load, nodes_of, own_nodes
+from .values import written
+
+if TYPE_CHECKING:
+    from .replacement import Replacement
+
+(
+    SLOT, CONSTANT, GLOBAL, ATTRIBUTE, ITEM, SLICE, CALL, TUPLE, LIST, NOT, ALL, ANY, COMPARISON, CONDITIONAL,
+    ARITHMETIC, EACH, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK,
+) = range(23)  # fmt: skip
+_COMPARISONS = {
+    ast.Lt: 0, ast.LtE: 1, ast.Eq: 2, ast.NotEq: 3, ast.Gt: 4, ast.GtE: 5, ast.Is: 16, ast.IsNot: 17
+}  # fmt: skip
+_ARITHMETIC = {ast.Add: 0, ast.Sub: 1, ast.Mult: 2}
+_RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
+
+Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
+Spec = tuple[str, tuple[str, ...], int, tuple[int, ...], Node]
+Inside = Union[ast.FunctionDef, ast.ListComp]
+
+
+class NotWalkable(Exception):
+    """The function does something that only Python can do."""
+
+
+class PlacedRegion(NamedTuple):
+    """A region in the place of statements, or of the element of a comprehension; `before`: what is evaluated
+    first."""
+
+    new: Replacement
+    region: Any
+    statements: int = 1
+    before: tuple[ast.stmt, ...] = ()
+
+
+def recursive(tree: ast.Module) -> tuple[set[ast.FunctionDef], set[ast.FunctionDef]]:
+    """The functions that may call themselves, as far as names show, and all that these may call."""
+    by_name: dict[str, list[ast.FunctionDef]] = {}
+    for _, node, _ in functions(tree):
+        by_name.setdefault(node.name, []).append(node)
+    calls = {node: _called(node) & by_name.keys() for nodes in by_name.values() for node in nodes}
+    found: set[ast.FunctionDef] = set()
+    reached: set[ast.FunctionDef] = set()
+    for node in calls:
+        seen: set[str] = set()
+        todo = list(calls[node])
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += [n for f in by_name[name] for n in calls[f]]
+        if node.name in seen:
+            found.add(node)
+            reached.update(f for name in seen for f in by_name[name])
+    return found, reached
+
+
+def _called(node: ast.FunctionDef) -> set[str]:
+    """The last names of what it calls."""
+    called = [n.func for n in own_nodes(node) if isinstance(n, ast.Call)]
+    names = {f.id for f in called if isinstance(f, ast.Name)}
+    return names | {f.attr for f in called if isinstance(f, ast.Attribute)}
+
+
+class Program:
+    """Describes the statements of a function.
+
+    Args:
+        node: the function.
+        free: names of functions around it that it reads, in the order of its closure.
+        placed: the regions: by their first statement, or by the comprehension whose element they are.
+
+    Raises:
+        NotWalkable: see there.
+    """
+
+    def __init__(
+        self, node: ast.FunctionDef, free: Iterable[str], placed: Mapping[ast.AST, PlacedRegion]
+    ) -> None:
+        self.placed = placed
+        a = node.args
+        if a.vararg or a.kwarg or a.kwonlyargs or is_generator(node):
+            raise NotWalkable("parameters of other kinds, or a generator")
+        self.parameters = tuple(p.arg for p in [*a.posonlyargs, *a.args])
+        self.free = tuple(free)
+        names = [*self.parameters, *self.free]
+        self.slots = {name: i for i, name in enumerate(names)}
+        self.count = len(names)
+        bound = [n for n in nodes_of(node, (ast.ListComp,)) if isinstance(n, ast.Name)]
+        regions = [name for p in placed.values() for name in [*p.new.names, *_targets(p.before)]]
+        for name in [*(n.id for n in bound if isinstance(n.ctx, ast.Store)), *regions]:
+            if name in self.free:
+                raise NotWalkable("it assigns to a name of a function around it")
+            self._slot(name)
+        self.body = self.block(node.body)
+
+    def spec(self, qualname: str, code: types.CodeType) -> Spec:
+        cells = tuple(map(code.co_freevars.index, self.free))
+        return qualname, self.parameters, self.count, cells, self.body
+
+    def _slot(self, name: str) -> int:
+        if name not in self.slots:
+            self.slots[name] = self.count
+            self.count += 1
+        return self.slots[name]
+
+    # ---- statements
+
+    def block(self, statements: list[ast.stmt]) -> Node:
+        parts = []
+        at = 0
+        while at < len(statements):
+            placed = self.placed.get(statements[at])
+            if placed is None:
+                parts.append(self.statement(statements[at]))
+                at += 1
+            else:
+                parts += [self.statement(s) for s in placed.before]
+                parts.append(self._region(placed))
+                at += placed.statements
+        return BLOCK, 0, None, tuple(parts)
+
+    def _region(self, placed: PlacedRegion) -> Node:
+        new = placed.new
+        returns = new.region.returned is not None
+        flags = _RETURNS * returns | _ALONE * new.alone
+        arguments = tuple(self.expression(e) for e in written(new.region.sources.all))
+        targets = tuple((SLOT, self._slot(name), None, ()) for name in new.names)
+        lists = tuple(self.expression(append.code) for append in new.region.appends)
+        return REGION, flags, placed.region, tuple((TUPLE, 0, None, p) for p in (arguments, targets, lists))
+
+    def statement(self, s: ast.stmt) -> Node:
+        if isinstance(s, ast.If):
+            return BRANCH, 0, None, (self.expression(s.test), self.block(s.body), self.block(s.orelse))
+        if isinstance(s, ast.Return):
+            value = s.value or ast.Constant(None)
+            return RESULT, 0, None, (self.expression(value),)
+        if isinstance(s, ast.Assign) and len(s.targets) == 1:
+            return ASSIGNMENT, 0, None, (self.target(s.targets[0]), self.expression(s.value))
+        if isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
+            return ASSIGNMENT, 0, None, (self.target(s.target), self.expression(s.value))
+        if isinstance(s, ast.For) and not s.orelse:
+            return LOOP, 0, None, (self.target(s.target), self.expression(s.iter), self.block(s.body))
+        if isinstance(s, ast.Expr):
+            return EVALUATION, 0, None, (self.expression(s.value),)
+        if isinstance(s, ast.Pass):
+            return BLOCK, 0, None, ()
+        raise NotWalkable(f"{type(s).__name__} in line {s.lineno}")
+
+    def target(self, t: ast.expr) -> Node:
+        if isinstance(t, ast.Name):
+            return SLOT, self._slot(t.id), None, ()
+        if isinstance(t, (ast.Tuple, ast.List)):
+            return TUPLE, 0, None, tuple(map(self.target, t.elts))
+        raise NotWalkable(f"it assigns to an attribute or an item in line {t.lineno}")
+
+    # ---- expressions
+
+    def expression(self, e: ast.expr) -> Node:
+        describe = getattr(self, f"_{type(e).__name__.lower()}", None)
+        if describe is None:
+            raise NotWalkable(f"{type(e).__name__} in line {getattr(e, 'lineno', '?')}")
+        node: Node = describe(e)
+        return node
+
+    def _all(self, kind: int, *parts: ast.expr, number: int = 0, of: Any = None) -> Node:
+        return kind, number, of, tuple(map(self.expression, parts))
+
+    def _name(self, e: ast.Name) -> Node:
+        if is_private(e.id):
+            raise NotWalkable("a private name")
+        slot = self.slots.get(e.id)
+        return (GLOBAL, 0, e.id, ()) if slot is None else (SLOT, slot, None, ())
+
+    def _constant(self, e: ast.Constant) -> Node:
+        if e.value is ...:
+            raise NotWalkable("an ellipsis")
+        return CONSTANT, 0, e.value, ()
+
+    def _attribute(self, e: ast.Attribute) -> Node:
+        if is_private(e.attr):
+            raise NotWalkable("a private name")
+        return self._all(ATTRIBUTE, e.value, of=e.attr)
+
+    def _subscript(self, e: ast.Subscript) -> Node:
+        where: Any = e.slice
+        if not isinstance(where, ast.Slice):
+            return self._all(ITEM, e.value, where)
+        if where.step is not None:
+            raise NotWalkable("a slice with a step")
+        none = ast.Constant(None)
+        return self._all(SLICE, e.value, where.lower or none, where.upper or none)
+
+    def _call(self, e: ast.Call) -> Node:
+        if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
+            raise NotWalkable("a starred argument")
+        names = tuple(k.arg for k in e.keywords)
+        return self._all(CALL, e.func, *e.args, *(k.value for k in e.keywords), of=names)
+
+    def _tuple(self, e: ast.Tuple) -> Node:
+        return self._all(TUPLE, *e.elts)
+
+    def _list(self, e: ast.List) -> Node:
+        return self._all(LIST, *e.elts)
+
+    def _unaryop(self, e: ast.UnaryOp) -> Node:
+        if isinstance(e.op, ast.Not):
+            return self._all(NOT, e.operand)
+        value = e.operand.value if isinstance(e.operand, ast.Constant) else None
+        if isinstance(e.op, ast.USub) and type(value) in (int, float):
+            return CONSTANT, 0, -value, ()  # type: ignore[operator]
+        raise NotWalkable("an operator")
+
+    def _boolop(self, e: ast.BoolOp) -> Node:
+        return self._all(ALL if isinstance(e.op, ast.And) else ANY, *e.values)
+
+    def _compare(self, e: ast.Compare) -> Node:
+        number = _COMPARISONS.get(type(e.ops[0]))
+        if len(e.ops) > 1 or number is None:
+            raise NotWalkable("a comparison of another kind")
+        return self._all(COMPARISON, e.left, e.comparators[0], number=number)
+
+    def _ifexp(self, e: ast.IfExp) -> Node:
+        return self._all(CONDITIONAL, e.test, e.body, e.orelse)
+
+    def _binop(self, e: ast.BinOp) -> Node:
+        number = _ARITHMETIC.get(type(e.op))
+        if number is None:
+            raise NotWalkable("an operator")
+        return self._all(ARITHMETIC, e.left, e.right, number=number)
+
+    def _listcomp(self, e: ast.ListComp) -> Node:
+        first = e.generators[0]
+        if len(e.generators) > 1 or first.is_async:
+            raise NotWalkable("a comprehension of several loops")
+        over = self.expression(first.iter)
+        outer = dict(self.slots)
+        for n in nodes_of(first.target):
+            if isinstance(n, ast.Name):
+                self.slots[n.id] = self.count  # its names are its own
+                self.count += 1
+        target = self.target(first.target)
+        placed = self.placed.get(e)
+        element = self.expression(e.elt) if placed is None else self._element(placed)
+        tests = tuple(map(self.expression, first.ifs))
+        self.slots = outer
+        return EACH, 0, None, (target, over, element, *tests)
+
+    def _element(self, placed: PlacedRegion) -> Node:
+        arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))
+        return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments),)
+
+
+def free_names(tree: ast.Module, qualname: str, node: ast.FunctionDef) -> list[str]:
+    """The names of the functions around it that a function reads."""
+    if "<locals>" not in qualname:
+        return []
+    all_functions = [f for f in nodes_of(tree) if isinstance(f, ast.FunctionDef) and f is not node]
+    around = [f for f in all_functions if any_in([node.lineno], f)]
+    bound = {name for f in around for name in UsedNames(f).local}
+    read = {n.id for n in own_nodes(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return sorted(read & bound - UsedNames(node).local)
+
+
+def _targets(statements: Iterable[ast.stmt]) -> list[str]:
+    names = [n for s in statements for n in nodes_of(s) if isinstance(n, ast.Name)]
+    return [n.id for n in names if isinstance(n.ctx, ast.Store)]
+
+
+# ---------------------------------------------------------------- programs of a running script
+
+
+def head(placeholder: str, program: Program, unbound: str) -> list[ast.stmt]:
+    """The statements that a recursive function begins with; `unbound` stands for NameError."""
+    names = [*program.parameters, *program.free]
+    call: ast.stmt = assign(".whole", ast.Call(ast.Constant(placeholder), [load(name) for name in names], []))
+    if program.free:  # which may have no values yet
+        missing = ast.ExceptHandler(ast.Constant(unbound), None, [assign(".whole", ast.Constant(...))])
+        call = ast.Try([call], [missing], [], [])
+    recorded = ast.Compare(load(".whole"), [ast.IsNot()], [ast.Constant(...)])
+    unset = ast.Delete([ast.Name(".whole", ast.Del())])
+    return [call, ast.If(recorded, [ast.Return(load(".whole"))], []), unset]
+
+
+class Resolver:
+    """Finds the programs of functions that walks meet.
+
+    Attributes:
+        rewritten: code objects, by weak references, and their programs.
+        files: the functions of files that hold others.
+    """
+
+    def __init__(self) -> None:
+        self.rewritten: list[tuple[Any, Spec]] = []
+        self.files: dict[str, dict[tuple[str, int], tuple[types.CodeType, ast.FunctionDef]]] = {}
+
+    def add(self, code: types.CodeType, spec: Spec) -> None:
+        self.rewritten.append((weakref.ref(code), spec))
+
+    def __call__(self, function: types.FunctionType) -> Optional[Spec]:
+        code = function.__code__
+        for known, spec in self.rewritten:
+            if known() is code:
+                return spec
+        try:
+            place = self._functions_in(code.co_filename).get((code.co_name, code.co_firstlineno))
+            if place is None or place[0] != code:
+                return None
+            return Program(place[1], code.co_freevars, {}).spec(code.co_name, code)
+        except (NotWalkable, OSError, SyntaxError, ValueError, RecursionError):
+            return None
+
+    def _functions_in(self, path: str) -> dict[tuple[str, int], tuple[types.CodeType, ast.FunctionDef]]:
+        if path not in self.files:
+            self.files[path] = {}
+            with open(path, "rb") as file, silence():
+                tree = ast.parse(file.read(), path)
+                whole = compile(tree, path, "exec", dont_inherit=True)
+            by_place = {key[-1]: code for key, code in codes(whole)}
+            for _, node, _ in functions(tree):
+                line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                if (node.name, line) in by_place:
+                    self.files[path][node.name, line] = by_place[node.name, line], node
+        return self.files[path]
+
+
+resolver = Resolver()

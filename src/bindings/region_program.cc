@@ -1,0 +1,73 @@
+#include "bindings/region_program.h"
+
+#include <unordered_map>
+
+#include "bindings/region_walk.h"
+
+namespace dyc::py {
+
+namespace {
+
+WalkNode parse_node(PyObject* spec) {
+  WalkNode node;
+  int kind;
+  unsigned number;
+  PyObject *object, *parts;
+  if (!PyArg_ParseTuple(spec, "iIOO!", &kind, &number, &object, &PyTuple_Type, &parts)) throw PythonError();
+  node.kind = static_cast<WalkNode::Kind>(kind);
+  node.number = number;
+  node.object = Owned(object);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i)
+    node.parts.push_back(parse_node(PyTuple_GET_ITEM(parts, i)));
+  if (node.kind != WalkNode::region) return node;
+  Region* region = region_in(object);
+  if (!region) {
+    PyErr_SetString(PyExc_TypeError, "expected a _Region");
+    throw PythonError();
+  }
+  node.use = std::make_shared<RegionUse>(*region);
+  node.object = Owned();  // the code object keeps it alive
+  return node;
+}
+
+auto& programs() {
+  static auto* const all = new std::unordered_map<PyObject*, std::unique_ptr<WalkProgram>>;
+  return *all;
+}
+
+}  // namespace
+
+WalkProgram::WalkProgram(PyObject* of, PyObject* spec) : code(Owned::steal(PyWeakref_NewRef(of, nullptr))) {
+  if (!code) throw PythonError();
+  if (spec == Py_None) return;
+  const char* text;
+  PyObject *names, *cells, *statements;
+  if (!PyArg_ParseTuple(spec, "sO!IO!O!", &text, &PyTuple_Type, &names, &n_slots, &PyTuple_Type, &cells,
+                        &PyTuple_Type, &statements))
+    throw PythonError();
+  name = text;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
+    parameters.emplace_back(PyTuple_GET_ITEM(names, i));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cells); ++i)
+    free.push_back(static_cast<uint32_t>(PyLong_AsUnsignedLong(PyTuple_GET_ITEM(cells, i))));
+  body = parse_node(statements);
+  if (PyErr_Occurred()) throw PythonError();
+  usable = true;
+}
+
+bool WalkProgram::is_of(PyObject* object) const {
+  return reinterpret_cast<PyWeakReference*>(code.get())->wr_object == object;
+}
+
+WalkProgram* find_program(PyObject* code) {
+  const auto at = programs().find(code);
+  return at != programs().end() && at->second->is_of(code) ? at->second.get() : nullptr;
+}
+
+void define_program(PyObject* code, PyObject* spec) {
+  auto program = std::make_unique<WalkProgram>(code, spec);
+  std::erase_if(programs(), [](const auto& p) { return p.second->is_of(Py_None); });  // those that are gone
+  programs()[code] = std::move(program);
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,87 @@
+// Programs: functions of the script whose statements are regions, tests of values, calls of such functions,
+// and reads of parts of values, as the rewriter describes them. The Walker runs them (region_walk.h).
+//
+// A program belongs to a code object. Which functions a call means is found out when it runs, by their code.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/owned.h"
+
+namespace dyc::py {
+
+class Region;
+struct WalkProgram;
+struct RegionUse;  // region_walk.h
+
+// A statement or expression.
+struct WalkNode {
+  enum Kind : uint8_t {
+    // Expressions. `number` and `object` are what stands in brackets.
+    slot,         // a local name [its number]
+    constant,     // [object]
+    global,       // a name of the module or of Python [object: name]
+    attribute,    // of parts[0] [object: name]
+    item,         // of parts[0] at parts[1]
+    slice,        // of parts[0] from parts[1] to parts[2]
+    call,         // of parts[0] with the others, the last of them by name [object: tuple of these names]
+    tuple,        // of parts
+    list,         // of parts
+    negation,     // not parts[0]
+    all,          // parts, the first of them that is false, or the last
+    any,          // parts, the first of them that is true, or the last
+    comparison,   // of parts[0] and parts[1] [which: Py_LT and so on, or one of the following]
+    conditional,  // parts[1] if parts[0] else parts[2]
+    arithmetic,   // on whole numbers, parts[0] and parts[1] [0: +, 1: -, 2: *]
+    each,         // [parts[2] for parts[0] in parts[1] if parts[3] and ...]
+    // A region with arguments parts[0], as statements that assign to targets parts[1] and append to lists
+    // parts[2], or as an expression [object; number: the flags below].
+    region,
+    // Statements.
+    assignment,  // to target parts[0] of parts[1]: slots, or tuples of targets
+    branch,      // if parts[0]: parts[1], else: parts[2]
+    loop,        // for parts[0] in parts[1]: parts[2]
+    result,      // return parts[0]
+    evaluation,  // of parts[0]
+    block        // of statements
+  };
+  enum Comparison : uint32_t { is = 16, is_not };
+  enum RegionFlags : uint32_t { returns = 1, alone = 2, expression = 4 };
+  Kind kind = constant;
+  uint32_t number = 0;
+  Owned object;
+  std::vector<WalkNode> parts;
+  std::shared_ptr<RegionUse> use;  // region
+  // What was found out about an object of this type in this walk: the attribute can be read, or has the value
+  // of the program.
+  struct Known {
+    uint64_t walk = 0;
+    const void* of = nullptr;  // a type; of a call, the object whose method was found
+    PyObject* function = nullptr;
+  };
+  mutable Known known;
+};
+
+struct WalkProgram {
+  // `spec`: (name, names of parameters, number of slots, names of other functions that it reads, block).
+  // Throws PythonError.
+  WalkProgram(PyObject* code, PyObject* spec);
+  bool is_of(PyObject* object) const;
+
+  Owned code;  // a weak reference
+  bool usable = false;
+  std::string name;
+  std::vector<Owned> parameters;
+  uint32_t n_slots = 0;        // parameters, then free names, then others
+  std::vector<uint32_t> free;  // indices of cells in the function's closure
+  WalkNode body;
+};
+
+// The program of this code; null: there is none yet.
+WalkProgram* find_program(PyObject* code);
+// `spec` None: code that the Walker cannot run.
+void define_program(PyObject* code, PyObject* spec);
+
+}  // namespace dyc::py

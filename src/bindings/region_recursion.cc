@@ -1,0 +1,136 @@
+// The Python type _Recursion.
+#include <cstddef>
+
+#include "bindings/arguments.h"
+#include "bindings/region_walk.h"
+#include "bindings/signatures.h"
+#include "bindings/tuning.h"
+
+namespace dyc::py {
+
+namespace {
+
+// Stands before the statements of one recursive function.
+struct Recursion {
+  Owned resolve;             // describes the program of a function
+  PyObject* code = nullptr;  // borrowed: it has this object among its constants
+  std::string name;
+  uint64_t hits = 0, misses = 0;
+  uint32_t skip = 0, skips = 0;  // calls that run as they are written; how many after the last miss
+  const char* reason = "";
+
+  PyObject* call(PyObject* const* args, size_t n);
+};
+
+Walker& walker() {
+  static auto* const one = new Walker;
+  return *one;
+}
+
+struct PyRecursion {
+  PyObject_HEAD vectorcallfunc call;
+  Recursion* core;
+};
+
+Recursion* core_of(PyObject* self) { return reinterpret_cast<PyRecursion*>(self)->core; }
+
+}  // namespace
+
+PyObject* Recursion::call(PyObject* const* args, size_t n) {
+  if (skip > 0) {
+    --skip;
+    return nullptr;
+  }
+  while (WalkProgram* program = find_program(code)) {
+    PyObject* made = program->usable ? walker().run(*program, args, n) : nullptr;
+    if (made || PyErr_Occurred()) {
+      hits += made != nullptr;
+      skips = 0;
+      return made;
+    }
+    reason = walker().reason();
+    const Owned function = walker().take_unknown();
+    if (!program->usable || !function) break;
+    const Owned spec = Owned::steal(PyObject_CallOneArg(resolve.get(), function.get()));
+    if (!spec) throw PythonError();
+    define_program(PyFunction_GET_CODE(function.get()), spec.get());
+  }
+  ++misses;
+  skips = walker().is_review() ? 16 : std::min(2 * skips + 1, tuning::kWalkSkips);
+  skip = skips;
+  return nullptr;
+}
+
+namespace {
+
+// What the function returns, or `...`: then its statements run.
+PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
+  return guarded([&] {
+    PyObject* made = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
+    return made || PyErr_Occurred() ? made : Owned(Py_Ellipsis).release();
+  });
+}
+
+PyObject* define(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 2 || !PyCode_Check(args[0]))
+    return PyErr_Format(PyExc_TypeError, "define(): expected code, program");
+  return guarded([&] {
+    core_of(self)->code = args[0];
+    define_program(args[0], args[1]);
+    return Owned(Py_None).release();
+  });
+}
+
+constexpr PyCFunction statistics = plain([](PyObject* self) {
+  const Recursion& r = *core_of(self);
+  return Py_BuildValue("{s:s,s:K,s:K,s:s}", "name", r.name.c_str(), "hits", r.hits, "misses", r.misses,
+                       "refusal", r.reason);
+});
+
+PyObject* reduce(PyObject* self, PyObject*) {
+  return Py_BuildValue("O()", reinterpret_cast<PyObject*>(Py_TYPE(self)));
+}
+
+PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
+  const char* name = "";
+  PyObject* resolve = nullptr;
+  if (!PyArg_ParseTuple(args, "|sO:_Recursion", &name, &resolve)) return nullptr;
+  return guarded([&] {
+    PyObject* self = type->tp_alloc(type, 0);
+    if (!self) throw PythonError();
+    auto* core = new Recursion;
+    core->name = name;
+    core->resolve = Owned(resolve);
+    reinterpret_cast<PyRecursion*>(self)->call = call;
+    reinterpret_cast<PyRecursion*>(self)->core = core;
+    return self;
+  });
+}
+
+void dealloc(PyObject* self) {
+  delete core_of(self);
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyMethodDef methods[] = {
+    {"define", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(define)), METH_FASTCALL,
+     "define(code, program)\n\nThe program of the function whose code this is, and that asks this object."},
+    plain_method("__reduce__", reduce, nullptr),
+    plain_method("statistics", statistics,
+                 "statistics()\n\nHow often the function was recorded by one call."),
+    {nullptr, nullptr, 0, nullptr}};
+
+PyTypeObject RecursionType =
+    static_type({"dynet_compat._core._Recursion",
+                 "_Recursion(name, resolve): a recursive function, recorded by one call.",
+                 sizeof(PyRecursion), dealloc, methods, create, nullptr, Py_TPFLAGS_HAVE_VECTORCALL});
+
+}  // namespace
+
+void add_recursions(PyObject* module) {
+  RecursionType.tp_vectorcall_offset = offsetof(PyRecursion, call);
+  RecursionType.tp_call = PyVectorcall_Call;
+  add_type(module, RecursionType);
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,564 @@
+// The first pass: what the statements and expressions of a program read, and which regions run.
+#include "bindings/region_walk.h"
+
+#include <algorithm>
+
+#include "bindings/python_compat.h"
+#include "bindings/tuning.h"
+
+namespace dyc::py {
+
+namespace {
+
+constexpr size_t kMostResults = 1 << 22;  // a loop that never ends must run in Python
+
+PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
+PyObject *builtin_len, *builtin_isinstance;
+
+bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
+
+// Comparing and testing these runs no code of the script.
+bool is_plain(PyObject* o) {
+  return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
+         PyUnicode_CheckExact(o);
+}
+
+}  // namespace
+
+void Walker::refuse(const char* reason) {
+  reason_ = reason;
+  throw Refused();
+}
+
+PyObject* Walker::run(WalkProgram& program, PyObject* const* args, size_t n) {
+  clear();
+  unknown_ = Owned();
+  review_ = false;
+  engine_ = engine_or_error();
+  if (!engine_) {
+    forget_own_error();
+    return nullptr;
+  }
+  const size_t expected = program.parameters.size() + program.free.size();
+  if (engine_->options.immediate || n != expected || is_traced()) return nullptr;
+  if (!builtin_len) builtin_len = builtin("len");
+  if (!builtin_isinstance) builtin_isinstance = builtin("isinstance");
+  globals_ = PyEval_GetGlobals();
+  builtins_ = PyEval_GetBuiltins();
+  if (stack_.empty()) stack_.resize(size_t{tuning::kWalkDepth} * 32);
+  ++walk_;
+  depth_ = 0;
+  most_depth_ = std::min(tuning::kWalkDepth, remaining_depth() - tuning::kWalkMargin);
+  PyObject* made = nullptr;
+  try {
+    WalkValue returned;
+    {
+      const WithoutCollection none;
+      WalkValue* slots = take_slots(program);
+      for (size_t i = 0; i < n; ++i) slots[i] = {args[i]};
+      returned = call(program, slots);
+    }
+    made = finish(returned);
+  } catch (const Refused&) {
+  } catch (...) {
+    set_error();
+  }
+  if (!made) forget_own_error();
+  clear();
+  if (!kept_.empty()) const std::vector<Owned> released = std::move(kept_);  // may run code, which may walk
+  return made;
+}
+
+void Walker::clear() {
+  for (size_t i = 0; i < n_results_; ++i) {
+    results_[i].items.clear();
+    results_[i].made = Owned();
+  }
+  n_results_ = n_stack_ = 0;
+  steps_.clear();
+  inputs_.clear();
+  placeholders_.clear();
+  appends_.clear();
+  appended_.clear();
+}
+
+WalkResult* Walker::make(WalkResult::Kind kind) {
+  if (n_results_ == results_.size()) results_.emplace_back();
+  if (n_results_ == kMostResults) refuse("too many results");
+  WalkResult* made = &results_[n_results_++];
+  made->kind = kind;
+  return made;
+}
+
+WalkValue Walker::keep(PyObject* reference) {
+  if (!reference) refuse("a value that cannot be read");
+  kept_.push_back(Owned::steal(reference));
+  return {reference};
+}
+
+// Of a value that another object refers to, too, nothing needs to be kept.
+WalkValue Walker::keep_part(PyObject* reference) {
+  if (!reference || Py_REFCNT(reference) == 1) return keep(reference);
+  Py_DECREF(reference);
+  return {reference};
+}
+
+// ---------------------------------------------------------------- calls
+
+WalkValue* Walker::take_slots(const WalkProgram& program) {
+  if (n_stack_ + program.n_slots > stack_.size()) refuse("too many values");
+  WalkValue* slots = stack_.data() + n_stack_;
+  n_stack_ += program.n_slots;
+  std::fill_n(slots, program.n_slots, WalkValue());
+  return slots;
+}
+
+WalkValue Walker::call(const WalkProgram& program, WalkValue* slots) {
+  if (++depth_ > most_depth_) refuse("too many calls inside one another");
+  Frame frame{slots, {}};
+  if (!execute(program.body, frame)) frame.returned = {Py_None};
+  --depth_;
+  n_stack_ = static_cast<size_t>(slots - stack_.data());
+  return frame.returned;
+}
+
+WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame) {
+  PyObject* code = PyFunction_GET_CODE(function);
+  const WalkProgram* program = find_program(code);
+  if (!program) unknown_ = Owned(function);
+  if (!program || !program->usable || is_monitored(code)) refuse("a function that does more than record");
+  const size_t n = program->parameters.size();
+  WalkValue* slots = take_slots(*program);
+  size_t given = 0;
+  if (self.object || self.result) slots[given++] = self;
+  const auto named = static_cast<size_t>(PyTuple_GET_SIZE(node.object.get()));
+  const size_t by_place = node.parts.size() - 1 - named;
+  if (given + by_place > n) refuse("too many arguments");
+  for (size_t i = 0; i < by_place; ++i) slots[given++] = evaluate(node.parts[1 + i], frame);
+  for (size_t i = 0; i < named; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(node.object.get(), static_cast<Py_ssize_t>(i));
+    size_t at = given;
+    while (at < n && PyUnicode_Compare(program->parameters[at].get(), name) != 0) ++at;
+    if (at == n || slots[at].object || slots[at].result) refuse("an argument that does not fit");
+    slots[at] = evaluate(node.parts[1 + by_place + i], frame);
+  }
+  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  const size_t n_defaults = defaults ? static_cast<size_t>(PyTuple_GET_SIZE(defaults)) : 0;
+  for (size_t i = given; i < n; ++i) {
+    if (slots[i].object || slots[i].result) continue;
+    if (i + n_defaults < n) refuse("a missing argument");
+    slots[i] = {PyTuple_GET_ITEM(defaults, static_cast<Py_ssize_t>(i + n_defaults - n))};
+  }
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  for (size_t i = 0; i < program->free.size(); ++i)
+    slots[n + i] = {PyCell_GET(PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(program->free[i])))};
+  PyObject* globals = std::exchange(globals_, PyFunction_GET_GLOBALS(function));
+  const WalkValue returned = call(*program, slots);
+  globals_ = globals;
+  return returned;
+}
+
+// The function in the class that a method of the object is.
+PyObject* Walker::method_of(PyObject* base, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(base);
+  if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!found || !PyFunction_Check(found)) refuse("a method that is no plain function");
+#if PY_VERSION_HEX < 0x030B0000
+  PyObject** dict = _PyObject_GetDictPtr(base);
+  if (dict && *dict && PyDict_GetItemWithError(*dict, name)) refuse("a method of an object's own");
+#else
+  const Owned bound = Owned::steal(PyObject_GetAttr(base, name));
+  if (!bound || !PyMethod_Check(bound.get()) || PyMethod_GET_FUNCTION(bound.get()) != found ||
+      PyMethod_GET_SELF(bound.get()) != base)
+    refuse("a method of an object's own");
+#endif
+  return found;
+}
+
+WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
+  const WalkNode& called = node.parts[0];
+  if (called.kind != WalkNode::attribute) {
+    PyObject* function = evaluate(called, frame).object;
+    if (!function) refuse("a call of a result");
+    if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
+    return call_builtin(function, node, frame);
+  }
+  const WalkValue base = evaluate(called.parts[0], frame);
+  PyObject* name = called.object.get();
+  const bool list =
+      base.object ? PyList_CheckExact(base.object) : base.result && base.result->kind == WalkResult::list;
+  if (list) {
+    if (PyUnicode_CompareWithASCIIString(name, "append") != 0) refuse("a method of a list");
+    return append(base, node, frame);
+  }
+  if (!base.object) refuse("a method of a result");
+  if (PyModule_CheckExact(base.object)) {
+    PyObject* function = read_module(base.object, name);
+    if (!PyFunction_Check(function)) refuse("a function that does more than record");
+    return call_function(function, {}, node, frame);
+  }
+  WalkNode::Known& known = node.known;
+  if (known.walk != walk_ || known.of != base.object)
+    known = {walk_, base.object, method_of(base.object, name)};
+  return call_function(known.function, base, node, frame);
+}
+
+WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& frame) {
+  const size_t n = node.parts.size() - 1;
+  if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");
+  if (function == builtin_len && n == 1)
+    return keep(PyLong_FromSize_t(length(evaluate(node.parts[1], frame))));
+  if (function != builtin_isinstance || n != 2) refuse("a function that does more than record");
+  const WalkValue value = evaluate(node.parts[1], frame), types = evaluate(node.parts[2], frame);
+  bool is = false;
+  if (types.object && !PyTuple_CheckExact(types.object)) {
+    is = is_instance(value, types.object);
+  } else {
+    for (size_t i = 0, m = length(types); i < m; ++i) {
+      PyObject* type = element(types, i).object;
+      if (!type) refuse("a class that is a result");
+      is = is_instance(value, type) || is;
+    }
+  }
+  return {is ? Py_True : Py_False};
+}
+
+bool Walker::is_instance(WalkValue value, PyObject* type) {
+  if (Py_TYPE(type) != &PyType_Type) refuse("a class with a class of its own");
+  auto* wanted = reinterpret_cast<PyTypeObject*>(type);
+  if (value.result) {
+    static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type};
+    PyTypeObject* own =
+        value.result->kind == WalkResult::recorded ? value.result->type : of[value.result->kind];
+    return PyType_IsSubtype(own, wanted);
+  }
+  PyTypeObject* own = Py_TYPE(value.object);
+  if (PyType_IsSubtype(own, wanted)) return true;
+  // An object may say that it is of another class.
+  static PyObject* const name = PyUnicode_InternFromString("__class__");
+  if (own->tp_getattro != PyObject_GenericGetAttr || !name ||
+      _PyType_Lookup(own, name) != _PyType_Lookup(&PyBaseObject_Type, name))
+    refuse("an object that may say another class");
+  return false;
+}
+
+WalkValue Walker::append(WalkValue list, const WalkNode& node, Frame& frame) {
+  if (node.parts.size() != 2 || PyTuple_GET_SIZE(node.object.get()) != 0) refuse("append() of more than one");
+  const WalkValue value = evaluate(node.parts[1], frame);
+  if (list.result) {
+    list.result->items.push_back(value);
+  } else {
+    note_appended(list.object);
+    appends_.emplace_back(list.object, value);
+  }
+  return {Py_None};
+}
+
+void Walker::note_appended(PyObject* list) {
+  if (std::find(appended_.begin(), appended_.end(), list) == appended_.end()) appended_.push_back(list);
+}
+
+// Lists that are appended to have their new items when the walk ends.
+void Walker::note_read(PyObject* list) {
+  if (!appended_.empty() && std::find(appended_.begin(), appended_.end(), list) != appended_.end())
+    refuse("it reads a list that it has appended to");
+}
+
+// ---------------------------------------------------------------- statements
+
+// Has the function returned?
+bool Walker::execute(const WalkNode& node, Frame& frame) {
+  switch (node.kind) {
+    case WalkNode::block:
+      return std::any_of(node.parts.begin(), node.parts.end(),
+                         [&](const WalkNode& each) { return execute(each, frame); });
+    case WalkNode::branch:
+      return execute(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
+    case WalkNode::region:
+      return execute_region(node, frame);
+    case WalkNode::assignment:
+      assign(node.parts[0], evaluate(node.parts[1], frame), frame);
+      return false;
+    case WalkNode::result:
+      frame.returned = evaluate(node.parts[0], frame);
+      return true;
+    case WalkNode::loop: {
+      const WalkValue over = evaluate(node.parts[1], frame);
+      for (size_t i = 0; i < length(over); ++i) {
+        assign(node.parts[0], element(over, i), frame);
+        if (execute(node.parts[2], frame)) return true;
+      }
+      return false;
+    }
+    default:
+      evaluate(node.parts[0], frame);
+      return false;
+  }
+}
+
+bool Walker::execute_region(const WalkNode& node, Frame& frame) {
+  RegionUse& use = *node.use;
+  const WalkNode &targets = node.parts[1], &lists = node.parts[2];
+  use.appended.clear();
+  for (const WalkNode& list : lists.parts) use.appended.push_back(evaluate(list, frame));
+  for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
+    use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
+  const WalkValue results = step(use);
+  const bool returns = node.number & WalkNode::returns;
+  if (node.number & WalkNode::alone) {
+    if (returns) frame.returned = results;
+    else assign(targets.parts[0], results, frame);
+    return returns;
+  }
+  size_t i = 0;
+  for (const WalkNode& target : targets.parts) assign(target, element(results, i++), frame);
+  for (const WalkValue& list : use.appended) {
+    const WalkValue value = element(results, i++);
+    if (list.result) {
+      list.result->items.push_back(value);
+    } else {
+      note_appended(list.object);
+      appends_.emplace_back(list.object, value);
+    }
+  }
+  if (returns) frame.returned = element(results, i);
+  return returns;
+}
+
+void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
+  if (target.kind == WalkNode::slot) {
+    frame.slots[target.number] = value;
+    return;
+  }
+  if (length(value) != target.parts.size()) refuse("a value with another number of parts");
+  if (value.object && !is_sequence(value.object)) refuse("it unpacks something else than a list");
+  for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], element(value, i), frame);
+}
+
+// ---------------------------------------------------------------- expressions
+
+WalkValue Walker::evaluate(const WalkNode& node, Frame& frame) {
+  const auto part = [&](size_t i) { return evaluate(node.parts[i], frame); };
+  switch (node.kind) {
+    case WalkNode::slot: {
+      const WalkValue value = frame.slots[node.number];
+      if (!value.object && !value.result) refuse("a name without a value");
+      return value;
+    }
+    case WalkNode::constant:
+      return {node.object.get()};
+    case WalkNode::global:
+      return evaluate_global(node.object.get());
+    case WalkNode::attribute:
+      return attribute(node, part(0));
+    case WalkNode::item: {
+      const WalkValue base = part(0);
+      return item(base, part(1));
+    }
+    case WalkNode::slice: {
+      const WalkValue base = part(0), from = part(1);
+      return slice(base, from, part(2));
+    }
+    case WalkNode::call:
+      return evaluate_call(node, frame);
+    case WalkNode::tuple:
+      return make_sequence(WalkResult::tuple, node, frame);
+    case WalkNode::list:
+      return make_sequence(WalkResult::list, node, frame);
+    case WalkNode::negation:
+      return {truth(part(0)) ? Py_False : Py_True};
+    case WalkNode::all:
+    case WalkNode::any:
+      for (size_t i = 0;; ++i) {
+        const WalkValue value = part(i);
+        if (i + 1 == node.parts.size() || truth(value) == (node.kind == WalkNode::any)) return value;
+      }
+    case WalkNode::comparison: {
+      const WalkValue a = part(0);
+      return compare(node.number, a, part(1));
+    }
+    case WalkNode::conditional:
+      return part(truth(part(0)) ? 1 : 2);
+    case WalkNode::arithmetic: {
+      const WalkValue a = part(0);
+      return arithmetic(node.number, a, part(1));
+    }
+    case WalkNode::each:
+      return collect(node, frame);
+    case WalkNode::region: {
+      RegionUse& use = *node.use;
+      use.appended.clear();
+      for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
+        use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
+      return step(use);
+    }
+    default:
+      refuse("a statement");
+  }
+}
+
+WalkValue Walker::evaluate_global(PyObject* name) {
+  PyObject* value = PyDict_GetItemWithError(globals_, name);
+  if (!value && PyDict_CheckExact(builtins_)) value = PyDict_GetItemWithError(builtins_, name);
+  if (!value) refuse("a name without a value");
+  return {value};
+}
+
+WalkValue Walker::make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame) {
+  WalkResult* made = make(kind);
+  for (const WalkNode& part : node.parts) {
+    const WalkValue value = evaluate(part, frame);
+    made->items.push_back(value);
+  }
+  return {nullptr, made};
+}
+
+WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
+  WalkResult* made = make(WalkResult::list);
+  const WalkValue over = evaluate(node.parts[1], frame);
+  for (size_t i = 0; i < length(over); ++i) {
+    assign(node.parts[0], element(over, i), frame);
+    const auto holds = [&](const WalkNode& test) { return truth(evaluate(test, frame)); };
+    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) continue;
+    const WalkValue value = evaluate(node.parts[2], frame);
+    made->items.push_back(value);
+  }
+  return {nullptr, made};
+}
+
+bool Walker::truth(WalkValue value) {
+  if (value.result) {
+    if (value.result->kind == WalkResult::recorded) refuse("the truth of an expression");
+    return !value.result->items.empty();
+  }
+  PyObject* o = value.object;
+  if (o == Py_True || o == Py_False || o == Py_None) return o == Py_True;
+  if (is_sequence(o) || PyDict_CheckExact(o)) return length(value) != 0;
+  if (is_plain(o)) return PyObject_IsTrue(o) == 1;
+  const PyTypeObject* type = Py_TYPE(o);
+  const bool asks = (type->tp_as_number && type->tp_as_number->nb_bool) ||
+                    (type->tp_as_mapping && type->tp_as_mapping->mp_length) ||
+                    (type->tp_as_sequence && type->tp_as_sequence->sq_length);
+  if (asks) refuse("the truth of an object that computes it");
+  return true;
+}
+
+size_t Walker::length(WalkValue value) {
+  if (value.result) {
+    if (value.result->kind == WalkResult::recorded) refuse("the length of an expression");
+    return value.result->items.size();
+  }
+  PyObject* o = value.object;
+  if (is_sequence(o)) {
+    note_read(o);
+    return static_cast<size_t>(Py_SIZE(o));
+  }
+  if (PyDict_CheckExact(o)) return static_cast<size_t>(PyDict_GET_SIZE(o));
+  if (!PyUnicode_CheckExact(o)) refuse("the length of something else than a list");
+  return static_cast<size_t>(PyUnicode_GET_LENGTH(o));
+}
+
+WalkValue Walker::element(WalkValue sequence, size_t i) {
+  if (sequence.result) return sequence.result->items[i];
+  if (!is_sequence(sequence.object)) refuse("items of something else than a list");
+  return {PySequence_Fast_ITEMS(sequence.object)[i]};
+}
+
+WalkValue Walker::item(WalkValue base, WalkValue key) {
+  if (!key.object) refuse("an index that is a result");
+  if (base.object && PyDict_CheckExact(base.object)) {
+    if (!PyLong_CheckExact(key.object) && !PyUnicode_CheckExact(key.object)) refuse("a key of another kind");
+    PyObject* value = PyDict_GetItemWithError(base.object, key.object);
+    if (!value) refuse("a missing key");
+    return {value};
+  }
+  if (base.object && !is_sequence(base.object)) refuse("an item of something else than a list");
+  if (!PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
+  const auto n = static_cast<Py_ssize_t>(length(base));
+  Py_ssize_t i = PyLong_AsSsize_t(key.object);
+  if (i < 0) i += n;
+  if (i < 0 || i >= n || PyErr_Occurred()) refuse("an index out of range");
+  return element(base, static_cast<size_t>(i));
+}
+
+WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
+  if (base.object && !is_sequence(base.object)) refuse("a part of something else than a list");
+  Py_ssize_t first = 0, end = PY_SSIZE_T_MAX;
+  for (const auto& [bound, value] : {std::pair{from, &first}, {to, &end}}) {
+    if (bound.object == Py_None) continue;
+    if (!bound.object || !PyLong_CheckExact(bound.object)) refuse("an index that is no whole number");
+    *value = PyLong_AsSsize_t(bound.object);
+    if (PyErr_Occurred()) refuse("an index out of range");
+  }
+  PySlice_AdjustIndices(static_cast<Py_ssize_t>(length(base)), &first, &end, 1);
+  const bool tuple = base.object ? PyTuple_CheckExact(base.object) : base.result->kind == WalkResult::tuple;
+  WalkResult* made = make(tuple ? WalkResult::tuple : WalkResult::list);
+  for (Py_ssize_t i = first; i < end; ++i) made->items.push_back(element(base, static_cast<size_t>(i)));
+  return {nullptr, made};
+}
+
+WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
+  if (how == WalkNode::is || how == WalkNode::is_not) {
+    const auto single = [](WalkValue v) {
+      return v.object == Py_None || (v.object && PyBool_Check(v.object));
+    };
+    if (!single(a) && !single(b)) refuse("whether two objects are the same");
+    return {(a == b) == (how == WalkNode::is) ? Py_True : Py_False};
+  }
+  if (!a.object || !b.object || !is_plain(a.object) || !is_plain(b.object)) refuse("a comparison of objects");
+  return keep(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
+}
+
+WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
+  const auto whole = [](WalkValue v) { return v.object && PyLong_CheckExact(v.object); };
+  if (!whole(a) || !whole(b)) refuse("arithmetic on something else than whole numbers");
+  if (how == 0) return keep(PyNumber_Add(a.object, b.object));
+  if (how == 1) return keep(PyNumber_Subtract(a.object, b.object));
+  return keep(PyNumber_Multiply(a.object, b.object));
+}
+
+// ---------------------------------------------------------------- attributes
+
+PyObject* Walker::read_module(PyObject* module, PyObject* name) {
+  PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
+  if (!value) refuse("a name that the module does not have");
+  return value;
+}
+
+WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
+  PyObject* name = node.object.get();
+  if (!base.object) refuse("an attribute of a result");
+  if (PyModule_CheckExact(base.object)) return {read_module(base.object, name)};
+  PyTypeObject* type = Py_TYPE(base.object);
+  WalkNode::Known& known = node.known;
+  if (known.walk != walk_ || known.of != type) {
+    if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
+    PyObject* found = _PyType_Lookup(type, name);
+    PyTypeObject* kind = found ? Py_TYPE(found) : nullptr;
+    PyObject* getter = nullptr;
+    if (kind == &PyProperty_Type) {
+      getter = keep(PyObject_GetAttrString(found, "fget")).object;
+      if (!PyFunction_Check(getter)) refuse("a property that is no plain function");
+    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type) {
+      refuse("an attribute that its class computes");
+    }
+    known = {walk_, type, getter};
+  }
+  if (known.function) return property_value(known.function, base);
+  return keep_part(PyObject_GetAttr(base.object, name));
+}
+
+WalkValue Walker::property_value(PyObject* function, WalkValue self) {
+  static const WalkNode* const no_arguments = [] {
+    auto* node = new WalkNode;
+    node->kind = WalkNode::call;
+    node->object = Owned::steal(PyTuple_New(0));
+    node->parts.resize(1);
+    return node;
+  }();
+  Frame frame{nullptr, {}};
+  return call_function(function, self, *no_arguments, frame);
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,155 @@
+// Calls of recursive functions over objects of the script, recorded by one call of the core.
+//
+// The Walker runs the program of a function (region_program.h) in two passes. The first reads the objects,
+// decides the branches and checks the guards of each region; it runs no code of the script and records
+// nothing. Results of regions that are to be recorded are WalkResults. If anything is not as it should be,
+// the walk ends there, and the function runs as it was written. Else the second pass records the traces of
+// the regions, in order, and makes the objects that the call returns or appends to lists.
+#pragma once
+#include <deque>
+
+#include "bindings/region.h"
+#include "bindings/region_program.h"
+
+namespace dyc::py {
+
+struct WalkResult;
+
+// An object of the script, or something that the walk will make; neither: no value.
+struct WalkValue {
+  PyObject* object = nullptr;  // borrowed
+  WalkResult* result = nullptr;
+  bool operator==(const WalkValue&) const = default;
+};
+
+struct WalkResult {
+  enum Kind : uint8_t { recorded, tuple, list } kind = recorded;
+  uint32_t index = 0;  // recorded: of the node in its trace
+  PyTypeObject* type = nullptr;
+  const Dim* dim = nullptr;
+  NodeId id = 0;                 // when the second pass has recorded it
+  std::vector<WalkValue> items;  // tuple, list
+  Owned made;
+};
+
+// The values that a region reads in a walk. Parts of an argument that is the same object as before in this
+// walk are not read again: no code runs that could change them.
+struct RegionUse {
+  explicit RegionUse(Region& r);
+
+  Region& region;
+  std::vector<WalkValue> arguments;             // of the next step
+  std::vector<WalkValue> values;                // of the sources
+  SourceValues objects;                         // the same
+  std::vector<std::vector<uint32_t>> parts_of;  // by argument: sources that are parts of it; last: of several
+  std::vector<uint64_t> reading;                // beside `parts_of`: number of the last reading
+  uint64_t walk = 0;
+  Specialisation* last = nullptr;
+  std::vector<WalkValue> appended;  // lists that it appends to
+};
+
+class Walker {
+ public:
+  // Runs the program. Null: nothing was recorded, and the function must run, or an error is set that ends the
+  // script. `free`: whether `args` ends with the values of its free names.
+  PyObject* run(WalkProgram& program, PyObject* const* args, size_t n);
+  // A function that the last walk met and whose program is not known, or null.
+  Owned take_unknown() { return std::move(unknown_); }
+  const char* reason() const { return reason_; }
+  // Must statements run so that they are compared with what was learned?
+  bool is_review() const { return review_; }
+
+ private:
+  struct Refused {};
+  struct Frame {
+    WalkValue* slots;
+    WalkValue returned;
+  };
+  struct Step {
+    Specialisation* s;
+    RegionUse* use;
+    uint32_t inputs, placeholders, results;  // where its own begin
+  };
+  struct Input {
+    NodeId id;
+    WalkResult* result;
+  };
+
+  [[noreturn]] void refuse(const char* reason);
+  WalkValue* take_slots(const WalkProgram& program);
+  WalkValue call(const WalkProgram& program, WalkValue* slots);
+  bool execute(const WalkNode& node, Frame& frame);
+  bool execute_region(const WalkNode& node, Frame& frame);
+  void assign(const WalkNode& target, WalkValue value, Frame& frame);
+  WalkValue evaluate(const WalkNode& node, Frame& frame);
+  WalkValue evaluate_global(PyObject* name);
+  WalkValue evaluate_call(const WalkNode& node, Frame& frame);
+  WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
+  WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
+  WalkValue append(WalkValue list, const WalkNode& node, Frame& frame);
+  bool is_instance(WalkValue value, PyObject* type);
+  WalkValue collect(const WalkNode& node, Frame& frame);
+  WalkValue compare(uint32_t how, WalkValue a, WalkValue b);
+  WalkValue arithmetic(uint32_t how, WalkValue a, WalkValue b);
+  WalkValue attribute(const WalkNode& node, WalkValue base);
+  WalkValue property_value(PyObject* function, WalkValue self);
+  PyObject* read_module(PyObject* module, PyObject* name);
+  PyObject* method_of(PyObject* base, PyObject* name);
+  WalkValue item(WalkValue base, WalkValue key);
+  WalkValue slice(WalkValue base, WalkValue from, WalkValue to);
+  bool truth(WalkValue value);
+  size_t length(WalkValue value);
+  WalkValue element(WalkValue sequence, size_t i);
+  WalkValue keep(PyObject* reference);
+  WalkValue keep_part(PyObject* reference);
+  WalkResult* make(WalkResult::Kind kind);
+  WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
+  void note_read(PyObject* list);
+  void note_appended(PyObject* list);
+
+  WalkValue step(RegionUse& use);
+  void prepare(RegionUse& use);
+  static void plan_guards(const RegionUse& use, Specialisation& s);
+  void read_sources(RegionUse& use);
+  void read_source(RegionUse& use, uint32_t i);
+  PyObject* read_attribute(const RegionSource& source, PyObject* base);
+  void separate_lists(RegionUse& use);
+  bool matches(RegionUse& use, Specialisation& s);
+  bool check(const Guard& guard, WalkValue value, const RegionUse& use);
+  WalkValue build(const OutputSpec& output, const RegionUse& use);
+
+  void record_steps(Graph& g);
+  PyObject* object_of(WalkValue value);  // new reference
+  PyObject* finish(WalkValue returned);
+  void clear();
+
+  Engine* engine_ = nullptr;
+  PyObject* globals_ = nullptr;
+  PyObject* builtins_ = nullptr;
+  Owned unknown_;
+  const char* reason_ = "";
+  bool review_ = false;
+  uint64_t walk_ = 0, readings_ = 0;
+  int depth_ = 0, most_depth_ = 0;
+
+  std::vector<WalkValue> stack_;  // slots; the first n_stack_ are in use
+  size_t n_stack_ = 0;
+  std::deque<WalkResult> results_;  // the first n_results_ are in use
+  size_t n_results_ = 0;
+  std::vector<Step> steps_;
+  std::vector<Input> inputs_;
+  std::vector<uint32_t> placeholders_;
+  std::vector<NodeId> ids_;
+  CapturedInputs captured_;
+  std::vector<Input> captured_inputs_;
+  std::vector<WalkValue> captured_values_;
+  std::vector<WalkResult*> shared_;
+  std::vector<std::pair<PyObject*, WalkValue>> appends_;  // lists of the script, and what goes to them
+  std::vector<PyObject*> appended_;                       // these lists, each once
+  std::vector<Owned> kept_;
+};
+
+// The Python type _Recursion: what a recursive function asks first.
+void add_recursions(PyObject* module);
+
+}  // namespace dyc::py

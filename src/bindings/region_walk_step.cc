@@ -1,0 +1,327 @@
+// Regions in a walk: what they read and whether it is what they have learned; and the second pass.
+#include <algorithm>
+
+#include "bindings/python_compat.h"
+#include "bindings/region_walk.h"
+#include "bindings/tuning.h"
+
+namespace dyc::py {
+
+RegionUse::RegionUse(Region& r) : region(r), arguments(r.spec_.n_args) {}
+
+void Walker::prepare(RegionUse& use) {
+  const RegionSpec& spec = use.region.spec_;
+  if (use.parts_of.empty()) {
+    use.values.resize(spec.sources.size());
+    use.objects.all.resize(spec.sources.size());
+    use.parts_of.resize(spec.n_args + 1);
+    use.reading.resize(spec.n_args + 1);
+    std::vector<uint32_t> roots;
+    for (uint32_t i = 0; i < spec.sources.size(); ++i) {
+      const RegionSource& s = spec.sources[i];
+      uint32_t root = i;
+      if (s.kind != RegionSource::argument) root = roots[s.base];
+      if (s.kind == RegionSource::item_at && roots[s.key_source] != root) root = spec.n_args;
+      roots.push_back(root);
+      use.parts_of[root].push_back(i);
+    }
+  }
+  use.walk = walk_;
+  std::fill(use.reading.begin(), use.reading.end(), 0);
+  std::fill(use.values.begin(), use.values.end(), WalkValue());
+  if (use.region.busy_ || use.region.is_debugged()) refuse("a region that is in use");
+}
+
+// ---------------------------------------------------------------- sources
+
+// As SourceReader reads it.
+PyObject* Walker::read_attribute(const RegionSource& source, PyObject* base) {
+  PyObject* name = source.key.get();
+  if (PyModule_CheckExact(base)) {
+    PyObject* value = read_module(base, name);
+    if (source.method && !PyMethod_Check(value)) refuse("a function that is no method");
+    return value;
+  }
+  PyTypeObject* type = Py_TYPE(base);
+  if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
+  PyObject* found = _PyType_Lookup(type, name);
+  const PyTypeObject* kind = found ? Py_TYPE(found) : nullptr;
+  if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type && !PyFunction_Check(found))
+    refuse("an attribute that its class computes");
+  PyObject* value = keep_part(PyObject_GetAttr(base, name)).object;
+  if (!source.method) return value;
+  if (!PyMethod_Check(value)) refuse("a function that is no method");
+  return PyMethod_GET_SELF(value) == base && PyMethod_GET_FUNCTION(value) == found ? found : value;
+}
+
+void Walker::read_source(RegionUse& use, uint32_t i) {
+  const RegionSource& s = use.region.spec_.sources[i];
+  const WalkValue base = use.values[s.base];
+  WalkValue& value = use.values[i];
+  value = {};
+  const bool none = !base.object && !base.result;
+  const bool list = base.object ? PyTuple_CheckExact(base.object) || PyList_CheckExact(base.object)
+                                : base.result && base.result->kind != WalkResult::recorded;
+  switch (s.kind) {
+    case RegionSource::argument:
+      value = use.arguments[i];
+      break;
+    case RegionSource::attribute:
+      if (base.result) refuse("an attribute of a result");
+      if (!none) value = {read_attribute(s, base.object)};
+      break;
+    case RegionSource::count:
+      if (!none && (!list || length(base) != static_cast<size_t>(s.n))) refuse("a list of another length");
+      break;
+    default: {
+      const bool parts = list || (base.object && PyDict_CheckExact(base.object));
+      if (parts)
+        value = item(base, s.kind == RegionSource::item ? WalkValue{s.key.get()} : use.values[s.key_source]);
+    }
+  }
+  use.objects.all[i] = value.object;
+}
+
+void Walker::read_sources(RegionUse& use) {
+  if (use.walk != walk_) prepare(use);
+  const uint32_t n = use.region.spec_.n_args;
+  for (uint32_t root = 0; root < n; ++root) {
+    if (use.reading[root] && use.arguments[root] == use.values[root] && use.arguments[root].object) continue;
+    use.reading[root] = ++readings_;
+    for (const uint32_t i : use.parts_of[root]) read_source(use, i);
+  }
+  use.reading[n] = ++readings_;
+  for (const uint32_t i : use.parts_of[n]) read_source(use, i);
+  if (!use.appended.empty() || !appended_.empty()) separate_lists(use);
+}
+
+// Appending changes the length and the items of a list, which no region may read afterwards.
+void Walker::separate_lists(RegionUse& use) {
+  const std::vector<RegionSource>& sources = use.region.spec_.sources;
+  use.objects.appended = appended_;
+  const auto appended = [&](WalkValue v) {
+    return (v.object || v.result) &&
+           std::find(use.appended.begin(), use.appended.end(), v) != use.appended.end();
+  };
+  for (const WalkValue& list : use.appended)
+    if (list.object) use.objects.appended.push_back(list.object);
+  for (uint32_t i = 0; i < sources.size(); ++i) {
+    const bool list = use.values[i].object
+                          ? PyList_CheckExact(use.values[i].object)
+                          : use.values[i].result && use.values[i].result->kind == WalkResult::list;
+    if (sources[i].appended && !(list && appended(use.values[i]))) refuse("append() to something else");
+    const bool part = sources[i].kind == RegionSource::item || sources[i].kind == RegionSource::item_at ||
+                      sources[i].kind == RegionSource::count;
+    if (!part) continue;
+    const WalkValue base = use.values[sources[i].base];
+    if (base.object) note_read(base.object);
+    if (sources[i].late && appended(base)) refuse("it reads a list that it appends to");
+  }
+}
+
+// ---------------------------------------------------------------- guards
+
+namespace {
+
+bool captures(const Guard& guard) {
+  return guard.kind == Guard::placeholder || guard.kind == Guard::expression || guard.kind == Guard::items ||
+         guard.kind == Guard::state;
+}
+
+}  // namespace
+
+void Walker::plan_guards(const RegionUse& use, Specialisation& s) {
+  WalkGuards& w = s.walk;
+  w.known = true;
+  w.capturing.clear();
+  w.plain.assign(use.parts_of.size(), {});
+  w.checked.assign(use.parts_of.size(), 0);
+  for (uint32_t i = 0; i < s.guards.size(); ++i)
+    if (captures(s.guards[i])) w.capturing.push_back(i);
+  for (uint32_t root = 0; root < use.parts_of.size(); ++root)
+    for (const uint32_t i : use.parts_of[root]) {
+      const Guard& guard = s.guards[i];
+      if (guard.kind == Guard::none || captures(guard)) continue;
+      w.plain[guard.kind == Guard::method ? use.parts_of.size() - 1 : root].push_back(i);
+    }
+}
+
+bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
+  if (guard.kind == Guard::none) return true;
+  if (value.object) {
+    const size_t before = captured_.inputs.size();
+    if (!guard.check(value.object, use.objects, engine_->graph, &captured_)) return false;
+    for (size_t i = before; i < captured_.inputs.size(); ++i) {
+      if (!captured_.objects[i]) return false;  // of a state
+      captured_inputs_.push_back({captured_.inputs[i], nullptr});
+      captured_values_.push_back({captured_.objects[i]});
+    }
+    return true;
+  }
+  const WalkResult* r = value.result;
+  if (!r) return false;
+  if (guard.kind == Guard::expression) {
+    if (r->kind != WalkResult::recorded) return false;
+    captured_inputs_.push_back({0, value.result});
+    captured_values_.push_back(value);
+    captured_.inputs.push_back(0);
+    captured_.objects.push_back(Py_None);
+    return true;
+  }
+  if (guard.kind != Guard::items || r->kind == WalkResult::recorded) return false;
+  const PyTypeObject* type = r->kind == WalkResult::tuple ? &PyTuple_Type : &PyList_Type;
+  if (reinterpret_cast<const PyObject*>(type) != guard.object.get() || r->items.size() != guard.parts.size())
+    return false;
+  if (std::find(use.appended.begin(), use.appended.end(), value) != use.appended.end()) return false;
+  for (size_t i = 0; i < r->items.size(); ++i)
+    if (!check(guard.parts[i], r->items[i], use)) return false;
+  return true;
+}
+
+bool Walker::matches(RegionUse& use, Specialisation& s) {
+  if (!s.walk.known) plan_guards(use, s);
+  captured_.clear();
+  captured_inputs_.clear();
+  captured_values_.clear();
+  WalkGuards& w = s.walk;
+  for (uint32_t root = 0; root < w.plain.size(); ++root) {
+    if (w.plain[root].empty() || w.checked[root] == use.reading[root]) continue;
+    for (const uint32_t i : w.plain[root])
+      if (!check(s.guards[i], use.values[i], use)) return false;
+    w.checked[root] = use.reading[root];
+  }
+  for (const uint32_t i : w.capturing)
+    if (!check(s.guards[i], use.values[i], use)) return false;
+  const Trace& trace = *s.trace;
+  if (captured_inputs_.size() != trace.n_inputs()) return false;
+  for (uint32_t i = 0; i < captured_inputs_.size(); ++i) {
+    const Input& in = captured_inputs_[i];
+    if (!((in.result ? *in.result->dim : engine_->graph.dim(in.id)) == trace.dim(i))) return false;
+  }
+  return trace.indices_fit(captured_.placeholders.data());
+}
+
+// ---------------------------------------------------------------- one region
+
+WalkValue Walker::step(RegionUse& use) {
+  Region& region = use.region;
+  if (!region.disabled_.empty()) refuse("a region that is disabled");
+  read_sources(use);
+  Specialisation* found = nullptr;
+  for (const auto& s : region.specialisations_)
+    if (s.get() == use.last && matches(use, *s)) found = s.get();
+  if (!found) {
+    const auto at = std::find_if(region.specialisations_.begin(), region.specialisations_.end(),
+                                 [&](const auto& s) { return s.get() != use.last && matches(use, *s); });
+    if (at == region.specialisations_.end()) refuse("a region that has to learn");
+    found = at->get();
+  }
+  use.last = found;
+  if (!found->indices.confirmed) refuse("a region that was not confirmed");
+  if (!found->steps.empty()) refuse("steps of a builder");
+  if (++found->walk.uses % tuning::kRevalidateWalks == 0) {
+    found->hits = tuning::kRevalidateEvery - 1;  // the statements run next time
+    review_ = true;
+    refuse("a region that is compared");
+  }
+  steps_.push_back({found, &use, static_cast<uint32_t>(inputs_.size()),
+                    static_cast<uint32_t>(placeholders_.size()), static_cast<uint32_t>(n_results_)});
+  inputs_.insert(inputs_.end(), captured_inputs_.begin(), captured_inputs_.end());
+  placeholders_.insert(placeholders_.end(), captured_.placeholders.begin(), captured_.placeholders.end());
+  shared_.assign(found->n_shared, nullptr);
+  return build(found->output, use);
+}
+
+WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {
+  switch (output.kind) {
+    case RegionOutput::source:
+      return use.values[output.at];
+    case RegionOutput::constant:
+      return {output.object.get()};
+    case RegionOutput::input:
+      return captured_values_[output.at];
+    case RegionOutput::recorded:
+    case RegionOutput::tuple:
+    case RegionOutput::list:
+      break;
+    default:
+      refuse("a result of another kind");
+  }
+  if (output.number != kNone && shared_[output.number]) return {nullptr, shared_[output.number]};
+  const bool recorded = output.kind == RegionOutput::recorded;
+  WalkResult* made = make(recorded                             ? WalkResult::recorded
+                          : output.kind == RegionOutput::tuple ? WalkResult::tuple
+                                                               : WalkResult::list);
+  if (output.number != kNone) shared_[output.number] = made;
+  if (recorded) {
+    made->index = output.at;
+    made->type = output.type;
+    made->dim = &steps_.back().s->trace->dim(output.at);
+  }
+  for (const OutputSpec& part : output.parts) made->items.push_back(build(part, use));
+  return {nullptr, made};
+}
+
+// ---------------------------------------------------------------- the second pass
+
+void Walker::record_steps(Graph& g) {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    const bool last = i + 1 == steps_.size();
+    const size_t inputs = last ? inputs_.size() : steps_[i + 1].inputs;
+    ids_.clear();
+    for (size_t k = step.inputs; k < inputs; ++k)
+      ids_.push_back(inputs_[k].result ? inputs_[k].result->id : inputs_[k].id);
+    step.s->trace->record(g, ids_.data(), placeholders_.data() + step.placeholders);
+    const size_t results = last ? n_results_ : steps_[i + 1].results;
+    for (size_t k = step.results; k < results; ++k)
+      if (results_[k].kind == WalkResult::recorded)
+        results_[k].id = step.s->trace->nodes()[results_[k].index];
+  }
+}
+
+PyObject* Walker::object_of(WalkValue value) {
+  if (value.object) return Owned(value.object).release();
+  WalkResult* r = value.result;
+  if (r->made) return Owned(r->made.get()).release();
+  if (r->kind == WalkResult::recorded) {
+    r->made = Owned::steal(make_expression(r->id, r->type));
+  } else {
+    const auto n = static_cast<Py_ssize_t>(r->items.size());
+    const bool tuple = r->kind == WalkResult::tuple;
+    r->made = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
+    for (Py_ssize_t i = 0; r->made && i < n; ++i) {
+      PyObject* part = object_of(r->items[static_cast<size_t>(i)]);
+      if (tuple) PyTuple_SET_ITEM(r->made.get(), i, part);
+      else PyList_SET_ITEM(r->made.get(), i, part);
+    }
+  }
+  if (!r->made) throw PythonError();
+  return Owned(r->made.get()).release();
+}
+
+// Records all or, where there is no memory, nothing.
+PyObject* Walker::finish(WalkValue returned) {
+  Graph& g = engine_->graph;
+  const GraphMark before = g.mark();
+  const uint32_t size = g.size();
+  std::vector<Owned> values;
+  try {
+    record_steps(g);
+    for (const auto& [list, value] : appends_) values.push_back(Owned::steal(object_of(value)));
+    values.push_back(Owned::steal(object_of(returned)));
+  } catch (...) {
+    g.revert(before);
+    throw;
+  }
+  for (const Step& step : steps_) {
+    ++step.use->region.statistics_.hits;
+    step.use->region.walked_ = true;
+  }
+  if (g.size() > size) engine_->recorded(g.size() - 1);
+  for (size_t i = 0; i < appends_.size(); ++i)
+    if (PyList_Append(appends_[i].first, values[i].get()) < 0) PyErr_Clear();
+  return values.back().release();
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,83 @@
+"""Random recursive programs with and without hints: the same nodes in the same order, and values."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import random
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dynet_compat as dy
+import pytest
+from dynet_compat.hints.rewrite import patch
+from support import recursive_programs
+from support.modules import flat, identities, load, recorded_nodes, recorded_ops
+
+_numbers = itertools.count()
+
+
+def lines_of(error: BaseException) -> list:
+    """Functions and lines of its traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [(f.name, f.lineno) for f in frames if Path(f.filename).stem.startswith("recursive")]
+
+
+def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
+    rng = random.Random(seed)
+    dy.renew_cg()
+    dy.reset_random_seed(seed + 1)
+    results, errors = [], []
+    for _ in range(4):
+        tree = recursive_programs.tree(module, rng, 4, strange)
+        try:
+            results.append(model.loss(tree))
+        except Exception as e:  # noqa: BLE001 - must be the same on both sides
+            errors.append((f"{type(e).__name__}: {e}", lines_of(e)))
+    results.append(list(model.scores))
+    model.scores.clear()
+    nodes = recorded_nodes(), recorded_ops()
+    expressions = [r for r in flat(results) if isinstance(r, dy.Expression)]
+    values, gradients = [], []
+    try:
+        values = [e.npvalue().tobytes() for e in expressions]
+        dy.esum([dy.squared_norm(e) for e in expressions]).backward(full=True)
+        gradients = [p.grad_as_array().tobytes() for p in (model.W, model.E, model.b)]
+    except Exception as e:  # noqa: BLE001
+        errors.append(f"{type(e).__name__}: {e}")
+    return nodes, errors, values, gradients, identities(results)
+
+
+def check(folder: Path, seed: int) -> int:
+    """One program, some graphs; how many calls were recorded as wholes."""
+    source = recursive_programs.Generator(seed).module()
+    path = folder / f"recursive{next(_numbers)}.py"
+    path.write_text(source)
+    plain, other = load(path), load(path)
+    rewriter = patch.rewrite_module(other, source)
+    models = []
+    for module in (plain, other):
+        dy.reset_random_seed(1)
+        models.append(module.Model())
+    for graph in range(8):
+        strange = 0.05 if graph >= 5 and seed % 2 else 0.0
+        left, right = (outcome(*m, seed * 10 + graph, strange) for m in zip((plain, other), models))
+        for a, b in zip(left, right):
+            assert a == b, f"program {seed}, graph {graph}:\n{source}"
+    for t in rewriter.regions.values():
+        assert "something else" not in t.statistics()["off"], f"{t.statistics()}\n{source}"
+    linecache.clearcache()
+    path.unlink()
+    return sum(r.statistics()["hits"] for r in rewriter.recursions.values())
+
+
+PARTS = 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_recursions(tmp_path: Path, fuzz_count: int, part: int) -> None:
+    seeds = range(part, fuzz_count or 120, PARTS)
+    hits = [check(tmp_path, seed) for seed in seeds]
+    assert sum(h > 0 for h in hits) > len(seeds) / 4  # the test is about something
