@@ -117,6 +117,12 @@ def started(folder: Path) -> list[int]:
     return [int(file.name[3:]) for file in folder.glob("pid*")]
 
 
+@pytest.mark.parametrize(("fault", "says"), [("data", "rank 1: shard of items: 1"), ("hang", "rank 1 on ")])
+def test_other_faults_end_the_job(tmp_path: Path, fault: str, says: str) -> None:
+    result = job(["faults.py", fault], 2, "ulfm", ("--timeout", 2, "--on-failure", "shrink"), tmp_path, 30)
+    assert result.returncode != 0 and says in result.stderr, result.stderr
+
+
 def test_refused_where_ranks_cannot_be_lost(tmp_path: Path) -> None:
     for mpi in ("mpich", "openmpi"):
         result = job(["faults.py", "none"], 2, mpi, OPTIONS, tmp_path)
