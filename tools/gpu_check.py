@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 def kernel_names() -> dict[str, list[str]]:
-    """Names of kernels by file, without walks, which are made for programs."""
+    """Names of kernels by file, without persistent kernels, which are made for programs."""
     core = importlib.import_module("dynet_compat._core")
     found: dict[str, list[str]] = {}
     for file, name in core._device_kernels():
@@ -123,9 +123,9 @@ def distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 def child(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
-    """A process of ours that computes on a device. What runs once is not worth kernels for walks."""
-    walk = "3" if "gpu.py" in " ".join(arguments) else "0"
-    env = {"DYNET_COMPAT_WALK": walk, **os.environ, "DYNET_COMPAT_DEVICE": device}
+    """A process of ours that computes on a device. What runs once is not worth persistent kernels."""
+    persistent = "3" if "gpu.py" in " ".join(arguments) else "0"
+    env = {"DYNET_COMPAT_PERSISTENT": persistent, **os.environ, "DYNET_COMPAT_DEVICE": device}
     command = [*before, sys.executable, *arguments]
     try:
         return subprocess.run(

@@ -10,11 +10,11 @@
 namespace dyc {
 
 // Kernels of a custom op, over the nodes of a launch. Chunks of pieces run on different threads.
-struct StructuredKernels {
-  // Pieces of the results, numbered through the members.
+struct CustomKernels {
+  // Pieces of the results, numbered through the nodes.
   void (*forward)(const KernelArgs* m, int64_t n, Range pieces) = nullptr;
   // Pieces of the gradient of argument `arg`, KernelArgs::dx. `shared`: the nodes add to one gradient,
-  // whose pieces these are; else they are numbered through the members.
+  // whose pieces these are; else they are numbered through the nodes.
   void (*backward)(const KernelArgs* m, int64_t n, uint32_t arg, bool shared, Range pieces) = nullptr;
 };
 
@@ -32,7 +32,7 @@ struct OpKernels {
   void (*forward)(const KernelArgs& m) = nullptr;
   void (*backward)(const KernelArgs& m, uint32_t arg) = nullptr;
   void (*backward_all)(const KernelArgs& m, float* const* dx) = nullptr;
-  StructuredKernels structured;
+  CustomKernels custom;
   ColumnLossKernels column_loss;
 };
 

@@ -40,11 +40,11 @@ DeviceOptions options_of_environment() {
     const char* const value = std::getenv(name);
     return value && std::string(value) == "0";
   };
-  o.persistent = !is_off("DYNET_COMPAT_WALK");
-  o.persistent_after = static_cast<uint32_t>(number("DYNET_COMPAT_WALK", 0));
+  o.persistent = !is_off("DYNET_COMPAT_PERSISTENT");
+  o.persistent_after = static_cast<uint32_t>(number("DYNET_COMPAT_PERSISTENT", 0));
   o.graphs = !is_off("DYNET_COMPAT_GRAPHS");
   o.cublas = !is_off("DYNET_COMPAT_CUBLAS");
-  o.snapshot_every = std::max<uint64_t>(1, number("DYNET_COMPAT_KEEP", o.snapshot_every));
+  o.snapshot_every = std::max<uint64_t>(1, number("DYNET_COMPAT_SNAPSHOT", o.snapshot_every));
   const char* const variant = std::getenv("DYNET_COMPAT_PRODUCTS");
   for (int i = 0; i < cuda::kMatmulVariants; ++i)
     if (variant && std::string(variant) == cuda::kMatmulVariantNames[i]) o.matmul_variant = i;

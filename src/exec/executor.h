@@ -3,7 +3,6 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "exec/deferred_gradients.h"
@@ -54,8 +53,8 @@ class Executor : protected LaunchReader {
   virtual const float* parameter_values(ParameterUse& use) { return graph_.parameters.values(use); }
   // After this the host's value arena has the result of a launch at `offset` (gradient arena: the gradient).
   virtual void fetch_values(uint32_t /*launch*/, int64_t /*offset*/, size_t /*floats*/) {}
-  // Index of the largest value of a member's result, a vector at `offset`: the first NaN, else the first of
-  // the largest. kNone: its values are wanted for that.
+  // Index of the largest value of the result of a node, a vector at `offset`: the first NaN, else the first
+  // of the largest. kNone: its values are wanted for that.
   virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*offset*/) { return kNone; }
   virtual void fetch_gradients(int64_t /*offset*/, size_t /*floats*/) {}
   // Does it compute a loss together with the product that only this loss reads?
@@ -81,15 +80,15 @@ class Executor : protected LaunchReader {
   // Records every span of time (profile_trace.h); null: off. Set by the thread that computes.
   ProfileTrace* trace = nullptr;
 
-  // Gives the time of its life to the launches [first, end), which run together; `members`: of a launch that
+  // Gives the time of its life to the launches [first, end), which run together; `nodes`: of a launch that
   // runs in part.
   class LaunchTimer {
    public:
-    LaunchTimer(Executor& e, uint32_t first, uint32_t end, bool backward, uint32_t members = kNone)
+    LaunchTimer(Executor& e, uint32_t first, uint32_t end, bool backward, uint32_t nodes = kNone)
         : executor_(e.profiling || e.trace ? &e : nullptr),
           first_(first),
           end_(end),
-          members_(members),
+          nodes_(nodes),
           backward_(backward) {
       if (executor_) [[unlikely]]
         start();
@@ -106,7 +105,7 @@ class Executor : protected LaunchReader {
     void stop();
 
     Executor* executor_;
-    uint32_t first_, end_, members_;
+    uint32_t first_, end_, nodes_;
     bool backward_;
     int64_t start_ = 0;
   };
@@ -129,8 +128,7 @@ class Executor : protected LaunchReader {
   std::vector<RowGradient> rows_;  // for accumulate()
 
  private:
-  void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
-                      int64_t to);
+  void trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t nodes, int64_t from, int64_t to);
 };
 
 // The executor of the device that was chosen for the process (device.h).

@@ -14,16 +14,16 @@ void Executor::charge_weights(double seconds) {
 
 void Executor::LaunchTimer::start() { start_ = profile_clock(); }
 
-// A element-wise group or a grouped GEMM runs at once: its launches get equal parts.
+// An element-wise group or a grouped GEMM runs at once: its launches get equal parts.
 void Executor::LaunchTimer::stop() {
   const int64_t end = profile_clock();
   if (executor_->trace) {
-    uint32_t members = members_;
-    if (members == kNone) {
-      members = 0;
-      for (uint32_t i = first_; i < end_; ++i) members += executor_->plan_.launches[i].count;
+    uint32_t nodes = nodes_;
+    if (nodes == kNone) {
+      nodes = 0;
+      for (uint32_t i = first_; i < end_; ++i) nodes += executor_->plan_.launches[i].count;
     }
-    executor_->trace_launches(first_, end_, backward_, members, start_, end);
+    executor_->trace_launches(first_, end_, backward_, nodes, start_, end);
   }
   if (!executor_->profiling) return;
   const double part = 1e-9 * static_cast<double>(end - start_) / (end_ - first_);

@@ -3,13 +3,11 @@
 //
 // Captured once: the steps (ops with their attributes, arguments as indices into nodes()), the inputs and the
 // placeholders. Learned while recording, in two levels:
-//   SignatureSets  keyed by the signatures and sites of the inputs: the signature and site of each step.
-//   Valid as long
-//                  as the tables of the graph (Graph::tables()).
-//   Layouts        keyed by the buckets of the inputs, too: the finished nodes, and what they add to the
-//   statistics of
-//                  the graph. Valid for one epoch of the graph. Such a trace is appended in bulk, without a
-//                  look at its steps. A layout also predicts the one that followed it last.
+// - SignatureSets, keyed by the signatures and sites of the inputs: the signature and site of each step.
+//   Valid as long as the tables of the graph (Graph::tables()).
+// - Layouts, keyed by the buckets of the inputs, too: the finished nodes, and what they add to the statistics
+//   of the graph. Valid for one epoch of the graph. Such a trace is appended in bulk, without a look at its
+//   steps. A layout also predicts the one that followed it last.
 // Capturing and recording share all of these data, so they are one class.
 #pragma once
 #include <memory>

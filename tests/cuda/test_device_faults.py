@@ -153,7 +153,8 @@ def trained(updates: int) -> Any:
 @pytest.mark.parametrize("fail", [1, 5, 40, 41, 42, 43, 44, 45, 46, 47, 48, 60])
 def test_a_lost_device(fail: int) -> None:
     """All parameters are those after one update, of which the message tells, and can be saved."""
-    message, again, updates, now, saved, _, _ = told(LOST % "False", f"fail={fail}", DYNET_COMPAT_KEEP="3")
+    text = LOST % "False"
+    message, again, updates, now, saved, _, _ = told(text, f"fail={fail}", DYNET_COMPAT_SNAPSHOT="3")
     assert "the device was lost" in message and "the device was lost" in again and saved
     kept = updates
     if "as they were" not in message:

@@ -208,7 +208,7 @@ print(json.dumps([wrong, seen]))
 
 
 def told(first: int, device: str) -> Any:
-    environment = {**os.environ, "DYNET_COMPAT_DEVICE": device, "DYNET_COMPAT_KEEP": "3"}
+    environment = {**os.environ, "DYNET_COMPAT_DEVICE": device, "DYNET_COMPAT_SNAPSHOT": "3"}
     command = [sys.executable, "-c", PROGRAM, str(first), "20"]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=900, cwd=TESTS.parent

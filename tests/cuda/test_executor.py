@@ -61,7 +61,7 @@ def test_random_graphs(order: str) -> None:
 
 
 def test_blocks() -> None:
-    """What the CPU runs together, and what a walk of the device does."""
+    """What the CPU runs together, and what a persistent kernel of the device does."""
     passes("tests/graph/test_blocks.py")
 
 
@@ -285,7 +285,7 @@ for shape in ((16, 200, 8), (32, 200, 8), (40, 200, 6)):
     )
 
 
-def test_walks_are_made_for_what_comes_back() -> None:
+def test_persistent_kernels_are_made_for_what_comes_back() -> None:
     """A kernel for launches as one takes a compiler seconds: not for what runs once."""
     text = (
         START
@@ -301,7 +301,7 @@ assert len(set(values)) == 1
 print(*told)
 """
     )
-    one_by_one = os.environ | {"DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_WALK": "3"}
+    one_by_one = os.environ | {"DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_PERSISTENT": "3"}
     done = subprocess.run([sys.executable, "-c", text], env=one_by_one, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4", "4", "1", "1"]

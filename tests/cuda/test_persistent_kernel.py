@@ -55,24 +55,27 @@ for _ in range(3):
 """
 
 
-def on_emulation(settings: str = "", walk: str = "1") -> tuple[list[int], list[str], list[str]]:
+def on_emulation(settings: str = "", persistent: str = "1") -> tuple[list[int], list[str], list[str]]:
     """Launches, values and gradients of each graph; warnings."""
     told, warnings = run(
-        LSTM, DYNET_COMPAT_DEVICE="emulation", DYNET_COMPAT_EMULATION=settings, DYNET_COMPAT_WALK=walk
+        LSTM,
+        DYNET_COMPAT_DEVICE="emulation",
+        DYNET_COMPAT_EMULATION=settings,
+        DYNET_COMPAT_PERSISTENT=persistent,
     )
     return [int(line.split()[0]) for line in told], [line.split(" ", 1)[1] for line in told], warnings
 
 
-def test_refused_walks_compute_the_same() -> None:
+def test_refused_persistent_kernels_compute_the_same() -> None:
     joined, results, warnings = on_emulation()
-    apart, the_same, _ = on_emulation(walk="0")
+    apart, the_same, _ = on_emulation(persistent="0")
     assert len(results) == 3 and results == the_same and not warnings
-    assert joined[0] < apart[0], "nothing was walked"
+    assert joined[0] < apart[0], "nothing was joined"
     for refused in (1, 2, 3):
         launches, found, warnings = on_emulation(f"cooperative={refused}")
-        assert found == results, f"walk {refused} and those after it were refused"
+        assert found == results, f"kernel {refused} and those after it were refused"
         assert len(warnings) == 1 and "are refused" in warnings[0], warnings
-        assert launches[-1] == apart[-1], "refused walks are tried again"
+        assert launches[-1] == apart[-1], "refused kernels are tried again"
 
 
 # ---------------------------------------------------------------- on a driver without a GPU
@@ -82,12 +85,12 @@ def test_refused_walks_compute_the_same() -> None:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     if NO_DRIVER:
         pytest.skip("libcuda is opened with dlopen; needs a compiler and NVRTC")
-    folder = tmp_path_factory.mktemp("walks")
+    folder = tmp_path_factory.mktemp("kernels")
     return {
         "DYNET_COMPAT_LIBCUDA": str(fake_gpu.build_fake(folder)),
         "DYNET_COMPAT_CACHE": str(folder / "cache"),
         "DYNET_COMPAT_DEVICE": "gpu",
-        "DYNET_COMPAT_WALK": "1",
+        "DYNET_COMPAT_PERSISTENT": "1",
         "FAKE_CUDA": "version=13000",
     }
 
@@ -107,15 +110,15 @@ def step():
 """
 BROKEN_COMPILER = """
 compile = cuda.for_engine
-def without_walks(file, *more):
+def without_persistent(file, *more):
     if file == "persistent":
         raise RuntimeError("too many registers")
     return compile(file, *more)
-cuda.for_engine = without_walks
+cuda.for_engine = without_persistent
 """
 
 
-def test_a_walk_is_one_launch(machine: dict[str, str]) -> None:
+def test_a_persistent_kernel_is_one_launch(machine: dict[str, str]) -> None:
     assert run(STEPS + "print(step(), step())", **machine) == (["[0, 1] [0, 1]"], [])
 
 
@@ -128,8 +131,8 @@ def test_a_walk_is_one_launch(machine: dict[str, str]) -> None:
         ("cuModuleLoadData", 2, 0),
     ],
 )
-def test_a_walk_that_the_driver_refuses(machine: dict[str, str], call: str, code: int, tried: int) -> None:
-    """Whatever goes wrong, short of a lost device: the walk's launches run, and it is not tried again."""
+def test_a_kernel_that_the_driver_refuses(machine: dict[str, str], call: str, code: int, tried: int) -> None:
+    """Whatever goes wrong, short of a lost device: its launches run, and it is not tried again."""
     told, warnings = run(
         STEPS + "print(step(), step(), step())", **machine, FAKE_CUDA_FAIL=f"{call} 1 {code}"
     )
@@ -137,7 +140,7 @@ def test_a_walk_that_the_driver_refuses(machine: dict[str, str], call: str, code
     assert len(warnings) == 1, warnings
 
 
-def test_a_walk_that_does_not_compile(machine: dict[str, str]) -> None:
+def test_a_persistent_kernel_that_does_not_compile(machine: dict[str, str]) -> None:
     told, warnings = run(STEPS + BROKEN_COMPILER + "print(step(), step())", **machine)
     assert told == ["[4, 0] [4, 0]"]
     assert len(warnings) == 1 and "too many registers" in warnings[0], warnings
@@ -148,7 +151,7 @@ def test_a_device_that_cannot_run_blocks_together(machine: dict[str, str]) -> No
     assert run(STEPS + "print(step(), step())", **settings) == (["[4, 0] [4, 0]"], [])
 
 
-def test_a_device_lost_in_a_walk(machine: dict[str, str]) -> None:
+def test_a_device_lost_in_a_persistent_kernel(machine: dict[str, str]) -> None:
     attempt = """
 try:
     step()

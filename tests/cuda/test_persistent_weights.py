@@ -1,4 +1,4 @@
-"""Weights that blocks of a walk keep in shared memory: the same values and gradients as without."""
+"""Weights that blocks of a persistent kernel keep in shared memory: values and gradients are the same."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run(text: str, settings: str = "", **more: str) -> str:
     device = {
         "DYNET_COMPAT_DEVICE": "emulation",
         "DYNET_COMPAT_EMULATION": settings,
-        "DYNET_COMPAT_WALK": "1",
+        "DYNET_COMPAT_PERSISTENT": "1",
     }
     done = subprocess.run(
         [sys.executable, "-c", NETWORK + text],
@@ -169,7 +169,7 @@ print(dy._core.timing()["device_persistent_products"])
 
 
 def test_updates_are_seen() -> None:
-    """Weights are loaded again in each walk, with their weight decay."""
+    """Weights are loaded again in each persistent kernel, with their weight decay."""
     text = """
 def train(keep):
     dy._core._device_options(keep_weights=keep)
@@ -418,8 +418,8 @@ assert (build(True) == build(False)).all()
 # ---------------------------------------------------------------- what is counted
 
 
-def test_refused_walks_keep_nothing() -> None:
-    """Their launches run one by one, with the records that the walk would have read."""
+def test_refused_persistent_kernels_keep_nothing() -> None:
+    """Their launches run one by one, with the records that the kernel would have read."""
     text = """
 pc = dy.ParameterCollection()
 cell, xs = dy.VanillaLSTMBuilder(1, 8, 17, pc), rng.randn(5, 8)
@@ -441,11 +441,11 @@ assert all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(refused, apar
 print(*counts, *none)
 """
     assert run(text, "cooperative=1") == "0 0 0 0 0 0"
-    walked = numbers(run(text))
-    assert all(walked[:3]) and not any(walked[3:])
+    joined = numbers(run(text))
+    assert all(joined[:3]) and not any(joined[3:])
 
 
-def test_replayed_walks_count() -> None:
+def test_replayed_persistent_kernels_count() -> None:
     text = """
 W = dy.ParameterCollection().parameters_from_numpy(rng.uniform(-0.4, 0.4, (16, 16)).astype(np.float32))
 for _ in range(5):
@@ -455,7 +455,7 @@ for _ in range(5):
     for _ in range(6):
         for _ in range(4):
             h = dy.tanh(W * h)
-        h = dy.reshape(dy.conv2d(dy.reshape(h, (4, 4, 1)), one, (1, 1)), (16,))  # never in a walk
+        h = dy.reshape(dy.conv2d(dy.reshape(h, (4, 4, 1)), one, (1, 1)), (16,))  # never in one
     h.value()
     timing = dy._core.timing()
     names = ("persistent_products", "sliced_steps", "grid_syncs", "graph_launches")
@@ -474,12 +474,12 @@ OTHERS = 48 << 10  # bytes that kStaticShared (exec/cuda/tuning.h) leaves to the
 @pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_other_tasks_leave_room(architecture: int) -> None:
-    """All tasks without a row, and rows that take scratch memory, in one walk."""
+    """All tasks without a row, and rows that take scratch memory, in one persistent kernel."""
     rows = importlib.import_module("dynet_compat._core").op_table()
     header = (nvrtc.SRC / "cuda" / "abi" / "persistent.h").read_text(encoding="utf-8")
     listed = header.split("enum KernelId")[1]
-    walking = re.findall(r"^  k\w+,", listed.split("kLastPersistent")[0], re.MULTILINE)
-    others = [3 * len(rows) + i for i in range(len(walking))]
+    others_listed = re.findall(r"^  k\w+,", listed.split("kLastPersistent")[0], re.MULTILINE)
+    others = [3 * len(rows) + i for i in range(len(others_listed))]
     taking_rooms = [3 * i for i, row in enumerate(rows) if row["name"] in ("inverse", "logdet", "softmax")]
     name = f"persistent<{', '.join(map(str, taking_rooms + others))}>"
     file = "cuda/kernels/persistent.cu"
@@ -496,7 +496,7 @@ def test_other_tasks_leave_room(architecture: int) -> None:
     "fault", ["", "cuOccupancyMaxActiveBlocksPerMultiprocessor 2 1", "cuFuncSetAttribute 1 1"]
 )
 def test_the_driver_gives_the_memory(tmp_path_factory: pytest.TempPathFactory, fault: str) -> None:
-    """A walk is launched with the memory it asks for, or without where the driver has less."""
+    """A persistent kernel is launched with the memory it asks for, or without where the driver has less."""
     folder: Path = tmp_path_factory.getbasetemp() / "resident"
     folder.mkdir(exist_ok=True)
     library = folder / "libcuda_fake.so"
@@ -506,8 +506,8 @@ fake = ctypes.CDLL(os.environ["DYNET_COMPAT_LIBCUDA"])
 fake.fake_ran.restype = ctypes.c_char_p
 chain = Chain(200, 2001, 4, 6)
 print(*(chain.run(True)[1] for _ in range(2)))
-walks = [line.split(b",") for line in fake.fake_ran().split() if b"persistentIJ" in line]
-print(*(int(walk[2]) for walk in walks), *(int(walk[-1]) for walk in walks))
+kernels = [line.split(b",") for line in fake.fake_ran().split() if b"persistentIJ" in line]
+print(*(int(kernel[2]) for kernel in kernels), *(int(kernel[-1]) for kernel in kernels))
 print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
 """
     more = {
@@ -531,6 +531,6 @@ print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
         memory[1],
         backward[1],
     ]
-    # For two walks without memory, and once for each size that the driver has an answer for.
+    # For two kernels without memory, and once for each size that the driver has an answer for.
     asked = 2 + 2 + (("cuFunc" in fault) + 2 * ("cuOcc" in fault))
     assert run(text, **more).splitlines() == ["11 11", " ".join(map(str, expected)), str(asked)]

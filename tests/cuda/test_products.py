@@ -98,12 +98,12 @@ def usage(file: str, names: list[str], architecture: int) -> list[nvrtc.Usage]:
 
 
 @needs_nvrtc
-def test_a_walk_has_the_most_shared_memory_of_its_tasks() -> None:
+def test_a_persistent_kernel_has_the_most_shared_memory_of_its_tasks() -> None:
     """Not the sum, and arguments of two steps; all products together in one kernel."""
     rows = len(importlib.import_module("dynet_compat._core").op_table())
     first = rows * 3  # cuda/abi/persistent.h: tasks of rows come first, three for each; then products
-    walk = f"persistent<{', '.join(str(first + task) for task in range(8))}>"
-    (whole,) = usage("persistent", [walk], 90)
+    name = f"persistent<{', '.join(str(first + task) for task in range(8))}>"
+    (whole,) = usage("persistent", [name], 90)
     (alone,) = usage("large_products", ["large_product<true, false>"], 90)
     assert alone.shared < whole.shared <= alone.shared + 600 and whole.registers <= REGISTERS // 2, whole
 
@@ -243,8 +243,8 @@ def run(way, count):
 """
 
 
-@pytest.mark.parametrize("walk", ["0", "1"])
-def test_ways_give_the_same_numbers_and_are_counted(walk: str) -> None:
+@pytest.mark.parametrize("persistent", ["0", "1"])
+def test_ways_give_the_same_numbers_and_are_counted(persistent: str) -> None:
     """Each repetition: many launches, or one graph."""
     text = (
         PROGRAM
@@ -259,7 +259,7 @@ for count in (12, 2):
         print(count, way or "-", *(name for name, n in counts.items() if n))
 """
     )
-    told = on_device("-c", text, DYNET_COMPAT_WALK=walk)
+    told = on_device("-c", text, DYNET_COMPAT_PERSISTENT=persistent)
     assert [line.split() for line in told.splitlines()] == [
         ["12", "few", "few", "middle"],  # the last steps have few columns, gradients of weights more
         ["12", "middle", "middle"],
@@ -280,8 +280,8 @@ def test_the_library_is_not_asked_if_the_user_says_so() -> None:
     assert int(on_device("-c", text).split()[0]) > 5
 
 
-def test_a_result_is_the_same_in_a_walk() -> None:
-    """Bit for bit: a walk runs the same tiles."""
+def test_a_result_is_the_same_in_a_persistent_kernel() -> None:
+    """Bit for bit: a persistent kernel runs the same tiles."""
     text = (
         PROGRAM
         + """
@@ -290,7 +290,7 @@ for way in ("few", "middle", "large"):
     print([n.tobytes().hex() for n in run(way, 12)[0]])
 """
     )
-    assert on_device("-c", text) == on_device("-c", text, DYNET_COMPAT_WALK="0")
+    assert on_device("-c", text) == on_device("-c", text, DYNET_COMPAT_PERSISTENT="0")
 
 
 NO_ROOM = """

@@ -34,7 +34,7 @@ constexpr OpKernels make_kernels() {
       k.backward = &Op::template backward<Isa>;
     if constexpr (requires { typename Op::Summary; }) k.column_loss = column_loss_kernels<Op, Isa>();
   } else if constexpr (kind == OpKind::custom) {
-    k.structured = kernels_of(Op{});
+    k.custom = kernels_of(Op{});
   }
   return k;
 }

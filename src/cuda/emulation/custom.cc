@@ -1,4 +1,4 @@
-// The kernels of kernels/structured.cu, for the host.
+// The kernels of kernels/custom.cu, for the host.
 #include "cuda/emulation/device.h"
 
 #include "cuda/kernels/custom.cu"

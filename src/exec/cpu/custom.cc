@@ -8,7 +8,7 @@ namespace dyc {
 namespace {
 
 // Nodes of a launch with their argument addresses.
-struct Members {
+struct LaunchNodes {
   std::vector<KernelArgs> list;
   std::vector<const float*> x;
   uint64_t work = 0;
@@ -29,12 +29,12 @@ void parallel_pieces(size_t pieces, uint64_t work, uint64_t per_thread, F f) {
 // How the gradients that nodes add to are stored.
 enum class Targets { one, separate, overlapping };
 
-Targets targets(const std::vector<KernelArgs>& members, uint32_t arg) {
+Targets targets(const std::vector<KernelArgs>& nodes, uint32_t arg) {
   std::vector<std::pair<const float*, const float*>> spans;
-  for (const KernelArgs& m : members) spans.emplace_back(m.dx, m.dx + m.xd[arg]->size());
+  for (const KernelArgs& m : nodes) spans.emplace_back(m.dx, m.dx + m.xd[arg]->size());
   bool one = true, sorted = true, separate = true;
   for (size_t i = 1; i < spans.size(); ++i) {
-    one = one && spans[i] == spans[0] && members[i].xd[arg] == members[0].xd[arg];  // not another view
+    one = one && spans[i] == spans[0] && nodes[i].xd[arg] == nodes[0].xd[arg];  // not another view
     sorted = sorted && spans[i - 1].second <= spans[i].first;
   }
   if (one) return Targets::one;
@@ -49,22 +49,22 @@ Targets targets(const std::vector<KernelArgs>& members, uint32_t arg) {
 void CpuExecutor::run_custom(const Launch& l) {
   counters.operand_bytes += operand_bytes(l);
   const OpInfo& info = op_info(l.op);
-  const StructuredKernels& k = kernels_.ops[l.op].structured;
+  const CustomKernels& k = kernels_.ops[l.op].custom;
   float* base = graph_.values_arena.base();
-  Members members;
-  members.x.resize(size_t{l.count} * l.n_operands);
+  LaunchNodes nodes;
+  nodes.x.resize(size_t{l.count} * l.n_operands);
   size_t pieces = 0;
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    const float** x = members.x.data() + size_t{i} * l.n_operands;
+    const float** x = nodes.x.data() + size_t{i} * l.n_operands;
     for (uint32_t a = 0; a < l.n_operands; ++a) x[a] = base + argument(l, plan_.operands[l.operands + a], i);
-    members.list.push_back({it.sig->x.data(), it.sig->y, x, base + it.out, nullptr, nullptr, l.n_operands,
-                            it.sig->attrs.data(), nullptr, 0});
-    members.work += info.work(members.list.back());
-    pieces += info.pieces(members.list.back());
+    nodes.list.push_back({it.sig->x.data(), it.sig->y, x, base + it.out, nullptr, nullptr, l.n_operands,
+                          it.sig->attrs.data(), nullptr, 0});
+    nodes.work += info.work(nodes.list.back());
+    pieces += info.pieces(nodes.list.back());
   }
-  parallel_pieces(pieces, members.work, kItemChunks,
-                  [&](Range r) { k.forward(members.list.data(), int64_t{l.count}, r); });
+  parallel_pieces(pieces, nodes.work, kItemChunks,
+                  [&](Range r) { k.forward(nodes.list.data(), int64_t{l.count}, r); });
 }
 
 void CpuExecutor::back_custom(const Launch& l) {
@@ -76,22 +76,22 @@ void CpuExecutor::back_custom(const Launch& l) {
 // does not depend on the threads.
 void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
   const OpInfo& info = op_info(l.op);
-  const StructuredKernels& k = kernels_.ops[l.op].structured;
+  const CustomKernels& k = kernels_.ops[l.op].custom;
   const float* v = values();
   float* g = grads();
-  Members members;
-  members.x.resize(size_t{l.count} * l.n_operands);
+  LaunchNodes nodes;
+  nodes.x.resize(size_t{l.count} * l.n_operands);
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     if (!full_ && !it.sig->requires_grad_args[arg]) continue;
-    const float** x = members.x.data() + size_t{i} * l.n_operands;
+    const float** x = nodes.x.data() + size_t{i} * l.n_operands;
     for (uint32_t a = 0; a < l.n_operands; ++a) x[a] = v + argument(l, plan_.operands[l.operands + a], i);
     float* dx = g + argument(l, plan_.operands[l.operands + arg], i);
-    members.list.push_back({it.sig->x.data(), it.sig->y, x, v + it.out, g + it.out, dx, l.n_operands,
-                            it.sig->attrs.data(), nullptr, 0});
-    members.work += info.work(members.list.back());
+    nodes.list.push_back({it.sig->x.data(), it.sig->y, x, v + it.out, g + it.out, dx, l.n_operands,
+                          it.sig->attrs.data(), nullptr, 0});
+    nodes.work += info.work(nodes.list.back());
   }
-  const std::vector<KernelArgs>& list = members.list;
+  const std::vector<KernelArgs>& list = nodes.list;
   if (list.empty()) return;
   const Targets where = targets(list, arg);
   if (where != Targets::overlapping) {
@@ -101,7 +101,7 @@ void CpuExecutor::back_argument(const Launch& l, uint32_t arg) {
       if (where == Targets::one) break;
     }
     const bool one = where == Targets::one;
-    parallel_pieces(pieces, members.work, one ? kSharedChunks : kItemChunks, [&](Range r) {
+    parallel_pieces(pieces, nodes.work, one ? kSharedChunks : kItemChunks, [&](Range r) {
       k.backward(list.data(), static_cast<int64_t>(list.size()), arg, one, r);
     });
     return;
