@@ -273,7 +273,7 @@ def function_stub(item: Any, name: str, ops: set[str], owner: str = "", indent: 
     first = " ".join(doc.split("\n\n", 1)[0].split()).replace("\\", "\\\\").replace('"""', "'''")
     lines = wrapped(line, indent)
     if first:
-        return [*lines, *docstring(first, indent + "    "), f"{indent}    ..."]
+        return [*lines, *docstring(first, indent + "    ")]
     return [*lines[:-1], lines[-1] + " ..."]
 
 
