@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,13 +44,19 @@ CLASSES = (
 
 
 def run_examples(dy: Any, name: str, doc: str) -> int:
-    """Execute the examples of one docstring; fails with doctest's own report."""
+    """Execute the examples of one docstring, in a folder of their own; fails with doctest's own report."""
     dy.renew_cg()
     dy.reset_random_seed(1)
     parsed = doctest.DocTestParser().get_doctest(doc, {"dy": dy, "np": np}, name, None, None)
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
-    runner.run(parsed, out=report.append)
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            runner.run(parsed, out=report.append)
+        finally:
+            os.chdir(before)
     assert runner.failures == 0, "the example of {} fails:\n{}".format(name, "".join(report))
     return runner.tries
 

@@ -82,12 +82,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         RuntimeError: the file has a word that is not in dic.
 
     Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-        >>> with open(path, "w") as file:
+        >>> with open("clusters", "w") as file:
         ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
         >>> pc = dy.ParameterCollection()
-        >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, {"bird": 0, "go": 1, "sing": 2}, pc)
+        >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", {"bird": 0, "go": 1, "sing": 2}, pc)
         >>> [p.shape() for p in pc.parameters_list()]
         [(2, 4), (2,), (2, 4), (2,)]
         >>> losses = [softmax.neg_log_softmax(dy.ones(4), word).value() for word in range(3)]
@@ -143,12 +141,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError, RuntimeError: as by the constructor.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.from_spec`.
         Example:
-            >>> import os, tempfile
-            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-            >>> with open(path, "w") as file:
+            >>> with open("clusters", "w") as file:
             ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
             >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> other = dy.ClassFactoredSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
             >>> other.full_logits(dy.ones(4)).dim()
             ((3,), 1)
@@ -216,12 +212,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.class_logits`.
         Example:
-            >>> import os, tempfile
-            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-            >>> with open(path, "w") as file:
+            >>> with open("clusters", "w") as file:
             ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
             >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> softmax.class_logits(dy.ones(4)).dim()
             ((2,), 1)
         """
@@ -239,12 +233,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.class_log_distribution`.
         Example:
-            >>> import os, tempfile
-            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-            >>> with open(path, "w") as file:
+            >>> with open("clusters", "w") as file:
             ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
             >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> clusters = softmax.class_log_distribution(dy.ones(4))
             >>> round(float(np.exp(clusters.npvalue()).sum()), 5)
             1.0
@@ -264,12 +256,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x; no such cluster, or one of a single word.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.subclass_logits`.
         Example:
-            >>> import os, tempfile
-            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-            >>> with open(path, "w") as file:
+            >>> with open("clusters", "w") as file:
             ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
             >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> softmax.subclass_logits(dy.ones(4), 0).dim()
             ((2,), 1)
         """
@@ -296,12 +286,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x; no such cluster, or one of a single word.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.subclass_log_distribution`.
         Example:
-            >>> import os, tempfile
-            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-            >>> with open(path, "w") as file:
+            >>> with open("clusters", "w") as file:
             ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
             >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> verbs = softmax.subclass_log_distribution(dy.ones(4), 0)
             >>> round(float(np.exp(verbs.npvalue()).sum()), 5)
             1.0

@@ -325,9 +325,7 @@ def sparse_inputTensor(
         if len(axis) != numbers.size:
             raise ValueError(f"{op}(): expected one position per value, {numbers.size}, got {len(axis)}")
         if axis.size and not (0 <= axis.min() and axis.max() < size):
-            raise ValueError(
-                f"{op}(): expected positions 0 <= i < {size}, got {axis.min()} to {axis.max()}"
-            )
+            raise ValueError(f"{op}(): expected positions 0 <= i < {size}, got {axis.min()} to {axis.max()}")
         places += step * axis
         step *= size
     if not 0 < step < 2**31:

@@ -54,12 +54,10 @@ class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
         RuntimeError: the file has a word that is not in dic.
 
     Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "paths")
-        >>> with open(path, "w") as file:
+        >>> with open("paths", "w") as file:
         ...     _ = file.write("00 go\\n00 sing\\n01 bird\\n1 the\\n")
         >>> words = {"bird": 0, "go": 1, "sing": 2, "the": 3}
-        >>> softmax = dy.HierarchicalSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+        >>> softmax = dy.HierarchicalSoftmaxBuilder(4, "paths", words, dy.ParameterCollection())
         >>> distribution = softmax.full_log_distribution(dy.ones(4)).npvalue()
         >>> round(float(np.exp(distribution).sum()), 5)
         1.0
@@ -117,12 +115,10 @@ class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
             ValueError, RuntimeError: as by the constructor.
         Source: DyNet 2.1 `HierarchicalSoftmaxBuilder` (C++).
         Example:
-            >>> import os, tempfile
-            >>> path = os.path.join(tempfile.mkdtemp(), "clusters")
-            >>> with open(path, "w") as file:
+            >>> with open("clusters", "w") as file:
             ...     _ = file.write("00 go\\n01 sing\\n1 bird\\n")
             >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.HierarchicalSoftmaxBuilder(4, path, words, dy.ParameterCollection())
+            >>> softmax = dy.HierarchicalSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> other = dy.HierarchicalSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
             >>> other.full_logits(dy.ones(4)).dim()
             ((3,), 1)

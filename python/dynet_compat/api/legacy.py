@@ -273,10 +273,8 @@ def _from_file(fname: Union[str, os.PathLike[str]]) -> tuple[ParameterCollection
         RuntimeError: written by DyNet 1.x itself, or damaged, or holding values only.
     Source: DyNet 1.1 `Model.from_file`.
     Example:
-        >>> import os, tempfile
-        >>> fname = os.path.join(tempfile.mkdtemp(), "model")
-        >>> dy.save(fname, [dy.ParameterCollection().add_parameters((2, 3))])
-        >>> model, (W,) = dy.Model.from_file(fname)
+        >>> dy.save("model", [dy.ParameterCollection().add_parameters((2, 3))])
+        >>> model, (W,) = dy.Model.from_file("model")
         >>> W.shape(), len(model.parameters_list())
         ((2, 3), 1)
     """

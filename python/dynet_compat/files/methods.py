@@ -43,12 +43,10 @@ class _CollectionMethods:
             RuntimeError: the file cannot be written.
         Source: DyNet 2.1 `ParameterCollection.save`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> W = pc.add_parameters(2, init=0.5, name="W")
-            >>> pc.save(fname)
-            >>> print(open(fname).read())
+            >>> pc.save("model.txt")
+            >>> print(open("model.txt").read())
             #Parameter# /W {2} 33 ZERO_GRAD
             +5.00000000e-01 +5.00000000e-01
             <BLANKLINE>
@@ -71,12 +69,10 @@ class _CollectionMethods:
             ValueError, RuntimeError: as by `save`.
         Source: DyNet 2.1 `ParameterCollection.write_to_textfile`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> pc.write_to_textfile(fname)
-            >>> open(fname).readline()
+            >>> pc.write_to_textfile("model.txt")
+            >>> open("model.txt").readline()
             '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
         """
         ParameterCollection.save(self, fname, key, append)
@@ -93,14 +89,12 @@ class _CollectionMethods:
             RuntimeError: there is no such file, or it is damaged, or does not fit. Nothing is loaded then.
         Source: DyNet 2.1 `ParameterCollection.populate`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> W = pc.add_parameters((2, 3))
-            >>> pc.save(fname, "/model")
+            >>> pc.save("model.txt", "/model")
             >>> other = dy.ParameterCollection()
             >>> V = other.add_parameters((2, 3))
-            >>> other.populate(fname, "/model")
+            >>> other.populate("model.txt", "/model")
             >>> bool((V.as_array() == W.as_array()).all())
             True
         """
@@ -123,13 +117,11 @@ class _CollectionMethods:
             RuntimeError: as by `populate`.
         Source: DyNet 2.1 `ParameterCollection.populate_from_textfile`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> pc.save(fname)
+            >>> pc.save("model.txt")
             >>> p.set_value([5])
-            >>> pc.populate_from_textfile(fname)
+            >>> pc.populate_from_textfile("model.txt")
             >>> p.as_array()
             array([2.])
         """
@@ -145,10 +137,8 @@ class _CollectionMethods:
             RuntimeError: no such file, no Parameters of this name, or a damaged file.
         Source: DyNet 2.1 `ParameterCollection.load_param`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
-            >>> dy.ParameterCollection().add_parameters((2, 3)).save(fname, "/W")
-            >>> W = dy.ParameterCollection().load_param(fname, "/W")
+            >>> dy.ParameterCollection().add_parameters((2, 3)).save("model.txt", "/W")
+            >>> W = dy.ParameterCollection().load_param("model.txt", "/W")
             >>> W.shape(), W.name()
             ((2, 3), '/W')
         """
@@ -164,10 +154,8 @@ class _CollectionMethods:
             RuntimeError: no such file, no LookupParameters of this name, or a damaged file.
         Source: DyNet 2.1 `ParameterCollection.load_lookup_param`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
-            >>> dy.ParameterCollection().add_lookup_parameters((5, 2)).save(fname, "/E")
-            >>> dy.ParameterCollection().load_lookup_param(fname, "/E").shape()
+            >>> dy.ParameterCollection().add_lookup_parameters((5, 2)).save("model.txt", "/E")
+            >>> dy.ParameterCollection().load_lookup_param("model.txt", "/E").shape()
             (5, 2)
         """
         return load_new("load_lookup_param()", self, fname, key, True)  # type: ignore[no-any-return]
@@ -183,12 +171,10 @@ class _CollectionMethods:
             RuntimeError: written by DyNet 1.x itself, or damaged, or not fitting.
         Source: DyNet 1.1 `Model.load`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> pc.save(fname, [p])
-            >>> [q] = dy.ParameterCollection().load(fname)
+            >>> pc.save("model.txt", [p])
+            >>> [q] = dy.ParameterCollection().load("model.txt")
             >>> q.as_array()
             array([2.])
         """
@@ -209,12 +195,11 @@ class _CollectionMethods:
             RuntimeError: the file cannot be written.
         Source: DyNet 1.1 `Model.save_all`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
+            >>> import os
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> pc.save_all(fname)
-            >>> os.path.exists(fname)
+            >>> pc.save_all("model.txt")
+            >>> os.path.exists("model.txt")
             True
         """
         deprecated("Model.save_all", "say model.save(fname)")
@@ -229,13 +214,11 @@ class _CollectionMethods:
             RuntimeError: as by `populate`.
         Source: DyNet 1.1 `Model.load_all`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> pc.save_all(fname)
+            >>> pc.save_all("model.txt")
             >>> p.set_value([5])
-            >>> pc.load_all(fname)
+            >>> pc.load_all("model.txt")
             >>> p.as_array()
             array([2.])
         """
@@ -258,11 +241,9 @@ class _ParameterMethods:
             RuntimeError: the file cannot be written.
         Source: DyNet 2.1 `Parameters.save`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> p = dy.ParameterCollection().add_parameters(1, init=2)
-            >>> p.save(fname, "/p")
-            >>> open(fname).readline()
+            >>> p.save("model.txt", "/p")
+            >>> open("model.txt").readline()
             '#Parameter# /p {1} 17 ZERO_GRAD\\n'
         """
         op = f"{type(self).__name__}.save()"
@@ -278,10 +259,8 @@ class _ParameterMethods:
             ValueError, RuntimeError: as by `save`.
         Source: DyNet 2.1 `Parameters.write_to_textfile`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
-            >>> dy.ParameterCollection().add_parameters(1, init=2).write_to_textfile(fname)
-            >>> open(fname).readline()
+            >>> dy.ParameterCollection().add_parameters(1, init=2).write_to_textfile("model.txt")
+            >>> open("model.txt").readline()
             '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
         """
         type(self).save(self, fname, key, append)
@@ -297,12 +276,10 @@ class _ParameterMethods:
             RuntimeError: no such file or name, other sizes, or a damaged file. Nothing is loaded then.
         Source: DyNet 2.1 `Parameters.populate`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
-            >>> pc.add_parameters(1, init=2).save(fname, "/p")
+            >>> pc.add_parameters(1, init=2).save("model.txt", "/p")
             >>> q = pc.add_parameters(1)
-            >>> q.populate(fname, "/p")
+            >>> q.populate("model.txt", "/p")
             >>> q.as_array()
             array([2.])
         """
@@ -317,13 +294,11 @@ class _ParameterMethods:
             ValueError, RuntimeError: as by `populate`.
         Source: DyNet 2.1 `Parameters.populate_from_textfile`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> p.save(fname, "/p")
+            >>> p.save("model.txt", "/p")
             >>> p.set_value([5])
-            >>> p.populate_from_textfile(fname, "/p")
+            >>> p.populate_from_textfile("model.txt", "/p")
             >>> p.as_array()
             array([2.])
         """
@@ -344,12 +319,10 @@ class _LookupMethods:
             RuntimeError: no such file or name, other sizes, or a damaged file. Nothing is loaded then.
         Source: DyNet 2.1 `LookupParameters.populate`.
         Example:
-            >>> import os, tempfile
-            >>> fname = os.path.join(tempfile.mkdtemp(), "model.txt")
             >>> E = dy.ParameterCollection().add_lookup_parameters((3, 1), init=2)
-            >>> E.save(fname, "/E")
+            >>> E.save("model.txt", "/E")
             >>> E.init_row(1, [5])
-            >>> E.populate(fname, "/E")
+            >>> E.populate("model.txt", "/E")
             >>> E[1].value()
             2.0
         """

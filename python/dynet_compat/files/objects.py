@@ -159,11 +159,9 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
         OSError: a file cannot be written.
     Source: DyNet 2.1 `save`.
     Example:
-        >>> import os, tempfile
-        >>> basename = os.path.join(tempfile.mkdtemp(), "model")
         >>> pc = dy.ParameterCollection()
-        >>> dy.save(basename, [pc.add_parameters((2, 3)), dy.LSTMBuilder(1, 3, 4, pc)])
-        >>> W, lstm = dy.load(basename, dy.ParameterCollection())
+        >>> dy.save("model", [pc.add_parameters((2, 3)), dy.LSTMBuilder(1, 3, 4, pc)])
+        >>> W, lstm = dy.load("model", dy.ParameterCollection())
         >>> W.shape(), lstm.spec
         ((2, 3), (1, 3, 4, False, 1.0))
     """
@@ -381,11 +379,9 @@ def load(basename: Path, params: ParameterCollection, *, trusted: Iterable[Any] 
         ValueError: DYNET_COMPAT_TRUSTED or trusted holds no name of a class.
     Source: DyNet 2.1 `load`.
     Example:
-        >>> import os, tempfile
-        >>> basename = os.path.join(tempfile.mkdtemp(), "model")
         >>> pc = dy.ParameterCollection()
-        >>> dy.save(basename, [dy.BiRNNBuilder(1, 2, 4, pc, dy.GRUBuilder)])
-        >>> [birnn] = dy.load(basename, dy.ParameterCollection())
+        >>> dy.save("model", [dy.BiRNNBuilder(1, 2, 4, pc, dy.GRUBuilder)])
+        >>> [birnn] = dy.load("model", dy.ParameterCollection())
         >>> birnn.whoami()
         'BiRNNBuilder'
     """
@@ -404,11 +400,9 @@ def load_generator(
         basename, params, trusted: as in `load`.
     Source: DyNet 2.1 `load_generator`.
     Example:
-        >>> import os, tempfile
-        >>> basename = os.path.join(tempfile.mkdtemp(), "model")
         >>> pc = dy.ParameterCollection()
-        >>> dy.save(basename, [pc.add_parameters(2), pc.add_lookup_parameters((3, 4))])
-        >>> [p.shape() for p in dy.load_generator(basename, dy.ParameterCollection())]
+        >>> dy.save("model", [pc.add_parameters(2), pc.add_lookup_parameters((3, 4))])
+        >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]
         [(2,), (3, 4)]
     """
     yield from _Model("load_generator()", basename, params, trusted).each()

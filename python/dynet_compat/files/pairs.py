@@ -30,9 +30,6 @@ _BINDING = re.compile(
 )
 
 
-# ------------------------------------------------------------------------------------------- binding
-
-
 def _checksum(fd: int) -> tuple[int, int]:
     """Size and CRC-32 of an open file: they tell versions of a model apart, and stop no forger."""
     size = crc = 0
@@ -54,9 +51,6 @@ def _bound(meta: bytes, data_fd: int) -> bytes:
 def _binding(meta: bytes) -> Optional[tuple[int, int]]:
     found = _BINDING.match(meta)
     return (int(found[1]), int(found[2], 16)) if found else None
-
-
-# ------------------------------------------------------------------------------------------- reading
 
 
 class OpenPair:
@@ -130,9 +124,6 @@ def _kept_name(data: str, meta: bytes) -> str:
     import hashlib  # not at the start: the package must be imported fast
 
     return f"{data}.of-{hashlib.sha256(meta).hexdigest()[:16]}"
-
-
-# ------------------------------------------------------------------------------------------- writing
 
 
 def _settle(meta: str, data: str) -> Optional[bytes]:

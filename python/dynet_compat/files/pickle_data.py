@@ -129,9 +129,6 @@ def set_trusted_state(target: Any, state: Any) -> None:
             setattr(target, name, value)
 
 
-# ------------------------------------------------------------------ objects of the program's own classes
-
-
 def call_own(machine: Machine, cls: Any, arguments: tuple[Any, ...]) -> Any:
     """What a call of an own class stands for in pickles of built-in bases; None if it would run its code."""
     if issubclass(type(cls), enum.EnumMeta):

@@ -313,9 +313,7 @@ def _safetensors(op: str) -> ModuleType:
     try:
         import safetensors.numpy
     except ImportError as error:
-        raise ImportError(
-            f"{op}(): needs the package safetensors: pip install safetensors"
-        ) from error
+        raise ImportError(f"{op}(): needs the package safetensors: pip install safetensors") from error
     module: ModuleType = safetensors.numpy
     return module
 
@@ -343,13 +341,11 @@ def save_safetensors(path: Path, pc: Any) -> None:
         ValueError: as `state_dict`.
     Source: https://github.com/huggingface/safetensors
     Example:
-        >>> import os, tempfile
         >>> pc = dy.ParameterCollection()
         >>> p = pc.parameters_from_numpy(np.array([1.0, 2.0]), name="b")
-        >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
-        >>> dy.save_safetensors(path, pc)
+        >>> dy.save_safetensors("model.safetensors", pc)
         >>> p.zero()
-        >>> result = dy.load_safetensors(path, pc)
+        >>> result = dy.load_safetensors("model.safetensors", pc)
         >>> p.as_array().tolist()
         [1.0, 2.0]
     """
@@ -374,12 +370,10 @@ def load_safetensors(path: Path, pc: Any, strict: bool = True) -> Loaded:
         ValueError: it is no safetensors file, or names or shapes do not fit. Nothing is loaded.
     Source: https://github.com/huggingface/safetensors
     Example:
-        >>> import os, tempfile
         >>> lstm = dy.LSTMBuilder(1, 2, 3, dy.ParameterCollection())
-        >>> path = os.path.join(tempfile.mkdtemp(), "lstm.safetensors")
-        >>> dy.save_safetensors(path, lstm)
+        >>> dy.save_safetensors("lstm.safetensors", lstm)
         >>> other = dy.LSTMBuilder(1, 2, 3, dy.ParameterCollection())
-        >>> dy.load_safetensors(path, other)
+        >>> dy.load_safetensors("lstm.safetensors", other)
         Loaded(missing=[], unexpected=[])
     """
     op = "load_safetensors"

@@ -43,9 +43,6 @@ def shown(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
 
-# ------------------------------------------------------------------------------------------- writing
-
-
 def check_key(op: str, key: str, rooted: bool) -> None:
     if any(c.isspace() or c in "#\0" for c in key):
         raise ValueError(f"{op}: expected a key without white space and '#', got {key!r}")
@@ -82,9 +79,6 @@ def parameters_of(pc: ParameterCollection) -> list[Parameter]:
     """In the order of files."""
     listed = ParameterCollection.parameters_list(pc)
     return [*listed, *ParameterCollection.lookup_parameters_list(pc)]
-
-
-# ------------------------------------------------------------------------------------------- reading
 
 
 def _dims(dims: Iterable[int]) -> str:

@@ -43,8 +43,6 @@ class Profile:
         self._begin = self._end = 0
         self._dropped = 0
 
-    # ------------------------------------------------------------ life
-
     def start(self) -> Profile:
         """Begin; what was measured before is forgotten.
 
@@ -135,8 +133,6 @@ class Profile:
 
                 warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
 
-    # ------------------------------------------------------------ results
-
     @property
     def events(self) -> list[Event]:
         """Spans as complete events of the trace-event format, times in microseconds since `start()`.
@@ -161,12 +157,11 @@ class Profile:
         Raises:
             OSError: it cannot be written; nothing is left behind.
         Example:
-            >>> import os, tempfile
+            >>> import os
             >>> with dy.profile() as p:
             ...     value = dy.tanh(dy.scalarInput(1)).value()
-            >>> path = os.path.join(tempfile.mkdtemp(), "trace.json")
-            >>> p.save(path)
-            >>> os.path.getsize(path) > 0
+            >>> p.save("trace.json")
+            >>> os.path.getsize("trace.json") > 0
             True
         """
         path = os.fspath(path)
@@ -231,8 +226,6 @@ class Profile:
         threads = count(len(self._threads), "thread", "threads")
         return f"<profile: {count(launches, 'launch', 'launches')}, {threads}>"
 
-
-# ---------------------------------------------------------------- the function
 
 _active: Optional[Profile] = None
 

@@ -349,8 +349,7 @@ class DynetParams:
             ValueError: an option has no value, or one that does not do.
         Source: DyNet 2.1 `DynetParams.from_args`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.from_args()
+            >>> dy.DynetParams().from_args()
         """
         self._settings = parse_arguments(sys.argv[1:])
         _warn_of(sys.argv[1:])
@@ -364,8 +363,7 @@ class DynetParams:
             conf: the dict.
         Source: DyNet 2.1 `DynetParams.from_config`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.from_config({"mem": "512", "seed": 1, "weight_decay": 0})
+            >>> dy.DynetParams().from_config({"mem": "512", "seed": 1, "weight_decay": 0})
         """
         if not isinstance(conf, Mapping):
             raise TypeError(f"from_config(): expected a dict, got {type(conf).__name__}")
@@ -387,8 +385,7 @@ class DynetParams:
             mem: MB.
         Source: DyNet 2.1 `DynetParams.set_mem`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_mem(1024)
+            >>> dy.DynetParams().set_mem(1024)
         """
         self._settings.mem = str(_whole("set_mem", mem))
 
@@ -399,8 +396,7 @@ class DynetParams:
             random_seed: 0 <= random_seed < 2**32.
         Source: DyNet 2.1 `DynetParams.set_random_seed`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_random_seed(7)
+            >>> dy.DynetParams().set_random_seed(7)
         """
         self._settings.seed = _whole("set_random_seed", random_seed)
 
@@ -411,8 +407,7 @@ class DynetParams:
             autobatch: whether to batch.
         Source: DyNet 2.1 `DynetParams.set_autobatch`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_autobatch(True)
+            >>> dy.DynetParams().set_autobatch(True)
         """
         self._settings.autobatch = int(bool(autobatch))
 
@@ -423,8 +418,7 @@ class DynetParams:
             autobatch_debug: True for profiling level 1, False for none.
         Source: DyNet 2.0 `DynetParams.set_autobatch_debug`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_autobatch_debug(False)
+            >>> dy.DynetParams().set_autobatch_debug(False)
         """
         deprecated("DynetParams.set_autobatch_debug", "say set_profiling")
         self.set_profiling(int(bool(autobatch_debug)))
@@ -436,8 +430,7 @@ class DynetParams:
             profiling: 0 for none.
         Source: DyNet 2.1 `DynetParams.set_profiling`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_profiling(0)
+            >>> dy.DynetParams().set_profiling(0)
         """
         self._settings.profiling = _whole("set_profiling", profiling, -(2**31))
 
@@ -448,8 +441,7 @@ class DynetParams:
             weight_decay: lambda, 0 <= lambda < 1.
         Source: DyNet 2.1 `DynetParams.set_weight_decay`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_weight_decay(1e-6)
+            >>> dy.DynetParams().set_weight_decay(1e-6)
         """
         self._settings.weight_decay = float(weight_decay)
 
@@ -464,8 +456,7 @@ class DynetParams:
             shared_parameters: whether they do.
         Source: DyNet 2.1 `DynetParams.set_shared_parameters`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_shared_parameters(False)
+            >>> dy.DynetParams().set_shared_parameters(False)
         """
         self._settings.shared_params = bool(shared_parameters)
 
@@ -476,8 +467,7 @@ class DynetParams:
             requested_gpus: how many; 0: the CPU.
         Source: DyNet 2.1 `DynetParams.set_requested_gpus`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_requested_gpus(0)
+            >>> dy.DynetParams().set_requested_gpus(0)
         """
         self._settings.requested_gpus = _whole("set_requested_gpus", requested_gpus, -(2**31))
 
@@ -490,8 +480,7 @@ class DynetParams:
             ValueError: an entry is neither 0 nor 1.
         Source: DyNet 2.1 `DynetParams.set_gpu_mask`.
         Example:
-            >>> params = dy.DynetParams()
-            >>> params.set_gpu_mask([0, 1])
+            >>> dy.DynetParams().set_gpu_mask([0, 1])
         """
         mask = list(gpu_mask)
         if any(entry not in (0, 1) for entry in mask):
