@@ -1,8 +1,10 @@
 // Trainer and its subclasses, generated from one table.
 #include "model/trainer_file.h"
 
+#include <cstdlib>
 #include <iostream>
 #include <new>
+#include <vector>
 
 #include "base/error.h"
 #include "base/instance.h"
@@ -23,14 +25,14 @@ struct PyTrainer {
 
 constexpr size_t kMaxNumbers = 5;
 
-// One class. `legacy` are the names that DyNet before 2.1 gave to the same arguments.
+// An argument of a class, a number. `legacy` is the name that DyNet before 2.1 gave to it.
+struct Number {
+  const char *name, *standard, *legacy = nullptr;
+};
+
 struct Kind {
   const char* name;
-  const char* doc;
-  size_t n;
-  const char* names[kMaxNumbers];
-  const char* legacy[kMaxNumbers];
-  float defaults[kMaxNumbers];
+  std::vector<Number> numbers;
   std::unique_ptr<Trainer> (*make)(std::shared_ptr<Collection>, const float*);
 };
 
@@ -43,114 +45,37 @@ std::unique_ptr<Trainer> make(std::shared_ptr<Collection> m, const float* v) {
   return make_with<T>(std::move(m), v, std::make_index_sequence<N>());
 }
 
+const Number kRate = {"learning_rate", "0.1", "e0"}, kSmallRate = {"learning_rate", "0.001", "e0"};
+const Number kMomentum = {"mom", "0.9"}, kAlpha = {"alpha", "0.001"}, kBeta1 = {"beta_1", "0.9"};
+const Number kBeta2 = {"beta_2", "0.999"}, kEps = {"eps", "1e-8"};
 const Kind kinds[] = {
-    {"SimpleSGDTrainer",
-     "SimpleSGDTrainer(m, learning_rate=0.1)",
-     1,
-     {"learning_rate"},
-     {"e0"},
-     {0.1f},
-     make<SimpleSgdTrainer, 1>},
+    {"SimpleSGDTrainer", {kRate}, make<SimpleSgdTrainer, 1>},
     {"CyclicalSGDTrainer",
-     "CyclicalSGDTrainer(m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000, gamma=1.0)",
-     4,
-     {"learning_rate_min", "learning_rate_max", "step_size", "gamma"},
-     {"e0_min", "e0_max"},
-     {0.01f, 0.1f, 2000.f, 1.f},
+     {{"learning_rate_min", "0.01", "e0_min"},
+      {"learning_rate_max", "0.1", "e0_max"},
+      {"step_size", "2000"},
+      {"gamma", "1.0"}},
      make<CyclicalSgdTrainer, 4>},
-    {"MomentumSGDTrainer",
-     "MomentumSGDTrainer(m, learning_rate=0.01, mom=0.9)",
-     2,
-     {"learning_rate", "mom"},
-     {"e0"},
-     {0.01f, 0.9f},
-     make<MomentumSgdTrainer, 2>},
-    {"AdagradTrainer",
-     "AdagradTrainer(m, learning_rate=0.1, eps=1e-20)",
-     2,
-     {"learning_rate", "eps"},
-     {"e0"},
-     {0.1f, 1e-20f},
-     make<AdagradTrainer, 2>},
-    {"AdadeltaTrainer",
-     "AdadeltaTrainer(m, eps=1e-6, rho=0.95)",
-     2,
-     {"eps", "rho"},
-     {},
-     {1e-6f, 0.95f},
-     make<AdadeltaTrainer, 2>},
-    {"RMSPropTrainer",
-     "RMSPropTrainer(m, learning_rate=0.001, eps=1e-8, rho=0.9)",
-     3,
-     {"learning_rate", "eps", "rho"},
-     {"e0"},
-     {0.001f, 1e-8f, 0.9f},
-     make<RmsPropTrainer, 3>},
-    {"AdamTrainer",
-     "AdamTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8)",
-     4,
-     {"alpha", "beta_1", "beta_2", "eps"},
-     {"e0"},
-     {0.001f, 0.9f, 0.999f, 1e-8f},
-     make<AdamTrainer, 4>},
-    {"AdamWTrainer",
-     "AdamWTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01): Adam with "
-     "decoupled weight decay. Not in DyNet.\n\n"
-     "Each update subtracts alpha * weight_decay * x from the values, beside Adam's step: the decay is not "
-     "part "
-     "of the gradient, is not clipped, and is apart from set_weight_decay() of the collection. Of "
-     "LookupParameters it changes the rows that the update changes: with sparse updates those with a "
-     "gradient. Frozen parameters stay as they are.\n\n"
-     "Args:\n    m: ParameterCollection.\n    alpha: the learning rate.\n"
-     "    beta_1, beta_2, eps: as in AdamTrainer.\n    weight_decay: 0 or more.\n"
-     "Raises:\n    ValueError: weight_decay is negative or not finite.\n"
-     "Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.\n"
-     "Example:\n"
-     "    >>> pc = dy.ParameterCollection()\n"
-     "    >>> p = pc.add_parameters(2, init=1)\n"
-     "    >>> trainer = dy.AdamWTrainer(pc, alpha=0.1, weight_decay=0.5)\n"
-     "    >>> p[0].backward()\n"
-     "    >>> trainer.update()\n"
-     "    >>> p.as_array().round(3).tolist()\n"
-     "    [0.85, 0.95]",
-     5,
-     {"alpha", "beta_1", "beta_2", "eps", "weight_decay"},
-     {},
-     {0.001f, 0.9f, 0.999f, 1e-8f, 0.01f},
-     make<AdamWTrainer, 5>},
-    {"AmsgradTrainer",
-     "AmsgradTrainer(m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8)",
-     4,
-     {"alpha", "beta_1", "beta_2", "eps"},
-     {},
-     {0.001f, 0.9f, 0.999f, 1e-8f},
-     make<AmsgradTrainer, 4>},
-    {"EGTrainer",
-     "EGTrainer(m, learning_rate=0.1, mom=0.9): exponentiated gradient, for parameters that are "
-     "distributions.\n\n"
-     "v = mom v - lr g; x = x exp(v) / sum(x exp(v)) over the elements of each Parameters and of each row of "
-     "each "
-     "table. All values must be positive. Kivinen and Warmuth, 1997. Not in DyNet's Python API.\n\n"
-     "Raises:\n    ValueError: update() finds a value that is not positive.\n\n"
-     "Example:\n"
-     "    >>> pc = dy.ParameterCollection()\n"
-     "    >>> p = pc.add_parameters(3, init=1 / 3)\n"
-     "    >>> trainer = dy.EGTrainer(pc, learning_rate=1.0, mom=0.0)\n"
-     "    >>> dy.dot_product(p, dy.inputVector([0, 0, 1])).backward()\n"
-     "    >>> trainer.update()\n"
-     "    >>> p.as_array().round(3).tolist()\n"
-     "    [0.422, 0.422, 0.155]",
-     2,
-     {"learning_rate", "mom"},
-     {"e0"},
-     {0.1f, 0.9f},
-     make<EgTrainer, 2>},
+    {"MomentumSGDTrainer", {{"learning_rate", "0.01", "e0"}, kMomentum}, make<MomentumSgdTrainer, 2>},
+    {"AdagradTrainer", {kRate, {"eps", "1e-20"}}, make<AdagradTrainer, 2>},
+    {"AdadeltaTrainer", {{"eps", "1e-6"}, {"rho", "0.95"}}, make<AdadeltaTrainer, 2>},
+    {"RMSPropTrainer", {kSmallRate, kEps, {"rho", "0.9"}}, make<RmsPropTrainer, 3>},
+    {"AdamTrainer", {{"alpha", "0.001", "e0"}, kBeta1, kBeta2, kEps}, make<AdamTrainer, 4>},
+    {"AdamWTrainer", {kAlpha, kBeta1, kBeta2, kEps, {"weight_decay", "0.01"}}, make<AdamWTrainer, 5>},
+    {"AmsgradTrainer", {kAlpha, kBeta1, kBeta2, kEps}, make<AmsgradTrainer, 4>},
+    {"EGTrainer", {kRate, kMomentum}, make<EgTrainer, 2>},
 };
 constexpr size_t kKinds = std::size(kinds);
 
+std::string signature_of(const Kind& kind) {
+  std::string s = text(kind.name, "(m");
+  for (const Number& n : kind.numbers) s += text(", ", n.name, "=", n.standard);
+  return s + ")";
+}
+
 PyTypeObject trainer_type;  // the abstract base
 PyTypeObject types[kKinds];
-std::string full_names[kKinds];  // of the types, which keep a pointer
+std::string full_names[kKinds], signatures[kKinds];  // of the types, which keep pointers
 
 // The table row of a class or of a Python subclass of it; null for Trainer itself.
 const Kind* kind_of(PyTypeObject* type) {
@@ -169,9 +94,10 @@ bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** 
     deprecated(text(kind.name, "(edecay=)"), "assign trainer.learning_rate at the end of each epoch");
     return true;
   }
-  for (size_t i = 0; i < kind.n; ++i) {
-    if (!kind.legacy[i] || std::strcmp(kind.legacy[i], key) != 0 || values[i]) continue;
-    deprecated(text(kind.name, "(", key, "=)"), text("say ", kind.names[i]));
+  for (size_t i = 0; i < kind.numbers.size(); ++i) {
+    const Number& number = kind.numbers[i];
+    if (!number.legacy || std::strcmp(number.legacy, key) != 0 || values[i]) continue;
+    deprecated(text(kind.name, "(", key, "=)"), text("say ", number.name));
     values[i] = given;
     return true;
   }
@@ -180,12 +106,12 @@ bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** 
 
 // `lr` is what other libraries call the learning rate.
 [[noreturn]] void refuse_argument(const Kind& kind, const char* given) {
-  const char* names[kMaxNumbers + 1] = {"m"};
-  std::copy(kind.names, kind.names + kind.n, names + 1);
-  const bool has_rate = std::strcmp(kind.names[0], "eps") != 0;
+  std::vector<const char*> names = {"m"};
+  for (const Number& number : kind.numbers) names.push_back(number.name);
+  const bool has_rate = std::strcmp(names[1], "eps") != 0;
   if (has_rate && (std::strcmp(given, "lr") == 0 || std::strcmp(given, "learning_rate") == 0))
-    throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'; say ", kind.names[0]));
-  refuse_keyword(kind.name, given, names, kind.n + 1);
+    throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'; say ", names[1]));
+  refuse_keyword(kind.name, given, names.data(), names.size());
 }
 
 // Arguments (m, numbers ..) by position or name. More numbers than the class has are a TypeError.
@@ -193,9 +119,10 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
   PyObject* m = nullptr;
   PyObject* values[kMaxNumbers] = {};
   float decay = 0.f;
+  const size_t count = kind.numbers.size();
   const Py_ssize_t n = PyTuple_GET_SIZE(args);
-  if (n > static_cast<Py_ssize_t>(kind.n + 1))
-    throw TypeError(text(kind.name, "(): expected at most ", kind.n + 1, " arguments, got ", n));
+  if (n > static_cast<Py_ssize_t>(count + 1))
+    throw TypeError(text(kind.name, "(): expected at most ", count + 1, " arguments, got ", n));
   if (n > 0) m = PyTuple_GET_ITEM(args, 0);
   for (Py_ssize_t i = 1; i < n; ++i) values[i - 1] = PyTuple_GET_ITEM(args, i);
   PyObject *key, *value;
@@ -204,8 +131,8 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
     const char* given = PyUnicode_AsUTF8(key);
     if (!given) throw PythonError();
     PyObject** target = std::strcmp(given, "m") == 0 ? &m : nullptr;
-    for (size_t i = 0; i < kind.n; ++i)
-      if (std::strcmp(given, kind.names[i]) == 0) target = &values[i];
+    for (size_t i = 0; i < count; ++i)
+      if (std::strcmp(given, kind.numbers[i].name) == 0) target = &values[i];
     if (!target && take_legacy(kind, given, value, values, &decay)) continue;
     if (!target) refuse_argument(kind, given);
     if (*target) throw TypeError(text(kind.name, "(): got argument '", given, "' twice"));
@@ -213,8 +140,11 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
   }
   if (!m) throw TypeError(text(kind.name, "(): argument 'm' is missing"));
   float numbers[kMaxNumbers];
-  for (size_t i = 0; i < kind.n; ++i)
-    numbers[i] = values[i] ? as_float(values[i], kind.name, kind.names[i]) : kind.defaults[i];
+  for (size_t i = 0; i < count; ++i) {
+    const Number& number = kind.numbers[i];
+    numbers[i] =
+        values[i] ? as_float(values[i], kind.name, number.name) : std::strtof(number.standard, nullptr);
+  }
   auto trainer = kind.make(as_collection(m, kind.name, "m"), numbers);
   trainer->set_epoch_decay(decay);
   return trainer;
@@ -448,7 +378,8 @@ void add_trainer_types(PyObject* module) {
   add_type(module, trainer_type);
   for (size_t i = 0; i < kKinds; ++i) {
     full_names[i] = std::string("_dynet.") + kinds[i].name;
-    types[i] = type_of(full_names[i].c_str(), kinds[i].doc, kind_methods);
+    signatures[i] = signature_of(kinds[i]);
+    types[i] = type_of(full_names[i].c_str(), signatures[i].c_str(), kind_methods);
     types[i].tp_base = &trainer_type;
     add_type(module, types[i]);
   }
