@@ -17,34 +17,21 @@ struct Broadcasting : OfXAndY {
 };
 
 struct Add : Broadcasting {
-  static constexpr Meta meta{.name = "add",
-                             .formula = "x + y",
-                             .kind = OpKind::binary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::binary("add", "x + y", Reads::none).hide();
   template <class T> static T f(T x, T y, const float*) { return x + y; }
   template <class T> static T dx(T, T, T, const float*) { return splat<T>(1.f); }
   template <class T> static T dy(T, T, T, const float*) { return splat<T>(1.f); }
 };
 
 struct Sub : Broadcasting {
-  static constexpr Meta meta{.name = "sub",
-                             .formula = "x - y",
-                             .kind = OpKind::binary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::binary("sub", "x - y", Reads::none).hide();
   template <class T> static T f(T x, T y, const float*) { return x - y; }
   template <class T> static T dx(T, T, T, const float*) { return splat<T>(1.f); }
   template <class T> static T dy(T, T, T, const float*) { return splat<T>(-1.f); }
 };
 
 struct CMult : Broadcasting {
-  static constexpr Meta meta{
-      .name = "cmult", .formula = "x .* y", .kind = OpKind::binary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::binary("cmult", "x .* y", Reads::x);
   template <class T> static T f(T x, T y, const float*) { return x * y; }
   template <class T> static T dx(T, T y, T, const float*) { return y; }
   template <class T> static T dy(T x, T, T, const float*) { return x; }
@@ -52,8 +39,7 @@ struct CMult : Broadcasting {
 
 // Only y is broadcast.
 struct CDiv : OfXAndY {
-  static constexpr Meta meta{
-      .name = "cdiv", .formula = "x ./ y", .kind = OpKind::binary, .batch = Batch::ragged};
+  static constexpr Meta meta = Meta::binary("cdiv", "x ./ y", Reads::x_and_y);
   static Dim shape(const ShapeArgs& s) {
     bool fits = s[1].bd == 1 || s[1].bd == s[0].bd;
     for (uint32_t i = 0; i < s[1].nd; ++i) fits = fits && (s[1][i] == 1 || s[1][i] == s[0][i]);
@@ -67,8 +53,7 @@ struct CDiv : OfXAndY {
 
 // x {..}xB, y {1}: one exponent, per batch item if y is batched. The result drops trailing ones.
 struct Pow : OfXAndY {
-  static constexpr Meta meta{
-      .name = "pow", .formula = "x ** y", .kind = OpKind::binary, .batch = Batch::ragged};
+  static constexpr Meta meta = Meta::binary("pow", "x ** y", Reads::x_and_y);
   static Dim shape(const ShapeArgs& s) {
     if (s[1].batch_size() != 1) shape_error(s, "an exponent of one element");
     Dim r = s[0];
@@ -83,12 +68,7 @@ struct Pow : OfXAndY {
 
 // Adds y {r} or {r,1} to every column of x {r,c}.
 struct ColwiseAdd : OfXAndY {
-  static constexpr Meta meta{.name = "colwise_add",
-                             .formula = "x + y for each column",
-                             .kind = OpKind::binary,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::binary("colwise_add", "x + y for each column", Reads::none);
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2 || s[1].nd > 2 || s[1].cols() != 1 || s[1].rows() != s[0].rows())
       shape_error(s, "a matrix and a vector with one element per row");
@@ -105,11 +85,7 @@ struct ColwiseAdd : OfXAndY {
 
 // Ties give the gradient to y; a NaN on either side comes through.
 struct BMax : OfXAndY {
-  static constexpr Meta meta{.name = "bmax",
-                             .formula = "max(x, y)",
-                             .kind = OpKind::binary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::binary("bmax", "max(x, y)", Reads::x);
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class T> static T f(T x, T y, const float*) { return select(x > y, x, select(x == x, y, x)); }
   template <class T> static T dx(T x, T y, T, const float*) {
@@ -121,11 +97,7 @@ struct BMax : OfXAndY {
 };
 
 struct BMin : OfXAndY {
-  static constexpr Meta meta{.name = "bmin",
-                             .formula = "min(x, y)",
-                             .kind = OpKind::binary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::binary("bmin", "min(x, y)", Reads::x);
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class T> static T f(T x, T y, const float*) { return select(x < y, x, select(x == x, y, x)); }
   template <class T> static T dx(T x, T y, T, const float*) {
@@ -138,11 +110,7 @@ struct BMin : OfXAndY {
 
 // a: the margin m.
 struct PairwiseRankLoss {
-  static constexpr Meta meta{.name = "pairwise_rank_loss",
-                             .formula = "max(0, m - x + y)",
-                             .kind = OpKind::binary,
-                             .batch = Batch::ragged,
-                             .reads_x = false};
+  static constexpr Meta meta = Meta::binary("pairwise_rank_loss", "max(0, m - x + y)", Reads::y);
   static constexpr Param params[] = {{"x"}, {"y"}, {"m", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (!(s[0] == s[1]) || s[0].rows() != 1 || s[0].nd > 2)
@@ -229,21 +197,11 @@ struct ProductTerm {
 };
 
 struct DotProduct : SumOf<ProductTerm> {
-  static constexpr Meta meta{.name = "dot_product",
-                             .formula = "sum(x .* y)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("dot_product", "sum(x .* y)", Reads::x);
 };
 
 struct TraceOfProduct : SumOf<ProductTerm> {
-  static constexpr Meta meta{.name = "trace_of_product",
-                             .formula = "trace(x * transpose(y))",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("trace_of_product", "trace(x * transpose(y))", Reads::x);
 };
 
 // A distance also takes a vector and a matrix of one column.
@@ -263,12 +221,7 @@ struct SquareTerm {
 };
 
 struct SquaredDistance : Distance<SquareTerm> {
-  static constexpr Meta meta{.name = "squared_distance",
-                             .formula = "sum((x - y) ** 2)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("squared_distance", "sum((x - y) ** 2)", Reads::x);
 };
 
 struct AbsTerm {
@@ -279,12 +232,7 @@ struct AbsTerm {
 };
 
 struct L1Distance : Distance<AbsTerm> {
-  static constexpr Meta meta{.name = "l1_distance",
-                             .formula = "sum(|x - y|)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("l1_distance", "sum(|x - y|)", Reads::x);
 };
 
 struct HuberTerm {
@@ -302,12 +250,7 @@ struct HuberTerm {
 
 // a: c.
 struct HuberDistance : Distance<HuberTerm> {
-  static constexpr Meta meta{.name = "huber_distance",
-                             .formula = "sum(huber(x - y, c))",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("huber_distance", "sum(huber(x - y, c))", Reads::x);
   static constexpr Param params[] = {{"x"}, {"y"}, {"c", Param::real, 1.345}};
 };
 
@@ -331,12 +274,8 @@ struct BinaryLogTerm {
 };
 
 struct BinaryLogLoss : SumOf<BinaryLogTerm> {
-  static constexpr Meta meta{.name = "binary_log_loss",
-                             .formula = "-sum(y log(x) + (1 - y) log(1 - x))",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta =
+      Meta::per_node("binary_log_loss", "-sum(y log(x) + (1 - y) log(1 - x))", Reads::x);
   static Dim shape(const ShapeArgs& s) {
     identical_shape(s);
     return scalar_per_batch(s);

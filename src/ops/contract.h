@@ -81,21 +81,11 @@ struct Contract3D1DOf {
 };
 
 struct Contract3D1D : Contract3D1DOf<false> {
-  static constexpr Meta meta{.name = "contract3d_1d",
-                             .formula = "contract3d_1d(x, y)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("contract3d_1d", "contract3d_1d(x, y)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"y"}};
 };
 struct Contract3D1DBias : Contract3D1DOf<true> {
-  static constexpr Meta meta{.name = "contract3d_1d_bias",
-                             .formula = "contract3d_1d(x, y) + b",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("contract3d_1d_bias", "contract3d_1d(x, y) + b", Reads::x);
   static constexpr Param params[] = {{"x"}, {"y"}, {"b"}};
 };
 
@@ -151,21 +141,12 @@ struct Contract3D1D1DOf {
 };
 
 struct Contract3D1D1D : Contract3D1D1DOf<false> {
-  static constexpr Meta meta{.name = "contract3d_1d_1d",
-                             .formula = "contract3d_1d_1d(x, y, z)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("contract3d_1d_1d", "contract3d_1d_1d(x, y, z)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}};
 };
 struct Contract3D1D1DBias : Contract3D1D1DOf<true> {
-  static constexpr Meta meta{.name = "contract3d_1d_1d_bias",
-                             .formula = "contract3d_1d_1d(x, y, z) + b",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta =
+      Meta::per_node("contract3d_1d_1d_bias", "contract3d_1d_1d(x, y, z) + b", Reads::x);
   static constexpr Param params[] = {{"x"}, {"y"}, {"z"}, {"b"}};
 };
 

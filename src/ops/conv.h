@@ -1,6 +1,7 @@
 // Convolution over two dimensions, and over the columns of a matrix. Kernels: cpu/isa/conv.h.
 #pragma once
 #include "ops/op.h"
+#include "ops/tuning.h"
 
 namespace dyc {
 
@@ -42,18 +43,13 @@ inline void check_window(const ShapeArgs& s, const uint32_t* attrs, uint32_t row
     shape_error(s, text("a window {", rows, ",", cols, "} within x, or is_valid=False"));
 }
 
-// Ops whose gradients of shared filters are sums over the whole launch: this many filters are one piece.
-constexpr uint32_t kFilterPiece = 6;
+// Gradients of shared filters are sums over the whole launch, computed for a few filters at once.
+using tuning::kFilterPiece;
 inline uint32_t filter_pieces(uint32_t filters) { return (filters + kFilterPiece - 1) / kFilterPiece; }
 
 // attrs {rows' stride, columns' stride, is_valid}. x {H,W[,C]}xB, f {FH,FW,C,FC}[xB] -> {YH,YW,FC}xB
 struct Conv2d {
-  static constexpr Meta meta{.name = "conv2d",
-                             .formula = "conv2d(x, f)",
-                             .kind = OpKind::custom,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::of(OpKind::custom, "conv2d", "conv2d(x, f)", Reads::x).hide();
   static constexpr Param params[] = {{"x"}, {"f"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim &x = s[0], &f = s[1];
@@ -77,12 +73,7 @@ struct Conv2d {
 
 // The same plus b {FC}[xB].
 struct Conv2dBias : Conv2d {
-  static constexpr Meta meta{.name = "conv2d_bias",
-                             .formula = "conv2d(x, f) + b",
-                             .kind = OpKind::custom,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::of(OpKind::custom, "conv2d_bias", "conv2d(x, f) + b", Reads::x).hide();
   static constexpr Param params[] = {{"x"}, {"f"}, {"b"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim y = Conv2d::shape(s);
@@ -94,11 +85,7 @@ struct Conv2dBias : Conv2d {
 // y_j = f' x_j..j+w-1: x {r,c}xB, f {r,w[,F]}[xB] -> {F,c-w+1}xB. A patch of x and a filter are both
 // contiguous.
 struct Filter1dNarrow {
-  static constexpr Meta meta{.name = "filter1d_narrow",
-                             .formula = "filter1d_narrow(x, y)",
-                             .kind = OpKind::custom,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::of(OpKind::custom, "filter1d_narrow", "filter1d_narrow(x, y)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"y"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim &x = s[0], &f = s[1];

@@ -20,36 +20,31 @@ template <class T> DYC_INLINE T sign_of(T x) {
 // ---- powers, exponentials, logarithms
 
 struct Exp : OfX {
-  static constexpr Meta meta{
-      .name = "exp", .formula = "exp(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta = Meta::unary("exp", "exp(x)", Reads::y);
   template <class T> static T f(T x, const float*) { return vexp(x); }
   template <class T> static T df(T, T y, const float*) { return y; }
 };
 
 struct Log : OfX {
-  static constexpr Meta meta{
-      .name = "log", .formula = "log(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("log", "log(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vlog(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / x; }
 };
 
 struct Sqrt : OfX {
-  static constexpr Meta meta{
-      .name = "sqrt", .formula = "sqrt(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta = Meta::unary("sqrt", "sqrt(x)", Reads::y);
   template <class T> static T f(T x, const float*) { return vsqrt(x); }
   template <class T> static T df(T, T y, const float*) { return 0.5f / y; }
 };
 
 struct Square : OfX {
-  static constexpr Meta meta{
-      .name = "square", .formula = "x ** 2", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("square", "x ** 2", Reads::x);
   template <class T> static T f(T x, const float*) { return x * x; }
   template <class T> static T df(T x, T, const float*) { return x + x; }
 };
 
 struct Cube : OfX {
-  static constexpr Meta meta{
-      .name = "cube", .formula = "x ** 3", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("cube", "x ** 3", Reads::x);
   template <class T> static T f(T x, const float*) { return x * x * x; }
   template <class T> static T df(T x, T, const float*) { return 3.f * x * x; }
 };
@@ -66,12 +61,7 @@ template <class T> DYC_INLINE T power_of(T x, float e) {
 
 // a: the exponent.
 struct PowConst {
-  static constexpr Meta meta{.name = "pow_const",
-                             .formula = "x ** e",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("pow_const", "x ** e", Reads::x).hide();
   static constexpr Param params[] = {{"x"}, {"e", Param::real}};
   static Dim shape(const ShapeArgs& s) {  // like x ** y, without trailing ones
     Dim r = s[0];
@@ -83,8 +73,7 @@ struct PowConst {
 };
 
 struct Abs : OfX {
-  static constexpr Meta meta{
-      .name = "abs", .formula = "|x|", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("abs", "|x|", Reads::x);
   template <class T> static T f(T x, const float*) { return vabs(x); }
   template <class T> static T df(T x, T, const float*) { return sign_of(x); }
 };
@@ -92,95 +81,74 @@ struct Abs : OfX {
 // ---- trigonometric and hyperbolic functions
 
 struct Sin : OfX {
-  static constexpr Meta meta{
-      .name = "sin", .formula = "sin(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("sin", "sin(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vsin(x); }
   template <class T> static T df(T x, T, const float*) { return vcos(x); }
 };
 
 struct Cos : OfX {
-  static constexpr Meta meta{
-      .name = "cos", .formula = "cos(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("cos", "cos(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vcos(x); }
   template <class T> static T df(T x, T, const float*) { return -vsin(x); }
 };
 
 struct Tan : OfX {
-  static constexpr Meta meta{
-      .name = "tan", .formula = "tan(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta = Meta::unary("tan", "tan(x)", Reads::y);
   template <class T> static T f(T x, const float*) { return vtan(x); }
   template <class T> static T df(T, T y, const float*) { return 1.f + y * y; }
 };
 
 struct Asin : OfX {
-  static constexpr Meta meta{
-      .name = "asin", .formula = "asin(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("asin", "asin(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vasin(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / vsqrt((1.f - x) * (1.f + x)); }
 };
 
 struct Acos : OfX {
-  static constexpr Meta meta{
-      .name = "acos", .formula = "acos(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("acos", "acos(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vacos(x); }
   template <class T> static T df(T x, T, const float*) { return -1.f / vsqrt((1.f - x) * (1.f + x)); }
 };
 
 struct Atan : OfX {
-  static constexpr Meta meta{
-      .name = "atan", .formula = "atan(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("atan", "atan(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vatan(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / (1.f + x * x); }
 };
 
 struct Sinh : OfX {
-  static constexpr Meta meta{
-      .name = "sinh", .formula = "sinh(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("sinh", "sinh(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vsinh(x); }
   template <class T> static T df(T x, T, const float*) { return vcosh(x); }
 };
 
 struct Cosh : OfX {
-  static constexpr Meta meta{
-      .name = "cosh", .formula = "cosh(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("cosh", "cosh(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vcosh(x); }
   template <class T> static T df(T x, T, const float*) { return vsinh(x); }
 };
 
 struct Tanh : OfX {
-  static constexpr Meta meta{
-      .name = "tanh", .formula = "tanh(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_x = false};
+  static constexpr Meta meta = Meta::unary("tanh", "tanh(x)", Reads::y);
   template <class T> static T f(T x, const float*) { return vtanh(x); }
   template <class T> static T df(T, T y, const float*) { return 1.f - y * y; }
 };
 
 struct Asinh : OfX {
-  static constexpr Meta meta{.name = "asinh",
-                             .formula = "asinh(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("asinh", "asinh(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vasinh(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / vsqrt(x * x + 1.f); }
 };
 
 struct Acosh : OfX {
-  static constexpr Meta meta{.name = "acosh",
-                             .formula = "acosh(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("acosh", "acosh(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vacosh(x); }
   // Two roots: NaN below -1 as below 1, where acosh is not defined either.
   template <class T> static T df(T x, T, const float*) { return 1.f / (vsqrt(x - 1.f) * vsqrt(x + 1.f)); }
 };
 
 struct Atanh : OfX {
-  static constexpr Meta meta{.name = "atanh",
-                             .formula = "atanh(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("atanh", "atanh(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return vatanh(x); }
   template <class T> static T df(T x, T, const float*) { return 1.f / ((1.f - x) * (1.f + x)); }
 };
@@ -188,31 +156,19 @@ struct Atanh : OfX {
 // ---- activations
 
 struct Logistic : OfX {
-  static constexpr Meta meta{.name = "logistic",
-                             .formula = "1 / (1 + exp(-x))",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false};
+  static constexpr Meta meta = Meta::unary("logistic", "1 / (1 + exp(-x))", Reads::y);
   template <class T> static T f(T x, const float*) { return vlogistic(x); }
   template <class T> static T df(T, T y, const float*) { return y * (1.f - y); }
 };
 
 struct LogSigmoid : OfX {
-  static constexpr Meta meta{.name = "log_sigmoid",
-                             .formula = "-log(1 + exp(-x))",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false};
+  static constexpr Meta meta = Meta::unary("log_sigmoid", "-log(1 + exp(-x))", Reads::y);
   template <class T> static T f(T x, const float*) { return vlog_sigmoid(x); }
   template <class T> static T df(T, T y, const float*) { return -vexpm1(y); }
 };
 
 struct Rectify : OfX {
-  static constexpr Meta meta{.name = "rectify",
-                             .formula = "max(x, 0)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false};
+  static constexpr Meta meta = Meta::unary("rectify", "max(x, 0)", Reads::y);
   // NaN stays NaN.
   template <class T> static T f(T x, const float*) { return select(x <= 0.f, splat<T>(0.f), x); }
   template <class T> static T df(T, T y, const float*) {
@@ -222,11 +178,7 @@ struct Rectify : OfX {
 
 // a: alpha.
 struct Elu {
-  static constexpr Meta meta{.name = "elu",
-                             .formula = "x if x > 0 else alpha * (exp(x) - 1)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("elu", "x if x > 0 else alpha * (exp(x) - 1)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"alpha", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
   template <class T> static T f(T x, const float* a) { return select(x > 0.f, x, a[0] * vexpm1(x)); }
@@ -236,11 +188,7 @@ struct Elu {
 };
 
 struct Selu : OfX {
-  static constexpr Meta meta{.name = "selu",
-                             .formula = "scaled elu(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("selu", "scaled elu(x)", Reads::x);
   static constexpr float kScale = 1.0507009873554805f;
   static constexpr float kScaledAlpha = 1.0507009873554805 * 1.6732632423543772;
   template <class T> static T f(T x, const float*) {
@@ -253,11 +201,7 @@ struct Selu : OfX {
 
 // a: beta.
 struct Silu {
-  static constexpr Meta meta{.name = "silu",
-                             .formula = "x * logistic(beta * x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("silu", "x * logistic(beta * x)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"beta", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
   template <class T> static T f(T x, const float* a) { return x * vlogistic(a[0] * x); }
@@ -269,11 +213,7 @@ struct Silu {
 };
 
 struct Softsign : OfX {
-  static constexpr Meta meta{.name = "softsign",
-                             .formula = "x / (1 + |x|)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("softsign", "x / (1 + |x|)", Reads::x);
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a vector");
     return s[0];
@@ -291,18 +231,13 @@ struct Softsign : OfX {
 // ---- special functions
 
 struct Erf : OfX {
-  static constexpr Meta meta{
-      .name = "erf", .formula = "erf(x)", .kind = OpKind::unary, .batch = Batch::ragged, .reads_y = false};
+  static constexpr Meta meta = Meta::unary("erf", "erf(x)", Reads::x);
   template <class T> static T f(T x, const float*) { return verf(x); }
   template <class T> static T df(T x, T, const float*) { return 1.1283791670955126f * vexp(-(x * x)); }
 };
 
 struct Gelu : OfX {
-  static constexpr Meta meta{.name = "gelu",
-                             .formula = "x (1 + erf(x / sqrt(2))) / 2",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("gelu", "x (1 + erf(x / sqrt(2))) / 2", Reads::x);
   // The normal distribution function of x.
   template <class T> static T normal_cdf(T x) { return 0.5f + 0.5f * verf(x * 0.70710678118654752f); }
   // Factors whose other factor is 0 may not be infinite.
@@ -314,11 +249,7 @@ struct Gelu : OfX {
 };
 
 struct Lgamma : OfX {
-  static constexpr Meta meta{.name = "lgamma",
-                             .formula = "log|gamma(x)|",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("lgamma", "log|gamma(x)|", Reads::x);
   template <class T> static T f(T x, const float*) { return vlgamma(x); }
   template <class T> static T df(T x, T, const float*) { return vdigamma(x); }
 };
@@ -336,45 +267,24 @@ struct Rounding {
 };
 
 struct Round : Rounding {
-  static constexpr Meta meta{.name = "round",
-                             .formula = "round(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("round", "round(x)", Reads::none);
   template <class T> static T f(T x, const float*) { return vround(x); }  // halves away from zero
 };
 
 struct Ceil : Rounding {
-  static constexpr Meta meta{.name = "ceil",
-                             .formula = "ceil(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("ceil", "ceil(x)", Reads::none);
   template <class T> static T f(T x, const float*) { return vceil(x); }
 };
 
 struct Floor : Rounding {
-  static constexpr Meta meta{.name = "floor",
-                             .formula = "floor(x)",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("floor", "floor(x)", Reads::none);
   template <class T> static T f(T x, const float*) { return vfloor(x); }
 };
 
 // ---- x and a number (operators)
 
 struct Negate : OfX {
-  static constexpr Meta meta{.name = "negate",
-                             .formula = "-x",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("negate", "-x", Reads::none).hide();
   template <class T> static T f(T x, const float*) { return -x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(-1.f); }
 };
@@ -386,44 +296,25 @@ struct OfXAndNumber {
 };
 
 struct Scale : OfXAndNumber {
-  static constexpr Meta meta{.name = "scale",
-                             .formula = "x * c",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("scale", "x * c", Reads::none).hide();
   template <class T> static T f(T x, const float* a) { return x * a[0]; }
   template <class T> static T df(T, T, const float* a) { return splat<T>(a[0]); }
 };
 
 struct AddConst : OfXAndNumber {
-  static constexpr Meta meta{.name = "add_const",
-                             .formula = "x + c",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("add_const", "x + c", Reads::none).hide();
   template <class T> static T f(T x, const float* a) { return x + a[0]; }
   template <class T> static T df(T, T, const float*) { return splat<T>(1.f); }
 };
 
 struct ConstMinus : OfXAndNumber {
-  static constexpr Meta meta{.name = "const_minus",
-                             .formula = "c - x",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("const_minus", "c - x", Reads::none).hide();
   template <class T> static T f(T x, const float* a) { return a[0] - x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(-1.f); }
 };
 
 struct ConstDiv : OfXAndNumber {
-  static constexpr Meta meta{
-      .name = "const_div", .formula = "c / x", .kind = OpKind::unary, .batch = Batch::ragged, .hidden = true};
+  static constexpr Meta meta = Meta::unary("const_div", "c / x", Reads::x_and_y).hide();
   template <class T> static T f(T x, const float* a) { return a[0] / x; }
   template <class T> static T df(T x, T y, const float*) { return -(y / x); }
 };
@@ -443,24 +334,14 @@ struct NoBackprop : OfX {
 };
 
 struct FlipGradient : OfX {
-  static constexpr Meta meta{.name = "flip_gradient",
-                             .formula = "x, gradient * -1",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("flip_gradient", "x, gradient * -1", Reads::none);
   template <class T> static T f(T x, const float*) { return x; }
   template <class T> static T df(T, T, const float*) { return splat<T>(-1.f); }
 };
 
 // a: lambd.
 struct ScaleGradient {
-  static constexpr Meta meta{.name = "scale_gradient",
-                             .formula = "x, gradient * lambd",
-                             .kind = OpKind::unary,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::unary("scale_gradient", "x, gradient * lambd", Reads::none);
   static constexpr Param params[] = {{"x"}, {"lambd", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
   template <class T> static T f(T x, const float*) { return x; }

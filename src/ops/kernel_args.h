@@ -2,7 +2,6 @@
 // is reused for every batch element of the result.
 #pragma once
 #include <cstdint>
-#include <cstring>
 
 #include "base/dim.h"
 

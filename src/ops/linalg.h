@@ -6,13 +6,13 @@
 #include "ops/op.h"
 #include "ops/reduce.h"
 #include "ops/scratch.h"
+#include "ops/tuning.h"
 
 namespace dyc {
 
 namespace detail {
 
-// Columns eliminated at once. A panel of 512 rows stays in the first-level cache.
-constexpr size_t kPanelColumns = 8;
+using tuning::kPanelColumns;
 
 DYC_INLINE size_t panel_width(size_t begin, size_t n) {
   return n - begin < kPanelColumns ? n - begin : kPanelColumns;
@@ -166,11 +166,7 @@ inline void check_square(const ShapeArgs& s) {
 
 // x {n,n}xB -> {n,n}xB
 struct Inverse {
-  static constexpr Meta meta{.name = "inverse",
-                             .formula = "inverse(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false};
+  static constexpr Meta meta = Meta::per_node("inverse", "inverse(x)", Reads::y).by_one_thread();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     detail::check_square(s);
@@ -207,11 +203,7 @@ struct Inverse {
 
 // x {n,n}xB -> {1}xB
 struct LogDet {
-  static constexpr Meta meta{.name = "logdet",
-                             .formula = "log(det(x))",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::per_node("logdet", "log(det(x))", Reads::x).by_one_thread();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     detail::check_square(s);
@@ -277,12 +269,7 @@ struct OfTwoVectors {
 }  // namespace detail
 
 struct CircConv : detail::OfTwoVectors {
-  static constexpr Meta meta{.name = "circ_conv",
-                             .formula = "circ_conv(u, v)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("circ_conv", "circ_conv(u, v)", Reads::x);
   template <class I>
   static void forward(const KernelArgs& m) {
     const size_t n = m.ys();
@@ -299,12 +286,7 @@ struct CircConv : detail::OfTwoVectors {
 };
 
 struct CircCorr : detail::OfTwoVectors {
-  static constexpr Meta meta{.name = "circ_corr",
-                             .formula = "circ_corr(u, v)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("circ_corr", "circ_corr(u, v)", Reads::x);
   template <class I>
   static void forward(const KernelArgs& m) {
     const size_t n = m.ys();

@@ -7,15 +7,23 @@
 
 namespace dyc {
 
+// Backward of ops that add to the gradient of each argument: Op::add_gradient<I>(m, arg, dx).
+template <class Op>
+struct AddsToEach {
+  template <class I>
+  static void backward(const KernelArgs& m, uint32_t arg) {
+    Op::template add_gradient<I>(m, arg, m.dx);
+  }
+  template <class I>
+  static void backward_all(const KernelArgs& m, float* const* dx) {
+    for (uint32_t i = 0; i < m.n; ++i)
+      if (dx[i]) sync<I>(), Op::template add_gradient<I>(m, i, dx[i]);
+  }
+};
+
 // xs {..} equal up to trailing ones -> {..} of the first, batch 1 or B
-struct Esum {
-  static constexpr Meta meta{.name = "esum",
-                             .formula = "x1 + x2 + ...",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+struct Esum : AddsToEach<Esum> {
+  static constexpr Meta meta = Meta::per_node("esum", "x1 + x2 + ...", Reads::none);
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes_padded);
@@ -106,26 +114,11 @@ struct Esum {
   static void forward(const KernelArgs& m) {
     sum_any<I>(m);
   }
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t arg) {
-    add_gradient<I>(m, arg, m.dx);
-  }
-  template <class I>
-  static void backward_all(const KernelArgs& m, float* const* dx) {
-    for (uint32_t i = 0; i < m.n; ++i)
-      if (dx[i]) sync<I>(), add_gradient<I>(m, i, dx[i]);
-  }
 };
 
 // xs {..} exactly equal, batch 1 or B
-struct Average {
-  static constexpr Meta meta{.name = "average",
-                             .formula = "(x1 + x2 + ...) / n",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+struct Average : AddsToEach<Average> {
+  static constexpr Meta meta = Meta::per_node("average", "(x1 + x2 + ...) / n", Reads::none);
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes);
@@ -153,24 +146,11 @@ struct Average {
         for (size_t i = 0; i < n; ++i) d[i] += dy[i] * share;
     }
   }
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t arg) {
-    add_gradient<I>(m, arg, m.dx);
-  }
-  template <class I>
-  static void backward_all(const KernelArgs& m, float* const* dx) {
-    for (uint32_t i = 0; i < m.n; ++i)
-      if (dx[i]) sync<I>(), add_gradient<I>(m, i, dx[i]);
-  }
 };
 
 // Largest value per element; the first of equal ones has the gradient. A NaN comes through and has none.
 struct Emax {
-  static constexpr Meta meta{.name = "emax",
-                             .formula = "max(x1, x2, ...)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("emax", "max(x1, x2, ...)", Reads::x_and_y);
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class I>
@@ -206,13 +186,7 @@ struct Emax {
 
 // attrs {d}: along dimension d, the other dimensions equal (absent ones count 1). concatenate_cols is d = 1.
 struct Concatenate {
-  static constexpr Meta meta{.name = "concatenate",
-                             .formula = "[x1; x2; ...]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("concatenate", "[x1; x2; ...]", Reads::none);
   static constexpr Param params[] = {{"xs", Param::exprs}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t axis = s.attrs[0];
@@ -284,13 +258,7 @@ struct Concatenate {
 
 // xs {..}xB1, {..}xB2 ... -> {..}x(B1 + B2 + ...)
 struct ConcatenateToBatch {
-  static constexpr Meta meta{.name = "concatenate_to_batch",
-                             .formula = "batch [x1; x2; ...]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("concatenate_to_batch", "batch [x1; x2; ...]", Reads::none);
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes);

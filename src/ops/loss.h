@@ -11,11 +11,7 @@ DYC_INLINE uint32_t id_of(const KernelArgs& m, uint32_t b) { return m.ids[m.n_id
 // logsumexp(x) - x[v]. attrs {} for pickneglogsoftmax(x, v) and {number of ids} for
 // pickneglogsoftmax_batch(x, vs), which is recorded as this op. x {n}xB -> {1}xB
 struct PickNegLogSoftmax {
-  static constexpr Meta meta{.name = "pickneglogsoftmax",
-                             .formula = "-log_softmax(x)[v]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("pickneglogsoftmax", "-log_softmax(x)[v]", Reads::x_and_y);
   static constexpr Param params[] = {{"x"}, {"v", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -113,12 +109,7 @@ inline void check_margin(float margin, const char* op) {
 // attrs {m} for hinge(x, v, m) and {m, number of ids} for hinge_batch(x, vs, m), recorded as this op.
 // x {n}xB -> {1}xB
 struct Hinge {
-  static constexpr Meta meta{.name = "hinge",
-                             .formula = "hinge(x, v)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("hinge", "hinge(x, v)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"v", Param::index}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -146,12 +137,7 @@ struct Hinge {
 // Hinge of each slice along dimension d of a matrix. attrs {d, m}; ids: one per slice, the same for every
 // batch item, or one per slice and batch item. x {r,c}xB -> {c}xB (d = 0), {r}xB (d = 1)
 struct HingeDim {
-  static constexpr Meta meta{.name = "hinge_dim",
-                             .formula = "hinge(x, v, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("hinge_dim", "hinge(x, v, d)", Reads::x);
   static constexpr Param params[] = {
       {"x"}, {"v", Param::indices}, {"d", Param::uint, 0}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
@@ -200,12 +186,7 @@ DYC_INLINE T lgamma_of(T x) {
 
 // exp(l) + log(x!) - x l for a count x. l one element, not batched.
 struct PoissonLoss {
-  static constexpr Meta meta{.name = "poisson_loss",
-                             .formula = "poisson_loss(l, x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("poisson_loss", "poisson_loss(l, x)", Reads::x);
   static constexpr Param params[] = {{"log_lambda"}, {"x", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].size() != 1) shape_error(s, "one element");

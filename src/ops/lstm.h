@@ -56,12 +56,7 @@ DYC_INLINE void for_state(const KernelArgs& m, const Step& step) {
 
 // c = i * g + f * c_prev
 struct VanillaLstmC {
-  static constexpr Meta meta{.name = "vanilla_lstm_c",
-                             .formula = "i * g + f * c_tm1",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("vanilla_lstm_c", "i * g + f * c_tm1", Reads::x);
   static constexpr Param params[] = {{"c_tm1"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 
@@ -112,12 +107,7 @@ struct VanillaLstmC {
 
 // h = o * tanh(c)
 struct VanillaLstmH {
-  static constexpr Meta meta{.name = "vanilla_lstm_h",
-                             .formula = "o * tanh(c_t)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("vanilla_lstm_h", "o * tanh(c_t)", Reads::x);
   static constexpr Param params[] = {{"c_t"}, {"gates_t"}};
   static Dim shape(const ShapeArgs& s) { return lstm::state_shape(s); }
 

@@ -7,13 +7,7 @@ namespace dyc {
 // z {4H}xB, rows i, f, o, g -> activated gates {4H}xB: logistic(i), logistic(f + forget_bias),
 // logistic(o), tanh(g).
 struct LstmActivate {
-  static constexpr Meta meta{.name = "lstm_activate",
-                             .formula = "gates(z)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("lstm_activate", "gates(z)", Reads::y).hide();
   static constexpr Param params[] = {{"z"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[0].d[0] % 4) shape_error(s, "a vector of 4 equal blocks");
@@ -61,12 +55,7 @@ struct LstmActivate {
 // One step of the cell. z {4H}xB before activation, c_prev {H}xB. The result is one block of memory
 // {6HB}: gates {4H}xB, then c {H}xB, then h {H}xB; the builder hands out views of c and h.
 struct LstmCell {
-  static constexpr Meta meta{.name = "lstm_cell",
-                             .formula = "[gates; c; h]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("lstm_cell", "[gates; c; h]", Reads::x_and_y).hide();
   static constexpr Param params[] = {{"z"}, {"c_prev"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[1].nd != 1 || s[0].d[0] != 4 * s[1].d[0])

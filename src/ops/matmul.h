@@ -6,23 +6,14 @@ namespace dyc {
 
 // W {r,k} * x {k,c} -> {r,c}; {r,k}*{k} -> {r}; vector * {1} scales. Batch 1 or common B.
 struct MatMul {
-  static constexpr Meta meta{.name = "matmul",
-                             .formula = "x * y",
-                             .kind = OpKind::matmul,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::of(OpKind::matmul, "matmul", "x * y", Reads::x).hide();
   static constexpr Param params[] = {{"x"}, {"y"}};
   static Dim shape(const ShapeArgs& s);
 };
 
 // b + W1*x1 + W2*x2 ...: arguments b, W1, x1, W2, x2 ...
 struct Affine {
-  static constexpr Meta meta{.name = "affine_transform",
-                             .formula = "b + sum W x",
-                             .kind = OpKind::matmul,
-                             .batch = Batch::ragged,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::of(OpKind::matmul, "affine_transform", "b + sum W x", Reads::x);
   static constexpr Param params[] = {{"exprs", Param::exprs}};
   static Dim shape(const ShapeArgs& s);
 };

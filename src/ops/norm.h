@@ -8,12 +8,7 @@ namespace dyc {
 // g * (x - mean) / (std + 1e-8) + b; mean and population std over each batch item.
 // x {r[,c]}xB; g, b: x's size or 1 in each dimension, batch 1 or B.
 struct LayerNorm {
-  static constexpr Meta meta{.name = "layer_norm",
-                             .formula = "layer_norm(x, g, b)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("layer_norm", "layer_norm(x, g, b)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"g"}, {"b"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -122,12 +117,7 @@ struct LayerNorm {
 
 // g * w / norm(w), norm over each batch item of w. w {..}, g one element; batch 1 or B each.
 struct WeightNorm {
-  static constexpr Meta meta{.name = "weight_norm",
-                             .formula = "g * w / norm(w)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("weight_norm", "g * w / norm(w)", Reads::x);
   static constexpr Param params[] = {{"w"}, {"g"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[1].batch_size() != 1) shape_error(s, "g of one element");

@@ -1,5 +1,5 @@
 // What the definition of an op is made of. An op is a struct with
-//   meta      name, Python parameters, kind, batch rule, gradient
+//   meta      name, formula, kind, batch rule, what backward reads
 //   shape()   the result's shape from those of the arguments; throws ValueError
 //   check()   optional: what can only be checked when the value is computed (indices)
 //   scratch() optional: bytes of scratch memory that a node takes (ops/scratch.h)
@@ -10,9 +10,8 @@
 //               template <class T> static T dx(T x, T y, T z, const float* a); and dy(...)
 //     per_node  template <class I> static void forward(const KernelArgs& m);
 //               template <class I> static void backward(const KernelArgs& m, uint32_t arg);
-//     custom    uint32_t pieces(const KernelArgs& m[, uint32_t arg]);  parts of the result (of the gradient
-//     of
-//               an argument, decided by that argument's shape) that can be computed separately
+//     custom    uint32_t pieces(const KernelArgs& m[, uint32_t arg]);  parts of the result (or of the
+//               argument's gradient, decided by its shape) that can be computed separately
 //               uint64_t work(const KernelArgs& m);                    multiply-adds, to share among threads
 //               and a kernel file per device: forward and backward of a range of pieces
 //     others    (matmul, lookup ...) work on a whole launch and have a kernel file per device.
@@ -67,6 +66,8 @@ struct Param {
   constexpr bool required() const { return standard == NAN_; }
 };
 
+enum class Reads : uint8_t { none, x, y, x_and_y };  // what backward reads: argument values, the result
+
 struct Meta {
   const char* name;     // of the node and, unless hidden, of the Python function
   const char* formula;  // for print_graphviz and the table: "tanh(x)"
@@ -78,6 +79,42 @@ struct Meta {
   bool reads_x = true;         // backward reads argument values
   bool reads_y = true;         // backward reads the result
   bool thread_group = false;   // per_node: a device may have a thread group compute a node
+
+  // Nodes of any shapes share a launch, and the op has a Python function, unless it is hidden.
+  static constexpr Meta of(OpKind kind, const char* name, const char* formula, Reads reads) {
+    Meta m{name, formula, kind, Batch::ragged};
+    m.reads_x = reads == Reads::x || reads == Reads::x_and_y;
+    m.reads_y = reads == Reads::y || reads == Reads::x_and_y;
+    m.thread_group = kind == OpKind::per_node;
+    return m;
+  }
+  static constexpr Meta unary(const char* name, const char* formula, Reads reads) {
+    return of(OpKind::unary, name, formula, reads);
+  }
+  static constexpr Meta binary(const char* name, const char* formula, Reads reads) {
+    return of(OpKind::binary, name, formula, reads);
+  }
+  static constexpr Meta per_node(const char* name, const char* formula, Reads reads) {
+    return of(OpKind::per_node, name, formula, reads);
+  }
+  // Inputs, draws, parameters and views.
+  static constexpr Meta no_launch(OpKind kind, const char* name, const char* formula,
+                                  Reads reads = Reads::x_and_y) {
+    Meta m = of(kind, name, formula, reads).hide();
+    m.batch = Batch::none;
+    m.nondiff = kind == OpKind::input || kind == OpKind::draw;
+    return m;
+  }
+  constexpr Meta hide() const {
+    Meta m = *this;
+    m.hidden = true;
+    return m;
+  }
+  constexpr Meta by_one_thread() const {
+    Meta m = *this;
+    m.thread_group = false;
+    return m;
+  }
 };
 
 struct ShapeArgs {

@@ -3,18 +3,14 @@
 #include "ops/conv.h"
 #include "ops/element_loops.h"
 #include "ops/shape.h"
+#include "ops/tuning.h"
 
 namespace dyc {
 
 // attrs {window rows, window columns, rows' stride, columns' stride, is_valid}.
 // x {H,W[,C]}xB -> {YH,YW[,C]}xB. The gradient goes to the first maximum, going along the window's rows.
 struct MaxPooling2d {
-  static constexpr Meta meta{.name = "maxpooling2d",
-                             .formula = "maxpooling2d(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("maxpooling2d", "maxpooling2d(x)", Reads::x_and_y).hide();
   static constexpr Param params[] = {{"x"}};
 
   struct Windows {
@@ -47,7 +43,7 @@ struct MaxPooling2d {
     *end = last < a.x ? last : a.x;
   }
 
-  static constexpr int64_t kLine = 512;  // rows of x that are looked at together
+  static constexpr int64_t kLine = tuning::kPoolingRows;
 
   // top[i] = max over columns [c0, c1) of row `first + i`, -inf outside of x; 0 <= i < n.
   template <class I>
@@ -191,11 +187,7 @@ struct MaxPooling2d {
 // the order they have in x, and where some equal the k-th, the first ones, even before larger ones. A NaN
 // counts as -inf. {..,n,..}xB -> {..,k,..}xB
 struct KMaxPooling {
-  static constexpr Meta meta{.name = "kmax_pooling",
-                             .formula = "kmax_pooling(x, k)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("kmax_pooling", "kmax_pooling(x, k)", Reads::x_and_y);
   static constexpr Param params[] = {{"x"}, {"k", Param::uint}, {"d", Param::uint, 1}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t k = s.attrs[0], axis = s.attrs[1];
@@ -268,13 +260,7 @@ struct KMaxPooling {
 
 // attrs {v}: sums of v neighbouring columns. {r,c}xB -> {r,c-v+1}xB
 struct KmhNgram {
-  static constexpr Meta meta{.name = "kmh_ngram",
-                             .formula = "kmh_ngram(x, v)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("kmh_ngram", "kmh_ngram(x, v)", Reads::none);
   static constexpr Param params[] = {{"x"}, {"v", Param::uint}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t v = s.attrs[0];

@@ -9,13 +9,7 @@ namespace dyc {
 // ---- over all elements of a batch item: {..}xB -> {1}xB
 
 struct SumElems {
-  static constexpr Meta meta{.name = "sum_elems",
-                             .formula = "sum(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("sum_elems", "sum(x)", Reads::none);
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
@@ -51,12 +45,7 @@ DYC_INLINE void add_scaled(float* dx, const float* x, float k, size_t n) {
 }
 
 struct SquaredNorm {
-  static constexpr Meta meta{.name = "squared_norm",
-                             .formula = "sum(x^2)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("squared_norm", "sum(x^2)", Reads::x);
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
@@ -70,11 +59,7 @@ struct SquaredNorm {
 };
 
 struct L2Norm {
-  static constexpr Meta meta{.name = "l2_norm",
-                             .formula = "sqrt(sum(x^2))",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("l2_norm", "sqrt(sum(x^2))", Reads::x_and_y);
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return scalar_per_batch(s); }
   template <class I>
@@ -91,15 +76,11 @@ struct L2Norm {
 // ---- over chosen dimensions
 
 // attrs {b, n, d1 ... dn}
-struct ReducedDims {
-  const uint32_t* attrs;
-  DYC_INLINE bool batch() const { return attrs[0]; }
-  DYC_INLINE uint32_t mask() const {
-    uint32_t bits = 0;
-    for (uint32_t i = 0; i < attrs[1]; ++i) bits |= 1u << attrs[2 + i];
-    return bits;
-  }
-};
+DYC_INLINE ReducePlan reduce_plan(const KernelArgs& m, const uint32_t* attrs) {
+  uint32_t mask = 0;
+  for (uint32_t i = 0; i < attrs[1]; ++i) mask |= 1u << attrs[2 + i];
+  return ReducePlan(*m.xd[0], mask, attrs[0]);
+}
 
 inline Dim reduced_shape(const ShapeArgs& s, const uint32_t* attrs) {
   const Dim& x = s[0];
@@ -124,27 +105,18 @@ inline Dim reduced_shape(const ShapeArgs& s, const uint32_t* attrs) {
 
 // sum_dim, sum_batches (no d, b = 1). attrs {b, n, d1 ... dn}
 struct SumDim {
-  static constexpr Meta meta{.name = "sum_dim",
-                             .formula = "sum(x, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("sum_dim", "sum(x, d)", Reads::none).hide();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
   template <class I>
   static void forward(const KernelArgs& m) {
-    const ReducedDims d{m.attrs};
-    each_result<I>(ReducePlan(*m.xd[0], d.mask(), d.batch()), [&](auto lanes, size_t y) DYC_LAMBDA {
+    each_result<I>(reduce_plan(m, m.attrs), [&](auto lanes, size_t y) DYC_LAMBDA {
       lanes.put(m.out() + y, sum_lanes<I>(lanes, m.x[0], [](auto v) DYC_LAMBDA { return v; }));
     });
   }
   template <class I>
   static void backward(const KernelArgs& m, uint32_t) {
-    const ReducedDims d{m.attrs};
-    each_result<I>(ReducePlan(*m.xd[0], d.mask(), d.batch()), [&](auto lanes, size_t y) DYC_LAMBDA {
+    each_result<I>(reduce_plan(m, m.attrs), [&](auto lanes, size_t y) DYC_LAMBDA {
       const auto g = lanes.get(m.dy + y);
       lanes.visit([&](size_t i, auto c) DYC_LAMBDA { c.add(m.dx + i, g); });
     });
@@ -162,13 +134,7 @@ DYC_INLINE V int_power(V x, uint32_t r) {
 // mean of x^r: mean_dim, mean_elems, mean_batches (r = 1), moment_dim, moment_elems, moment_batches.
 // attrs {r, divisor or 0 for the number of elements, b, n, d1 ... dn}
 struct MomentDim {
-  static constexpr Meta meta{.name = "moment_dim",
-                             .formula = "mean(x^r, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("moment_dim", "mean(x^r, d)", Reads::x).hide();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] < 1) shape_error(s, "r >= 1, not 0");
@@ -176,8 +142,7 @@ struct MomentDim {
   }
   template <class I>
   static void forward(const KernelArgs& m) {
-    const ReducedDims d{m.attrs + 2};
-    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const ReducePlan p = reduce_plan(m, m.attrs + 2);
     const float n = static_cast<float>(m.attrs[1] ? m.attrs[1] : p.count);
     const uint32_t r = m.attrs[0];
     each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
@@ -187,8 +152,7 @@ struct MomentDim {
   }
   template <class I>
   static void backward(const KernelArgs& m, uint32_t) {
-    const ReducedDims d{m.attrs + 2};
-    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const ReducePlan p = reduce_plan(m, m.attrs + 2);
     const float n = static_cast<float>(m.attrs[1] ? m.attrs[1] : p.count);
     const uint32_t r = m.attrs[0];
     each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
@@ -201,12 +165,7 @@ struct MomentDim {
 
 // Population standard deviation: std_dim, std_elems, std_batches. attrs {b, n, d1 ... dn}
 struct StdDim {
-  static constexpr Meta meta{.name = "std_dim",
-                             .formula = "std(x, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("std_dim", "std(x, d)", Reads::x_and_y).hide();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) { return reduced_shape(s, s.attrs); }
   template <class I, class L>
@@ -215,8 +174,7 @@ struct StdDim {
   }
   template <class I>
   static void forward(const KernelArgs& m) {
-    const ReducedDims d{m.attrs};
-    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const ReducePlan p = reduce_plan(m, m.attrs);
     const float n = static_cast<float>(p.count);
     each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
       const auto mu = mean<I>(lanes, m, n);
@@ -227,8 +185,7 @@ struct StdDim {
   }
   template <class I>  // NaN where the deviation is 0
   static void backward(const KernelArgs& m, uint32_t) {
-    const ReducedDims d{m.attrs};
-    const ReducePlan p(*m.xd[0], d.mask(), d.batch());
+    const ReducePlan p = reduce_plan(m, m.attrs);
     const float n = static_cast<float>(p.count);
     each_result<I>(p, [&](auto lanes, size_t y) DYC_LAMBDA {
       const auto mu = mean<I>(lanes, m, n);
@@ -242,13 +199,7 @@ struct StdDim {
 
 // attrs {d}: y_k = x_1 + ... + x_k
 struct CumSum {
-  static constexpr Meta meta{.name = "cumsum",
-                             .formula = "cumsum(x, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("cumsum", "cumsum(x, d)", Reads::none);
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
@@ -303,11 +254,7 @@ struct CumSum {
 
 // attrs {d}: {..,k,..}xB -> {..,..}xB
 struct LogSumExpDim {
-  static constexpr Meta meta{.name = "logsumexp_dim",
-                             .formula = "log(sum(exp(x), d))",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("logsumexp_dim", "log(sum(exp(x), d))", Reads::x_and_y);
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -360,6 +307,7 @@ struct LogSumExpDim {
 // Maximum (sign = 1) or minimum (-1) along dimension attrs[0]; the first of equal elements gets the gradient.
 template <int sign>
 struct Extreme {
+  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
     if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
@@ -411,31 +359,17 @@ struct Extreme {
 };
 
 struct MaxDim : Extreme<1> {
-  static constexpr Meta meta{.name = "max_dim",
-                             .formula = "max(x, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
-  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+  static constexpr Meta meta = Meta::per_node("max_dim", "max(x, d)", Reads::x_and_y);
 };
 struct MinDim : Extreme<-1> {
-  static constexpr Meta meta{.name = "min_dim",
-                             .formula = "min(x, d)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
-  static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
+  static constexpr Meta meta = Meta::per_node("min_dim", "min(x, d)", Reads::x_and_y);
 };
 
 // ---- over a list
 
 // xs {..} equal up to trailing ones, batch 1 or B -> {..}xB without trailing ones, element by element
 struct LogSumExp {
-  static constexpr Meta meta{.name = "logsumexp",
-                             .formula = "log(exp(x1) + exp(x2) + ...)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("logsumexp", "log(exp(x1) + exp(x2) + ...)", Reads::x_and_y);
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes_padded);

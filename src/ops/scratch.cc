@@ -1,7 +1,5 @@
 #include "ops/scratch.h"
 
-#include <new>
-
 namespace dyc {
 
 void* take_scratch(size_t bytes) { return ::operator new(bytes); }

@@ -24,14 +24,8 @@ inline void check_ids(const KernelArgs& m, const char* op, uint32_t limit, const
 // items, and the length of the list for pick_batch, which is recorded as this op. {..,k,..}xB -> {..,..}xB.
 // With one index the result is a contiguous part of x if dim is the last dimension that is not 1 and x has
 // batch 1: it starts at index * (product of the dimensions before dim).
-struct Pick {
-  static constexpr Meta meta{.name = "pick",
-                             .formula = "pick(x, index)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+struct Pick : Moves<Pick> {
+  static constexpr Meta meta = Meta::per_node("pick", "pick(x, index)", Reads::none);
   static constexpr Param params[] = {{"e"}, {"index", Param::index, 0}, {"dim", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -63,26 +57,12 @@ struct Pick {
       }
     }
   }
-  template <class I>
-  static void forward(const KernelArgs& m) {
-    run<I, false>(m);
-  }
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t) {
-    run<I, true>(m);
-  }
 };
 
 // attrs {s, e, d}: the part [s, e) along dimension d. Contiguous in x if d is the last dimension that is not
 // 1 and x has batch 1: it starts at s * (product of the dimensions before d).
-struct PickRange {
-  static constexpr Meta meta{.name = "pick_range",
-                             .formula = "x[s:e]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+struct PickRange : Moves<PickRange> {
+  static constexpr Meta meta = Meta::per_node("pick_range", "x[s:e]", Reads::none);
   static constexpr Param params[] = {{"x"}, {"s", Param::uint}, {"e", Param::uint}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t from = s.attrs[0], to = s.attrs[1], axis = s.attrs[2];
@@ -102,28 +82,13 @@ struct PickRange {
     if constexpr (add) move_runs<I, true>(m.dx + from, m.dy, part, n, item, part);
     else move_runs<I, false>(m.out(), m.x[0] + from, part, n, part, item);
   }
-  template <class I>
-  static void forward(const KernelArgs& m) {
-    run<I, false>(m);
-  }
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t) {
-    run<I, true>(m);
-  }
 };
 
 // attrs {n, strides..., n, from..., n, to...}: int values, one entry per dimension and then the batch;
 // missing entries are 1, 0 and the size. A result of the shape of x means that everything was
 // selected: the result is then x itself (the recorded function may make it a view).
-struct StridedSelect {
-  static constexpr Meta meta{.name = "strided_select",
-                             .formula = "x[from:to:stride]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+struct StridedSelect : Moves<StridedSelect> {
+  static constexpr Meta meta = Meta::per_node("strided_select", "x[from:to:stride]", Reads::none).hide();
   static constexpr Param params[] = {{"x"}};
 
   struct Lists {
@@ -175,29 +140,18 @@ struct StridedSelect {
     }
     return w;
   }
-  template <class I>
-  static void forward(const KernelArgs& m) {
+  template <class I, bool add>
+  static DYC_INLINE void run(const KernelArgs& m) {
     size_t first;
     const Walk w = walk_of(m, first);
-    walk<I, false>(w, m.out(), m.x[0] + first);
-  }
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t) {
-    size_t first;
-    const Walk w = walk_of(m, first);
-    walk<I, true>(w, m.dx + first, m.dy);
+    if constexpr (add) walk<I, true>(w, m.dx + first, m.dy);
+    else walk<I, false>(w, m.out(), m.x[0] + first);
   }
 };
 
 // attrs {number of rows}. x {r,..}xB -> {n,..}xB
 struct SelectRows {
-  static constexpr Meta meta{.name = "select_rows",
-                             .formula = "x[rs, :]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("select_rows", "x[rs, :]", Reads::none);
   static constexpr Param params[] = {{"x"}, {"rs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd == 0) shape_error(s, "at least one dimension");
@@ -233,13 +187,7 @@ struct SelectRows {
 
 // attrs {number of columns}. x {r,c}xB -> {r,n}xB
 struct SelectCols {
-  static constexpr Meta meta{.name = "select_cols",
-                             .formula = "x[:, cs]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("select_cols", "x[:, cs]", Reads::none);
   static constexpr Param params[] = {{"x"}, {"cs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2) shape_error(s, "a matrix");
@@ -269,13 +217,7 @@ struct SelectCols {
 
 // attrs {number of items}; pick_batch_elem is this op with one index. x {..}xB -> {..}xn
 struct PickBatchElems {
-  static constexpr Meta meta{.name = "pick_batch_elems",
-                             .formula = "x[batch items vs]",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("pick_batch_elems", "x[batch items vs]", Reads::none);
   static constexpr Param params[] = {{"x"}, {"vs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] == 0) shape_error(s, "at least one batch index");
@@ -298,13 +240,7 @@ struct PickBatchElems {
 
 // attrs {nrows}: row i of the result is the sum of nrows consecutive rows. x {n*k,c}xB -> {k,c}xB
 struct FoldRows {
-  static constexpr Meta meta{.name = "fold_rows",
-                             .formula = "fold_rows(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("fold_rows", "fold_rows(x)", Reads::none);
   static constexpr Param params[] = {{"x"}, {"nrows", Param::uint, 2}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");

@@ -2,10 +2,9 @@
 #pragma once
 #include "ops/element_loops.h"
 #include "ops/op.h"
+#include "ops/tuning.h"
 
 namespace dyc {
-
-// ---- helpers for kernels; templates on the instruction set, so that no two sets share a copy
 
 template <class I>
 DYC_INLINE void copy_span(float* to, const float* from, size_t n) {
@@ -72,11 +71,11 @@ DYC_INLINE void move_run(float* to, const float* from, size_t n, size_t step) {
 // these, four rows and columns at a time.
 template <class I, bool add>
 DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t cols, size_t step) {
-  constexpr size_t kTile = 16;
-  for (size_t c0 = 0; c0 < cols; c0 += kTile) {
-    const size_t c1 = c0 + kTile < cols ? c0 + kTile : cols;
-    for (size_t r0 = 0; r0 < rows; r0 += kTile) {
-      const size_t r1 = r0 + kTile < rows ? r0 + kTile : rows;
+  using tuning::kMoveTile;
+  for (size_t c0 = 0; c0 < cols; c0 += kMoveTile) {
+    const size_t c1 = c0 + kMoveTile < cols ? c0 + kMoveTile : cols;
+    for (size_t r0 = 0; r0 < rows; r0 += kMoveTile) {
+      const size_t r1 = r0 + kMoveTile < rows ? r0 + kMoveTile : rows;
       const auto one = [&](size_t r, size_t c) DYC_LAMBDA {
         if constexpr (add) to[r * step + c] += from[c * rows + r];
         else to[c * rows + r] = from[r * step + c];
@@ -168,18 +167,10 @@ DYC_INLINE void walk(const Walk& w, float* to, const float* from) {
   }
 }
 
-// ---- ops
-
 // attrs {number of sizes, sizes..., batch size}. The recorded function takes the sizes as one tuple.
 // The sizes count all elements, or, with batch size 1, those of one batch item (the batch is kept).
 struct Reshape {
-  static constexpr Meta meta{.name = "reshape",
-                             .formula = "reshape(x)",
-                             .kind = OpKind::view,
-                             .batch = Batch::none,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::no_launch(OpKind::view, "reshape", "reshape(x)", Reads::none);
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t nd = s.attrs[0], batch = s.attrs[nd + 1];
@@ -202,18 +193,24 @@ struct Reshape {
   }
 };
 
+// Ops that move data one way forward, the other way backward: Op::run<I, add>(m).
+template <class Op>
+struct Moves {
+  template <class I>
+  static void forward(const KernelArgs& m) {
+    Op::template run<I, false>(m);
+  }
+  template <class I>
+  static void backward(const KernelArgs& m, uint32_t) {
+    Op::template run<I, true>(m);
+  }
+};
+
 // attrs {number of axes, axes...}: dimension i of the result is dimension axes[i] of x. Fewer or more axes
 // than x has are allowed if x has just one dimension that is not 1. If the axes that are not 1 keep their
 // order the memory keeps its order too (the result could be a view).
-struct Transpose {
-  static constexpr Meta meta{.name = "transpose",
-                             .formula = "transpose(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+struct Transpose : Moves<Transpose> {
+  static constexpr Meta meta = Meta::per_node("transpose", "transpose(x)", Reads::none).hide();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -250,25 +247,16 @@ struct Transpose {
     w.axis(x.bd, size);
     return w;
   }
-  template <class I>
-  static void forward(const KernelArgs& m) {
-    walk<I, false>(walk_of(m), m.out(), m.x[0]);
-  }
-  template <class I>
-  static void backward(const KernelArgs& m, uint32_t) {
-    walk<I, true>(walk_of(m), m.dx, m.dy);
+  template <class I, bool add>
+  static DYC_INLINE void run(const KernelArgs& m) {
+    if constexpr (add) walk<I, true>(walk_of(m), m.dx, m.dy);
+    else walk<I, false>(walk_of(m), m.out(), m.x[0]);
   }
 };
 
 // Everything lives on one device: the same memory. Recorded by hand, which checks the device's name.
 struct ToDevice {
-  static constexpr Meta meta{.name = "to_device",
-                             .formula = "to_device(x)",
-                             .kind = OpKind::view,
-                             .batch = Batch::none,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false};
+  static constexpr Meta meta = Meta::no_launch(OpKind::view, "to_device", "to_device(x)", Reads::none);
   static constexpr Param params[] = {{"e"}};
   static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
 };

@@ -42,12 +42,7 @@ DYC_INLINE Threshold simplex_threshold(const float* x, size_t n) {
 }  // namespace detail
 
 struct Sparsemax {
-  static constexpr Meta meta{.name = "sparsemax",
-                             .formula = "sparsemax(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("sparsemax", "sparsemax(x)", Reads::y);
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -87,12 +82,7 @@ struct Sparsemax {
 // twice), S and tau the support and threshold of sparsemax(x). The same labels for every batch item.
 // x {n}xB -> {1}xB. attrs {number of labels}
 struct SparsemaxLoss {
-  static constexpr Meta meta{.name = "sparsemax_loss",
-                             .formula = "sparsemax_loss(x, q)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("sparsemax_loss", "sparsemax_loss(x, q)", Reads::x);
   static constexpr Param params[] = {{"x"}, {"q_support", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -146,10 +136,8 @@ struct SparsemaxLoss {
 // Softmax under upper bounds: the free elements share the remaining mass like a softmax; those above their
 // bound are fixed at it; again, until none is. x, u {n}xB -> {n}xB
 struct ConstrainedSoftmax {
-  static constexpr Meta meta{.name = "constrained_softmax",
-                             .formula = "constrained_softmax(x, y)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged};
+  static constexpr Meta meta =
+      Meta::per_node("constrained_softmax", "constrained_softmax(x, y)", Reads::x_and_y).by_one_thread();
   static constexpr Param params[] = {{"x"}, {"y"}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like() || !s[1].column_like() || s[0].rows() != s[1].rows())

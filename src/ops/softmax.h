@@ -7,12 +7,7 @@ namespace dyc {
 
 // attrs {d}
 struct Softmax {
-  static constexpr Meta meta{.name = "softmax",
-                             .formula = "softmax(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .reads_x = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("softmax", "softmax(x)", Reads::y);
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -81,13 +76,7 @@ struct Softmax {
 
 // Per column. The Python function also takes `restrict`: see RestrictedLogSoftmax.
 struct LogSoftmax {
-  static constexpr Meta meta{.name = "log_softmax",
-                             .formula = "log_softmax(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("log_softmax", "log_softmax(x)", Reads::y).hide();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -120,13 +109,8 @@ struct LogSoftmax {
 // log_softmax(x, restrict): normalises over the listed rows (ids; a row listed twice counts twice), the
 // others are -inf. No attributes. x column-like, batch items alike.
 struct RestrictedLogSoftmax {
-  static constexpr Meta meta{.name = "restricted_log_softmax",
-                             .formula = "log_softmax(x, rows)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .thread_group = true};
+  static constexpr Meta meta =
+      Meta::per_node("restricted_log_softmax", "log_softmax(x, rows)", Reads::y).hide();
   static constexpr Param params[] = {{"x"}, {"restrict", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector with restrict");
@@ -184,14 +168,7 @@ struct RestrictedLogSoftmax {
 // straight-through). The Python function takes the mode as a string: "zero_gradient",
 // "straight_through_gradient".
 struct ArgMax {
-  static constexpr Meta meta{.name = "argmax",
-                             .formula = "argmax(x)",
-                             .kind = OpKind::per_node,
-                             .batch = Batch::ragged,
-                             .hidden = true,
-                             .reads_x = false,
-                             .reads_y = false,
-                             .thread_group = true};
+  static constexpr Meta meta = Meta::per_node("argmax", "argmax(x)", Reads::none).hide();
   static constexpr Param params[] = {{"x"}, {"gradient_mode", Param::uint}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1) shape_error(s, "a vector of 1 dimension");
