@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/instance.h"
+#include "base/tuning.h"
 
 // The recipes round after the multiplication and after the addition, as DyNet's wheel does. Where a fused
 // multiply-add is baseline (aarch64) the compiler would contract the two into one rounding, which changes
@@ -18,7 +19,7 @@ namespace dyc {
 namespace {
 
 constexpr int kShift = 397;
-constexpr size_t kBlock = 256;  // draws handled at a time, so that the loops over them vectorise
+using tuning::kDraws;
 
 inline uint32_t twist(uint32_t high, uint32_t low, uint32_t far) {
   const uint32_t y = (high & 0x80000000u) | (low & 0x7fffffffu);
@@ -102,9 +103,9 @@ float Random::canonical() {
 void Random::uniform(float* out, size_t n, float low, float high) {
   const Lock lock(mutex());
   const float width = high - low;
-  uint32_t bits[kBlock];
-  for (size_t done = 0; done < n; done += kBlock) {
-    const size_t count = std::min(n - done, kBlock);
+  uint32_t bits[kDraws];
+  for (size_t done = 0; done < n; done += kDraws) {
+    const size_t count = std::min(n - done, kDraws);
     draw_block(bits, count);
     for (size_t i = 0; i < count; ++i) out[done + i] = to_canonical(bits[i]) * width + low;
   }
@@ -132,9 +133,9 @@ void Random::bernoulli(float* out, size_t n, float p, float scale) {
   constexpr double kBelowOne = 0x1.fffffffffffffp63;
   const bool finite = std::isfinite(scale);  // else p = 0 and scale = 1 / p: not zeros but 0 * scale
   const uint32_t hit_bits = std::bit_cast<uint32_t>(finite ? scale : 1.f);
-  uint32_t bits[kBlock];
-  for (size_t done = 0; done < n; done += kBlock / 2) {
-    const size_t count = std::min(n - done, kBlock / 2);
+  uint32_t bits[kDraws];
+  for (size_t done = 0; done < n; done += kDraws / 2) {
+    const size_t count = std::min(n - done, kDraws / 2);
     draw_block(bits, 2 * count);
     for (size_t i = 0; i < count; ++i) {
       const double low = bits[2 * i], high = bits[2 * i + 1];

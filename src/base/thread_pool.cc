@@ -15,13 +15,13 @@
 
 #include "base/error.h"
 #include "base/platform.h"
+#include "base/tuning.h"
 
 namespace dyc {
 
 namespace {
 
-constexpr int kMaxThreads = 256;
-constexpr auto kSpin = std::chrono::microseconds(40);
+using tuning::kMaxThreads, tuning::kSpin;
 
 thread_local bool inside_loop = false;
 
@@ -105,8 +105,6 @@ struct ThreadPool::Workers {
   // On a machine that is busy with other things a worker may be taken off its processor in the middle of a
   // chunk, and the caller waits for long. Then the next loops are better left to the caller alone: more of
   // them each time that it happens again.
-  static constexpr auto kLong = std::chrono::microseconds(300);
-  static constexpr uint32_t kMostAlone = 4096;  // loops
   bool crowded() { return alone > 0 && alone-- > 0; }
 
   // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, so many chunks
@@ -120,7 +118,8 @@ struct ThreadPool::Workers {
     return true;
   }
   void judge(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited) {
-    if (waited > kLong && waited > worked) alone = patience = std::min(kMostAlone, 2 * patience + 16);
+    if (waited > tuning::kLongWait && waited > worked)
+      alone = patience = std::min(tuning::kMostAlone, 2 * patience + 16);
     else if (patience > 0) --patience;
   }
 

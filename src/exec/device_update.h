@@ -1,6 +1,5 @@
 // A trainer's update where the parameters are on a device.
 #pragma once
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -1,4 +1,5 @@
 #include "exec/engine.h"
+#include "exec/tuning.h"
 
 #include <algorithm>
 #include <chrono>
@@ -58,14 +59,14 @@ namespace {
 
 // The first NaN, else the first of the largest.
 uint32_t first_largest(const float* v, uint32_t n) {
-  constexpr uint32_t kRun = 32;  // seldom has a larger one than those before
+  using tuning::kArgmaxRun;
   uint32_t best = 0;
   for (uint32_t i = 0, end; i < n && !std::isnan(v[best]); i = end) {
-    end = std::min(i + kRun, n);
+    end = std::min(i + kArgmaxRun, n);
     const float most = v[best];
     int more = 0;
-    if (end - i == kRun)
-      for (uint32_t k = 0; k < kRun; ++k) more |= !(v[i + k] <= most);
+    if (end - i == kArgmaxRun)
+      for (uint32_t k = 0; k < kArgmaxRun; ++k) more |= !(v[i + k] <= most);
     else more = 1;
     if (!more) continue;
     for (uint32_t k = i; k < end && !std::isnan(v[best]); ++k)

@@ -1,9 +1,12 @@
 // A computation graph with everything needed to evaluate it: values on demand, gradients, recomputation.
+//
+// 39 methods, as every request of a script (read a value, record with a check, differentiate, revert, set an
+// input) asks and changes the same few facts: which launches are valid, which random nodes are drawn, which
+// nodes are live. Graph, planner and executor hold what can be said without them.
 #pragma once
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "exec/executor.h"

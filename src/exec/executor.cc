@@ -1,8 +1,6 @@
 // Gradients of weights and parameters, on any device.
 #include "exec/executor.h"
 
-#include <algorithm>
-
 namespace dyc {
 
 void Executor::run_deferred_of(const Launch& l) {

@@ -1,7 +1,5 @@
 #include "exec/launch_reader.h"
 
-#include <algorithm>
-
 namespace dyc {
 
 void LaunchReader::check(const Launch& l) const {
@@ -84,8 +82,6 @@ Launch LaunchReader::live_part(const Launch& l, const std::vector<uint8_t>& live
   return part;
 }
 
-// ---------------------------------------------------------------- gradients that overlap
-
 namespace {
 
 // True if nodes that each add to `a` and `b` never add to the same memory as another node.
@@ -119,8 +115,6 @@ bool LaunchReader::distinct(const Launch& l) const {
   }
   return true;
 }
-
-// ---------------------------------------------------------------- columns
 
 LaunchReader::Columns LaunchReader::columns(const Launch& l, const Operand& o, uint32_t k,
                                             std::vector<int64_t>& memory) const {
@@ -171,8 +165,6 @@ LaunchReader::Columns LaunchReader::result_columns(const Launch& l, std::vector<
   }
   return {0, 0, memory.data(), static_cast<int64_t>(memory.size())};
 }
-
-// ---------------------------------------------------------------- gradients of parameters
 
 void LaunchReader::add_to_storage(const ParameterUse& use) const {
   Storage& storage = *use.storage;

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "exec/tuning.h"
+
 namespace dyc {
 
-namespace {
-
-constexpr uint32_t kFirstWindow = 32, kGrowth = 4, kMostMisses = 10;
-
-}  // namespace
+using tuning::kFirstWindow, tuning::kWindowGrowth, tuning::kMostMisses;
 
 std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_pending, NodeId end) {
   nodes_.assign(1, id);
@@ -30,7 +28,7 @@ std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_p
     window.misses = std::min(window.misses + 1, kMostMisses);
     return nodes_;
   }
-  window.size = window.size ? window.size * kGrowth : kFirstWindow;
+  window.size = window.size ? window.size * kWindowGrowth : kFirstWindow;
   if (nodes_.size() > window.size) nodes_.resize(window.size);
   return nodes_;
 }

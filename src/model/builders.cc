@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/instance.h"
+#include "model/tuning.h"
 
 namespace dyc {
 
@@ -261,7 +262,7 @@ void RnnBuilder::learn_step(Engine& engine, Step from, NodeId begin, const NodeI
     p.places.push_back(p.trace->index_of(next[i]));
     if (p.places.back() == kNone) return;
   }
-  if (traces_.size() == kTraces) traces_.pop_back();
+  if (traces_.size() == tuning::kCellTraces) traces_.pop_back();
   traces_.insert(traces_.begin(), std::move(p));
 }
 

@@ -1,7 +1,6 @@
 // Recurrent network builders: parameters of the cells, and recording of their steps into a graph.
 #pragma once
 #include <memory>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -213,7 +212,6 @@ class RnnBuilder {
   void check_input(const Graph& g, NodeId x) const;
 
   const bool cells_;
-  static constexpr size_t kTraces = 8;
   std::vector<CellTrace> traces_;      // the one used last is first
   std::vector<NodeId> read_, inputs_;  // what the step at hand reads; the same, each node once
   std::vector<uint32_t> equals_;

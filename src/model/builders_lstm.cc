@@ -7,8 +7,6 @@
 
 namespace dyc {
 
-// ---------------------------------------------------------------- VanillaLSTMBuilder
-
 VanillaLstm::VanillaLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,
                          float forget_bias)
     : VanillaLstm({"VanillaLSTMBuilder", "vanilla-lstm-builder", 3, 3, 2, true}, size, outer, layer_norm,
@@ -116,8 +114,6 @@ void VanillaLstm::record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) {
   next[2 * n] = x;
 }
 
-// ---------------------------------------------------------------- CompactVanillaLSTMBuilder
-
 CompactLstm::CompactLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
     : VanillaLstm({"CompactVanillaLSTMBuilder", "compact-vanilla-lstm-builder", 3, 3, 2, true}, size, outer,
                   false, 1.f) {
@@ -140,8 +136,6 @@ NodeId CompactLstm::weight(Graph& g, uint32_t layer, uint32_t which) {
   const Dim dim = g.dim(w);
   return g.binary(op_id<Add>, w, g.draw(DrawKind::normal, 0.f, noise_, dim));
 }
-
-// ---------------------------------------------------------------- SparseLSTMBuilder
 
 SparseLstm::SparseLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,
                        float forget_bias)
@@ -201,8 +195,6 @@ SparseLstm::Counts SparseLstm::set_sparsity(float rate) {
     }
   return {all.size(), all.size() - cut};
 }
-
-// ---------------------------------------------------------------- CoupledLSTMBuilder, FastLSTMBuilder
 
 CoupledLstm::CoupledLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool peepholes)
     : RnnBuilder({peepholes ? "CoupledLSTMBuilder" : "FastLSTMBuilder",

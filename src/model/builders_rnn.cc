@@ -4,8 +4,6 @@
 
 namespace dyc {
 
-// ---------------------------------------------------------------- SimpleRNNBuilder
-
 SimpleRnn::SimpleRnn(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
     : RnnBuilder({"SimpleRNNBuilder", "simple-rnn-builder", 3, 3, 2, false}, size, outer) {
   for (uint32_t l = 0; l < size.layers; ++l) {
@@ -23,8 +21,6 @@ void SimpleRnn::record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) {
   }
   next[size_.layers] = x;
 }
-
-// ---------------------------------------------------------------- GRUBuilder
 
 Gru::Gru(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
     : RnnBuilder({"GRUBuilder", "gru-builder", 9, 9, 0, false}, size, outer) {

@@ -138,8 +138,6 @@ void ArrayInitialiser::fill(float* out, const InitTarget& target) const {
   std::copy(values_.begin(), values_.end(), out);
 }
 
-// ------------------------------------------------------------------------------------------- SVD
-
 namespace {
 
 struct Rotation {

@@ -5,17 +5,16 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "model/tuning.h"
 
 namespace dyc {
 
 namespace {
 
-constexpr size_t kGrain = size_t{1} << 14;
-
 // mean += share * (now - mean)
 void blend(std::vector<float>& mean, const float* raw, float decay, float share) {
   float* out = mean.data();
-  parallel_for(mean.size(), kGrain, [=](size_t begin, size_t end) {
+  parallel_for(mean.size(), tuning::kAveragePiece, [=](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) out[i] += share * (raw[i] * decay - out[i]);
   });
 }

@@ -7,17 +7,16 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 #include "base/error.h"
 #include "model/numbers.h"
+#include "model/tuning.h"
 
 namespace dyc {
 
 namespace {
 
-constexpr size_t kBuffer = 1 << 20;
 constexpr size_t kToken = 256;       // no number is longer
 constexpr size_t kHeader = 1 << 16;  // no header is longer
 
@@ -61,10 +60,8 @@ std::vector<uint32_t> file_dims(const Storage& s) {
   return dims;
 }
 
-// ----------------------------------------------------------------------------------------- writing
-
 TextWriter::TextWriter(int fd, std::string path)
-    : fd_(fd), path_(std::move(path)), buffer_(new char[kBuffer]) {}
+    : fd_(fd), path_(std::move(path)), buffer_(new char[tuning::kTextBuffer]) {}
 
 void TextWriter::flush() {
   for (size_t done = 0; done < used_;) {
@@ -77,8 +74,8 @@ void TextWriter::flush() {
 
 void TextWriter::put(const std::string& s) {
   for (size_t done = 0; done < s.size();) {
-    if (used_ == kBuffer) flush();
-    const size_t n = std::min(s.size() - done, kBuffer - used_);
+    if (used_ == tuning::kTextBuffer) flush();
+    const size_t n = std::min(s.size() - done, tuning::kTextBuffer - used_);
     std::memcpy(buffer_.get() + used_, s.data() + done, n);
     used_ += n;
     done += n;
@@ -87,9 +84,9 @@ void TextWriter::put(const std::string& s) {
 
 void TextWriter::put_numbers(const float* values, size_t n, float factor) {
   for (size_t i = 0; i < n;) {
-    if (kBuffer - used_ < kNumberWidth) flush();
+    if (tuning::kTextBuffer - used_ < kNumberWidth) flush();
     char* to = buffer_.get() + used_;
-    const size_t stop = std::min(n, i + (kBuffer - used_) / kNumberWidth);
+    const size_t stop = std::min(n, i + (tuning::kTextBuffer - used_) / kNumberWidth);
     for (; i < stop; ++i) to = write_number(values[i] * factor, to);
     used_ = static_cast<size_t>(to - buffer_.get());
   }
@@ -108,10 +105,12 @@ void TextWriter::write(const Storage& s, const std::string& key) {
   if (has_grad) put_numbers(grad.data(), s.size(), 1.f);
 }
 
-// ----------------------------------------------------------------------------------------- reading
-
 TextReader::TextReader(int fd, std::string path)
-    : fd_(fd), path_(std::move(path)), buffer_(new char[kBuffer]), at_(buffer_.get()), end_(at_) {}
+    : fd_(fd),
+      path_(std::move(path)),
+      buffer_(new char[tuning::kTextBuffer]),
+      at_(buffer_.get()),
+      end_(at_) {}
 
 void TextReader::fail(size_t line, const std::string& message) const {
   throw RuntimeError(text(path_, ", line ", line, ": ", message));
@@ -123,7 +122,7 @@ bool TextReader::fill() {
   at_ = buffer_.get();
   end_ = at_ + kept;
   while (!ended_) {
-    const ssize_t n = ::read(fd_, buffer_.get() + kept, kBuffer - kept);
+    const ssize_t n = ::read(fd_, buffer_.get() + kept, tuning::kTextBuffer - kept);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw SystemError(errno, path_);
     end_ += n;

@@ -7,16 +7,13 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "model/tuning.h"
 
 namespace dyc {
 
 namespace {
 
-// Threads share a pass over all parameters together, in pieces of this many elements, if it takes longer than
-// waking them (some 30 us). How a pass is cut depends on the sizes alone and sums are added piece by piece in
-// order, so results do not depend on the number of threads.
-constexpr size_t kPiece = size_t{1} << 13;
-constexpr size_t kParallel = size_t{1} << 17;
+using tuning::kUpdatePiece;
 
 double squares_of_rows(const float* table, size_t width, const uint32_t* rows, size_t n) {
   double sum = 0.0;
@@ -84,7 +81,7 @@ void Trainer::update_on_host(float scale) {
   size_t elements = 0;
   for (const auto& p : parameters) elements += p->size();
   for (const auto& p : lookups) elements += whole_tables ? p->size() : p->grad_size();
-  shared_ = elements >= kParallel;
+  shared_ = elements >= tuning::kParallelUpdate;
   UpdateFactors factors;
   factors.clip = scale;
   if (clip_threshold_ > 0.f && clip(factors, gradient_norm())) ++status_clips_;
@@ -236,7 +233,7 @@ void Trainer::cut_jobs() {
   for (uint32_t j = 0; j < n_jobs_; ++j) {
     const UpdateJob& job = jobs_[j];
     const size_t units = job.rows ? job.rows->size() : job.slice.n;
-    const size_t step = job.rows ? kPiece / std::max<size_t>(job.width, 1) + 1 : kPiece;
+    const size_t step = job.rows ? kUpdatePiece / std::max<size_t>(job.width, 1) + 1 : kUpdatePiece;
     for (size_t begin = 0; begin < units; begin += step)
       pieces_.push_back({j, begin, std::min(units, begin + step), pieces_.size(), begin * threads / units});
   }

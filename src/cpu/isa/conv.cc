@@ -172,9 +172,7 @@ void input_planes(const Item* items, int64_t n) {
   }
 }
 
-// Items whose planes are laid out as one long map, so that sums run over all of them.
-constexpr int64_t kMapPlaces = 2048, kMapFloats = 64 * 1024;
-
+// The end of the items whose planes are laid out as one long map, so that sums run over all of them.
 int64_t map_end(const Item* items, int64_t i, int64_t n, int64_t* places) {
   const Planes head(shape_of(*items[i].m));
   Planes g = head;

@@ -3,6 +3,7 @@
 // of taps (or one chain per lane and a fixed tree) that does not depend on the tile.
 #pragma once
 #include "cpu/isa/gemm_common.h"
+#include "cpu/isa/tuning.h"
 
 namespace dyc::DYC_ISA {
 
@@ -10,8 +11,6 @@ namespace dyc::DYC_ISA {
 struct Tap {
   int32_t in, coef;
 };
-
-inline constexpr int64_t kTapBlock = 64;  // longer chains lose bits
 
 // out_c[i] = start_c + sum over taps of in[tap.in + i] * coef_c[tap.coef]
 struct TapSums {
@@ -98,8 +97,7 @@ DYC_INLINE void tap_sums(const TapSums& s, int64_t columns, int64_t n) {
                    [&](int64_t column, auto c) { taps_columns<decltype(c)::value>(s, column, n); });
 }
 
-inline constexpr int kDotRows = 4;
-inline constexpr int kDotCols = kManyRegisters ? 6 : 3;
+inline constexpr int kDotRows = 4, kDotCols = kManyRegisters ? 6 : 3;
 
 // out[c * ld + r] += sum over i of rows_r[i] * cols_c[i]; r < count <= kDotRows, rows past it repeat one.
 template <int C>

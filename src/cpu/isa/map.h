@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/simd.h"
+#include "cpu/isa/tuning.h"
 
 namespace dyc {
 using namespace DYC_ISA;
@@ -182,13 +182,12 @@ template <class Op, int Arg>
 inline float row2_sum(const float* x, const float* y, const float* z, const float* dz, size_t n,
                       const float* attrs) {
   constexpr bool X1 = Arg == 0, Y1 = Arg == 1;
-  constexpr size_t kBlock = 16 * kLanes;
-  alignas(64) float g[kBlock];
+  alignas(64) float g[kSlopeBlock];
   const size_t whole = n / kLanes * kLanes;
   const int rest = static_cast<int>(n - whole);
   LongSum<V> sum;
-  for (size_t at = 0; at < whole; at += kBlock) {
-    const size_t m = whole - at < kBlock ? whole - at : kBlock;
+  for (size_t at = 0; at < whole; at += kSlopeBlock) {
+    const size_t m = whole - at < kSlopeBlock ? whole - at : kSlopeBlock;
     const auto from = [at](const float* p, bool read) { return read ? p + at : p; };
     loop2_back<Op, Arg, X1, Y1, true>(from(x, Op::meta.reads_x && !X1), from(y, Op::meta.reads_x && !Y1),
                                       from(z, Op::meta.reads_y), dz + at, g, m, attrs);

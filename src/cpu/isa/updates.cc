@@ -1,5 +1,5 @@
 // The trainers' rules and the norm of gradients for one instruction set.
-#include "cpu/simd.h"
+#include "cpu/isa/tuning.h"
 #include "cpu/simd_math.h"
 
 #include "cpu/update_kernels.h"
@@ -47,8 +47,6 @@ namespace dyc::DYC_ISA {
 
 namespace {
 
-// ------------------------------------------------------------------------------------------ loops
-
 struct Whole {
   DYC_INLINE V read(const float* p) const { return load<V>(p); }
   DYC_INLINE void write(float* p, V a) const { store(p, a); }
@@ -89,10 +87,6 @@ constexpr UpdateKernels make_kernels() {
   return {Rule::kStates, update<Rule, true>, Rule::kIdleMatters ? update<Rule, false> : nullptr};
 }
 
-// --------------------------------------------------------------------------------- sum of squares
-
-constexpr size_t kBlock = 2048;
-
 DYC_INLINE V add_squares(V sum, const float* x) {
   const V a = load<V>(x);
   return vfma(a, a, sum);
@@ -128,8 +122,8 @@ double squares_in_double(const float* x, size_t n) {
 
 double sum_of_squares(const float* x, size_t n) {
   double total = 0.;
-  for (size_t i = 0; i < n; i += kBlock) {
-    const size_t length = n - i < kBlock ? n - i : kBlock;
+  for (size_t i = 0; i < n; i += kSquaresBlock) {
+    const size_t length = n - i < kSquaresBlock ? n - i : kSquaresBlock;
     const float sum = squares_in_float(x + i, length);
     // Outside this range squares may have been lost to overflow or underflow.
     total += sum > 1e-28f && sum < 1e37f ? static_cast<double>(sum) : squares_in_double(x + i, length);

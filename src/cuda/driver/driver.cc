@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -62,7 +61,7 @@ void Calls::fail(Result result, const char* what) const {
   if (!is_lost_) lost_ = text("while ", what, ": ", describe(cuda, result));
   if (!is_lost_ && fault && *fault)
     lost_ += text(", as blocks of a persistent kernel waited in vain for the others before its step ",
-                  *fault - 1, " (run without such kernels: DYNET_COMPAT_WALK=0)");
+                  *fault - 1, " (run without such kernels: DYNET_COMPAT_PERSISTENT=0)");
   is_lost_ = true;
   throw RuntimeError(
       text(device_, " is lost to this process: ", lost_,

@@ -3,13 +3,13 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cuda/driver/graph_cache.h"
 #include "cuda/driver/libcuda.h"
+#include "cuda/driver/tuning.h"
 
 namespace dyc::cuda {
 
@@ -92,8 +92,6 @@ class Staging {
   void download(void* to, Address from, size_t bytes, Stream stream);
 
  private:
-  static constexpr size_t kPiece = 4 << 20;
-  static constexpr int kPieces = 4;
   struct Piece {
     char* memory = nullptr;
     Event left = nullptr;  // recorded after the last copy from or to it
@@ -104,7 +102,7 @@ class Staging {
   void make(Piece& piece);
 
   const Calls& calls_;
-  Piece up_[kPieces], down_[2];
+  Piece up_[tuning::kStagingPieces], down_[2];
   int up_at_ = 0;
   size_t filled_ = 0;  // bytes of up_[up_at_]
 };

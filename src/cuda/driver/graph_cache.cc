@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
+#include "cuda/driver/tuning.h"
+
 namespace dyc::cuda {
 
-namespace {
+using namespace tuning;
 
-constexpr size_t kMostGraphs = 16;  // each has a copy of the list, and memory of the driver
-// Making a graph takes the host about as long as running its list twice, and kernels that have run before are
-// loaded and have their memory. What came twice is likely to repeat.
-constexpr uint32_t kSeenBefore = 2;
-constexpr size_t kSeen = 128;  // lists that are remembered, by hash
+namespace {
 
 uint64_t hash_of(GraphCache::List list) {
   uint64_t h = list.size();
@@ -50,8 +48,8 @@ GraphCache::Graph GraphCache::find(List list) {
 bool GraphCache::seen_often(uint64_t hash) {
   for (Seen& s : seen_)
     if (s.hash == hash) return s.times++ >= kSeenBefore;
-  if (seen_.size() < kSeen) seen_.push_back({hash, 1});
-  else seen_[turn_ % kSeen] = {hash, 1};
+  if (seen_.size() < kSeenLists) seen_.push_back({hash, 1});
+  else seen_[turn_ % kSeenLists] = {hash, 1};
   return false;
 }
 

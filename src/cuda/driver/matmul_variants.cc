@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/abi/products.h"
+#include "cuda/driver/tuning.h"
 
 namespace dyc::cuda {
 
@@ -16,28 +17,24 @@ bool has_few_columns(ProductKind kind, const ProductFacts& p) {
   return kind != ProductKind::dyx && p.n <= kFewColumns;
 }
 
-// Each product is one call of the library, which costs as much as a launch and cannot be a step of a
-// persistent kernel. It is worth that where the product takes about ten times as long: 50 us at 20 TFLOPS.
-// Copying a float costs two accesses of memory: at 20 operations for each byte that a device moves, 768
-// operations are five times as long.
+// Each product is one call of cuBLAS.
 bool fits_library(const ProductFacts& p) {
-  constexpr int64_t kLeastSide = 64, kLeastOperations = int64_t{1} << 30, kOperationsPerFloat = 768;
+  using tuning::kLeastSide, tuning::kLeastOperations, tuning::kOperationsPerFloat;
   return p.plain && std::min({p.m, p.n, p.inner}) >= kLeastSide && operations(p) >= kLeastOperations &&
          operations(p) / kOperationsPerFloat >= p.gathered;
 }
 
-// Rounds of the multiprocessors over the tiles of all products, times what a tile costs: a large one has 8
-// times as many elements as one of kernels/matmul.cu and makes each in half the time, as it reads less of
-// shared memory for it. Where there are fewer large tiles than multiprocessors, others wait.
+// Rounds of the multiprocessors over the tiles of all products, times what a tile costs. Where there are
+// fewer large tiles than multiprocessors, others wait.
 bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice& device) {
-  constexpr int64_t kCost = 4, kLeastInner = 2 * kLargeDepth;
+  constexpr int64_t kLeastInner = 2 * kLargeDepth;
   int64_t middle = 0, large = 0;
   for (const ProductFacts& p : list) {
     if (p.inner < kLeastInner) return false;
     middle += tiles_of(MatmulVariant::middle, p, device.threads, 0);
     large += tiles_of(MatmulVariant::large, p, device.threads, 0);
   }
-  return kCost * over(large, device.processors) < over(middle, device.processors);
+  return tuning::kLargeTileCost * over(large, device.processors) < over(middle, device.processors);
 }
 
 bool can(MatmulVariant variant, ProductKind kind, const ProductFacts& p, const ProductDevice& device) {

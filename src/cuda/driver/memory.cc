@@ -9,7 +9,7 @@ namespace dyc::cuda {
 
 namespace {
 
-constexpr size_t kSmall = 1 << 20, kSmallStep = 512, kLargeStep = 2 << 20;
+using tuning::kSmall, tuning::kSmallStep, tuning::kLargeStep, tuning::kStagingPiece;
 
 size_t rounded(size_t bytes) {
   const size_t step = bytes <= kSmall ? kSmallStep : kLargeStep;
@@ -22,8 +22,6 @@ std::string megabytes(size_t bytes) {
 }
 
 }  // namespace
-
-// ---- Pool
 
 Pool::~Pool() {
   if (Calls::forked()) return;
@@ -83,8 +81,6 @@ void Pool::fail(size_t bytes) const {
       " free; use smaller batches, call renew_cg() between them, or set DYNET_COMPAT_DEVICE=cpu"));
 }
 
-// ---- Staging
-
 Staging::~Staging() {
   if (Calls::forked()) return;
   const auto drop = [&](Piece& piece) {
@@ -99,9 +95,9 @@ void Staging::make(Piece& piece) {
   if (!piece.left) calls_.check(calls_.cuda.event_create(&piece.left, kEventUntimed), "making an event");
   if (piece.memory) return;
   void* memory = nullptr;
-  const Result r = calls_.cuda.allocate_host(&memory, kPiece, 0);
+  const Result r = calls_.cuda.allocate_host(&memory, kStagingPiece, 0);
   if (r == kOutOfMemory)
-    throw MemoryError(text("out of memory on the host: ", megabytes(kPiece),
+    throw MemoryError(text("out of memory on the host: ", megabytes(kStagingPiece),
                            " of it must be locked for copies to ", calls_.device(), "; see ulimit -l"));
   calls_.check(r, "locking memory for copies");
   piece.memory = static_cast<char*>(memory);
@@ -116,20 +112,20 @@ void Staging::wait(Piece& piece) {
 void Staging::upload(Address to, const void* from, size_t bytes, Stream stream) {
   const char* source = static_cast<const char*>(from);
   while (bytes > 0) {
-    if (filled_ == kPiece) {
+    if (filled_ == kStagingPiece) {
       Piece& full = up_[up_at_];
       calls_.check(calls_.cuda.event_record(full.left, stream), "recording an event");
       full.busy = true;
-      up_at_ = (up_at_ + 1) % kPieces;
+      up_at_ = (up_at_ + 1) % tuning::kStagingPieces;
       filled_ = 0;
       wait(up_[up_at_]);
     }
     Piece& piece = up_[up_at_];
     make(piece);
-    const size_t part = std::min(bytes, kPiece - filled_);
+    const size_t part = std::min(bytes, kStagingPiece - filled_);
     std::memcpy(piece.memory + filled_, source, part);
     calls_.check(calls_.cuda.copy_up(to, piece.memory + filled_, part, stream), "copying to the device");
-    filled_ = std::min(kPiece, (filled_ + part + 15) & ~size_t{15});
+    filled_ = std::min(kStagingPiece, (filled_ + part + 15) & ~size_t{15});
     source += part;
     to += part;
     bytes -= part;
@@ -139,13 +135,13 @@ void Staging::upload(Address to, const void* from, size_t bytes, Stream stream) 
 // While one piece is copied out, the next is under way.
 void Staging::download(void* to, Address from, size_t bytes, Stream stream) {
   char* target = static_cast<char*>(to);
-  const size_t pieces = (bytes + kPiece - 1) / kPiece;
+  const size_t pieces = (bytes + kStagingPiece - 1) / kStagingPiece;
   for (size_t i = 0; i <= pieces; ++i) {
     if (i < pieces) {
       Piece& piece = down_[i % 2];
       make(piece);
-      const size_t part = std::min(kPiece, bytes - i * kPiece);
-      calls_.check(calls_.cuda.copy_down(piece.memory, from + i * kPiece, part, stream),
+      const size_t part = std::min(kStagingPiece, bytes - i * kStagingPiece);
+      calls_.check(calls_.cuda.copy_down(piece.memory, from + i * kStagingPiece, part, stream),
                    "copying from the device");
       calls_.check(calls_.cuda.event_record(piece.left, stream), "recording an event");
       piece.busy = true;
@@ -153,7 +149,8 @@ void Staging::download(void* to, Address from, size_t bytes, Stream stream) {
     if (i > 0) {
       Piece& done = down_[(i - 1) % 2];
       wait(done);
-      std::memcpy(target + (i - 1) * kPiece, done.memory, std::min(kPiece, bytes - (i - 1) * kPiece));
+      std::memcpy(target + (i - 1) * kStagingPiece, done.memory,
+                  std::min(kStagingPiece, bytes - (i - 1) * kStagingPiece));
     }
   }
 }

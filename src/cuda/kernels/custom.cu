@@ -187,8 +187,6 @@ struct KernelsOf<Filter1dNarrow> {
   using K = Narrow;
 };
 
-// ---------------------------------------------------------------- launches
-
 template <class Op>
 __device__ void run_custom_forward(const LaunchArgs& r, const Worker& w) {
   using K = typename KernelsOf<Op>::K;

@@ -29,8 +29,6 @@ DYC_INLINE void each_gradient(const LaunchArgs& r, const Worker& w, const NodeSi
       if (i < size_of(e, node)) f(node, i);
 }
 
-// ---- y = f(x)
-
 template <class Op>
 __device__ void run_unary_forward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::unary);
@@ -71,8 +69,6 @@ template <class Op>
 __global__ void unary_backward(const LaunchArgs* args) {
   run_unary_backward<Op>(*args, Worker());
 }
-
-// ---- z = f(x, y), broadcasting
 
 // Offsets of x, y and z.
 struct Offsets {

@@ -86,8 +86,6 @@ void ArenaMirror::cut_back(uint32_t launches) {
   if (!host_ranges_.empty()) host_ranges_.back().end = std::min(host_ranges_.back().end, top);
 }
 
-// ---------------------------------------------------------------- gradients
-
 // Executor::begin_backward() has taken slots for gradients of parameters from the arena: they hold no values.
 void ArenaMirror::skip_gradient_slots() {
   const int64_t top = graph_.values_arena.top();

@@ -1,7 +1,6 @@
 // Launches and copies for the device, collected: all that they read is uploaded at once, then they run in
 // order.
 #pragma once
-#include <span>
 #include <vector>
 
 #include "cuda/abi/launch_args.h"

@@ -1,6 +1,5 @@
 // What the parts of CudaExecutor share.
 #pragma once
-#include <algorithm>
 
 #include "cuda/abi/operands.h"
 #include "exec/cuda/arena_mirror.h"

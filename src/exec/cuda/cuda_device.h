@@ -3,9 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "cuda/abi/persistent.h"

@@ -16,8 +16,6 @@ CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
       commands_(device),
       largest_memory_(device.backend(), "indices of largest values") {}
 
-// ---------------------------------------------------------------- forward
-
 void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   if (next >= end) return;
   const auto lock = device_.lock();
@@ -136,8 +134,6 @@ void CudaExecutor::cut_back(uint32_t launches) {
   if (launches == 0) device_.parameters().forget();
 }
 
-// ---------------------------------------------------------------- argmax
-
 // Computes all indices of the launch at once: the others are asked for next.
 uint32_t CudaExecutor::argmax(uint32_t launch, int64_t offset) {
   const Launch& l = plan_.launches[launch];
@@ -184,8 +180,6 @@ uint32_t CudaExecutor::node_at(const Launch& l, int64_t offset) const {
   const int64_t* const found = std::lower_bound(outs, outs + l.count, offset);
   return found < outs + l.count && *found == offset ? static_cast<uint32_t>(found - outs) : kNone;
 }
-
-// ---------------------------------------------------------------- backward
 
 void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                             const std::vector<uint32_t>& live_nodes) {

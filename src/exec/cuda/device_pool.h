@@ -1,6 +1,5 @@
 // Memory for the launches of one submission, taken piece by piece and reused after reset().
 #pragma once
-#include <cstring>
 #include <memory>
 #include <vector>
 

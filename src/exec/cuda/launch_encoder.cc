@@ -247,8 +247,6 @@ void LaunchEncoder::encode_axes(const Launch& l, LaunchArgs& args) {
   args.axes = axes.device;
 }
 
-// ---------------------------------------------------------------- copies
-
 void LaunchEncoder::gather(float* to, const ValueOperand& from, const NodeSizes& results,
                            const NodeSizes& own) {
   LaunchArgs args;

@@ -21,8 +21,6 @@ Matrix<const float> MatmulLauncher::matrix_of(const std::vector<int64_t>& offset
   return {base + offsets[0], nullptr, step};
 }
 
-// ---------------------------------------------------------------- forward
-
 void MatmulLauncher::forward(const Launch& l) {
   if (c_.graph().sig_number(l.sig).columns) return forward_columns(l);
   ProductList list;
@@ -96,8 +94,6 @@ void MatmulLauncher::add_node_products(const Launch& l, uint32_t i, ProductList&
     }
   }
 }
-
-// ---------------------------------------------------------------- backward
 
 void MatmulLauncher::backward(const Launch& l) {
   if (c_.graph().sig_number(l.sig).columns) backward_columns(l);
@@ -224,8 +220,6 @@ void MatmulLauncher::launch_sums(std::vector<Sum>& sums, ProductKind kind) {
   if (disjoint) dispatcher_.launch(list, kind);
   else dispatcher_.launch_in_order(list, kind);
 }
-
-// ---------------------------------------------------------------- weight gradients
 
 void MatmulLauncher::add_weight_gradients(const std::vector<DeferredGradient*>& deferred) {
   ProductList list;

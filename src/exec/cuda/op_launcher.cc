@@ -17,8 +17,6 @@ int64_t warp_per_node(const Launch& l) { return int64_t{l.count} * kWarpThreads;
 
 }  // namespace
 
-// ---------------------------------------------------------------- forward
-
 void OpLauncher::forward(const Launch& l) {
   if (l.kind == OpKind::lookup) return forward_lookup(l);
   if (l.kind == OpKind::parameter) return forward_parameter(l);
@@ -73,8 +71,6 @@ void OpLauncher::forward_parameter(const Launch& l) {
   c_.commands.copy(c_.values() + l.out, from, static_cast<size_t>(l.total));
   c_.counters.gathered_bytes += static_cast<size_t>(l.total) * sizeof(float);
 }
-
-// ---------------------------------------------------------------- backward
 
 void OpLauncher::backward(const Launch& l, std::vector<RowGradient>& rows) {
   switch (l.kind) {

@@ -8,8 +8,6 @@
 
 namespace dyc {
 
-// ---------------------------------------------------------------- values
-
 const float* ParameterSync::weight(const Operand& o) {
   if (o.base >= 0) return c_.values() + o.base;
   return values(c_.graph().parameter_use(o.node));
@@ -47,8 +45,6 @@ void ParameterSync::discarded() {
   for (const uint32_t uid : scaled_) c_.device.parameters().drop_scaled(uid);
   scaled_.clear();
 }
-
-// ---------------------------------------------------------------- gradients
 
 int64_t ParameterSync::gradient_of_weight(const Operand& o) {
   if (o.base >= 0) return o.base;

@@ -19,8 +19,6 @@ namespace {
 CudaParameters::CudaParameters(CudaDevice& device)
     : device_(device), batch_(device, false), sums_(device.backend(), "sums of squares") {}
 
-// ---------------------------------------------------------------- copies of values
-
 CudaParameters::DeviceParameter& CudaParameters::device_parameter(const StoragePtr& storage) {
   DeviceParameter& r = all_[storage->uid];
   r.storage = storage;
@@ -92,8 +90,7 @@ bool CudaParameters::download(const Storage& storage, uint64_t version, float* t
 
 void CudaParameters::forget() {
   std::erase_if(states_, [](const auto& memory) { return memory.use_count() == 1; });
-  constexpr size_t kFew = 256;  // are looked through each time, more than that once they have doubled
-  if (all_.size() >= kFew && all_.size() < expected_) return;
+  if (all_.size() >= kForgetEach && all_.size() < expected_) return;
   std::erase_if(all_, [](const auto& entry) { return entry.second.storage.expired(); });
   expected_ = 2 * all_.size();
 }
@@ -124,8 +121,6 @@ void CudaParameters::download_state(const std::shared_ptr<DeviceMemory>& state, 
   else device_.backend().download(to, state->address() + first * sizeof(float), n * sizeof(float));
 }
 
-// ---------------------------------------------------------------- new values
-
 CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
   DeviceParameter& r = device_parameter(storage);
   for (Copy& c : r.copies) c.only = c.only && storage->host_lacks(c.version);
@@ -144,8 +139,6 @@ void CudaParameters::commit(const Change& change) {
   change.to->only = true;
   all_.find(change.storage->uid)->second.on_device = true;
 }
-
-// ---------------------------------------------------------------- what the host wants
 
 void CudaParameters::sync_values(Storage& storage, bool contents) {
   if (!loss_reported_ && !storage.on_device()) return;
@@ -210,8 +203,6 @@ void CudaParameters::after_fork(bool child) {
   if (child) on_host_ = true;
   else at_fork_.clear();
 }
-
-// ---------------------------------------------------------------- should the device be lost
 
 void CudaParameters::take_snapshot(const std::vector<StoragePtr>& changing) {
   if (loss_reported_) return;  // that is what the host has now

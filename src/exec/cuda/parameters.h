@@ -3,6 +3,9 @@
 //
 // Storage says what the host has (base/storage.h); copies are found by the version of their values. A copy
 // whose values nobody else has is not overwritten while a graph, or the model, still refers to them.
+//
+// 35 methods: values, gradients, updates, forks and the loss of the device are one class, because each of
+// them asks the table of copies who has which version, and must leave it right for all the others.
 #pragma once
 #include <atomic>
 #include <list>
@@ -25,8 +28,6 @@ class CudaParameters final : public DeviceMirror {
   // ---- DeviceMirror: called by readers and writers of the storage; these lock the device
   void sync_values(Storage& storage, bool contents) override;
   void sync_grad(Storage& storage) override;
-
-  // ---- all that follows: the caller has locked the device
 
   // Downloads all that the host lacks, and what the child would ask the device for. Under the interpreter
   // lock.

@@ -20,8 +20,6 @@ std::span<T> part(std::vector<T>& all, size_t begin, size_t end) {
 
 }  // namespace
 
-// ---------------------------------------------------------------- stretches
-
 // A small launch takes less time than the gap before it.
 bool PersistentPass::may_be_step(const Command& c) const {
   return c.has_kernel() && PersistentKernels::can_run(c.kernel_id) &&
@@ -80,8 +78,6 @@ std::vector<uint32_t> PersistentPass::kernel_ids() const {
   add_until(list_.commands_.size());
   return ids;
 }
-
-// ---------------------------------------------------------------- launches
 
 void PersistentPass::replace() {
   if (stretches_.empty()) return;

@@ -71,8 +71,6 @@ std::vector<cuda::WeightLoad> PersistentWeights::loads() const {
   return all;
 }
 
-// ---------------------------------------------------------------- steps that need not wait
-
 namespace {
 
 bool overlap(const MemoryRange& a, const MemoryRange& b) { return a.begin < b.end && b.begin < a.end; }

@@ -1,6 +1,5 @@
 // Trainers' updates on a CUDA device.
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "cuda/abi/products.h"
