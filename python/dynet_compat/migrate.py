@@ -155,8 +155,6 @@ class _Changes:
     def _is_library(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id in self.aliases
 
-    # ---- imports
-
     def _tokens(self, node: ast.stmt) -> list[tuple[str, int, int]]:
         """Tokens of a statement: text and offsets. Nodes of imported names have no position before 3.10."""
         begin, end = self.span(node)
@@ -206,8 +204,6 @@ class _Changes:
                 bound = "" if alias.asname else f" as {alias.name}"
                 self._replace(*tokens[at][1:], RENAMED[alias.name] + bound)
             at += 4 if alias.asname else 2
-
-    # ---- calls
 
     def _call(self, node: ast.Call) -> None:
         function = node.func

@@ -67,8 +67,6 @@ std::vector<uint32_t> list_of(const Arguments<N>& a, size_t i, const char* name)
   return as_uints(a[i], a.op(), name);
 }
 
-// ---------------------------------------------------------------- gradients by name
-
 template <size_t N>
 uint32_t gradient_mode(const Arguments<N>& a, size_t i) {
   if (!PyUnicode_Check(a[i])) {
@@ -90,8 +88,6 @@ FUNCTION(with_mode) {
   return alias(Op::meta.name, names, 2, op_id<Op>, args, n, keywords,
                [](const auto& a, OpCall& r) { r.add(gradient_mode(a, 1)); });
 }
-
-// ---------------------------------------------------------------- shape and selection
 
 FUNCTION(transpose) {
   static const char* const names[] = {"x", "dims"};
@@ -115,8 +111,6 @@ FUNCTION(pick_batch_elem) {
                  r.list = true;
                });
 }
-
-// ---------------------------------------------------------------- reductions
 
 // Words: [r, n,] whether the batch is reduced too, number of dimensions, dimensions.
 template <class Op, size_t required>
@@ -194,8 +188,6 @@ FUNCTION(std_elems) {
     r.all_dims = true;
   });
 }
-
-// ---------------------------------------------------------------- softmax and losses
 
 FUNCTION(log_softmax) {
   static const char* const names[] = {"x", "restrict"};

@@ -112,8 +112,6 @@ const char* whose_graph(uint32_t number) {
   return "the graph of a thread that has ended";
 }
 
-// ---------------------------------------------------------------- computing
-
 void wait_for_gradients() {
   ++waiting;
   while (to_parameters.load()) [[unlikely]] {

@@ -227,8 +227,6 @@ std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
   return out;
 }
 
-// ---------------------------------------------------------------- values
-
 PyObject* array_of(const float* data, const Dim& dim) {
   auto& numpy = pybind11::detail::npy_api::get();
   Py_intptr_t shape[kMaxDims + 1];

@@ -1,7 +1,6 @@
 // Python functions generated from the op table: one per public op, plus record() for any op.
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "bindings/compute.h"
 #include "bindings/signatures.h"

@@ -51,8 +51,6 @@ void check_size(const Floats& array, size_t wanted) {
     throw ValueError(text("expected ", wanted, " float32 values; got ", static_cast<size_t>(array.size())));
 }
 
-// ------------------------------------------------------------------------------- whole collections
-
 Bytes gradient_kinds(const std::shared_ptr<Collection>& collection) {
   const auto all = storages(collection);
   Bytes kinds(static_cast<pb::ssize_t>(all.size()));
@@ -255,8 +253,6 @@ void put_values(const std::shared_ptr<Collection>& collection, const Floats& fla
   }
 }
 
-// ------------------------------------------------------------------------------------------ hashes
-
 // Of the bits of n floats: equal for equal bits, and different, but for one chance in 2^64, for others.
 uint64_t hash_of(const float* values, size_t n, uint64_t seed) {
   uint64_t lanes[4] = {seed ^ 0x9e3779b97f4a7c15u, seed ^ 0xbf58476d1ce4e5b9u, seed ^ 0x94d049bb133111ebu,
@@ -301,8 +297,6 @@ uint64_t trainer_hash(const pb::object& trainer) {
   }
   return hash;
 }
-
-// ------------------------------------------------------------------------------------------- hooks
 
 PyObject* trainer_hooks[6] = {};  // by TrainerHook; null: no function
 

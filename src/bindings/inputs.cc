@@ -15,8 +15,6 @@ namespace py = pybind11;
 using Args = PyObject* const*;
 #define FUNCTION(name) PyObject* name(PyObject*, Args args, Py_ssize_t n, PyObject* kw)
 
-// ---------------------------------------------------------------- inputs
-
 constexpr FastMethod scalar_input = method<"scalarInput", 1, "s", "device">([](const auto& a) {
   const float v = a.number(0, 0);
   Graph& g = engine().graph;
@@ -84,8 +82,6 @@ constexpr FastMethod ones = method<"ones", 1, "dim", "batch_size", "device">(
 
 constexpr FastMethod constant = method<"constant", 2, "dim", "val", "batch_size", "device">(
     [](const auto& a) { return constant_of(a.dim(0, 2), a.number(1, 0)); });
-
-// ---------------------------------------------------------------- random
 
 constexpr FastMethod random_normal =
     method<"random_normal", 1, "dim", "mean", "stddev", "batch_size", "device">([](const auto& a) {
@@ -160,8 +156,6 @@ constexpr FastMethod noise = method<"noise", 2, "x", "stddev">([](const auto& a)
   const NodeId e = g.draw(DrawKind::normal, 0.f, a.number(1, 0), g.dim(x));
   return recorded(g.binary(op_id<Add>, x, e));
 });
-
-// ---------------------------------------------------------------- hot functions beyond one row
 
 constexpr FastMethod reshape = method<"reshape", 2, "x", "d", "batch_size">([](const auto& a) {
   const NodeId x = a.node(0);

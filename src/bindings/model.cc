@@ -50,8 +50,6 @@ void dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-// ------------------------------------------------------------------------------ adding parameters
-
 Dim dim_argument(PyObject* object, const char* op) {
   const bool number = PyIndex_Check(object) || PyFloat_Check(object);
   if (!number && !PyTuple_Check(object) && !PyList_Check(object)) {
@@ -143,8 +141,6 @@ constexpr FastMethod add_subcollection =
     method<"add_subcollection", 0, "name">([](PyObject* self, const auto& a) {
       return make_collection(collection_of(self).add_subcollection(a.string(0)));
     });
-
-// --------------------------------------------------------------------------------------- reading
 
 PyObject* list_of(const std::vector<StoragePtr>& storages) {
   return guarded([&] {

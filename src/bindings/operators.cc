@@ -107,8 +107,6 @@ PyObject* same(PyObject* a) {
 
 int truth(PyObject*) { return 1; }
 
-// ---------------------------------------------------------------- indexing
-
 // Bounds of one slice over n elements, Python's rules for negative bounds; DyNet's for the rest:
 // 0 <= start < n, 0 < stop <= n, step > 0.
 void slice_bounds(PyObject* slice, long n, int32_t* from, int32_t* to, int32_t* step) {

@@ -69,8 +69,6 @@ void dealloc(PyObject* object) {
   Py_XDECREF(s);
 }
 
-// ---------------------------------------------------------------- checks
-
 // ValueError if the state's graph is gone.
 bool check(const PyRnnState* s, const char* call) {
   if (!s->b) {
@@ -111,8 +109,6 @@ PyObject* expression_tuple(const NodeId* ids, uint32_t n) {
   }
   return tuple;
 }
-
-// ---------------------------------------------------------------- methods
 
 PyObject* add_input(PyObject* object, PyObject* x) {
   PyRnnState* s = self_of(object);

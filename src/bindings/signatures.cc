@@ -74,8 +74,6 @@ std::string joined(std::string_view name, std::string_view self, std::string_vie
   return s;
 }
 
-// ---------------------------------------------------------------- pybind11
-
 // "self: T, a: X = d" -> "self, a=d"
 std::string without_types(std::string_view arguments) {
   std::string out;

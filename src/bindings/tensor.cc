@@ -1,7 +1,6 @@
 // What the Tensor class of tensor.py computes with, and views of parameter values.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "base/random.h"
@@ -103,8 +102,6 @@ pb::tuple topk(const FloatArray& a, uint32_t axis, size_t num) {
     }
   return pb::make_tuple(values, indices);
 }
-
-// ------------------------------------------------------------------------- values of parameters
 
 // Of a parameter's values: rows of a table first.
 ArrayLayout layout_of(const Storage& s) {

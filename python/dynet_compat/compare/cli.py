@@ -8,13 +8,13 @@ import math
 import os
 import re
 import shlex
-import stat
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from ..files.atomic import replacing
 from . import reference, report
 from .errors import CannotCompare
 from .runs import ScriptRunner, Side
@@ -189,19 +189,8 @@ def write(path: str, text: str, what: str) -> None:
         CannotCompare: the disk is full, the folder is missing, ...
     """
     try:
-        special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
-        if special:
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            return
-        temporary = f"{path}.{os.getpid()}.part"
-        try:
-            with open(temporary, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        with replacing(path) as file:
+            file.write(text.encode("utf-8"))
     except OSError as error:
         raise CannotCompare(
             f"cannot write the {what} {path}: {error.strerror or error}",

@@ -119,9 +119,6 @@ def describe_argument(arg: Any) -> Any:
     return [describe_argument(e) for e in states] if states else str(type(arg).__name__)
 
 
-# ---------------------------------------------------------------- the process
-
-
 def toolkit_version(toolkit: Any) -> str:
     """Name and version of the toolkit that the script has imported."""
     ours = getattr(sys.modules.get("dynet_compat"), "__compat_version__", None)

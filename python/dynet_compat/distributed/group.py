@@ -237,9 +237,7 @@ class Group:
         self.comm.Allgather(self.mpi.IN_PLACE, every)
         return every.reshape(-1)[:size]
 
-    def _add_up_as_float16(
-        self, sent: NDArray[np.float32], compress: Rounding
-    ) -> NDArray[np.float32]:
+    def _add_up_as_float16(self, sent: NDArray[np.float32], compress: Rounding) -> NDArray[np.float32]:
         received, every = (np.empty(sent.shape, np.float16) for _ in range(2))
         kind = self.mpi.UINT16_T
         self.comm.Alltoall([compress(sent, "sent").astype(np.float16), kind], [received, kind])

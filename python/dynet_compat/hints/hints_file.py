@@ -73,9 +73,6 @@ class Hints:
     independent_loops: tuple[IndependentLoop, ...] = ()
 
 
-# ---------------------------------------------------------------- writing
-
-
 def to_text(hints: Hints) -> str:
     """The file's text: one line per record, the same for the same hints."""
     lines = [f'{{"format": {json.dumps(FORMAT)}, "version": {VERSION}']
@@ -119,9 +116,6 @@ def write(hints: Hints, path: str) -> None:
     data = to_text(hints).encode("ascii")
     with replacing(path) as file:
         file.write(data)
-
-
-# ---------------------------------------------------------------- reading
 
 
 def read(path: str, folder: Optional[str] = None) -> Hints:

@@ -129,8 +129,6 @@ class PartIterator:
     def more(self) -> bool:
         return self._state()
 
-    # ---- states: what comes next
-
     def _end(self) -> bool:
         return False
 
@@ -169,8 +167,6 @@ class PartIterator:
         self._state = self._next if self.together else self._end
         return bool(self.part)
 
-    # ---- together
-
     def run(self, body: Callable[[Any], Any], renew: Optional[Callable[[], Any]] = None) -> list[Any]:
         """The results of the body for all of this part; none where it must run as it was written."""
         part = self.part
@@ -203,9 +199,6 @@ class PartIterator:
             return True
         self.loop.turn_off("an iteration on its own had other results")
         return False
-
-
-# ---------------------------------------------------------------- items and results
 
 
 def work_done() -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import Any, Optional
 from .. import _core
 from .._core import Expression
 from .profile_report import table
+from .reprs import count
 
 __all__ = ["BatchPlan", "batch_plan"]
 
@@ -228,11 +229,9 @@ class BatchPlan:
         nodes = sum(len(launch.nodes) for launch in self.launches)
         ran = sum(launch.flush > 0 for launch in self.launches)
         flushes = f" in {len(self.flushes)} flushes" if len(self.flushes) > 1 else ""
-        return (
-            f"{nodes:,} {_plural('node', nodes)} in {len(self.launches):,} "
-            f"{_plural('launch', len(self.launches))}: {ran:,} ran{flushes}, "
-            f"{len(self.launches) - ran:,} {'is' if len(self.launches) - ran == 1 else 'are'} pending"
-        )
+        pending = count(len(self.launches) - ran, "is", "are")
+        launches = count(len(self.launches), "launch", "launches")
+        return f"{count(nodes, 'node')} in {launches}: {ran:,} ran{flushes}, {pending} pending"
 
     def _launch_rows(self) -> tuple[list[str], list[list[str]]]:
         head = ["#", "op", "nodes", "shapes", "operands", "flush"]
@@ -322,12 +321,6 @@ def _html_table(head: list[str], rows: list[list[str]]) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
 
     return "<table>" + cells(head, "th") + "".join(cells(row, "td") for row in rows) + "</table>"
-
-
-def _plural(word: str, number: int) -> str:
-    if number == 1:
-        return word
-    return word + ("es" if word.endswith("h") else "s")
 
 
 def _apart(launches: list[Launch]) -> Iterator[Apart]:

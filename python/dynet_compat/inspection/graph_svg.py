@@ -13,7 +13,7 @@ from typing import Any, Optional
 from .. import _core
 from .._core import Expression
 from .batch_plan import BatchPlan, Launch
-from .reprs import sizes_text
+from .reprs import count, sizes_text
 
 __all__ = ["graph_svg"]
 
@@ -59,9 +59,6 @@ def _escape(text: str) -> str:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "\u2026"
-
-
-# ---------------------------------------------------------------- what to draw
 
 
 def _ancestors(number: int) -> list[int]:
@@ -119,9 +116,6 @@ def _launch_boxes(launches: list[Launch]) -> list[_Box]:
     return boxes
 
 
-# ---------------------------------------------------------------- where to draw it
-
-
 def _lay_out(boxes: list[_Box]) -> list[list[int]]:
     """Layers from the top: a box lies below its arguments, right above its first reader if it has one.
 
@@ -170,8 +164,6 @@ def _spaced(wanted: list[float]) -> list[float]:
         left[i] = min(left[i], left[i + 1] - 1)
     return [(a + b) / 2 for a, b in zip(left, right)]
 
-
-# ---------------------------------------------------------------- drawing
 
 _STYLE = (
     "text{font:11px ui-sans-serif,system-ui,sans-serif;fill:#0f172a}.t{font-weight:600}.s{font-size:10px;"
@@ -250,25 +242,21 @@ def _svg(parts: list[str], width: float, height: float) -> str:
     return head + "".join(parts) + "</svg>"
 
 
-def _plural(number: int, word: str, words: str) -> str:
-    return f"{number:,} {word if number == 1 else words}"
-
-
 def _boxes_and_note(of: Optional[int], plan: BatchPlan, limit: int) -> tuple[list[_Box], list[Launch], str]:
     """What is drawn, of which launches, and what the reader should know of the rest."""
     numbers = list(range(_core.cg_size())) if of is None else _ancestors(of)
     launch_of = {node: launch for launch in plan.launches for node in launch.nodes}
     shown = {launch_of[n].number: launch_of[n] for n in numbers if n in launch_of}
     launches = [shown[number] for number in sorted(shown)]
-    note = _plural(len(numbers), "node", "nodes") + ", " + _plural(len(launches), "launch", "launches")
+    note = count(len(numbers), "node", "nodes") + ", " + count(len(launches), "launch", "launches")
     if len(numbers) <= limit:
         return _node_boxes(numbers, launch_of), launches, note
     note += f": more than {limit:,} nodes, so each box is a launch; inputs and parameters are left out"
     rest = launches[limit:]
     if rest:
         nodes = sum(len(launch.nodes) for launch in rest)
-        last = _plural(len(rest), "launch", "launches")
-        note += f"; the last {last} with {_plural(nodes, 'node', 'nodes')} too"
+        last = count(len(rest), "launch", "launches")
+        note += f"; the last {last} with {count(nodes, 'node', 'nodes')} too"
     return _launch_boxes(launches[:limit]), launches[:limit], note
 
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Optional
 
 from .. import _core
+from .reprs import count
 
 FOLDER = os.path.dirname(os.path.abspath(_core.__file__)) + os.sep
 
@@ -242,10 +243,6 @@ def histogram(sizes: Iterable[int]) -> list[str]:
         bar = "#" * -(-40 * classes[at] // most)
         rows.append(f"  {str(low) if low == high else f'{low}-{high}':>13}  {classes[at]:>8}  {bar}".rstrip())
     return rows
-
-
-def count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def launch_table(launches: list[Span], top: int) -> list[str]:

@@ -33,7 +33,7 @@ def numbers_text(values: np.ndarray) -> str:
     return " ".join(text.split())
 
 
-def _count(number: int, word: str, words: str = "") -> str:
+def count(number: int, word: str, words: str = "") -> str:
     return f"{number:,} {word if number == 1 else words or word + 's'}"
 
 
@@ -48,7 +48,7 @@ def _expression(e: Expression) -> str:
 
 def _rows_and_sizes(p: LookupParameters) -> str:
     rows, *sizes = p.shape()
-    return f"{_count(rows, 'row')} of {sizes_text(tuple(sizes))}"
+    return f"{count(rows, 'row')} of {sizes_text(tuple(sizes))}"
 
 
 def _frozen(p: Any) -> str:
@@ -71,14 +71,14 @@ def _collection(pc: ParameterCollection) -> str:
         return f"<{type(pc).__name__} {prefix}: empty>"
     more = [f"and {len(names) - _MOST_PARAMETERS} more"] if len(names) > _MOST_PARAMETERS else []
     shown = ", ".join([*names[:_MOST_PARAMETERS], *more])
-    return f"<{type(pc).__name__} {prefix}: {_count(pc.parameter_count(), 'number')} in {shown}>"
+    return f"<{type(pc).__name__} {prefix}: {count(pc.parameter_count(), 'number')} in {shown}>"
 
 
 def _trainer(t: Trainer) -> str:
     state = _core._trainer_state(t, False)
     clips = f"{state['clip_threshold']:.6g}" if state["clip_threshold"] > 0 else "off"
     rate = f"learning rate {state['learning_rate']:.6g}"
-    return f"<{type(t).__name__}: {rate}, clipping {clips}, {_count(state['updates'], 'update')}>"
+    return f"<{type(t).__name__}: {rate}, clipping {clips}, {count(state['updates'], 'update')}>"
 
 
 def _state(s: RNNState) -> str:
@@ -94,14 +94,14 @@ def _state(s: RNNState) -> str:
     steps, at = 0, s.prev()
     while at is not None:
         steps, at = steps + 1, at.prev()
-    return f"<{type(s).__name__} of {name}: after {_count(steps, 'input')}, output {sizes_text(*peeked[:2])}>"
+    return f"<{type(s).__name__} of {name}: after {count(steps, 'input')}, output {sizes_text(*peeked[:2])}>"
 
 
 def _builder(b: Any) -> str:
     spec = getattr(b, "spec", None)
     sizes = ""
     if isinstance(spec, tuple) and len(spec) >= 3:
-        sizes = f"{_count(spec[0], 'layer')}, {spec[1]} -> {spec[2]}"
+        sizes = f"{count(spec[0], 'layer')}, {spec[1]} -> {spec[2]}"
     try:
         place = f"in {b.param_collection().name()}"
     except ValueError:  # made without a collection

@@ -43,9 +43,6 @@ class StartSettings:
         return settings
 
 
-# ---------------------------------------------------------------- numbers, read as C reads them
-
-
 def _leading(pattern: str, text: str) -> str:
     match = re.match(r"\s*(" + pattern + ")", text)
     return match.group(1) if match else ""
@@ -74,8 +71,6 @@ def _number(text: str) -> float:
     except ValueError:
         return 0.0
 
-
-# ---------------------------------------------------------------- command line
 
 _VALUES = {"seed": "a number", "weight-decay": "a number", "autobatch": "a number", "profiling": "a number",
            "mem": "a number of MB, or four with commas", "devices": "names of devices"}  # fmt: skip
@@ -172,8 +167,6 @@ def check(settings: StartSettings) -> None:
         raise ValueError(f"weight decay: expected 0 <= weight_decay < 1, got {settings.weight_decay}")
 
 
-# ---------------------------------------------------------------- what is probably a mistake
-
 _OTHERS = ("gpu", "gpus", "viz")
 _REMOVED = ("l2", "gpu-ids")  # options of older versions
 _NUMBERS = {"seed": r"[+-]?\d+", "autobatch": r"[+-]?\d+", "profiling": r"[+-]?\d+",
@@ -212,8 +205,6 @@ def doubtful(arguments: Sequence[str]) -> list[str]:
             found.append(f"--dynet-{option} {value}: {wanted}")
     return found
 
-
-# ---------------------------------------------------------------- environment
 
 _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 _VARIABLES = {
