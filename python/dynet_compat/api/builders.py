@@ -217,9 +217,8 @@ class StackedRNNState:
             StackedRNNState.
         Source: DyNet 2.1 `StackedRNNState.add_input`.
         Example:
-            >>> pc = dy.ParameterCollection()
-            >>> lower, upper = dy.GRUBuilder(1, 2, 3, pc), dy.GRUBuilder(1, 3, 4, pc)
-            >>> state = dy.StackedRNNState([lower.initial_state(), upper.initial_state()])
+            >>> builders = [dy.GRUBuilder(1, n, n + 1, dy.ParameterCollection()) for n in (2, 3)]
+            >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
             >>> state.add_input(dy.inputVector([1, 2])).prev() is state
             True
         """
@@ -239,9 +238,8 @@ class StackedRNNState:
             list of StackedRNNState.
         Source: DyNet 2.1 `StackedRNNState.add_inputs`.
         Example:
-            >>> pc = dy.ParameterCollection()
-            >>> lower, upper = dy.GRUBuilder(1, 2, 3, pc), dy.GRUBuilder(1, 3, 4, pc)
-            >>> state = dy.StackedRNNState([lower.initial_state(), upper.initial_state()])
+            >>> builders = [dy.GRUBuilder(1, n, n + 1, dy.ParameterCollection()) for n in (2, 3)]
+            >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
             >>> len(state.add_inputs([dy.inputVector([1, 2])] * 3))
             3
         """
@@ -257,9 +255,8 @@ class StackedRNNState:
 
         Source: DyNet 2.1 `StackedRNNState.output`.
         Example:
-            >>> pc = dy.ParameterCollection()
-            >>> lower, upper = dy.GRUBuilder(1, 2, 3, pc), dy.GRUBuilder(1, 3, 4, pc)
-            >>> state = dy.StackedRNNState([lower.initial_state(), upper.initial_state()])
+            >>> builders = [dy.GRUBuilder(1, n, n + 1, dy.ParameterCollection()) for n in (2, 3)]
+            >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
             >>> state.output() is None
             True
         """
@@ -270,9 +267,8 @@ class StackedRNNState:
 
         Source: DyNet 2.1 `StackedRNNState.prev`.
         Example:
-            >>> pc = dy.ParameterCollection()
-            >>> lower, upper = dy.GRUBuilder(1, 2, 3, pc), dy.GRUBuilder(1, 3, 4, pc)
-            >>> state = dy.StackedRNNState([lower.initial_state(), upper.initial_state()])
+            >>> builders = [dy.GRUBuilder(1, n, n + 1, dy.ParameterCollection()) for n in (2, 3)]
+            >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
             >>> state.prev() is None
             True
         """
@@ -283,9 +279,8 @@ class StackedRNNState:
 
         Source: DyNet 2.1 `StackedRNNState.h`.
         Example:
-            >>> pc = dy.ParameterCollection()
-            >>> lower, upper = dy.GRUBuilder(1, 2, 3, pc), dy.GRUBuilder(1, 3, 4, pc)
-            >>> state = dy.StackedRNNState([lower.initial_state(), upper.initial_state()])
+            >>> builders = [dy.GRUBuilder(1, n, n + 1, dy.ParameterCollection()) for n in (2, 3)]
+            >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
             >>> [len(h) for h in state.add_input(dy.inputVector([1, 2])).h()]
             [1, 1]
         """
@@ -296,9 +291,8 @@ class StackedRNNState:
 
         Source: DyNet 2.1 `StackedRNNState.s`.
         Example:
-            >>> pc = dy.ParameterCollection()
-            >>> lower, upper = dy.GRUBuilder(1, 2, 3, pc), dy.GRUBuilder(1, 3, 4, pc)
-            >>> state = dy.StackedRNNState([lower.initial_state(), upper.initial_state()])
+            >>> builders = [dy.GRUBuilder(1, n, n + 1, dy.ParameterCollection()) for n in (2, 3)]
+            >>> state = dy.StackedRNNState([builder.initial_state() for builder in builders])
             >>> [len(s) for s in state.add_input(dy.inputVector([1, 2])).s()]
             [1, 1]
         """

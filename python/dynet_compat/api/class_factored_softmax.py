@@ -82,8 +82,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         RuntimeError: the file has a word that is not in dic.
 
     Example:
-        >>> with open("clusters", "w") as file:
-        ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+        >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
         >>> pc = dy.ParameterCollection()
         >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", {"bird": 0, "go": 1, "sing": 2}, pc)
         >>> [p.shape() for p in pc.parameters_list()]
@@ -141,8 +140,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError, RuntimeError: as by the constructor.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.from_spec`.
         Example:
-            >>> with open("clusters", "w") as file:
-            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
             >>> words = {"bird": 0, "go": 1, "sing": 2}
             >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> other = dy.ClassFactoredSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
@@ -212,8 +210,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.class_logits`.
         Example:
-            >>> with open("clusters", "w") as file:
-            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
             >>> words = {"bird": 0, "go": 1, "sing": 2}
             >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> softmax.class_logits(dy.ones(4)).dim()
@@ -233,8 +230,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.class_log_distribution`.
         Example:
-            >>> with open("clusters", "w") as file:
-            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
             >>> words = {"bird": 0, "go": 1, "sing": 2}
             >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> clusters = softmax.class_log_distribution(dy.ones(4))
@@ -256,8 +252,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x; no such cluster, or one of a single word.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.subclass_logits`.
         Example:
-            >>> with open("clusters", "w") as file:
-            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
             >>> words = {"bird": 0, "go": 1, "sing": 2}
             >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> softmax.subclass_logits(dy.ones(4), 0).dim()
@@ -286,8 +281,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             ValueError: wrong size of x; no such cluster, or one of a single word.
         Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.subclass_log_distribution`.
         Example:
-            >>> with open("clusters", "w") as file:
-            ...     _ = file.write("verb go\\nverb sing\\nnoun bird\\n")
+            >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
             >>> words = {"bird": 0, "go": 1, "sing": 2}
             >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> verbs = softmax.subclass_log_distribution(dy.ones(4), 0)

@@ -54,8 +54,7 @@ class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
         RuntimeError: the file has a word that is not in dic.
 
     Example:
-        >>> with open("paths", "w") as file:
-        ...     _ = file.write("00 go\\n00 sing\\n01 bird\\n1 the\\n")
+        >>> with open("paths", "w") as file: print("00 go\\n00 sing\\n01 bird\\n1 the", file=file)
         >>> words = {"bird": 0, "go": 1, "sing": 2, "the": 3}
         >>> softmax = dy.HierarchicalSoftmaxBuilder(4, "paths", words, dy.ParameterCollection())
         >>> distribution = softmax.full_log_distribution(dy.ones(4)).npvalue()
@@ -115,8 +114,7 @@ class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
             ValueError, RuntimeError: as by the constructor.
         Source: DyNet 2.1 `HierarchicalSoftmaxBuilder` (C++).
         Example:
-            >>> with open("clusters", "w") as file:
-            ...     _ = file.write("00 go\\n01 sing\\n1 bird\\n")
+            >>> with open("clusters", "w") as file: print("00 go\\n01 sing\\n1 bird", file=file)
             >>> words = {"bird": 0, "go": 1, "sing": 2}
             >>> softmax = dy.HierarchicalSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
             >>> other = dy.HierarchicalSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
