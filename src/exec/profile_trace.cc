@@ -194,13 +194,13 @@ int backward_passes(const Sig& s, uint32_t a) {
 
 // `nodes` nodes of the launches [first, end), which ran together. What one launch writes and another one
 // reads is in the cache.
-void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t members, int64_t from,
+void Executor::trace_launches(uint32_t first, uint32_t end, bool backward, uint32_t nodes, int64_t from,
                               int64_t to) {
   ProfileSpan span;
   span.kind = backward ? ProfileSpan::back_launch : ProfileSpan::launch;
   span.begin = from;
   span.end = to;
-  span.nodes = members;
+  span.nodes = nodes;
   const int64_t begin = plan_.launches[first].out;
   std::vector<int64_t> sizes;
   for (uint32_t i = first; i < end; ++i) {

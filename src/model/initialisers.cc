@@ -20,7 +20,7 @@ std::string dims_text(const std::vector<uint32_t>& dims) {
   return "{" + out.str() + "}";
 }
 
-size_t square_extent(const char* initialiser, const InitTarget& target) {
+size_t square_size(const char* initialiser, const InitTarget& target) {
   if (target.dims.size() != 2 || target.dims[0] != target.dims[1])
     throw RuntimeError(text(initialiser, ": parameter ", target.name, " has dimensions ",
                             dims_text(target.dims), "; wanted a square matrix"));
@@ -85,9 +85,9 @@ std::shared_ptr<NormalInitialiser> NormalInitialiser::with_deviation(float mean,
   return made;
 }
 
-std::shared_ptr<NormalInitialiser> NormalInitialiser::he(uint32_t last_extent) {
-  if (last_extent == 0) throw ValueError("init='he': got a last dimension of 0; wanted at least 1");
-  return std::make_shared<NormalInitialiser>(0.f, 1.f / (2.f * static_cast<float>(last_extent)));
+std::shared_ptr<NormalInitialiser> NormalInitialiser::he(uint32_t last_dim) {
+  if (last_dim == 0) throw ValueError("init='he': got a last dimension of 0; wanted at least 1");
+  return std::make_shared<NormalInitialiser>(0.f, 1.f / (2.f * static_cast<float>(last_dim)));
 }
 
 void NormalInitialiser::fill(float* out, const InitTarget& target) const {
@@ -99,13 +99,13 @@ void ConstInitialiser::fill(float* out, const InitTarget& target) const {
 }
 
 void IdentityInitialiser::fill(float* out, const InitTarget& target) const {
-  const size_t n = square_extent("IdentityInitializer", target);
+  const size_t n = square_size("IdentityInitializer", target);
   std::fill(out, out + n * n, 0.f);
   for (size_t i = 0; i < n; ++i) out[i * n + i] = 1.f;
 }
 
 void SaxeInitialiser::fill(float* out, const InitTarget& target) const {
-  const size_t n = square_extent("SaxeInitializer", target);
+  const size_t n = square_size("SaxeInitializer", target);
   random_engine().uniform(out, n * n, -1.f, 1.f);
   std::vector<double> a(out, out + n * n);
   left_singular_vectors(a, n);

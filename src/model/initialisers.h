@@ -62,7 +62,7 @@ class NormalInitialiser : public Initialiser {
   // DyNet's string form 'normal' gives the standard deviation.
   static std::shared_ptr<NormalInitialiser> with_deviation(float mean, float deviation);
   // DyNet's string form 'he': variance 1 / (2 last), last = last dimension of the dim argument.
-  static std::shared_ptr<NormalInitialiser> he(uint32_t last_extent);
+  static std::shared_ptr<NormalInitialiser> he(uint32_t last_dim);
   void fill(float* out, const InitTarget& target) const override;
   std::string str() const override {
     return text("NormalInitializer(mean=", mean_, ", var=", deviation_ * deviation_, ")");

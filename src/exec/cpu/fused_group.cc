@@ -207,11 +207,11 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
 // The columns of argument k, the same for all products that read the same.
 CpuExecutor::Input& CpuExecutor::input(const Launch& l, uint32_t k) {
   const Operand& o = plan_.operands[l.operands + k];
-  const Dim& extents = *graph_.sig_number(l.sig).x[k];
+  const Dim& dims = *graph_.sig_number(l.sig).x[k];
   const int64_t* index = plan_.index.data();
   const auto same = [&](const Input& in) {
     const Operand& other = in.operand;
-    if (in.k != extents.rows() || in.size != extents.size() || other.kind != o.kind) return false;
+    if (in.k != dims.rows() || in.size != dims.size() || other.kind != o.kind) return false;
     if (o.kind != Operand::indexed) return o.base == other.base && o.stride == other.stride;
     return std::equal(index + o.index, index + o.index + l.count, index + other.index);
   };
@@ -222,8 +222,8 @@ CpuExecutor::Input& CpuExecutor::input(const Launch& l, uint32_t k) {
   }
   if (!unused) unused = &inputs_.emplace_back();
   unused->operand = o;
-  unused->k = extents.rows();
-  unused->size = extents.size();
+  unused->k = dims.rows();
+  unused->size = dims.size();
   unused->x = columns(l, o, k, new_columns());
   return *unused;
 }

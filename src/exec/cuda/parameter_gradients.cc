@@ -72,10 +72,10 @@ std::vector<CudaParameters::RowMemory> CudaParameters::memory_for_rows(const Sto
   const Storage& storage = *owner;
   const size_t width = storage.row_size();
   if (storage.has_grad()) grad(owner);
-  std::vector<RowMemory> room;
+  std::vector<RowMemory> found;
   if (storage.dense_grad()) {
-    for (const uint32_t row : rows) room.push_back({grad_memory(r).at<float>() + row * width, false});
-    return room;
+    for (const uint32_t row : rows) found.push_back({grad_memory(r).at<float>() + row * width, false});
+    return found;
   }
   // A slot counts if the row there names it, so that what earlier gradients left need not be cleared.
   const std::vector<uint32_t>& touched = storage.touched_rows();
@@ -95,8 +95,8 @@ std::vector<CudaParameters::RowMemory> CudaParameters::memory_for_rows(const Sto
   memory.reserve((touched.size() + fresh.size()) * width * sizeof(float),
                  storage.grad_size() * sizeof(float));
   for (const uint32_t row : rows)
-    room.push_back({memory.at<float>() + r.slots[row] * width, r.slots[row] >= touched.size()});
-  return room;
+    found.push_back({memory.at<float>() + r.slots[row] * width, r.slots[row] >= touched.size()});
+  return found;
 }
 
 }  // namespace dyc

@@ -41,7 +41,7 @@ class CudaUpdate final : public DeviceUpdate {
   uint32_t rule_kernel(bool active) const {
     return kernel_id(cuda::kUpdate + 2 * static_cast<uint32_t>(rule_) + active);
   }
-  cuda::NodeSizes extents(const std::vector<int64_t>& sizes);
+  cuda::NodeSizes node_sizes(const std::vector<int64_t>& sizes);
   void place_state(ParameterUpdate& job);
   const float* whole_grad(const StoragePtr& storage);
   void launch(const UpdateFactors& factors, bool active);
@@ -82,7 +82,7 @@ bool CudaUpdate::start(const std::vector<StoragePtr>& changing) {
   return true;
 }
 
-cuda::NodeSizes CudaUpdate::extents(const std::vector<int64_t>& sizes) {
+cuda::NodeSizes CudaUpdate::node_sizes(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> starts(1, 0);
   for (const int64_t n : sizes) starts.push_back(starts.back() + n);
   return {static_cast<uint32_t>(sizes.size()),           0, batch_.put(starts), starts.back(),
@@ -110,7 +110,8 @@ double CudaUpdate::squared_norm(const std::vector<StoragePtr>& storages) {
     if (list.empty()) return 0.;
     DeviceMemory& memory = parameters_.sums();
     memory.reserve(static_cast<size_t>(sums) * sizeof(double), 0);
-    const cuda::Squares squares{batch_.put(list), extents(elements), extents(pieces), memory.at<double>()};
+    const cuda::Squares squares{batch_.put(list), node_sizes(elements), node_sizes(pieces),
+                                memory.at<double>()};
     cuda::LaunchArgs r;
     r.extra = batch_.put(&squares, 1);
     batch_.launch(kernel_id(cuda::kSumSquares), r, squares.pieces.total * 32);
@@ -205,7 +206,7 @@ void CudaUpdate::launch(const UpdateFactors& factors, bool active) {
     elements.push_back(job.elements);
   }
   if (list.empty()) return;
-  const cuda::Updates all{batch_.put(list), extents(elements), factors};
+  const cuda::Updates all{batch_.put(list), node_sizes(elements), factors};
   cuda::LaunchArgs r;
   r.extra = batch_.put(&all, 1);
   batch_.launch(rule_kernel(active), r, all.elements.total);
