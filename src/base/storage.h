@@ -15,6 +15,10 @@
 //
 // A device that trains has newer values and gradients than the host (DeviceMirror). A reader on the host has
 // them copied back first; until then the contents of the host's buffer are undefined.
+//
+// Storage has 57 methods, mostly of one line: each says what one of its users may do (graph: pin, trainer:
+// write, backward pass: add, device: mirror), and every one of them keeps version, buffers, gradient and
+// touched rows consistent.
 #pragma once
 #include <cstdint>
 #include <memory>
