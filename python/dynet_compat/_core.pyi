@@ -381,10 +381,8 @@ class _Recursion:
     def __new__(cls, name: str, resolve: Any) -> _Recursion: ...
     def define(self, code: Any, program: Any) -> Any:
         """The program of the function whose code this is, and that asks this object."""
-        ...
     def statistics(self) -> Any:
         """How often the function was recorded by one call."""
-        ...
 
 @final
 class _Region:
