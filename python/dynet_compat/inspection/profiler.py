@@ -220,7 +220,7 @@ class Profile:
     def __repr__(self) -> str:
         if self._running:
             return "<profile: running>"
-        from .profile_report import count
+        from .reprs import count
 
         launches = sum(len(t.of("launch", "back_launch")) for t in self._threads)
         threads = count(len(self._threads), "thread", "threads")
