@@ -41,7 +41,11 @@ struct ExpSum {
   DYC_INLINE float greatest() const { return largest_of<I>(top); }
   // Of the exponentials below `shift`, which is greatest() or more.
   DYC_INLINE float sum(float shift) const {
-    return total_of<I>((high + low) * exp_of(below(top, fill<I>(shift))));
+    // What rounding takes from the distance of a large shift would be in every term.
+    const V far = below(top, fill<I>(shift)), back = far - top;
+    const V lost = (top - (far - back)) - (back + shift);
+    const V term = (high + low) * exp_of(far);
+    return total_of<I>(select(lost == lost, term + term * lost, term));
   }
 
  private:
@@ -95,7 +99,7 @@ struct PickedLogSum {
 template <class I>
 struct PickedLogSumReader {
   ExpSum<I> others;
-  float own;
+  float own = 0;
 
   // The next block, x[0] to x[n - 1]; v counts from there.
   DYC_INLINE void read(const float* x, size_t n, size_t v) {

@@ -253,6 +253,18 @@ def test_revert(dy: Any) -> None:
     assert_same(model.together(), expected)
 
 
+def test_small_losses_keep_their_digits(dy: Any) -> None:
+    r = np.random.RandomState(1)
+    scores, ids = r.randn(200, 3000).astype("f4"), r.randint(0, 3000, 200)
+    rows = np.arange(200)
+    scores[rows, ids] += r.uniform(10, 30, 200).astype("f4")
+    dy.renew_cg()
+    got = [dy.pickneglogsoftmax(dy.inputTensor(s), int(v)).value() for s, v in zip(scores, ids)]
+    others = np.exp(scores.astype("f8") - scores[rows, ids].astype("f8")[:, None])
+    others[rows, ids] = 0
+    np.testing.assert_allclose(got, np.log1p(others.sum(1)), rtol=5 * 2.0**-24)
+
+
 # Prints the megabytes that a step needs beyond what was there before it.
 STEP = """
 import resource, sys, numpy as np, dynet_compat as dy
