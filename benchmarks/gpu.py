@@ -287,6 +287,12 @@ def run_all(args: argparse.Namespace) -> dict[str, Any]:
     wrong: list[str] = []
     print(HEAD, flush=True)
     end = time.monotonic() + args.limit
+    facts = {"device": device, "python": platform.python_version(), "package": dy.__compat_version__,
+             "cpu": platform.processor() or platform.machine()}  # fmt: skip
+
+    def result() -> dict[str, Any]:
+        return {**facts, "rows": rows, "disagree": wrong, "summary": summary(rows)}
+
     for model, label, batch, train in configurations(args):
         if time.monotonic() > end:
             print(f"stopped after {args.limit:.0f} s", flush=True)
@@ -311,9 +317,8 @@ def run_all(args: argparse.Namespace) -> dict[str, Any]:
             wrong.append(describe(group[0]))
             print(f"  losses differ: {[row['losses'] for row in group]}", flush=True)
         rows += group
-    facts = {"device": device, "python": platform.python_version(), "package": dy.__compat_version__,
-             "cpu": platform.processor() or platform.machine()}  # fmt: skip
-    return {**facts, "rows": rows, "disagree": wrong, "summary": summary(rows)}
+        write(result(), args.json)
+    return result()
 
 
 # ---------------------------------------------------------------- report
@@ -411,6 +416,15 @@ def clean(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
+def write(result: dict[str, Any], file: Optional[str]) -> None:
+    """After each configuration, so that a run that is cut off leaves those that ended."""
+    if not file:
+        return
+    part = Path(f"{file}.part")
+    part.write_text(json.dumps(clean(result), indent=1) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     args = arguments(argv)
     if args.device:
@@ -419,8 +433,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     sys.argv = sys.argv[:1]  # the package reads its options there
     result = run_all(args)
     print(json.dumps(clean(result["summary"]), indent=1))
-    if args.json:
-        Path(args.json).write_text(json.dumps(clean(result), indent=1) + "\n", encoding="utf-8")
+    write(result, args.json)
     return 1 if result["disagree"] else 0
 
 

@@ -1,13 +1,16 @@
-"""Everything that can be shown on a machine with a GPU, in under eight minutes: `make gpu-check`.
+"""Everything that can be shown on a machine with a GPU, in a quarter of an hour: `make gpu-check`.
 
-    python tools/gpu_check.py [--device gpu] [--steps kernels cases examples tests sanitizer benchmark]
-                              [--json FILE]
+    python tools/gpu_check.py [--device gpu] [--steps micro kernels ...] [--plan] [--json FILE]
 
+`micro`: the constants of benchmarks/gpu_model.py, first, so that a run that is cut off has told them.
 `kernels`: all of them are compiled, on all cores, so that the other parts find them in the cache. `cases`:
-every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `examples`: every
-example trains to the same losses. `tests`: the test suite with DYNET_COMPAT_DEVICE set. `sanitizer`:
-compute-sanitizer over the cases, as many as its time allows. `benchmark`: benchmarks/gpu.py. A table, and
-all of it as JSON. Exit status 0 if all is well, 1 if not, 2 where there is no GPU to check.
+every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `persistent`:
+ACRoBat's models, small, with launches one by one and as steps of persistent kernels: equal bit for bit, and
+with weights kept on chip to 1e-4. `examples`: every example trains to the same losses. `tests`: the test
+suite with DYNET_COMPAT_DEVICE set. `sanitizer`: compute-sanitizer over the cases, as many as its time allows:
+memcheck, racecheck and synccheck. `benchmark`: benchmarks/gpu.py. A table, and all of it as JSON, which is
+written after each part. `--plan` says what would run here, and runs nothing. Exit status 0 if all is well, 1
+if not, 2 where there is no GPU to check.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ TESTS = ROOT / "tests"
 TOLERANCE = 1e-5
 # Test folders in the order of their length; those that say nothing of a device are left out.
 FOLDERS = ("ops", "graph", "model", "fibers", "io", "apps", "threads", "cuda")
-# Seconds.
-LIMITS = {"kernels": 120, "cases": 120, "examples": 120, "tests": 200, "sanitizer": 100, "benchmark": 200}
+# Seconds, a quarter of an hour together.
+LIMITS = {"micro": 60, "kernels": 100, "cases": 90, "persistent": 100, "examples": 90, "tests": 170,
+          "sanitizer": 90, "benchmark": 190}  # fmt: skip
+SANITIZERS = ("memcheck", "racecheck", "synccheck")
 
 
 class Step(NamedTuple):
@@ -46,6 +51,19 @@ class Step(NamedTuple):
     ok: bool
     text: str
     facts: dict[str, Any] = {}
+
+
+# ---------------------------------------------------------------- constants
+
+
+def check_micro(device: str, limit: float) -> Step:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "micro.json"
+        command = [str(ROOT / "tools" / "gpu_micro.py"), "--json", str(file), "--seconds", str(limit / 2)]
+        done = child(command, device, limit)
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    text = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+    return Step("micro", bool(found), f"us: {text}" if found else last_line(done), found)
 
 
 # ---------------------------------------------------------------- the kernels
@@ -124,7 +142,8 @@ def distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 def child(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
     """A process of ours that computes on a device. What runs once is not worth persistent kernels."""
-    persistent = "3" if "gpu.py" in " ".join(arguments) else "0"
+    repeats = Path(arguments[0]).name in ("gpu.py", "gpu_micro.py")
+    persistent = "1" if "--models" in arguments else "3" if repeats else "0"
     env = {"DYNET_COMPAT_PERSISTENT": persistent, **os.environ, "DYNET_COMPAT_DEVICE": device}
     command = [*before, sys.executable, *arguments]
     try:
@@ -158,6 +177,61 @@ def check_cases(device: str, limit: float) -> Step:
         text += f"; {len(bad)} beyond {TOLERANCE}: {', '.join(bad[:5])}"
     return Step("cases", bool(distances) and not bad, text,
                 {"arrays": len(distances), "worst": worst, "beyond": bad[:100]})  # fmt: skip
+
+
+# ---------------------------------------------------------------- persistent kernels
+
+
+def model_results(persistent: bool, keep_weights: bool, seconds: float) -> dict[str, np.ndarray[Any, Any]]:
+    """Losses and updated parameters of the models, as far as the time allows."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.setrecursionlimit(10000)
+    gpu = importlib.import_module("gpu")
+    core = importlib.import_module("dynet_compat._core")
+    core._device_options(persistent=persistent, keep_weights=keep_weights, graphs=False)
+    end, found = time.monotonic() + seconds, {}
+    for model in gpu.MODELS:
+        if time.monotonic() > end:
+            break
+        size = model.sizes["quick"]
+        with gpu.DynetSide(model, size, False) as side:
+            losses = [side.run(batch, True) for batch in gpu.minibatches(model, size, 4)[:3]]
+            found[f"{model.name} losses"] = np.array(losses)
+            for name, parameter in side.parameters.items():
+                found[f"{model.name} {name}"] = np.array(parameter.as_array())
+        print(model.name, core.timing()["device_grid_syncs"], flush=True)
+    return found
+
+
+def check_persistent(device: str, limit: float) -> Step:
+    """Off; on, which runs the same tiles; on with kept weights, whose sums have another order."""
+    if device == "cpu":
+        return Step("persistent", True, "left out: the device has none")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i, flags in enumerate(("00", "10", "11")):
+            file = str(Path(folder) / f"{i}.npz")
+            done = child([__file__, "--models", file, flags, "--seconds", str(limit / 4)], device, limit / 3)
+            if done.returncode:
+                return Step("persistent", False, f"with {flags}: {last_line(done)}")
+            found.append(dict(np.load(file)))
+            syncs = int(done.stdout.split()[-1])
+    return compared_models(found, syncs)
+
+
+def compared_models(found: list[dict[str, np.ndarray[Any, Any]]], syncs: int) -> Step:
+    plain, joined, kept = found
+    both = [key for key in plain if key in joined]
+    unlike = [key for key in both if not np.array_equal(plain[key], joined[key], equal_nan=True)]
+    far = {key: distance(plain[key], kept[key]) for key in plain if key in kept}
+    far = {key: d for key, d in far.items() if not d <= 1e-4}
+    text = f"{len(both)} arrays equal bit for bit, {syncs} waits for other blocks"
+    if unlike:
+        text = f"{len(unlike)} of {len(both)} arrays differ: {', '.join(unlike[:5])}"
+    if far:
+        text += f"; with kept weights {len(far)} beyond 1e-4: {', '.join(list(far)[:5])}"
+    return Step("persistent", bool(both) and syncs > 0 and not unlike and not far, text,
+                {"unlike": unlike, "far": list(far)})  # fmt: skip
 
 
 # ---------------------------------------------------------------- the other parts
@@ -208,14 +282,19 @@ def check_sanitizer(device: str, limit: float) -> Step:
     program = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if program is None:
         return Step("sanitizer", True, "left out: compute-sanitizer is not installed")
+    told = [sanitize(program, tool, device, limit / len(SANITIZERS)) for tool in SANITIZERS]
+    return Step("sanitizer", all(ok for ok, _ in told), "; ".join(text for _, text in told))
+
+
+def sanitize(program: str, tool: str, device: str, limit: float) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "cases.npz")
-        options = (program, "--tool", "memcheck", "--error-exitcode", "9")
-        done = child([__file__, "--cases", file, "--seconds", str(limit - 20)], device, limit + 40, options)
+        options = (program, "--tool", tool, "--error-exitcode", "9")
+        done = child([__file__, "--cases", file, "--seconds", str(limit * 0.7)], device, limit + 20, options)
         arrays = len(np.load(file).files) if os.path.exists(file) else 0
-    errors = re.search(r"ERROR SUMMARY: (\d+) error", done.stdout + done.stderr)
-    ok = done.returncode == 0 and errors is not None and errors.group(1) == "0"
-    return Step("sanitizer", ok, f"{arrays} arrays, {errors.group(0) if errors else last_line(done)}")
+    errors = re.search(r"(ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)", done.stdout + done.stderr)
+    ok = done.returncode == 0 and errors is not None and errors.group(2) == "0"
+    return ok, f"{tool}: {arrays} arrays, {errors.group(0) if errors else last_line(done)}"
 
 
 def check_benchmark(device: str, limit: float) -> Step:
@@ -251,8 +330,10 @@ def check_benchmark(device: str, limit: float) -> Step:
 
 
 STEPS: dict[str, Callable[[str, float], Step]] = {
+    "micro": check_micro,
     "kernels": check_kernels,
     "cases": check_cases,
+    "persistent": check_persistent,
     "examples": check_examples,
     "tests": check_tests,
     "sanitizer": check_sanitizer,
@@ -279,8 +360,44 @@ def usable(device: str) -> tuple[str, str]:
     return f"{listed}; driver {facts['driver']}; NVRTC {facts['nvrtc']}; cuBLAS {facts['cublas']}", ""
 
 
-def run(device: str, names: list[str], scale: float) -> tuple[list[dict[str, Any]], bool]:
-    rows = []
+def plan(device: str, names: list[str], scale: float) -> None:
+    """What would run."""
+    about, reason = usable(device)
+    print(f"device: {about or reason}")
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    sys.path.insert(0, str(TESTS))
+    sys.argv = sys.argv[:1]
+    os.environ["DYNET_COMPAT_DEVICE"] = "cpu"
+    what = {
+        "micro": "constants of benchmarks/gpu_model.py",
+        "kernels": f"{sum(map(len, kernel_names().values()))} kernels, by {os.cpu_count()} processes",
+        "cases": f"{len(importlib.import_module('ops.cases').CASES)} cases, on the CPU and on the device",
+        "persistent": "seven models, three ways",
+        "examples": f"{len(importlib.import_module('support.examples').SCRIPTS)} examples",
+        "tests": f"tests/{{{','.join(FOLDERS)}}}",
+        "sanitizer": ", ".join(SANITIZERS) if sanitizer else "left out: compute-sanitizer is not installed",
+        "benchmark": "seven models, batches of 8 and 64",
+    }
+    for name in names:
+        print(f"{name:12}{LIMITS[name] * scale:>6.0f} s  {what[name]}")
+    print(f"{'at most':12}{sum(LIMITS[name] for name in names) * scale:>6.0f} s")
+
+
+def write_report(file: str, about: str, rows: list[dict[str, Any]], complete: bool) -> None:
+    """Whole at any time: a run that is cut off leaves the parts that ended."""
+    target = Path(file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    ok = complete and all(row["ok"] for row in rows)
+    text = json.dumps({"device": about, "ok": ok, "complete": complete, "parts": rows}, indent=1)
+    part = target.with_suffix(".part")
+    part.write_text(text + "\n", encoding="utf-8")
+    part.replace(target)
+
+
+def run(
+    device: str, names: list[str], scale: float, report: Callable[[list[dict[str, Any]], bool], None]
+) -> tuple[list[dict[str, Any]], bool]:
+    rows: list[dict[str, Any]] = []
     for name in names:
         print(f"== {name}", flush=True)
         start = time.monotonic()
@@ -291,6 +408,7 @@ def run(device: str, names: list[str], scale: float) -> tuple[list[dict[str, Any
         row = {**step._asdict(), "seconds": round(time.monotonic() - start, 1)}
         print(f"   {'ok' if step.ok else 'NOT WELL'}: {step.text}", flush=True)
         rows.append(row)
+        report(rows, len(rows) == len(names))
     return rows, all(row["ok"] for row in rows)
 
 
@@ -302,6 +420,8 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", default=str(ROOT / "build" / "gpu-check.json"))
     parser.add_argument("--cases", metavar="FILE", help=argparse.SUPPRESS)  # the child of check_cases
     parser.add_argument("--seconds", type=float, default=1e9, help=argparse.SUPPRESS)
+    parser.add_argument("--models", nargs=2, help=argparse.SUPPRESS)  # that of check_persistent
+    parser.add_argument("--plan", action="store_true", help="say what would run here, and run nothing")
     parser.add_argument("--compile", nargs=2, type=int, help=argparse.SUPPRESS)  # that of check_kernels
     args = parser.parse_args()
     if args.compile:
@@ -312,21 +432,25 @@ def main() -> int:
         sys.argv = sys.argv[:1]
         np.savez(args.cases, **case_results(args.seconds))
         return 0
+    if args.models:
+        sys.argv = sys.argv[:1]
+        file, (persistent, keep) = args.models[0], args.models[1]
+        np.savez(file, **model_results(persistent == "1", keep == "1", args.seconds))
+        return 0
+    if args.plan:
+        plan(args.device, args.steps, args.scale)
+        return 0
     about, reason = usable(args.device)
     if reason:
         print(f"gpu-check: {reason}", file=sys.stderr)
         return 2
     print(f"gpu-check on {about}", flush=True)
-    rows, ok = run(args.device, args.steps, args.scale)
+    rows, ok = run(args.device, args.steps, args.scale,
+                   lambda parts, complete: write_report(args.json, about, parts, complete))  # fmt: skip
     print(f"\n{'part':12}{'':10}{'seconds':>8}  result")
     for row in rows:
         print(f"{row['name']:12}{'ok' if row['ok'] else 'NOT WELL':10}{row['seconds']:>8}  {row['text']}")
-    target = Path(args.json)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(
-        json.dumps({"device": about, "ok": ok, "parts": rows}, indent=1) + "\n", encoding="utf-8"
-    )
-    print(f"all of it: {target}")
+    print(f"all of it: {args.json}")
     return 0 if ok else 1
 
 

@@ -175,6 +175,70 @@ def test_a_difference_is_found(gpu_check: Any, tmp_path: Path, monkeypatch: pyte
     assert not step.ok and step.facts["beyond"] == ["5 gradient 0"] and "2 arrays of 2 cases" in step.text
 
 
+def test_what_would_run_is_told_without_a_gpu() -> None:
+    done = run("tools/gpu_check.py", "--plan", env={"DYNET_COMPAT_DEVICE": "gpu"})
+    assert done.returncode == 0, done.stderr
+    first, *lines, last = done.stdout.splitlines()
+    assert first.startswith("device: RuntimeError: no GPU can be used")
+    assert [line.split()[0] for line in lines] == ["micro", "kernels", "cases", "persistent", "examples",
+                                                   "tests", "sanitizer", "benchmark"]  # fmt: skip
+    assert int(last.split()[2]) <= 900, "a quarter of an hour"
+
+
+def test_persistent_kernels_on_the_emulation(tmp_path: Path) -> None:
+    """The constants come first; a run that is cut off later has them in a whole report."""
+    file = tmp_path / "check.json"
+    options = ("--device", "emulation", "--steps", "micro", "persistent", "--scale", "0.3")
+    done = run("tools/gpu_check.py", *options,
+               "--json", str(file))  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(file.read_text(encoding="utf-8"))
+    micro, persistent = report["parts"]
+    assert report["complete"] and {"flush", "launch"} <= set(micro["facts"])
+    assert "equal bit for bit" in persistent["text"] and persistent["facts"] == {"unlike": [], "far": []}
+
+
+def test_persistent_kernels_that_differ_are_found(gpu_check: Any) -> None:
+    plain = {"A losses": np.array([1.0, 2.0]), "A W": np.ones(3)}
+    last_bit = {**plain, "A W": np.nextafter(np.ones(3), 2)}
+    far = {**plain, "A W": np.full(3, 1.001)}
+    assert gpu_check.compared_models([plain, plain, last_bit], 5).ok
+    assert gpu_check.compared_models([plain, last_bit, plain], 5).facts["unlike"] == ["A W"]
+    assert gpu_check.compared_models([plain, plain, far], 5).facts["far"] == ["A W"]
+    assert not gpu_check.compared_models([plain, plain, plain], 0).ok, "none ran"
+    assert not gpu_check.compared_models([{}, {}, {}], 5).ok
+
+
+def test_a_part_that_breaks_leaves_a_whole_report(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, seen = tmp_path / "report.json", []
+
+    def cut_off(device: str, limit: float) -> Any:
+        seen.append(json.loads(file.read_text(encoding="utf-8")))
+        raise KeyboardInterrupt
+
+    steps = {"cases": lambda device, limit: gpu_check.Step("cases", True, "fine"), "tests": cut_off}
+    monkeypatch.setattr(gpu_check, "STEPS", steps)
+    with pytest.raises(KeyboardInterrupt):
+        report_of = lambda rows, whole: gpu_check.write_report(str(file), "a GPU", rows, whole)  # noqa: E731
+        gpu_check.run("gpu", ["cases", "tests"], 1.0, report_of)
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert seen == [report] and not report["complete"] and not report["ok"]
+    assert [part["name"] for part in report["parts"]] == ["cases"]
+
+
+def test_constants_are_kept_one_by_one(tmp_path: Path) -> None:
+    """Time for one of them only."""
+    file = tmp_path / "micro.json"
+    done = run("tools/gpu_micro.py", "--json", str(file), "--seconds", "0.001",
+               env={"DYNET_COMPAT_DEVICE": "emulation"})  # fmt: skip
+    assert done.returncode == 0 and len(json.loads(done.stdout)) < 7, done.stdout + done.stderr
+    done = run("tools/gpu_micro.py", "--json", str(file), "--seconds", "3",
+               env={"DYNET_COMPAT_DEVICE": "emulation"})  # fmt: skip
+    assert json.loads(file.read_text(encoding="utf-8")).keys() >= {"flush", "launch"}, done.stderr
+
+
 def test_counts_of_pytest(gpu_check: Any) -> None:
     assert gpu_check.counted("2 failed, 41 passed, 1 skipped in 3.2s") == {
         "failed": 2,
