@@ -31,6 +31,12 @@ SANITIZE_TESTS ?= tests
 SANITIZE_FLAGS := --config-settings=cmake.build-type=RelWithDebInfo \
   --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
+# The kernels' text with every access checked: two of different threads, one of which writes, with nothing that
+# orders them. Blocks take turns at random, RACES_SEEDS times.
+RACES := build/races/site
+RACES_SEEDS ?= 1
+RACES_TESTS ?= tests/ops/test_values.py tests/cuda/test_race_models.py
+
 TSAN := build/tsan/site
 # Small arenas, as the sanitizer keeps a shadow of what is mapped; the exit status tells of reports. Forked children
 # of a process with threads are beyond it.
@@ -38,7 +44,7 @@ TSAN_ENV = LD_PRELOAD="$(call CXX_FILE,libtsan.so) $(call CXX_FILE,libstdc++.so)
   TSAN_OPTIONS="suppressions=$(CURDIR)/tests/threads/tsan.supp history_size=4 exitcode=66" PYTHONPATH=$(TSAN)
 TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
 
-.PHONY: demo test bench gpu-check fuzz oracle sanitize tsan lint format build docs wheel wheel-check clean
+.PHONY: demo test bench gpu-check fuzz oracle sanitize races tsan lint format build docs wheel wheel-check clean
 
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
@@ -78,6 +84,17 @@ $(VENV)/.sanitized: $(VENV)/.ready $(SOURCES)
 	rm -rf $(SANITIZED)
 	$(INSTALL) $(EMULATION) --config-settings=build-dir=build/sanitize/cmake $(SANITIZE_FLAGS) \
 	  --config-settings=cmake.define.DYC_SANITIZE=address,undefined --target $(SANITIZED) .
+	@touch $@
+
+races: $(VENV)/.races
+	for seed in $$(seq $(RACES_SEEDS)); do PYTHONPATH=$(CURDIR)/$(RACES) DYNET_COMPAT_DEVICE=emulation \
+	  DYNET_COMPAT_EMULATION=processors=$$((4 + seed % 5)),order=random,seed=$$seed \
+	  $(PY) -m pytest -q $(RACES_TESTS) -m "not oracle" $(PYTEST_ARGS) || exit 1; done
+
+$(VENV)/.races: $(VENV)/.ready $(SOURCES)
+	rm -rf $(RACES)
+	$(INSTALL) $(EMULATION) --config-settings=build-dir=build/races/cmake \
+	  --config-settings=cmake.define.DYC_RACES=ON --target $(RACES) .
 	@touch $@
 
 # Thread sanitizer over the tests of threads. One instruction set: kernels know no threads.

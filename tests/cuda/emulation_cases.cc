@@ -60,6 +60,43 @@ __global__ void relay(float* out, uint32_t* arrived) {
   }
 }
 
+// Each block takes what the block before it has made, after a wait that lacks one of its parts.
+enum Lack : uint32_t { nothing, first_meeting, first_fence, second_fence, second_meeting };
+template <Lack lack>
+__global__ void handed_on(float* out, uint32_t* arrived) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] = 1.f;
+  if constexpr (lack != first_meeting) __syncthreads();
+  if (threadIdx.x == 0) {
+    if constexpr (lack != first_fence) __threadfence();
+    atomicAdd(arrived, 1u);
+    while (*static_cast<volatile uint32_t*>(arrived) < gridDim.x) relax();
+    if constexpr (lack != second_fence) __threadfence();
+  }
+  if constexpr (lack != second_meeting) __syncthreads();
+  const uint32_t from = (blockIdx.x + 1) % gridDim.x * blockDim.x + threadIdx.x;
+  out[gridDim.x * blockDim.x + blockIdx.x * blockDim.x + threadIdx.x] = out[from];
+}
+
+// A sum over a warp, left for the others, who read it after a shuffle (which orders no memory), or __syncwarp().
+template <bool meets>
+__global__ void left_in_a_warp(float* out) {
+  DYC_SHARED(float, held, 1);
+  if (threadIdx.x == 0) *held = 3.f;
+  if constexpr (meets) __syncwarp();
+  out[threadIdx.x] = warp_sum(0.f) + *held;
+}
+
+// Reads what it copies, after a wait for the copies that comes before or after the block meets.
+template <bool late>
+__global__ void copied(float* out) {
+  DYC_SHARED(float, held, 64);
+  copy_async(held + threadIdx.x, out + threadIdx.x);
+  if constexpr (!late) wait_for_copies();
+  __syncthreads();
+  if constexpr (late) wait_for_copies();
+  out[blockDim.x + threadIdx.x] = held[blockDim.x - 1 - threadIdx.x];
+}
+
 // Each thread takes what the same thread of the next block has stored, without waiting for that block.
 __global__ void next_block_too_early(float* out) {
   float* const stored = out + gridDim.x * blockDim.x;
@@ -109,6 +146,15 @@ const emulation::Registration kSource([](emulation::Kernels& to) {
   CASE(before);
   CASE(fresh);
   CASE(too_deep);
+  CASE(handed_on<nothing>);
+  CASE(handed_on<first_meeting>);
+  CASE(handed_on<first_fence>);
+  CASE(handed_on<second_fence>);
+  CASE(handed_on<second_meeting>);
+  CASE(left_in_a_warp<true>);
+  CASE(left_in_a_warp<false>);
+  CASE(copied<false>);
+  CASE(copied<true>);
 #undef CASE
 });
 
@@ -138,13 +184,13 @@ void run_one(const char* name, Grid grid, size_t n) {
   show(*device, memory, n);
 }
 
-void run_relay(uint32_t blocks, bool cooperative) {
+void run_relay(uint32_t blocks, bool cooperative, const char* name = "relay") {
   const auto device = make_emulation();
-  Backend::Address memory = device->allocate(16), arrived = device->allocate(4);
-  device->clear(memory, 16);
+  Backend::Address memory = device->allocate(1024), arrived = device->allocate(4);
+  device->clear(memory, 1024);
   device->clear(arrived, 4);
   void* args[] = {&memory, &arrived};
-  device->launch(device->kernel({"cases", "relay"}), {blocks, 16, 0, cooperative}, args);
+  device->launch(device->kernel({"cases", name}), {blocks, 16, 0, cooperative}, args);
   device->wait();
   show(*device, memory, 4);
 }
@@ -198,6 +244,15 @@ const std::vector<std::pair<std::string, std::function<void()>>> kCases = {
     {"sums", [] { run_one("sums", {2, 16}, 32); }},
     {"shuffles", [] { run_one("shuffles", {1, 8}, 8); }},
     {"relay", [] { run_relay(2, true); }},
+    {"handed_on_nothing", [] { run_relay(4, true, "handed_on<nothing>"); }},
+    {"handed_on_first_meeting", [] { run_relay(4, true, "handed_on<first_meeting>"); }},
+    {"handed_on_first_fence", [] { run_relay(4, true, "handed_on<first_fence>"); }},
+    {"handed_on_second_fence", [] { run_relay(4, true, "handed_on<second_fence>"); }},
+    {"handed_on_second_meeting", [] { run_relay(4, true, "handed_on<second_meeting>"); }},
+    {"left_in_a_warp_true", [] { run_one("left_in_a_warp<true>", {1, 8}, 16); }},
+    {"left_in_a_warp_false", [] { run_one("left_in_a_warp<false>", {1, 8}, 16); }},
+    {"copied_true", [] { run_one("copied<true>", {1, 8}, 16); }},
+    {"copied_false", [] { run_one("copied<false>", {1, 8}, 16); }},
     {"relay_apart", [] { run_relay(2, false); }},
     {"relay_too_wide", [] { run_relay(100, true); }},
     {"next_block_too_early", [] { run_one("next_block_too_early", {2, 4, 0, true}, 16); }},

@@ -9,17 +9,34 @@ from pathlib import Path
 
 from support.fake_gpu import COMPILER, HERE, SRC
 
-DEVICE = ("cuda/emulation/emulation.cc", "cuda/emulation/grid.cc", "cuda/driver/graph_cache.cc")
+DEVICE = (
+    "cuda/emulation/emulation.cc",
+    "cuda/emulation/grid.cc",
+    "cuda/emulation/races.cc",
+    "cuda/driver/graph_cache.cc",
+)
+# Each access of a kernel calls the emulation (cuda/emulation/races.h).
+RACES = ("-DDYC_RACES", "-fsanitize=thread", "--param=tsan-distinguish-volatile=1")
 
 
 class KernelProgram:
-    """tests/cuda/<cases>.cc with the emulated device and more of src/, compiled in a folder."""
+    """tests/cuda/<cases>.cc with the emulated device and more of src/, compiled in a folder.
 
-    def __init__(self, folder: Path, cases: str, sources: Sequence[str] = (), *options: str) -> None:
+    races: the kernels' accesses are checked.
+    """
+
+    def __init__(
+        self, folder: Path, cases: str, sources: Sequence[str] = (), *options: str, races: bool = False
+    ) -> None:
         self.path = folder / cases
-        files = [HERE / f"{cases}.cc", *(SRC / name for name in (*DEVICE, *sources))]
+        kernels = [str(HERE / f"{cases}.cc"), *(str(SRC / name) for name in sources)]
+        device = [str(SRC / name) for name in DEVICE]
         command = [*COMPILER, "-std=c++20", "-O1", "-g1", "-fstack-clash-protection", f"-I{SRC}", *options]
-        subprocess.run([*command, *map(str, files), "-o", str(self.path)], check=True, timeout=300)
+        if races:  # the library of that sanitizer is not linked
+            subprocess.run([*command, *RACES, "-c", *kernels], check=True, timeout=300, cwd=folder)
+            command.append(RACES[0])
+            kernels = [str(folder / f"{Path(name).stem}.o") for name in kernels]
+        subprocess.run([*command, *kernels, *device, "-o", str(self.path)], check=True, timeout=300)
 
     def __call__(
         self, *arguments: str, settings: str = "", timeout: float = 120

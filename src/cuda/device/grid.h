@@ -63,6 +63,7 @@ DYC_INLINE void copy_async(T* to, const T* from) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
 #ifdef DYC_EMULATION
   *to = *from;
+  emulation::note_copy(to, sizeof(T));
 #else
   asm volatile(
       "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -71,7 +72,9 @@ DYC_INLINE void copy_async(T* to, const T* from) {
 #endif
 }
 DYC_INLINE void wait_for_copies() {
-#ifndef DYC_EMULATION
+#ifdef DYC_EMULATION
+  emulation::note_copies_ended();
+#else
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }

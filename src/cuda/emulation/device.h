@@ -31,7 +31,7 @@ static emulation::Index3& gridDim = emulation::grid_extent;
 
 inline void __syncthreads() { emulation::wait_for_block(); }
 inline void __syncwarp(unsigned = ~0u) { emulation::wait_for_warp(); }
-inline void __threadfence() {}
+inline void __threadfence() { emulation::fence(); }
 inline void __threadfence_system() {}
 inline void __trap() { emulation::trap(); }
 inline void __nanosleep(unsigned) { emulation::pause(); }
@@ -62,30 +62,35 @@ inline unsigned __ballot_sync(unsigned, int vote) { return emulation::ballot(vot
 inline int __any_sync(unsigned, int vote) { return emulation::ballot(vote != 0) != 0; }
 inline int __all_sync(unsigned, int vote) { return emulation::ballot(vote == 0) == 0; }
 
-// One thread runs at a time.
+// One thread runs at a time. Atomics are no accesses that may race.
+#ifdef DYC_RACES
+#define DYC_ATOMIC __attribute__((noinline, no_sanitize("thread")))
+#else
+#define DYC_ATOMIC inline
+#endif
+template <class T, class Change>
+DYC_ATOMIC T change_atomically(T* at, Change change) {
+  emulation::note_atomic(at);
+  const T before = *at;
+  *at = static_cast<T>(change(before));
+  return before;
+}
 template <class T, class U>
 inline T atomicAdd(T* to, U value) {
-  const T before = *to;
-  *to = static_cast<T>(before + value);
-  return before;
+  return change_atomically(to, [value](T before) { return before + value; });
 }
 template <class T, class U>
 inline T atomicMax(T* to, U value) {
-  const T before = *to;
-  if (before < value) *to = value;
-  return before;
+  return change_atomically(to, [value](T before) { return before < value ? static_cast<T>(value) : before; });
 }
 template <class T, class U>
 inline T atomicExch(T* to, U value) {
-  const T before = *to;
-  *to = value;
-  return before;
+  return change_atomically(to, [value](T) { return value; });
 }
 template <class T, class U, class W>
 inline T atomicCAS(T* to, U expected, W value) {
-  const T before = *to;
-  if (before == static_cast<T>(expected)) *to = static_cast<T>(value);
-  return before;
+  return change_atomically(
+      to, [=](T before) { return before == static_cast<T>(expected) ? static_cast<T>(value) : before; });
 }
 template <class T>
 inline T __ldg(const T* p) {

@@ -23,11 +23,13 @@ constexpr size_t kMargin = 64;              // bytes behind an allocation that n
 constexpr unsigned char kUntouched = 0xa5;  // in the margin
 constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
 
-// What DYNET_COMPAT_EMULATION asks for: "memory=1000000,order=backward,fail=20,cooperative=1,shared=40000".
+// What DYNET_COMPAT_EMULATION asks for:
+// "memory=1000000,order=backward,fail=20,cooperative=1,shared=40000,processors=4".
 struct Settings {
   size_t memory = size_t{64} << 30;
   uint32_t shared = 96 << 10;  // bytes of a block
-  Order order = Order::forward;
+  uint32_t processors = 2;
+  Order order;
   int64_t fail = -1;         // the launch (from 1) that loses the device
   int64_t cooperative = -1;  // launches of blocks that run at the same time are refused from this one on
   Settings() {
@@ -47,12 +49,17 @@ struct Settings {
     else if (key == "shared") shared = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
     else if (key == "fail") fail = std::strtoll(value.c_str(), nullptr, 10);
     else if (key == "cooperative") cooperative = std::strtoll(value.c_str(), nullptr, 10);
-    else if (key == "order" && (value == "forward" || value == "backward"))
-      order = value == "forward" ? Order::forward : Order::backward;
+    else if (key == "processors")
+      processors = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
+    else if (key == "seed") order.seed = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
+    else if (key == "order" && (value == "forward" || value == "backward" || value == "random"))
+      order.kind = value == "forward"    ? Order::forward
+                   : value == "backward" ? Order::backward
+                                         : Order::random;
     else
       throw ValueError(
-          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward, fail=LAUNCH, "
-               "cooperative=LAUNCH or shared=BYTES, got ",
+          text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward|random, seed=NUMBER, "
+               "fail=LAUNCH, cooperative=LAUNCH, processors=NUMBER or shared=BYTES, got ",
                word));
   }
 };
@@ -90,7 +97,7 @@ class Emulation : public Backend {
   Emulation() {
     limits_.name = "emulation";
     limits_.architecture = 0;
-    limits_.processors = 2;
+    limits_.processors = settings_.processors;
     limits_.threads = emulation::kBlockThreads;
     limits_.shared_bytes = settings_.shared;
     limits_.memory = settings_.memory;

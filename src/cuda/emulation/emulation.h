@@ -29,6 +29,11 @@ void wait_for_block();
 void wait_for_warp();
 void pause();  // lets other threads run
 [[noreturn]] void trap();
+void fence();
+// ---- for races.h
+void note_atomic(const void* at);
+void note_copy(void* to, size_t bytes);  // that has begun
+void note_copies_ended();
 
 // Stores `bytes` (8 at most) of this thread, waits for its warp, reads those of thread `lane` of the warp.
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane);

@@ -5,13 +5,16 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <vector>
 
 #include "base/error.h"
+#include "cuda/emulation/races.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -137,6 +140,7 @@ struct Fiber {
   uint64_t turn = 0;
   uint64_t exchanges = 0;  // of its warp that this thread took part in
   bool idle = true;        // no thread on it
+  emulation::RaceThread race = {};
 };
 
 size_t page() {
@@ -174,7 +178,7 @@ Fiber::~Fiber() {
 class Runner {
  public:
   Runner(emulation::Run run, const Grid& grid, void** args, Order order)
-      : run_(run), args_(args), grid_(grid), order_(order) {}
+      : run_(run), args_(args), grid_(grid), order_(order), random_(order.seed), races_(grid.blocks) {}
 
   void run_all();
   void run_threads();  // on a fiber: threads to their end, one after the other
@@ -187,6 +191,10 @@ class Runner {
   Block& block() { return blocks_[fiber_->block - first_block_]; }
   Warp& warp() { return block().warps[fiber_->thread / kWarpThreads]; }
   Fiber& fiber() { return *fiber_; }
+  // Those of a thread that runs, or null.
+  emulation::RaceThread* race_thread(const void* access);
+  emulation::Races& races() { return races_; }
+  void maybe_pause();
   void* shared(const void* key, size_t bytes);
   void* dynamic_shared() { return shared(&grid_, grid_.shared_bytes); }
 
@@ -200,12 +208,15 @@ class Runner {
   void enter(Fiber& fiber);
   void look_for_progress();
   [[noreturn]] void stuck() const;
-  uint32_t turned(uint32_t i, uint32_t n) const { return order_ == Order::forward ? i : n - 1 - i; }
+  uint32_t turned(uint32_t i, uint32_t n) const { return order_.kind == Order::backward ? n - 1 - i : i; }
+  std::vector<uint32_t> block_order(uint32_t count);
 
   const emulation::Run run_;
   void** const args_;
   const Grid& grid_;
   const Order order_;
+  std::minstd_rand random_;
+  emulation::Races races_;
 
   std::vector<Block> blocks_;  // that are under way
   uint32_t first_block_ = 0;
@@ -219,6 +230,7 @@ class Runner {
 };
 
 Runner* runner = nullptr;  // of the launch that runs
+uint64_t checked = 0;      // accesses
 // Kept from launch to launch, with no thread on them in between. Never destroyed: daemon threads compute
 // while the process ends.
 auto& fibers = *new std::vector<std::unique_ptr<Fiber>>;
@@ -274,6 +286,7 @@ bool Runner::next_thread(Fiber& fiber) {
   fiber.block = first_block_ + turned(block, static_cast<uint32_t>(blocks_.size()));
   fiber.thread = turned(thread, grid_.threads);
   fiber.exchanges = 0;
+  fiber.race = {fiber.block, fiber.thread, fiber.thread / kWarpThreads};
   fiber.waits = nullptr;
   fiber.idle = false;
   progress_ = true;
@@ -310,6 +323,7 @@ void* Runner::shared(const void* key, size_t bytes) {
   std::unique_ptr<char[]>& memory = block().shared[key];
   if (!memory) {
     memory.reset(new char[bytes]);
+    races_.forget(memory.get(), bytes);
     std::memset(memory.get(), 0xff, bytes);
   }
   return memory.get();
@@ -334,15 +348,23 @@ void Runner::run_blocks(uint32_t first, uint32_t count) {
   for (uint32_t b = 0; b < count; ++b) {
     threads_ += grid_.threads;
     start_threads(used);
-    advance(first + turned(b, count));
+    if (order_.kind != Order::random) advance(first + turned(b, count));
   }
   while (!waiting_.empty() && !error_) {
     bool any = false;
-    for (uint32_t b = 0; b < count; ++b) any = advance(first + turned(b, count)) || any;
+    if (order_.kind == Order::random) std::shuffle(waiting_.begin(), waiting_.end(), random_);
+    for (const uint32_t b : block_order(count)) any = advance(first + b) || any;
     if (any) pauses_ = 0;
     else if (!waiting_.empty() && !error_) look_for_progress();
   }
   if (error_) std::rethrow_exception(error_);
+}
+
+std::vector<uint32_t> Runner::block_order(uint32_t count) {
+  std::vector<uint32_t> order(count);
+  for (uint32_t b = 0; b < count; ++b) order[b] = turned(b, count);
+  if (order_.kind == Order::random) std::shuffle(order.begin(), order.end(), random_);
+  return order;
 }
 
 // Each up to where it waits.
@@ -389,7 +411,23 @@ void Runner::run_all() {
   emulation::block_extent = {grid_.threads, 1, 1};
   emulation::grid_extent = {grid_.blocks, 1, 1};
   if (grid_.cooperative) return run_blocks(0, grid_.blocks);
-  for (uint32_t b = 0; b < grid_.blocks; ++b) run_blocks(turned(b, grid_.blocks), 1);
+  for (const uint32_t b : block_order(grid_.blocks)) run_blocks(b, 1);
+}
+
+// ---- races
+
+emulation::RaceThread* Runner::race_thread(const void* access) {
+  if (!fiber_ || fiber_->idle) return nullptr;
+  const char* const at = static_cast<const char*>(access);
+  if (at >= fiber_->memory && at < fiber_->memory + page() + kStackBytes) return nullptr;  // its own
+  return &fiber_->race;
+}
+
+// The kernel's threads are interrupted anywhere, not only where they wait.
+void Runner::maybe_pause() {
+  if (order_.kind != Order::random || random_() % 64 != 0) return;
+  progress_ = true;
+  pause();
 }
 
 }  // namespace
@@ -400,13 +438,22 @@ void run_grid(emulation::Run run, const Grid& grid, void** args, Order order) {
   const std::lock_guard lock(one_at_a_time);
   Runner here(run, grid, args, order);
   runner = &here;
+  struct Checking {
+    ~Checking() {
+      checked += runner->races().accesses();
+      runner = nullptr;
+    }
+  } checking;
   try {
     here.run_all();
+    if (!here.races().found().empty()) throw RuntimeError(here.races().found());
   } catch (...) {  // threads that never ended are given up
     std::erase_if(fibers, [](const std::unique_ptr<Fiber>& fiber) { return !fiber->idle; });
     throw;
   }
 }
+
+uint64_t accesses_checked() { return checked; }
 
 }  // namespace dyc::cuda
 
@@ -414,8 +461,31 @@ namespace emulation {
 
 using dyc::cuda::runner;
 
-void wait_for_block() { runner->wait(runner->block().barrier); }
-void wait_for_warp() { runner->wait(runner->warp().barrier); }
+void wait_for_block() {
+  RaceThread& thread = runner->fiber().race;
+  runner->wait(runner->block().barrier);
+  runner->races().met(thread);
+}
+void wait_for_warp() {
+  RaceThread& thread = runner->fiber().race;
+  runner->wait(runner->warp().barrier);
+  ++thread.warp_meetings;
+}
+void fence() { runner->races().fence(runner->fiber().race); }
+void note_atomic(const void* at) {
+  runner->races().atomic(runner->fiber().race, reinterpret_cast<uintptr_t>(at));
+}
+// A copy may write until its thread has waited for it.
+void note_copy(void* to, size_t bytes) {
+  for (size_t i = 0; i < bytes / 4; ++i)
+    runner->fiber().race.copies.push_back(static_cast<uint32_t*>(to) + i);
+}
+void note_copies_ended() {
+  RaceThread& thread = runner->fiber().race;
+  for (uint32_t* word : thread.copies)
+    runner->races().access(thread, reinterpret_cast<uintptr_t>(word), 4, true);
+  thread.copies.clear();
+}
 void pause() { runner->pause(); }
 void trap() { throw dyc::RuntimeError("a trap"); }
 
@@ -443,3 +513,47 @@ void* shared_memory(const void* key, size_t bytes) { return runner->shared(key, 
 void* dynamic_shared_memory() { return runner->dynamic_shared(); }
 
 }  // namespace emulation
+
+#ifdef DYC_RACES
+
+namespace {
+
+void note(void* at, size_t bytes, bool writes) {
+  using emulation::runner;
+  if (!runner) return;
+  if (emulation::RaceThread* const thread = runner->race_thread(at)) {
+    runner->races().access(*thread, reinterpret_cast<uintptr_t>(at), bytes, writes);
+    runner->maybe_pause();
+  }
+}
+
+void note_volatile(void* at) {
+  using emulation::runner;
+  emulation::RaceThread* const thread = runner ? runner->race_thread(at) : nullptr;
+  if (thread) runner->races().read_volatile(*thread, reinterpret_cast<uintptr_t>(at));
+}
+
+}  // namespace
+
+// What -fsanitize=thread calls.
+#define DYC_CALL extern "C" __attribute__((visibility("default"))) void
+#define DYC_ACCESS(bytes)                                                     \
+  DYC_CALL __tsan_read##bytes(void* at) { note(at, bytes, false); }           \
+  DYC_CALL __tsan_write##bytes(void* at) { note(at, bytes, true); }           \
+  DYC_CALL __tsan_unaligned_read##bytes(void* at) { note(at, bytes, false); } \
+  DYC_CALL __tsan_unaligned_write##bytes(void* at) { note(at, bytes, true); } \
+  DYC_CALL __tsan_volatile_read##bytes(void* at) { note_volatile(at); }       \
+  DYC_CALL __tsan_volatile_write##bytes(void*) {}
+DYC_ACCESS(1)
+DYC_ACCESS(2)
+DYC_ACCESS(4)
+DYC_ACCESS(8)
+DYC_ACCESS(16)
+DYC_CALL __tsan_read_range(void* at, size_t bytes) { note(at, bytes, false); }
+DYC_CALL __tsan_write_range(void* at, size_t bytes) { note(at, bytes, true); }
+DYC_CALL __tsan_init() {}
+DYC_CALL __tsan_func_entry(void*) {}
+DYC_CALL __tsan_func_exit() {}
+DYC_CALL __tsan_vptr_update(void*, void*) {}
+
+#endif

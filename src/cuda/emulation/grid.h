@@ -8,10 +8,17 @@
 
 namespace dyc::cuda {
 
-// The order in which threads and blocks go: a missing barrier shows in one of them.
-enum class Order { forward, backward };
+// The order in which threads and blocks go: a missing barrier shows in one of them. Random: they take turns
+// wherever they meet and, where kernels are compiled with DYC_RACES, before some of their accesses.
+struct Order {
+  enum Kind { forward, backward, random } kind = forward;
+  uint32_t seed = 1;
+};
 
-// Runs all threads. Throws RuntimeError where they wait for each other in vain.
+// Runs all threads. Throws RuntimeError where they wait for each other in vain and, with DYC_RACES, where
+// nothing orders two accesses to a word (races.h).
 void run_grid(emulation::Run run, const Grid& grid, void** args, Order order);
+
+uint64_t accesses_checked();  // for races, in this process
 
 }  // namespace dyc::cuda
