@@ -42,6 +42,14 @@ std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std:
   return cubins;
 }
 
+bool is_compiled(const std::string& file, const std::vector<std::string>& expressions, int architecture,
+                 int driver) {
+  const pybind11::gil_scoped_acquire lock;
+  return pybind11::module_::import("dynet_compat.cuda")
+      .attr("is_compiled")(file, expressions, architecture, driver)
+      .cast<bool>();
+}
+
 std::vector<std::string> find_libraries(int driver) {
   const pybind11::gil_scoped_acquire lock;
   return pybind11::module_::import("dynet_compat.cuda")
@@ -118,7 +126,7 @@ void check_device(const std::string& device, const char* op) {
 }
 
 void add_devices(pybind11::module_& m) {
-  cuda::set_compiler(compile);
+  cuda::set_compiler(compile, is_compiled);
   cuda::set_library_finder(find_libraries);
   m.def("_device_names", [] { return device_names(); }, "Names that device arguments may have.");
   m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .background import is_compiled, take
 from .compiler import KernelError, compile_kernels, options_for
 from .cublas import cublas_paths
 from .nvrtc import CompileError, Nvrtc, find_nvrtc, libraries
@@ -22,6 +23,7 @@ __all__ = [
     "cublas_paths",
     "embedded",
     "find_nvrtc",
+    "is_compiled",
     "libraries",
     "options_for",
 ]
@@ -31,5 +33,5 @@ def for_engine(
     file: str, expressions: Sequence[str], architecture: int, driver: int
 ) -> list[tuple[bytes, list[tuple[str, str]]]]:
     """`compile_kernels` as the engine's callback wants it: lowered names as pairs."""
-    parts = compile_kernels(file, expressions, architecture, driver)
+    parts = take(file, expressions, architecture, driver)
     return [(part.cubin, list(part.lowered.items())) for part in parts]

@@ -76,6 +76,8 @@ class Backend {
   // ---- kernels. Those of one call are compiled together, unless they are known or cached.
   virtual void prepare(std::span<const KernelName> names) = 0;
   virtual Kernel kernel(const KernelName& name) = 0;  // prepared if it is not
+  // False: it is being compiled in the background, from the first question on.
+  virtual bool is_ready(const KernelName&) { return true; }
   // A word of host memory that kernels write before they end with an error (cuda/abi/persistent.h).
   virtual uint32_t* fault() = 0;
   // Blocks of `kernel` that fit on the device at the same time.

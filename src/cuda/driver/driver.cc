@@ -19,6 +19,11 @@ Compiler& compiler() {
   return one;
 }
 
+IsCompiled& is_compiled() {
+  static IsCompiled one;
+  return one;
+}
+
 LibraryFinder& library_finder() {
   static LibraryFinder one;
   return one;
@@ -33,7 +38,10 @@ void watch_forks() {
 
 }  // namespace
 
-void set_compiler(Compiler one) { compiler() = std::move(one); }
+void set_compiler(Compiler one, IsCompiled question) {
+  compiler() = std::move(one);
+  is_compiled() = std::move(question);
+}
 void set_library_finder(LibraryFinder one) { library_finder() = std::move(one); }
 
 // ---- Calls
@@ -258,6 +266,10 @@ class Driver final : public Backend {
     for (const KernelName& name : names)
       if (!device_.find(name)) missing[name.file].push_back(name.expression);
     for (const auto& [file, expressions] : missing) device_.load(file, expressions);
+  }
+  bool is_ready(const KernelName& name) override {
+    return device_.find(name) || !is_compiled() ||
+           is_compiled()(name.file, {name.expression}, device_.facts.architecture, calls_.cuda.version);
   }
   Kernel kernel(const KernelName& name) override {
     LoadedKernel* found = device_.find(name);

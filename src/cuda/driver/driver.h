@@ -23,7 +23,10 @@ struct Cubin {
 // some are kept from before. Python has it (dynet_compat.cuda); called without locks held.
 using Compiler = std::function<std::vector<Cubin>(
     const std::string& file, const std::vector<std::string>& expressions, int architecture, int driver)>;
-void set_compiler(Compiler compiler);
+// Whether such kernels are compiled; the first question begins to do it in the background.
+using IsCompiled = std::function<bool(const std::string& file, const std::vector<std::string>& expressions,
+                                      int architecture, int driver)>;
+void set_compiler(Compiler compiler, IsCompiled is_compiled = {});
 
 // Paths of cuBLAS libraries to try, in this order, for a driver. Python has it, too, and it is called
 // likewise.

@@ -60,7 +60,13 @@ void PersistentKernels::prepare(const std::vector<Ids>& sets) {
   };
   for (const Request& r : requests_) add_if_few(r.kernel_ids);
   if (!kernels_.empty()) add_if_few(kernels_.back().kernel_ids);
-  requests_.clear();
+  if (!options_.persistent_after) {
+    if (compiling_.empty()) compiling_ = all;
+    if (!backend_.is_ready(name_of(compiling_))) return;
+    all.swap(compiling_);  // what was asked for since is compiled next
+    compiling_.clear();
+  }
+  std::erase_if(requests_, [&](const Request& r) { return contains(all, r.kernel_ids); });
   try {
     compile(all);
   } catch (const Error& e) {
@@ -69,11 +75,15 @@ void PersistentKernels::prepare(const std::vector<Ids>& sets) {
   }
 }
 
-void PersistentKernels::compile(const Ids& kernel_ids) {
+cuda::KernelName PersistentKernels::name_of(const Ids& kernel_ids) const {
   std::string list;
   if (!emulated())
     for (const uint32_t id : kernel_ids) list += (list.empty() ? "" : ", ") + std::to_string(id);
-  const cuda::Backend::Kernel kernel = backend_.kernel({"persistent", "persistent<" + list + ">"});
+  return {"persistent", "persistent<" + list + ">"};
+}
+
+void PersistentKernels::compile(const Ids& kernel_ids) {
+  const cuda::Backend::Kernel kernel = backend_.kernel(name_of(kernel_ids));
   const uint32_t blocks = backend_.active_blocks(kernel, threads_, 0);
   if (blocks == 0) throw RuntimeError("no block of it fits on the device");
   kernels_.push_back({kernel_ids, kernel, blocks});

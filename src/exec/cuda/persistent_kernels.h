@@ -28,7 +28,8 @@ class PersistentKernels {
   Kernel* find(const Ids& kernel_ids);  // null: there is none
   // Is there a kernel for these steps, or is it time to compile one? Counts the request.
   bool is_wanted(const Ids& kernel_ids);
-  // Compiles one kernel for all sets that have none. Where that fails they are marked unsupported.
+  // Compiles one kernel for all sets that have none, in the background unless DeviceOptions says after how
+  // many requests: until it is there, launches go on one by one. Where it fails they are marked unsupported.
   void prepare(const std::vector<Ids>& sets);
   // Do so many blocks with so much dynamic shared memory fit on the device at the same time? Asks the driver
   // once for each size.
@@ -38,6 +39,7 @@ class PersistentKernels {
 
  private:
   void compile(const Ids& kernel_ids);
+  cuda::KernelName name_of(const Ids& kernel_ids) const;
   bool emulated() const { return backend_.limits().architecture == 0; }
   struct Request {
     Ids kernel_ids;
@@ -48,6 +50,7 @@ class PersistentKernels {
   const uint32_t threads_;  // of a block
   std::vector<Kernel> kernels_;
   std::vector<Request> requests_;
+  Ids compiling_;  // in the background
   std::vector<Ids> unsupported_;
 };
 
