@@ -86,6 +86,12 @@ __global__ void left_in_a_warp(float* out) {
   out[threadIdx.x] = warp_sum(0.f) + *held;
 }
 
+// All threads of a warp write the same word: the same value, or each its own.
+template <bool same>
+__global__ void written_by_all(float* out) {
+  out[threadIdx.x / kWarp] = same ? 7.f : static_cast<float>(threadIdx.x);
+}
+
 // Reads what it copies, after a wait for the copies that comes before or after the block meets.
 template <bool late>
 __global__ void copied(float* out) {
@@ -153,6 +159,8 @@ const emulation::Registration kSource([](emulation::Kernels& to) {
   CASE(handed_on<second_meeting>);
   CASE(left_in_a_warp<true>);
   CASE(left_in_a_warp<false>);
+  CASE(written_by_all<true>);
+  CASE(written_by_all<false>);
   CASE(copied<false>);
   CASE(copied<true>);
 #undef CASE
@@ -251,6 +259,8 @@ const std::vector<std::pair<std::string, std::function<void()>>> kCases = {
     {"handed_on_second_meeting", [] { run_relay(4, true, "handed_on<second_meeting>"); }},
     {"left_in_a_warp_true", [] { run_one("left_in_a_warp<true>", {1, 8}, 16); }},
     {"left_in_a_warp_false", [] { run_one("left_in_a_warp<false>", {1, 8}, 16); }},
+    {"written_by_all_true", [] { run_one("written_by_all<true>", {1, 8}, 16); }},
+    {"written_by_all_false", [] { run_one("written_by_all<false>", {1, 8}, 16); }},
     {"copied_true", [] { run_one("copied<true>", {1, 8}, 16); }},
     {"copied_false", [] { run_one("copied<false>", {1, 8}, 16); }},
     {"relay_apart", [] { run_relay(2, false); }},

@@ -19,7 +19,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> KernelProgram:
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize(
     "case", ["neighbours", "dynamic", "sums", "shuffles", "relay", "handed_on_nothing",
-             "left_in_a_warp_true", "copied_false"])  # fmt: skip
+             "left_in_a_warp_true", "written_by_all_true", "copied_false"])  # fmt: skip
 def test_what_is_ordered_is_no_race(program: KernelProgram, case: str, settings: str) -> None:
     done = program(case, settings=settings)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -30,7 +30,9 @@ def test_what_is_ordered_is_no_race(program: KernelProgram, case: str, settings:
     ("case", "threads"),
     [("neighbours_too_early", "thread"), ("handed_on_first_meeting", "block"),
      ("handed_on_first_fence", "block"), ("handed_on_second_fence", "block"),
-     ("handed_on_second_meeting", "block"), ("left_in_a_warp_false", "thread 0"), ("copied_true", "thread"),
+     ("handed_on_second_meeting", "block"), ("left_in_a_warp_false", "thread 0"),
+     ("written_by_all_false", "thread"),
+     ("copied_true", "thread"),
      ("next_block_too_early", "block")])  # fmt: skip
 def test_a_race_is_found_in_any_order(program: KernelProgram, case: str, threads: str, settings: str) -> None:
     """Also where the values happen to be right: what counts is that nothing orders the accesses."""

@@ -522,8 +522,8 @@ void note(void* at, size_t bytes, bool writes) {
   using emulation::runner;
   if (!runner) return;
   if (emulation::RaceThread* const thread = runner->race_thread(at)) {
-    runner->races().access(*thread, reinterpret_cast<uintptr_t>(at), bytes, writes);
     runner->maybe_pause();
+    runner->races().access(*thread, reinterpret_cast<uintptr_t>(at), bytes, writes);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "cuda/emulation/races.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -28,12 +29,28 @@ void Races::report(const Access& before, bool wrote, const Access& now, bool wri
                      " of block ", before.block, wrote ? " wrote" : " read", ", and nothing orders the two");
 }
 
+void Races::check_alike() {
+  const Alike a = alike_;
+  alike_ = {};
+  uint32_t value = 0;
+  if (a.at) std::memcpy(&value, reinterpret_cast<const void*>(a.at), sizeof value);
+  if (a.at && value != a.value) report(a.before, true, a.now, true, a.at);
+}
+
 void Races::access(const RaceThread& t, uintptr_t at, size_t bytes, bool writes, bool atomic) {
   const Access now{t.block, t.thread, t.warp, t.block_meetings, t.warp_meetings, atomic};
   ++accesses_;
+  check_alike();
   for (uintptr_t word = at / 4; word <= (at + bytes - 1) / 4; ++word) {
     Word& w = words_[word];
-    if (w.written && !ordered(w.write, now)) report(w.write, true, now, writes, word * 4);
+    if (w.written && !ordered(w.write, now)) {
+      if (writes && w.write.block == now.block && w.write.warp == now.warp) {
+        alike_ = {word * 4, 0, w.write, now};
+        std::memcpy(&alike_.value, reinterpret_cast<const void*>(word * 4), sizeof alike_.value);
+      } else {
+        report(w.write, true, now, writes, word * 4);
+      }
+    }
     if (writes) {
       for (const Access& read : w.reads)
         if (!ordered(read, now)) report(read, false, now, true, word * 4);

@@ -1,6 +1,7 @@
 // Finds accesses of a kernel that nothing orders: two threads, the same word, one of them writes. Kernels are
 // compiled with -fsanitize=thread, whose calls before each access come here (DYC_RACES): no library of the
 // sanitizer is linked.
+// Threads of a warp may write the same value to a word.
 //
 // Threads of a block are ordered by __syncthreads(), those of a warp also by __syncwarp(); not by shuffles.
 // What a block wrote before such a barrier is known to another block if a thread of the first fences, then
@@ -55,6 +56,14 @@ class Races {
   std::unordered_map<uintptr_t, Word> words_;
   std::unordered_map<uintptr_t, Clock> counters_;
   std::vector<Block> blocks_;
+  struct Alike {
+    uintptr_t at = 0;
+    uint32_t value = 0;
+    Access before = {}, now = {};
+  };
+  void check_alike();
+
+  Alike alike_;  // a write that was about to be: of the value that was there?
   std::string found_;
   uint64_t accesses_ = 0;
 };
