@@ -41,6 +41,8 @@ class Task:
     def run(self) -> None:
         self.started = True
         group = self.group
+        scheduler = group.scheduler
+        scheduler.live += 1
         try:
             self.result = _core._batch_run(
                 group.scheduler.batch, self.number, group.function, group.instances[self.index]
@@ -54,6 +56,7 @@ class Task:
         finally:
             self.done = True
             self.local = None
+            scheduler.live -= 1
 
 
 class _Idle(threading.local):

@@ -1,5 +1,6 @@
 // The random streams of DyNet on the CPU: same seed, same numbers, bit for bit (normal: see below).
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,13 +46,19 @@ class Stream {
  public:
   explicit Stream(uint32_t seed = 0) : seed_(seed) {}
   Random& random() {
-    if (!random_) random_ = std::make_unique<Random>(seed_);
+    if (!random_) {
+      random_ = std::make_unique<Random>(seed_);
+      begun_.fetch_add(1, std::memory_order_relaxed);
+    }
     return *random_;
   }
   bool used() const { return random_ != nullptr; }
   uint32_t seed() const { return seed_; }
+  // How many streams of the process were drawn from.
+  static uint64_t begun() { return begun_.load(std::memory_order_relaxed); }
 
  private:
+  static inline std::atomic<uint64_t> begun_{0};
   uint32_t seed_;
   std::unique_ptr<Random> random_;
 };

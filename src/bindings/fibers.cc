@@ -217,19 +217,36 @@ PyObject* end(PyObject*, PyObject*) {
 // the process stay as they are. Returns whether it drew any.
 PyObject* end_undrawn(PyObject*, PyObject*) { return PyBool_FromLong(finish(false)); }
 
-// _batch_add(n): the numbers of n new instances inside the current one.
-PyObject* add(PyObject*, PyObject* count) {
-  const Py_ssize_t n = PyNumber_AsSsize_t(count, PyExc_OverflowError);
-  if (n == -1 && PyErr_Occurred()) return nullptr;
+// _batch_add(n, unseen): the numbers of n new instances inside the current one. `unseen`: later ones of the
+// current one have the same random numbers as without these.
+PyObject* add(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  const Py_ssize_t n = count == 2 ? PyNumber_AsSsize_t(args[0], PyExc_OverflowError) : 0;
+  const int unseen = count == 2 ? PyObject_IsTrue(args[1]) : 0;
+  if (PyErr_Occurred()) return nullptr;
   return guarded([&]() -> PyObject* {
     Instances& instances = engine().graph.instances;
     PyObject* numbers = PyList_New(n);
     if (!numbers) return nullptr;
-    const uint32_t seed = instances.next_seed();
+    const uint32_t seed = unseen ? 0 : instances.next_seed();
     for (Py_ssize_t i = 0; i < n; ++i)
       PyList_SET_ITEM(numbers, i, PyLong_FromUnsignedLong(instances.add(seed, static_cast<uint32_t>(i))));
     return numbers;
   });
+}
+
+// _batch_mark(): how many instances have drawn random numbers, and a place in the graph for _batch_join().
+PyObject* mark(PyObject*, PyObject*) {
+  return Py_BuildValue("Kn", static_cast<unsigned long long>(Stream::begun()),
+                       static_cast<Py_ssize_t>(engine().graph.instances.turns()));
+}
+
+// _batch_join(first, n, place): what n instances inside the current one have recorded since is its own.
+PyObject* join(PyObject*, PyObject* args) {
+  unsigned first = 0, n = 0;
+  Py_ssize_t since = 0;
+  if (!PyArg_ParseTuple(args, "IIn", &first, &n, &since)) return nullptr;
+  engine().graph.instances.join(first, n, static_cast<size_t>(since));
+  Py_RETURN_NONE;
 }
 
 // _batch_run(batch, number, function, argument): what function(argument) returns in the instance. In a thread
@@ -340,7 +357,9 @@ PyObject* draw_seed(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(rando
 PyMethodDef functions[] = {{"_batch_begin", FAST(begin), nullptr},
                            {"_batch_end", end, METH_NOARGS, nullptr},
                            {"_batch_end_undrawn", end_undrawn, METH_NOARGS, nullptr},
-                           {"_batch_add", add, METH_O, nullptr},
+                           {"_batch_add", FAST(add), nullptr},
+                           {"_batch_mark", mark, METH_NOARGS, nullptr},
+                           {"_batch_join", join, METH_VARARGS, nullptr},
                            {"_batch_run", FAST(run), nullptr},
                            {"_batch_suspend", suspend, METH_O, nullptr},
                            {"_batch_turn", FAST(turn), nullptr},

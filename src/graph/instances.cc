@@ -30,6 +30,11 @@ uint32_t Instances::add(uint32_t seed, uint32_t index) {
   return last_;
 }
 
+void Instances::join(uint32_t first, uint32_t count, size_t since) {
+  for (size_t i = since; i < turns_.size(); ++i)
+    if (turns_[i].number - first < count) turns_[i].number = current_;
+}
+
 void Instances::enter(uint32_t number, uint32_t size) {
   current_ = number;
   inside_instance = number != kOutside;

@@ -22,6 +22,10 @@ class Instances {
   // A seed for one more batch_map of the current instance. It does not advance the random numbers of the
   // instance; those of the process advance at finish(), if any were drawn inside.
   uint32_t next_seed();
+  // How often the recording instance has changed.
+  size_t turns() const { return turns_.size(); }
+  // What `count` instances from `first` on have recorded since then counts as recorded by the current one.
+  void join(uint32_t first, uint32_t count, size_t since);
   // From now on, with node `size`, this one records.
   void enter(uint32_t number, uint32_t size);
   // All are done. Their random numbers stay, for nodes that are drawn again. Returns whether any were drawn;

@@ -17,6 +17,7 @@ from .. import _core
 from ..distributed import state
 from ..fibers import BACKENDS, Greenlets, NoThread, Stopped, Task, backend_of
 
+MOST_FIBERS = 1024  # besides those of the outermost batch_map; those inside run one by one beyond that
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -29,14 +30,19 @@ class Group:
     stopped: Optional[BaseException] = None  # KeyboardInterrupt and the like ended all
 
     def __init__(
-        self, scheduler: _Scheduler, function: Any, instances: list[Any], parent: Optional[Task]
+        self,
+        scheduler: _Scheduler,
+        function: Any,
+        instances: list[Any],
+        parent: Optional[Task],
+        unseen: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.function = function
         self.instances = instances
         self.parent = parent
         self.context = contextvars.copy_context()
-        numbers: Any = _core._batch_add(len(instances))
+        numbers: Any = _core._batch_add(len(instances), unseen)
         self.tasks = [Task(self, i, number) for i, number in enumerate(numbers)]
         self.left = len(self.tasks)
 
@@ -60,12 +66,18 @@ class _Scheduler:
         self.fibers = fibers
         self.ready: list[Task] = []  # to begin, or to go on after a batch_map inside; the last is the next
         self.held: list[Task] = []  # not begun for want of threads
+        self.live = 0  # calls that have begun and not ended
+        self.most = MOST_FIBERS
+        self.turn: Any = None  # the call that ran last
         self.batch = _core._batch_begin(fibers.pause, fibers.resume, fibers.hub, fibers.current)
 
     def run_inside(self, task: Task, group: Group) -> None:
         """Returns when the instances of a batch_map inside `task` are done."""
         task.inner = group
         try:
+            if self.full():
+                self._run_in_order(task, group)
+                return
             self.ready.extend(reversed(group.tasks))
             _core._batch_suspend(lambda: self.fibers.pause(task))
         finally:
@@ -74,9 +86,31 @@ class _Scheduler:
         if error is not None:
             raise error
 
+    def full(self) -> bool:
+        """Whether so many fibers live that a batch_map inside makes no more of them."""
+        return self.live >= self.most and self.fibers.hub is not None
+
+    def _turn_of(self, task: Task, closing: bool) -> None:
+        self.turn = task
+        _core._batch_turn(task, closing)
+
+    def _run_in_order(self, task: Task, group: Group) -> None:
+        """Runs the instances one after another on the fiber of `task`."""
+        for child in group.tasks:
+
+            def call(child: Task = child) -> None:
+                self._turn_of(child, False)
+                child.run()
+
+            _core._batch_suspend(call)
+            self._turn_of(task, task.closing)
+            if child.error is not None and not isinstance(child.error, Exception):
+                raise child.error
+
     # ---- the outermost caller
 
     def run(self, group: Group) -> None:
+        self.most += len(group.tasks)
         try:
             self.ready = group.tasks[::-1]
             while True:
@@ -104,12 +138,12 @@ class _Scheduler:
         if not task.started and self.fibers.full() and _core._batch_waiting():
             self.held.append(task)  # those that wait will end, and make room
             return
-        _core._batch_turn(task, False)
+        self._turn_of(task, False)
         if task.started:
             self.fibers.resume(task)
         else:
             self._start(task)
-        self._left(task)
+        self._left(self.turn)
 
     def _start(self, task: Task) -> None:
         try:
@@ -145,6 +179,8 @@ class _Scheduler:
     def _unwind(self, task: Task) -> None:
         if task.inner is not None:
             self._close(task.inner.tasks)
+            if task.done:  # they ran on its fiber
+                return
         task.closing = True
         if not task.started:
             task.done = True
@@ -181,7 +217,9 @@ def batch_map(
     All record into the current graph: call `renew_cg()` before `batch_map`, and train by `backward()` on the
     sum of the losses that it returns. Inside `function`, `renew_cg()`, `backward()`, `update()`,
     `cg_checkpoint()`, `cg_revert()`, changes of parameters and of dropout rates are errors, because other
-    instances are half done. `function` may call `batch_map` itself.
+    instances are half done. `function` may call `batch_map` itself: a recursion that generates a tree then
+    computes once per level, not once per node. While more than 1,024 such calls live, further ones run one
+    after another.
 
     Each instance comes out as if it alone had followed what was recorded before `batch_map`:
 
@@ -269,7 +307,14 @@ def _map(
 
 def map_unless_drawn(function: Callable[[Any], T], instances: list[Any]) -> Optional[list[T]]:
     """What batch_map returns, if all went well and no random numbers were drawn; those of the process are as
-    they were in any case."""
+    they were in any case.
+
+    In an instance the calls are parts of it: what they record is its own, and None is returned where many
+    fibers live already.
+    """
+    task = _current_task()
+    if task is not None:
+        return _unless_drawn_inside(task, function, instances)
     scheduler = _Scheduler(Greenlets())
     drawn = True
     group = None
@@ -285,6 +330,25 @@ def map_unless_drawn(function: Callable[[Any], T], instances: list[Any]) -> Opti
             group.release()
         drawn = bool(_core._batch_end_undrawn())
     return None if failed or drawn else results
+
+
+def _unless_drawn_inside(task: Task, function: Callable[[Any], T], instances: list[Any]) -> Optional[list[T]]:
+    scheduler = task.group.scheduler
+    if task.closing or scheduler.full():
+        return None
+    draws, place = _core._batch_mark()
+    group = Group(scheduler, function, instances, task, unseen=True)
+    try:
+        first, count = group.tasks[0].number, len(instances)
+        scheduler.run_inside(task, group)
+        if group.stopped is not None:
+            raise group.stopped
+        if draws != _core._batch_mark()[0] or any(each.error is not None for each in group.tasks):
+            return None
+        _core._batch_join(first, count, place)
+        return [each.result for each in group.tasks]
+    finally:
+        group.release()
 
 
 def _outcome(group: Group, return_exceptions: bool) -> list[Any]:

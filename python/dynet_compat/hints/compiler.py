@@ -10,7 +10,7 @@ from .analysis.load import LoadError, load
 from .analysis.loops import RECURRENCE
 from .analysis.script import ScriptAnalysis
 from .explain import Explanation
-from .hints_file import Hints, IndependentLoop, RecordingFunction, clean, cleaned
+from .hints_file import Hints, IndependentCalls, IndependentLoop, RecordingFunction, clean, cleaned
 from .rewrite import batch_map
 from .rewrite.listing import Listing, list_regions
 
@@ -81,6 +81,7 @@ def hints_of(found: ScriptAnalysis, root: str = ".") -> Hints:
         sources={source.path: source.sha256 for source in program.sources},
         functions=tuple(RecordingFunction(program.path(f.module), f.qualname) for f in functions),
         independent_loops=tuple(independent_loops(found)),
+        independent_calls=tuple(independent_calls(found)),
     )
 
 
@@ -102,9 +103,23 @@ def independent_loops(found: ScriptAnalysis) -> list[IndependentLoop]:
     ]
 
 
+def independent_calls(found: ScriptAnalysis) -> list[IndependentCalls]:
+    """The groups of calls that are proved to be independent."""
+    return [
+        IndependentCalls(
+            found.program.path(g.function.module),
+            g.function.qualname,
+            g.line,
+            tuple(call.end_lineno or 0 for call in g.calls),
+            tuple(call.end_col_offset or 0 for call in g.calls),
+        )
+        for g in (found.concurrent_calls.proved() if found.usable else [])
+    ]
+
+
 def listings_of(found: ScriptAnalysis, hints: Hints) -> dict[str, Listing]:
     """The regions that a run with these hints replaces by calls, by file."""
-    loops = hints.independent_loops if batch_map.possible() else ()
+    loops = hints.concurrent if batch_map.possible() else ()
     return list_regions(found.program.sources, hints.functions, loops)
 
 
@@ -113,12 +128,14 @@ def _counts(found: ScriptAnalysis, hints: Hints, listings: dict[str, Listing]) -
     opaque, owner = found.program.opaque, found.program.owner
     loops = [f for f in found.loops.found.values() if f.loop.function not in opaque and found.usable]
     sites = [node for node in found.facts.ops if owner[node] not in opaque and found.usable]
+    calls = len(hints.independent_calls)
     recurrent = sum(facts.kind == RECURRENCE for facts in loops)
     return [
         count(len(sites), "site"),
         f"{count(len(loops), 'loop')} ({recurrent} recurrent)",
         count(sum(len(listing.regions) for listing in listings.values()), "region"),
         count(len(hints.independent_loops), "batch_map loop"),
+        *([count(calls, "group") + " of independent calls"] if calls else []),
     ]
 
 

@@ -120,6 +120,7 @@ class Explanation:
         self.loops = sorted(set(self._loops()))
         self.regions = sorted(set(self._regions()))
         self.maps = sorted(set(self._maps()))
+        self.calls = sorted(set(self._calls()))
 
     def lines(self) -> list[str]:
         """The text, line by line."""
@@ -132,6 +133,8 @@ class Explanation:
             ("regions, each recorded by one call", self.regions, "none"),
             ("loops over instances that read numbers (batch_map)", self.maps, "none"),
         )
+        if self.calls:
+            sections += (("calls that read numbers, next to one another", self.calls, ""),)
         for title, findings, none in sections:
             result.append(f"{title}:")
             result += [f"  {finding}" for finding in findings] or [f"  {none}"]
@@ -323,6 +326,23 @@ class Explanation:
                 where = f"line {rewrite.line}: " if rewrite.line != rewrite.loop.line else ""
                 why = rewrite.reason or "the analysis was not finished"
                 yield Finding(path, rewrite.loop.line, "no map", f"left as it is: {where}{why}")
+
+    def _calls(self) -> Iterator[Finding]:
+        complete = self.analysis.state.complete
+        for group in self.analysis.concurrent_calls.all:
+            function: Any = group.function
+            names = ", ".join(f"{text_of(call.func)}()" for call in group.calls)
+            where = f"line {group.line}: " if group.line != group.calls[0].lineno else ""
+            why = group.reason or ("" if complete else "the analysis was not finished")
+            if not why and not may_change(function.node):
+                why = f"{function.qualname}() is decorated, a generator, or looks at its own names"
+            text = f"{names}: " + (
+                f"one after another: {where}{why}"
+                if why
+                else "independent: with hints and greenlet they run side by side, as by dy.batch_map()"
+            )
+            path = self.program.path(function.module)
+            yield Finding(path, group.calls[0].lineno, "apart" if why else "concurrent", text)
 
     def _run_together(self, rewrite: LoopIndependence) -> str:
         """Whether the hints alone make the iterations of a loop run together."""

@@ -15,13 +15,13 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Optional, get_args, get_origin, get_type_hints
+from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
 
 from ..files.atomic import replacing
 from .analysis.load import MAX_BYTES
 
 FORMAT = "dynet_compat hints"
-VERSION = 3
+VERSION = 4
 MAX_FILE = 64 << 20
 MAX_ITEMS = 500_000
 MAX_TEXT = 1000
@@ -57,6 +57,20 @@ class IndependentLoop:
 
 
 @dataclass(frozen=True)
+class IndependentCalls:
+    """Calls in neighbouring statements that are proved to be independent.
+
+    line: of the first. last_lines, last_cols: where each ends.
+    """
+
+    file: str
+    qualname: str
+    line: int
+    last_lines: tuple[int, ...]
+    last_cols: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Hints:
     """The contents of a hints file.
 
@@ -71,6 +85,12 @@ class Hints:
     sources: dict[str, str]
     functions: tuple[RecordingFunction, ...] = ()
     independent_loops: tuple[IndependentLoop, ...] = ()
+    independent_calls: tuple[IndependentCalls, ...] = ()
+
+    @property
+    def concurrent(self) -> tuple[Union[IndependentLoop, IndependentCalls], ...]:
+        """Everything whose parts may run side by side."""
+        return (*self.independent_loops, *self.independent_calls)
 
 
 def to_text(hints: Hints) -> str:
@@ -244,6 +264,6 @@ def _check(hints: Hints) -> None:
         raise HintsError("damaged: the script is not among the sources")
     if os.path.isabs(hints.root):
         raise HintsError("damaged: root is not relative")
-    for name in [f.file for f in hints.functions] + [loop.file for loop in hints.independent_loops]:
+    for name in [f.file for f in hints.functions] + [record.file for record in hints.concurrent]:
         if name not in hints.sources:
             raise HintsError(f"damaged: {name[:60]} is not among the sources")

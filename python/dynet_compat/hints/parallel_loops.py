@@ -1,14 +1,15 @@
-"""Loops over instances whose iterations run together while the script runs.
+"""Loops and calls whose parts run together while the script runs.
 
-A hints file lists such loops, but is not trusted: what it lists is rewritten so that it can run either way
-(rewrite/batch_map.py), and runs as it was written until the proof has been repeated in the sources.
-That is done when the first iterations of a loop were seen to read values of the graph, and to compute much
-for each, so that other loops cost nothing.
+A hints file lists loops over instances and groups of calls, but is not trusted: what it lists is rewritten so
+that it can run either way (rewrite/batch_map.py, rewrite/concurrent_calls.py), and runs as it was written
+until the proof has been repeated in the sources. That is done when the first iterations or calls were seen to
+read values of the graph, and to compute much for each, so that others cost nothing.
 
 Where the iterations of one part of the data cannot be finished together (one fails, or draws random numbers,
 of which every instance has its own), their work is discarded and the part runs as it was written: the proof
 says that they have left nothing behind. Now and then one iteration is repeated on its own, and a loop whose
-results differ is left alone from then on.
+results differ is left alone from then on. The same holds for groups of calls, and for loops inside an
+iteration or call that runs together with others: their parts are fibers of their own there.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import sys
 import types
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 
 from .. import _core
-from .hints_file import IndependentLoop
+from .hints_file import IndependentCalls, IndependentLoop
 
 _log = logging.getLogger("dynet_compat")
 
@@ -35,6 +36,7 @@ _PART = 64  # iterations that run together
 # other iterations costs more than it saves: a greedy parser gains from a hidden size of 128 on (1 MB), not at
 # 64 (0.3 MB).
 _WORTH = 1 << 19
+_MOST_FAILURES = 8  # of a group of calls, before it is left alone
 _REPEATED = frozenset((0, 1, 3, 7))  # of which parts one iteration is repeated, and of every 64th
 _PLAIN = frozenset((list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray))
 _TABLE: dict[int, int] = {}
@@ -57,14 +59,14 @@ class Sources:
     def __init__(self, script: str, digests: dict[str, str]) -> None:
         self.script = script
         self.digests = digests
-        self._proved: Optional[frozenset[IndependentLoop]] = None
+        self._proved: Optional[frozenset[Any]] = None
 
-    def proves(self, record: IndependentLoop) -> bool:
+    def proves(self, record: Union[IndependentLoop, IndependentCalls]) -> bool:
         if self._proved is None:
             self._proved = frozenset(self._prove())
         return record in self._proved
 
-    def _prove(self) -> Iterable[IndependentLoop]:
+    def _prove(self) -> Iterable[Any]:
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         if not isinstance(main, str) or os.path.realpath(main) != os.path.realpath(self.script):
             return ()  # another program has loaded the script, and may have changed what it does
@@ -79,17 +81,83 @@ class Sources:
             return ()
         if hints.sources != self.digests:
             return ()  # they have changed since
-        return hints.independent_loops
+        return hints.concurrent
 
 
-class ParallelLoop:
-    """One loop: what its rewritten code calls, and whether its iterations may run together."""
+class Concurrent:
+    """One loop or group of calls: whether its parts may run together."""
 
-    def __init__(self, record: IndependentLoop, sources: Sources) -> None:
+    what = ""
+
+    def __init__(self, record: Any, sources: Sources) -> None:
         self.record = record
         self.sources = sources
         self.off = False  # for good
-        self.parts = 0  # that ran together
+        self.parts = 0  # how often it, or a part of its data, ran together
+        self._asked = 0
+        self._before: Optional[tuple[int, int]] = None  # work_done() at the first time
+
+    def gains(self) -> bool:
+        """Whether it is to run together: the first times values were read, and much computed for them."""
+        if self.off or self._asked < 0:
+            return not self.off
+        self._asked += 1
+        if self._before is None:
+            self._before = work_done()
+        if self._asked <= _FIRST:
+            return False
+        flushes, size = (now - before for now, before in zip(work_done(), self._before))
+        if flushes < _FIRST:
+            return False
+        if size < _WORTH * flushes or not self.sources.proves(self.record):
+            self.off = True
+        self._asked = -1
+        return not self.off
+
+    def turn_off(self, reason: str) -> None:
+        self.off = True
+        where = f"{self.record.file}:{self.record.line}"
+        _log.warning("hints: the %s in %s is left as it is: %s", self.what, where, reason)
+
+
+class CallGroup(Concurrent):
+    """Calls that are proved to be independent: what the rewritten code calls."""
+
+    what = "group of calls"
+    _failed = 0
+
+    def run(self, *calls: Callable[[], Any]) -> Optional[list[Any]]:
+        """The results of all calls, or None where they must be made one after another."""
+        if not self.gains():
+            return None
+        from ..api import batch_map
+
+        results = batch_map.map_unless_drawn(_call, list(calls))
+        if results is None:
+            self._failed += 1
+            self.off = self._failed == _MOST_FAILURES
+            return None
+        self.parts += 1
+        if self.parts in _REPEATED:
+            index = self.parts % len(calls)
+            if not same(calls[index](), results[index]):
+                self.turn_off("a call on its own had other results")
+                return None
+        return results
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+def concurrent(record: Union[IndependentLoop, IndependentCalls], sources: Sources) -> Concurrent:
+    return (ParallelLoop if isinstance(record, IndependentLoop) else CallGroup)(record, sources)
+
+
+class ParallelLoop(Concurrent):
+    """One loop: what its rewritten code calls."""
+
+    what = "loop"
 
     def start(self, items: Any) -> PartIterator:
         return PartIterator(self, items)
@@ -103,11 +171,6 @@ class ParallelLoop:
         while run.more():
             found += run.run(element) if run.together else elements(run.part)
         return found
-
-    def turn_off(self, reason: str) -> None:
-        self.off = True
-        where = f"{self.record.file}:{self.record.line}"
-        _log.warning("hints: the loop in %s is left as it is: %s", where, reason)
 
 
 class PartIterator:
@@ -124,7 +187,8 @@ class PartIterator:
         self.together = False
         self._rest: Optional[Iterator[Any]] = None
         self._before = (0, 0)
-        self._state = self._begin if not loop.off and _core._batch_task() is None else self._end_after
+        inside = _core._batch_task() is not None
+        self._state = self._end_after if loop.off else self._inside if inside else self._begin
 
     def more(self) -> bool:
         return self._state()
@@ -135,6 +199,16 @@ class PartIterator:
     def _end_after(self) -> bool:
         self._state = self._end
         return True
+
+    def _inside(self) -> bool:
+        """In an instance: all iterations together, or as they were written."""
+        if self.loop.record.renew_first or not is_plain(self.part) or not self.loop.gains():
+            return self._end_after()
+        self._rest = iter(self.part)
+        self.part = list(itertools.islice(self._rest, _PART))
+        self.together = len(self.part) > 1
+        self._state = self._next if self.together else self._end
+        return bool(self.part)
 
     def _begin(self) -> bool:
         """The first iterations one after another."""

@@ -25,7 +25,7 @@ from ..files.own_classes import START_FOLDER, is_foreign
 
 if TYPE_CHECKING:
     from .hints_file import Hints
-    from .parallel_loops import ParallelLoop
+    from .parallel_loops import Concurrent
 
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
@@ -55,7 +55,7 @@ class Active:
         path: Optional[str],
         wanted: dict[str, Optional[set[str]]],
         digests: dict[str, str],
-        loops: Optional[dict[str, list[ParallelLoop]]] = None,
+        loops: Optional[dict[str, list[Concurrent]]] = None,
     ) -> None:
         self.path = path
         self.wanted = wanted
@@ -238,18 +238,18 @@ def load(path: str) -> None:
     activate(Active(path, wanted, digests, _loops(hints, root)))
 
 
-def _loops(hints: Hints, root: str) -> dict[str, list[ParallelLoop]]:
-    """Those that may run side by side, by file."""
+def _loops(hints: Hints, root: str) -> dict[str, list[Concurrent]]:
+    """The loops and calls that may run side by side, by file."""
     from . import parallel_loops
     from .rewrite import batch_map
 
-    if not hints.independent_loops or not batch_map.possible():
+    if not hints.concurrent or not batch_map.possible():
         return {}
     sources = parallel_loops.Sources(os.path.join(root, hints.script), hints.sources)
-    found: dict[str, list[ParallelLoop]] = {}
-    for record in hints.independent_loops:
+    found: dict[str, list[Concurrent]] = {}
+    for record in hints.concurrent:
         path = os.path.realpath(os.path.join(root, record.file))
-        found.setdefault(path, []).append(parallel_loops.ParallelLoop(record, sources))
+        found.setdefault(path, []).append(parallel_loops.concurrent(record, sources))
     return found
 
 

@@ -52,7 +52,7 @@ class Independence:
         self.facts = state.facts
         self.loops = loops
         self.effects = EffectAnalysis(state, loops.graph)
-        self._complete = state.complete
+        self.complete = state.complete
         readers = {self.program.owner[node] for node in self.facts.reads}
         self._dropout = any(
             kind == "method" and what in ("builder.set_dropout", "builder.set_dropouts")
@@ -66,7 +66,7 @@ class Independence:
                 self.all.append(self._judge(loop))
 
     def proved(self) -> list[LoopIndependence]:
-        return [r for r in self.all if r.proved] if self._complete else []
+        return [r for r in self.all if r.proved] if self.complete else []
 
     def _is_candidate(self, loop: Loop, readers: set[int]) -> bool:
         """Reads numbers and records ops in each iteration, iterates over data, and does not train."""
@@ -82,6 +82,8 @@ class Independence:
             return False
         if any(self.facts.calls_in(inside, *TRAINING)):
             return False
+        if isinstance(loop.node, ast.ListComp):  # over children, say
+            return True
         return not self.loops.holds_tensor(self.facts.value(loop.iterables[0]))
 
     # ---- one loop
@@ -118,14 +120,14 @@ class Independence:
 
     def _general_reason(self, loop: Loop) -> str:
         """A reason that is found without looking at single statements."""
-        if self._operators or self._computed:
-            return self._operators or self._computed
         if self._in_class(loop):
             return "its names are attributes of a class"
-        reason = self._lazy_iterable(loop)
-        if reason:
-            return reason
-        nodes = self.loops.everything(loop)
+        return self._lazy_iterable(loop) or self.reason_against_all(self.loops.everything(loop))
+
+    def reason_against_all(self, nodes: list[ast.AST]) -> str:
+        """A reason against code that is found without looking at its statements one by one."""
+        if self._operators or self._computed:
+            return self._operators or self._computed
         if self._dropout and any(self._uses_builder(node) for node in nodes):
             return "its builders may have dropout, which draws random numbers"
         return self._shared_iterator(nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 from .callgraph import CallGraph
+from .concurrent_calls import ConcurrentCalls
 from .independence import Independence
 from .instances import Instances
 from .interpreter import Interpreter
@@ -32,6 +33,7 @@ class ScriptAnalysis:
         self.loops = Loops(self.state, self.graph)
         self.instances = Instances(self.state, self.loops)
         self.independence = Independence(self.state, self.loops)
+        self.concurrent_calls = ConcurrentCalls(self.independence)
 
     @property
     def usable(self) -> bool:

@@ -6,7 +6,7 @@ import ast
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from ..analysis.api import DYNET_MODULES
 from ..analysis.load import Source, absolute
@@ -16,7 +16,7 @@ from .scopes import Module
 from .trees import DEFINITIONS, WITH_NAMES_OF_THEIR_OWN, functions, may_change, nodes_of
 
 if TYPE_CHECKING:
-    from ..hints_file import IndependentLoop, RecordingFunction
+    from ..hints_file import IndependentCalls, IndependentLoop, RecordingFunction
 
 
 @dataclass
@@ -33,14 +33,16 @@ class Listing:
 
 
 def list_regions(
-    sources: Sequence[Source], wanted: Iterable[RecordingFunction], loops: Iterable[IndependentLoop]
+    sources: Sequence[Source],
+    wanted: Iterable[RecordingFunction],
+    loops: Iterable[Union[IndependentLoop, IndependentCalls]],
 ) -> dict[str, Listing]:
     """What a run with these hints would find, by file.
 
     Args:
         sources: of the script and its modules.
         wanted: the functions of the hints.
-        loops: those that run side by side.
+        loops: those that run side by side, and calls that do.
     """
     names = _Names(sources)
     wanted, loops = list(wanted), list(loops)

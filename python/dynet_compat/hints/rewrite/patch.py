@@ -13,14 +13,14 @@ from .code_objects import Key
 from .rewriter import Rewriter
 
 if TYPE_CHECKING:
-    from ..hints_file import IndependentLoop
+    from ..hints_file import IndependentCalls, IndependentLoop
 
 
 def rewrite_module(
     module: types.ModuleType,
     source: Union[str, bytes],
     wanted: Optional[set[str]] = None,
-    loops: Iterable[tuple[IndependentLoop, Any]] = (),
+    loops: Iterable[tuple[Union[IndependentLoop, IndependentCalls], Any]] = (),
     functions: Optional[list[types.FunctionType]] = None,
 ) -> Rewriter:
     """Replace the code of a module's functions by code in which one call records each region.

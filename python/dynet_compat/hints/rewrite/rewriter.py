@@ -11,12 +11,14 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from ... import _core
+from ..hints_file import IndependentCalls, IndependentLoop
 from . import argmax, desugar, loops, recursion
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .code_objects import Key, codes, silence, source_with, with_constants, with_functions
+from .concurrent_calls import ConcurrentCallsWriter
 from .recording import is_recording, recording
 from .region import LEAST_OPS, STATEMENTS, TracedRegion
 from .replacement import UNBOUND, Replacement
@@ -33,9 +35,6 @@ from .trees import (
     store,
     suites,
 )
-
-if TYPE_CHECKING:
-    from ..hints_file import IndependentLoop
 
 Node = Union[ast.stmt, ast.expr]
 _FUNCTION = 2  # flag of code objects: inspect.CO_NEWLOCALS, which those of classes do not have
@@ -89,7 +88,7 @@ class Rewriter:
         filename: str,
         names: dict[str, Any],
         wanted: Optional[set[str]] = None,
-        loops: Iterable[tuple[IndependentLoop, Any]] = (),
+        loops: Iterable[tuple[Union[IndependentLoop, IndependentCalls], Any]] = (),
     ) -> None:
         self.filename = filename
         self.source = source
@@ -107,7 +106,10 @@ class Rewriter:
         self.recursive, self.reached = recursion.recursive(self.tree)
         self.placed: dict[ast.AST, recursion.PlacedRegion] = {}  # of the function that is rewritten
         self.programs: list[tuple[str, ast.FunctionDef, recursion.Program, str]] = []  # last: of its head
-        self.batch_maps = BatchMapLoops(loops, self.tree)
+        loops = list(loops)
+        maps = [(r, decider) for r, decider in loops if isinstance(r, IndependentLoop)]
+        self.batch_maps = BatchMapLoops(maps, self.tree)
+        self.calls = ConcurrentCallsWriter((r, d) for r, d in loops if isinstance(r, IndependentCalls))
         self.argmax_calls = 0
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
@@ -121,7 +123,8 @@ class Rewriter:
         with silence():
             old = dict(codes(compile(source, self.filename, "exec", dont_inherit=True)))
             compiled = compile(tree, self.filename, "exec", dont_inherit=True)
-        constants = {**self.regions, **self.recursions, **self.batch_maps.constants, UNBOUND: NameError}
+        constants = {**self.regions, **self.recursions, **self.batch_maps.constants, **self.calls.constants}
+        constants[UNBOUND] = NameError
         constants[argmax.PLACEHOLDER] = _core._read_argmax
         new = dict(codes(with_constants(compiled, constants)))
         self._name_callees(old, new)
@@ -171,10 +174,12 @@ class Rewriter:
             if n:
                 changed.add(node.lineno)
                 self.argmax_calls += n
-        for qualname, node, _ in inside if self.batch_maps.wanted else ():
-            before = len(self.batch_maps.constants)
-            BatchMapWriter(self.batch_maps, qualname).function(node)
-            if len(self.batch_maps.constants) > before:
+        maps, calls = self.batch_maps, self.calls
+        for qualname, node, _ in inside if maps.wanted or calls.groups else ():
+            before = len(maps.constants) + len(calls.constants)
+            calls.function(qualname, node)
+            BatchMapWriter(maps, qualname).function(node)
+            if len(maps.constants) + len(calls.constants) > before:
                 changed.add(node.lineno)
         return sorted(changed)
 
@@ -250,7 +255,7 @@ class Rewriter:
             yield statements[0]
             at = 1
         while at < len(statements):
-            if not isinstance(statements[at], STATEMENTS):
+            if not isinstance(statements[at], STATEMENTS) or self.calls.has(statements[at]):
                 yield statements[at]
                 at += 1
                 continue
