@@ -68,6 +68,7 @@ class _Scheduler:
         self.held: list[Task] = []  # not begun for want of threads
         self.live = 0  # calls that have begun and not ended
         self.most = MOST_FIBERS
+        self.width = 0  # of the outermost batch_map
         self.turn: Any = None  # the call that ran last
         self.batch = _core._batch_begin(fibers.pause, fibers.resume, fibers.hub, fibers.current)
 
@@ -110,7 +111,8 @@ class _Scheduler:
     # ---- the outermost caller
 
     def run(self, group: Group) -> None:
-        self.most += len(group.tasks)
+        self.width = len(group.tasks)
+        self.most += self.width
         try:
             self.ready = group.tasks[::-1]
             while True:

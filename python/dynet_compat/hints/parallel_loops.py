@@ -36,6 +36,9 @@ _PART = 64  # iterations that run together
 # other iterations costs more than it saves: a greedy parser gains from a hidden size of 128 on (1 MB), not at
 # 64 (0.3 MB).
 _WORTH = 1 << 19
+# Fibers inside an instance save computations, of which each serves its neighbours too: with more instances
+# than these, each must save more to pay for the 4 us of a fiber (64 at hidden size 256, 2 MB, do not).
+_WIDE = 4
 _MOST_FAILURES = 8  # of a group of calls, before it is left alone
 _REPEATED = frozenset((0, 1, 3, 7))  # of which parts one iteration is repeated, and of every 64th
 _PLAIN = frozenset((list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray))
@@ -109,7 +112,9 @@ class Concurrent:
         flushes, size = (now - before for now, before in zip(work_done(), self._before))
         if flushes < _FIRST:
             return False
-        if size < _WORTH * flushes or not self.sources.proves(self.record):
+        task: Any = _core._batch_task()
+        wide = task.group.scheduler.width // _WIDE if task is not None else 1
+        if size < _WORTH * flushes * max(wide, 1) or not self.sources.proves(self.record):
             self.off = True
         self._asked = -1
         return not self.off
