@@ -2,7 +2,7 @@
 
     python tools/gpu_micro.py --json FILE [--seconds 20]
 
-Each is the slope, or the value, of the wall-clock time of small programs; the file is written anew after
+Each is the slope, or the value, of the wall-clock time of small programs; the file is written again after
 each, so that a run that is cut off leaves what it has. In microseconds.
 """
 

@@ -164,15 +164,10 @@ PyObject* Walker::method_of(PyObject* base, PyObject* name) {
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   PyObject* found = _PyType_Lookup(type, name);
   if (!found || !PyFunction_Check(found)) refuse("a method that is no plain function");
-#if PY_VERSION_HEX < 0x030B0000
-  PyObject** dict = _PyObject_GetDictPtr(base);
-  if (dict && *dict && PyDict_GetItemWithError(*dict, name)) refuse("a method of an object's own");
-#else
   const Owned bound = Owned::steal(PyObject_GetAttr(base, name));
   if (!bound || !PyMethod_Check(bound.get()) || PyMethod_GET_FUNCTION(bound.get()) != found ||
       PyMethod_GET_SELF(bound.get()) != base)
     refuse("a method of an object's own");
-#endif
   return found;
 }
 

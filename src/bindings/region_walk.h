@@ -70,7 +70,7 @@ class Walker {
     RegionUse* use;
     uint32_t inputs, placeholders, results;  // where its own begin
   };
-  struct Input {
+  struct WalkInput {
     NodeId id;
     WalkResult* result;
   };
@@ -137,11 +137,11 @@ class Walker {
   std::deque<WalkResult> results_;  // the first n_results_ are in use
   size_t n_results_ = 0;
   std::vector<Step> steps_;
-  std::vector<Input> inputs_;
+  std::vector<WalkInput> inputs_;
   std::vector<uint32_t> placeholders_;
   std::vector<NodeId> ids_;
   CapturedInputs captured_;
-  std::vector<Input> captured_inputs_;
+  std::vector<WalkInput> captured_inputs_;
   std::vector<WalkValue> captured_values_;
   std::vector<WalkResult*> shared_;
   std::vector<std::pair<PyObject*, WalkValue>> appends_;  // lists of the script, and what goes to them

@@ -195,7 +195,7 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
   const Trace& trace = *s.trace;
   if (captured_inputs_.size() != trace.n_inputs()) return false;
   for (uint32_t i = 0; i < captured_inputs_.size(); ++i) {
-    const Input& in = captured_inputs_[i];
+    const WalkInput& in = captured_inputs_[i];
     if (!((in.result ? *in.result->dim : engine_->graph.dim(in.id)) == trace.dim(i))) return false;
   }
   return trace.indices_fit(captured_.placeholders.data());

@@ -76,7 +76,7 @@ void Races::access(const RaceThread& t, uintptr_t at, size_t bytes, bool writes,
 
 void Races::atomic(const RaceThread& t, uintptr_t at) {
   access(t, at, 4, true, true);
-  Block& block = blocks_[t.block];
+  BlockClock& block = blocks_[t.block];
   Clock& counter = counters_[at];
   join(block.acquired, counter);
   join(counter, block.known);
@@ -90,14 +90,14 @@ void Races::read_volatile(const RaceThread& t, uintptr_t at) {
 }
 
 void Races::fence(const RaceThread& t) {
-  Block& block = blocks_[t.block];
+  BlockClock& block = blocks_[t.block];
   block.released = t.block_meetings;
   join(block.fenced, block.acquired);
 }
 
 void Races::met(RaceThread& t) {
   ++t.block_meetings;
-  Block& block = blocks_[t.block];
+  BlockClock& block = blocks_[t.block];
   join(block.known, block.fenced);
 }
 

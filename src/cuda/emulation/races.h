@@ -45,7 +45,7 @@ class Races {
     std::vector<Access> reads = {};
   };
   using Clock = std::unordered_map<uint32_t, uint32_t>;  // meetings of a block, all before which are known
-  struct Block {
+  struct BlockClock {
     Clock known, acquired, fenced;
     uint32_t released = 0;
   };
@@ -55,7 +55,7 @@ class Races {
 
   std::unordered_map<uintptr_t, Word> words_;
   std::unordered_map<uintptr_t, Clock> counters_;
-  std::vector<Block> blocks_;
+  std::vector<BlockClock> blocks_;
   struct Alike {
     uintptr_t at = 0;
     uint32_t value = 0;
