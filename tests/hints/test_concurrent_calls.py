@@ -148,6 +148,20 @@ def analysed_file(script: Path) -> object:
     return ScriptAnalysis(str(script))
 
 
+def test_code_stays_when_its_regions_are_given_up(tmp_path: Path) -> None:
+    import dynet_compat
+    from dynet_compat.hints.rewrite import patch, rewriter
+
+    script = program(tmp_path, TOGETHER["statements"])
+    [record] = independent_calls(analysed_file(script))
+    decider = object()
+    new = rewriter.Rewriter(
+        script.read_text(), str(script), {"dy": dynet_compat}, None, [(record, decider)]
+    )
+    [code] = [code for _, code in new.codes().values() if code.co_name == "expand"]
+    assert decider in list(patch._added(code))
+
+
 # Proved, but what they do at run time stops them: the calls are made again as they are written.
 STOPPED = {
     "an error": "if depth == 3:\n    1 / (3 - depth)\nleft = self.expand(a, depth + 1)\n"

@@ -36,9 +36,10 @@ _PART = 64  # iterations that run together
 # other iterations costs more than it saves: a greedy parser gains from a hidden size of 128 on (1 MB), not at
 # 64 (0.3 MB).
 _WORTH = 1 << 19
-# Fibers inside an instance save computations, of which each serves its neighbours too: with more instances
-# than these, each must save more to pay for the 4 us of a fiber (64 at hidden size 256, 2 MB, do not).
-_WIDE = 4
+# Fibers inside an instance save computations, but cost about 5 us each: less than reading weights that no
+# cache holds, more than others. With more instances each computation serves more of them already: a tree
+# generator of hidden size 1,024 gains with up to four, one of 512 alone, one of 256 never.
+_WORTH_INSIDE = 4  # times _WORTH, for each instance
 _MOST_FAILURES = 8  # of a group of calls, before it is left alone
 _REPEATED = frozenset((0, 1, 3, 7))  # of which parts one iteration is repeated, and of every 64th
 _PLAIN = frozenset((list, tuple, range, dict, set, frozenset, str, bytes, np.ndarray))
@@ -113,8 +114,8 @@ class Concurrent:
         if flushes < _FIRST:
             return False
         task: Any = _core._batch_task()
-        wide = task.group.scheduler.width // _WIDE if task is not None else 1
-        if size < _WORTH * flushes * max(wide, 1) or not self.sources.proves(self.record):
+        width = task.group.scheduler.width if task is not None else 1
+        if size < _WORTH * _WORTH_INSIDE * flushes * width or not self.sources.proves(self.record):
             self.off = True
         self._asked = -1
         return not self.off

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from ..hints_file import IndependentCalls, IndependentLoop
 
 
+_WRITTEN = frozenset(
+    (type(None), type(...), bool, int, float, complex, str, bytes, tuple, frozenset, slice)
+)  # of constants of code that was compiled from a text
+
+
 def rewrite_module(
     module: types.ModuleType,
     source: Union[str, bytes],
@@ -83,9 +88,8 @@ def _added(code: types.CodeType) -> Iterator[Any]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _added(constant)
-        elif isinstance(constant, (_core._Region, types.BuiltinFunctionType)) or callable(constant):
-            if constant is not NameError:
-                yield constant
+        elif type(constant) not in _WRITTEN and constant is not NameError:
+            yield constant
 
 
 def functions_of(modules: Sequence[types.ModuleType]) -> list[list[types.FunctionType]]:
