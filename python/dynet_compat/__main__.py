@@ -33,6 +33,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "--trust", metavar="NAME", action="append", default=[],
         help="a class that dy.load may import and call: package.module.Class; may be repeated",
     )  # fmt: skip
+    runner.add_argument(
+        "--explain", action="store_true",
+        help="with hints, made for this run where the script has none: say at the end which lines recorded "
+        "ops outside regions, and why",
+    )  # fmt: skip
     runner.add_argument("script", help="the Python file")
     runner.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
     migrator = commands.add_parser("migrate", help="change a script to import dynet_compat; shows a diff")
@@ -64,6 +69,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         trusted = [check_name("--trust", name) for name in chosen.trust]
     except ValueError as error:
         parser.error(str(error))
+    if chosen.explain:
+        os.environ["DYNET_COMPAT_REPORT"] = "lines"
+        if not os.path.exists(os.path.splitext(chosen.script)[0] + ".dyhints"):
+            os.environ.setdefault("DYNET_COMPAT_HINTS", "auto")
     run(chosen.script, chosen.arguments, trusted)
     return 0
 

@@ -14,6 +14,7 @@
 #include "bindings/debug.h"
 #include "bindings/documentation.h"
 #include "bindings/fibers.h"
+#include "bindings/op_lines.h"
 #include "bindings/region.h"
 #include "bindings/signatures.h"
 #include "cpu/kernel_table.h"
@@ -140,6 +141,8 @@ pybind11::dict timing() {
   d["planned_nodes"] = e.timing.planned_nodes;
   d["flushes"] = e.timing.flushes;
   d["recorded_nodes"] = e.timing.recorded_nodes + e.graph.size();
+  d["region_nodes"] = e.timing.region_nodes;
+  d["builder_nodes"] = e.timing.builder_nodes;
   d["launches"] = e.executor.counters.launches;
   d["nodes"] = e.executor.counters.nodes;
   d["operand_bytes"] = e.executor.counters.operand_bytes;
@@ -320,6 +323,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_debug(m);
   dyc::py::add_profile(m);
   dyc::py::add_plan_view(m);
+  dyc::py::add_op_lines(m);
   dyc::py::add_files(m);
   dyc::py::add_copies(m);
   dyc::py::add_tensor_functions(m);

@@ -47,6 +47,31 @@ bool index_of(PyObject* value, uint32_t* index) {
 
 }  // namespace
 
+CapturedInputs::Repeated CapturedInputs::repeated() const {
+  Repeated r;
+  bool any = false;
+  first_equals(inputs, &r.first);
+  for (uint32_t i = 0; i < inputs.size(); ++i) {
+    any |= r.first[i] != i;
+    r.same_object.push_back(objects[i] == objects[r.first[i]]);
+  }
+  return any ? r : Repeated();
+}
+
+bool CapturedInputs::merge(const Repeated& known) {
+  if (known.first.empty()) return true;
+  size_t n = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const uint32_t first = known.first[i];
+    if ((objects[i] == objects[first]) != (known.same_object[i] != 0)) return false;
+    if (first_equal(inputs, i) != first) return false;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (known.first[i] == i) inputs[n++] = inputs[i];
+  inputs.resize(n);
+  return true;
+}
+
 bool is_constant(PyObject* value, PyObject* constant) {
   return value == constant || (Py_TYPE(value) == Py_TYPE(constant) && value != Py_None &&
                                !PyBool_Check(value) && equal_values(value, constant));
@@ -156,12 +181,31 @@ bool Guard::check_function(PyObject* function) const {
 bool Guard::check_items(PyObject* value, const SourceValues& values, const Graph& graph,
                         CapturedInputs* captured) const {
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
-      static_cast<size_t>(Py_SIZE(value)) != parts.size())
+      static_cast<size_t>(PyDict_CheckExact(value) ? PyDict_GET_SIZE(value) : Py_SIZE(value)) != parts.size())
     return false;
+  if (PyDict_CheckExact(value)) return check_dict(value, values, graph, captured);
   if (std::find(values.appended.begin(), values.appended.end(), value) != values.appended.end()) return false;
   for (size_t i = 0; i < parts.size(); ++i)
     if (!parts[i].check(PySequence_Fast_ITEMS(value)[i], values, graph, captured)) return false;
   return true;
+}
+
+bool Guard::check_dict(PyObject* value, const SourceValues& values, const Graph& graph,
+                       CapturedInputs* captured) const {
+  Py_ssize_t at = 0;
+  PyObject *key, *part;
+  for (size_t i = 0; PyDict_Next(value, &at, &key, &part); ++i) {
+    PyObject* known = PyTuple_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i));
+    if (key != known && !equal_values(key, known)) return false;
+    if (!parts[i].check(part, values, graph, captured)) return false;
+  }
+  return true;
+}
+
+bool Guard::check_filled(PyObject* value, const SourceValues& values) const {
+  if (!is_container(value)) return false;
+  if (std::find(values.appended.begin(), values.appended.end(), value) != values.appended.end()) return false;
+  return ((PyDict_CheckExact(value) ? PyDict_GET_SIZE(value) : Py_SIZE(value)) != 0) == (number != 0);
 }
 
 bool Guard::check(PyObject* value, const SourceValues& values, const Graph& graph,
@@ -174,7 +218,13 @@ bool Guard::check(PyObject* value, const SourceValues& values, const Graph& grap
     case function:
       return PyFunction_Check(value) && check_function(value);
     case parameters:
-      return is_expression(value) && has_uid(value, number);
+      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == object.get() && has_uid(value, number);
+    case parameter: {
+      if (!is_expression(value) || holds_parameters(value)) return false;
+      const auto* e = reinterpret_cast<const PyExpression*>(value);
+      return is_current(e, graph) && graph.is_parameter(e->id) && graph.sig(e->id).attr(0) == number &&
+             graph.sig(e->id).attr(1) == settings;
+    }
     case equal:
       return value == object.get() || equal_values(value, object.get());
     case placeholder: {
@@ -197,12 +247,47 @@ bool Guard::check(PyObject* value, const SourceValues& values, const Graph& grap
              PyMethod_GET_SELF(value) == values.all[number] && check_function(PyMethod_GET_FUNCTION(value));
     case items:
       return check_items(value, values, graph, captured);
+    case filled:
+      return check_filled(value, values);
     case state:
       return check_state(value, captured);
     case none:
       break;
   }
   return true;
+}
+
+Guard Guard::of_truth(PyObject* container) {
+  Guard g;
+  g.kind = filled;
+  g.number = (PyDict_CheckExact(container) ? PyDict_GET_SIZE(container) : Py_SIZE(container)) != 0;
+  return g;
+}
+
+// Of a dict: its keys must be numbers or text, and stay in their order.
+Guard Guard::of_items(PyObject* value, const std::vector<PyObject*>& values, uint32_t* budget) {
+  Guard g;
+  const bool dict = PyDict_CheckExact(value);
+  if (dict) {
+    g.keys = Owned::steal(PyTuple_New(PyDict_GET_SIZE(value)));
+    if (!g.keys) throw PythonError();
+  }
+  Py_ssize_t at = 0;
+  PyObject *key, *part;
+  for (Py_ssize_t i = 0; i < (dict ? PyDict_GET_SIZE(value) : Py_SIZE(value)); ++i) {
+    if (dict) {
+      if (!PyDict_Next(value, &at, &key, &part)) return Guard();
+      if (!PyLong_CheckExact(key) && !PyUnicode_CheckExact(key)) return Guard();
+      PyTuple_SET_ITEM(g.keys.get(), i, Owned(key).release());
+    } else {
+      part = PySequence_Fast_ITEMS(value)[i];
+    }
+    g.parts.push_back(of(part, values, budget));
+    if (g.parts.back().kind == none) return Guard();
+  }
+  g.kind = items;
+  g.object = Owned(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  return g;
 }
 
 Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t* budget) {
@@ -213,8 +298,18 @@ Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t*
                      PyFunction_Check(value) || PyCFunction_Check(value);
   if (Py_TYPE(value) == &RnnStateType) return of_state(value);
   if (is_expression(value)) {
-    g.kind = holds_parameters(value) ? parameters : expression;
-    if (g.kind == parameters) g.number = storage_in(value)->uid;
+    const Graph& graph = engine().graph;
+    const auto* e = reinterpret_cast<const PyExpression*>(value);
+    g.kind = expression;
+    if (holds_parameters(value)) {
+      g.kind = parameters;
+      g.number = storage_in(value)->uid;
+      g.object = Owned(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+    } else if (is_current(e, graph) && graph.is_parameter(e->id)) {
+      g.kind = parameter;
+      g.number = graph.sig(e->id).attr(0);
+      g.settings = graph.sig(e->id).attr(1);
+    }
   } else if (fixed) {
     g.kind = same;
   } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {
@@ -227,14 +322,8 @@ Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t*
     g.refer_to(PyMethod_GET_FUNCTION(value));
     g.note_function(PyMethod_GET_FUNCTION(value));
     return g;
-  } else if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
-    for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) {
-      g.parts.push_back(of(PySequence_Fast_ITEMS(value)[i], values, budget));
-      if (g.parts.back().kind == none) return Guard();
-    }
-    g.kind = items;
-    g.object = Owned(reinterpret_cast<PyObject*>(Py_TYPE(value)));
-    return g;
+  } else if (is_container(value)) {
+    return of_items(value, values, budget);
   }
   if (g.kind == equal) g.object = Owned(value);
   if (g.kind == same) {

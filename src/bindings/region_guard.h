@@ -24,6 +24,16 @@ struct CapturedInputs {
   std::vector<PyObject*> objects;  // the expressions of the inputs, borrowed; null: a node of a state
   std::vector<uint32_t> placeholders;
   std::vector<NodeId> nodes;  // scratch: those of one state
+  // Inputs that are one node: for each the index of the first that is equal to it, and whether both are one
+  // object.
+  struct Repeated {
+    std::vector<uint32_t> first;  // empty: all are distinct
+    std::vector<uint8_t> same_object;
+    bool operator==(const Repeated&) const = default;
+  };
+  Repeated repeated() const;
+  // Removes the repeated ones from `inputs`, but not from `objects`. False: others are repeated.
+  bool merge(const Repeated& known);
   void clear() {
     inputs.clear();
     objects.clear();
@@ -37,16 +47,18 @@ bool is_constant(PyObject* value, PyObject* constant);
 
 struct Guard {
   enum Kind : uint8_t {
-    none,         // not read, or only for its parts
-    same,         // this object
-    parameters,   // Parameters or LookupParameters whose storage has `number`: models are not kept alive
-    function,     // of the script, with this code and these defaults
-    equal,        // a number or text of this type and value
+    none,        // not read, or only for its parts
+    same,        // this object
+    parameters,  // of this type, whose storage has `number`: models are not kept alive
+    parameter,  // an expression of this graph of the node of the parameters with `number`, in role `settings`
+    function,   // of the script, with this code and these defaults
+    equal,      // a number or text of this type and value
     placeholder,  // an index
     expression,   // of this graph
     method,       // of this function, bound to the value of source `number`
     state,        // an RNNState of this graph and of the builder with `number`
-    items         // a list or tuple (type `object`) of values that satisfy `parts`
+    items,        // a list, tuple or dict (type `object`) of values that satisfy `parts`
+    filled        // a list, tuple or dict, which is empty if `number` is 0
   };
   Kind kind = none;
   Owned object;  // same, method: a weak reference, where there can be one: the script's globals die with it
@@ -57,6 +69,7 @@ struct Guard {
   uint64_t by_name_version = 0;  // of their dict
   uint32_t number = 0;
   std::vector<Guard> parts;
+  Owned keys;  // items of a dict: a tuple
   // state: settings of the builder; is it at the start; and which of its nodes are equal: for each the index
   // of the first that is equal to it.
   uint32_t settings = 0;
@@ -67,6 +80,7 @@ struct Guard {
   // noticing. `budget`: how many more values it may look at. The caller recognises placeholders.
   static Guard of(PyObject* value, const std::vector<PyObject*>& values, uint32_t* budget);
   static Guard of_function(PyObject* function);
+  static Guard of_truth(PyObject* container);
 
   // Does the value satisfy the guard? Appends what it finds to `captured`.
   bool check(PyObject* value, const SourceValues& values, const Graph& graph, CapturedInputs* captured) const;
@@ -77,6 +91,7 @@ struct Guard {
 
  private:
   static Guard of_state(PyObject* value);
+  static Guard of_items(PyObject* value, const std::vector<PyObject*>& values, uint32_t* budget);
   void refer_to(PyObject* value);
   bool refers_to(PyObject* value) const;
   void note_function(PyObject* function);
@@ -84,6 +99,14 @@ struct Guard {
   bool check_state(PyObject* value, CapturedInputs* captured) const;
   bool check_items(PyObject* value, const SourceValues& values, const Graph& graph,
                    CapturedInputs* captured) const;
+  bool check_dict(PyObject* value, const SourceValues& values, const Graph& graph,
+                  CapturedInputs* captured) const;
+  bool check_filled(PyObject* value, const SourceValues& values) const;
 };
+
+// A list, tuple or dict, and of no class of the script?
+inline bool is_container(PyObject* value) {
+  return PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value);
+}
 
 }  // namespace dyc::py

@@ -14,6 +14,7 @@ void Specialisation::partition_guards(const SourceReader& sources) {
   permanent.assign(sources.parts().size(), {});
   always.clear();
   fast_path = {};
+  fast_path.tried = !repeated.first.empty();  // inputs of the trace are not parallel to what is captured
   for (uint32_t i = 0; i < guards.size(); ++i) {
     if (guards[i].kind == Guard::none) continue;
     const uint32_t parts = sources.parts_of(i);
@@ -51,7 +52,18 @@ void Specialisation::make_constant_indices() {
 
 namespace {
 
+bool equal_keys(PyObject* a, PyObject* b) {
+  if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+    if (!is_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
+}
+
 bool same_output(const OutputSpec& a, const OutputSpec& b) {
+  const bool constants = a.kind == RegionOutput::constant && b.kind == a.kind;
+  if (constants && !is_constant(a.object.get(), b.object.get())) return false;
+  if (a.kind == RegionOutput::dict && b.kind == a.kind && !equal_keys(a.object.get(), b.object.get()))
+    return false;
   return a.kind == b.kind && a.at == b.at && a.number == b.number && a.type == b.type &&
          std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), same_output);
 }
@@ -86,7 +98,7 @@ bool Replayer::matches(Specialisation& s, const Graph& graph) {
   captured.clear();
   for (uint32_t i = 0; i < sources_.parts().size(); ++i)
     if (!check_parts(s, i, graph, &captured)) return false;
-  return check(s, s.always, graph, &captured) &&
+  return check(s, s.always, graph, &captured) && captured.merge(s.repeated) &&
          s.trace->matches(graph, captured.inputs.data(), captured.placeholders.data());
 }
 
@@ -102,6 +114,7 @@ void Replayer::replay(Specialisation& s) {
 void Replayer::finish(const Specialisation& s, uint32_t before) {
   Engine& e = engine();
   nodes_ += e.graph.size() - before;
+  e.timing.region_nodes += e.graph.size() - before;
   if (e.graph.size() > before) e.recorded(e.graph.size() - 1);
   steps_.clear();
   std::vector<NodeId>& nodes = captured.nodes;
@@ -139,6 +152,16 @@ PyObject* Replayer::rebuild(const OutputSpec& output, const Specialisation& s) {
     return next_state(state_in(prev.get()), steps_[output.at]);
   }
   const auto n = static_cast<Py_ssize_t>(output.parts.size());
+  if (output.kind == RegionOutput::dict) {
+    Owned all = Owned::steal(PyDict_New());
+    if (!all) throw PythonError();
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      const Owned part = Owned::steal(build(output.parts[static_cast<size_t>(i)], s));
+      if (PyDict_SetItem(all.get(), PyTuple_GET_ITEM(output.object.get(), i), part.get()) < 0)
+        throw PythonError();
+    }
+    return all.release();
+  }
   const bool tuple = output.kind == RegionOutput::tuple;
   Owned all = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
   if (!all) throw PythonError();

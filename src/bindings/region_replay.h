@@ -73,6 +73,7 @@ struct Specialisation {
   std::vector<PartsVersion> valid;               // beside these: the version that satisfied `permanent`
   std::unique_ptr<Trace> trace;
   std::vector<BuilderStep> steps;
+  CapturedInputs::Repeated repeated;
   OutputSpec output;
   uint32_t n_shared = 0;  // objects in `output` that have numbers
   uint64_t hits = 0;

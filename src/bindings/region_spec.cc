@@ -10,11 +10,11 @@ uint32_t number_in(PyObject* spec) { return static_cast<uint32_t>(PyLong_AsLong(
 
 RegionSource parse_source(PyObject* spec) {
   RegionSource s;
-  int kind, called, method, expression, state, appended, own, late;
+  int kind, called, method, expression, state, parameters, mapping, truth, appended, own, late;
   PyObject *key, *codes, *defaults;
-  if (!PyArg_ParseTuple(spec, "iIOInpppppIIO!Opp", &kind, &s.base, &key, &s.key_source, &s.n, &called,
-                        &method, &expression, &state, &appended, &s.indices, &s.others, &PyList_Type, &codes,
-                        &defaults, &own, &late))
+  if (!PyArg_ParseTuple(spec, "iIOInppppppppIIO!Opp", &kind, &s.base, &key, &s.key_source, &s.n, &called,
+                        &method, &expression, &state, &parameters, &mapping, &truth, &appended, &s.indices,
+                        &s.others, &PyList_Type, &codes, &defaults, &own, &late))
     throw PythonError();
   s.kind = static_cast<RegionSource::Kind>(kind);
   s.key = Owned(key);
@@ -22,6 +22,9 @@ RegionSource parse_source(PyObject* spec) {
   s.method = method;
   s.expression = expression;
   s.state = state;
+  s.parameters = parameters;
+  s.mapping = mapping;
+  s.truth = truth;
   s.appended = appended;
   s.own = own;
   s.late = late;

@@ -25,6 +25,9 @@ struct RegionSource {
   bool method = false;      // called as a method of the value of source `base`
   bool expression = false;  // it must be an Expression
   bool state = false;       // it must be an RNNState
+  bool parameters = false;  // it must be Parameters: a method of these is called
+  bool mapping = false;     // it must be a dict: a method of it is called
+  bool truth = false;       // its truth decides
   bool appended = false;    // as a list to append to
   bool late = false;        // it is read after something was appended to a list
   uint32_t indices = 0;     // uses where an index may stand
@@ -36,7 +39,7 @@ struct RegionSource {
 
 // A result of the region, or a part of one.
 struct RegionOutput {
-  enum Kind : uint8_t { source, constant, recorded, tuple, list, either, state, input };
+  enum Kind : uint8_t { source, constant, recorded, tuple, list, either, state, input, derived, dict };
   Kind kind = recorded;
   uint32_t at = 0;  // source: its number
   Owned object;     // constant

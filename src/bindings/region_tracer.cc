@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <span>
 
 #include "bindings/compute.h"
 #include "bindings/tuning.h"
@@ -80,7 +81,29 @@ void add_ints(PyObject* value, std::vector<long>* out) {
     out->push_back(PyLong_AsLongAndOverflow(value, &overflow));
   } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) add_ints(PySequence_Fast_ITEMS(value)[i], out);
+  } else if (PyDict_CheckExact(value)) {
+    PyObject *key, *part;
+    for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &part);) {
+      add_ints(key, out);
+      add_ints(part, out);
+    }
   }
+}
+
+bool is_plain_value(PyObject* o) {
+  return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
+         PyUnicode_CheckExact(o);
+}
+
+// May the object be one of the values, or in one of their lists?
+bool may_be_part(PyObject* object, std::span<PyObject* const> values, int depth = 0) {
+  return std::any_of(values.begin(), values.end(), [&](PyObject* v) {
+    if (v == object) return true;
+    if (!v || !(PyTuple_CheckExact(v) || PyList_CheckExact(v))) return false;
+    const auto n = static_cast<size_t>(Py_SIZE(v));
+    return depth == 3 || n > tuning::kMostParts ||
+           may_be_part(object, {PySequence_Fast_ITEMS(v), n}, depth + 1);
+  });
 }
 
 // Objects that are in one place only need no number.
@@ -125,7 +148,8 @@ bool Tracer::used_as_value(uint32_t source) const {
 // Is the source's value an index, and where is it used as one? Unclear where another number is equal to it.
 Tracer::Index Tracer::index_uses(uint32_t source, uint32_t* uses) const {
   PyObject* number = value(source);
-  if (!number || !PyLong_CheckExact(number) || spec_.sources[source].others) return no_index;
+  const RegionSource& own = spec_.sources[source];
+  if (!number || !PyLong_CheckExact(number) || own.others || own.truth) return no_index;
   *uses = spec_.sources[source].indices;
   for (uint32_t i = 0; i < spec_.sources.size(); ++i) {
     const RegionSource& s = spec_.sources[i];
@@ -144,7 +168,8 @@ const char* Tracer::make_guard(uint32_t source, Guard* guard, uint32_t* budget,
                                Placeholders* placeholders) const {
   PyObject* v = value(source);
   uint32_t uses = 0;
-  const bool read = v && used_as_value(source);
+  const bool truth = v && spec_.sources[source].truth;
+  const bool read = v && (used_as_value(source) || (truth && !is_container(v)));
   Index index = read ? index_uses(source, &uses) : no_index;
   const Guard::Kind known = session_.against ? session_.against->guards[source].kind : Guard::none;
   if (index == unclear && (strict_ || known == Guard::placeholder))
@@ -156,6 +181,8 @@ const char* Tracer::make_guard(uint32_t source, Guard* guard, uint32_t* budget,
   } else if (read) {
     *guard = spec_.sources[source].own ? Guard::of_function(v) : Guard::of(v, session_.values.all, budget);
     if (guard->kind == Guard::none) return "a value that can change unnoticed";
+  } else if (truth) {
+    *guard = Guard::of_truth(v);
   }
   return check_use(source, *guard);
 }
@@ -171,6 +198,9 @@ const char* Tracer::check_use(uint32_t source, const Guard& guard) const {
   if (s.called && (s.method ? !of_base : bound)) return "a method of another object";
   if (s.called && !(v && may_call(s, v))) return "a function that does not only record";
   if (s.state && guard.kind != Guard::state) return "a method of something that is no RNNState";
+  if (s.parameters && !(guard.kind == Guard::parameters && Py_TYPE(v) == &ParametersType))
+    return "a method of something that is no Parameters";
+  if (s.mapping && !(v && PyDict_CheckExact(v))) return "a method of something that is no dict";
   if (s.expression && guard.kind != Guard::expression) return "+= of something that is no Expression";
   if (s.appended && !(v && PyList_CheckExact(v))) return "append() of something that is no list";
   return nullptr;
@@ -182,8 +212,28 @@ const char* Tracer::make_guards(Placeholders* placeholders) const {
     learned_->guards.emplace_back();
     if (const char* reason = make_guard(i, &learned_->guards.back(), &budget, placeholders)) return reason;
   }
-  learned_->partition_guards(sources_);
   return nullptr;
+}
+
+// Makes constants of the numbers that are no indices where they seem to be: sizes, for example.
+bool Tracer::make_constants(Placeholders* placeholders, const std::vector<NodeId>& inputs) const {
+  Placeholders indices;
+  size_t at = 0;
+  for (uint32_t i = 0; i < learned_->guards.size(); ++i) {
+    Guard& guard = learned_->guards[i];
+    if (guard.kind != Guard::placeholder) continue;
+    const Trace::Placeholder each = (*placeholders)[at++];
+    if (Trace::capture(engine().graph, session_.begin, inputs, {each})) {
+      indices.push_back(each);
+    } else {
+      guard = Guard();
+      guard.kind = Guard::equal;
+      guard.object = Owned(value(i));
+    }
+  }
+  const bool fewer = indices.size() < placeholders->size();
+  *placeholders = std::move(indices);
+  return fewer;
 }
 
 // ---------------------------------------------------------------- the trace
@@ -199,9 +249,17 @@ std::unique_ptr<Specialisation> Tracer::learn(PyObject* results, const char** re
     if (!learned_->guards[i].check(value(i), session_.values, engine().graph, &captured)) return nullptr;
   for (NodeId input : captured.inputs)
     if (input >= session_.begin) return nullptr;
-  *reason = "nodes of something that the source does not read, or one expression that it reads twice";
+  *reason = "expressions that are one in some runs only";
+  learned_->repeated = captured.repeated();
+  if (session_.against && !(session_.against->repeated == learned_->repeated)) return nullptr;
+  captured.merge(learned_->repeated);
+  *reason = "nodes of something that the source does not read";
   learned_->trace = Trace::capture(engine().graph, session_.begin, captured.inputs, placeholders);
-  learned_->indices.values = captured.placeholders;
+  if (!learned_->trace && !strict_ && !session_.against && make_constants(&placeholders, captured.inputs)) {
+    learned_->trace = Trace::capture(engine().graph, session_.begin, captured.inputs, placeholders);
+  }
+  learned_->partition_guards(sources_);
+  for (const auto& p : placeholders) learned_->indices.values.push_back(p.value);
   inputs_ = captured.objects;
   if (!learned_->trace || !collect_steps()) return nullptr;
   *reason = "a result of another kind";
@@ -273,8 +331,13 @@ bool Tracer::make_expression_output(PyObject* object, OutputSpec* output) {
   if (takes_index(object) && is_table(object)) return false;
   if (PyObject_TypeCheck(object, &ParametersType)) return false;
   output->at = learned_->trace->index_of(reinterpret_cast<PyExpression*>(object)->id);
-  if (output->at < inputs_.size() && inputs_[output->at] == object) {
+  const auto known = std::find(inputs_.begin(), inputs_.end(), object);
+  if (known != inputs_.end()) {
     output->kind = RegionOutput::input;  // of whatever type
+    output->at = static_cast<uint32_t>(known - inputs_.begin());
+  } else if (engine().graph.is_parameter(reinterpret_cast<PyExpression*>(object)->id) &&
+             may_be_part(object, session_.values.all)) {
+    return false;  // an expression of parameters that existed before
   } else {
     output->type = Py_TYPE(object);
     output->number = number_of(object);
@@ -292,12 +355,45 @@ bool Tracer::make_output(const RegionOutput& spec, PyObject* object, OutputSpec*
   if (spec.kind == RegionOutput::constant) return is_constant(object, spec.object.get());
   if (spec.kind == RegionOutput::source && !op) return true;
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
-  if (!sequence && (op || spec.kind == RegionOutput::recorded || spec.kind == RegionOutput::either)) {
+  if (is_plain_value(object) && !op) {  // follows from values that are guarded
+    output->kind = RegionOutput::constant;
+    output->object = Owned(object);
+    return true;
+  }
+  if (spec.kind == RegionOutput::derived && is_container(object)) return make_derived_output(object, output);
+  if (!sequence && (op || spec.kind == RegionOutput::recorded || spec.kind == RegionOutput::either ||
+                    spec.kind == RegionOutput::derived)) {
     output->kind = RegionOutput::recorded;
     return Py_TYPE(object) == &RnnStateType ? make_state_output(object, output)
                                             : make_expression_output(object, output);
   }
   return sequence && !op && make_sequence_output(spec, object, output);
+}
+
+// A list, tuple or dict of results that the run has made.
+bool Tracer::make_derived_output(PyObject* object, OutputSpec* output) {
+  static const RegionOutput kDerived{RegionOutput::derived};
+  const bool dict = PyDict_CheckExact(object);
+  if (may_be_part(object, session_.values.all)) return false;
+  output->kind = dict                         ? RegionOutput::dict
+                 : PyTuple_CheckExact(object) ? RegionOutput::tuple
+                                              : RegionOutput::list;
+  output->number = number_of(object);
+  if (counts_[output->number] > 1) return true;  // made already, or in itself
+  const Py_ssize_t n = dict ? PyDict_GET_SIZE(object) : Py_SIZE(object);
+  if (dict) output->object = Owned::steal(PyTuple_New(n));
+  Py_ssize_t at = 0;
+  PyObject *key, *part;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    part = dict ? nullptr : PySequence_Fast_ITEMS(object)[i];
+    if (dict) {
+      if (!output->object || !PyDict_Next(object, &at, &key, &part) || !is_plain_value(key)) return false;
+      PyTuple_SET_ITEM(output->object.get(), i, Owned(key).release());
+    }
+    output->parts.emplace_back();
+    if (!make_output(kDerived, part, &output->parts.back())) return false;
+  }
+  return true;
 }
 
 // A list or tuple. One that existed before, or that an op on lists made, may have other names in the script.

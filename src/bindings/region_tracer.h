@@ -51,8 +51,10 @@ class Tracer {
   const char* check_use(uint32_t source, const Guard& guard) const;
   const char* make_guard(uint32_t source, Guard* guard, uint32_t* budget, Placeholders* placeholders) const;
   const char* make_guards(Placeholders* placeholders) const;
+  bool make_constants(Placeholders* placeholders, const std::vector<NodeId>& inputs) const;
   bool collect_steps();
   bool make_output(const RegionOutput& spec, PyObject* object, OutputSpec* output);
+  bool make_derived_output(PyObject* object, OutputSpec* output);
   bool make_sequence_output(const RegionOutput& spec, PyObject* object, OutputSpec* output);
   bool make_expression_output(PyObject* object, OutputSpec* output);
   bool make_state_output(PyObject* object, OutputSpec* output);

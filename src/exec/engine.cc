@@ -27,7 +27,7 @@ void Engine::renew(const Options& o) {
   executor.refuse_reentry();
   options = o;
   timing.recorded_nodes += graph.size();
-  attentive_ = options.immediate || trace_;
+  update_attention();
   const bool forgotten = graph.renew();
   if (forgotten) planner.forget_orders();
   if (trace_) trace_->renewed(graph.renewals(), 0, forgotten);
@@ -245,12 +245,13 @@ void Engine::set_trace(std::shared_ptr<ProfileTrace> trace, uint32_t session) {
   trace_ = std::move(trace);
   session_ = session;
   executor.trace = trace_.get();
-  attentive_ = options.immediate || trace_;
+  update_attention();
   if (trace_) trace_->renewed(graph.renewals(), graph.size(), true);
 }
 
 void Engine::attend(NodeId id) {
   if (trace_) trace_->recorded(id, graph.node(id).flags & Node::leaf ? graph.sig(id).size : 0);
+  if (on_recorded) on_recorded(*this);
   if (options.immediate) compute_now(id);
 }
 

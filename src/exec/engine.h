@@ -84,6 +84,9 @@ class Engine {
 
   // Whether that may do more than nothing.
   bool attentive() const { return attentive_; }
+  // Is called then, too, by all engines; null: nothing is.
+  inline static void (*on_recorded)(const Engine&) = nullptr;
+  void update_attention() { attentive_ = options.immediate || trace_ || on_recorded; }
 
   // Launches that one demand has added, and the script's line that asked (ProfileTrace; kNone: not known).
   struct Flush {
@@ -104,6 +107,8 @@ class Engine {
     double plan = 0, forward = 0, backward = 0;  // seconds
     uint64_t planned_nodes = 0, flushes = 0;     // how often there was something to plan
     uint64_t recorded_nodes = 0;                 // of graphs before this one
+    // Of all graphs: recorded by regions of the script, and by steps of builders outside these.
+    uint64_t region_nodes = 0, builder_nodes = 0;
   };
   Timing timing;
 

@@ -131,8 +131,10 @@ template <class F>
 RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
   Step step;
   NodeId* next = append(engine.graph, &step);
+  const uint32_t before = engine.graph.size();
   try {
     fill(next);
+    engine.timing.builder_nodes += engine.graph.size() - before;
     engine.recorded(next[state_size()]);
   } catch (...) {
     per_graph_->steps.resize(per_graph_->steps.size() - width());

@@ -102,8 +102,8 @@ def f(seen, s, x):
 @pytest.mark.parametrize("same_first", [True, False])
 def test_review_sees_other_objects(same_first: bool) -> None:
     """A region that returned one object twice and then two of one node, or the other way, is left alone."""
-    state_slot = (0, 0, None, 0, 0, False, False, False, True, False, 0, 0, [], None, False, False)
-    input_slot = (0, 0, None, 0, 0, False, False, False, False, False, 0, 1, [], None, False, False)
+    state_slot = (0, 0, None, 0, 0, *(i == 3 for i in range(8)), 0, 0, [], None, False, False)
+    input_slot = (0, 0, None, 0, 0, *[False] * 8, 0, 1, [], None, False, False)
     recorded = (2, None)
     spec = ("here", 2, (state_slot, input_slot), (), (3, (recorded, recorded)), None)
     region = dy._core._Region(spec, set())

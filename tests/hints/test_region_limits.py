@@ -361,8 +361,7 @@ def test_lists_are_recorded_by_calls(pair: Callable) -> None:
         p.agree(lambda m: [m.model.tagged([(x, 2 - i) for i, x in enumerate(m.model.words([5, 4, 3]))])])
     hits = {s["name"].split(":")[0]: s["hits"] for s in p.statistics.values()}
     assert hits["Model.words"] > 20 and hits["Model.tagged"] > 3
-    # Both lists are the same expressions: x and y of one pair are one node, which cannot be learned from.
-    assert hits["Model.pairs"] == 0
+    assert hits["Model.pairs"] > 3  # both lists are the same expressions: x and y of one pair are one node
 
 
 def test_iterables_that_run_code_between_items(pair: Callable) -> None:

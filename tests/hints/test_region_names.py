@@ -507,7 +507,7 @@ COPIES = {
     "lists": ("return dy.esum(list(xs)) + dy.average(tuple(xs))", True),
     "a list of its own": ("return dy.esum(list([xs[0], xs[1]])) + xs[0]", True),
     "pairs": ("return dy.esum([dy.concatenate(list(p))[0:3] for p in zip(xs, xs[::-1])]) + xs[0]", True),
-    "a name of the function": ("list = lambda ys: ys[:1]\n    return dy.esum(list(xs)) + xs[0]", False),
+    "a name of the function": ("list = lambda ys: ys[:1]\n    return dy.esum(list(xs)) + xs[0]", True),
     "an iterator": ("ys = iter(xs)\n    z = dy.esum(list(ys))\n    return dy.esum(list(ys) + [z]) + z", None),
     "a result": ("y = xs[0] + xs[1]\n    return dy.esum(list(y)) + dy.esum(list(y))", None),
     "an expression": ("y = xs[0]\n    return dy.esum(list(y)) + dy.esum(tuple(y)) + y[0]", None),

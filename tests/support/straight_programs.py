@@ -17,6 +17,7 @@ def one(x):
 def swapped(a, b, *, k=2.0, flip=True):
     return b, dy.cmult(a, one(b)) * k
 class Model:
+    dy = dy
     def __init__(self):
         pc = self.pc = dy.ParameterCollection()
         self.W = pc.parameters_from_numpy(NUMBERS.reshape(3, 3))
@@ -24,6 +25,9 @@ class Model:
         self.b = pc.parameters_from_numpy(NUMBERS[:3])
         self.E = pc.lookup_parameters_from_numpy(np.linspace(-2, 2, 27).reshape(9, 3))
         self.gates = {"i": self.W, "o": self.U}
+        self.pairs = {name: (self.b, w) for name, w in self.gates.items()}
+        self.dy = dy
+        self.activation = dy.tanh
         self.layers = [self.W, self.U]
         self.rnn = dy.VanillaLSTMBuilder(1, 3, 3, pc)
         self.h = None
@@ -58,6 +62,12 @@ class Model:
 CHANGES = [
     "self.gates['i'] = self.U",
     "self.layers.reverse()",
+    "self.pairs['i'] = self.pairs['o'][0], self.U",
+    "self.pairs['o'] = self.pairs.pop('i', (self.b, self.W)); self.pairs['i'] = self.b, self.layers[0]",
+    "self.layers = [*self.layers, self.W][-3:]",
+    "self.activation = dy.rectify if n % 2 else dy.tanh",
+    "self.outs.clear()",
+    "xs = xs[:n]",
     "self.count += 1",
     "self.W, self.U = self.U, self.W",
     "n = (n * 2 + 1) % 9",
@@ -171,6 +181,19 @@ class Writer:
                 f"-{a}",
                 f"dy.max_dim(dy.reshape({a}, (3, 1)), 1)",
                 f"({a} * self.k)",
+                f"dy.esum([b + w * {a} for b, w in self.pairs.values()])",
+                f"{{k: b + w * {a} for k, (b, w) in self.pairs.items()}}['{r.choice('io')}']",
+                f"[w * {a} for w in self.layers][{r.choice('01')}]",
+                f"dy.esum([self.gates[k] * {a} * (i + 0.5) for i, k in enumerate(self.gates) if i < 3])",
+                f"({a} * len(self.layers))",
+                f"({a} if len(self.layers) > 2 else {b})",
+                f"(xs[0] if xs else {a})",
+                f"(self.outs[-1] if self.outs and n else {a})",
+                f"self.dy.tanh({a})",
+                f"self.activation({a} + {b})",
+                f"(self.W.expr(update={r.choice(['True', 'False'])}) * {a})",
+                f"(dy.parameter(self.U) * {a})",
+                f"({a} + dy.random_normal(n % 3 + 1)[0])",
                 f"({r.choice(['x', 'None', 'self.k and x', 'pair and h'])} or {a})",
                 f"({a} if {r.choice(['c', 'not t', 'x is None', 'pair', 'self.h is not None'])} else {b})",
                 f"dy.esum({r.choice(['list', 'tuple'])}([{a}, {b}]))",
@@ -247,6 +270,12 @@ class Writer:
             self.add(depth, f"xs = [{self.vector(1)} for x in xs]")
         elif kind < 0.88:
             self.add(depth, f"xs = [{self.vector(1)} for x, n in zip(xs, [3, 4, n])] + [h]")
+        elif kind < 0.90:
+            lines = ["kept = [w * x for w in self.layers] + kept[:2]", "c = len(self.layers) * 0.5"]
+            lines += ["g = {k: w * h for k, w in self.gates.items()}; x = g['o']; kept.append(g['i'])"]
+            lines += ["kept.append([(w * x, k) for k, w in self.gates.items()])"]
+            lines += ["e = self.U.expr(); x = e * x"]
+            self.add(depth, r.choice(lines))
         elif kind < 0.92:
             self.add(depth, f"s = s.add_input({self.vector()})")
         elif kind < 0.93 and depth == 1:

@@ -24,11 +24,13 @@ from .. import _core
 from ..files.own_classes import START_FOLDER, is_foreign
 
 if TYPE_CHECKING:
+    from .coverage import RewrittenFile
     from .hints_file import Hints
     from .parallel_loops import Concurrent
 
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
+LINES = "lines"  # of DYNET_COMPAT_REPORT: with the lines that recorded ops outside regions
 
 # The first renew_cg() finds the functions defined by then; these find those of modules imported later.
 _AT = (0, 1, 3, 15, 63, 255)
@@ -47,6 +49,7 @@ class Active:
         path: of the hints file; None in the mode `auto`.
         wanted: path of each source file -> the functions in it that record ops or read values; None: all.
         found: path of a source file -> its regions; None: it is not rewritten.
+        rewritten: path of a source file -> what the rewriter said of its lines.
         loops: path of a source file -> loops in it that may run side by side.
     """
 
@@ -61,6 +64,7 @@ class Active:
         self.wanted = wanted
         self.digests = digests
         self.found: dict[str, Optional[list[Any]]] = {}
+        self.rewritten: dict[str, RewrittenFile] = {}
         self.loops = loops or {}
         self.renewals = 0
 
@@ -91,6 +95,7 @@ class Active:
             self._rewrite(modules)
 
     def _rewrite(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
+        from . import coverage
         from .rewrite import patch, recording
 
         if self.path is None:
@@ -103,6 +108,7 @@ class Active:
             try:
                 rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own)
                 self.found[path] = list(rewritten.regions.values())
+                self.rewritten[path] = coverage.RewrittenFile.of(rewritten)
             except Exception as error:
                 if not _is_of_analysis(error):
                     raise  # by a signal handler
@@ -131,17 +137,21 @@ class Active:
         return [t.statistics() for found in self.found.values() for t in found or ()]
 
     def summary(self) -> str:
-        """A sentence: regions in use, calls, their share of the ops that this thread recorded, time saved."""
+        """A sentence: regions in use, calls, shares of the ops that this thread recorded, time saved."""
         used = [t for t in self.regions() if t["hits"]]
         if not used:
             return "hints: no region was recorded by one call"
-        nodes = sum(t["nodes"] for t in used)
-        share = 100 * nodes / max(_core.timing()["recorded_nodes"], nodes, 1)
+        timing = _core.timing()
+        of_regions, of_builders = (
+            100 * min(timing[f"{by}_nodes"] / max(timing["recorded_nodes"], 1), 1.0)
+            for by in ("region", "builder")
+        )
         saved = [t["saved"] for t in used if not math.isnan(t["saved"])]
         time = f"about {max(1e3 * sum(saved), 0):.0f} ms saved" if saved else "too few calls to time them"
         regions = f"{len(used)} region{'s' * (len(used) > 1)}"
         hits = sum(t["hits"] for t in used)
-        return f"hints: {regions} recorded {hits} times by one call, {share:.0f} % of all ops; {time}"
+        share = f"{of_regions:.0f} % of all ops ({of_builders:.0f} % by steps of builders outside regions)"
+        return f"hints: {regions} recorded {hits} times by one call, {share}; {time}"
 
 
 @contextlib.contextmanager
@@ -260,10 +270,23 @@ def activate(active: Active) -> None:
     _core._on_renew(active.on_renew)
     if os.environ.get("DYNET_COMPAT_REPORT", "0") not in ("", "0"):
         atexit.register(_report, active)
+    if counts_lines():
+        from . import coverage
+
+        coverage.start()
+
+
+def counts_lines() -> bool:
+    """Are lines that record ops outside regions to be shown at the end?"""
+    return os.environ.get("DYNET_COMPAT_REPORT") == LINES
 
 
 def _report(active: Active) -> None:
-    print(f"[dynet] {active.summary()}", file=sys.stderr)
+    from . import coverage
+
+    lines = coverage.report(active) if counts_lines() else []
+    for line in [active.summary(), *lines]:
+        print(f"[dynet] {line}", file=sys.stderr)
 
 
 def deactivate() -> None:

@@ -305,4 +305,8 @@ def _hints() -> list[str]:
     """What hints did since the program began; nothing where none are in use."""
     runtime = sys.modules.get("dynet_compat.hints.runtime")
     active = runtime.active() if runtime else None
-    return ["", active.summary()] if active else []
+    if not active:
+        return []
+    from ..hints import coverage
+
+    return ["", active.summary(), *coverage.report(active)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -69,6 +70,7 @@ class Profile:
             self._functions.start()
         _active = self
         self._threads, self._dropped, self._running = [], 0, True
+        _count_lines(True)
         self._begin = self._end = _core._profile_clock()
         _core._profile_start(self._limit, os.path.dirname(os.path.abspath(_core.__file__)) + os.sep)
         return self
@@ -98,6 +100,7 @@ class Profile:
         from .profile_report import Thread, by_thread
 
         traced = _core._profile_stop()
+        _count_lines(False)
         self._end = _core._profile_clock()
         self._running, _active = False, None
         self._dropped += sum(dropped for _, _, _, dropped in traced)
@@ -228,6 +231,15 @@ class Profile:
 
 
 _active: Optional[Profile] = None
+
+
+def _count_lines(on: bool) -> None:
+    """Count which lines record ops outside regions, where hints are in use."""
+    runtime = sys.modules.get("dynet_compat.hints.runtime")
+    if runtime and runtime.active() and not runtime.counts_lines():
+        from ..hints import coverage
+
+        coverage.start() if on else coverage.stop()
 
 
 def _cannot_write(path: str, error: OSError) -> OSError:

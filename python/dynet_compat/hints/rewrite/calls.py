@@ -6,12 +6,16 @@ import ast
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from . import derived
+from .recording import is_recording_name
 from .scopes import MOST_DEPTH, NotTraceable, Scope, is_private
 from .values import ARGUMENT, ATTRIBUTE, Constant, Defaults, Recorded, RegionSource, Sources, Value
 
 if TYPE_CHECKING:
     from .region import TracedRegion
 
+_TOOLKIT = ("dy", "_dy", "dn", "dynet", "dynet_compat", "_dynet")  # what scripts call the package
+_ACTIVATIONS = ("activ", "nonlin")  # in names of attributes that are functions like tanh; the run will check
 _OF_STATES = {"output": 0, "h": 0, "s": 0, "add_input": 1}  # methods of RNNState: number of arguments
 
 
@@ -58,6 +62,9 @@ def call(region: TracedRegion, e: ast.Call) -> Value:
         state = _state_of(region, e.func.value)
         if state is not None:
             return _state_method(region, state, e)
+    value = derived.call(region, e)
+    if value is not None:
+        return value
     called = callee(region, e.func)
     if called is None:
         function = region.value(e.func)
@@ -134,9 +141,13 @@ def callee(region: TracedRegion, f: ast.expr) -> Optional[Callee]:
         return Callee(own, scope.module.codes_of(own), own=True)
     if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and _is_self(region, f.value.id):
         node = scope.module.method(scope.cls, f.attr)
+        if node is None and any(word in f.attr for word in _ACTIVATIONS):
+            return None
         if node is None:
             raise NotTraceable(f"it calls {_name(f)}(), which is no method of the class")
         return Callee(node, scope.module.codes_of(node), f.value)
+    if isinstance(f, ast.Attribute) and is_recording_name(f.attr) and _is_toolkit(region, f.value):
+        return None
     root = f
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -149,6 +160,15 @@ def callee(region: TracedRegion, f: ast.expr) -> Optional[Callee]:
         node = scope.module.functions[f.id]
         return Callee(node, scope.module.codes_of(node))
     raise NotTraceable(f"it calls {_name(f)}()")
+
+
+def _is_toolkit(region: TracedRegion, e: ast.expr) -> bool:
+    """Is this, as its name says, the package itself in a local name or an attribute? The run will check."""
+    if isinstance(e, ast.Name) and region.frame.is_local(e.id):
+        value = region.frame.env.get(e.id)
+        name = value.key if isinstance(value, RegionSource) and value.kind == ATTRIBUTE else e.id
+        return name in _TOOLKIT and (value is None or isinstance(value, RegionSource))
+    return isinstance(e, ast.Attribute) and e.attr in _TOOLKIT
 
 
 def _is_self(region: TracedRegion, name: str) -> bool:

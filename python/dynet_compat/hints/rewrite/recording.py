@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import Any
@@ -37,6 +38,11 @@ def recording() -> set[Any]:
 
 def is_recording(function: Any) -> bool:
     return type(function) in _FUNCTIONS and function in recording()
+
+
+@functools.cache
+def is_recording_name(name: str) -> bool:
+    return getattr(api(), name, None) in recording()
 
 
 def uses_dynet(names: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Collection
 from typing import Any, Optional, Union
 
-from . import calls
+from . import calls, derived
 from .calls import CallFrame
 from .scopes import NotTraceable, Scope, is_private
 from .values import (
@@ -23,6 +23,7 @@ from .values import (
     TUPLE,
     Append,
     Constant,
+    Derived,
     OneOf,
     Recorded,
     RegionSource,
@@ -60,6 +61,7 @@ class TracedRegion:
         self.sources = Sources()
         self.appends: list[Append] = []
         self.statements: list[ast.stmt] = []
+        self.scope = scope
         parameters = scope.node.args.args
         self.self_name = parameters[0].arg if scope.cls and parameters else None
 
@@ -189,6 +191,8 @@ class TracedRegion:
             raise NotTraceable("a starred target")
         if isinstance(value, Sequence) and len(value.items) == n:
             return value.items
+        if isinstance(value, Derived):
+            return [Derived() for _ in targets]
         if not isinstance(value, RegionSource):
             raise NotTraceable("it unpacks a result")
         self.sources.add((value, "count", n), COUNT, base=value, length=n)
@@ -220,6 +224,10 @@ class TracedRegion:
             return self._negative(self.value(e.operand))
         if isinstance(e, (ast.BoolOp, ast.IfExp)):
             return self._one_of(e)
+        if isinstance(e, (ast.ListComp, ast.DictComp)):
+            return derived.comprehension(self, e)
+        if isinstance(e, ast.Compare):
+            return derived.comparison(self, e)
         raise NotTraceable(_PLAIN_WORDS.get(type(e).__name__, "an expression of another kind"))
 
     def _read(self, name: str) -> Value:
@@ -232,21 +240,30 @@ class TracedRegion:
         """One of the operands, which the values that the region reads decide."""
         parts = e.values if isinstance(e, ast.BoolOp) else [e.body, e.orelse]
         if isinstance(e, ast.IfExp):
-            self._condition(e.test)
+            self.condition(e.test)
         for part in parts:
             self._decides(self.value(part))
         return OneOf()
 
-    def _condition(self, e: ast.expr) -> None:
+    def condition(self, e: ast.expr) -> None:
         """A condition that depends only on values that the region reads."""
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
-            return self._condition(e.operand)
+            return self.condition(e.operand)
+        if isinstance(e, ast.BoolOp):
+            for operand in e.values:
+                self.condition(operand)
+            return None
         if isinstance(e, ast.Compare):
             none = isinstance(e.comparators[0], ast.Constant) and e.comparators[0].value is None
             if len(e.ops) > 1 or not isinstance(e.ops[0], (ast.Is, ast.IsNot)) or not none:
-                raise NotTraceable("a comparison")
-            e = e.left
-        return self._decides(self.value(e))
+                derived.comparison(self, e)
+                return None
+            return self._decides(self.value(e.left))
+        v = self.value(e)
+        if isinstance(v, RegionSource):
+            v.truth = True
+            return None
+        return self._decides(v)
 
     def _decides(self, v: Value) -> None:
         """A value whose truth decides what is evaluated, or that is the result."""
@@ -265,10 +282,12 @@ class TracedRegion:
     def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
         if not isinstance(op, OPERATORS):
             raise NotTraceable("an operator that expressions do not have")
-        if not any(isinstance(v, (RegionSource, Recorded, OneOf)) for v in (x, y)):
-            raise NotTraceable("arithmetic on constants")
         self.use(x, index=False)
         self.use(y, index=False)
+        if all(isinstance(v, (Constant, Derived)) for v in (x, y)):
+            return Derived()
+        if not any(isinstance(v, (RegionSource, Recorded, OneOf, Derived)) for v in (x, y)):
+            raise NotTraceable("arithmetic on lists")
         self.ops += 1
         return Recorded()
 
@@ -301,6 +320,11 @@ class TracedRegion:
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
                 raise NotTraceable("an item of a list that only the run knows")
             return base.items[at]
+        if isinstance(base, Derived) or (isinstance(key, Derived) and isinstance(base, RegionSource)):
+            self.use(base, index=False)
+            self.use(key, index=False)
+            self.ops += 1  # perhaps
+            return Derived()
         if not isinstance(key, (RegionSource, Constant)) or isinstance(base, (Constant, OneOf)):
             raise NotTraceable("an index that is a result, or an item of a value that a condition chooses")
         if isinstance(base, RegionSource):

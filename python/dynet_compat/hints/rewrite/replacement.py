@@ -9,7 +9,7 @@ from . import loops, values
 from .region import TracedRegion
 from .scopes import Scope
 from .trees import arguments, assign, call_method, delete, load, locate, nodes_of
-from .values import Constant, OneOf, Recorded, RegionSource, Sequence, Value
+from .values import Constant, Derived, OneOf, Recorded, RegionSource, Sequence, Value
 
 UNBOUND = "\0unbound"  # stands for NameError in the code
 
@@ -147,6 +147,9 @@ def _source(s: RegionSource, number: dict[RegionSource, int]) -> tuple[Any, ...]
         s.method,
         s.expression,
         s.state,
+        s.parameters,
+        s.mapping,
+        s.truth,
         s.appended,
         s.indices,
         s.others,
@@ -165,6 +168,8 @@ def _result(v: Value, number: dict[RegionSource, int]) -> tuple[int, Any]:
         return values.CONSTANT, v.value
     if isinstance(v, Sequence):
         return v.kind, tuple(_result(item, number) for item in v.items)
+    if isinstance(v, Derived):
+        return values.DERIVED, None
     return values.ONE_OF if isinstance(v, OneOf) else values.RECORDED, None
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 from .scopes import NotTraceable
 
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of sources
-SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF = range(6)  # kinds of results
+SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF, _STATE, _INPUT, DERIVED = range(9)  # kinds of results
 
 MOST_SOURCES = 200  # of a region
 
@@ -30,6 +30,9 @@ class RegionSource:
     method: bool = False  # called as a method of `base`
     expression: bool = False
     state: bool = False
+    parameters: bool = False  # a method of Parameters is called
+    mapping: bool = False  # a method of a dict is called
+    truth: bool = False  # its truth decides
     appended: bool = False
     late: bool = False  # read after something was appended to a list
     indices: int = 0
@@ -69,7 +72,11 @@ class OneOf:
     """One of several values, of any kind; their own uses are noted."""
 
 
-Value = Union[RegionSource, Constant, Sequence, Recorded, OneOf]
+class Derived:
+    """What follows from values that the region guards whole: a number, or a list or dict of results."""
+
+
+Value = Union[RegionSource, Constant, Sequence, Recorded, OneOf, Derived]
 
 
 class Append(NamedTuple):

@@ -1,0 +1,126 @@
+"""What scripts of others are written in is recorded by regions; what is not is named with its line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dynet_compat as dy
+import pytest
+from dynet_compat.hints.rewrite import patch
+from support.modules import load
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our hints")
+
+HEAD = """
+import dynet_compat as dy
+
+class Model:
+    def __init__(self, pc):
+        self.dy = dy
+        self.activation = dy.tanh
+        self.W = pc.add_parameters((3, 3))
+        self.b = pc.add_parameters(3)
+        self.gates = {g: (pc.add_parameters(3), pc.add_parameters((3, 3))) for g in "iou"}
+        self.layers = [pc.add_parameters((3, 3)) for _ in range(3)]
+        self.one = pc.add_parameters(3)
+
+    def f(self, x, stack, W):
+"""
+
+BODIES = {
+    "a dict of parameters": """
+        pre = {name: b + w * x for name, (b, w) in self.gates.items()}
+        i, o = dy.logistic(pre["i"]), dy.tanh(pre["o"])
+        return dy.cmult(i, o)""",
+    "the package in an attribute": """
+        y = self.dy.tanh(self.W * x)
+        return self.dy.logistic(y + self.b)""",
+    "a function in an attribute": """
+        y = self.activation(self.W * x + self.b)
+        return y""",
+    "expr()": """
+        y = self.W.expr() * x + self.b.expr(update=True)
+        return dy.tanh(y)""",
+    "parameters that the caller has made a node of": """
+        y = dy.tanh(W * x)
+        return y + x""",
+    "a list of layers": """
+        y = dy.esum([dy.tanh(w * x) for w in self.layers])
+        return y * (1.0 / len(self.layers))""",
+    "is the stack empty": """
+        top = stack[-1] if stack else self.one
+        return dy.tanh(self.W * top) + x""",
+    "one expression twice": """
+        y = dy.cmult(x, stack[0])
+        return y + self.b""",
+    "sizes": """
+        y = dy.reshape(x, (1, len(self.layers)))
+        return dy.tanh(y * 2.0)""",
+}
+
+
+def use(model: Any, renewals: int = 60) -> list[list[float]]:
+    values = []
+    for i in range(renewals):
+        dy.renew_cg()
+        x = dy.inputVector([0.1 * i, 0.2, -0.3])
+        W = model.W.expr()
+        values.append(model.f(x, [x, x] if i % 7 else [x], W).vec_value())
+        if i == renewals // 2:
+            model.gates["i"] = model.gates["o"]
+            model.layers.pop()
+            model.layers.append(model.W)
+    return values
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+def test_recorded_by_one_call(tmp_path: Path, body: str) -> None:
+    source = HEAD + body + "\n"
+    path = tmp_path / "program_of_coverage.py"
+    path.write_text(source, encoding="utf-8")
+    plain, other = load(path), load(path)
+    regions = patch.rewrite_module(other, source).regions
+    dy.reset_random_seed(1)
+    expected = use(plain.Model(dy.ParameterCollection()))
+    dy.reset_random_seed(1)
+    assert use(other.Model(dy.ParameterCollection())) == expected
+    statistics = [r.statistics() for r in regions.values()]
+    assert sum(s["hits"] for s in statistics) > 30, statistics
+
+
+SCRIPT = """
+import dynet_compat as dy
+pc = dy.ParameterCollection()
+W = pc.add_parameters((3, 3))
+rnn = dy.LSTMBuilder(1, 3, 3, pc)
+def known(x):
+    y = dy.tanh(W * x)
+    return y + x
+def unknown(x):
+    print(end="")
+    return W * x  # a single op
+for _ in range(200):
+    dy.renew_cg()
+    x = dy.inputVector([1, 2, 3])
+    for _ in range(3):
+        x = known(x)
+        x = unknown(x)
+    rnn.initial_state().transduce([x, x])
+"""
+
+
+def test_lines_outside_regions(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    command = [sys.executable, "-m", "dynet_compat", "run", "--explain", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stderr.splitlines()
+    assert " % by steps of builders outside regions)" in lines[0], lines
+    [unknown] = [line for line in lines if "script.py:11 unknown: it records a single op" in line]
+    assert int(unknown.split("%")[0].split()[-1]) > 20, lines
+    [outside] = [line for line in lines if "recorded one by one:" in line]
+    assert 600 <= int(outside.split(":")[1].split()[0]) <= 1200, lines
