@@ -318,6 +318,7 @@ PyObject* Walker::finish(WalkValue returned) {
     ++step.use->region.statistics_.hits;
     step.use->region.walked_ = true;
   }
+  engine_->timing.region_nodes += g.size() - size;
   if (g.size() > size) engine_->recorded(g.size() - 1);
   for (size_t i = 0; i < appends_.size(); ++i)
     if (PyList_Append(appends_[i].first, values[i].get()) < 0) PyErr_Clear();
