@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <span>
 
 #include "bindings/compute.h"
 #include "bindings/tuning.h"
@@ -95,15 +94,24 @@ bool is_plain_value(PyObject* o) {
          PyUnicode_CheckExact(o);
 }
 
-// May the object be one of the values, or in one of their lists?
-bool may_be_part(PyObject* object, std::span<PyObject* const> values, int depth = 0) {
-  return std::any_of(values.begin(), values.end(), [&](PyObject* v) {
-    if (v == object) return true;
-    if (!v || !(PyTuple_CheckExact(v) || PyList_CheckExact(v))) return false;
-    const auto n = static_cast<size_t>(Py_SIZE(v));
-    return depth == 3 || n > tuning::kMostParts ||
-           may_be_part(object, {PySequence_Fast_ITEMS(v), n}, depth + 1);
-  });
+// May the object be one of the values, or in one of their lists and dicts?
+bool may_be_part(PyObject* object, PyObject* value, int depth = 0) {
+  if (value == object) return true;
+  if (!value || !is_container(value)) return false;
+  const bool dict = PyDict_CheckExact(value);
+  const auto n = static_cast<size_t>(dict ? PyDict_GET_SIZE(value) : Py_SIZE(value));
+  if (depth == 4 || n > tuning::kMostParts) return true;
+  if (!dict)
+    return std::any_of(PySequence_Fast_ITEMS(value), PySequence_Fast_ITEMS(value) + n,
+                       [&](PyObject* part) { return may_be_part(object, part, depth + 1); });
+  PyObject *key, *part;
+  for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &part);)
+    if (may_be_part(object, part, depth + 1)) return true;
+  return false;
+}
+
+bool may_be_part(PyObject* object, const std::vector<PyObject*>& values) {
+  return std::any_of(values.begin(), values.end(), [&](PyObject* v) { return may_be_part(object, v); });
 }
 
 // Objects that are in one place only need no number.
