@@ -7,20 +7,13 @@
 
 #include "bindings/compute.h"
 #include "bindings/owned.h"
+#include "bindings/python_compat.h"
 
 namespace pb = pybind11;
 
 namespace dyc::py {
 
 namespace {
-
-#if PY_VERSION_HEX >= 0x030B0000
-int position_in(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
-int line_at(PyCodeObject* code, int position) { return PyCode_Addr2Line(code, position); }
-#else
-int position_in(PyFrameObject* frame) { return PyFrame_GetLineNumber(frame); }
-int line_at(PyCodeObject*, int position) { return position; }
-#endif
 
 struct CountedCode {
   Owned code;                               // it may be freed otherwise, and another one be at its address

@@ -91,6 +91,15 @@ class WithoutCollection {
   [[maybe_unused]] int was_;
 };
 
+// Where a frame is in its code, as a number that is quick to find out, and the line of that number.
+#if PY_VERSION_HEX >= 0x030B0000
+inline int position_in(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
+inline int line_at(PyCodeObject* code, int position) { return PyCode_Addr2Line(code, position); }
+#else
+inline int position_in(PyFrameObject* frame) { return PyFrame_GetLineNumber(frame); }
+inline int line_at(PyCodeObject*, int position) { return position; }
+#endif
+
 // The version of a dict: a number that changes with the dict, and that no other dict ever has; 0: unknown.
 #if PY_VERSION_HEX < 0x030C0000
 inline uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }

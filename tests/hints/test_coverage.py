@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
@@ -124,3 +124,24 @@ def test_lines_outside_regions(tmp_path: Path) -> None:
     assert int(unknown.split("%")[0].split()[-1]) > 20, lines
     [outside] = [line for line in lines if "recorded one by one:" in line]
     assert 600 <= int(outside.split(":")[1].split()[0]) <= 1200, lines
+
+
+def test_lists_of_a_dictionary_are_not_copied(pair: Callable) -> None:
+    p = pair(
+        """
+    class Model:
+      def __init__(self):
+        self.table = {"a": [1, 2], "b": [3, 4]}
+
+    def f(model, x):
+      kept = {name: numbers for name, numbers in model.table.items()}
+      y = dy.tanh(x)
+      return kept, dy.cmult(y, y) + y
+    """
+    )
+    for module in (p.plain, p.other):
+        model = module.Model()
+        for _ in range(12):
+            dy.renew_cg()
+            kept, _ = module.f(model, dy.inputVector([1.0]))
+            assert kept["a"] is model.table["a"] and kept["b"] is model.table["b"]
