@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..hints_file import IndependentCalls
 from .trees import arguments, assign, call_method, copied, load, locate, suites
+
+if TYPE_CHECKING:
+    from ..hints_file import IndependentCalls
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)
 

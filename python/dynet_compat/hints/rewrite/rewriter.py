@@ -11,10 +11,9 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from ... import _core
-from ..hints_file import IndependentCalls, IndependentLoop
 from . import argmax, desugar, loops, recursion
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .code_objects import Key, codes, silence, source_with, with_constants, with_functions
@@ -35,6 +34,9 @@ from .trees import (
     store,
     suites,
 )
+
+if TYPE_CHECKING:
+    from ..hints_file import IndependentCalls, IndependentLoop
 
 Node = Union[ast.stmt, ast.expr]
 _FUNCTION = 2  # flag of code objects: inspect.CO_NEWLOCALS, which those of classes do not have
@@ -106,10 +108,17 @@ class Rewriter:
         self.recursive, self.reached = recursion.recursive(self.tree)
         self.placed: dict[ast.AST, recursion.PlacedRegion] = {}  # of the function that is rewritten
         self.programs: list[tuple[str, ast.FunctionDef, recursion.Program, str]] = []  # last: of its head
-        loops = list(loops)
-        maps = [(r, decider) for r, decider in loops if isinstance(r, IndependentLoop)]
+        maps: list[tuple[IndependentLoop, Any]] = []
+        groups: list[tuple[IndependentCalls, Any]] = []
+        for record, decider in loops:
+            from ..hints_file import IndependentLoop  # here, as without a hints file there are none
+
+            if isinstance(record, IndependentLoop):
+                maps.append((record, decider))
+            else:
+                groups.append((record, decider))
         self.batch_maps = BatchMapLoops(maps, self.tree)
-        self.calls = ConcurrentCallsWriter((r, d) for r, d in loops if isinstance(r, IndependentCalls))
+        self.calls = ConcurrentCallsWriter(groups)
         self.argmax_calls = 0
 
     def codes(self) -> dict[Key, tuple[types.CodeType, types.CodeType]]:
