@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import dynet_compat as dy
+import numpy as np
 import pytest
 from dynet_compat.hints.rewrite import patch
 from support import recursive_programs
@@ -44,10 +45,10 @@ def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
     try:
         values = [e.npvalue().tobytes() for e in expressions]
         dy.esum([dy.squared_norm(e) for e in expressions]).backward(full=True)
-        gradients = [p.grad_as_array().tobytes() for p in (model.W, model.E, model.b)]
+        gradients = [p.grad_as_array() for p in (model.W, model.E, model.b)]
     except Exception as e:  # noqa: BLE001
         errors.append(f"{type(e).__name__}: {e}")
-    return nodes, errors, values, gradients, identities(results)
+    return (nodes, errors, values, identities(results)), gradients
 
 
 def check(folder: Path, seed: int) -> int:
@@ -64,8 +65,10 @@ def check(folder: Path, seed: int) -> int:
     for graph in range(8):
         strange = 0.05 if graph >= 5 and seed % 2 else 0.0
         left, right = (outcome(*m, seed * 10 + graph, strange) for m in zip((plain, other), models))
-        for a, b in zip(left, right):
-            assert a == b, f"program {seed}, graph {graph}:\n{source}"
+        what = f"program {seed}, graph {graph}:\n{source}"
+        assert left[0] == right[0], what
+        for a, b in zip(left[1], right[1]):  # rows of tables are summed in an order that memory decides
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=what)
     for t in rewriter.regions.values():
         assert "something else" not in t.statistics()["off"], f"{t.statistics()}\n{source}"
     linecache.clearcache()
