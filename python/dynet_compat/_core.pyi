@@ -379,8 +379,8 @@ class Trainer:
 class _Recursion:
     """a recursive function, recorded by one call."""
     def __new__(cls, name: str, resolve: Any) -> _Recursion: ...
-    def define(self, code: Any, program: Any) -> Any:
-        """The program of the function whose code this is, and that asks this object."""
+    def define(self, code: Any, program: Any, own: Any) -> Any:
+        """The program of functions with this code. `own`: they ask this object."""
     def statistics(self) -> Any:
         """How often the function was recorded by one call."""
 

@@ -82,13 +82,25 @@ class WithoutCollection {
     if (was_) PyGC_Enable();
   }
 #else
-  WithoutCollection() : was_(0) {}
+  WithoutCollection() : was_(call("isenabled") && call("disable")) {}
+  ~WithoutCollection() {
+    if (was_) call("enable");
+  }
 #endif
   WithoutCollection(const WithoutCollection&) = delete;
   WithoutCollection& operator=(const WithoutCollection&) = delete;
 
  private:
-  [[maybe_unused]] int was_;
+#if PY_VERSION_HEX < 0x030A0000
+  // Is the result not False?
+  static bool call(const char* name) {
+    static PyObject* const gc = PyImport_ImportModule("gc");
+    PyObject* result = gc ? PyObject_CallMethod(gc, name, nullptr) : nullptr;
+    Py_XDECREF(result);
+    return result && result != Py_False;
+  }
+#endif
+  int was_;
 };
 
 // Where a frame is in its code, as a number that is quick to find out, and the line of that number.

@@ -45,9 +45,11 @@ struct WalkNode {
     loop,        // for parts[0] in parts[1]: parts[2]
     result,      // return parts[0]
     evaluation,  // of parts[0]
-    block        // of statements
+    block,       // of statements
+    rows         // in place of what a loop runs over: parts[0], one of Rows, of the others [which]
   };
   enum Comparison : uint32_t { is = 16, is_not };
+  enum Rows : uint32_t { zip, enumerate, reversed };
   enum RegionFlags : uint32_t { returns = 1, alone = 2, expression = 4 };
   Kind kind = constant;
   uint32_t number = 0;
@@ -62,6 +64,9 @@ struct WalkNode {
     PyObject* function = nullptr;
   };
   mutable Known known;
+  mutable const WalkProgram* program = nullptr;  // call: of the code `code`, found in walk `found_in`
+  mutable PyObject* code = nullptr;
+  mutable uint64_t found_in = 0;
 };
 
 struct WalkProgram {

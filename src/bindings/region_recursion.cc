@@ -72,10 +72,10 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
 }
 
 PyObject* define(PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  if (n != 2 || !PyCode_Check(args[0]))
-    return PyErr_Format(PyExc_TypeError, "define(): expected code, program");
+  if (n != 3 || !PyCode_Check(args[0]))
+    return PyErr_Format(PyExc_TypeError, "define(): expected code, program, whether the code is its own");
   return guarded([&] {
-    core_of(self)->code = args[0];
+    if (args[2] == Py_True) core_of(self)->code = args[0];
     define_program(args[0], args[1]);
     return Owned(Py_None).release();
   });
@@ -114,7 +114,7 @@ void dealloc(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"define", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(define)), METH_FASTCALL,
-     "define(code, program)\n\nThe program of the function whose code this is, and that asks this object."},
+     "define(code, program, own)\n\nThe program of functions with this code. `own`: they ask this object."},
     plain_method("__reduce__", reduce, nullptr),
     plain_method("statistics", statistics,
                  "statistics()\n\nHow often the function was recorded by one call."),

@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kMostResults = 1 << 22;  // a loop that never ends must run in Python
 
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
-PyObject *builtin_len, *builtin_isinstance;
+constexpr const char* kRows[] = {"zip", "enumerate", "reversed"};  // as WalkNode::Rows
+PyObject *builtin_len, *builtin_isinstance, *builtin_rows[3];
 
 bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
 
@@ -43,6 +44,7 @@ PyObject* Walker::run(WalkProgram& program, PyObject* const* args, size_t n) {
   if (engine_->options.immediate || n != expected || is_traced()) return nullptr;
   if (!builtin_len) builtin_len = builtin("len");
   if (!builtin_isinstance) builtin_isinstance = builtin("isinstance");
+  if (!builtin_rows[0]) std::transform(std::begin(kRows), std::end(kRows), std::begin(builtin_rows), builtin);
   globals_ = PyEval_GetGlobals();
   builtins_ = PyEval_GetBuiltins();
   if (stack_.empty()) stack_.resize(size_t{tuning::kWalkDepth} * 32);
@@ -71,8 +73,9 @@ PyObject* Walker::run(WalkProgram& program, PyObject* const* args, size_t n) {
 
 void Walker::clear() {
   for (size_t i = 0; i < n_results_; ++i) {
-    results_[i].items.clear();
-    results_[i].made = Owned();
+    WalkResult& r = result(i);
+    if (r.kind != WalkResult::recorded) r.items.clear();
+    if (r.made) r.made = Owned();
   }
   n_results_ = n_stack_ = 0;
   steps_.clear();
@@ -83,9 +86,9 @@ void Walker::clear() {
 }
 
 WalkResult* Walker::make(WalkResult::Kind kind) {
-  if (n_results_ == results_.size()) results_.emplace_back();
+  if (n_results_ == results_.size() * kChunk) results_.push_back(std::make_unique<WalkResult[]>(kChunk));
   if (n_results_ == kMostResults) refuse("too many results");
-  WalkResult* made = &results_[n_results_++];
+  WalkResult* made = &result(n_results_++);
   made->kind = kind;
   return made;
 }
@@ -122,11 +125,20 @@ WalkValue Walker::call(const WalkProgram& program, WalkValue* slots) {
   return frame.returned;
 }
 
-WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame) {
+const WalkProgram& Walker::program_of(PyObject* function, const WalkNode& node) {
   PyObject* code = PyFunction_GET_CODE(function);
+  if (node.found_in == walk_ && node.code == code) return *node.program;
   const WalkProgram* program = find_program(code);
   if (!program) unknown_ = Owned(function);
   if (!program || !program->usable || is_monitored(code)) refuse("a function that does more than record");
+  node.program = program;
+  node.code = code;
+  node.found_in = walk_;
+  return *program;
+}
+
+WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame) {
+  const WalkProgram* program = &program_of(function, node);
   const size_t n = program->parameters.size();
   WalkValue* slots = take_slots(*program);
   size_t given = 0;
@@ -278,14 +290,8 @@ bool Walker::execute(const WalkNode& node, Frame& frame) {
     case WalkNode::result:
       frame.returned = evaluate(node.parts[0], frame);
       return true;
-    case WalkNode::loop: {
-      const WalkValue over = evaluate(node.parts[1], frame);
-      for (size_t i = 0; i < length(over); ++i) {
-        assign(node.parts[0], element(over, i), frame);
-        if (execute(node.parts[2], frame)) return true;
-      }
-      return false;
-    }
+    case WalkNode::loop:
+      return iterate(node.parts[0], node.parts[1], frame, [&] { return execute(node.parts[2], frame); });
     default:
       evaluate(node.parts[0], frame);
       return false;
@@ -333,14 +339,9 @@ void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
 
 // ---------------------------------------------------------------- expressions
 
-WalkValue Walker::evaluate(const WalkNode& node, Frame& frame) {
+WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
   const auto part = [&](size_t i) { return evaluate(node.parts[i], frame); };
   switch (node.kind) {
-    case WalkNode::slot: {
-      const WalkValue value = frame.slots[node.number];
-      if (!value.object && !value.result) refuse("a name without a value");
-      return value;
-    }
     case WalkNode::constant:
       return {node.object.get()};
     case WalkNode::global:
@@ -411,15 +412,55 @@ WalkValue Walker::make_sequence(WalkResult::Kind kind, const WalkNode& node, Fra
 
 WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
   WalkResult* made = make(WalkResult::list);
-  const WalkValue over = evaluate(node.parts[1], frame);
-  for (size_t i = 0; i < length(over); ++i) {
-    assign(node.parts[0], element(over, i), frame);
+  iterate(node.parts[0], node.parts[1], frame, [&] {
     const auto holds = [&](const WalkNode& test) { return truth(evaluate(test, frame)); };
-    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) continue;
+    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) return false;
     const WalkValue value = evaluate(node.parts[2], frame);
     made->items.push_back(value);
-  }
+    return false;
+  });
   return {nullptr, made};
+}
+
+// Has the body, which is run for each item, returned?
+template <class F>
+bool Walker::iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body) {
+  const bool plain = iterable.kind != WalkNode::rows;
+  std::vector<WalkValue> lists;
+  std::vector<size_t> lengths;
+  for (size_t i = 1; !plain && i < iterable.parts.size(); ++i) {
+    lists.push_back(evaluate(iterable.parts[i], frame));
+    lengths.push_back(length(lists.back()));
+  }
+  if (!plain && evaluate(iterable.parts[0], frame).object != builtin_rows[iterable.number])
+    refuse("a function that does more than record");
+  const WalkValue over = plain ? evaluate(iterable, frame) : rows(iterable, lists);
+  bool returned = false;
+  for (size_t i = 0; !returned && i < length(over); ++i) {
+    assign(target, element(over, i), frame);
+    returned = body();
+  }
+  for (size_t i = 0; i < lists.size(); ++i)
+    if (length(lists[i]) != lengths[i]) refuse("a list that grows while a loop runs over it");
+  return returned;
+}
+
+// What zip(), enumerate() or reversed() of these lists runs over.
+WalkValue Walker::rows(const WalkNode& node, const std::vector<WalkValue>& lists) {
+  size_t n = lists.empty() ? 0 : SIZE_MAX;
+  for (const WalkValue& list : lists) n = std::min(n, length(list));
+  WalkResult* all = make(WalkResult::list);
+  for (size_t i = 0; i < n; ++i) {
+    if (node.number == WalkNode::reversed) {
+      all->items.push_back(element(lists[0], n - 1 - i));
+      continue;
+    }
+    WalkResult* row = make(WalkResult::tuple);
+    if (node.number == WalkNode::enumerate) row->items.push_back(keep(PyLong_FromSize_t(i)));
+    for (const WalkValue& list : lists) row->items.push_back(element(list, i));
+    all->items.push_back({nullptr, row});
+  }
+  return {nullptr, all};
 }
 
 bool Walker::truth(WalkValue value) {

@@ -6,8 +6,6 @@
 // the walk ends there, and the function runs as it was written. Else the second pass records the traces of
 // the regions, in order, and makes the objects that the call returns or appends to lists.
 #pragma once
-#include <deque>
-
 #include "bindings/region.h"
 #include "bindings/region_program.h"
 
@@ -42,6 +40,8 @@ struct RegionUse {
   std::vector<WalkValue> values;                // of the sources
   SourceValues objects;                         // the same
   std::vector<std::vector<uint32_t>> parts_of;  // by argument: sources that are parts of it; last: of several
+  std::vector<uint8_t> reads_lists;             // beside `parts_of`: are some of them parts of lists?
+  std::vector<uint32_t> appended_to;            // sources
   std::vector<uint64_t> reading;                // beside `parts_of`: number of the last reading
   uint64_t walk = 0;
   Specialisation* last = nullptr;
@@ -51,7 +51,7 @@ struct RegionUse {
 class Walker {
  public:
   // Runs the program. Null: nothing was recorded, and the function must run, or an error is set that ends the
-  // script. `free`: whether `args` ends with the values of its free names.
+  // script. `args`: of the parameters, then of the free names.
   PyObject* run(WalkProgram& program, PyObject* const* args, size_t n);
   // A function that the last walk met and whose program is not known, or null.
   Owned take_unknown() { return std::move(unknown_); }
@@ -81,7 +81,13 @@ class Walker {
   bool execute(const WalkNode& node, Frame& frame);
   bool execute_region(const WalkNode& node, Frame& frame);
   void assign(const WalkNode& target, WalkValue value, Frame& frame);
-  WalkValue evaluate(const WalkNode& node, Frame& frame);
+  WalkValue evaluate(const WalkNode& node, Frame& frame) {
+    if (node.kind != WalkNode::slot) return evaluate_other(node, frame);
+    const WalkValue value = frame.slots[node.number];
+    if (!value.object && !value.result) refuse("a name without a value");
+    return value;
+  }
+  WalkValue evaluate_other(const WalkNode& node, Frame& frame);
   WalkValue evaluate_global(PyObject* name);
   WalkValue evaluate_call(const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
@@ -89,12 +95,16 @@ class Walker {
   WalkValue append(WalkValue list, const WalkNode& node, Frame& frame);
   bool is_instance(WalkValue value, PyObject* type);
   WalkValue collect(const WalkNode& node, Frame& frame);
+  template <class F>
+  bool iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body);
+  WalkValue rows(const WalkNode& node, const std::vector<WalkValue>& arguments);
   WalkValue compare(uint32_t how, WalkValue a, WalkValue b);
   WalkValue arithmetic(uint32_t how, WalkValue a, WalkValue b);
   WalkValue attribute(const WalkNode& node, WalkValue base);
   WalkValue property_value(PyObject* function, WalkValue self);
   PyObject* read_module(PyObject* module, PyObject* name);
   PyObject* method_of(PyObject* base, PyObject* name);
+  const WalkProgram& program_of(PyObject* function, const WalkNode& node);
   WalkValue item(WalkValue base, WalkValue key);
   WalkValue slice(WalkValue base, WalkValue from, WalkValue to);
   bool truth(WalkValue value);
@@ -102,6 +112,8 @@ class Walker {
   WalkValue element(WalkValue sequence, size_t i);
   WalkValue keep(PyObject* reference);
   WalkValue keep_part(PyObject* reference);
+  static constexpr size_t kChunk = 256;
+  WalkResult& result(size_t i) { return results_[i / kChunk][i % kChunk]; }
   WalkResult* make(WalkResult::Kind kind);
   WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
   void note_read(PyObject* list);
@@ -111,7 +123,8 @@ class Walker {
   void prepare(RegionUse& use);
   static void plan_guards(const RegionUse& use, Specialisation& s);
   void read_sources(RegionUse& use);
-  void read_source(RegionUse& use, uint32_t i);
+  void read_root(RegionUse& use, uint32_t root);
+  void read_source(RegionUse& use, uint32_t i, uint32_t root);
   PyObject* read_attribute(const RegionSource& source, PyObject* base);
   void separate_lists(RegionUse& use);
   bool matches(RegionUse& use, Specialisation& s);
@@ -134,7 +147,7 @@ class Walker {
 
   std::vector<WalkValue> stack_;  // slots; the first n_stack_ are in use
   size_t n_stack_ = 0;
-  std::deque<WalkResult> results_;  // the first n_results_ are in use
+  std::vector<std::unique_ptr<WalkResult[]>> results_;  // in chunks; the first n_results_ are in use
   size_t n_results_ = 0;
   std::vector<Step> steps_;
   std::vector<WalkInput> inputs_;

@@ -9,6 +9,14 @@ namespace dyc::py {
 
 RegionUse::RegionUse(Region& r) : region(r), arguments(r.spec_.n_args) {}
 
+namespace {
+
+bool is_part_of_list(const RegionSource& s) {
+  return s.kind == RegionSource::item || s.kind == RegionSource::item_at || s.kind == RegionSource::count;
+}
+
+}  // namespace
+
 void Walker::prepare(RegionUse& use) {
   const RegionSpec& spec = use.region.spec_;
   if (use.parts_of.empty()) {
@@ -16,6 +24,7 @@ void Walker::prepare(RegionUse& use) {
     use.objects.all.resize(spec.sources.size());
     use.parts_of.resize(spec.n_args + 1);
     use.reading.resize(spec.n_args + 1);
+    use.reads_lists.resize(spec.n_args + 1);
     std::vector<uint32_t> roots;
     for (uint32_t i = 0; i < spec.sources.size(); ++i) {
       const RegionSource& s = spec.sources[i];
@@ -23,10 +32,12 @@ void Walker::prepare(RegionUse& use) {
       if (s.kind != RegionSource::argument) root = roots[s.base];
       if (s.kind == RegionSource::item_at && roots[s.key_source] != root) root = spec.n_args;
       roots.push_back(root);
+      if (s.appended) use.appended_to.push_back(i);
       use.parts_of[root].push_back(i);
     }
   }
   use.walk = walk_;
+  use.objects.appended.clear();
   std::fill(use.reading.begin(), use.reading.end(), 0);
   std::fill(use.values.begin(), use.values.end(), WalkValue());
   if (use.region.busy_ || use.region.is_debugged()) refuse("a region that is in use");
@@ -54,7 +65,7 @@ PyObject* Walker::read_attribute(const RegionSource& source, PyObject* base) {
   return PyMethod_GET_SELF(value) == base && PyMethod_GET_FUNCTION(value) == found ? found : value;
 }
 
-void Walker::read_source(RegionUse& use, uint32_t i) {
+void Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
   const RegionSource& s = use.region.spec_.sources[i];
   const WalkValue base = use.values[s.base];
   WalkValue& value = use.values[i];
@@ -62,6 +73,7 @@ void Walker::read_source(RegionUse& use, uint32_t i) {
   const bool none = !base.object && !base.result;
   const bool list = base.object ? PyTuple_CheckExact(base.object) || PyList_CheckExact(base.object)
                                 : base.result && base.result->kind != WalkResult::recorded;
+  if (list && s.kind != RegionSource::argument) use.reads_lists[root] = 1;
   switch (s.kind) {
     case RegionSource::argument:
       value = use.arguments[i];
@@ -82,16 +94,20 @@ void Walker::read_source(RegionUse& use, uint32_t i) {
   use.objects.all[i] = value.object;
 }
 
+void Walker::read_root(RegionUse& use, uint32_t root) {
+  use.reading[root] = ++readings_;
+  use.reads_lists[root] = 0;
+  for (const uint32_t i : use.parts_of[root]) read_source(use, i, root);
+}
+
 void Walker::read_sources(RegionUse& use) {
   if (use.walk != walk_) prepare(use);
   const uint32_t n = use.region.spec_.n_args;
   for (uint32_t root = 0; root < n; ++root) {
     if (use.reading[root] && use.arguments[root] == use.values[root] && use.arguments[root].object) continue;
-    use.reading[root] = ++readings_;
-    for (const uint32_t i : use.parts_of[root]) read_source(use, i);
+    read_root(use, root);
   }
-  use.reading[n] = ++readings_;
-  for (const uint32_t i : use.parts_of[n]) read_source(use, i);
+  read_root(use, n);
   if (!use.appended.empty() || !appended_.empty()) separate_lists(use);
 }
 
@@ -105,18 +121,20 @@ void Walker::separate_lists(RegionUse& use) {
   };
   for (const WalkValue& list : use.appended)
     if (list.object) use.objects.appended.push_back(list.object);
-  for (uint32_t i = 0; i < sources.size(); ++i) {
-    const bool list = use.values[i].object
-                          ? PyList_CheckExact(use.values[i].object)
-                          : use.values[i].result && use.values[i].result->kind == WalkResult::list;
-    if (sources[i].appended && !(list && appended(use.values[i]))) refuse("append() to something else");
-    const bool part = sources[i].kind == RegionSource::item || sources[i].kind == RegionSource::item_at ||
-                      sources[i].kind == RegionSource::count;
-    if (!part) continue;
-    const WalkValue base = use.values[sources[i].base];
-    if (base.object) note_read(base.object);
-    if (sources[i].late && appended(base)) refuse("it reads a list that it appends to");
+  for (const uint32_t i : use.appended_to) {
+    const WalkValue value = use.values[i];
+    const bool list = value.object ? PyList_CheckExact(value.object)
+                                   : value.result && value.result->kind == WalkResult::list;
+    if (!list || !appended(value)) refuse("append() to something else");
   }
+  for (uint32_t root = 0; root < use.parts_of.size(); ++root)
+    for (size_t k = 0; use.reads_lists[root] && k < use.parts_of[root].size(); ++k) {
+      const RegionSource& source = sources[use.parts_of[root][k]];
+      if (!is_part_of_list(source)) continue;
+      const WalkValue base = use.values[source.base];
+      if (base.object) note_read(base.object);
+      if (source.late && appended(base)) refuse("it reads a list that it appends to");
+    }
 }
 
 // ---------------------------------------------------------------- guards
@@ -275,8 +293,7 @@ void Walker::record_steps(Graph& g) {
     step.s->trace->record(g, ids_.data(), placeholders_.data() + step.placeholders);
     const size_t results = last ? n_results_ : steps_[i + 1].results;
     for (size_t k = step.results; k < results; ++k)
-      if (results_[k].kind == WalkResult::recorded)
-        results_[k].id = step.s->trace->nodes()[results_[k].index];
+      if (result(k).kind == WalkResult::recorded) result(k).id = step.s->trace->nodes()[result(k).index];
   }
 }
 

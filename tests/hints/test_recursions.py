@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from types import ModuleType
 from typing import Any, Callable
 
@@ -245,3 +247,14 @@ class Model:
     for _ in range(12):
         p.agree(use)
     assert hits(p)
+
+
+def test_modules_are_freed(pair: Callable) -> None:
+    p = pair(SOURCE)
+    for _ in range(4):
+        p.agree(encode(3, 4, 2, 5))
+    assert hits(p)
+    names = weakref.ref(p.other.Model)
+    del sys.modules[p.other.__name__], p.plain, p.other
+    gc.collect()
+    assert names() is None

@@ -106,7 +106,7 @@ class Generator:
     def inner(self) -> list[str]:
         r = self.rng
         h, take = ("{0}[0]", "{0}_h, {0}_c = ") if self.pair else ("{0}", "{0} = ")
-        style = r.randrange(6)
+        style = r.randrange(7)
         if style == 0:
             lines = [f"l = {self.call('t.kids[0]')}", f"r = {self.call('t.kids[-1]')}"]
             hs = [h.format("l"), h.format("r")]
@@ -134,6 +134,17 @@ class Generator:
             join = self.vector(h.format("a"), h.format("z"))
             lines.append(f"    a = {self.state(join)}")
             hs = [h.format("a")]
+        elif style == 6:
+            zips = ["zip(ks, t.kids)", "zip(reversed_ks, t.kids[:2])"]
+            over = r.choice([*zips, "enumerate(ks)", "reversed(ks)"])
+            lines = [f"ks = [{self.call('k')} for k in t.kids]", f"a = {h.format('ks[0]')}"]
+            if "reversed_ks" in over:
+                lines.append("reversed_ks = [k for k in reversed(ks)]")
+            names = {"zip(": "for k, y in", "enum": "for i, k in", "reve": "for k in"}[over[:4]]
+            lines += [f"{names} {over}:", f"    a = {self.vector('a', h.format('k'))}"]
+            if r.random() < 0.2 and "zip(ks" in over:
+                lines.append("    ks.append(k)" if r.random() < 0.5 else "    ks = ks + []")
+            hs = ["a"]
         else:
             lines = [
                 f"ks = [{self.call('k')} for k in t.kids]", f"gs = [dy.tanh({h.format('k')}) for k in ks]",

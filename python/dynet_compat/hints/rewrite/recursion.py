@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import types
-import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
@@ -23,12 +22,13 @@ if TYPE_CHECKING:
 
 (
     SLOT, CONSTANT, GLOBAL, ATTRIBUTE, ITEM, SLICE, CALL, TUPLE, LIST, NOT, ALL, ANY, COMPARISON, CONDITIONAL,
-    ARITHMETIC, EACH, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK,
-) = range(23)  # fmt: skip
+    ARITHMETIC, EACH, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK, ROWS,
+) = range(24)  # fmt: skip
 _COMPARISONS = {
     ast.Lt: 0, ast.LtE: 1, ast.Eq: 2, ast.NotEq: 3, ast.Gt: 4, ast.GtE: 5, ast.Is: 16, ast.IsNot: 17
 }  # fmt: skip
 _ARITHMETIC = {ast.Add: 0, ast.Sub: 1, ast.Mult: 2}
+_ROWS = ("zip", "enumerate", "reversed")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
@@ -157,7 +157,7 @@ class Program:
         if isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
             return ASSIGNMENT, 0, None, (self.target(s.target), self.expression(s.value))
         if isinstance(s, ast.For) and not s.orelse:
-            return LOOP, 0, None, (self.target(s.target), self.expression(s.iter), self.block(s.body))
+            return LOOP, 0, None, (self.target(s.target), self.iterable(s.iter), self.block(s.body))
         if isinstance(s, ast.Expr):
             return EVALUATION, 0, None, (self.expression(s.value),)
         if isinstance(s, ast.Pass):
@@ -170,6 +170,15 @@ class Program:
         if isinstance(t, (ast.Tuple, ast.List)):
             return TUPLE, 0, None, tuple(map(self.target, t.elts))
         raise NotWalkable(f"it assigns to an attribute or an item in line {t.lineno}")
+
+    def iterable(self, e: ast.expr) -> Node:
+        """What a loop runs over."""
+        name = e.func.id if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) else ""
+        if name not in _ROWS or not isinstance(e, ast.Call) or e.keywords:
+            return self.expression(e)
+        if any(isinstance(a, ast.Starred) for a in e.args) or (name != "zip" and len(e.args) != 1):
+            raise NotWalkable(f"{name}() with other arguments")
+        return self._all(ROWS, e.func, *e.args, number=_ROWS.index(name))
 
     # ---- expressions
 
@@ -250,7 +259,7 @@ class Program:
         first = e.generators[0]
         if len(e.generators) > 1 or first.is_async:
             raise NotWalkable("a comprehension of several loops")
-        over = self.expression(first.iter)
+        over = self.iterable(first.iter)
         outer = dict(self.slots)
         for n in nodes_of(first.target):
             if isinstance(n, ast.Name):
@@ -300,25 +309,17 @@ def head(placeholder: str, program: Program, unbound: str) -> list[ast.stmt]:
 
 
 class Resolver:
-    """Finds the programs of functions that walks meet.
+    """Finds the programs of functions that walks meet and that were not rewritten.
 
     Attributes:
-        rewritten: code objects, by weak references, and their programs.
-        files: the functions of files that hold others.
+        files: the functions of each file, with code objects that are equal to theirs.
     """
 
     def __init__(self) -> None:
-        self.rewritten: list[tuple[Any, Spec]] = []
         self.files: dict[str, dict[tuple[str, int], tuple[types.CodeType, ast.FunctionDef]]] = {}
-
-    def add(self, code: types.CodeType, spec: Spec) -> None:
-        self.rewritten.append((weakref.ref(code), spec))
 
     def __call__(self, function: types.FunctionType) -> Optional[Spec]:
         code = function.__code__
-        for known, spec in self.rewritten:
-            if known() is code:
-                return spec
         try:
             place = self._functions_in(code.co_filename).get((code.co_name, code.co_firstlineno))
             if place is None or place[0] != code:

@@ -146,10 +146,9 @@ class Rewriter:
             code = codes_at.get((node.name, node.lineno))
             if code is None or not set(program.free) <= set(code.co_freevars):
                 continue
-            spec = program.spec(qualname, code)
-            recursion.resolver.add(code, spec)
-            if head:
-                self.recursions[head].define(code, spec)
+            asked = self.recursions.get(head) or next(iter(self.recursions.values()), None)
+            if asked is not None:
+                asked.define(code, program.spec(qualname, code), bool(head))
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         places: dict[tuple[str, int], list[types.CodeType]] = {}
@@ -173,8 +172,10 @@ class Rewriter:
                 changed.add(node.lineno)
         for parent, name, part in self.parts:
             setattr(parent, name, part)
-        for _, node, program, head in self.programs:
-            if head:
+        for qualname, node, program, head in self.programs:
+            if head and any(p.placed for _, _, p, _ in self.programs):
+                self.recursions[head] = _core._Recursion(qualname, recursion.resolver)
+                changed.add(node.lineno)
                 after = ast.get_docstring(node, clean=False) is not None
                 new = recursion.head(head, program, UNBOUND)
                 node.body[after:after] = [locate(s, node.body[0]) for s in new]
@@ -216,10 +217,7 @@ class Rewriter:
             program = recursion.Program(node, recursion.free_names(self.tree, qualname, node), self.placed)
         except recursion.NotWalkable:
             return
-        head = ""
-        if node in self.recursive and self.placed:
-            head = f"\0recursion {len(self.recursions)}"
-            self.recursions[head] = _core._Recursion(qualname, recursion.resolver)
+        head = f"\0recursion {len(self.programs)}" if node in self.recursive else ""
         self.programs.append((qualname, node, program, head))
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
