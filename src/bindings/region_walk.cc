@@ -176,10 +176,7 @@ PyObject* Walker::method_of(PyObject* base, PyObject* name) {
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   PyObject* found = _PyType_Lookup(type, name);
   if (!found || !PyFunction_Check(found)) refuse("a method that is no plain function");
-  const Owned bound = Owned::steal(PyObject_GetAttr(base, name));
-  if (!bound || !PyMethod_Check(bound.get()) || PyMethod_GET_FUNCTION(bound.get()) != found ||
-      PyMethod_GET_SELF(bound.get()) != base)
-    refuse("a method of an object's own");
+  if (!is_method_of_class(base, name, found)) refuse("a method of an object's own");
   return found;
 }
 
@@ -305,17 +302,17 @@ bool Walker::execute_region(const WalkNode& node, Frame& frame) {
   for (const WalkNode& list : lists.parts) use.appended.push_back(evaluate(list, frame));
   for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
     use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-  const WalkValue results = step(use);
+  const OutputSpec& results = step(use);
   const bool returns = node.number & WalkNode::returns;
   if (node.number & WalkNode::alone) {
-    if (returns) frame.returned = results;
-    else assign(targets.parts[0], results, frame);
+    if (returns) frame.returned = build(results, use);
+    else assign(targets.parts[0], build(results, use), frame);
     return returns;
   }
   size_t i = 0;
-  for (const WalkNode& target : targets.parts) assign(target, element(results, i++), frame);
+  for (const WalkNode& target : targets.parts) assign(target, build(results.parts[i++], use), frame);
   for (const WalkValue& list : use.appended) {
-    const WalkValue value = element(results, i++);
+    const WalkValue value = build(results.parts[i++], use);
     if (list.result) {
       list.result->items.push_back(value);
     } else {
@@ -323,7 +320,7 @@ bool Walker::execute_region(const WalkNode& node, Frame& frame) {
       appends_.emplace_back(list.object, value);
     }
   }
-  if (returns) frame.returned = element(results, i);
+  if (returns) frame.returned = build(results.parts[i], use);
   return returns;
 }
 
@@ -387,7 +384,7 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
       use.appended.clear();
       for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
         use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-      return step(use);
+      return build(step(use), use);
     }
     default:
       refuse("a statement");
