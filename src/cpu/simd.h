@@ -6,6 +6,7 @@
 // the C++ library. All names exist for V and for float, so that `template <class T> T f(T x)` works for T in
 // {V, float}.
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(__SSE4_1__)

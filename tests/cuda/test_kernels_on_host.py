@@ -50,7 +50,8 @@ Attrs = ctypes.c_float * 4
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("kernels") / "kernels.so"
     options = ["-std=c++20", "-O0", "-shared", "-fPIC", f"-I{SRC}"]
-    sources = [str(file) for file in (HERE / "host_grid.cc", SRC / "cuda" / "emulation" / "grid.cc")]
+    emulation = SRC / "cuda" / "emulation"
+    sources = [str(file) for file in (HERE / "host_grid.cc", emulation / "grid.cc", emulation / "races.cc")]
     command = [*COMPILER.split(), *options, *sources, "-o", str(library)]
     subprocess.run(command, check=True, timeout=300)
     return ctypes.CDLL(str(library))

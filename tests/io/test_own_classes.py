@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import os
 import pickle
@@ -503,6 +504,7 @@ def test_random_files(program: Folder, own: Any) -> None:
         b"(%s\x90", b"%s\x86", b"\x85", b"\x85\x85", b"2\x86", b"(%so", b")}\x92",
         b"}%s%ss\x92", b"\x8f(2\x90",
     ]  # fmt: skip
+    codecs.lookup("raw_unicode_escape")  # Python's own reader imports it
     before, loads = set(sys.modules), 0
 
     def item() -> bytes:
