@@ -186,6 +186,8 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
     PyObject* function = evaluate(called, frame).object;
     if (!function) refuse("a call of a result");
     if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
+    if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
+      return call_function(PyMethod_GET_FUNCTION(function), {PyMethod_GET_SELF(function)}, node, frame);
     return call_builtin(function, node, frame);
   }
   const WalkValue base = evaluate(called.parts[0], frame);
@@ -573,13 +575,16 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
     if (kind == &PyProperty_Type) {
       getter = keep(PyObject_GetAttrString(found, "fget")).object;
       if (!PyFunction_Check(getter)) refuse("a property that is no plain function");
-    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type) {
+    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type && !PyFunction_Check(found)) {
       refuse("an attribute that its class computes");
     }
     known = {walk_, type, getter};
   }
   if (known.function) return property_value(known.function, base);
-  return keep_part(PyObject_GetAttr(base.object, name));
+  if (!node.number) return keep_part(PyObject_GetAttr(base.object, name));
+  if (node.method.walk != walk_ || node.method.of != base.object)
+    node.method = {walk_, base.object, keep(PyObject_GetAttr(base.object, name)).object};
+  return {node.method.function};
 }
 
 WalkValue Walker::property_value(PyObject* function, WalkValue self) {
