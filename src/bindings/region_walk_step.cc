@@ -141,9 +141,10 @@ void Walker::separate_lists(RegionUse& use) {
 
 namespace {
 
+// Is the guard checked at every step, as what it captures or looks at can differ for the same object?
 bool captures(const Guard& guard) {
   return guard.kind == Guard::placeholder || guard.kind == Guard::expression || guard.kind == Guard::items ||
-         guard.kind == Guard::state;
+         guard.kind == Guard::filled || guard.kind == Guard::state;
 }
 
 }  // namespace

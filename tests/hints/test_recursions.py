@@ -258,3 +258,32 @@ def test_modules_are_freed(pair: Callable) -> None:
     del sys.modules[p.other.__name__], p.plain, p.other
     gc.collect()
     assert names() is None
+
+
+def test_truth_of_a_list_that_is_appended_to(pair: Callable) -> None:
+    p = pair("""
+class Model:
+    def __init__(self):
+        pc = dy.ParameterCollection()
+        self.W, self.E = pc.add_parameters((3, 3)), pc.add_lookup_parameters((9, 3))
+    def encode(self, t, out):
+        if isinstance(t, int):
+            x = self.E[t]
+            y = dy.tanh(self.W * x) if out else dy.logistic(self.W * x + x)
+            for _ in (1,):
+                out.append(y)
+            return y
+        left = self.encode(t[0], out)
+        right = self.encode(t[1], out)
+        return dy.tanh(self.W * left + right)
+""")
+
+    def use(module: ModuleType) -> list:
+        model = module.model = getattr(module, "model", None) or module.Model()
+        lists: list = [[] for _ in range(5)]
+        trees = (((1, 2), 3), ((4, 5), (6, (7, 8))), (1, (2, 3)), 5, (2, 2))
+        return [model.encode(t, out) for t, out in zip(trees, lists)] + lists
+
+    for _ in range(12):
+        p.agree(use)
+    assert hits(p)

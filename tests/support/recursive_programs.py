@@ -92,6 +92,9 @@ class Generator:
         lines = [f"x = {self.rng.choice(['self.E[t.word]', 'dy.lookup(self.E, t.word)', 'self.vec(t)'])}"]
         if self.rng.random() < 0.7:
             lines.append(f"x = {self.vector('x')}")
+        if self.rng.random() < 0.3:  # what has been recorded before may decide what is recorded
+            test = self.rng.choice([self.losses or "out", "self.scores", "t.kids", "len(self.scores) > 3"])
+            lines.append(f"x = {self.vector('x')} if {test} else {self.vector('x')}")
         return [*lines, f"s = {self.state('x')}"]
 
     def call(self, child: str) -> str:
