@@ -90,8 +90,8 @@ void Trace::plan_appends() {
 }
 
 void Trace::add_step(const Graph& g, NodeId id, TraceStep step) {
+  step.dim = g.dim(id);
   steps_.push_back(step);
-  step_dims_.push_back(g.dim(id));
   captured_.push_back(id);
 }
 
@@ -114,7 +114,6 @@ void Trace::add_parameter(Graph& g, NodeId id) {
 void Trace::add_constant(Graph& g, NodeId id) {
   TraceStep step;
   step.kind = TraceStep::constant;
-  step.dim = g.dim(id);
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = 1;
   words_.push_back(g.sig(id).attr(0));  // its value
@@ -184,7 +183,6 @@ bool Trace::add(Graph& g, NodeId id) {
     if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[duplicate])[s.attr(0)];
     if (duplicate && takes_ids(op_info(s.op))) return false;
   }
-  step.dim = *s.y;
   step.args = static_cast<uint32_t>(words_.size());
   step.n_args = static_cast<uint32_t>(indices.size());
   words_.insert(words_.end(), indices.begin(), indices.end());

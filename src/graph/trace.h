@@ -59,7 +59,7 @@ class Trace {
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
   // Of inputs, and of what is recorded where the inputs match.
   const Dim& dim(uint32_t index) const {
-    return index < n_inputs() ? input_dims_[index] : step_dims_[index - n_inputs()];
+    return index < n_inputs() ? input_dims_[index] : steps_[index - n_inputs()].dim;
   }
   // Are the values of the placeholders below their limits?
   bool indices_fit(const uint32_t* indices) const;
@@ -77,7 +77,7 @@ class Trace {
     uint32_t attrs = 0, n_attrs = 0;  // into words_
     uint32_t ids = 0, n_ids = 0;      // into words_
     uint32_t limit = kNone;           // of values of placeholders
-    Dim dim;                          // of constants, draws and views
+    Dim dim;                          // of the result
     uint32_t storage = kNone;         // into storages_
     bool operator==(const TraceStep&) const = default;
   };
@@ -123,7 +123,7 @@ class Trace {
   std::vector<TraceStep> steps_;
   std::vector<uint32_t> words_;
   std::vector<BoundPlaceholder> bound_;
-  std::vector<Dim> input_dims_, step_dims_;
+  std::vector<Dim> input_dims_;
   std::vector<uint32_t> dim_numbers_;  // the same as numbers, in the tables `numbers_of_`
   uint32_t numbers_of_ = 0;
   struct WeakStorage {  // a trace does not keep parameters alive: its user does
