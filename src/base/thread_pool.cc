@@ -107,13 +107,12 @@ struct ThreadPool::Workers {
   // them each time that it happens again.
   bool crowded() { return alone > 0 && alone-- > 0; }
 
-  // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, so many chunks
-  // are done without them before they are woken.
-  static constexpr size_t kWorthWaking = 8;
+  // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, some chunks are
+  // done without them before they are woken.
   bool worth_waking(size_t chunks) {
     if (static_cast<size_t>(sleepers.load()) < workers.size()) return true;
     chunks_alone += chunks;
-    if (chunks_alone < kWorthWaking) return false;
+    if (chunks_alone < tuning::kWorthWaking) return false;
     chunks_alone = 0;
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/operands.h"
 #include "plan/tuning.h"
 
 namespace dyc {
@@ -59,12 +60,8 @@ bool reads(const Graph& graph, const Plan& plan, const Launch& l, int64_t begin,
       continue;
     }
     if (o.kind == Operand::unused || o.base < 0) continue;
-    const int64_t size = o.kind == Operand::contiguous && o.stride == 0
-                             ? l.total
-                             : int64_t{graph.sig_number(l.sig).x[k]->size()};
-    const int64_t last =
-        o.base + (l.count - 1) * (o.kind == Operand::shared || o.kind == Operand::weight ? 0 : o.stride);
-    if (std::min(o.base, last) < end && std::max(o.base, last) + size > begin) return true;
+    const ReadRange read = range_of(graph, plan, l, k);
+    if (overlap(read.begin, read.end, begin, end)) return true;
   }
   return false;
 }

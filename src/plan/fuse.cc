@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/operands.h"
 #include "plan/tuning.h"
 
 namespace dyc {
@@ -15,8 +14,6 @@ bool flat_elementwise(const Launch& l) {
 
 // Of a product and its loss, which run together in their own way.
 bool is_alone(const Launch& l) { return l.far || l.product != kNone; }
-
-bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
 
 }  // namespace
 
@@ -138,30 +135,12 @@ void Fuser::cut_stage(const Launch& l, uint32_t n, uint32_t j) {
   plan_.stages.push_back(stage);
 }
 
-// First and last place that the nodes read through an operand, and one further.
-Fuser::MemoryRange Fuser::range_of(const Launch& l, uint32_t k) const {
-  const Operand& o = plan_.operands[l.operands + k];
-  const int64_t size = graph_.sig_number(l.sig).x[k]->size();
-  if (o.kind == Operand::indexed) {
-    const int64_t* const at = plan_.index.data() + o.index;
-    int64_t low = at[0], high = at[0];
-    for (uint32_t i = 1; i < l.count; ++i) {  // without branches that depend on the places
-      low = std::min(low, at[i]);
-      high = std::max(high, at[i]);
-    }
-    return {low, high + size};
-  }
-  const bool run = o.kind == Operand::contiguous || o.kind == Operand::strided;
-  const int64_t last = o.base + (run ? int64_t{l.count - 1} * o.stride : 0);
-  return {std::min(o.base, last), std::max(o.base, last) + size};
-}
-
 // Does each node of the stage read, of the group's results, which begin at `low`, only those of its instance?
 bool Fuser::reads_own_instance(const Launch& stage, int64_t low, uint32_t begin) const {
   for (uint32_t k = 0; k < stage.n_operands; ++k) {
     const Operand& o = plan_.operands[stage.operands + k];
     if (o.kind == Operand::weight && o.base < 0) continue;  // in the parameter's own storage
-    const MemoryRange s = range_of(stage, k);
+    const ReadRange s = range_of(graph_, plan_, stage, k);
     if (s.end <= low || s.begin >= stage.out + stage.total) continue;
     if (o.kind != Operand::contiguous && o.kind != Operand::strided) {
       if (o.kind == Operand::indexed && outside(stage, k, low)) continue;
@@ -180,7 +159,7 @@ bool Fuser::outside(const Launch& stage, uint32_t k, int64_t low) const {
 }
 
 // Is an evenly spaced operand part of an earlier stage's results, node i of its node i?
-bool Fuser::made_by(const MemoryRange& s, const Operand& o, uint32_t begin, uint32_t n) const {
+bool Fuser::made_by(const ReadRange& s, const Operand& o, uint32_t begin, uint32_t n) const {
   for (uint32_t i = begin; i < plan_.stages.size(); ++i) {
     const Launch& p = plan_.stages[i];
     const int64_t size = p.total / n, stop = p.out + p.total;
@@ -202,7 +181,7 @@ void Fuser::close_group(Launch& head, uint32_t more, uint32_t begin) {
     for (uint32_t k = 0; k < p.n_operands; ++k) {
       const Operand& o = plan_.operands[p.operands + k];
       if (o.kind == Operand::weight) continue;
-      const MemoryRange s = range_of(p, k);
+      const ReadRange s = range_of(graph_, plan_, p, k);
       if (o.kind == Operand::indexed ? !outside(p, k, head.out) : overlap(s.begin, s.end, head.out, p.out))
         return false;
     }
@@ -232,7 +211,7 @@ bool Fuser::gradients_disjoint(const Launch& head) {
       if (o.kind == Operand::shared && p->count > 1) return false;
       if (o.kind != Operand::indexed && o.base >= head.out && o.base < stop)
         continue;  // of the same instance
-      const MemoryRange s = range_of(*p, k);
+      const ReadRange s = range_of(graph_, plan_, *p, k);
       bool rising = true;
       if (o.kind == Operand::indexed)
         for (uint32_t i = 1; i < p->count; ++i)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/launch.h"
+#include "plan/operands.h"
 
 namespace dyc {
 
@@ -18,18 +19,14 @@ class Fuser {
   void fuse(uint32_t first, uint32_t nodes);
 
  private:
-  struct MemoryRange {
-    int64_t begin, end;
-  };
   uint32_t elementwise_end(uint32_t head) const;
   bool joins_elementwise(const Launch& head, uint32_t first, uint32_t last) const;
   uint32_t fused_end(uint32_t head, uint32_t begin, bool small);
   bool joins_group(uint32_t head, uint32_t at, uint32_t begin);
   void cut_stage(const Launch& l, uint32_t n, uint32_t j);
-  MemoryRange range_of(const Launch& l, uint32_t k) const;
   bool reads_own_instance(const Launch& stage, int64_t low, uint32_t begin) const;
   bool outside(const Launch& stage, uint32_t k, int64_t low) const;
-  bool made_by(const MemoryRange& s, const Operand& o, uint32_t begin, uint32_t n) const;
+  bool made_by(const ReadRange& s, const Operand& o, uint32_t begin, uint32_t n) const;
   void close_group(Launch& head, uint32_t more, uint32_t begin);
   bool gradients_disjoint(const Launch& head);
   bool targets_disjoint();
@@ -38,7 +35,7 @@ class Fuser {
   Plan& plan_;
   struct GradientTarget {  // an operand that a group adds gradients to
     Operand o;
-    MemoryRange range;
+    ReadRange range;
     int64_t size;
     uint32_t count;
   };

@@ -93,6 +93,24 @@ Operand operand_of_offsets(const Graph& graph, const Plan& plan, const Launch& l
   return o;
 }
 
+ReadRange range_of(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k) {
+  const Operand& o = plan.operands[l.operands + k];
+  const int64_t size = graph.sig_number(l.sig).x[k]->size();
+  if (o.kind == Operand::indexed) {
+    const int64_t* const at = plan.index.data() + o.index;
+    int64_t low = at[0], high = at[0];
+    for (uint32_t i = 1; i < l.count; ++i) {  // without branches that depend on the places
+      low = std::min(low, at[i]);
+      high = std::max(high, at[i]);
+    }
+    return {low, high + size};
+  }
+  if (o.kind == Operand::contiguous && o.stride == 0) return {o.base, o.base + l.total};
+  const bool run = o.kind == Operand::contiguous || o.kind == Operand::strided;
+  const int64_t last = o.base + (run ? int64_t{l.count - 1} * o.stride : 0);
+  return {std::min(o.base, last), std::max(o.base, last) + size};
+}
+
 // For nodes of several shapes: contiguous only if all arguments are of one size, or each as large as its
 // result.
 Operand OperandResolver::mixed_operand(const Launch& l, uint32_t k) {

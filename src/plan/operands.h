@@ -38,4 +38,12 @@ class OperandResolver {
 // Operand k of a launch over nodes of equal shapes whose offsets plan.index has from `begin` on.
 Operand operand_of_offsets(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k, uint32_t begin);
 
+// Part of the value arena that an operand reads.
+struct ReadRange {
+  int64_t begin, end;
+};
+inline bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
+// First and last place that the nodes of a launch read through operand k, and one further.
+ReadRange range_of(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k);
+
 }  // namespace dyc

@@ -42,10 +42,9 @@ ColumnLosses::Pair& ColumnLosses::pair_of(uint32_t product, uint32_t loss) {
 }
 
 void ColumnLosses::cut_back(uint32_t launches) {
-  const auto gone = [launches](const Pair& p) { return p.loss >= launches; };
-  n_pairs_ = static_cast<size_t>(std::stable_partition(pairs_.begin(), pairs_.begin() + n_pairs_,
-                                                       [&](const Pair& p) { return !gone(p); }) -
-                                 pairs_.begin());
+  const auto stays = [launches](const Pair& p) { return p.loss < launches; };
+  const auto first = pairs_.begin();
+  n_pairs_ = static_cast<size_t>(std::stable_partition(first, first + n_pairs_, stays) - first);
 }
 
 void ColumnLosses::separate(uint32_t product) {
@@ -157,7 +156,7 @@ void ColumnLosses::backward(uint32_t product) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
   const MatmulJob job = e_.new_job(l);
   const bool pieces = job.m > gemm.tn_longest;
-  Backward b{p, job, pieces ? gemm.tn_piece : job.m, nullptr, pieces, job.n > gemm.nt_longest};
+  BackwardPass b{p, job, pieces ? gemm.tn_piece : job.m, nullptr, pieces, job.n > gemm.nt_longest};
   ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x, W' dy and dy x'");
   scope.product(job.m, job.n, 3 * job.work / (job.m * job.n));
   prepare(b, l);
@@ -181,7 +180,7 @@ void ColumnLosses::backward(uint32_t product) {
   finish_inputs(b);
 }
 
-void ColumnLosses::prepare(Backward& b, const Launch& l) {
+void ColumnLosses::prepare(BackwardPass& b, const Launch& l) {
   const bool affine = l.op == op_id<Affine>;
   const Operand* o = e_.plan_.operands.data() + l.operands;
   if (affine && e_.wanted(l, 0)) b.db = e_.weight_gradient(o[0]);
@@ -200,7 +199,7 @@ void ColumnLosses::prepare(Backward& b, const Launch& l) {
 }
 
 // The product of some columns, then its gradient in its place.
-void ColumnLosses::make_gradient(const Backward& b, const GradientBlock& block, Range cols) {
+void ColumnLosses::make_gradient(const BackwardPass& b, const GradientBlock& block, Range cols) {
   const Launch& loss = e_.plan_.launches[b.pair.loss];
   const int64_t n = cols.end - cols.begin, r = block.rows.begin;
   const Cols dy = block_columns(block.dy, b.height, r, block.cols.begin);
@@ -215,7 +214,7 @@ void ColumnLosses::make_gradient(const Backward& b, const GradientBlock& block, 
       dy.stride, block.rows, b.pair.ids.data() + cols.begin, e_.grads() + loss.out + cols.begin);
 }
 
-void ColumnLosses::add_to_inputs(const Backward& b, const GradientBlock& block, Range cols) {
+void ColumnLosses::add_to_inputs(const BackwardPass& b, const GradientBlock& block, Range cols) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
   const int64_t r = block.rows.begin, count = cols.end - cols.begin;
   const Cols dy = block_columns(block.dy, b.height, 0, block.cols.begin);
@@ -232,7 +231,7 @@ void ColumnLosses::add_to_inputs(const Backward& b, const GradientBlock& block, 
 }
 
 // `rows` of the block; columns in the blocks of nt(), so that the order does not depend on the group's size.
-void ColumnLosses::add_to_weights(const Backward& b, const GradientBlock& block, Range rows) {
+void ColumnLosses::add_to_weights(const BackwardPass& b, const GradientBlock& block, Range rows) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
   const int64_t r = block.rows.begin;
   for (int64_t c = block.cols.begin; c < block.cols.end; c += gemm.nt_block) {
@@ -250,7 +249,7 @@ void ColumnLosses::add_to_weights(const Backward& b, const GradientBlock& block,
 }
 
 // Adds a piece of the weight's gradient to it, and begins the next one.
-void ColumnLosses::close_piece(const Backward& b, const Target& t, Range rows, float* dw, bool last) {
+void ColumnLosses::close_piece(const BackwardPass& b, const Target& t, Range rows, float* dw, bool last) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
   const int64_t height = rows.end - rows.begin;
   for (int64_t k = 0; k < t.k; ++k) {
@@ -266,7 +265,7 @@ void ColumnLosses::close_piece(const Backward& b, const Target& t, Range rows, f
 }
 
 // Columns of inputs may repeat, so they are added one after the other.
-void ColumnLosses::finish_inputs(const Backward& b) {
+void ColumnLosses::finish_inputs(const BackwardPass& b) {
   for (const Target& t : targets_) {
     if (t.sums < 0) continue;
     float* const sums = sums_.get(0) + t.sums;

@@ -1,6 +1,7 @@
 // Computes a product and the loss that alone reads it (plan/column_losses.h) together, in blocks of rows and
-// columns that stay in the cache. Backward makes the blocks of the product again, but for those columns whose
-// results were kept, turns them into their gradient, and adds that to the gradients of weights and inputs.
+// columns that stay in the cache. BackwardPass makes the blocks of the product again, but for those columns
+// whose results were kept, turns them into their gradient, and adds that to the gradients of weights and
+// inputs.
 //
 // Where a later launch, value() or gradient() reads the product after all, it is computed as a whole; the
 // pair then is two launches like any other. All sums are those of two launches, and so are their bits, but
@@ -68,7 +69,7 @@ class ColumnLosses {
     float* dy;
     int64_t height() const { return rows.end - rows.begin; }
   };
-  struct Backward {
+  struct BackwardPass {
     const Pair& pair;
     MatmulJob job;
     int64_t height;  // of a block
@@ -80,12 +81,12 @@ class ColumnLosses {
   Pair& pair_of(uint32_t product, uint32_t loss);
   void read_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers);
   void fill_ids(Pair& p) const;
-  void prepare(Backward& b, const Launch& l);
-  void make_gradient(const Backward& b, const GradientBlock& block, Range cols);
-  void add_to_inputs(const Backward& b, const GradientBlock& block, Range cols);
-  void add_to_weights(const Backward& b, const GradientBlock& block, Range rows);
-  void close_piece(const Backward& b, const Target& t, Range rows, float* dw, bool last);
-  void finish_inputs(const Backward& b);
+  void prepare(BackwardPass& b, const Launch& l);
+  void make_gradient(const BackwardPass& b, const GradientBlock& block, Range cols);
+  void add_to_inputs(const BackwardPass& b, const GradientBlock& block, Range cols);
+  void add_to_weights(const BackwardPass& b, const GradientBlock& block, Range rows);
+  void close_piece(const BackwardPass& b, const Target& t, Range rows, float* dw, bool last);
+  void finish_inputs(const BackwardPass& b);
 
   CpuExecutor& e_;
   std::vector<Pair> pairs_;
