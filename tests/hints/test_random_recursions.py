@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import linecache
 import random
 import traceback
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.rewrite import patch
 from support import recursive_programs
-from support.modules import flat, identities, load, recorded_nodes, recorded_ops
+from support.modules import flat, identities, recorded_nodes, recorded_ops
+from support.region_models import two_models
 
 _numbers = itertools.count()
 
@@ -55,24 +54,14 @@ def check(folder: Path, seed: int) -> int:
     """One program, some graphs; how many calls were recorded as wholes."""
     source = recursive_programs.Generator(seed).module()
     path = folder / f"recursive{next(_numbers)}.py"
-    path.write_text(source)
-    plain, other = load(path), load(path)
-    rewriter = patch.rewrite_module(other, source)
-    models = []
-    for module in (plain, other):
-        dy.reset_random_seed(1)
-        models.append(module.Model())
-    for graph in range(8):
-        strange = 0.05 if graph >= 5 and seed % 2 else 0.0
-        left, right = (outcome(*m, seed * 10 + graph, strange) for m in zip((plain, other), models))
-        what = f"program {seed}, graph {graph}:\n{source}"
-        assert left[0] == right[0], what
-        for a, b in zip(left[1], right[1]):  # rows of tables are summed in an order that memory decides
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=what)
-    for t in rewriter.regions.values():
-        assert "something else" not in t.statistics()["off"], f"{t.statistics()}\n{source}"
-    linecache.clearcache()
-    path.unlink()
+    with two_models(path, source, f"program {seed}") as (modules, models, rewriter):
+        for graph in range(8):
+            strange = 0.05 if graph >= 5 and seed % 2 else 0.0
+            left, right = (outcome(*m, seed * 10 + graph, strange) for m in zip(modules, models))
+            what = f"program {seed}, graph {graph}:\n{source}"
+            assert left[0] == right[0], what
+            for a, b in zip(left[1], right[1]):  # rows of tables are summed in an order that memory decides
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=what)
     return sum(r.statistics()["hits"] for r in rewriter.recursions.values())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.hints.rewrite import patch
 from support import straight_programs
 from support.modules import flat, identities, load, recorded_nodes, recorded_ops
+from support.region_models import two_models
 
 _numbers = itertools.count()
 
@@ -83,25 +82,14 @@ def check(folder: Path, seed: int) -> int:
     """One program, some graphs; how many regions were recorded by one call."""
     source = straight_programs.module(seed)
     path = folder / f"program{next(_numbers)}.py"
-    path.write_text(source)
-    plain, other = load(path), load(path)
-    rewriter = patch.rewrite_module(other, source)
-    models = []
-    for module in (plain, other):
-        dy.reset_random_seed(1)
-        models.append(module.Model())
-    for graph in range(6):
-        left, right = (outcome(model, seed * 10 + graph) for model in models)
-        what = f"program {seed}, graph {graph}:\n{source}"
-        assert left[0] == right[0], what
-        assert left[1] == right[1] and left[4] == right[4], what
-        assert len(left[2]) == len(right[2]) and len(left[3]) == len(right[3]), what
-        assert_close(left, right, functools.partial(one_by_one, path, seed, graph), what)
-    for t in rewriter.regions.values():
-        off = t.statistics()["off"]
-        assert "something else" not in off, f"{t.statistics()} {what}"
-    linecache.clearcache()
-    path.unlink()
+    with two_models(path, source, f"program {seed}") as (_, models, rewriter):
+        for graph in range(6):
+            left, right = (outcome(model, seed * 10 + graph) for model in models)
+            what = f"program {seed}, graph {graph}:\n{source}"
+            assert left[0] == right[0], what
+            assert left[1] == right[1] and left[4] == right[4], what
+            assert len(left[2]) == len(right[2]) and len(left[3]) == len(right[3]), what
+            assert_close(left, right, functools.partial(one_by_one, path, seed, graph), what)
     return sum(t.statistics()["hits"] for t in rewriter.regions.values())
 
 

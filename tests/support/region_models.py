@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import linecache
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
@@ -51,6 +54,26 @@ class Pair:
         assert len(left["values"]) == len(right["values"])
         for a, b in zip(left["gradients"], right["gradients"]):
             np.testing.assert_array_equal(a, b)
+
+
+@contextlib.contextmanager
+def two_models(
+    path: Path, source: str, name: str
+) -> Iterator[tuple[list[ModuleType], list[Any], patch.Rewriter]]:
+    """A random program as it was written and under hints, and a model of each from the same random numbers.
+    At the end no region may have recorded something else than it had learned."""
+    path.write_text(source)
+    modules = [load(path), load(path)]
+    rewriter = patch.rewrite_module(modules[1], source)
+    models = []
+    for module in modules:
+        dy.reset_random_seed(1)
+        models.append(module.Model())
+    yield modules, models, rewriter
+    for t in rewriter.regions.values():
+        assert "something else" not in t.statistics()["off"], f"{t.statistics()} {name}:\n{source}"
+    linecache.clearcache()
+    path.unlink()
 
 
 def outcome(use: Callable[[ModuleType], Any], module: ModuleType) -> dict[str, Any]:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.benchmark_sides import BENCHMARKS, importer, train_four
 from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our tools")
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def load() -> Iterator[Any]:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+load = pytest.fixture(scope="module")(importer)
 
 
 @pytest.mark.parametrize("name", [
@@ -34,14 +24,8 @@ def test_a_batch_has_the_sum_of_its_instances(load: Any, name: str) -> None:
     programs = load("programs")
     assert name in programs.PROGRAMS and len(programs.PROGRAMS) == 10
     side = programs.Side(name, 8)
-    instances, _ = side.load()
-    model, trainer = side.build(None, 8)
-    batch = instances[:4]
-    trainer.learning_rate = 0.0
-    alone = sum(side.train_batch(model, trainer, [instance]) for instance in batch)
-    assert side.train_batch(model, trainer, batch) == pytest.approx(alone, rel=1e-5)
-    trainer.learning_rate = 0.05
-    losses = [side.train_batch(model, trainer, batch) for _ in range(10)]
+    alone, together, losses = train_four(side, 0.05)
+    assert together == pytest.approx(alone, rel=1e-5)
     assert losses[-1] < losses[0]
 
 

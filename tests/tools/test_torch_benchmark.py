@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.benchmark_sides import BENCHMARKS, importer, train_four
 from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our tools")
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PROGRAMS = ["TreeLSTM", "BiRNN", "StackRNN", "tagger", "translator", "language model"]
 TORCH = os.environ.get("DYNET_COMPAT_TORCH")
 
-
-@pytest.fixture(scope="module")
-def load() -> Iterator[Any]:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+load = pytest.fixture(scope="module")(importer)
 
 
 def run(*options: str) -> Any:
@@ -40,14 +31,8 @@ def run(*options: str) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_our_side_learns_the_sum_of_its_instances(load: Any, name: str) -> None:
     side = load("pairs").load_side(name, "ours", 8)
-    instances, _ = side.load()
-    model, trainer = side.build(None, 8)
-    batch = instances[:4]
-    trainer.learning_rate = 0.0
-    alone = sum(side.train_batch(model, trainer, [instance]) for instance in batch)
-    assert side.train_batch(model, trainer, batch) == pytest.approx(alone, rel=1e-5)
-    trainer.learning_rate = 0.01
-    losses = [side.train_batch(model, trainer, batch) for _ in range(10)]
+    alone, together, losses = train_four(side, 0.01)
+    assert together == pytest.approx(alone, rel=1e-5)
     assert losses[-1] < 0.999 * losses[0]
 
 
