@@ -104,9 +104,13 @@ struct Guard {
   bool check_filled(PyObject* value, const SourceValues& values) const;
 };
 
-// A list, tuple or dict, and of no class of the script?
-inline bool is_container(PyObject* value) {
-  return PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value);
+// None, a bool, number or text, of no class of the script: comparing and testing it runs no code.
+inline bool is_plain_value(PyObject* o) {
+  return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
+         PyUnicode_CheckExact(o);
 }
+// A list or tuple; or a dict, too; and of no class of the script?
+inline bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
+inline bool is_container(PyObject* o) { return is_sequence(o) || PyDict_CheckExact(o); }
 
 }  // namespace dyc::py

@@ -6,13 +6,6 @@
 
 namespace dyc::py {
 
-namespace {
-
-// What a class says of an attribute: nothing; a value; a function, which is a method; a descriptor whose
-// reading runs code; or something that can change without a new version of the class: the value of a slot,
-// and an object whose own class the script may turn into a descriptor.
-enum class ClassAttribute { nothing, value, function, code, changing };
-
 ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
   *found = _PyType_Lookup(type, name);
   if (!*found) return ClassAttribute::nothing;
@@ -22,6 +15,8 @@ ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
   if (kind->tp_descr_get) return ClassAttribute::code;
   return PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? ClassAttribute::changing : ClassAttribute::value;
 }
+
+namespace {
 
 // The dict whose version changes with the parts; null: there is none. An object is asked for its dict only
 // when it repeats, because asking creates the dict.
@@ -94,7 +89,7 @@ bool SourceReader::read_parts(ValueParts* parts) {
 
 bool SourceReader::read_item(const RegionSource& source, PyObject* base, PyObject** value) {
   PyObject* key = source.kind == RegionSource::item ? source.key.get() : values.all[source.key_source];
-  if (PyTuple_CheckExact(base) || PyList_CheckExact(base)) {
+  if (is_sequence(base)) {
     if (!key || !PyLong_CheckExact(key)) return false;
     Py_ssize_t i = PyLong_AsSsize_t(key);
     if (i == -1 && PyErr_Occurred()) return false;  // larger than any list
@@ -117,7 +112,7 @@ bool SourceReader::read_one(uint32_t at) {
   values.all[at] = nullptr;
   if (!base) return true;
   if (source.kind == RegionSource::item_at) return read_item(source, base, &values.all[at]);
-  const bool sequence = PyTuple_CheckExact(base) || PyList_CheckExact(base);  // a count
+  const bool sequence = is_sequence(base);  // a count
   return sequence && Py_SIZE(base) == source.n;
 }
 

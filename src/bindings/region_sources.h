@@ -12,6 +12,12 @@
 
 namespace dyc::py {
 
+// What a class says of an attribute: nothing; a value; a function, which is a method; a descriptor whose
+// reading runs code; or something that can change without a new version of the class: the value of a slot,
+// and an object whose own class the script may turn into a descriptor.
+enum class ClassAttribute { nothing, value, function, code, changing };
+ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found);
+
 // Equal versions: no part of the value has changed. Unknown where Python keeps no version of it.
 struct PartsVersion {
   PyObject* base = nullptr;

@@ -78,7 +78,7 @@ void add_ints(PyObject* value, std::vector<long>* out) {
   if (PyLong_CheckExact(value)) {
     int overflow;
     out->push_back(PyLong_AsLongAndOverflow(value, &overflow));
-  } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+  } else if (is_sequence(value)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) add_ints(PySequence_Fast_ITEMS(value)[i], out);
   } else if (PyDict_CheckExact(value)) {
     PyObject *key, *part;
@@ -87,11 +87,6 @@ void add_ints(PyObject* value, std::vector<long>* out) {
       add_ints(part, out);
     }
   }
-}
-
-bool is_plain_value(PyObject* o) {
-  return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
-         PyUnicode_CheckExact(o);
 }
 
 // May the object be one of the values, or in one of their lists and dicts?
@@ -362,7 +357,7 @@ bool Tracer::make_output(const RegionOutput& spec, PyObject* object, OutputSpec*
   // Functions may have other defaults than the source says.
   if (spec.kind == RegionOutput::constant) return is_constant(object, spec.object.get());
   if (spec.kind == RegionOutput::source && !op) return true;
-  const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
+  const bool sequence = is_sequence(object);
   if (is_plain_value(object) && !op) {  // follows from values that are guarded
     output->kind = RegionOutput::constant;
     output->object = Owned(object);

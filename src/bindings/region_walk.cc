@@ -16,14 +16,6 @@ PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuil
 constexpr const char* kRows[] = {"zip", "enumerate", "reversed"};  // as WalkNode::Rows
 PyObject *builtin_len, *builtin_isinstance, *builtin_rows[3];
 
-bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
-
-// Comparing and testing these runs no code of the script.
-bool is_plain(PyObject* o) {
-  return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
-         PyUnicode_CheckExact(o);
-}
-
 }  // namespace
 
 void Walker::refuse(const char* reason) {
@@ -470,8 +462,8 @@ bool Walker::truth(WalkValue value) {
   }
   PyObject* o = value.object;
   if (o == Py_True || o == Py_False || o == Py_None) return o == Py_True;
-  if (is_sequence(o) || PyDict_CheckExact(o)) return length(value) != 0;
-  if (is_plain(o)) return PyObject_IsTrue(o) == 1;
+  if (is_container(o)) return length(value) != 0;
+  if (is_plain_value(o)) return PyObject_IsTrue(o) == 1;
   const PyTypeObject* type = Py_TYPE(o);
   const bool asks = (type->tp_as_number && type->tp_as_number->nb_bool) ||
                     (type->tp_as_mapping && type->tp_as_mapping->mp_length) ||
@@ -542,7 +534,8 @@ WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
     if (!single(a) && !single(b)) refuse("whether two objects are the same");
     return {(a == b) == (how == WalkNode::is) ? Py_True : Py_False};
   }
-  if (!a.object || !b.object || !is_plain(a.object) || !is_plain(b.object)) refuse("a comparison of objects");
+  if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object))
+    refuse("a comparison of objects");
   return keep(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
 }
 

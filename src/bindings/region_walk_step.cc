@@ -55,10 +55,8 @@ PyObject* Walker::read_attribute(const RegionSource& source, PyObject* base) {
   }
   PyTypeObject* type = Py_TYPE(base);
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
-  PyObject* found = _PyType_Lookup(type, name);
-  const PyTypeObject* kind = found ? Py_TYPE(found) : nullptr;
-  if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type && !PyFunction_Check(found))
-    refuse("an attribute that its class computes");
+  PyObject* found;
+  if (in_class(type, name, &found) == ClassAttribute::code) refuse("an attribute that its class computes");
   PyObject* value = keep_part(PyObject_GetAttr(base, name)).object;
   if (!source.method) return value;
   if (!PyMethod_Check(value)) refuse("a function that is no method");
@@ -71,8 +69,8 @@ void Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
   WalkValue& value = use.values[i];
   value = {};
   const bool none = !base.object && !base.result;
-  const bool list = base.object ? PyTuple_CheckExact(base.object) || PyList_CheckExact(base.object)
-                                : base.result && base.result->kind != WalkResult::recorded;
+  const bool list =
+      base.object ? is_sequence(base.object) : base.result && base.result->kind != WalkResult::recorded;
   if (list && s.kind != RegionSource::argument) use.reads_lists[root] = 1;
   switch (s.kind) {
     case RegionSource::argument:
