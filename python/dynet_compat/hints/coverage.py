@@ -75,7 +75,7 @@ def _of_region(region: dict[str, Any]) -> str:
     if region["off"]:
         because = region["off"] + (f" ({region['refusal']})" if region["refusal"] else "")
         return f"a region that is switched off: {because}"
-    hits = region["hits"] + region["loop_hits"]
+    hits = region["hits"]  # those in loops, too
     ran = region["misses"] + region["reviews"]
     if not hits and region["refusal"]:
         return f"a region that is not learned: {region['refusal']}"
