@@ -6,7 +6,7 @@
 
 namespace dyc {
 
-using tuning::kFirstWindow, tuning::kWindowGrowth, tuning::kMostMisses;
+using tuning::kFirstWindow, tuning::kWindowGrowth, tuning::kMostAhead, tuning::kMostMisses;
 
 std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_pending, NodeId end) {
   nodes_.assign(1, id);
@@ -28,7 +28,7 @@ std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_p
     window.misses = std::min(window.misses + 1, kMostMisses);
     return nodes_;
   }
-  window.size = window.size ? window.size * kWindowGrowth : kFirstWindow;
+  window.size = window.size ? std::min(window.size * kWindowGrowth, kMostAhead) : kFirstWindow;
   if (nodes_.size() > window.size) nodes_.resize(window.size);
   return nodes_;
 }

@@ -129,3 +129,11 @@ def test_reads_between_recordings_do_not_look_ahead(dy: Any, chart: tuple[Any, A
         state.value()
     assert dy._core.timing()["planned_nodes"] - before <= 20 * 4 + 2
     assert np.isfinite(unread.npvalue()).all()
+
+
+def test_a_site_whose_reads_seldom_help(dy: Any) -> None:
+    dy.renew_cg()
+    for i in range(100):
+        read, left = (dy.tanh(dy.inputVector([0.01 * i, k])) for k in (1.0, 2.0))
+        np.testing.assert_allclose(read.npvalue(), np.tanh([0.01 * i, 1.0]), rtol=1e-6)
+        assert left.dim() == read.dim()
