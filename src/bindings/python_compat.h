@@ -73,6 +73,23 @@ inline int remaining_depth() {
 #endif
 }
 
+// Is the attribute of the object this function of its class, bound to it? For classes that do not look
+// attributes up themselves.
+inline bool is_method_of_class(PyObject* object, PyObject* name, PyObject* function) {
+#if PY_VERSION_HEX < 0x030D0000
+  PyObject* found = nullptr;
+  const bool method = _PyObject_GetMethod(object, name, &found) == 1 && found == function;
+  Py_XDECREF(found);
+  return method;
+#else
+  PyObject* bound = PyObject_GetAttr(object, name);
+  const bool method = bound && PyMethod_Check(bound) && PyMethod_GET_FUNCTION(bound) == function &&
+                      PyMethod_GET_SELF(bound) == object;
+  Py_XDECREF(bound);
+  return method;
+#endif
+}
+
 // Garbage collection may run code of the script wherever an object is made (until Python 3.11).
 class WithoutCollection {
  public:

@@ -23,7 +23,7 @@ struct WalkNode {
     slot,         // a local name [its number]
     constant,     // [object]
     global,       // a name of the module or of Python [object: name]
-    attribute,    // of parts[0] [object: name]
+    attribute,    // of parts[0] [object: name; 1: the value is only called]
     item,         // of parts[0] at parts[1]
     slice,        // of parts[0] from parts[1] to parts[2]
     call,         // of parts[0] with the others, the last of them by name [object: tuple of these names]
@@ -63,7 +63,7 @@ struct WalkNode {
     const void* of = nullptr;  // a type; of a call, the object whose method was found
     PyObject* function = nullptr;
   };
-  mutable Known known;
+  mutable Known known, method;  // method: what the attribute of an object is, to be called only
   mutable const WalkProgram* program = nullptr;  // call: of the code `code`, found in walk `found_in`
   mutable PyObject* code = nullptr;
   mutable uint64_t found_in = 0;

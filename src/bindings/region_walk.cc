@@ -168,10 +168,7 @@ PyObject* Walker::method_of(PyObject* base, PyObject* name) {
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   PyObject* found = _PyType_Lookup(type, name);
   if (!found || !PyFunction_Check(found)) refuse("a method that is no plain function");
-  const Owned bound = Owned::steal(PyObject_GetAttr(base, name));
-  if (!bound || !PyMethod_Check(bound.get()) || PyMethod_GET_FUNCTION(bound.get()) != found ||
-      PyMethod_GET_SELF(bound.get()) != base)
-    refuse("a method of an object's own");
+  if (!is_method_of_class(base, name, found)) refuse("a method of an object's own");
   return found;
 }
 
@@ -181,6 +178,8 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
     PyObject* function = evaluate(called, frame).object;
     if (!function) refuse("a call of a result");
     if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
+    if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
+      return call_function(PyMethod_GET_FUNCTION(function), {PyMethod_GET_SELF(function)}, node, frame);
     return call_builtin(function, node, frame);
   }
   const WalkValue base = evaluate(called.parts[0], frame);
@@ -297,17 +296,17 @@ bool Walker::execute_region(const WalkNode& node, Frame& frame) {
   for (const WalkNode& list : lists.parts) use.appended.push_back(evaluate(list, frame));
   for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
     use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-  const WalkValue results = step(use);
+  const OutputSpec& results = step(use);
   const bool returns = node.number & WalkNode::returns;
   if (node.number & WalkNode::alone) {
-    if (returns) frame.returned = results;
-    else assign(targets.parts[0], results, frame);
+    if (returns) frame.returned = build(results, use);
+    else assign(targets.parts[0], build(results, use), frame);
     return returns;
   }
   size_t i = 0;
-  for (const WalkNode& target : targets.parts) assign(target, element(results, i++), frame);
+  for (const WalkNode& target : targets.parts) assign(target, build(results.parts[i++], use), frame);
   for (const WalkValue& list : use.appended) {
-    const WalkValue value = element(results, i++);
+    const WalkValue value = build(results.parts[i++], use);
     if (list.result) {
       list.result->items.push_back(value);
     } else {
@@ -315,7 +314,7 @@ bool Walker::execute_region(const WalkNode& node, Frame& frame) {
       appends_.emplace_back(list.object, value);
     }
   }
-  if (returns) frame.returned = element(results, i);
+  if (returns) frame.returned = build(results.parts[i], use);
   return returns;
 }
 
@@ -379,7 +378,7 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
       use.appended.clear();
       for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
         use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-      return step(use);
+      return build(step(use), use);
     }
     default:
       refuse("a statement");
@@ -569,13 +568,16 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
     if (kind == &PyProperty_Type) {
       getter = keep(PyObject_GetAttrString(found, "fget")).object;
       if (!PyFunction_Check(getter)) refuse("a property that is no plain function");
-    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type) {
+    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type && !PyFunction_Check(found)) {
       refuse("an attribute that its class computes");
     }
     known = {walk_, type, getter};
   }
   if (known.function) return property_value(known.function, base);
-  return keep_part(PyObject_GetAttr(base.object, name));
+  if (!node.number) return keep_part(PyObject_GetAttr(base.object, name));
+  if (node.method.walk != walk_ || node.method.of != base.object)
+    node.method = {walk_, base.object, keep(PyObject_GetAttr(base.object, name)).object};
+  return {node.method.function};
 }
 
 WalkValue Walker::property_value(PyObject* function, WalkValue self) {

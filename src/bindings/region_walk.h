@@ -40,6 +40,7 @@ struct RegionUse {
   std::vector<WalkValue> values;                // of the sources
   SourceValues objects;                         // the same
   std::vector<std::vector<uint32_t>> parts_of;  // by argument: sources that are parts of it; last: of several
+  std::vector<const PyTypeObject*> plain_in;    // of attributes: the class in which no code computes them
   std::vector<uint8_t> reads_lists;             // beside `parts_of`: are some of them parts of lists?
   std::vector<uint32_t> appended_to;            // sources
   std::vector<uint64_t> reading;                // beside `parts_of`: number of the last reading
@@ -119,13 +120,13 @@ class Walker {
   void note_read(PyObject* list);
   void note_appended(PyObject* list);
 
-  WalkValue step(RegionUse& use);
+  const OutputSpec& step(RegionUse& use);
   void prepare(RegionUse& use);
   static void plan_guards(const RegionUse& use, Specialisation& s);
   void read_sources(RegionUse& use);
   void read_root(RegionUse& use, uint32_t root);
   void read_source(RegionUse& use, uint32_t i, uint32_t root);
-  PyObject* read_attribute(const RegionSource& source, PyObject* base);
+  PyObject* read_attribute(RegionUse& use, uint32_t i, PyObject* base);
   void separate_lists(RegionUse& use);
   bool matches(RegionUse& use, Specialisation& s);
   bool check(const Guard& guard, WalkValue value, const RegionUse& use);

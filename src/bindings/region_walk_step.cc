@@ -22,6 +22,7 @@ void Walker::prepare(RegionUse& use) {
   if (use.parts_of.empty()) {
     use.values.resize(spec.sources.size());
     use.objects.all.resize(spec.sources.size());
+    use.plain_in.resize(spec.sources.size());
     use.parts_of.resize(spec.n_args + 1);
     use.reading.resize(spec.n_args + 1);
     use.reads_lists.resize(spec.n_args + 1);
@@ -40,13 +41,15 @@ void Walker::prepare(RegionUse& use) {
   use.objects.appended.clear();
   std::fill(use.reading.begin(), use.reading.end(), 0);
   std::fill(use.values.begin(), use.values.end(), WalkValue());
+  std::fill(use.plain_in.begin(), use.plain_in.end(), nullptr);
   if (use.region.busy_ || use.region.is_debugged()) refuse("a region that is in use");
 }
 
 // ---------------------------------------------------------------- sources
 
 // As SourceReader reads it.
-PyObject* Walker::read_attribute(const RegionSource& source, PyObject* base) {
+PyObject* Walker::read_attribute(RegionUse& use, uint32_t i, PyObject* base) {
+  const RegionSource& source = use.region.spec_.sources[i];
   PyObject* name = source.key.get();
   if (PyModule_CheckExact(base)) {
     PyObject* value = read_module(base, name);
@@ -54,11 +57,15 @@ PyObject* Walker::read_attribute(const RegionSource& source, PyObject* base) {
     return value;
   }
   PyTypeObject* type = Py_TYPE(base);
+  if (use.plain_in[i] == type) return keep_part(PyObject_GetAttr(base, name)).object;
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   PyObject* found;
   if (in_class(type, name, &found) == ClassAttribute::code) refuse("an attribute that its class computes");
   PyObject* value = keep_part(PyObject_GetAttr(base, name)).object;
-  if (!source.method) return value;
+  if (!source.method) {
+    use.plain_in[i] = type;
+    return value;
+  }
   if (!PyMethod_Check(value)) refuse("a function that is no method");
   return PyMethod_GET_SELF(value) == base && PyMethod_GET_FUNCTION(value) == found ? found : value;
 }
@@ -78,7 +85,7 @@ void Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
       break;
     case RegionSource::attribute:
       if (base.result) refuse("an attribute of a result");
-      if (!none) value = {read_attribute(s, base.object)};
+      if (!none) value = {read_attribute(use, i, base.object)};
       break;
     case RegionSource::count:
       if (!none && (!list || length(base) != static_cast<size_t>(s.n))) refuse("a list of another length");
@@ -220,7 +227,8 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
 
 // ---------------------------------------------------------------- one region
 
-WalkValue Walker::step(RegionUse& use) {
+// What the region makes of what it reads, to be built.
+const OutputSpec& Walker::step(RegionUse& use) {
   Region& region = use.region;
   if (!region.disabled_.empty()) refuse("a region that is disabled");
   read_sources(use);
@@ -246,7 +254,7 @@ WalkValue Walker::step(RegionUse& use) {
   inputs_.insert(inputs_.end(), captured_inputs_.begin(), captured_inputs_.end());
   placeholders_.insert(placeholders_.end(), captured_.placeholders.begin(), captured_.placeholders.end());
   shared_.assign(found->n_shared, nullptr);
-  return build(found->output, use);
+  return found->output;
 }
 
 WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {

@@ -109,7 +109,7 @@ class Generator:
     def inner(self) -> list[str]:
         r = self.rng
         h, take = ("{0}[0]", "{0}_h, {0}_c = ") if self.pair else ("{0}", "{0} = ")
-        style = r.randrange(7)
+        style = r.randrange(8)
         if style == 0:
             lines = [f"l = {self.call('t.kids[0]')}", f"r = {self.call('t.kids[-1]')}"]
             hs = [h.format("l"), h.format("r")]
@@ -148,6 +148,9 @@ class Generator:
             if r.random() < 0.2 and "zip(ks" in over:
                 lines.append("    ks.append(k)" if r.random() < 0.5 else "    ks = ks + []")
             hs = ["a"]
+        elif style == 7:
+            lines = [f"a = self.join({self.call('t.kids[0]')}, {self.call('t.kids[-1]')})"]
+            hs = [h.format("a")]
         else:
             lines = [
                 f"ks = [{self.call('k')} for k in t.kids]", f"gs = [dy.tanh({h.format('k')}) for k in ks]",
@@ -183,6 +186,8 @@ class Generator:
         source = HEAD.format(slots=slots, isleaf=isleaf, tree_method="enter", entry=self.names[0])
         methods = [self.function(name) for name in self.names]
         methods.append("def vec(self, t):\n    return self.E[t.word]")
+        a, b = ("a[0]", "b[1]") if self.pair else ("a", "b")
+        methods.append(f"def join(self, a, b):\n    return {self.state(self.vector(a, b))}")
         loss = ["out = []", "s = self.encode(t, out)", "return [s, out]"]
         methods.append("\n".join(["def loss(self, t):", *indent(loss)]))
         return source + "\n".join("\n".join(indent(m.split("\n"))) for m in methods) + "\n"

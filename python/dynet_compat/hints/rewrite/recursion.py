@@ -42,22 +42,22 @@ class NotWalkable(Exception):
 
 class PlacedRegion(NamedTuple):
     """A region in the place of statements, or of the element of a comprehension; `before`: what is evaluated
-    first."""
+    first; `called`: names in that of functions."""
 
     new: Replacement
     region: Any
     statements: int = 1
     before: tuple[ast.stmt, ...] = ()
+    called: frozenset[str] = frozenset()
 
 
-def recursive(tree: ast.Module) -> tuple[set[ast.FunctionDef], set[ast.FunctionDef]]:
-    """The functions that may call themselves, as far as names show, and all that these may call."""
+def recursive(tree: ast.Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
+    """The functions that may call themselves, as far as names show: for each, all that it may call."""
     by_name: dict[str, list[ast.FunctionDef]] = {}
     for _, node, _ in functions(tree):
         by_name.setdefault(node.name, []).append(node)
     calls = {node: _called(node) & by_name.keys() for nodes in by_name.values() for node in nodes}
-    found: set[ast.FunctionDef] = set()
-    reached: set[ast.FunctionDef] = set()
+    found = {}
     for node in calls:
         seen: set[str] = set()
         todo = list(calls[node])
@@ -67,9 +67,8 @@ def recursive(tree: ast.Module) -> tuple[set[ast.FunctionDef], set[ast.FunctionD
                 seen.add(name)
                 todo += [n for f in by_name[name] for n in calls[f]]
         if node.name in seen:
-            found.add(node)
-            reached.update(f for name in seen for f in by_name[name])
-    return found, reached
+            found[node] = {f for name in seen for f in by_name[name]}
+    return found
 
 
 def _called(node: ast.FunctionDef) -> set[str]:
@@ -132,10 +131,17 @@ class Program:
                 parts.append(self.statement(statements[at]))
                 at += 1
             else:
-                parts += [self.statement(s) for s in placed.before]
+                parts += [self._before(s, placed.called) for s in placed.before]
                 parts.append(self._region(placed))
                 at += placed.statements
         return BLOCK, 0, None, tuple(parts)
+
+    def _before(self, s: ast.stmt, called: frozenset[str]) -> Node:
+        """A value that gets a name: one that is a function is only called."""
+        kind, number, of, (target, value) = self.statement(s)
+        if value[0] == ATTRIBUTE and called.issuperset(_targets([s])):
+            value = ATTRIBUTE, 1, *value[2:]
+        return kind, number, of, (target, value)
 
     def _region(self, placed: PlacedRegion) -> Node:
         new = placed.new

@@ -105,7 +105,8 @@ class Rewriter:
         self.parts: list[tuple[ast.AST, str, Any]] = []  # node, field, its new value
         self.regions: dict[str, Any] = {}
         self.recursions: dict[str, Any] = {}
-        self.recursive, self.reached = recursion.recursive(self.tree)
+        self.recursive = recursion.recursive(self.tree)
+        self.reached = {f for called in self.recursive.values() for f in called}
         self.placed: dict[ast.AST, recursion.PlacedRegion] = {}  # of the function that is rewritten
         self.programs: list[tuple[str, ast.FunctionDef, recursion.Program, str]] = []  # last: of its head
         maps: list[tuple[IndependentLoop, Any]] = []
@@ -173,7 +174,7 @@ class Rewriter:
         for parent, name, part in self.parts:
             setattr(parent, name, part)
         for qualname, node, program, head in self.programs:
-            if head and any(p.placed for _, _, p, _ in self.programs):
+            if head and any(p.placed for _, f, p, _ in self.programs if f in self.recursive[node]):
                 self.recursions[head] = _core._Recursion(qualname, recursion.resolver)
                 changed.add(node.lineno)
                 after = ast.get_docstring(node, clean=False) is not None
@@ -302,8 +303,10 @@ class Rewriter:
     ) -> Iterable[ast.stmt]:
         new = Replacement(scope, region)
         placeholder = self._region(qualname, new, region.statements[0], region.statements[-1])
-        placed = recursion.PlacedRegion(new, self.regions[placeholder], len(region.statements), tuple(before))
-        self.placed[first] = placed
+        called = frozenset(name for name, function in scope.aliases.items() if function)
+        self.placed[first] = recursion.PlacedRegion(
+            new, self.regions[placeholder], len(region.statements), tuple(before), called
+        )
         return _placed(new.statements(placeholder), region.statements[0])
 
 
