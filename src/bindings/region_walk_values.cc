@@ -1,0 +1,144 @@
+// Values in the first pass: tests, items and attributes, read without running code of the script.
+#include "bindings/python_compat.h"
+#include "bindings/region_walk.h"
+
+namespace dyc::py {
+
+bool Walker::truth(WalkValue value) {
+  if (value.result) {
+    if (value.result->kind == WalkResult::recorded) refuse("the truth of an expression");
+    return !value.result->items.empty();
+  }
+  PyObject* o = value.object;
+  if (o == Py_True || o == Py_False || o == Py_None) return o == Py_True;
+  if (is_container(o)) return length(value) != 0;
+  if (is_plain_value(o)) return PyObject_IsTrue(o) == 1;
+  const PyTypeObject* type = Py_TYPE(o);
+  const bool asks = (type->tp_as_number && type->tp_as_number->nb_bool) ||
+                    (type->tp_as_mapping && type->tp_as_mapping->mp_length) ||
+                    (type->tp_as_sequence && type->tp_as_sequence->sq_length);
+  if (asks) refuse("the truth of an object that computes it");
+  return true;
+}
+
+size_t Walker::length(WalkValue value) {
+  if (value.result) {
+    if (value.result->kind == WalkResult::recorded) refuse("the length of an expression");
+    return value.result->items.size();
+  }
+  PyObject* o = value.object;
+  if (is_sequence(o)) {
+    note_read(o);
+    return static_cast<size_t>(Py_SIZE(o));
+  }
+  if (PyDict_CheckExact(o)) return static_cast<size_t>(PyDict_GET_SIZE(o));
+  if (!PyUnicode_CheckExact(o)) refuse("the length of something else than a list");
+  return static_cast<size_t>(PyUnicode_GET_LENGTH(o));
+}
+
+WalkValue Walker::element(WalkValue sequence, size_t i) {
+  if (sequence.result) return sequence.result->items[i];
+  if (!is_sequence(sequence.object)) refuse("items of something else than a list");
+  return {PySequence_Fast_ITEMS(sequence.object)[i]};
+}
+
+WalkValue Walker::item(WalkValue base, WalkValue key) {
+  if (!key.object) refuse("an index that is a result");
+  if (base.object && PyDict_CheckExact(base.object)) {
+    if (!PyLong_CheckExact(key.object) && !PyUnicode_CheckExact(key.object)) refuse("a key of another kind");
+    PyObject* value = PyDict_GetItemWithError(base.object, key.object);
+    if (!value) refuse("a missing key");
+    return {value};
+  }
+  if (base.object && !is_sequence(base.object)) refuse("an item of something else than a list");
+  if (!PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
+  const auto n = static_cast<Py_ssize_t>(length(base));
+  Py_ssize_t i = PyLong_AsSsize_t(key.object);
+  if (i < 0) i += n;
+  if (i < 0 || i >= n || PyErr_Occurred()) refuse("an index out of range");
+  return element(base, static_cast<size_t>(i));
+}
+
+WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
+  if (base.object && !is_sequence(base.object)) refuse("a part of something else than a list");
+  Py_ssize_t first = 0, end = PY_SSIZE_T_MAX;
+  for (const auto& [bound, value] : {std::pair{from, &first}, {to, &end}}) {
+    if (bound.object == Py_None) continue;
+    if (!bound.object || !PyLong_CheckExact(bound.object)) refuse("an index that is no whole number");
+    *value = PyLong_AsSsize_t(bound.object);
+    if (PyErr_Occurred()) refuse("an index out of range");
+  }
+  PySlice_AdjustIndices(static_cast<Py_ssize_t>(length(base)), &first, &end, 1);
+  const bool tuple = base.object ? PyTuple_CheckExact(base.object) : base.result->kind == WalkResult::tuple;
+  WalkResult* made = make(tuple ? WalkResult::tuple : WalkResult::list);
+  for (Py_ssize_t i = first; i < end; ++i) made->items.push_back(element(base, static_cast<size_t>(i)));
+  return {nullptr, made};
+}
+
+WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
+  if (how == WalkNode::is || how == WalkNode::is_not) {
+    const auto single = [](WalkValue v) {
+      return v.object == Py_None || (v.object && PyBool_Check(v.object));
+    };
+    if (!single(a) && !single(b)) refuse("whether two objects are the same");
+    return {(a == b) == (how == WalkNode::is) ? Py_True : Py_False};
+  }
+  if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object)) refuse("a comparison of objects");
+  return keep(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
+}
+
+WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
+  const auto whole = [](WalkValue v) { return v.object && PyLong_CheckExact(v.object); };
+  if (!whole(a) || !whole(b)) refuse("arithmetic on something else than whole numbers");
+  if (how == 0) return keep(PyNumber_Add(a.object, b.object));
+  if (how == 1) return keep(PyNumber_Subtract(a.object, b.object));
+  return keep(PyNumber_Multiply(a.object, b.object));
+}
+
+// ---------------------------------------------------------------- attributes
+
+PyObject* Walker::read_module(PyObject* module, PyObject* name) {
+  PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
+  if (!value) refuse("a name that the module does not have");
+  return value;
+}
+
+WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
+  PyObject* name = node.object.get();
+  if (!base.object) refuse("an attribute of a result");
+  if (PyModule_CheckExact(base.object)) return {read_module(base.object, name)};
+  PyTypeObject* type = Py_TYPE(base.object);
+  WalkNode::Known& known = node.known;
+  if (known.walk != walk_ || known.of != type) {
+    if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
+    PyObject* found = _PyType_Lookup(type, name);
+    PyTypeObject* kind = found ? Py_TYPE(found) : nullptr;
+    PyObject* getter = nullptr;
+    if (kind == &PyProperty_Type) {
+      getter = keep(PyObject_GetAttrString(found, "fget")).object;
+      if (!PyFunction_Check(getter)) refuse("a property that is no plain function");
+    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type && !PyFunction_Check(found)) {
+      refuse("an attribute that its class computes");
+    }
+    known = {walk_, type, getter};
+  }
+  if (known.function) return property_value(known.function, base);
+  if (!node.number) return keep_part(PyObject_GetAttr(base.object, name));
+  if (node.method.walk != walk_ || node.method.of != base.object)
+    node.method = {walk_, base.object, keep(PyObject_GetAttr(base.object, name)).object};
+  return {node.method.function};
+}
+
+WalkValue Walker::property_value(PyObject* function, WalkValue self) {
+  static const WalkNode* const no_arguments = [] {
+    auto* node = new WalkNode;
+    node->kind = WalkNode::call;
+    node->object = Owned::steal(PyTuple_New(0));
+    node->parts.resize(1);
+    return node;
+  }();
+  Frame frame{nullptr, {}};
+  return call_function(function, self, *no_arguments, frame);
+}
+
+}  // namespace dyc::py
