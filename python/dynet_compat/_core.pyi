@@ -376,15 +376,6 @@ class Trainer:
         """Without effect, as in DyNet."""
 
 @final
-class _Recursion:
-    """a recursive function, recorded by one call."""
-    def __new__(cls, name: str, resolve: Any) -> _Recursion: ...
-    def define(self, code: Any, program: Any, own: Any) -> Any:
-        """The program of functions with this code. `own`: they ask this object."""
-    def statistics(self) -> Any:
-        """How often the function was recorded by one call."""
-
-@final
 class _Region:
     """Statements of a script, recorded by one call."""
     def __new__(cls, spec: Any, functions: Any) -> _Region: ...
@@ -404,6 +395,15 @@ class _Region:
         """How often the region was recorded by one call."""
     def when_disabled(self, callback: Any) -> Any:
         """Calls it once, when the region is given up."""
+
+@final
+class _WalkedFunction:
+    """a function, recorded by one call."""
+    def __new__(cls, name: str, resolve: Any, recording: Any) -> _WalkedFunction: ...
+    def define(self, code: Any, program: Any, own: Any) -> Any:
+        """The program of functions with this code. `own`: they ask this object."""
+    def statistics(self) -> Any:
+        """How often the function was recorded by one call."""
 
 Model = ParameterCollection
 

@@ -40,6 +40,17 @@ void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
 // Expression for a node recorded just now; computes it in immediate mode.
 PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType);
+
+// The op that this function of the API records; kOps: it is none.
+OpId op_of_function(PyObject* function);
+// A call with expressions, or a list of them, then perhaps an index; all other arguments have their defaults.
+struct PlainCall {
+  bool possible = false, list = false, index = false;
+};
+// May a call of the op's function with n arguments by place be one?
+PlainCall plain_call(OpId op, size_t n);
+// What such a call records.
+NodeId record_plain(OpId op, const NodeId* nodes, uint32_t n, const uint32_t* index);
 // List of result(i), i < n, for nodes recorded just now. ValueError where making one has run code that
 // renewed the graph.
 template <class F>

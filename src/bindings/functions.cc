@@ -1,4 +1,5 @@
 // Python functions generated from the op table: one per public op, plus record() for any op.
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -164,6 +165,8 @@ constexpr std::array<FastMethod, sizeof...(Ops)> entries(OpList<Ops...>) {
   return {&call<Ops>...};
 }
 
+constexpr auto functions = entries(AllOps{});
+
 struct DocEntry {
   const char *name, *text;
 };
@@ -189,6 +192,43 @@ const DocEntry docs[] = {
 #undef DOC
 
 }  // namespace
+
+OpId op_of_function(PyObject* function) {
+  if (!PyCFunction_Check(function)) return kOps;
+  const auto method =
+      reinterpret_cast<FastMethod>(reinterpret_cast<void (*)()>(PyCFunction_GET_FUNCTION(function)));
+  return static_cast<OpId>(std::find(functions.begin(), functions.end(), method) - functions.begin());
+}
+
+PlainCall plain_call(OpId op, size_t n) {
+  const OpInfo& info = op_info(op);
+  PlainCall call;
+  for (uint32_t i = 0; i < info.n_params; ++i) {
+    const Param& p = info.params[i];
+    if (i >= n) {
+      if (p.required()) return {};
+      continue;
+    }
+    if (p.kind == Param::exprs && i == 0) call.list = true;
+    else if (p.kind == Param::index && i + 1 == n) call.index = true;
+    else if (p.kind != Param::expr || call.list) return {};
+  }
+  call.possible = n > 0 && n <= info.n_params;
+  return call;
+}
+
+NodeId record_plain(OpId op, const NodeId* nodes, uint32_t n, const uint32_t* index) {
+  const OpInfo& info = op_info(op);
+  OpArguments c;
+  for (uint32_t i = 0; i < info.n_params; ++i) {
+    const Param& p = info.params[i];
+    if (p.kind == Param::expr || p.kind == Param::exprs) continue;
+    if (p.kind == Param::index && index) c.ids.push_back(*index);
+    else append_default(c, p);
+  }
+  return engine().graph.record(op, nodes, n, c.attrs.data(), static_cast<uint32_t>(c.attrs.size()),
+                               {c.ids.data(), static_cast<uint32_t>(c.ids.size()), false});
+}
 
 const char* documentation(const char* function) {
   for (const DocEntry& d : docs)
@@ -312,7 +352,6 @@ PyMethodDef extra[] = {
 }  // namespace
 
 void add_op_functions(PyObject* module) {
-  static constexpr auto functions = entries(AllOps{});
   std::vector<ApiFunction> all;
   for (OpId i = 0; i < kOps; ++i)
     if (const OpInfo& r = op_info(i); !r.meta->hidden && r.shape) all.push_back({signature(r), functions[i]});

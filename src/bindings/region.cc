@@ -439,7 +439,7 @@ void add_regions(PyObject* module) {
   RegionType.tp_call = PyVectorcall_Call;
   add_type(module, RegionType);
   add_region_loops();
-  add_recursions(module);
+  add_walked_functions(module);
 }
 
 }  // namespace dyc::py

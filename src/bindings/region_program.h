@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/owned.h"
+#include "ops/table.h"
 
 namespace dyc::py {
 
@@ -20,13 +21,15 @@ struct RegionUse;  // region_walk.h
 struct WalkNode {
   enum Kind : uint8_t {
     // Expressions. `number` and `object` are what stands in brackets.
-    slot,         // a local name [its number]
-    constant,     // [object]
-    global,       // a name of the module or of Python [object: name]
-    attribute,    // of parts[0] [object: name; 1: the value is only called]
-    item,         // of parts[0] at parts[1]
-    slice,        // of parts[0] from parts[1] to parts[2]
-    call,         // of parts[0] with the others, the last of them by name [object: tuple of these names]
+    slot,       // a local name [its number]
+    constant,   // [object]
+    global,     // a name of the module or of Python [object: name]
+    attribute,  // of parts[0] [object: name; 1: the value is only called]
+    item,       // of parts[0] at parts[1]
+    slice,      // of parts[0] from parts[1] to parts[2]
+    // Of parts[0] with the others, the last of them by name [object: tuple of these names; number: which of
+    // ListMethod, where the name of the called attribute is one].
+    call,
     tuple,        // of parts
     list,         // of parts
     negation,     // not parts[0]
@@ -34,22 +37,36 @@ struct WalkNode {
     any,          // parts, the first of them that is true, or the last
     comparison,   // of parts[0] and parts[1] [which: Py_LT and so on, or one of the following]
     conditional,  // parts[1] if parts[0] else parts[2]
-    arithmetic,   // on whole numbers, parts[0] and parts[1] [0: +, 1: -, 2: *]
+    arithmetic,   // on numbers, lists or expressions: parts[0] and parts[1] [which of Arithmetic]
     each,         // [parts[2] for parts[0] in parts[1] if parts[3] and ...]
     // A region with arguments parts[0], as statements that assign to targets parts[1] and append to lists
-    // parts[2], or as an expression [object; number: the flags below].
+    // parts[2], or as an expression [object; number: the flags below]. Last: the same without the region.
     region,
     // Statements.
-    assignment,  // to target parts[0] of parts[1]: slots, or tuples of targets
+    assignment,  // to target parts[0] of parts[1]: slots, items, or tuples of targets
     branch,      // if parts[0]: parts[1], else: parts[2]
     loop,        // for parts[0] in parts[1]: parts[2]
     result,      // return parts[0]
     evaluation,  // of parts[0]
     block,       // of statements
-    rows         // in place of what a loop runs over: parts[0], one of Rows, of the others [which]
+    rows,        // in place of what a loop runs over: parts[0], one of Rows, of the others [which]
+    while_loop,  // while parts[0]: parts[1]
+    jump,        // break, or continue [1]
+    failure      // raises an exception
   };
-  enum Comparison : uint32_t { is = 16, is_not };
-  enum Rows : uint32_t { zip, enumerate, reversed };
+  enum Comparison : uint32_t { is = 16, is_not, in, not_in };
+  enum Arithmetic : uint32_t {
+    add,
+    subtract,
+    multiply,
+    divide,
+    floor_divide,
+    modulo,
+    negative,
+    in_place = 16
+  };
+  enum Rows : uint32_t { zip, enumerate, reversed, range };
+  enum ListMethod : uint32_t { append = 1, pop, extend };
   enum RegionFlags : uint32_t { returns = 1, alone = 2, expression = 4 };
   Kind kind = constant;
   uint32_t number = 0;
@@ -62,8 +79,9 @@ struct WalkNode {
     uint64_t walk = 0;
     const void* of = nullptr;  // a type; of a call, the object whose method was found
     PyObject* function = nullptr;
+    OpId op = 0;  // of a function of the API
   };
-  mutable Known known, method;  // method: what the attribute of an object is, to be called only
+  mutable Known known, value;                    // value: of the attribute of an object
   mutable const WalkProgram* program = nullptr;  // call: of the code `code`, found in walk `found_in`
   mutable PyObject* code = nullptr;
   mutable uint64_t found_in = 0;

@@ -10,11 +10,11 @@ namespace dyc::py {
 
 namespace {
 
-constexpr size_t kMostResults = 1 << 22;  // a loop that never ends must run in Python
+constexpr size_t kMostResults = 1 << 22, kMostIterations = 1 << 20;  // loops that never end run in Python
 
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
-constexpr const char* kRows[] = {"zip", "enumerate", "reversed"};  // as WalkNode::Rows
-PyObject *builtin_len, *builtin_isinstance, *builtin_rows[3];
+constexpr const char* kRows[] = {"zip", "enumerate", "reversed", "range"};  // as WalkNode::Rows
+PyObject *builtin_len, *builtin_isinstance, *builtin_rows[4];
 
 }  // namespace
 
@@ -23,10 +23,11 @@ void Walker::refuse(const char* reason) {
   throw Refused();
 }
 
-PyObject* Walker::run(WalkProgram& program, PyObject* const* args, size_t n) {
+PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n) {
   clear();
+  recording_ = recording;
   unknown_ = Owned();
-  review_ = false;
+  learning_ = false;
   engine_ = engine_or_error();
   if (!engine_) {
     forget_own_error();
@@ -71,6 +72,8 @@ void Walker::clear() {
   }
   n_results_ = n_stack_ = 0;
   steps_.clear();
+  calls_.clear();
+  call_args_.clear();
   inputs_.clear();
   placeholders_.clear();
   appends_.clear();
@@ -111,7 +114,7 @@ WalkValue* Walker::take_slots(const WalkProgram& program) {
 WalkValue Walker::call(const WalkProgram& program, WalkValue* slots) {
   if (++depth_ > most_depth_) refuse("too many calls inside one another");
   Frame frame{slots, {}};
-  if (!execute(program.body, frame)) frame.returned = {Py_None};
+  if (execute(program.body, frame) != Flow::returned) frame.returned = {Py_None};
   --depth_;
   n_stack_ = static_cast<size_t>(slots - stack_.data());
   return frame.returned;
@@ -162,6 +165,14 @@ WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNo
   return returned;
 }
 
+// The function that a call of an object of the script is.
+PyObject* Walker::call_of(PyObject* object) {
+  static PyObject* const name = PyUnicode_InternFromString("__call__");
+  PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
+  if (!found || !PyFunction_Check(found)) refuse("a call of an object that is no function");
+  return found;
+}
+
 // The function in the class that a method of the object is.
 PyObject* Walker::method_of(PyObject* base, PyObject* name) {
   PyTypeObject* type = Py_TYPE(base);
@@ -177,22 +188,24 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   if (called.kind != WalkNode::attribute) {
     PyObject* function = evaluate(called, frame).object;
     if (!function) refuse("a call of a result");
+    if (only_records(node, function)) return record_call(function, node, frame);
     if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
     if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
       return call_function(PyMethod_GET_FUNCTION(function), {PyMethod_GET_SELF(function)}, node, frame);
-    return call_builtin(function, node, frame);
+    if (PyCFunction_Check(function) || PyType_Check(function)) return call_builtin(function, node, frame);
+    return call_function(call_of(function), {function}, node, frame);
   }
   const WalkValue base = evaluate(called.parts[0], frame);
   PyObject* name = called.object.get();
   const bool list =
       base.object ? PyList_CheckExact(base.object) : base.result && base.result->kind == WalkResult::list;
-  if (list) {
-    if (PyUnicode_CompareWithASCIIString(name, "append") != 0) refuse("a method of a list");
-    return append(base, node, frame);
-  }
+  if (list) return call_list_method(base, node, frame);
   if (!base.object) refuse("a method of a result");
   if (PyModule_CheckExact(base.object)) {
-    PyObject* function = read_module(base.object, name);
+    if (called.value.of != base.object || called.value.walk != walk_)
+      called.value = {walk_, base.object, read_module(base.object, name)};
+    PyObject* function = called.value.function;
+    if (only_records(node, function)) return record_call(function, node, frame);
     if (!PyFunction_Check(function)) refuse("a function that does more than record");
     return call_function(function, {}, node, frame);
   }
@@ -206,7 +219,8 @@ WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& 
   const size_t n = node.parts.size() - 1;
   if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");
   if (function == builtin_len && n == 1)
-    return keep(PyLong_FromSize_t(length(evaluate(node.parts[1], frame))));
+    return keep_part(PyLong_FromSize_t(length(evaluate(node.parts[1], frame))));
+  if (function == reinterpret_cast<PyObject*>(&PyList_Type) && n == 1) return copy_of(node.parts[1], frame);
   if (function != builtin_isinstance || n != 2) refuse("a function that does more than record");
   const WalkValue value = evaluate(node.parts[1], frame), types = evaluate(node.parts[2], frame);
   bool is = false;
@@ -241,22 +255,6 @@ bool Walker::is_instance(WalkValue value, PyObject* type) {
   return false;
 }
 
-WalkValue Walker::append(WalkValue list, const WalkNode& node, Frame& frame) {
-  if (node.parts.size() != 2 || PyTuple_GET_SIZE(node.object.get()) != 0) refuse("append() of more than one");
-  const WalkValue value = evaluate(node.parts[1], frame);
-  if (list.result) {
-    list.result->items.push_back(value);
-  } else {
-    note_appended(list.object);
-    appends_.emplace_back(list.object, value);
-  }
-  return {Py_None};
-}
-
-void Walker::note_appended(PyObject* list) {
-  if (std::find(appended_.begin(), appended_.end(), list) == appended_.end()) appended_.push_back(list);
-}
-
 // Lists that are appended to have their new items when the walk ends.
 void Walker::note_read(PyObject* list) {
   if (!appended_.empty() && std::find(appended_.begin(), appended_.end(), list) != appended_.end())
@@ -265,57 +263,67 @@ void Walker::note_read(PyObject* list) {
 
 // ---------------------------------------------------------------- statements
 
-// Has the function returned?
-bool Walker::execute(const WalkNode& node, Frame& frame) {
+Walker::Flow Walker::execute(const WalkNode& node, Frame& frame) {
   switch (node.kind) {
     case WalkNode::block:
-      return std::any_of(node.parts.begin(), node.parts.end(),
-                         [&](const WalkNode& each) { return execute(each, frame); });
+      for (const WalkNode& each : node.parts)
+        if (const Flow flow = execute(each, frame); flow != Flow::next) return flow;
+      return Flow::next;
     case WalkNode::branch:
       return execute(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
     case WalkNode::region:
       return execute_region(node, frame);
     case WalkNode::assignment:
       assign(node.parts[0], evaluate(node.parts[1], frame), frame);
-      return false;
+      return Flow::next;
     case WalkNode::result:
       frame.returned = evaluate(node.parts[0], frame);
-      return true;
+      return Flow::returned;
     case WalkNode::loop:
       return iterate(node.parts[0], node.parts[1], frame, [&] { return execute(node.parts[2], frame); });
+    case WalkNode::while_loop:
+      return execute_while(node, frame);
+    case WalkNode::jump:
+      return node.number ? Flow::again : Flow::broken;
+    case WalkNode::failure:
+      refuse("an exception");
     default:
       evaluate(node.parts[0], frame);
-      return false;
+      return Flow::next;
   }
 }
 
-bool Walker::execute_region(const WalkNode& node, Frame& frame) {
+Walker::Flow Walker::execute_while(const WalkNode& node, Frame& frame) {
+  for (size_t n = 0; truth(evaluate(node.parts[0], frame)); ++n) {
+    if (n == kMostIterations) refuse("a loop without an end");
+    const Flow flow = execute(node.parts[1], frame);
+    if (flow == Flow::returned) return flow;
+    if (flow == Flow::broken) break;
+  }
+  return Flow::next;
+}
+
+Walker::Flow Walker::execute_region(const WalkNode& node, Frame& frame) {
   RegionUse& use = *node.use;
   const WalkNode &targets = node.parts[1], &lists = node.parts[2];
   use.appended.clear();
   for (const WalkNode& list : lists.parts) use.appended.push_back(evaluate(list, frame));
   for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
     use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-  const OutputSpec& results = step(use);
+  const OutputSpec* results = step(use);
+  if (!results) return execute(node.parts[3], frame);
   const bool returns = node.number & WalkNode::returns;
+  const Flow flow = returns ? Flow::returned : Flow::next;
   if (node.number & WalkNode::alone) {
-    if (returns) frame.returned = build(results, use);
-    else assign(targets.parts[0], build(results, use), frame);
-    return returns;
+    if (returns) frame.returned = build(*results, use);
+    else assign(targets.parts[0], build(*results, use), frame);
+    return flow;
   }
   size_t i = 0;
-  for (const WalkNode& target : targets.parts) assign(target, build(results.parts[i++], use), frame);
-  for (const WalkValue& list : use.appended) {
-    const WalkValue value = build(results.parts[i++], use);
-    if (list.result) {
-      list.result->items.push_back(value);
-    } else {
-      note_appended(list.object);
-      appends_.emplace_back(list.object, value);
-    }
-  }
-  if (returns) frame.returned = build(results.parts[i], use);
-  return returns;
+  for (const WalkNode& target : targets.parts) assign(target, build(results->parts[i++], use), frame);
+  for (const WalkValue& list : use.appended) append(list, build(results->parts[i++], use));
+  if (returns) frame.returned = build(results->parts[i], use);
+  return flow;
 }
 
 void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
@@ -323,6 +331,7 @@ void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
     frame.slots[target.number] = value;
     return;
   }
+  if (target.kind == WalkNode::item) return store_item(target, value, frame);
   if (length(value) != target.parts.size()) refuse("a value with another number of parts");
   if (value.object && !is_sequence(value.object)) refuse("it unpacks something else than a list");
   for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], element(value, i), frame);
@@ -336,7 +345,7 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
     case WalkNode::constant:
       return {node.object.get()};
     case WalkNode::global:
-      return evaluate_global(node.object.get());
+      return evaluate_global(node);
     case WalkNode::attribute:
       return attribute(node, part(0));
     case WalkNode::item: {
@@ -369,7 +378,7 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
       return part(truth(part(0)) ? 1 : 2);
     case WalkNode::arithmetic: {
       const WalkValue a = part(0);
-      return arithmetic(node.number, a, part(1));
+      return arithmetic(node.number, a, node.parts.size() > 1 ? part(1) : WalkValue());
     }
     case WalkNode::each:
       return collect(node, frame);
@@ -378,17 +387,21 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
       use.appended.clear();
       for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
         use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-      return build(step(use), use);
+      const OutputSpec* result = step(use);
+      return result ? build(*result, use) : evaluate(node.parts[1].parts.at(0), frame);
     }
     default:
       refuse("a statement");
   }
 }
 
-WalkValue Walker::evaluate_global(PyObject* name) {
+WalkValue Walker::evaluate_global(const WalkNode& node) {
+  if (node.known.of == globals_ && node.known.walk == walk_) return {node.known.function};
+  PyObject* name = node.object.get();
   PyObject* value = PyDict_GetItemWithError(globals_, name);
   if (!value && PyDict_CheckExact(builtins_)) value = PyDict_GetItemWithError(builtins_, name);
   if (!value) refuse("a name without a value");
+  node.known = {walk_, globals_, value};
   return {value};
 }
 
@@ -405,35 +418,56 @@ WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
   WalkResult* made = make(WalkResult::list);
   iterate(node.parts[0], node.parts[1], frame, [&] {
     const auto holds = [&](const WalkNode& test) { return truth(evaluate(test, frame)); };
-    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) return false;
+    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) return Flow::next;
     const WalkValue value = evaluate(node.parts[2], frame);
     made->items.push_back(value);
-    return false;
+    return Flow::next;
+  });
+  return {nullptr, made};
+}
+
+// list() of what a loop may run over.
+WalkValue Walker::copy_of(const WalkNode& iterable, Frame& frame) {
+  WalkResult* made = make(WalkResult::list);
+  visit(iterable, frame, [&](WalkValue item) {
+    made->items.push_back(item);
+    return Flow::next;
   });
   return {nullptr, made};
 }
 
 // Has the body, which is run for each item, returned?
 template <class F>
-bool Walker::iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body) {
-  const bool plain = iterable.kind != WalkNode::rows;
-  std::vector<WalkValue> lists;
-  std::vector<size_t> lengths;
-  for (size_t i = 1; !plain && i < iterable.parts.size(); ++i) {
-    lists.push_back(evaluate(iterable.parts[i], frame));
-    lengths.push_back(length(lists.back()));
-  }
-  if (!plain && evaluate(iterable.parts[0], frame).object != builtin_rows[iterable.number])
+Walker::Flow Walker::iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body) {
+  return visit(iterable, frame, [&](WalkValue item) {
+    assign(target, item, frame);
+    return body();
+  });
+}
+
+template <class F>
+Walker::Flow Walker::visit(const WalkNode& iterable, Frame& frame, F&& body) {
+  WatchedLists lists;
+  const WalkValue over = rows_of(iterable, frame, &lists);
+  Flow flow = Flow::next;
+  for (size_t i = 0; flow != Flow::returned && flow != Flow::broken && i < length(over); ++i)
+    flow = body(element(over, i));
+  for (const auto& [list, n] : lists)
+    if (length(list) != n) refuse("a list that grows while a loop runs over it");
+  return flow == Flow::returned ? flow : Flow::next;
+}
+
+// What a loop runs over; `lists`: those that it was made of, with their lengths.
+WalkValue Walker::rows_of(const WalkNode& iterable, Frame& frame, WatchedLists* lists) {
+  if (iterable.kind != WalkNode::rows) return evaluate(iterable, frame);
+  if (evaluate(iterable.parts[0], frame).object != builtin_rows[iterable.number])
     refuse("a function that does more than record");
-  const WalkValue over = plain ? evaluate(iterable, frame) : rows(iterable, lists);
-  bool returned = false;
-  for (size_t i = 0; !returned && i < length(over); ++i) {
-    assign(target, element(over, i), frame);
-    returned = body();
+  std::vector<WalkValue> arguments;
+  for (size_t i = 1; i < iterable.parts.size(); ++i) {
+    arguments.push_back(rows_of(iterable.parts[i], frame, lists));
+    if (iterable.number != WalkNode::range) lists->emplace_back(arguments.back(), length(arguments.back()));
   }
-  for (size_t i = 0; i < lists.size(); ++i)
-    if (length(lists[i]) != lengths[i]) refuse("a list that grows while a loop runs over it");
-  return returned;
+  return iterable.number == WalkNode::range ? range(arguments) : rows(iterable, arguments);
 }
 
 // What zip(), enumerate() or reversed() of these lists runs over.
@@ -447,9 +481,26 @@ WalkValue Walker::rows(const WalkNode& node, const std::vector<WalkValue>& lists
       continue;
     }
     WalkResult* row = make(WalkResult::tuple);
-    if (node.number == WalkNode::enumerate) row->items.push_back(keep(PyLong_FromSize_t(i)));
+    if (node.number == WalkNode::enumerate) row->items.push_back(keep_part(PyLong_FromSize_t(i)));
     for (const WalkValue& list : lists) row->items.push_back(element(list, i));
     all->items.push_back({nullptr, row});
+  }
+  return {nullptr, all};
+}
+
+WalkValue Walker::range(const std::vector<WalkValue>& bounds) {
+  Py_ssize_t numbers[3] = {0, 0, 1};
+  if (bounds.empty() || bounds.size() > 3) refuse("range() of another number of arguments");
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    if (!bounds[i].object || !PyLong_CheckExact(bounds[i].object)) refuse("an index that is no whole number");
+    numbers[bounds.size() == 1 ? 1 : i] = PyLong_AsSsize_t(bounds[i].object);
+  }
+  const auto [first, end, step] = numbers;
+  if (PyErr_Occurred() || step == 0) refuse("an index out of range");
+  WalkResult* all = make(WalkResult::list);
+  for (Py_ssize_t i = first; step > 0 ? i < end : i > end; i += step) {
+    if (all->items.size() == kMostIterations) refuse("a loop without an end");
+    all->items.push_back(keep_part(PyLong_FromSsize_t(i)));
   }
   return {nullptr, all};
 }

@@ -1,10 +1,11 @@
-// Calls of recursive functions over objects of the script, recorded by one call of the core.
+// Calls of functions with branches, loops and calls of themselves, recorded by one call of the core.
 //
 // The Walker runs the program of a function (region_program.h) in two passes. The first reads the objects,
 // decides the branches and checks the guards of each region; it runs no code of the script and records
-// nothing. Results of regions that are to be recorded are WalkResults. If anything is not as it should be,
-// the walk ends there, and the function runs as it was written. Else the second pass records the traces of
-// the regions, in order, and makes the objects that the call returns or appends to lists.
+// nothing. What is to be recorded are WalkResults: results of regions, and of single ops outside of them. If
+// anything is not as it should be, the walk ends there, and the function runs as it was written. Else the
+// second pass records the traces of the regions and the single ops, in order, and makes the objects that the
+// call returns or appends to lists.
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"
@@ -22,9 +23,9 @@ struct WalkValue {
 
 struct WalkResult {
   enum Kind : uint8_t { recorded, tuple, list } kind = recorded;
-  uint32_t index = 0;  // recorded: of the node in its trace
-  PyTypeObject* type = nullptr;
-  const Dim* dim = nullptr;
+  uint32_t index = 0;            // recorded: of the node in its trace
+  PyTypeObject* type = nullptr;  // null: not known before it is recorded
+  const Dim* dim = nullptr;      // likewise
   NodeId id = 0;                 // when the second pass has recorded it
   std::vector<WalkValue> items;  // tuple, list
   Owned made;
@@ -52,13 +53,14 @@ struct RegionUse {
 class Walker {
  public:
   // Runs the program. Null: nothing was recorded, and the function must run, or an error is set that ends the
-  // script. `args`: of the parameters, then of the free names.
-  PyObject* run(WalkProgram& program, PyObject* const* args, size_t n);
+  // script. `args`: of the parameters, then of the free names. `recording`: a set, the functions that only
+  // record.
+  PyObject* run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n);
   // A function that the last walk met and whose program is not known, or null.
   Owned take_unknown() { return std::move(unknown_); }
   const char* reason() const { return reason_; }
-  // Must statements run so that they are compared with what was learned?
-  bool is_review() const { return review_; }
+  // Must statements run, so that they are learned or compared with what was learned?
+  bool is_learning() const { return learning_; }
 
  private:
   struct Refused {};
@@ -67,20 +69,32 @@ class Walker {
     WalkValue returned;
   };
   struct Step {
-    Specialisation* s;
+    Specialisation* s;  // null: a single op
     RegionUse* use;
-    uint32_t inputs, placeholders, results;  // where its own begin
+    uint32_t inputs, placeholders, results, calls;  // where its own begin
   };
+  struct Call {  // that records a single op
+    enum Kind : uint8_t { function, op, operation, item, row } kind;
+    uint32_t number = 0;         // op: OpId; operation: WalkNode::Arithmetic; row: its index
+    uint32_t args = 0, n = 0;    // into call_args_
+    PyObject* called = nullptr;  // function
+    PyObject* names = nullptr;   // function: of its last arguments, a tuple, or null
+    uint32_t index = kNone;      // op
+    WalkResult* result = nullptr;
+  };
+  enum class Flow : uint8_t { next, broken, again, returned };
   struct WalkInput {
     NodeId id;
     WalkResult* result;
+    bool operator==(const WalkInput&) const = default;
   };
 
   [[noreturn]] void refuse(const char* reason);
   WalkValue* take_slots(const WalkProgram& program);
   WalkValue call(const WalkProgram& program, WalkValue* slots);
-  bool execute(const WalkNode& node, Frame& frame);
-  bool execute_region(const WalkNode& node, Frame& frame);
+  Flow execute(const WalkNode& node, Frame& frame);
+  Flow execute_while(const WalkNode& node, Frame& frame);
+  Flow execute_region(const WalkNode& node, Frame& frame);
   void assign(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue evaluate(const WalkNode& node, Frame& frame) {
     if (node.kind != WalkNode::slot) return evaluate_other(node, frame);
@@ -89,16 +103,38 @@ class Walker {
     return value;
   }
   WalkValue evaluate_other(const WalkNode& node, Frame& frame);
-  WalkValue evaluate_global(PyObject* name);
+  WalkValue evaluate_global(const WalkNode& node);
   WalkValue evaluate_call(const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
-  WalkValue append(WalkValue list, const WalkNode& node, Frame& frame);
+  bool only_records(const WalkNode& node, PyObject* function);
+  WalkValue call_list_method(WalkValue list, const WalkNode& node, Frame& frame);
+  void append(WalkValue list, WalkValue value);
+  void extend(WalkValue list, WalkValue more);
+  void store_item(const WalkNode& target, WalkValue value, Frame& frame);
+  WalkValue sum_of_lists(uint32_t how, WalkValue a, WalkValue b);
+  bool is_operand(WalkValue value);
+  WalkValue snapshot(WalkValue value);
+  WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
+  WalkValue record_plainly(OpId op, const WalkValue* arguments, size_t n);
+  WalkValue record_item(WalkValue base, WalkValue key);
+  WalkValue record_operation(uint32_t operation, WalkValue a, WalkValue b);
+  WalkValue add_call(Call call, size_t first_arg);
+  void perform(const Call& call);
+  NodeId node_of(WalkValue value);
   bool is_instance(WalkValue value, PyObject* type);
   WalkValue collect(const WalkNode& node, Frame& frame);
   template <class F>
-  bool iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body);
+  Flow iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body);
+  using WatchedLists = std::vector<std::pair<WalkValue, size_t>>;
+  WalkValue rows_of(const WalkNode& iterable, Frame& frame, WatchedLists* lists);
   WalkValue rows(const WalkNode& node, const std::vector<WalkValue>& arguments);
+  WalkValue range(const std::vector<WalkValue>& bounds);
+  WalkValue copy_of(const WalkNode& iterable, Frame& frame);
+  template <class F>
+  Flow visit(const WalkNode& iterable, Frame& frame, F&& body);
+  PyObject* call_of(PyObject* object);
+  bool contains(WalkValue container, WalkValue value);
   WalkValue compare(uint32_t how, WalkValue a, WalkValue b);
   WalkValue arithmetic(uint32_t how, WalkValue a, WalkValue b);
   WalkValue attribute(const WalkNode& node, WalkValue base);
@@ -107,6 +143,7 @@ class Walker {
   PyObject* method_of(PyObject* base, PyObject* name);
   const WalkProgram& program_of(PyObject* function, const WalkNode& node);
   WalkValue item(WalkValue base, WalkValue key);
+  size_t index(WalkValue base, WalkValue key);
   WalkValue slice(WalkValue base, WalkValue from, WalkValue to);
   bool truth(WalkValue value);
   size_t length(WalkValue value);
@@ -118,16 +155,17 @@ class Walker {
   WalkResult* make(WalkResult::Kind kind);
   WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
   void note_read(PyObject* list);
-  void note_appended(PyObject* list);
 
-  const OutputSpec& step(RegionUse& use);
+  const OutputSpec* step(RegionUse& use);
   void prepare(RegionUse& use);
   static void plan_guards(const RegionUse& use, Specialisation& s);
-  void read_sources(RegionUse& use);
-  void read_root(RegionUse& use, uint32_t root);
-  void read_source(RegionUse& use, uint32_t i, uint32_t root);
+  bool read_sources(RegionUse& use);
+  bool read_root(RegionUse& use, uint32_t root);
+  bool read_source(RegionUse& use, uint32_t i, uint32_t root);
+  bool has_item(WalkValue base, WalkValue key);
   PyObject* read_attribute(RegionUse& use, uint32_t i, PyObject* base);
   void separate_lists(RegionUse& use);
+  bool merge_repeated(const CapturedInputs::Repeated& known);
   bool matches(RegionUse& use, Specialisation& s);
   bool check(const Guard& guard, WalkValue value, const RegionUse& use);
   WalkValue build(const OutputSpec& output, const RegionUse& use);
@@ -138,11 +176,12 @@ class Walker {
   void clear();
 
   Engine* engine_ = nullptr;
+  PyObject* recording_ = nullptr;
   PyObject* globals_ = nullptr;
   PyObject* builtins_ = nullptr;
   Owned unknown_;
   const char* reason_ = "";
-  bool review_ = false;
+  bool learning_ = false;
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
 
@@ -151,6 +190,9 @@ class Walker {
   std::vector<std::unique_ptr<WalkResult[]>> results_;  // in chunks; the first n_results_ are in use
   size_t n_results_ = 0;
   std::vector<Step> steps_;
+  std::vector<Call> calls_;
+  std::vector<WalkValue> call_args_;
+  std::vector<PyObject*> operands_;
   std::vector<WalkInput> inputs_;
   std::vector<uint32_t> placeholders_;
   std::vector<NodeId> ids_;
@@ -163,7 +205,7 @@ class Walker {
   std::vector<Owned> kept_;
 };
 
-// The Python type _Recursion: what a recursive function asks first.
-void add_recursions(PyObject* module);
+// The Python type _WalkedFunction: what a function asks first that may be recorded by one call.
+void add_walked_functions(PyObject* module);
 
 }  // namespace dyc::py

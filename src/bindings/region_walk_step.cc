@@ -70,7 +70,8 @@ PyObject* Walker::read_attribute(RegionUse& use, uint32_t i, PyObject* base) {
   return PyMethod_GET_SELF(value) == base && PyMethod_GET_FUNCTION(value) == found ? found : value;
 }
 
-void Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
+// False: an item that is not there. It may be in a branch that is not taken.
+bool Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
   const RegionSource& s = use.region.spec_.sources[i];
   const WalkValue base = use.values[s.base];
   WalkValue& value = use.values[i];
@@ -92,28 +93,42 @@ void Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
       break;
     default: {
       const bool parts = list || (base.object && PyDict_CheckExact(base.object));
-      if (parts)
-        value = item(base, s.kind == RegionSource::item ? WalkValue{s.key.get()} : use.values[s.key_source]);
+      const WalkValue key = s.kind == RegionSource::item ? WalkValue{s.key.get()} : use.values[s.key_source];
+      if (parts && !has_item(base, key)) return false;
+      if (parts) value = item(base, key);
     }
   }
   use.objects.all[i] = value.object;
+  return true;
 }
 
-void Walker::read_root(RegionUse& use, uint32_t root) {
-  use.reading[root] = ++readings_;
+bool Walker::has_item(WalkValue base, WalkValue key) {
+  if (base.object && PyDict_CheckExact(base.object)) return key.object && contains(base, key);
+  if (!key.object || !PyLong_CheckExact(key.object)) return true;
+  const auto n = static_cast<Py_ssize_t>(length(base));
+  const Py_ssize_t i = PyLong_AsSsize_t(key.object);
+  return i >= -n && i < n;
+}
+
+bool Walker::read_root(RegionUse& use, uint32_t root) {
   use.reads_lists[root] = 0;
-  for (const uint32_t i : use.parts_of[root]) read_source(use, i, root);
+  use.reading[root] = 0;
+  for (const uint32_t i : use.parts_of[root])
+    if (!read_source(use, i, root)) return false;
+  use.reading[root] = ++readings_;
+  return true;
 }
 
-void Walker::read_sources(RegionUse& use) {
+bool Walker::read_sources(RegionUse& use) {
   if (use.walk != walk_) prepare(use);
   const uint32_t n = use.region.spec_.n_args;
   for (uint32_t root = 0; root < n; ++root) {
     if (use.reading[root] && use.arguments[root] == use.values[root] && use.arguments[root].object) continue;
-    read_root(use, root);
+    if (!read_root(use, root)) return false;
   }
-  read_root(use, n);
+  if (!read_root(use, n)) return false;
   if (!use.appended.empty() || !appended_.empty()) separate_lists(use);
+  return true;
 }
 
 // Appending changes the length and the items of a list, which no region may read afterwards.
@@ -192,13 +207,32 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
     captured_.objects.push_back(Py_None);
     return true;
   }
-  if (guard.kind != Guard::items || r->kind == WalkResult::recorded) return false;
+  if (r->kind == WalkResult::recorded) return false;
+  if (std::find(use.appended.begin(), use.appended.end(), value) != use.appended.end()) return false;
+  if (guard.kind == Guard::filled) return r->items.empty() == (guard.number == 0);
+  if (guard.kind != Guard::items) return false;
   const PyTypeObject* type = r->kind == WalkResult::tuple ? &PyTuple_Type : &PyList_Type;
   if (reinterpret_cast<const PyObject*>(type) != guard.object.get() || r->items.size() != guard.parts.size())
     return false;
-  if (std::find(use.appended.begin(), use.appended.end(), value) != use.appended.end()) return false;
   for (size_t i = 0; i < r->items.size(); ++i)
     if (!check(guard.parts[i], r->items[i], use)) return false;
+  return true;
+}
+
+// As CapturedInputs::merge().
+bool Walker::merge_repeated(const CapturedInputs::Repeated& known) {
+  if (known.first.empty()) return true;
+  if (known.first.size() != captured_inputs_.size()) return false;
+  size_t n = 0;
+  for (size_t i = 0; i < known.first.size(); ++i) {
+    const uint32_t first = known.first[i];
+    if ((captured_values_[i] == captured_values_[first]) != (known.same_object[i] != 0)) return false;
+    const auto at = std::find(captured_inputs_.begin(), captured_inputs_.end(), captured_inputs_[i]);
+    if (at - captured_inputs_.begin() != first) return false;
+  }
+  for (size_t i = 0; i < known.first.size(); ++i)
+    if (known.first[i] == i) captured_inputs_[n++] = captured_inputs_[i];
+  captured_inputs_.resize(n);
   return true;
 }
 
@@ -217,9 +251,10 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
   for (const uint32_t i : w.capturing)
     if (!check(s.guards[i], use.values[i], use)) return false;
   const Trace& trace = *s.trace;
-  if (captured_inputs_.size() != trace.n_inputs()) return false;
+  if (!merge_repeated(s.repeated) || captured_inputs_.size() != trace.n_inputs()) return false;
   for (uint32_t i = 0; i < captured_inputs_.size(); ++i) {
     const WalkInput& in = captured_inputs_[i];
+    if (in.result && !in.result->dim) continue;  // checked when it is recorded
     if (!((in.result ? *in.result->dim : engine_->graph.dim(in.id)) == trace.dim(i))) return false;
   }
   return trace.indices_fit(captured_.placeholders.data());
@@ -227,34 +262,38 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
 
 // ---------------------------------------------------------------- one region
 
-// What the region makes of what it reads, to be built.
-const OutputSpec& Walker::step(RegionUse& use) {
+// What the region makes of what it reads, to be built; null: its statements are to be run.
+const OutputSpec* Walker::step(RegionUse& use) {
   Region& region = use.region;
-  if (!region.disabled_.empty()) refuse("a region that is disabled");
-  read_sources(use);
+  if (!region.disabled_.empty() || !read_sources(use)) return nullptr;
   Specialisation* found = nullptr;
   for (const auto& s : region.specialisations_)
     if (s.get() == use.last && matches(use, *s)) found = s.get();
   if (!found) {
     const auto at = std::find_if(region.specialisations_.begin(), region.specialisations_.end(),
                                  [&](const auto& s) { return s.get() != use.last && matches(use, *s); });
-    if (at == region.specialisations_.end()) refuse("a region that has to learn");
+    if (at == region.specialisations_.end() && region.specialisations_.size() >= tuning::kSpecialisations)
+      return nullptr;
+    learning_ = at == region.specialisations_.end();
+    if (learning_) refuse("a region that has to learn");
     found = at->get();
   }
   use.last = found;
-  if (!found->indices.confirmed) refuse("a region that was not confirmed");
-  if (!found->steps.empty()) refuse("steps of a builder");
+  learning_ = !found->indices.confirmed;
+  if (learning_) refuse("a region that was not confirmed");
+  if (!found->steps.empty()) return nullptr;  // of a builder
   if (++found->walk.uses % tuning::kRevalidateWalks == 0) {
     found->hits = tuning::kRevalidateEvery - 1;  // the statements run next time
-    review_ = true;
+    learning_ = true;
     refuse("a region that is compared");
   }
   steps_.push_back({found, &use, static_cast<uint32_t>(inputs_.size()),
-                    static_cast<uint32_t>(placeholders_.size()), static_cast<uint32_t>(n_results_)});
+                    static_cast<uint32_t>(placeholders_.size()), static_cast<uint32_t>(n_results_),
+                    static_cast<uint32_t>(calls_.size())});
   inputs_.insert(inputs_.end(), captured_inputs_.begin(), captured_inputs_.end());
   placeholders_.insert(placeholders_.end(), captured_.placeholders.begin(), captured_.placeholders.end());
   shared_.assign(found->n_shared, nullptr);
-  return found->output;
+  return &found->output;
 }
 
 WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {
@@ -292,12 +331,21 @@ WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {
 void Walker::record_steps(Graph& g) {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
+    if (!step.s) {
+      perform(calls_[step.calls]);
+      continue;
+    }
     const bool last = i + 1 == steps_.size();
     const size_t inputs = last ? inputs_.size() : steps_[i + 1].inputs;
     ids_.clear();
     for (size_t k = step.inputs; k < inputs; ++k)
       ids_.push_back(inputs_[k].result ? inputs_[k].result->id : inputs_[k].id);
-    step.s->trace->record(g, ids_.data(), placeholders_.data() + step.placeholders);
+    const uint32_t* placeholders = placeholders_.data() + step.placeholders;
+    if (!calls_.empty() && !step.s->trace->matches(g, ids_.data(), placeholders)) {
+      step.use->last = nullptr;
+      refuse("an expression of another shape");
+    }
+    step.s->trace->record(g, ids_.data(), placeholders);
     const size_t results = last ? n_results_ : steps_[i + 1].results;
     for (size_t k = step.results; k < results; ++k)
       if (result(k).kind == WalkResult::recorded) result(k).id = step.s->trace->nodes()[result(k).index];
@@ -339,6 +387,7 @@ PyObject* Walker::finish(WalkValue returned) {
     throw;
   }
   for (const Step& step : steps_) {
+    if (!step.s) continue;
     ++step.use->region.statistics_.hits;
     step.use->region.walked_ = true;
   }

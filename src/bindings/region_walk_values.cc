@@ -50,13 +50,21 @@ WalkValue Walker::item(WalkValue base, WalkValue key) {
     if (!value) refuse("a missing key");
     return {value};
   }
+  const bool rows = base.object && Py_TYPE(base.object) == &LookupParametersType;
+  const bool node =
+      base.object ? Py_TYPE(base.object) == &ExpressionType : base.result->kind == WalkResult::recorded;
+  if (rows || node) return record_item(base, key);
   if (base.object && !is_sequence(base.object)) refuse("an item of something else than a list");
-  if (!PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
+  return element(base, index(base, key));
+}
+
+size_t Walker::index(WalkValue base, WalkValue key) {
+  if (!key.object || !PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
   const auto n = static_cast<Py_ssize_t>(length(base));
   Py_ssize_t i = PyLong_AsSsize_t(key.object);
   if (i < 0) i += n;
   if (i < 0 || i >= n || PyErr_Occurred()) refuse("an index out of range");
-  return element(base, static_cast<size_t>(i));
+  return static_cast<size_t>(i);
 }
 
 WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
@@ -75,6 +83,16 @@ WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
   return {nullptr, made};
 }
 
+bool Walker::contains(WalkValue container, WalkValue value) {
+  if (!value.object || !is_plain_value(value.object))
+    refuse("a search for something else than a number or text");
+  if (container.object && PyDict_CheckExact(container.object))
+    return PyDict_GetItemWithError(container.object, value.object) != nullptr;
+  for (size_t i = 0; i < length(container); ++i)
+    if (element(container, i) == value || truth(compare(Py_EQ, element(container, i), value))) return true;
+  return false;
+}
+
 WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
   if (how == WalkNode::is || how == WalkNode::is_not) {
     const auto single = [](WalkValue v) {
@@ -83,16 +101,11 @@ WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
     if (!single(a) && !single(b)) refuse("whether two objects are the same");
     return {(a == b) == (how == WalkNode::is) ? Py_True : Py_False};
   }
-  if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object)) refuse("a comparison of objects");
-  return keep(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
-}
-
-WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
-  const auto whole = [](WalkValue v) { return v.object && PyLong_CheckExact(v.object); };
-  if (!whole(a) || !whole(b)) refuse("arithmetic on something else than whole numbers");
-  if (how == 0) return keep(PyNumber_Add(a.object, b.object));
-  if (how == 1) return keep(PyNumber_Subtract(a.object, b.object));
-  return keep(PyNumber_Multiply(a.object, b.object));
+  if (how == WalkNode::in || how == WalkNode::not_in)
+    return {contains(b, a) == (how == WalkNode::in) ? Py_True : Py_False};
+  if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object))
+    refuse("a comparison of objects");
+  return keep_part(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
 }
 
 // ---------------------------------------------------------------- attributes
@@ -106,6 +119,7 @@ PyObject* Walker::read_module(PyObject* module, PyObject* name) {
 WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
   PyObject* name = node.object.get();
   if (!base.object) refuse("an attribute of a result");
+  if (node.value.of == base.object && node.value.walk == walk_) return {node.value.function};
   if (PyModule_CheckExact(base.object)) return {read_module(base.object, name)};
   PyTypeObject* type = Py_TYPE(base.object);
   WalkNode::Known& known = node.known;
@@ -123,10 +137,9 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
     known = {walk_, type, getter};
   }
   if (known.function) return property_value(known.function, base);
-  if (!node.number) return keep_part(PyObject_GetAttr(base.object, name));
-  if (node.method.walk != walk_ || node.method.of != base.object)
-    node.method = {walk_, base.object, keep(PyObject_GetAttr(base.object, name)).object};
-  return {node.method.function};
+  // No code runs that could change it during the walk.
+  node.value = {walk_, base.object, keep_part(PyObject_GetAttr(base.object, name)).object};
+  return {node.value.function};
 }
 
 WalkValue Walker::property_value(PyObject* function, WalkValue self) {

@@ -31,9 +31,9 @@ inline constexpr uint64_t kRevalidateWalks = 16384;
 inline constexpr int kWalkDepth = 250;
 // Levels that Python may use inside the innermost call: near its limit the statements run. Guess.
 inline constexpr int kWalkMargin = 40;
-// Calls that run as they are written after one that could not be recorded, which doubles with each: until
-// regions have been learned, trying takes longer. Guess.
-inline constexpr uint32_t kWalkSkips = 512;
+// Calls that run as they are written after one that could not be recorded, which doubles with each: trying
+// takes longer. The second: while regions still learn. Guesses.
+inline constexpr uint32_t kWalkSkips = 512, kLearningSkips = 15;
 // Nanoseconds that the code around a call takes, and that around a plain run: storing results, testing them,
 // and exception handlers. Measured on a parser's step of five ops, which gained nothing.
 inline constexpr uint64_t kAroundCall = 100;

@@ -63,7 +63,7 @@ def encode(*depths: int, kind: str = "Model", prepare: Callable[[Any, Any], None
 
 
 def hits(pair: Any) -> int:
-    return sum(r.statistics()["hits"] for r in pair.rewriter.recursions.values())
+    return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
 
 
 def test_a_tree_is_recorded_by_one_call(pair: Callable) -> None:

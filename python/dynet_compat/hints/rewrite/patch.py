@@ -61,7 +61,7 @@ def replace_code(
         if old is not None and new is not None and code == old and code.co_freevars == new.co_freevars:
             function.__code__ = new
             n += 1
-            added = [each for each in _added(new) if not isinstance(each, _core._Recursion)]
+            added = [each for each in _added(new) if not isinstance(each, _core._WalkedFunction)]
             if added and all(isinstance(constant, _core._Region) for constant in added):
                 CodeRestorer(function, code, added)
     return n

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from ... import _core
-from . import argmax, desugar, loops, recursion
+from . import argmax, desugar, loops, programs
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .code_objects import Key, codes, silence, source_with, with_constants, with_functions
 from .concurrent_calls import ConcurrentCallsWriter
@@ -80,7 +80,7 @@ class Rewriter:
         found: the regions.
         refused: statements that are none.
         regions: placeholder in the code -> the object that records the region.
-        recursions: the same, of recursive functions that one call records.
+        walked_functions: the same, of functions that one call records.
         argmax_calls: number of calls that read an index in place of values.
     """
 
@@ -104,11 +104,18 @@ class Rewriter:
         self.refused: list[Refusal] = []
         self.parts: list[tuple[ast.AST, str, Any]] = []  # node, field, its new value
         self.regions: dict[str, Any] = {}
-        self.recursions: dict[str, Any] = {}
-        self.recursive = recursion.recursive(self.tree)
-        self.reached = {f for called in self.recursive.values() for f in called}
-        self.placed: dict[ast.AST, recursion.PlacedRegion] = {}  # of the function that is rewritten
-        self.programs: list[tuple[str, ast.FunctionDef, recursion.Program, str]] = []  # last: of its head
+        self.walked_functions: dict[str, Any] = {}
+        self.called = programs.called(self.tree)
+        self.recursive = {f for f, called in self.called.items() if f in called}
+        self.reached = {f for head in self.recursive for f in self.called[head]}
+        self.heads: set[ast.FunctionDef] = set()  # which one call records
+        self.walked: set[ast.FunctionDef] = set()  # these, and what they may call
+        self.scopes: dict[ast.FunctionDef, Scope] = {}
+        self.loop_bodies: dict[ast.For, TracedRegion] = {}
+        self.with_loops: set[ast.FunctionDef] = set()
+        self.with_region_loops: set[ast.FunctionDef] = set()
+        self.placed: dict[ast.AST, programs.PlacedRegion] = {}  # of the function that is rewritten
+        self.programs: list[tuple[str, ast.FunctionDef, programs.Program, str]] = []  # last: of its head
         maps: list[tuple[IndependentLoop, Any]] = []
         groups: list[tuple[IndependentCalls, Any]] = []
         for record, decider in loops:
@@ -133,7 +140,8 @@ class Rewriter:
         with silence():
             old = dict(codes(compile(source, self.filename, "exec", dont_inherit=True)))
             compiled = compile(tree, self.filename, "exec", dont_inherit=True)
-        constants = {**self.regions, **self.recursions, **self.batch_maps.constants, **self.calls.constants}
+        constants = {**self.regions, **self.walked_functions}
+        constants |= {**self.batch_maps.constants, **self.calls.constants}
         constants[UNBOUND] = NameError
         constants[argmax.PLACEHOLDER] = _core._read_argmax
         new = dict(codes(with_constants(compiled, constants)))
@@ -147,7 +155,7 @@ class Rewriter:
             code = codes_at.get((node.name, node.lineno))
             if code is None or not set(program.free) <= set(code.co_freevars):
                 continue
-            asked = self.recursions.get(head) or next(iter(self.recursions.values()), None)
+            asked = self.walked_functions.get(head) or next(iter(self.walked_functions.values()), None)
             if asked is not None:
                 asked.define(code, program.spec(qualname, code), bool(head))
 
@@ -167,18 +175,24 @@ class Rewriter:
         wanted = [f for f in inside if self.wanted is None or f[0] in self.wanted]
         changed = set()
         for qualname, node, owner in wanted:
+            self._prepare(qualname, node, owner)
+        self.heads = {node for qualname, node, _ in wanted if self._is_head(qualname, node)}
+        self.walked = {f for head in self.heads for f in (head, *self.called[head])}
+        for qualname, node, _ in wanted:
             before = len(self.found)
-            self._rewrite(qualname, node, owner)
+            self._rewrite(qualname, node)
             if len(self.found) > before:
                 changed.add(node.lineno)
         for parent, name, part in self.parts:
             setattr(parent, name, part)
         for qualname, node, program, head in self.programs:
-            if head and any(p.placed for _, f, p, _ in self.programs if f in self.recursive[node]):
-                self.recursions[head] = _core._Recursion(qualname, recursion.resolver)
+            parts = (node, *self.called[node])
+            if head and any(p.placed for _, f, p, _ in self.programs if f in parts):
+                asked = _core._WalkedFunction(qualname, programs.resolver, recording())
+                self.walked_functions[head] = asked
                 changed.add(node.lineno)
                 after = ast.get_docstring(node, clean=False) is not None
-                new = recursion.head(head, program, UNBOUND)
+                new = programs.head(head, program, UNBOUND)
                 node.body[after:after] = [locate(s, node.body[0]) for s in new]
         for _, node, _ in wanted:
             n = argmax.replace(node) if any_in(self.argmax_lines, node) else 0
@@ -197,28 +211,53 @@ class Rewriter:
     def _may_change(self, node: ast.FunctionDef) -> bool:
         return may_change(node) if any_in(self.odd_lines, node) else not node.decorator_list
 
-    def _rewrite(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
-        scope = Scope(self.module, node, owner, "<locals>" in qualname)
+    def _prepare(self, qualname: str, node: ast.FunctionDef, owner: Optional[str]) -> None:
+        """Find the loops of a function, and those of them whose bodies are regions."""
+        scope = self.scopes[node] = Scope(self.module, node, owner, "<locals>" in qualname)
         scope.sums, scope.appends = self.batch_maps.sums(qualname), self.batch_maps.appends(qualname)
-        self.placed = {}
         for _, _, statements in suites(node):
             desugar.name_sums(scope, statements)
             desugar.move_into_branches(scope, statements)
+        for loop in {parent: None for parent, name, _ in suites(node) if name == "body"}:
+            if isinstance(loop, (ast.For, ast.While)):
+                self.with_loops.add(node)
+            if isinstance(loop, ast.For) and node not in self.reached and not self.batch_maps.of(loop):
+                region = loops.body(scope, loop)
+                if region is not None and region.ops >= LEAST_OPS:
+                    self.loop_bodies[loop] = region
+                    self.with_region_loops.add(node)
+
+    def _is_head(self, qualname: str, node: ast.FunctionDef) -> bool:
+        """Does the function ask the core to record it by one call? Recursive ones do, and those with loops
+        that no region records."""
+        if node in self.recursive or node not in self.with_loops:
+            return node in self.recursive
+        if node in self.with_region_loops or not self.with_region_loops.isdisjoint(self.called[node]):
+            return False
+        try:
+            programs.Program(node, programs.free_names(self.tree, qualname, node), {})
+        except programs.NotWalkable:
+            return False
+        return True
+
+    def _rewrite(self, qualname: str, node: ast.FunctionDef) -> None:
+        scope = self.scopes[node]
+        self.placed = {}
         for parent, name, statements in suites(node):
             if name != "body" or not self._loop(qualname, scope, parent):
                 self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
         for comprehension in own_comprehensions(node) if scope.lists else ():
             self._comprehension(qualname, scope, comprehension)
-        if node in self.reached:
+        if node in self.walked:
             self._describe(qualname, node)
 
     def _describe(self, qualname: str, node: ast.FunctionDef) -> None:
-        """Describe the function to the core, if its statements allow; a recursive one asks it first."""
+        """Describe the function to the core, if its statements allow; a head asks it first."""
         try:
-            program = recursion.Program(node, recursion.free_names(self.tree, qualname, node), self.placed)
-        except recursion.NotWalkable:
+            program = programs.Program(node, programs.free_names(self.tree, qualname, node), self.placed)
+        except programs.NotWalkable:
             return
-        head = f"\0recursion {len(self.programs)}" if node in self.recursive else ""
+        head = f"\0function {len(self.programs)}" if node in self.heads else ""
         self.programs.append((qualname, node, program, head))
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
@@ -231,16 +270,14 @@ class Rewriter:
         new = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
         new.alone = True
         placeholder = self._region(qualname, new, node, node, "comprehension")
-        self.placed[node] = recursion.PlacedRegion(new, self.regions[placeholder])
+        self.placed[node] = programs.PlacedRegion(new, self.regions[placeholder])
         comprehension = locate(new.comprehension(placeholder, node), node)
         self.parts += [(node, name, getattr(comprehension, name)) for name in ("elt", "generators")]
 
     def _loop(self, qualname: str, scope: Scope, node: ast.AST) -> bool:
         """Let a loop whose whole body is a region iterate over an iterator that records iterations."""
-        if not isinstance(node, ast.For) or self.batch_maps.of(node) or scope.node in self.reached:
-            return False
-        region = loops.body(scope, node)
-        if region is None or region.ops < LEAST_OPS:
+        region = self.loop_bodies.get(node) if isinstance(node, ast.For) else None
+        if region is None or not isinstance(node, ast.For):
             return False
         new = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
         placeholder = self._region(qualname, new, node, node.body[-1], "loop")
@@ -304,7 +341,7 @@ class Rewriter:
         new = Replacement(scope, region)
         placeholder = self._region(qualname, new, region.statements[0], region.statements[-1])
         called = frozenset(name for name, function in scope.aliases.items() if function)
-        self.placed[first] = recursion.PlacedRegion(
+        self.placed[first] = programs.PlacedRegion(
             new, self.regions[placeholder], len(region.statements), tuple(before), called
         )
         return _placed(new.statements(placeholder), region.statements[0])

@@ -1,4 +1,4 @@
-"""Programs of functions: what the core needs to run recursive functions without Python (region_walk.h).
+"""Programs of functions: what the core needs to run them without Python (region_walk.h).
 
 A program describes the statements of a function whose calls of regions, tests of values, reads of parts of
 values and calls of other such functions are all that it does. Which functions a call means is found out when
@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
 
 from .code_objects import codes, silence
+from .recording import is_recording_name
 from .scopes import UsedNames, is_private
 from .trees import any_in, assign, functions, is_generator, load, nodes_of, own_nodes
 from .values import written
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 (
     SLOT, CONSTANT, GLOBAL, ATTRIBUTE, ITEM, SLICE, CALL, TUPLE, LIST, NOT, ALL, ANY, COMPARISON, CONDITIONAL,
-    ARITHMETIC, EACH, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK, ROWS,
-) = range(24)  # fmt: skip
+    ARITHMETIC, EACH, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK, ROWS, WHILE, JUMP, FAILURE,
+) = range(27)  # fmt: skip
 _COMPARISONS = {
-    ast.Lt: 0, ast.LtE: 1, ast.Eq: 2, ast.NotEq: 3, ast.Gt: 4, ast.GtE: 5, ast.Is: 16, ast.IsNot: 17
+    ast.Lt: 0, ast.LtE: 1, ast.Eq: 2, ast.NotEq: 3, ast.Gt: 4, ast.GtE: 5, ast.Is: 16, ast.IsNot: 17,
+    ast.In: 18, ast.NotIn: 19,
 }  # fmt: skip
-_ARITHMETIC = {ast.Add: 0, ast.Sub: 1, ast.Mult: 2}
-_ROWS = ("zip", "enumerate", "reversed")
+_ARITHMETIC = {ast.Add: 0, ast.Sub: 1, ast.Mult: 2, ast.Div: 3, ast.FloorDiv: 4, ast.Mod: 5}
+_NEGATIVE, _IN_PLACE = 6, 16
+_ROWS = ("zip", "enumerate", "reversed", "range")
+_LIST_METHODS = ("append", "pop", "extend")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
@@ -51,12 +55,12 @@ class PlacedRegion(NamedTuple):
     called: frozenset[str] = frozenset()
 
 
-def recursive(tree: ast.Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
-    """The functions that may call themselves, as far as names show: for each, all that it may call."""
+def called(tree: ast.Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
+    """For each function all that it may call, directly or not, as far as names show."""
     by_name: dict[str, list[ast.FunctionDef]] = {}
     for _, node, _ in functions(tree):
         by_name.setdefault(node.name, []).append(node)
-    calls = {node: _called(node) & by_name.keys() for nodes in by_name.values() for node in nodes}
+    calls = {node: _called(node, by_name) for nodes in by_name.values() for node in nodes}
     found = {}
     for node in calls:
         seen: set[str] = set()
@@ -66,16 +70,16 @@ def recursive(tree: ast.Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
             if name not in seen:
                 seen.add(name)
                 todo += [n for f in by_name[name] for n in calls[f]]
-        if node.name in seen:
-            found[node] = {f for name in seen for f in by_name[name]}
+        found[node] = {f for name in seen for f in by_name[name]}
     return found
 
 
-def _called(node: ast.FunctionDef) -> set[str]:
-    """The last names of what it calls."""
+def _called(node: ast.FunctionDef, known: Mapping[str, Any]) -> set[str]:
+    """The known ones of the last names of what it calls; what else it calls may be objects of the script."""
     called = [n.func for n in own_nodes(node) if isinstance(n, ast.Call)]
-    names = {f.id for f in called if isinstance(f, ast.Name)}
-    return names | {f.attr for f in called if isinstance(f, ast.Attribute)}
+    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in called}
+    others = any(name not in known and not is_recording_name(name) for name in names)
+    return (names | ({"__call__"} if others else set())) & known.keys()
 
 
 class Program:
@@ -150,7 +154,15 @@ class Program:
         arguments = tuple(self.expression(e) for e in written(new.region.sources.all))
         targets = tuple((SLOT, self._slot(name), None, ()) for name in new.names)
         lists = tuple(self.expression(append.code) for append in new.region.appends)
-        return REGION, flags, placed.region, tuple((TUPLE, 0, None, p) for p in (arguments, targets, lists))
+        parts = tuple((TUPLE, 0, None, p) for p in (arguments, targets, lists))
+        return REGION, flags, placed.region, (*parts, self._as_written(self.statement, new.region.statements))
+
+    def _as_written(self, describe: Callable[[Any], Node], parts: Iterable[Any]) -> Node:
+        """What stands in the place of a region that cannot be used."""
+        try:
+            return BLOCK, 0, None, tuple(map(describe, parts))
+        except NotWalkable:
+            return FAILURE, 0, None, ()
 
     def statement(self, s: ast.stmt) -> Node:
         if isinstance(s, ast.If):
@@ -160,10 +172,25 @@ class Program:
             return RESULT, 0, None, (self.expression(value),)
         if isinstance(s, ast.Assign) and len(s.targets) == 1:
             return ASSIGNMENT, 0, None, (self.target(s.targets[0]), self.expression(s.value))
+        if isinstance(s, ast.Assign):
+            hidden: Node = SLOT, self._slot(".value"), None, ()
+            parts = [(hidden, self.expression(s.value)), *((self.target(t), hidden) for t in s.targets)]
+            return BLOCK, 0, None, tuple((ASSIGNMENT, 0, None, part) for part in parts)
         if isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
             return ASSIGNMENT, 0, None, (self.target(s.target), self.expression(s.value))
+        if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+            sum_ = ast.BinOp(load(s.target.id), s.op, s.value)
+            return ASSIGNMENT, 0, None, (self.target(s.target), self._binop(sum_, _IN_PLACE))
         if isinstance(s, ast.For) and not s.orelse:
             return LOOP, 0, None, (self.target(s.target), self.iterable(s.iter), self.block(s.body))
+        if isinstance(s, ast.While) and not s.orelse:
+            return WHILE, 0, None, (self.expression(s.test), self.block(s.body))
+        if isinstance(s, (ast.Break, ast.Continue)):
+            return JUMP, isinstance(s, ast.Continue), None, ()
+        if isinstance(s, ast.Raise):
+            return FAILURE, 0, None, ()
+        if isinstance(s, ast.Assert):
+            return BRANCH, 0, None, (self.expression(s.test), self.block([]), (FAILURE, 0, None, ()))
         if isinstance(s, ast.Expr):
             return EVALUATION, 0, None, (self.expression(s.value),)
         if isinstance(s, ast.Pass):
@@ -175,16 +202,20 @@ class Program:
             return SLOT, self._slot(t.id), None, ()
         if isinstance(t, (ast.Tuple, ast.List)):
             return TUPLE, 0, None, tuple(map(self.target, t.elts))
-        raise NotWalkable(f"it assigns to an attribute or an item in line {t.lineno}")
+        if isinstance(t, ast.Subscript) and not isinstance(t.slice, ast.Slice):
+            return self._subscript(t)
+        raise NotWalkable(f"it assigns to an attribute or a slice in line {t.lineno}")
 
     def iterable(self, e: ast.expr) -> Node:
         """What a loop runs over."""
         name = e.func.id if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) else ""
         if name not in _ROWS or not isinstance(e, ast.Call) or e.keywords:
             return self.expression(e)
-        if any(isinstance(a, ast.Starred) for a in e.args) or (name != "zip" and len(e.args) != 1):
+        others = name not in ("zip", "range") and len(e.args) != 1
+        if any(isinstance(a, ast.Starred) for a in e.args) or others:
             raise NotWalkable(f"{name}() with other arguments")
-        return self._all(ROWS, e.func, *e.args, number=_ROWS.index(name))
+        parts = (self.expression(e.func), *map(self.iterable, e.args))
+        return ROWS, _ROWS.index(name), None, parts
 
     # ---- expressions
 
@@ -227,7 +258,11 @@ class Program:
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
             raise NotWalkable("a starred argument")
         names = tuple(k.arg for k in e.keywords)
-        return self._all(CALL, e.func, *e.args, *(k.value for k in e.keywords), of=names)
+        if isinstance(e.func, ast.Name) and e.func.id == "list" and len(e.args) == 1 and not names:
+            return CALL, 0, names, (self.expression(e.func), self.iterable(e.args[0]))
+        method = e.func.attr if isinstance(e.func, ast.Attribute) else ""
+        number = _LIST_METHODS.index(method) + 1 if method in _LIST_METHODS else 0
+        return self._all(CALL, e.func, *e.args, *(k.value for k in e.keywords), number=number, of=names)
 
     def _tuple(self, e: ast.Tuple) -> Node:
         return self._all(TUPLE, *e.elts)
@@ -241,6 +276,8 @@ class Program:
         value = e.operand.value if isinstance(e.operand, ast.Constant) else None
         if isinstance(e.op, ast.USub) and type(value) in (int, float):
             return CONSTANT, 0, -value, ()  # type: ignore[operator]
+        if isinstance(e.op, ast.USub):
+            return self._all(ARITHMETIC, e.operand, number=_NEGATIVE)
         raise NotWalkable("an operator")
 
     def _boolop(self, e: ast.BoolOp) -> Node:
@@ -255,11 +292,11 @@ class Program:
     def _ifexp(self, e: ast.IfExp) -> Node:
         return self._all(CONDITIONAL, e.test, e.body, e.orelse)
 
-    def _binop(self, e: ast.BinOp) -> Node:
+    def _binop(self, e: ast.BinOp, how: int = 0) -> Node:
         number = _ARITHMETIC.get(type(e.op))
         if number is None:
             raise NotWalkable("an operator")
-        return self._all(ARITHMETIC, e.left, e.right, number=number)
+        return self._all(ARITHMETIC, e.left, e.right, number=number | how)
 
     def _listcomp(self, e: ast.ListComp) -> Node:
         first = e.generators[0]
@@ -273,14 +310,15 @@ class Program:
                 self.count += 1
         target = self.target(first.target)
         placed = self.placed.get(e)
-        element = self.expression(e.elt) if placed is None else self._element(placed)
+        element = self.expression(e.elt) if placed is None else self._element(placed, e.elt)
         tests = tuple(map(self.expression, first.ifs))
         self.slots = outer
         return EACH, 0, None, (target, over, element, *tests)
 
-    def _element(self, placed: PlacedRegion) -> Node:
+    def _element(self, placed: PlacedRegion, element: ast.expr) -> Node:
         arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))
-        return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments),)
+        as_written = self._as_written(self.expression, [element])
+        return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments), as_written)
 
 
 def free_names(tree: ast.Module, qualname: str, node: ast.FunctionDef) -> list[str]:
@@ -303,7 +341,7 @@ def _targets(statements: Iterable[ast.stmt]) -> list[str]:
 
 
 def head(placeholder: str, program: Program, unbound: str) -> list[ast.stmt]:
-    """The statements that a recursive function begins with; `unbound` stands for NameError."""
+    """The statements that a walked function begins with; `unbound` stands for NameError."""
     names = [*program.parameters, *program.free]
     call: ast.stmt = assign(".whole", ast.Call(ast.Constant(placeholder), [load(name) for name in names], []))
     if program.free:  # which may have no values yet

@@ -1,4 +1,4 @@
-// The Python type _Recursion.
+// The Python type _WalkedFunction.
 #include <cstddef>
 
 #include "bindings/arguments.h"
@@ -10,9 +10,10 @@ namespace dyc::py {
 
 namespace {
 
-// Stands before the statements of one recursive function.
-struct Recursion {
+// Stands before the statements of one function.
+struct WalkedFunction {
   Owned resolve;             // describes the program of a function
+  Owned recording;           // a set: the functions that only record
   PyObject* code = nullptr;  // borrowed: it has this object among its constants
   std::string name;
   uint64_t hits = 0, misses = 0;
@@ -27,22 +28,22 @@ Walker& walker() {
   return *one;
 }
 
-struct PyRecursion {
+struct PyWalkedFunction {
   PyObject_HEAD vectorcallfunc call;
-  Recursion* core;
+  WalkedFunction* core;
 };
 
-Recursion* core_of(PyObject* self) { return reinterpret_cast<PyRecursion*>(self)->core; }
+WalkedFunction* core_of(PyObject* self) { return reinterpret_cast<PyWalkedFunction*>(self)->core; }
 
 }  // namespace
 
-PyObject* Recursion::call(PyObject* const* args, size_t n) {
+PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
   if (skip > 0) {
     --skip;
     return nullptr;
   }
   while (WalkProgram* program = find_program(code)) {
-    PyObject* made = program->usable ? walker().run(*program, args, n) : nullptr;
+    PyObject* made = program->usable ? walker().run(*program, recording.get(), args, n) : nullptr;
     if (made || PyErr_Occurred()) {
       hits += made != nullptr;
       skips = 0;
@@ -56,7 +57,7 @@ PyObject* Recursion::call(PyObject* const* args, size_t n) {
     define_program(PyFunction_GET_CODE(function.get()), spec.get());
   }
   ++misses;
-  skips = walker().is_review() ? 16 : std::min(2 * skips + 1, tuning::kWalkSkips);
+  skips = std::min(2 * skips + 1, walker().is_learning() ? tuning::kLearningSkips : tuning::kWalkSkips);
   skip = skips;
   return nullptr;
 }
@@ -82,7 +83,7 @@ PyObject* define(PyObject* self, PyObject* const* args, Py_ssize_t n) {
 }
 
 constexpr PyCFunction statistics = plain([](PyObject* self) {
-  const Recursion& r = *core_of(self);
+  const WalkedFunction& r = *core_of(self);
   return Py_BuildValue("{s:s,s:K,s:K,s:s}", "name", r.name.c_str(), "hits", r.hits, "misses", r.misses,
                        "refusal", r.reason);
 });
@@ -93,16 +94,17 @@ PyObject* reduce(PyObject* self, PyObject*) {
 
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* name = "";
-  PyObject* resolve = nullptr;
-  if (!PyArg_ParseTuple(args, "|sO:_Recursion", &name, &resolve)) return nullptr;
+  PyObject *resolve = nullptr, *recording = nullptr;
+  if (!PyArg_ParseTuple(args, "|sOO:_WalkedFunction", &name, &resolve, &recording)) return nullptr;
   return guarded([&] {
     PyObject* self = type->tp_alloc(type, 0);
     if (!self) throw PythonError();
-    auto* core = new Recursion;
+    auto* core = new WalkedFunction;
     core->name = name;
     core->resolve = Owned(resolve);
-    reinterpret_cast<PyRecursion*>(self)->call = call;
-    reinterpret_cast<PyRecursion*>(self)->core = core;
+    core->recording = Owned(recording);
+    reinterpret_cast<PyWalkedFunction*>(self)->call = call;
+    reinterpret_cast<PyWalkedFunction*>(self)->core = core;
     return self;
   });
 }
@@ -120,17 +122,17 @@ PyMethodDef methods[] = {
                  "statistics()\n\nHow often the function was recorded by one call."),
     {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject RecursionType =
-    static_type({"dynet_compat._core._Recursion",
-                 "_Recursion(name, resolve): a recursive function, recorded by one call.",
-                 sizeof(PyRecursion), dealloc, methods, create, nullptr, Py_TPFLAGS_HAVE_VECTORCALL});
+PyTypeObject WalkedFunctionType =
+    static_type({"dynet_compat._core._WalkedFunction",
+                 "_WalkedFunction(name, resolve, recording): a function, recorded by one call.",
+                 sizeof(PyWalkedFunction), dealloc, methods, create, nullptr, Py_TPFLAGS_HAVE_VECTORCALL});
 
 }  // namespace
 
-void add_recursions(PyObject* module) {
-  RecursionType.tp_vectorcall_offset = offsetof(PyRecursion, call);
-  RecursionType.tp_call = PyVectorcall_Call;
-  add_type(module, RecursionType);
+void add_walked_functions(PyObject* module) {
+  WalkedFunctionType.tp_vectorcall_offset = offsetof(PyWalkedFunction, call);
+  WalkedFunctionType.tp_call = PyVectorcall_Call;
+  add_type(module, WalkedFunctionType);
 }
 
 }  // namespace dyc::py

@@ -1,4 +1,4 @@
-"""Random recursive programs with and without hints: the same nodes in the same order, and values."""
+"""Random recursive and looping programs with and without hints: the same nodes in order, and values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import dynet_compat as dy
 import numpy as np
 import pytest
-from support import recursive_programs
+from support import looping_programs, recursive_programs
 from support.modules import flat, identities, recorded_nodes, recorded_ops
 from support.region_models import two_models
 
@@ -22,7 +22,13 @@ _numbers = itertools.count()
 def lines_of(error: BaseException) -> list:
     """Functions and lines of its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    return [(f.name, f.lineno) for f in frames if Path(f.filename).stem.startswith("recursive")]
+    return [(f.name, f.lineno) for f in frames if Path(f.filename).stem.startswith("program")]
+
+
+def argument(module: ModuleType, rng: random.Random, strange: float) -> Any:
+    if hasattr(module, "Tree"):
+        return recursive_programs.tree(module, rng, 4, strange)
+    return looping_programs.words(rng, strange)
 
 
 def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
@@ -31,9 +37,9 @@ def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
     dy.reset_random_seed(seed + 1)
     results, errors = [], []
     for _ in range(4):
-        tree = recursive_programs.tree(module, rng, 4, strange)
+        of = argument(module, rng, strange)
         try:
-            results.append(model.loss(tree))
+            results.append(model.loss(of))
         except Exception as e:  # noqa: BLE001 - must be the same on both sides
             errors.append((f"{type(e).__name__}: {e}", lines_of(e)))
     results.append(list(model.scores))
@@ -50,19 +56,19 @@ def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
     return (nodes, errors, values, identities(results)), gradients
 
 
-def check(folder: Path, seed: int) -> int:
+def check(folder: Path, seed: int, programs: ModuleType, graphs: int = 8) -> int:
     """One program, some graphs; how many calls were recorded as wholes."""
-    source = recursive_programs.Generator(seed).module()
-    path = folder / f"recursive{next(_numbers)}.py"
+    source = programs.Generator(seed).module()
+    path = folder / f"program{next(_numbers)}.py"
     with two_models(path, source, f"program {seed}") as (modules, models, rewriter):
-        for graph in range(8):
-            strange = 0.05 if graph >= 5 and seed % 2 else 0.0
+        for graph in range(graphs):
+            strange = 0.05 if graph >= graphs - 3 and seed % 2 else 0.0
             left, right = (outcome(*m, seed * 10 + graph, strange) for m in zip(modules, models))
             what = f"program {seed}, graph {graph}:\n{source}"
             assert left[0] == right[0], what
             for a, b in zip(left[1], right[1]):  # rows of tables are summed in an order that memory decides
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=what)
-    return sum(r.statistics()["hits"] for r in rewriter.recursions.values())
+    return sum(r.statistics()["hits"] for r in rewriter.walked_functions.values())
 
 
 PARTS = 8
@@ -71,5 +77,12 @@ PARTS = 8
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_recursions(tmp_path: Path, fuzz_count: int, part: int) -> None:
     seeds = range(part, fuzz_count or 120, PARTS)
-    hits = [check(tmp_path, seed) for seed in seeds]
+    hits = [check(tmp_path, seed, recursive_programs) for seed in seeds]
     assert sum(h > 0 for h in hits) > len(seeds) / 4  # the test is about something
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_loops(tmp_path: Path, fuzz_count: int, part: int) -> None:
+    seeds = range(part, fuzz_count or 120, PARTS)
+    hits = [check(tmp_path, seed, looping_programs, 24) for seed in seeds]
+    assert sum(h > 0 for h in hits) > len(seeds) / 4
