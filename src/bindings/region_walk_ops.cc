@@ -82,8 +82,11 @@ WalkValue Walker::snapshot(WalkValue value) {
   return {nullptr, copy};
 }
 
-// The arguments from `first_arg` on are the call's.
+// The arguments from `first_arg` on are the call's. It may fail in the second pass, which takes back what was
+// recorded, but not random numbers that an instance of batch_map has drawn.
 WalkValue Walker::add_call(Call call, size_t first_arg) {
+  if (call.kind != Call::row && engine_->graph.instances.current() != Instances::kOutside)
+    refuse("a single op in an instance of batch_map");
   steps_.push_back({nullptr, nullptr, static_cast<uint32_t>(inputs_.size()),
                     static_cast<uint32_t>(placeholders_.size()), static_cast<uint32_t>(n_results_),
                     static_cast<uint32_t>(calls_.size())});

@@ -364,6 +364,30 @@ def test_an_expression_of_an_earlier_graph(pair: Callable) -> None:
     assert hits(p)
 
 
+def test_an_instance_draws_once(pair: Callable) -> None:
+    p = pair(MODEL + "\n    def run(self, words, h):" + """
+        for w in words:
+            x = dy.dropout(self(self.E[w], h), 0.5)
+            if w > 1:
+                h = dy.tanh(self.V * dy.concatenate([x]) + self.b)
+        return h
+""")
+
+    def use(module: ModuleType) -> list:
+        import dynet_compat as dy
+
+        model = model_of(module)
+        found = dy.batch_map(lambda words: model.run(words, model.b), WORDS)
+        try:
+            found += dy.batch_map(lambda words: model.run(words, dy.zeros(4)), [[1], [2, 3]])
+        except ValueError:
+            pass
+        return [*found, dy.random_normal((3,))]
+
+    for _ in range(ROUNDS):
+        p.agree(use)
+
+
 def test_operators_of_a_class_of_the_script(pair: Callable) -> None:
     p = pair(MODEL + "\n    def run(self, words, h):" + """
         for w in words:
