@@ -104,7 +104,7 @@ class Generator:
         if kind == 5:
             body = [*FUEL, *self.block(word, depth + 1, False), "x = xs.pop()", "h = self.both(xs.pop(), x)"]
             return ["while len(xs) > 1:", *indent(body)]
-        body = [f"{i} = todo.pop({r.choice(['', '0'])})", *self.block(i, depth + 1, True)]
+        body = [*FUEL, f"{i} = todo.pop({r.choice(['', '0'])})", *self.block(i, depth + 1, True)]
         return ["todo = list(words)", "while todo:", *indent(body)]
 
     def block(self, word: str, depth: int, looping: bool) -> list[str]:
