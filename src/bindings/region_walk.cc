@@ -24,6 +24,7 @@ void Walker::refuse(const char* reason) {
 }
 
 PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n) {
+  if (running_) return nullptr;
   clear();
   recording_ = recording;
   unknown_ = Owned();
@@ -45,21 +46,19 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   depth_ = 0;
   most_depth_ = std::min(tuning::kWalkDepth, remaining_depth() - tuning::kWalkMargin);
   PyObject* made = nullptr;
+  running_ = true;
   try {
-    WalkValue returned;
-    {
-      const WithoutCollection none;
-      WalkValue* slots = take_slots(program);
-      for (size_t i = 0; i < n; ++i) slots[i] = {args[i]};
-      returned = call(program, slots);
-    }
-    made = finish(returned);
+    const WithoutCollection none;
+    WalkValue* slots = take_slots(program);
+    for (size_t i = 0; i < n; ++i) slots[i] = {args[i]};
+    made = finish(call(program, slots));
   } catch (const Refused&) {
   } catch (...) {
     set_error();
   }
   if (!made) forget_own_error();
   clear();
+  running_ = false;
   if (!kept_.empty()) const std::vector<Owned> released = std::move(kept_);  // may run code, which may walk
   return made;
 }
@@ -243,6 +242,7 @@ bool Walker::is_instance(WalkValue value, PyObject* type) {
     static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type};
     PyTypeObject* own =
         value.result->kind == WalkResult::recorded ? value.result->type : of[value.result->kind];
+    if (!own) refuse("the class of an expression that is not recorded yet");
     return PyType_IsSubtype(own, wanted);
   }
   PyTypeObject* own = Py_TYPE(value.object);

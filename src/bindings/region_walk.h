@@ -113,7 +113,7 @@ class Walker {
   void extend(WalkValue list, WalkValue more);
   void store_item(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue sum_of_lists(uint32_t how, WalkValue a, WalkValue b);
-  bool is_operand(WalkValue value);
+  bool is_operand(WalkValue value, int depth);
   WalkValue snapshot(WalkValue value);
   WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue record_plainly(OpId op, const WalkValue* arguments, size_t n);
@@ -182,6 +182,7 @@ class Walker {
   Owned unknown_;
   const char* reason_ = "";
   bool learning_ = false;
+  bool running_ = false;  // objects that are released may call walked functions
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
 

@@ -54,23 +54,20 @@ PyObject* calculate(uint32_t operation, PyObject* a, PyObject* b) {
 bool Walker::only_records(const WalkNode& node, PyObject* function) {
   WalkNode::Known& known = node.known;
   if (known.of == function && known.walk == walk_) return known.function != nullptr;
-  if (!PyCFunction_Check(function) && !PyFunction_Check(function)) return false;
+  if (!PyCFunction_Check(function)) return false;  // those in Python are walked
   const bool is = PySet_Contains(recording_, function) == 1;
   known = {walk_, function, is ? function : nullptr, op_of_function(function)};
   return is;
 }
 
-// May an op take this value? Using it runs no code of the script.
-bool Walker::is_operand(WalkValue value) {
+// May an op take this value? Using it runs no code of the script. `depth`: of lists inside lists that it may
+// be, as a list may hold itself.
+bool Walker::is_operand(WalkValue value, int depth) {
   if (is_node(value)) return true;
-  if (value.result) {
-    const std::vector<WalkValue>& items = value.result->items;
-    return std::all_of(items.begin(), items.end(), [&](WalkValue v) { return is_operand(v); });
-  }
-  if (is_plain_value(value.object)) return true;
-  if (!is_sequence(value.object)) return false;
+  if (value.object && is_plain_value(value.object)) return true;
+  if (depth == 0 || (value.object && !is_sequence(value.object))) return false;
   for (size_t i = 0; i < length(value); ++i)
-    if (!is_operand(element(value, i))) return false;
+    if (!is_operand(element(value, i), depth - 1)) return false;
   return true;
 }
 
@@ -93,7 +90,10 @@ WalkValue Walker::add_call(Call call, size_t first_arg) {
   call.args = static_cast<uint32_t>(first_arg);
   call.n = static_cast<uint32_t>(call_args_.size() - first_arg);
   call.result = make(WalkResult::recorded);
-  call.result->type = nullptr;
+  call.result->type = call.kind == Call::row                                ? &LookupType
+                      : call.kind == Call::op && call.number == op_id<Pick> ? &PickerType
+                      : call.kind == Call::op                               ? &ExpressionType
+                                                                            : nullptr;
   call.result->dim = nullptr;
   calls_.push_back(call);
   return {nullptr, call.result};
@@ -109,7 +109,7 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
   if (!names && node.known.op != kOps)
     if (const WalkValue made = record_plainly(node.known.op, arguments, n); made.result) return made;
   for (size_t i = 0; i < n; ++i) {
-    if (!is_operand(arguments[i])) refuse("an argument that is no expression, number or list of these");
+    if (!is_operand(arguments[i], 2)) refuse("an argument that is no expression, number or list of these");
     arguments[i] = snapshot(arguments[i]);
   }
   const size_t first = call_args_.size();
@@ -160,7 +160,6 @@ void Walker::perform(const Call& call) {
   const WalkValue* values = call_args_.data() + call.args;
   if (call.kind == Call::row) {
     result.id = engine_->graph.lookup(storage_in(values[0].object), {&call.number, 1, false}, true);
-    result.type = &LookupType;
     return;
   }
   if (call.kind == Call::op) {
@@ -168,7 +167,6 @@ void Walker::perform(const Call& call) {
     for (uint32_t i = 0; i < call.n; ++i) ids_.push_back(node_of(values[i]));
     const auto op = static_cast<OpId>(call.number);
     result.id = record_plain(op, ids_.data(), call.n, call.index == kNone ? nullptr : &call.index);
-    result.type = op == op_id<Pick> ? &PickerType : &ExpressionType;
     return;
   }
   std::vector<Owned> arguments;

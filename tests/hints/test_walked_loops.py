@@ -307,6 +307,28 @@ BODIES = {
             h = dy.tanh(dy.cmult(x, y) + x)
         return [h]
     """,
+    "a list that holds itself": """
+        xs = [self.b]
+        for w in words:
+            x = self.step(w)
+            if w == 3:
+                xs.append(xs)
+            if w != 4:
+                xs.append(x)
+            h = dy.esum(xs) if w > 6 else x
+        return [len(xs), xs[0]]
+    """,
+    "classes": """
+        out = []
+        for w in words:
+            x = dy.concatenate([self.E[w]])
+            y = -x
+            if isinstance(x, dy.Expression) and isinstance(self.E[w], dy.Expression):
+                out.append(dy.tanh(self.V * y + self.b))
+            if w == 5 and isinstance(y, list):
+                out.append(y)
+        return out
+    """,
     "texts": """
         out = []
         for w in words:
