@@ -6,6 +6,11 @@
 // anything is not as it should be, the walk ends there, and the function runs as it was written. Else the
 // second pass records the traces of the regions and the single ops, in order, and makes the objects that the
 // call returns or appends to lists.
+//
+// Walker has more methods and fields than a class should: one method for each kind of statement and value,
+// any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
+// allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, items,
+// attributes), region_walk_ops.cc (single ops, lists), region_walk_step.cc (regions, the second pass).
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"

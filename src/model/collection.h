@@ -15,7 +15,7 @@ using StoragePtr = std::shared_ptr<Storage>;
 
 // A node of the tree. A child keeps its ancestors alive; parameters are held by the collection and by
 // all other users, so they outlive it. A parameter is listed in its collection and in every
-// ancestor, in order of creation.
+// ancestor, in order of creation. Its many methods are DyNet's ParameterCollection, one for one.
 class Collection : public std::enable_shared_from_this<Collection> {
   struct Private {};  // construction goes through make_root() and add_subcollection()
 
