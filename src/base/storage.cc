@@ -368,12 +368,13 @@ void Storage::restore(const float* source, const float* grad) {
 // --------------------------------------------------------------------------------- direct changes
 
 void Storage::set_values(const float* source) {
-  std::memmove(begin_write(false), source, size() * sizeof(float));
+  if (size() != 0) std::memmove(begin_write(false), source, size() * sizeof(float));
 }
 
 void Storage::set_row(uint32_t row, const float* source) {
   if (row >= rows)
     throw IndexError(text("init_row(): row ", row, " of ", name, ", which has ", rows, " rows"));
+  if (row_size_ == 0) return;  // the source may be null
   std::memmove(begin_write_rows({row}) + row * row_size_, source, row_size_ * sizeof(float));
 }
 
