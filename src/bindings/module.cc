@@ -332,5 +332,6 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_argmax(m.ptr());
   dyc::py::refuse_pickles(m);
   dyc::py::sign_pybind_classes(m.ptr());
+  dyc::py::guard_pybind_base();
   dyc::py::attach_documentation(m.ptr());
 }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -149,6 +150,25 @@ void add_type(PyObject* module, PyTypeObject& type) {
   if (PyType_Ready(&type) < 0) throw PythonError();
   Py_INCREF(&type);
   if (PyModule_AddObject(module, name, reinterpret_cast<PyObject*>(&type)) < 0) throw PythonError();
+}
+
+namespace {
+
+newfunc make_instance;
+
+}  // namespace
+
+void guard_pybind_base() {
+  auto* base = reinterpret_cast<PyTypeObject*>(pybind11::detail::get_internals().instance_base);
+  make_instance = base->tp_new;
+  base->tp_new = [](PyTypeObject* type, PyObject* args, PyObject* kwargs) -> PyObject* {
+    try {
+      return make_instance(type, args, kwargs);
+    } catch (const std::exception&) {
+      return PyErr_Format(PyExc_TypeError, "%s(): expected a class of DyNet, got one of its private base",
+                          type->tp_name);
+    }
+  };
 }
 
 void sign_pybind_classes(PyObject* module) {

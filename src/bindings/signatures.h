@@ -55,5 +55,8 @@ void add_api_functions(PyObject* module, std::span<const ApiFunction> functions)
 
 // Functions and classes made by pybind11, whose texts are "name(self: T, a: X = d) -> R\n\nwhat it does".
 void sign_pybind_classes(PyObject* module);
+// Instances of the private base of these classes, or of a class of the script that has no other: TypeError
+// where pybind11 ends the process.
+void guard_pybind_base();
 
 }  // namespace dyc::py

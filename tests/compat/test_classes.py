@@ -265,10 +265,11 @@ import dynet_compat as dy
 pc = dy.ParameterCollection()
 objects = [dy.ConstInitializer(1), dy.LSTMBuilder(1, 2, 2, pc), dy.Expression(), dy.AdamTrainer(pc), 3]
 classes = [dy.PyInitializer, dy.GlorotInitializer, dy._RNNBuilder, dy.GRUBuilder, dy.Trainer]
+classes += {c for made in (*classes, pc.__class__) for c in made.__mro__ if "pybind" in c.__name__}
 for c in classes:
     for o in objects:
         for call in (lambda: c.__init__(o), lambda: c.__init__(o, 1, 2, 2, pc), lambda: c.__new__(type(o)),
-                     lambda: c.__new__(c), lambda: c(o), type("Derived", (c,), {})):
+                     lambda: c.__new__(c), lambda: c(o), type("Derived", (c,), {}), lambda: c()):
             try: call()
             except (TypeError, AssertionError, RuntimeError, ValueError): pass
 print(objects[1].initial_state().add_input(dy.ones(2)).output().dim(), objects[3].learning_rate)
