@@ -154,7 +154,7 @@ std::vector<int64_t> keys_of(const std::vector<RowMessage>& messages) {
 float* write_keys(uint8_t* to, const std::vector<int64_t>& keys) {
   const auto count = static_cast<int64_t>(keys.size());
   std::memcpy(to, &count, 8);
-  std::memcpy(to + 8, keys.data(), 8 * keys.size());
+  if (count) std::memcpy(to + 8, keys.data(), 8 * keys.size());
   return reinterpret_cast<float*>(to + 8 + 8 * keys.size());
 }
 

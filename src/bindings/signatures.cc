@@ -156,19 +156,31 @@ namespace {
 
 newfunc make_instance;
 
+PyObject* make_instance_or_error(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  try {
+    return make_instance(type, args, kwargs);
+  } catch (const std::exception&) {
+    return PyErr_Format(PyExc_TypeError, "%s(): expected a class of DyNet, got one of its private base",
+                        type->tp_name);
+  }
+}
+
+// Classes that were made before have copies of this slot of their base.
+void guard_instances(pybind11::handle type) {
+  auto& slot = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_new;
+  if (slot != make_instance) return;
+  slot = make_instance_or_error;
+  for (const auto each : type.attr("__subclasses__")()) guard_instances(each);
+}
+
 }  // namespace
 
 void guard_pybind_base() {
-  auto* base = reinterpret_cast<PyTypeObject*>(pybind11::detail::get_internals().instance_base);
-  make_instance = base->tp_new;
-  base->tp_new = [](PyTypeObject* type, PyObject* args, PyObject* kwargs) -> PyObject* {
-    try {
-      return make_instance(type, args, kwargs);
-    } catch (const std::exception&) {
-      return PyErr_Format(PyExc_TypeError, "%s(): expected a class of DyNet, got one of its private base",
-                          type->tp_name);
-    }
-  };
+  const pybind11::handle base = pybind11::detail::get_internals().instance_base;
+  const newfunc now = reinterpret_cast<PyTypeObject*>(base.ptr())->tp_new;
+  if (now == make_instance_or_error) return;
+  make_instance = now;
+  guard_instances(base);
 }
 
 void sign_pybind_classes(PyObject* module) {
