@@ -194,8 +194,8 @@ void ColumnLosses::prepare(BackwardPass& b, const Launch& l) {
     if (t.dw && b.many) t.piece = pieces, pieces += 2 * b.height * t.k;
     targets_.push_back(t);
   }
-  std::memset(sums_.get(sums), 0, static_cast<size_t>(sums) * 4);
-  std::memset(pieces_.get(pieces), 0, static_cast<size_t>(pieces) * 4);
+  std::fill_n(sums_.get(sums), sums, 0.f);
+  std::fill_n(pieces_.get(pieces), pieces, 0.f);
 }
 
 // The product of some columns, then its gradient in its place.
