@@ -58,9 +58,7 @@ def operations() -> list[str]:
     for row in sorted(dy._core.op_table(), key=lambda row: row["name"]):
         if row["leaf"] or not row["public"]:
             continue
-        rule = row["batch"] or f"one launch each: {row['solo']}"
-        rule = "of any shape" if "any shape" in rule else rule
-        rule = "of equal shape" if "equal shape" in rule else rule
+        rule = "of any shape" if "any shape" in row["batch"] else row["batch"]
         lines.append(
             f"| `{row['name']}` | {cell(rule)} | {'zero by definition' if row['nondiff'] else 'yes'} |"
         )

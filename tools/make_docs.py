@@ -234,7 +234,7 @@ def table_of_ops() -> str:
     for row in _core.op_table():
         cells = (
             f"`{row['name']}`", "yes" if row["public"] else "", plain(row["formula"]),
-            "yes" if row["gradient"] else "none", plain(row["batch"] or "one launch each: " + row["solo"]),
+            "yes" if row["gradient"] else "none", plain(row["batch"]),
         )  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

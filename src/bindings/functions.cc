@@ -296,32 +296,18 @@ PyObject* doc(PyObject*, PyObject* name) {
   Py_RETURN_NONE;
 }
 
-const char* batch_text(const Meta& m) {
-  switch (m.batch) {
-    case Batch::ragged:
-      return "nodes of any shape share a launch";
-    case Batch::same:
-      return "nodes of equal shape share a launch";
-    case Batch::solo:
-      return "one launch each";
-    case Batch::none:
-      return "no launch";
-  }
-  return "";
-}
-
 PyObject* op_table(PyObject*, PyObject*) {
   PyObject* rows = PyList_New(0);
   for (OpId i = 0; i < kOps; ++i) {
     const OpInfo& r = op_info(i);
     const Meta& m = *r.meta;
     PyObject* row = Py_BuildValue(
-        "{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:s,s:O,s:s,s:s,s:s}", "name", m.name, "formula", m.formula,
-        "signature", signature(r).c_str(), "public", m.hidden ? Py_False : Py_True, "shape",
-        r.shape ? Py_True : Py_False, "nondiff", m.nondiff ? Py_True : Py_False, "gradient",
-        m.nondiff ? Py_False : Py_True, "batch", m.batch == Batch::solo ? "" : batch_text(m), "leaf",
+        "{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:s,s:O,s:s,s:s}", "name", m.name, "formula", m.formula, "signature",
+        signature(r).c_str(), "public", m.hidden ? Py_False : Py_True, "shape", r.shape ? Py_True : Py_False,
+        "nondiff", m.nondiff ? Py_True : Py_False, "gradient", m.nondiff ? Py_False : Py_True, "batch",
+        m.batch == Batch::none ? "no launch" : "nodes of any shape share a launch", "leaf",
         m.kind == OpKind::input || m.kind == OpKind::draw || m.kind == OpKind::parameter ? Py_True : Py_False,
-        "solo", m.solo ? m.solo : "", "doc", documentation(m.name), "kind",
+        "doc", documentation(m.name), "kind",
         std::array{"input", "parameter", "draw", "view", "unary", "binary", "per_node", "matmul", "lookup",
                    "custom"}[static_cast<size_t>(m.kind)]);
     PyList_Append(rows, row);

@@ -63,7 +63,6 @@ pb::list modes(const Plan& plan, const Launch& l) {
 }
 
 pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const DepthRange& depths) {
-  static constexpr const char* rules[] = {"ragged", "same", "solo", "none"};
   const Launch& l = plan.launches[i];
   const Sig& sig = g.sig_number(l.sig);
   const Meta& meta = *op_info(l.op).meta;
@@ -80,8 +79,7 @@ pb::dict row_of(Graph& g, const Plan& plan, uint32_t i, const DepthRange& depths
   d["weights"] = weights(g, plan, l);
   d["attributes"] = attributes(sig);
   d["class"] = l.batch_key;
-  d["rule"] = rules[static_cast<int>(meta.batch)];
-  d["solo"] = meta.solo ? pb::object(pb::str(meta.solo)) : pb::none();
+  d["rule"] = meta.batch == Batch::none ? "none" : "ragged";
   d["columns"] = sig.columns;
   d["least"] = depths.least;
   d["most"] = depths.most;

@@ -43,8 +43,6 @@ enum class OpKind : uint8_t {
 
 enum class Batch : uint8_t {
   ragged,  // nodes of any shapes share a launch
-  same,    // nodes with arguments of equal shapes share a launch
-  solo,    // never batched; Meta::solo says why
   none,    // has no launch (inputs, views)
 };
 
@@ -73,12 +71,11 @@ struct Meta {
   const char* formula;  // for print_graphviz and the table: "tanh(x)"
   OpKind kind;
   Batch batch;
-  const char* solo = nullptr;  // reason, with Batch::solo
-  bool nondiff = false;        // gradient is zero by definition
-  bool hidden = false;         // recorded by other functions only; no Python function of its name
-  bool reads_x = true;         // backward reads argument values
-  bool reads_y = true;         // backward reads the result
-  bool thread_group = false;   // per_node: a device may have a thread group compute a node
+  bool nondiff = false;       // gradient is zero by definition
+  bool hidden = false;        // recorded by other functions only; no Python function of its name
+  bool reads_x = true;        // backward reads argument values
+  bool reads_y = true;        // backward reads the result
+  bool thread_group = false;  // per_node: a device may have a thread group compute a node
 
   // Nodes of any shapes share a launch, and the op has a Python function, unless it is hidden.
   static constexpr Meta of(OpKind kind, const char* name, const char* formula, Reads reads) {

@@ -38,12 +38,7 @@ const BucketOrder& BucketScheduler::order() {
 
 uint32_t BucketScheduler::count_launches() {
   const auto choices = choices_;
-  uint32_t launches = 0;
-  for (const auto& together : order())
-    for (const uint32_t b : together) {
-      const bool solo = op_info(graph_.sig_number(stats(b).sig).op).meta->batch == Batch::solo;
-      launches += solo ? stats(b).count : b == together[0];
-    }
+  const uint32_t launches = static_cast<uint32_t>(order().size());
   if (nested_.nest.any()) graph_.regroup(nullptr);
   choices_ = choices;
   return launches;

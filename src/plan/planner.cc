@@ -101,8 +101,7 @@ Planner::BucketCursor Planner::cursor_at(uint32_t launch) const {
   const uint32_t weights = s.columns || l.count == 1 ? s.weights : 0;
   return {l.out,   l.uniform ? s.size : 0,
           l.nodes, extension_.args_begin[launch - extension_.first_launch],
-          l.count, 1,
-          launch,  0,
+          l.count, launch,
           weights};
 }
 
@@ -114,18 +113,6 @@ void Planner::open_buckets(const BucketOrder& order) {
     return all;
   };
   for (const auto& buckets : order) {
-    const BucketStats first = scheduler_.stats(buckets[0]);
-    if (op_info(graph_.sig_number(first.sig).op).meta->batch == Batch::solo) {
-      for (uint32_t b : buckets) {
-        const BucketStats t = scheduler_.stats(b);
-        const uint32_t launch = static_cast<uint32_t>(plan.launches.size());
-        for (uint32_t i = 0; i < t.count; ++i) open({1, t.sig, t.mixed, t.floats / t.count});
-        BucketCursor& s = cursors_[scheduler_.bucket(b)] = cursor_at(launch);
-        s.step = graph_.sig_number(t.sig).n_args;
-        s.next = 1;
-      }
-      continue;
-    }
     const BucketStats all = stats_of(buckets);
     BucketCursor next = cursor_at(open(all, may_pair(all, order, stats_of)));
     for (uint32_t b : buckets) {
@@ -176,17 +163,14 @@ void Planner::fill(Slot&& slot) {
     __builtin_prefetch(&n + 32);  // recorded a while ago
     __builtin_prefetch(offsets + id + 64, 1);
     BucketCursor& s = cursors[slot(n, i++)];
-    if (s.next) [[unlikely]]
-      s.out = plan.launches[s.launch].out;
     offsets[id] = s.out;
     s.out += s.size ? s.size : graph_.sig_number(n.sig).size;
     launch_of[id] = s.launch;
-    s.launch += s.next;
     nodes[s.node++] = id;
     if (wanted) wanted[id] = 0;  // (not set where nodes are listed)
     if (s.index == kNone) return;
     int64_t* to = index + s.index;
-    s.index += s.step;
+    ++s.index;
     const NodeId* args = pool + n.args;
     for (uint32_t k = 0; k < n.n_args; ++k, to += s.stride) {
       if (s.weights >> k & 1) continue;

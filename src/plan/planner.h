@@ -80,9 +80,7 @@ class Planner {
     uint32_t node;     // in plan.nodes
     uint32_t index;    // its first argument in plan.index; kNone: operands are resolved afterwards
     uint32_t stride;   // from one argument to the next
-    uint32_t step;     // from one node to the next
     uint32_t launch;   // its launch
-    uint32_t next;     // launches from one node to the next: 0 or, for ops that are never batched, 1
     uint32_t weights;  // bit k: argument k is a weight
   };
   std::vector<BucketCursor> cursors_;

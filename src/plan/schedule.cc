@@ -180,8 +180,6 @@ std::vector<uint32_t> depths(Graph& graph, const std::vector<NodeId>& nodes,
   return depth;
 }
 
-bool solo(const Graph& graph, NodeId id) { return op_info(graph.sig(id).op).meta->batch == Batch::solo; }
-
 }  // namespace
 
 BucketOrder schedule_buckets(const BucketGraph& g) {
@@ -196,9 +194,7 @@ void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& o
   const auto depth = depths(graph, nodes, position);
   std::map<std::pair<uint32_t, uint64_t>, std::vector<NodeId>> groups;
   for (uint32_t i = 0; i < nodes.size(); ++i) {
-    const uint64_t batch_key = graph.sig(nodes[i]).batch_key;
-    groups[{depth[i], solo(graph, nodes[i]) ? (uint64_t{nodes[i]} << 32 | batch_key) : batch_key}].push_back(
-        nodes[i]);
+    groups[{depth[i], graph.sig(nodes[i]).batch_key}].push_back(nodes[i]);
   }
   for (auto& [key, nodes_of_key] : groups) {
     out.nodes.insert(out.nodes.end(), nodes_of_key.begin(), nodes_of_key.end());
@@ -221,7 +217,6 @@ void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& 
   std::vector<std::vector<uint32_t>> successors(nodes.size());
   for (uint32_t i = 0; i < nodes.size(); ++i) {
     batch_key[i] = graph.sig(nodes[i]).batch_key;
-    if (solo(graph, nodes[i])) batch_key[i] |= (uint64_t{nodes[i]} + 1) << 32;
     Class& c = classes[batch_key[i]];
     c.sum += depth[i];
     ++c.total;

@@ -268,7 +268,7 @@ def test_batching_is_off(dy: Any) -> None:
 
 
 def row(**other: Any) -> dict[str, Any]:
-    base = {"op": "f", "class": 1, "rule": "ragged", "solo": None, "weights": [], "attributes": [],
+    base = {"op": "f", "class": 1, "rule": "ragged", "weights": [], "attributes": [],
             "arguments": ["{2}"], "columns": False, "least": 1, "most": 1}  # fmt: skip
     return {**base, **other}
 
@@ -279,9 +279,6 @@ def row(**other: Any) -> dict[str, Any]:
         ({}, {}, "order", "independent"),
         ({}, {"least": 2, "most": 2}, "dependence", "each needs"),
         ({"most": 2}, {"least": 2, "most": 2}, "order", "independent"),
-        ({"rule": "solo"}, {"rule": "solo", "solo": "it is slow"}, "solo", "never batched: it is slow"),
-        ({"rule": "same"}, {"rule": "same", "class": 2, "arguments": ["{3}"]}, "shapes",
-         "other shapes: {3}, not {2}; this op batches equal ones only"),
         ({"class": 2, "arguments": ["{2}", "{2}"]}, {}, "shapes", "1 arguments, not 2"),
         ({"class": 2}, {}, "attributes", "another class"),
     ],

@@ -23,7 +23,7 @@ _WIDEST = 44  # characters of shapes in it
 class Reason:
     """Why a launch is not part of an earlier one of the same op.
 
-    `kind`: "dependence", "read", "parameter", "attributes", "shapes", "solo", "order" or "off".
+    `kind`: "dependence", "read", "parameter", "attributes", "shapes", "order" or "off".
     """
 
     kind: str
@@ -93,11 +93,6 @@ def _difference(row: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, s
         found.append(("attributes", f"other attributes: {_joined(here)}, not {_joined(there)}"))
     if len(row["arguments"]) != len(other["arguments"]):
         found.append(("shapes", f"{len(row['arguments'])} arguments, not {len(other['arguments'])}"))
-    elif row["rule"] == "same" and row["arguments"] != other["arguments"]:
-        shapes = " ".join(row["arguments"]), " ".join(other["arguments"])
-        found.append(
-            ("shapes", f"other shapes: {shapes[0]}, not {shapes[1]}; this op batches equal ones only")
-        )
     elif row["columns"] != other["columns"] and bool(row["weights"]) == bool(other["weights"]):
         shapes = " ".join(row["arguments"]), " ".join(other["arguments"])
         found.append(("shapes", f"a product of another form: {shapes[0]}, not {shapes[1]}"))
@@ -143,8 +138,6 @@ def _reason(
     last = earlier.last + 1
     if not batching:
         return Reason("off", "batching is off", last)
-    if row["rule"] == "solo":
-        return Reason("solo", f"never batched: {row['solo']}", last)
     same = earlier.by_class.get(row["class"])
     if same is None:
         at, kind, words = _closest(row, rows, earlier)
