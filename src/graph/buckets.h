@@ -48,7 +48,7 @@ class BucketTable {
 
   // Number of the bucket; made if there is none. `epoch`: buckets of earlier ones are not valid. Compiled
   // into the recorder, as a chain makes a bucket for each node: a call would cost a third of such a node.
-  uint32_t find(Sites& sites, uint32_t site, uint32_t round, uint32_t epoch) {
+  [[gnu::always_inline]] uint32_t find(Sites& sites, uint32_t site, uint32_t round, uint32_t epoch) {
     Site& s = sites[site];
     if (s.epoch != epoch) {
       s.epoch = epoch;

@@ -55,11 +55,6 @@ bool Instances::finish(bool go_on) {
   return drawn;
 }
 
-void Instances::clear() {
-  all_.clear();
-  turns_.clear();
-}
-
 uint32_t Instances::recorder(uint32_t node) const {
   const auto after = std::upper_bound(turns_.begin(), turns_.end(), node,
                                       [](uint32_t id, const Turn& turn) { return id < turn.begin; });

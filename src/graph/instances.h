@@ -32,7 +32,10 @@ class Instances {
   // `go_on`: if so, those of the process advance.
   bool finish(bool go_on = true);
   // The graph is renewed: earlier numbers are invalid.
-  void clear();
+  void clear() {
+    if (!all_.empty()) all_.clear();  // clears all of its buckets, even those that are empty
+    turns_.clear();
+  }
 
   uint32_t parent(uint32_t number) const { return all_.at(number).parent; }
   // The instance that recorded a node; kOutside when all are done.

@@ -3,8 +3,9 @@
 
 namespace dyc {
 
-NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
-                            uint32_t n, const Ids& ids) {
+// Flat: with calls of append_cached() and BucketTable::find() a step of a small LSTM took 5 % longer.
+[[gnu::flatten]] NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes,
+                                             const uint32_t* indices, uint32_t n, const Ids& ids) {
   const size_t first = arg_pool_.size();
   arg_pool_.resize(first + n);
   uint32_t* args = arg_pool_.data() + first;
