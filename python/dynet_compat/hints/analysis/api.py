@@ -51,9 +51,6 @@ BIRNN = "BiRNNBuilder"
 TREE_BUILDERS = _names("UnidirectionalTreeLSTMBuilder BidirectionalTreeLSTMBuilder NaryTreeLSTMBuilder")
 SOFTMAX_BUILDERS = _names("StandardSoftmaxBuilder ClassFactoredSoftmaxBuilder HierarchicalSoftmaxBuilder")
 COLLECTIONS = _names("ParameterCollection Model")
-SUMS = _names(
-    "esum average sum_batches mean_batches sum_elems mean_elems concatenate concatenate_to_batch logsumexp"
-)
 
 # Methods of an Expression that compute and return numbers.
 READS = _names("value npvalue vec_value scalar_value tensor_value")
