@@ -2,7 +2,7 @@
 
     python tools/gpu_check.py [--device gpu] [--steps micro kernels ...] [--plan] [--json FILE]
 
-`micro`: the constants of benchmarks/gpu_model.py, first, so that a run that is cut off has told them.
+`micro`: the constants of benchmarks/gpu_model.py, first, so that a run that is cut off reports them.
 `kernels`: all of them are compiled, on all cores, so that the other parts find them in the cache. `cases`:
 every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `persistent`:
 ACRoBat's models, small, with launches one by one and as steps of persistent kernels: equal bit for bit, and

@@ -10,7 +10,8 @@
 
 namespace dyc::py {
 
-// What a loop runs over: an iterator or, for zip() of lists, their rows.
+// What a loop runs over: an iterator or, for zip() of lists, their rows. 13 fields, as it keeps an item, or
+// the error of fetching it, until the script asks for it.
 class LoopIterator {
  public:
   LoopIterator(const RegionLoop::Target& target, PyObject* iterable, PyObject* zip);

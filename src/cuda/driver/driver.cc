@@ -198,6 +198,8 @@ class Stopwatch {
   std::vector<Event> free_;
 };
 
+// More than 25 methods: 21 are requests of Backend. What needs state of its own is a part: Calls, Pool,
+// Staging, Stopwatch, Graphs.
 class Driver final : public Backend {
  public:
   explicit Driver(int number)
