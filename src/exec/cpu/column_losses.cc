@@ -241,8 +241,8 @@ void ColumnLosses::add_to_weights(const BackwardPass& b, const GradientBlock& bl
     if (b.db) gemm.sum(rows, n, dy, b.db + r);
     for (const Target& t : targets_) {
       if (!t.dw) continue;
-      float* const piece = pieces_.get(0) + t.piece;
-      gemm.nt(rows, {0, t.k}, n, dy, from(t.x, c), b.many ? piece : t.dw + r, b.many ? b.height : b.job.m);
+      float* const to = b.many ? pieces_.get(0) + t.piece : t.dw + r;
+      gemm.nt(rows, {0, t.k}, n, dy, from(t.x, c), to, b.many ? b.height : b.job.m);
       if (b.many && closes) close_piece(b, t, rows, t.dw + r, end == b.job.n);
     }
   }
