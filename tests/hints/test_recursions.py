@@ -287,3 +287,44 @@ class Model:
     for _ in range(12):
         p.agree(use)
     assert hits(p)
+
+
+BESIDE = """
+import numpy as np
+pc = dy.ParameterCollection()
+W = pc.parameters_from_numpy(np.eye(3) * 0.5)
+E = pc.lookup_parameters_from_numpy(np.eye(9, 3))
+class Tree:
+    def __init__(self, word, kids=()):
+        self.word, self.kids = word, list(kids)
+def build(t, x):
+    if not t.kids:
+        return dy.tanh(E[t.word] + E[0])
+    left = build(t.kids[0], x)
+    right = build(t.kids[1], x)
+    return dy.tanh(W * left + right) + left
+def first(t, x):
+    if not t.kids:
+        return 1
+    if x:
+        return np.argmax(x.npvalue())
+    for kid in t.kids:
+        if kid.word > 100:
+            return 0
+    return first(t.kids[0], x)
+"""
+
+
+def test_a_recursion_that_records_nothing_is_not_run_in_the_place_of_another(pair: Callable) -> None:
+    """`first` is compiled again, for its index, and no call records it."""
+    p = pair(BESIDE)
+
+    def use(module: ModuleType) -> list:
+        tree = module.Tree(1, [module.Tree(2, [module.Tree(3), module.Tree(4)]), module.Tree(5)])
+        return [module.build(tree, None), module.first(tree, None)]
+
+    for _ in range(4):
+        p.agree(use)
+    before = hits(p)
+    p.agree(use)
+    assert hits(p) == before + 1 and len(p.rewriter.walked_functions) == 1

@@ -155,9 +155,10 @@ class Rewriter:
             code = codes_at.get((node.name, node.lineno))
             if code is None or not set(program.free) <= set(code.co_freevars):
                 continue
-            asked = self.walked_functions.get(head) or next(iter(self.walked_functions.values()), None)
+            own = self.walked_functions.get(head)
+            asked = own or next(iter(self.walked_functions.values()), None)
             if asked is not None:
-                asked.define(code, program.spec(qualname, code), bool(head))
+                asked.define(code, program.spec(qualname, code), own is not None)
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         places: dict[tuple[str, int], list[types.CodeType]] = {}
