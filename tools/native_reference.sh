@@ -43,6 +43,9 @@ tar xzf "$build/dyNET-2.1.2.tar.gz" -C "$build"
 cmake -S "$build/dyNET-2.1.2" -B "$build/cmake" "-DEIGEN3_INCLUDE_DIR=$eigen" "-DPYTHON=$python" \
   -DRELEASE_OPT_LEVEL=3 -DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=$folder" "${options[@]}" \
   "-DCMAKE_CXX_FLAGS=-Wno-ignored-attributes -Wno-deprecated-declarations"
+# DyNet's build adds -march=native behind any flags that it is given.
+grep -rl --include=flags.make -e -march=native "$build/cmake" \
+  | xargs -r sed -i "s/-march=native/-march=${MARCH:-native}/"
 CFLAGS="-O3 -march=${MARCH:-native} -Wno-ignored-attributes" make -C "$build/cmake" -j"$(nproc)"
 cp "$build"/cmake/python/{_dynet*.so,dynet.py,dynet_config.py,dynet_viz.py} "$folder/lib/python3.8/site-packages/"
 "$python" -c "import dynet"
