@@ -41,7 +41,8 @@ struct Waiting {
   Object thrown;  // what to raise in it when it continues
 };
 
-// A batch_map that is under way, with those inside it.
+// A batch_map that is under way, with those inside it. 13 fields: what waits, what runs and how fibers change
+// are one state, which all functions of this file read.
 struct Batch {
   explicit Batch(Engine& e) : engine(e), frame(current_frame()) {}
 

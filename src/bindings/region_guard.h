@@ -45,6 +45,8 @@ struct CapturedInputs {
 // script.
 bool is_constant(PyObject* value, PyObject* constant);
 
+// 13 fields: each kind compares with some of them. With a class for each, every check would be a virtual
+// call.
 struct Guard {
   enum Kind : uint8_t {
     none,        // not read, or only for its parts

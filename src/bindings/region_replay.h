@@ -57,7 +57,8 @@ struct WalkGuards {
   uint64_t uses = 0;                         // until now
 };
 
-// One way in which the region runs.
+// One way in which the region runs. 13 fields, as guards are checked and results made from these tables at
+// every call, without a step in between.
 struct Specialisation {
   // Compares with another run of the same kind. Until each index was seen with two values, the region may use
   // it in other ways than it seems to.

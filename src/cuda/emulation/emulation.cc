@@ -92,6 +92,7 @@ const LookupArgs& table() {
   return made;
 }
 
+// 26 methods: 19 are requests of Backend.
 class Emulation : public Backend {
  public:
   Emulation() {

@@ -174,7 +174,8 @@ Fiber::~Fiber() {
   munmap(memory, kStackBytes + page());
 }
 
-// One launch.
+// One launch. 16 fields, as each switch between threads of the kernel needs most of them: what runs, what
+// waits, and in which order the rest starts.
 class Runner {
  public:
   Runner(emulation::Run run, const Grid& grid, void** args, Order order)

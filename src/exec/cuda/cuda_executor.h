@@ -1,6 +1,9 @@
 // Runs launches on a CUDA device, forward and backward: the loops over launches, and what the engine asks for
 // between them. Values and gradients are stored at the same offsets as on the host (arena_mirror.h); launches
 // are collected in a command list and submitted together.
+//
+// 27 methods and 14 fields: ten methods answer the engine, and nine fields are the parts that do the work of
+// a launch, which this class only makes and calls.
 #pragma once
 #include <vector>
 
