@@ -40,3 +40,12 @@ def test_stubtest() -> None:
 def test_allowlist_is_short() -> None:
     lines = (ROOT / "tools" / "stubtest.allowlist").read_text(encoding="utf-8").splitlines()
     assert sum(bool(line) and not line.startswith("#") for line in lines) <= 8
+
+
+def test_star_imports_have_types(tmp_path: Path) -> None:
+    """Type checkers read __all__ without running the package."""
+    script = tmp_path / "script.py"
+    text = "from dynet_compat import *\nloss = pickneglogsoftmax(inputVector([1.0]), 0)\nsave('f', [])\n"
+    script.write_text(text, encoding="utf-8")
+    result = run("-m", "mypy", "--config-file=tools/stubtest.ini", "--cache-dir", str(tmp_path), str(script))
+    assert result.returncode == 0, result.stdout + result.stderr

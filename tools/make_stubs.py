@@ -9,10 +9,10 @@ result is, from the tables here. With --check nothing is written: exit status 1 
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import re
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -376,9 +376,8 @@ def stub_text(core: ModuleType) -> str:
     called = {name for name, value in vars(core).items() if callable(value) and not isinstance(value, type)}
     functions = sorted(name for name in called if not name.startswith("__"))
     classes = classes_in_order(core)
-    package = vars(importlib.import_module("dynet_compat"))
-    public = [n for n in (*classes, *functions) if not n.startswith("_") and package.get(n) is vars(core)[n]]
-    lines = [HEAD, "__all__ = [", *(f'    "{name}",' for name in sorted(public)), "]", ""]
+    public = ", ".join(f'"{name}"' for name in sorted(core.__all__))
+    lines = [HEAD, "__all__ = [", textwrap.indent(textwrap.fill(public, 105), "    "), "]", ""]
     for name in classes:
         item = vars(core)[name]
         alias = item.__name__ != name and vars(core).get(item.__name__) is item

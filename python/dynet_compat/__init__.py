@@ -7,47 +7,38 @@
 
 from __future__ import annotations, print_function  # noqa: UP010 - a name that scripts get from dynet
 
-import os  # noqa: F401 - `from dynet import *` gives os, pickle, sys and np, too
-import pickle  # noqa: F401
-import sys  # noqa: F401
-from typing import TYPE_CHECKING
+import os  # `from dynet import *` gives os, pickle, sys and np, too
+import pickle
+import sys
 
-import numpy as np  # noqa: F401
+import numpy as np
 
 from . import _core
+from ._core import *
 
-# Functions and types of the engine that are names of the API; the rest of it is for this package.
-_INTERNAL = frozenset(
-    "record doc op_table plan_table cg_size launch_counts timing reset_timing set_scheduler set_batching "
-    "set_threads threads isa set_default_weight_decay choose share_parameters".split()
-)
-_ENGINE = [name for name in vars(_core) if not name.startswith("_") and name not in _INTERNAL]
-globals().update({name: getattr(_core, name) for name in _ENGINE})
 globals().update({k: v for k, v in vars(_core).items() if k.endswith(("Expression", "_RNNBuilder"))})
-if TYPE_CHECKING:
-    from ._core import *  # noqa: F403
 
-from . import distributed as distributed  # noqa: E402
-from .api import copies, legacy  # noqa: E402, F401
-from .api.batch_map import *  # noqa: E402, F403
-from .api.builders import *  # noqa: E402, F403
-from .api.class_factored_softmax import *  # noqa: E402, F403
-from .api.convolution import *  # noqa: E402, F403
-from .api.functions import *  # noqa: E402, F403
-from .api.graph import *  # noqa: E402, F403
-from .api.hierarchical_softmax import *  # noqa: E402, F403
-from .api.legacy import *  # noqa: E402, F403
-from .api.softmax import *  # noqa: E402, F403
-from .api.tensor import *  # noqa: E402, F403
-from .api.tree_lstm import *  # noqa: E402, F403
-from .api.value_types import *  # noqa: E402, F403
-from .files import methods  # noqa: E402, F401
-from .files.objects import *  # noqa: E402, F403
-from .files.state_dicts import *  # noqa: E402, F403
-from .inspection.profiler import *  # noqa: E402, F403
-from .startup import config, devices, shims  # noqa: E402, F401
-from .startup.config import *  # noqa: E402, F403
-from .startup.shims import dynet_config as dynet_config  # noqa: E402
+from . import distributed as distributed
+from .api import copies, legacy
+from .api.batch_map import *
+from .api.builders import *
+from .api.class_factored_softmax import *
+from .api.convolution import *
+from .api.functions import *
+from .api.graph import *
+from .api.hierarchical_softmax import *
+from .api.legacy import *
+from .api.softmax import *
+from .api.tensor import *
+from .api.tree_lstm import *
+from .api.value_types import *
+from .files import methods
+from .files.objects import *
+from .files.state_dicts import *
+from .inspection.profiler import *
+from .startup import config, devices, shims
+from .startup.config import *
+from .startup.shims import dynet_config as dynet_config
 
 install_as_dynet = shims.install
 zeroes = _core.zeros
@@ -75,27 +66,55 @@ if not config.script_follows():
 # Pickles name DyNet's classes by the module they came from there.
 sys.modules.setdefault("_dynet", sys.modules[__name__])
 
-# `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets. What
-# DyNet does not have, and a script may have its own of, has to be asked for by name.
-_NOT_DYNETS = frozenset(
-    "batch_map instance_rng install_as_dynet load_safetensors save_safetensors profile Profile relu "
-    "sigmoid gelu EGTrainer AdamWTrainer HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder "
-    "UnidirectionalTreeLSTMBuilder BidirectionalTreeLSTMBuilder StaleExpressionError".split()
-)
-_WRITTEN_IN_PYTHON = (
-    "print_function os pickle sys np HAVE_CUDA ERRMSG dynet_config DynetParams init init_from_params "
-    "zeroes BiRNNBuilder StackedRNNState SoftmaxBuilder StandardSoftmaxBuilder "
-    "ClassFactoredSoftmaxBuilder Tensor FloatValue FloatVectorValue UnsignedValue UnsignedVectorValue "
-    "ComputationGraph DeviceInfo Saveable available_devices get_device_info cg forward values npvalues "
-    "dump_cg print_graphviz print_text_graphviz inputMatrix inputTensor matInput one_hot "
-    "sparse_inputTensor strided_select vanilla_lstm_gates vanilla_lstm_gates_concat "
-    "vanilla_lstm_gates_dropout vanilla_lstm_gates_dropout_concat conv2d conv2d_bias maxpooling2d load "
-    "load_generator save average_cols conv1d_narrow conv1d_wide cwise_multiply sum_cols sum_rows"
-).split()
-__all__ = [  # noqa: PLE0605
-    *(name for name in _ENGINE if name not in _NOT_DYNETS),
-    *_WRITTEN_IN_PYTHON,
+# `from dynet_compat import *` gives what `from dynet import *` gives, with the names of older DyNets. It is
+# written out, as type checkers read it. What DyNet does not have, and a script may have its own of, has to be
+# asked for by name.
+# fmt: off
+__all__ = [
+    "abs", "acos", "acosh", "AdadeltaTrainer", "AdagradTrainer", "AdamTrainer", "affine_transform",
+    "AmsgradTrainer", "argmax", "asin", "asinh", "atan", "atanh", "available_devices", "average",
+    "average_cols", "binary_log_loss", "BiRNNBuilder", "block_dropout", "bmax", "bmin", "cdiv", "ceil",
+    "cg", "cg_checkpoint", "cg_revert", "cg_version", "circ_conv", "circ_corr",
+    "ClassFactoredSoftmaxBuilder", "cmult", "colwise_add", "CompactVanillaLSTMBuilder",
+    "ComputationGraph", "concatenate", "concatenate_cols", "concatenate_to_batch", "const_parameter",
+    "constant", "ConstInitializer", "constrained_softmax", "contract3d_1d", "contract3d_1d_1d",
+    "contract3d_1d_1d_bias", "contract3d_1d_bias", "conv1d_narrow", "conv1d_wide", "conv2d",
+    "conv2d_bias", "cos", "cosh", "CoupledLSTMBuilder", "cube", "cumsum", "cwise_multiply",
+    "CyclicalSGDTrainer", "DeviceInfo", "dot_product", "dropout", "dropout_batch", "dropout_dim",
+    "dump_cg", "dynet_config", "DynetParams", "elu", "emax", "erf", "ERRMSG", "esum", "exp",
+    "Expression", "FastLSTMBuilder", "filter1d_narrow", "flip_gradient", "FloatValue",
+    "FloatVectorValue", "floor", "fold_rows", "forward", "FromFileInitializer", "get_device_info",
+    "GlorotInitializer", "GRUBuilder", "HAVE_CUDA", "hinge", "hinge_batch", "hinge_dim",
+    "huber_distance", "IdentityInitializer", "init", "init_from_params", "inputMatrix", "inputTensor",
+    "inputTensorTranspose", "inputVector", "inverse", "kmax_pooling", "kmh_ngram", "l1_distance",
+    "l2_norm", "layer_norm", "lgamma", "load", "load_generator", "log", "log_sigmoid", "log_softmax",
+    "logdet", "logistic", "logsumexp", "logsumexp_dim", "lookup", "lookup_batch", "LookupParameters",
+    "LSTMBuilder", "matInput", "max_dim", "maxpooling2d", "mean_batches", "mean_dim", "mean_elems",
+    "min_dim", "Model", "moment_batches", "moment_dim", "moment_elems", "MomentumSGDTrainer",
+    "nobackprop", "noise", "NormalInitializer", "np", "npvalues", "NumpyInitializer", "one_hot", "ones",
+    "os", "pairwise_rank_loss", "parameter", "ParameterCollection", "Parameters", "pick", "pick_batch",
+    "pick_batch_elem", "pick_batch_elems", "pick_range", "pickle", "pickneglogsoftmax",
+    "pickneglogsoftmax_batch", "pickrange", "poisson_loss", "pow", "print_function", "print_graphviz",
+    "print_text_graphviz", "PyInitializer", "random_bernoulli", "random_gumbel", "random_normal",
+    "random_uniform", "rectify", "renew_cg", "reset_random_seed", "reshape", "RMSPropTrainer",
+    "RNNState", "round", "save", "Saveable", "SaxeInitializer", "scalarInput", "scale_gradient",
+    "select_cols", "select_rows", "selu", "silu", "SimpleRNNBuilder", "SimpleSGDTrainer", "sin", "sinh",
+    "softmax", "SoftmaxBuilder", "softsign", "sparse_inputTensor", "SparseLSTMBuilder", "sparsemax",
+    "sparsemax_loss", "sqrt", "square", "squared_distance", "squared_norm", "StackedRNNState",
+    "StandardSoftmaxBuilder", "std_batches", "std_dim", "std_elems", "strided_select", "sum_batches",
+    "sum_cols", "sum_dim", "sum_elems", "sum_rows", "sys", "tan", "tanh", "Tensor", "to_device",
+    "trace_of_product", "Trainer", "transpose", "UniformInitializer", "UnsignedValue",
+    "UnsignedVectorValue", "values", "vanilla_lstm_c", "vanilla_lstm_gates", "vanilla_lstm_gates_concat",
+    "vanilla_lstm_gates_dropout", "vanilla_lstm_gates_dropout_concat", "vanilla_lstm_h",
+    "VanillaLSTMBuilder", "vecInput", "weight_norm", "zeroes", "zeros",
 ]
+# fmt: on
+_NOT_DYNETS = {
+    *(name for name in _core.__all__ if name not in __all__),
+    *"batch_map instance_rng install_as_dynet load_safetensors save_safetensors profile Profile relu sigmoid "
+    "HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
+    "BidirectionalTreeLSTMBuilder".split(),
+}
 
 # Functions and classes name the module they come from in DyNet, so that it reads pickles that name them.
 for _name in [*__all__, *_NOT_DYNETS]:  # relu and rectify are one function

@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/instance.h"
@@ -290,6 +292,21 @@ void refuse_pickles(const pybind11::module_& m) {
   }
 }
 
+// The names of the API: all that begin with a letter, but for those that only the package calls, and two that
+// it wraps.
+void list_public_names(const pybind11::module_& m) {
+  static constexpr std::string_view internal =
+      " cg_size choose doc flip_gradient isa launch_counts op_table plan_table poisson_loss record "
+      "reset_timing set_batching set_default_weight_decay set_scheduler set_threads share_parameters "
+      "threads timing ";
+  pybind11::list names;
+  for (const auto& [name, value] : pybind11::dict(m.attr("__dict__")))
+    if (const auto word = name.cast<std::string>();
+        word[0] != '_' && internal.find(' ' + word + ' ') == internal.npos)
+      names.append(name);
+  m.attr("__all__") = names;
+}
+
 void register_exceptions() {
   pybind11::register_exception_translator([](std::exception_ptr p) {
     try {
@@ -334,4 +351,5 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::sign_pybind_classes(m.ptr());
   dyc::py::guard_pybind_base();
   dyc::py::attach_documentation(m.ptr());
+  dyc::py::list_public_names(m);
 }
