@@ -314,6 +314,15 @@ def class_head(item: type, name: str, known: bool) -> list[str]:
     return [*lines, f"class {name}({', '.join(arguments)}):" if arguments else f"class {name}:"]
 
 
+def method_stub(value: Any, member: str, owner: str) -> list[str]:
+    stub = function_stub(value, member, set(), owner, "    ")
+    if isinstance(value, staticmethod):
+        return ["    @staticmethod", *(line.replace("(self, ", "(", 1) for line in stub)]
+    if "classmethod" in type(value).__name__:
+        return ["    @classmethod", *(line.replace("(self", "(cls", 1) for line in stub)]
+    return stub
+
+
 def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
     base = item.__mro__[1]
     known = vars(core).get(base.__name__) is base
@@ -349,14 +358,10 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
             if member == "learning_rate":
                 lines += [f"    @{member}.setter", f"    def {member}(self, value: _Number) -> None: ..."]
         elif isinstance(value, (staticmethod, classmethod)) or callable(value):
-            inherited = getattr(base, member, None)
-            if known and callable(inherited) and signature_of(value, member)[0] == "":
+            stub = method_stub(value, member, name)
+            if any(vars(core).get(c.__name__) is c and member in vars(c)
+                   and stub == method_stub(vars(c)[member], member, c.__name__) for c in item.__mro__[1:]):
                 continue  # says no more than the base class
-            stub = function_stub(value, member, set(), name, "    ")
-            if isinstance(value, staticmethod):
-                stub = ["    @staticmethod", *(line.replace("(self, ", "(", 1) for line in stub)]
-            elif "classmethod" in type(value).__name__:
-                stub = ["    @classmethod", *(line.replace("(self", "(cls", 1) for line in stub)]
             lines += stub
     return [*lines, ""] if len(lines) > 1 else [lines[0] + " ...", ""]
 

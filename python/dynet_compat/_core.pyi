@@ -234,6 +234,8 @@ class Trainer:
         """Without effect, but for a notice; set `learning_rate` instead."""
     def update_subset(self, updated_params: Any, updated_lookups: Any) -> None:
         """Without effect, as in DyNet."""
+    def whoami(self) -> str:
+        """The name of the class in DyNet."""
 
 @final
 class _Region:
@@ -271,8 +273,6 @@ class AdadeltaTrainer(Trainer):
     """Adadelta: steps in the ratio of the mean squares of earlier steps and of gradients; no learning
     rate."""
     def __init__(self, m: ParameterCollection, eps: _Number = ..., rho: _Number = ...) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class AdagradTrainer(Trainer):
     """Adagrad: v += g^2; x -= learning_rate g / sqrt(v + eps)."""
@@ -282,8 +282,6 @@ class AdagradTrainer(Trainer):
         learning_rate: _Number = ...,
         eps: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class AdamTrainer(Trainer):
     """Adam: the mean of gradients divided by the root of the mean of their squares, both corrected for
@@ -296,8 +294,6 @@ class AdamTrainer(Trainer):
         beta_2: _Number = ...,
         eps: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class AdamWTrainer(Trainer):
     """Adam with decoupled weight decay. Not in DyNet."""
@@ -310,8 +306,6 @@ class AdamWTrainer(Trainer):
         eps: _Number = ...,
         weight_decay: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class AmsgradTrainer(Trainer):
     """Adam with the largest mean of squares so far."""
@@ -323,8 +317,6 @@ class AmsgradTrainer(Trainer):
         beta_2: _Number = ...,
         eps: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class CyclicalSGDTrainer(Trainer):
     """SGD whose learning rate rises and falls between two values, in cycles of 2 step_size updates."""
@@ -336,8 +328,6 @@ class CyclicalSGDTrainer(Trainer):
         step_size: int = ...,
         gamma: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class EGTrainer(Trainer):
     """Exponentiated gradient, for parameters that are distributions."""
@@ -347,8 +337,6 @@ class EGTrainer(Trainer):
         learning_rate: _Number = ...,
         mom: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 @disjoint_base
 class LookupParameters(Expression):
@@ -426,8 +414,6 @@ class MomentumSGDTrainer(Trainer):
         learning_rate: _Number = ...,
         mom: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 @disjoint_base
 class Parameters(Expression):
@@ -491,14 +477,10 @@ class RMSPropTrainer(Trainer):
         eps: _Number = ...,
         rho: _Number = ...,
     ) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class SimpleSGDTrainer(Trainer):
     """Stochastic gradient descent: x -= learning_rate g."""
     def __init__(self, m: ParameterCollection, learning_rate: _Number = ...) -> None: ...
-    def whoami(self) -> str:
-        """The name of the class in DyNet."""
 
 class _FileBlock(metaclass=_Meta):
     """One parameter of a model file."""
@@ -523,6 +505,10 @@ class _RNNBuilder(metaclass=_Meta):
     """What all RNN builders share."""
     def disable_dropout(self) -> None:
         """The same as `set_dropout(0)`."""
+    def get_parameter_expressions(self) -> Any:
+        """The parameters of each layer as expressions of the current graph."""
+    def get_parameters(self) -> Any:
+        """The parameters of each layer, in order of creation."""
     def initial_state(self, vecs: Any = ..., update: bool = ...) -> RNNState:
         """The state before the first input. Must be called in each graph; the state is the same in one
         graph."""
@@ -532,6 +518,8 @@ class _RNNBuilder(metaclass=_Meta):
         """The builder's own part of its model."""
     def set_dropout(self, f: _Number) -> None:
         """Rate of dropout of inputs and states alike."""
+    def whoami(self) -> str:
+        """Name of the class."""
 
 class _inputExpression(Expression):
     """A number whose value can be set: `scalarInput`."""
@@ -646,10 +634,6 @@ class CompactVanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
         """A new builder like another one, with parameters of its own."""
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
     def set_dropouts(self, d: _Number, d_r: _Number) -> None:
@@ -658,8 +642,6 @@ class CompactVanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
         """Gaussian noise on the parameters, drawn again in each step."""
     @property
     def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
 
 class ConstInitializer(PyInitializer, metaclass=_Meta):
     """One number for all values."""
@@ -677,14 +659,8 @@ class CoupledLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
         """A new builder like another one, with parameters of its own."""
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
     @property
     def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
 
 class FastLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """CoupledLSTMBuilder without peepholes; dropout has no effect."""
@@ -695,12 +671,6 @@ class FastLSTMBuilder(_RNNBuilder, metaclass=_Meta):
         hidden_dim: int,
         model: Optional[ParameterCollection],
     ) -> None: ...
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
-    def whoami(self) -> str:
-        """Name of the class."""
 
 class FromFileInitializer(PyInitializer, metaclass=_Meta):
     """Numbers from a text file, separated by white space, in memory order (first axis fastest)."""
@@ -718,14 +688,8 @@ class GRUBuilder(_RNNBuilder, metaclass=_Meta):
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
         """A new builder like another one, with parameters of its own."""
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
     @property
     def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
 
 class GlorotInitializer(PyInitializer, metaclass=_Meta):
     """Uniform random numbers in [-s, s], s = gain sqrt(3 k) / sqrt(sum of the k sizes)."""
@@ -758,18 +722,12 @@ class SimpleRNNBuilder(_RNNBuilder, metaclass=_Meta):
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
         """A new builder like another one, with parameters of its own."""
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
     def set_dropouts(self, d: _Number, d_h: Any) -> None:
         """Rates of dropout of the inputs of the layers, and of the states."""
     @property
     def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
 
 class SparseLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     """VanillaLSTMBuilder whose matrices are multiplied by masks of 0 and 1."""
@@ -785,10 +743,6 @@ class SparseLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
         """A new builder like another one, with parameters of its own."""
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
     def set_dropouts(self, d: _Number, d_r: _Number) -> None:
@@ -797,8 +751,6 @@ class SparseLSTMBuilder(_RNNBuilder, metaclass=_Meta):
         """Mask a part of all weights: those of smallest magnitude. Prints three lines."""
     @property
     def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
 
 class UniformInitializer(PyInitializer, metaclass=_Meta):
     """Uniform random numbers in [-scale, scale]."""
@@ -818,18 +770,12 @@ class VanillaLSTMBuilder(_RNNBuilder, metaclass=_Meta):
     @classmethod
     def from_spec(cls, spec: Any, model: Optional[ParameterCollection]) -> Any:
         """A new builder like another one, with parameters of its own."""
-    def get_parameter_expressions(self) -> Any:
-        """The parameters of each layer as expressions of the current graph."""
-    def get_parameters(self) -> Any:
-        """The parameters of each layer, in order of creation."""
     def set_dropout_masks(self, batch_size: int = ...) -> None:
         """Draw new masks, for the rest of the graph."""
     def set_dropouts(self, d: _Number, d_r: _Number) -> None:
         """Rates of dropout of the inputs of the layers, and of the states."""
     @property
     def spec(self) -> Any: ...
-    def whoami(self) -> str:
-        """Name of the class."""
 
 LSTMBuilder = VanillaLSTMBuilder
 

@@ -41,6 +41,7 @@ std::unique_ptr<Builder<Core>> make(const char* name, const Object& layers, cons
   auto b = std::make_unique<Builder<Core>>();
   const BuilderSize size = size_of(layers, input, hidden, name);
   b->core = std::make_unique<Core>(size, collection_of(model, name), extra...);
+  b->name = name;
   b->spec = pybind11::make_tuple(size.layers, size.input, size.hidden);
   return b;
 }
@@ -72,26 +73,25 @@ Object initial_state_from_raw_vectors(const Object& self, const Object& vecs, co
   return initial_state(self, es, update);
 }
 
-pybind11::list get_parameters(const PyBuilder& b) {
+// Of each layer: make(that of the core).
+template <class Of, class Make>
+pybind11::list by_layer(const PyBuilder& b, Of&& of, Make&& make) {
   pybind11::list layers;
-  for (uint32_t l = 0; l < b.core->layers(); ++l) {
+  for (uint32_t l = 0; l < core_of(b).layers(); ++l) {
     pybind11::list layer;
-    for (const StoragePtr& p : b.core->layer_parameters(l))
-      layer.append(pybind11::reinterpret_steal<Object>(make_parameters(p)));
+    for (const auto& each : of(l)) layer.append(pybind11::reinterpret_steal<Object>(make(each)));
     layers.append(layer);
   }
   return layers;
 }
 
+pybind11::list get_parameters(const PyBuilder& b) {
+  return by_layer(b, [&](uint32_t l) { return b.core->layer_parameters(l); }, make_parameters);
+}
+
 pybind11::list get_parameter_expressions(const PyBuilder& b) {
-  pybind11::list layers;
-  for (uint32_t l = 0; l < b.core->layers(); ++l) {
-    pybind11::list layer;
-    for (const NodeId id : b.core->layer_expressions(engine(), l))
-      layer.append(pybind11::reinterpret_steal<Object>(make_expression(id)));
-    layers.append(layer);
-  }
-  return layers;
+  const auto of = [&](uint32_t l) { return b.core->layer_expressions(engine(), l); };
+  return by_layer(b, of, [](NodeId id) { return make_expression(id); });
 }
 
 std::shared_ptr<Collection> param_collection(const PyBuilder& b) {
@@ -214,9 +214,6 @@ template <class Core>
 Class<Core> declare(pybind11::module_& m, const char* name) {
   Class<Core> c(m, name, builder_metaclass());
   c.attr("__module__") = "_dynet";
-  c.def("get_parameters", [](const Builder<Core>& b) { return get_parameters(b); });
-  c.def("get_parameter_expressions", [](const Builder<Core>& b) { return get_parameter_expressions(b); });
-  c.def("whoami", [name](const Builder<Core>&) { return name; });
   return c;
 }
 
@@ -307,6 +304,9 @@ void add_base(pybind11::module_& m) {
       "set_dropout",
       [](PyBuilder& b, const Object& f) { core_of(b).set_dropout(as_float(f.ptr(), "set_dropout", "f")); },
       arg("f"));
+  c.def("get_parameters", &get_parameters);
+  c.def("get_parameter_expressions", &get_parameter_expressions);
+  c.def("whoami", [](const PyBuilder& b) { return b.name; });
   c.def("__repr__",
         [](const Object& self) { return pybind11::reinterpret_steal<Object>(described(self.ptr())); });
   c.def("disable_dropout", [](PyBuilder& b) { core_of(b).set_dropout(0.f); });

@@ -13,7 +13,8 @@ struct PyRnnState;
 struct PyBuilder {
   virtual ~PyBuilder() = default;
   std::unique_ptr<RnnBuilder> core;
-  PyRnnState* start = nullptr;  // the initial state of the last graph; not owned: it owns its builder
+  const char* name = "_RNNBuilder";  // of the class
+  PyRnnState* start = nullptr;       // the initial state of the last graph; not owned: it owns its builder
 };
 
 // A state of a sequence. Takes a reference to its builder and to the state before it.

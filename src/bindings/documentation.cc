@@ -1,5 +1,4 @@
-// Documentation of classes and methods: src/bindings/docs, by name. Their signatures stay where they are
-// declared.
+// Documentation of classes and methods. Their signatures stay where they are declared.
 #include "bindings/documentation.h"
 
 #include <pybind11/pybind11.h>
@@ -14,9 +13,6 @@ namespace dyc::py {
 
 namespace {
 
-struct DocText {
-  const char *name, *text;
-};
 #define DOC(name, text) {name, text},
 const DocText entries[] = {
 #include "bindings/docs/builders.inc"
@@ -101,9 +97,20 @@ void document_type(PyTypeObject* type, const char* text) {
 
 }  // namespace
 
+void add_section(std::string& text, const std::string& section) {
+  if (text.find('\n' + section.substr(0, section.find(':') + 1)) != text.npos) return;
+  const size_t source = text.find("\nSource:");
+  text.insert(source != text.npos ? source + 1 : text.find("Example:\n"), section);
+}
+
+std::string with_source(const char* name, std::string text) {
+  add_section(text, "Source: DyNet 2.1 `" + std::string(name) + "`.\n");
+  return text;
+}
+
 void attach_documentation(PyObject* module) {
   Texts texts;
-  for (const DocText& e : entries) texts.emplace(e.name, e.text);
+  for (const DocText& e : entries) texts.emplace(e.name, kept(with_source(e.name, e.text)));
   PyObject *name, *value;
   for (Py_ssize_t at = 0; PyDict_Next(PyModule_GetDict(module), &at, &name, &value);) {
     if (!PyType_Check(value)) continue;

@@ -132,7 +132,7 @@ PyObject* dim_tuple(const Dim& dim);  // (d1, d2, ...)
 PyObject* tensor_of(const float* data, const Dim& dim);  // a Tensor with a copy  (tensor.cc)
 
 // Text of ops/docs for a function of the API; empty if there is none.
-const char* documentation(const char* function);
+std::string documentation(const char* function);
 
 // A class of expressions may be called: `function` then makes the node.
 void constructor(PyObject* type, PyObject* function);

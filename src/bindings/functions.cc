@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "bindings/compute.h"
+#include "bindings/documentation.h"
 #include "bindings/signatures.h"
 #include "cuda/driver/backend.h"
 
@@ -167,11 +168,8 @@ constexpr std::array<FastMethod, sizeof...(Ops)> entries(OpList<Ops...>) {
 
 constexpr auto functions = entries(AllOps{});
 
-struct DocEntry {
-  const char *name, *text;
-};
 #define DOC(name, text) {#name, text},
-const DocEntry docs[] = {
+const DocText docs[] = {
 #include "ops/docs/arithmetic.inc"
 #include "ops/docs/contract.inc"
 #include "ops/docs/conv.inc"
@@ -230,10 +228,30 @@ NodeId record_plain(OpId op, const NodeId* nodes, uint32_t n, const uint32_t* in
                                {c.ids.data(), static_cast<uint32_t>(c.ids.size()), false});
 }
 
-const char* documentation(const char* function) {
-  for (const DocEntry& d : docs)
-    if (std::strcmp(d.name, function) == 0) return d.text;
-  return "";
+namespace {
+
+OpId op_named(const char* name) {
+  OpId op = 0;
+  while (op < kOps && std::strcmp(op_info(op).meta->name, name) != 0) ++op;
+  return op;
+}
+
+// A function of one expression, element by element?
+bool is_of_x(const char* function) {
+  const OpId op = op_named(function);
+  return op < kOps && op_info(op).meta->kind == OpKind::unary && op_info(op).n_params == 1;
+}
+
+}  // namespace
+
+std::string documentation(const char* function) {
+  const auto* const found = std::find_if(
+      std::begin(docs), std::end(docs), [&](const DocText& d) { return std::strcmp(d.name, function) == 0; });
+  if (found == std::end(docs)) return "";
+  std::string text = found->text;
+  if (is_of_x(function))
+    add_section(text, "Args:\n    x: Expression {..}xB.\nReturns:\n    Expression {..}xB.\n");
+  return with_source(function, std::move(text));
 }
 
 namespace {
@@ -262,8 +280,7 @@ PyObject* record_op(PyObject*, PyObject* args) {
   PyObject *exprs, *attrs = nullptr, *ids = nullptr;
   if (!PyArg_ParseTuple(args, "sO|OO", &name, &exprs, &attrs, &ids)) return nullptr;
   return guarded([&]() -> PyObject* {
-    OpId op = 0;
-    while (op < kOps && std::strcmp(op_info(op).meta->name, name) != 0) ++op;
+    const OpId op = op_named(name);
     if (op == kOps || !op_info(op).shape) throw ValueError(text("record(): no op named ", name));
     OpArguments c;
     c.nodes = as_nodes(exprs, name);
@@ -291,8 +308,8 @@ PyObject* record_op(PyObject*, PyObject* args) {
 PyObject* doc(PyObject*, PyObject* name) {
   const char* wanted = PyUnicode_AsUTF8(name);
   if (!wanted) return nullptr;
-  const char* body = documentation(wanted);
-  if (*body) return PyUnicode_FromString(body);
+  const std::string body = documentation(wanted);
+  if (!body.empty()) return PyUnicode_FromString(body.c_str());
   Py_RETURN_NONE;
 }
 
@@ -307,7 +324,7 @@ PyObject* op_table(PyObject*, PyObject*) {
         "nondiff", m.nondiff ? Py_True : Py_False, "gradient", m.nondiff ? Py_False : Py_True, "batch",
         m.batch == Batch::none ? "no launch" : "nodes of any shape share a launch", "leaf",
         m.kind == OpKind::input || m.kind == OpKind::draw || m.kind == OpKind::parameter ? Py_True : Py_False,
-        "doc", documentation(m.name), "kind",
+        "doc", documentation(m.name).c_str(), "kind",
         std::array{"input", "parameter", "draw", "view", "unary", "binary", "per_node", "matmul", "lookup",
                    "custom"}[static_cast<size_t>(m.kind)]);
     PyList_Append(rows, row);

@@ -331,6 +331,7 @@ PyMethodDef methods[] = {
     fast_method("update_epoch", update_epoch, "update_epoch(r=1.0)"),
     fast_method("restart", restart, "restart(learning_rate=None)"),
     plain_method("status", status),
+    plain_method("whoami", whoami),
     fast_method("set_sparse_updates", set_sparse_updates, "set_sparse_updates(su)"),
     fast_method("set_clip_threshold", set_clip_threshold, "set_clip_threshold(thr)"),
     plain_method("get_clip_threshold", get_clip_threshold),
@@ -347,13 +348,11 @@ PyMethodDef methods[] = {
     fast_method("populate", populate, "populate(fname, learning_rate=None)"),
     {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef kind_methods[] = {plain_method("whoami", whoami), {nullptr, nullptr, 0, nullptr}};
-
 PyGetSetDef properties[] = {
     {"learning_rate", learning_rate, assign_learning_rate, "The learning rate.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with) {
+PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with = nullptr) {
   PyTypeObject type = static_type({name, doc, sizeof(PyTrainer), dealloc, with, new_trainer});
   type.tp_init = init;
   type.tp_repr = described;
@@ -379,7 +378,7 @@ void add_trainer_types(PyObject* module) {
   for (size_t i = 0; i < kKinds; ++i) {
     full_names[i] = std::string("_dynet.") + kinds[i].name;
     signatures[i] = signature_of(kinds[i]);
-    types[i] = type_of(full_names[i].c_str(), signatures[i].c_str(), kind_methods);
+    types[i] = type_of(full_names[i].c_str(), signatures[i].c_str());
     types[i].tp_base = &trainer_type;
     add_type(module, types[i]);
   }
