@@ -168,11 +168,13 @@ def test_gradients_and_updates_have_the_same_bits_on_any_number_of_threads(isa: 
     assert len(found) == 1, f"on {isa or 'the best instruction set'}: {found}"
 
 
-# Products with few rows: values and gradients of columns in a batch and alone, against float64.
-FEW_ROWS = """
+# Products with few rows, or with so many that a block of W is copied: values and gradients of columns in a
+# batch and alone, against float64.
+PRODUCTS = """
 import numpy as np, dynet_compat as dy
 r = np.random.RandomState(3)
-for m, k in ((1, 1), (1, 300), (2, 17), (3, 64), (5, 130), (8, 33), (8, 2500), (9, 40)):
+for m, k in ((1, 1), (1, 300), (2, 17), (3, 64), (5, 130), (8, 33), (8, 2500), (9, 40),
+             (1024, 130), (4001, 140)):
     pc = dy.ParameterCollection()
     w, b = r.randn(m, k).astype("f4"), r.randn(m).astype("f4")
     W, B = pc.parameters_from_numpy(w), pc.parameters_from_numpy(b)
@@ -201,5 +203,5 @@ print("same")
 
 
 @pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
-def test_products_of_few_rows(isa: str) -> None:
-    assert run(FEW_ROWS, DYNET_COMPAT_ISA=isa) == "same\n"
+def test_products_of_few_rows_and_of_many(isa: str) -> None:
+    assert run(PRODUCTS, DYNET_COMPAT_ISA=isa) == "same\n"

@@ -17,13 +17,17 @@ inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
                                                  : Cols == 4 ? 3
                                                              : 2);
 
-// W is copied to panels if it is large and read many times, or if short runs of rows are slow: all over the
-// memory, or in columns that lie so that the runs all fall into the same few cache lines.
+// Are short runs of rows slow, as they are all over the memory, or fall into the same few cache lines?
+DYC_INLINE bool nn_slow_runs(int64_t rows, int64_t k, int64_t ld) {
+  return !kManyRegisters && (rows * k > 512 * 1024 || ld % 1024 == 0);
+}
+// Up to so many columns, the first tile that reads a block of W copies it, into the first-level cache.
+inline constexpr int64_t kNnCopyCols = 47;
+// For more, W is copied to panels beforehand, if runs are slow or it is large and read many times.
 inline constexpr bool kLongRuns = kPanelRows >= 64;  // a whole panel's rows of a column: 4 cache lines
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
-  const int64_t size = rows * k;
-  if (!kManyRegisters && (size > 512 * 1024 || (ld % 1024 == 0 && cols >= 24))) return true;
-  return !kLongRuns && size > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64);
+  return nn_slow_runs(rows, k, ld) ||
+         (!kLongRuns && rows * k > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64));
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;
@@ -36,9 +40,10 @@ DYC_INLINE int64_t nn_pass_rows(int64_t k) {
   return fit < 64 ? 64 : fit;
 }
 
-template <int R, int C, bool kTail>
+// With kCopies, rows of W are also stored to a panel, and those of the next panel are fetched.
+template <int R, int C, bool kTail, bool kCopies = false>
 DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, const float* const* starts,
-                 float* const* ys, int last) {
+                 float* const* ys, int last, float* panel = nullptr) {
   const float* x[C];
   DYC_UNROLL for (int c = 0; c < C; c++) x[c] = xs[c];
   int64_t i = 0;
@@ -58,7 +63,9 @@ DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, 
         V a[R];
         DYC_UNROLL for (int r = 0; r < R; r++) {
           a[r] = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
+          if constexpr (kCopies) store(panel + i * kPanelRows + r * kLanes, a[r]);
         }
+        if constexpr (kCopies) __builtin_prefetch(w + kPanelRows, 0, 2);
         DYC_UNROLL for (int c = 0; c < C; c++) {
           const V b = splat<V>(x[c][i]);
           DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
@@ -91,30 +98,38 @@ struct NnArgs {
   Cols y;
 };
 
+// Columns [j, j + C) from a row on.
+template <int C> struct NnColumns {
+  const float *xs[C], *starts[C];
+  float* ys[C];
+  bool started;
+  DYC_INLINE NnColumns(const NnArgs& a, int64_t row, int64_t j) : started(a.start.base) {
+    for (int c = 0; c < C; c++) {
+      xs[c] = col(a.x, j + c);
+      ys[c] = col(a.y, j + c) + row;
+      starts[c] = started ? col(a.start, j + c) + row : nullptr;
+    }
+  }
+  DYC_INLINE const float* const* from() const { return started ? starts : nullptr; }
+};
+
 // Columns [j, j + C) of rows [begin, end); w points at row `begin`.
 template <int C>
 DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j) {
-  const float *xs[C], *starts[C];
-  float* ys[C];
-  for (int c = 0; c < C; c++) {
-    xs[c] = col(a.x, j + c);
-    ys[c] = col(a.y, j + c) + rows.begin;
-    starts[c] = a.start.base ? col(a.start, j + c) + rows.begin : nullptr;
-  }
-  const float* const* from = a.start.base ? starts : nullptr;
+  NnColumns<C> columns(a, rows.begin, j);
   constexpr int kMost = kNnRows<C>;
   for (int64_t r = rows.begin; r < rows.end; r += kMost * kLanes) {
     const int64_t left = min_of(rows.end - r, kMost * kLanes), vectors = ceil_div(left, kLanes);
     const int last = static_cast<int>(left - (vectors - 1) * kLanes);
     with_constant<kMost>(vectors, [&](auto v) {
       constexpr int R = decltype(v)::value;
-      if (last == kLanes) nn_tile<R, C, false>(a.k, w, ld, xs, from, ys, last);
-      else nn_tile<R, C, true>(a.k, w, ld, xs, from, ys, last);
+      if (last == kLanes) nn_tile<R, C, false>(a.k, w, ld, columns.xs, columns.from(), columns.ys, last);
+      else nn_tile<R, C, true>(a.k, w, ld, columns.xs, columns.from(), columns.ys, last);
     });
     w += left;
     for (int c = 0; c < C; c++) {
-      ys[c] += left;
-      if (from) starts[c] += left;
+      columns.ys[c] += left;
+      if (columns.started) columns.starts[c] += left;
     }
   }
 }
@@ -126,6 +141,29 @@ DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows
     const int64_t width = ceil_div(cols.end - j, t);
     with_constant<kTileCols>(width, [&](auto c) { nn_columns<decltype(c)::value>(a, w, ld, rows, j); });
     j += width;
+  }
+}
+
+// A few columns, by blocks of kNnBlock columns of W. Their tiles share what the first one copies.
+static void nn_blocks(const NnArgs& all, Range rows, Range cols) {
+  const int64_t width = cols.end - cols.begin, first = ceil_div(width, ceil_div(width, kTileCols));
+  alignas(64) float panel[kPanelRows * kNnBlock];
+  NnArgs a = all;
+  for (int64_t i = 0; i < all.k; i += kNnBlock) {
+    a.k = min_of(kNnBlock, all.k - i);
+    int64_t r = rows.begin;
+    for (; width > kTileCols && r + kPanelRows <= rows.end; r += kPanelRows) {
+      with_constant<kTileCols / 2>(first - kTileCols / 2, [&](auto c) {
+        constexpr int C = decltype(c)::value + kTileCols / 2;
+        const NnColumns<C> to(a, r, cols.begin);
+        nn_tile<kPanel, C, false, true>(a.k, a.w + r, a.ld, to.xs, to.from(), to.ys, kLanes, panel);
+      });
+      nn_tiles(a, panel, kPanelRows, {r, r + kPanelRows}, {cols.begin + first, cols.end});
+    }
+    if (r < rows.end) nn_tiles(a, a.w + r, a.ld, {r, rows.end}, cols);
+    a.w += kNnBlock * a.ld;
+    a.x.base += kNnBlock;
+    a.start = {a.y.base, a.y.stride, a.y.index};
   }
 }
 
@@ -221,8 +259,9 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
     with_constant<kStreamCols>(width, [&](auto c) { nn_stream<decltype(c)::value>(args, rows, cols.begin); });
     return;
   }
-  const int64_t pass_rows = nn_pass_rows(k);
-  if (!nn_packs(rows.end - rows.begin, width, k, ld)) {
+  const int64_t height = rows.end - rows.begin, pass_rows = nn_pass_rows(k);
+  if (width <= kNnCopyCols && nn_slow_runs(height, k, ld)) return nn_blocks(args, rows, cols);
+  if (!nn_packs(height, width, k, ld)) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
       nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
     }
@@ -234,10 +273,10 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
   for (int64_t j = cols.begin; j < cols.end; j += pass_cols) {
     const Range pass{j, min_of(cols.end, j + pass_cols)};
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
-      const int64_t height = min_of(pass_rows, rows.end - r);
-      nn_pack(w + r, ld, height, k, packed);
-      for (int64_t p = 0; p < height; p += kPanelRows) {
-        const Range panel{r + p, r + min_of(height, p + kPanelRows)};
+      const int64_t part = min_of(pass_rows, rows.end - r);
+      nn_pack(w + r, ld, part, k, packed);
+      for (int64_t p = 0; p < part; p += kPanelRows) {
+        const Range panel{r + p, r + min_of(part, p + kPanelRows)};
         nn_tiles(args, packed + p * k, kPanelRows, panel, pass);
       }
     }
