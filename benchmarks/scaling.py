@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 import dynet_compat as dy
 import numpy as np
 from dynet_compat import _core
-from dynet_compat.distributed.exchange import OWNERS_FROM, Exchange
+from dynet_compat.distributed.exchange import OWNERS_FROM, Exchange, names_of
 from dynet_compat.distributed.group import Group
+from mpi4py import MPI
 
 
 class Network(NamedTuple):
@@ -61,6 +62,10 @@ class Arrived:
     def Test() -> bool:
         return True
 
+    @staticmethod
+    def Wait() -> None:
+        pass
+
 
 class OtherRanks:
     """The communicator of rank 0 of a job whose other ranks do what it does, with table rows of their own.
@@ -92,42 +97,48 @@ class OtherRanks:
     def Iprobe(self, **_: Any) -> bool:
         return False
 
-    def Iallgather(self, mine: np.ndarray, every: np.ndarray) -> Arrived:
-        self._play("allgather", self._of_others(every), lambda: np.copyto(every, mine))
-        return Arrived()
+    def Iallgather(self, mine: Any, every: np.ndarray) -> Arrived:
+        def play() -> None:
+            if mine is not MPI.IN_PLACE:  # a meeting, which ends with sizes of rows
+                np.copyto(every, mine)
+                if self.ranks < OWNERS_FROM:
+                    every[:, -8:] = self._sizes(self._joined).reshape(-1, 1).view(np.uint8)
 
-    def Allreduce(self, mine: np.ndarray, out: np.ndarray, _: Any) -> None:
-        self._play("allreduce", 2 * mine.nbytes, lambda: np.copyto(out, mine))
+        return self._play("allgather", self._of_others(every), play)
 
-    def Alltoall(self, sent: Any, received: Any) -> None:
-        sent, received = _array(sent), _array(received)
-        new = [len(m) for m in self._dealt] if received.dtype == np.int64 else sent
+    def Allgather(self, mine: np.ndarray, sizes: np.ndarray) -> None:
+        self._play("allgather", self._of_others(sizes), lambda: np.copyto(sizes, self._sizes(self._joined)))
+
+    def Alltoall(self, sizes: np.ndarray, received: np.ndarray) -> None:
+        new = self._sizes(self._dealt)
         self._play("alltoall", self._of_others(received), lambda: np.copyto(received, new))
 
-    def Allgather(self, mine: Any, every: Any) -> None:
-        mine, every = _array(mine), _array(every)
-        new = mine if isinstance(mine, np.ndarray) else every  # IN_PLACE
-        new = [len(m) for m in self._joined] if every.dtype == np.int64 else new
-        self._play("allgather", self._of_others(every), lambda: np.copyto(every, new))
+    def Ialltoall(self, sent: np.ndarray, received: np.ndarray) -> Arrived:
+        return self._play("alltoall", self._of_others(received), lambda: np.copyto(received, sent))
 
     def Alltoallv(self, sent: Any, received: Any) -> None:
         self._messages("alltoall", self._dealt, received)
 
-    def Allgatherv(self, sent: Any, received: Any) -> None:
-        self._messages("allgather", self._joined, received)
+    def Iallgatherv(self, _: Any, received: Any) -> Arrived:
+        return self._messages("allgather", self._joined, received)
 
-    def _messages(self, kind: str, messages: list[np.ndarray], received: Any) -> None:
+    def _messages(self, kind: str, messages: list[np.ndarray], received: Any) -> Arrived:
         out, sizes, *_ = received
-        self._play(kind, int(sizes[1:].sum()), lambda: np.copyto(out, np.concatenate(messages)))
+        return self._play(kind, int(sizes[1:].sum()), lambda: np.copyto(out, np.concatenate(messages)))
+
+    @staticmethod
+    def _sizes(messages: list[np.ndarray]) -> np.ndarray:
+        return np.array([len(m) for m in messages], np.int64)
 
     def _of_others(self, array: np.ndarray) -> float:
         return array.nbytes * (self.ranks - 1) / self.ranks
 
-    def _play(self, kind: str, received: float, action: Callable[[], Any]) -> None:
+    def _play(self, kind: str, received: float, action: Callable[[], Any]) -> Arrived:
         self.collectives.append(Collective(kind, received))
         start = time.perf_counter()
         action()
         self.inside += time.perf_counter() - start
+        return Arrived()
 
 
 def _array(buffer: Any) -> Any:
@@ -230,7 +241,6 @@ def gradients(model: Model, batch: list[list[int]]) -> float:
     loss = dy.esum([model.loss(words) for words in batch])
     loss.value()
     loss.backward()
-    _core._gradient_kinds(model.pc)  # waits for the last gradients
     return time.perf_counter() - start
 
 
@@ -238,6 +248,12 @@ def timed(action: Callable[[], Any]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
+
+
+def processor_time(action: Callable[[], Any]) -> float:
+    start = time.process_time()
+    action()
+    return time.process_time() - start
 
 
 # ------------------------------------------------------------------------------------------- tables
@@ -266,15 +282,15 @@ def measure(model: Model, ranks: list[int], repeats: int, compress: bool) -> tup
     for n in [1, *ranks]:
         others = OtherRanks(n, keys, model.size.embed)
         group = Group(others if n > 1 else None, timeout=60)
-        exchange = Exchange(group, mean=False, check_every=0, compress=compress)
-        exchange.state_of(trainer).parameters = len(_core._gradient_kinds(model.pc))
+        exchange = Exchange(group, mean=False, check_every=0, compress=compress, overlap=False)
+        exchange.state_of(trainer).compared(names_of(model.pc))
         updates, exchanges = [], []
         for _ in range(repeats + 1):  # the first one gets the memory
             computing.append(gradients(model, batch))
             others.collectives, others.inside = [], 0.0
             start = time.perf_counter()
             if n > 1:
-                exchange.before_update(trainer)
+                exchange.sum_gradients(exchange.begin(trainer, 1.0))
             exchanges.append(time.perf_counter() - start - others.inside)
             updates.append(timed(trainer.update))
         group.close()
@@ -341,44 +357,57 @@ def overhead(args: argparse.Namespace) -> list[dict[str, float]]:
     return found
 
 
+class Waiting:
+    """A communicator whose ranks wait for each other before each collective, so that what it takes then is its
+    own."""
+
+    def __init__(self, comm: Any, waiting: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._comm, self._waiting = comm, waiting
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._comm, name)
+        return self._waiting(found) if name.lower().lstrip("i").startswith("all") else found
+
+
 def _overhead(job: Any, hidden: int, args: argparse.Namespace) -> dict[str, float]:
-    model = Tagger(Size(2080, 128, hidden, 17, 1, 16 if args.quick else 128))
-    trainer = dy.AdamTrainer(model.pc)
-    meet, spent = job.group.meet, {"waiting": 0.0, "beside": 0.0}
+    """Steps of the job in turn with steps of this process alone on the same part, in processor time."""
+    size = Size(2080, 128, hidden, 17, 1, 16 if args.quick else 128)
+    models = Tagger(size), Tagger(size)
+    trainers = [dy.AdamTrainer(model.pc) for model in models]
+    comm, waited = job.group.comm, 0.0
 
-    def waiting(*arguments: Any) -> None:
-        spent["waiting"] += timed(lambda: meet(*arguments))
-
-    def counted(action: Callable[..., Any]) -> Callable[..., Any]:
-        def run(trainer: Any) -> Any:
-            before, start = spent["waiting"], time.perf_counter()
-            result = action(trainer)
-            spent["beside"] += time.perf_counter() - start - (spent["waiting"] - before)
-            return result
+    def waiting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            nonlocal waited
+            waited += processor_time(comm.Barrier)
+            return call(*arguments, **named)
 
         return run
 
-    job.group.meet = waiting
-    before, after = counted(job._before_update), counted(job._after_update)
-    _core._set_trainer_hooks(before_update=before, after_update=after)
-    steps, shares = [], []
+    def step(k: int, batch: list[list[int]]) -> None:
+        gradients(models[k], batch)
+        trainers[k].update()
+
+    job.group.comm = Waiting(comm, waiting)
+    together, alone = [], []
     for _ in range(args.steps):
-        whole = model.minibatch()
-        spent.update(waiting=0.0, beside=0.0)
-        start = time.perf_counter()
-        gradients(model, dy.distributed.shard(whole, by=len))
-        trainer.update()
-        steps.append(time.perf_counter() - start - spent["waiting"])
-        shares.append(spent["beside"])
-    job.group.meet = meet
+        whole = models[0].minibatch()
+        part = list(dy.distributed.shard(whole, by=len))
+        waited = 0.0
+        together.append(processor_time(lambda: step(0, dy.distributed.shard(whole, by=len))) - waited)
+        _core._set_trainer_hooks()
+        alone.append(processor_time(lambda: step(1, part)))
+        _core._set_trainer_hooks(**job.trainer_hooks())
+    job.group.comm = comm
     row: dict[str, float] = {"hidden": hidden}
-    for what, place in (("median", len(steps) // 2), ("tenth", len(steps) // 10)):
-        ms, beside_ms = (1e3 * sorted(times)[place] for times in (steps, shares))
-        row.update({f"ms {what}": ms, f"beside {what}": beside_ms})
+    found = together, alone, [a - b for a, b in zip(together, alone)]
+    for what, place in (("median", args.steps // 2), ("tenth", args.steps // 10)):
+        ms, one, beside = (1e3 * sorted(times)[place] for times in found)
+        row.update({f"ms {what}": ms, f"beside {what}": beside})
         if dy.distributed.is_main:
-            print(f"tagger, hidden {hidden}, minibatch {len(whole)} on {job.group.size} ranks, {what}: "
-                  f"{ms:.2f} ms a step, {beside_ms:.2f} beside computing and waiting, "
-                  f"{100 * beside_ms / ms:.1f} %")  # fmt: skip
+            print(f"tagger, hidden {hidden}, minibatch {len(whole)} on {job.group.size} ranks, {what} of "
+                  f"{args.steps} steps: {ms:.2f} ms of processor time without waiting; alone on the same part "
+                  f"{one:.2f} ms; differences of pairs {beside:.2f} ms, {100 * beside / ms:.1f} %")  # fmt: skip
     return row
 
 

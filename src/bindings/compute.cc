@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 #include "base/instance.h"
 #include "base/platform.h"
@@ -21,6 +22,7 @@
 namespace dyc::py {
 
 constinit thread_local Engine* this_thread DYC_STATIC_TLS = nullptr;
+bool keep_products = false;
 
 namespace {
 
@@ -43,6 +45,11 @@ void lock_device(std::mutex& mutex) {
 std::atomic<uint32_t> to_parameters{0};
 int waiting = 0;  // threads that wait for its end; others would begin again before they are awake
 
+// Has left products to be computed (Executor::run_kept); null: no engine.
+Engine* keeper = nullptr;
+PyObject* update_in_flight = nullptr;  // a function that waits for it; null: there is none
+thread_local bool makes_updates = false;
+
 constexpr const char* kCapsule = "dynet_compat.graph";
 
 // The state of a thread is cleared: in that thread when it ends, else in the one that forked or finishes.
@@ -50,6 +57,7 @@ void end_of_thread(PyObject* capsule) {
   auto* e = static_cast<ThreadEngine*>(PyCapsule_GetPointer(capsule, kCapsule));
   engines.erase(std::remove(engines.begin(), engines.end(), e), engines.end());
   if (this_thread == e) this_thread = nullptr;
+  if (keeper == e) finish_products();
   if (!e->computing) delete e;  // else its thread is in the midst of it, or was when the process forked
 }
 
@@ -112,7 +120,45 @@ const char* whose_graph(uint32_t number) {
   return "the graph of a thread that has ended";
 }
 
+void wait_for_update() {
+  if (!update_in_flight || makes_updates) [[likely]]
+    return;
+  PyObject* const wait = update_in_flight;
+  Py_INCREF(wait);
+  PyObject* const result = PyObject_CallNoArgs(wait);
+  Py_DECREF(wait);
+  if (!result) throw PythonError();
+  Py_DECREF(result);
+}
+
+void set_update_in_flight(PyObject* wait) {
+  PyObject* const old = std::exchange(update_in_flight, wait);
+  Py_XINCREF(wait);
+  Py_XDECREF(old);
+}
+
+void make_updates_here() { makes_updates = true; }
+
+void finish_products() {
+  if (keeper) std::exchange(keeper, nullptr)->executor.run_kept();
+}
+
+void finish_products(std::span<const std::shared_ptr<Storage>> storages) {
+  if (!keeper || storages.empty()) return;
+  to_parameters = 1;
+  Py_BEGIN_ALLOW_THREADS keeper->executor.run_kept(storages);
+  Py_END_ALLOW_THREADS to_parameters = 0;
+  to_parameters.notify_all();
+}
+
 void wait_for_gradients() {
+  if (makes_updates) return;  // finish_products() runs at the same time
+  wait_for_update();
+  wait_for_backward();
+  finish_products();
+}
+
+void wait_for_backward() {
   ++waiting;
   while (to_parameters.load()) [[unlikely]] {
     Py_BEGIN_ALLOW_THREADS to_parameters.wait(1);
@@ -143,6 +189,8 @@ void Computing::poll() {
 
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
   engine_.executor.refuse_reentry();  // by a handler in the midst of this thread's computation
+  wait_for_update();
+  finish_products();
   if (engine_.graph.recorded_floats() < tuning::kReleaseLock) return;
   engine_.graph.parameters.hold();
   static_cast<ThreadEngine&>(engine_).computing = true;
@@ -225,10 +273,12 @@ void compute_backward(NodeId id, bool full) {
   Engine& e = engine();
   const ScriptCall call("backward");
   e.alone = engines.size() == 1 && waiting == 0;
-  const bool direct = e.alone && !is_long(e.graph);
+  const bool direct = e.alone && (keep_products || !is_long(e.graph));
   {
     Computing c(direct);
-    c.engine().backward(id, full, direct);
+    e.executor.keep_products = keep_products;
+    e.backward(id, full, direct);
+    if (e.executor.keeps()) keeper = &e;
   }
   if (!direct) e.accumulate_gradients();
 }

@@ -30,8 +30,22 @@ class Computing {
   PyThreadState* state_ = nullptr;
 };
 
-// Before parameters are read or changed: waits for a backward pass that writes their gradients.
+// Before parameters are read or changed: waits for a backward pass that writes their gradients and for an
+// update in flight, whose error it throws, and computes products that were kept.
 void wait_for_gradients();
+void wait_for_backward();
+
+// ---- jobs (dynet_compat/distributed/), whose updates may go on in another thread
+// Backward passes keep products of weights for finish_products(), which an update calls.
+extern bool keep_products;
+void finish_products();
+void finish_products(std::span<const std::shared_ptr<Storage>> storages);  // without the interpreter lock
+// A trainer, or what it reads, is about to be used: waits for an update in flight, if there is one.
+void wait_for_update();
+// Python's function that waits for the update that has begun; null: it is done.
+void set_update_in_flight(PyObject* wait);
+// This thread makes updates, so it waits for none.
+void make_updates_here();
 
 // `method`: what the script has called, for profiles.
 const float* compute_value(NodeId id, bool recalculate, const char* method = "value");

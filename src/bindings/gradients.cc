@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "base/random.h"
 #include "bindings/collection_caster.h"
@@ -36,12 +37,16 @@ std::vector<StoragePtr> storages(const std::shared_ptr<Collection>& collection) 
   return collection->storages();
 }
 
-size_t checked_kinds(const Bytes& kinds, const std::vector<StoragePtr>& all) {
+constexpr size_t kEnd = SIZE_MAX;
+
+// How many floats storages [begin, end) of the kind kAll have.
+size_t checked_kinds(const Bytes& kinds, const std::vector<StoragePtr>& all, size_t begin = 0,
+                     size_t end = kEnd) {
   if (static_cast<size_t>(kinds.size()) != all.size())
     throw ValueError(text("expected ", all.size(), " kinds of gradients, one for each parameter; got ",
                           static_cast<size_t>(kinds.size())));
   size_t floats = 0;
-  for (size_t i = 0; i < all.size(); ++i)
+  for (size_t i = begin; i < std::min(end, all.size()); ++i)
     if (kinds.data()[i] == kAll) floats += all[i]->size();
   return floats;
 }
@@ -51,26 +56,38 @@ void check_size(const Floats& array, size_t wanted) {
     throw ValueError(text("expected ", wanted, " float32 values; got ", static_cast<size_t>(array.size())));
 }
 
+// Also of gradients that are still to be computed.
 Bytes gradient_kinds(const std::shared_ptr<Collection>& collection) {
-  const auto all = storages(collection);
+  wait_for_backward();
+  const auto all = collection->storages();
   Bytes kinds(static_cast<pb::ssize_t>(all.size()));
   for (size_t i = 0; i < all.size(); ++i) kinds.mutable_data()[i] = kind_of(*all[i]);
   return kinds;
 }
 
-size_t gradient_size(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
-  return checked_kinds(kinds, storages(collection));
+size_t gradient_size(const std::shared_ptr<Collection>& collection, const Bytes& kinds, size_t begin,
+                     size_t end) {
+  return checked_kinds(kinds, storages(collection), begin, end);
 }
 
-// Gradients of the kind kAll, one after the other, into the beginning of `flat`; zeros where there is none.
-void take_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, Floats& flat) {
+// Completes the gradients of parameters [begin, end): those that backward has left to be computed.
+void finish_gradients(const std::shared_ptr<Collection>& collection, size_t begin, size_t end) {
+  const auto all = collection->storages();
+  end = std::min(end, all.size());
+  if (begin < end) finish_products(std::span(all).subspan(begin, end - begin));
+}
+
+// Gradients of the kind kAll of storages [begin, end), one after the other, into the beginning of `flat`;
+// zeros where there is none.
+void take_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, Floats& flat,
+                    size_t begin, size_t end) {
   const auto all = storages(collection);
-  const size_t wanted = checked_kinds(kinds, all);
+  const size_t wanted = checked_kinds(kinds, all, begin, end);
   if (static_cast<size_t>(flat.size()) < wanted)
     throw ValueError(text("wanted an array of ", wanted, " float32 values or more; got ",
                           static_cast<size_t>(flat.size())));
   float* out = flat.mutable_data();
-  for (size_t i = 0; i < all.size(); ++i) {
+  for (size_t i = begin; i < std::min(end, all.size()); ++i) {
     if (kinds.data()[i] != kAll) continue;
     const Storage& s = *all[i];
     if (s.dense_grad()) {
@@ -84,11 +101,12 @@ void take_gradients(const std::shared_ptr<Collection>& collection, const Bytes& 
   }
 }
 
-void put_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, const Floats& flat) {
+void put_gradients(const std::shared_ptr<Collection>& collection, const Bytes& kinds, const Floats& flat,
+                   size_t begin, size_t end) {
   const auto all = storages(collection);
-  check_size(flat, checked_kinds(kinds, all));
+  check_size(flat, checked_kinds(kinds, all, begin, end));
   const float* from = flat.data();
-  for (size_t i = 0; i < all.size(); ++i) {
+  for (size_t i = begin; i < std::min(end, all.size()); ++i) {
     Storage& s = *all[i];
     s.clear_grad();
     if (kinds.data()[i] != kAll) continue;
@@ -143,9 +161,11 @@ std::vector<RowMessage> messages_in(const std::vector<StoragePtr>& all, const By
 // The keys of all messages, ascending, each once.
 std::vector<int64_t> keys_of(const std::vector<RowMessage>& messages) {
   std::vector<int64_t> keys;
-  for (const RowMessage& message : messages)
+  for (const RowMessage& message : messages) {
+    const auto before = static_cast<ptrdiff_t>(keys.size());
     keys.insert(keys.end(), message.keys.begin(), message.keys.end());
-  std::sort(keys.begin(), keys.end());
+    std::inplace_merge(keys.begin(), keys.begin() + before, keys.end());
+  }
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   return keys;
 }
@@ -156,6 +176,19 @@ float* write_keys(uint8_t* to, const std::vector<int64_t>& keys) {
   std::memcpy(to, &count, 8);
   if (count) std::memcpy(to + 8, keys.data(), 8 * keys.size());
   return reinterpret_cast<float*>(to + 8 + 8 * keys.size());
+}
+
+// How many bytes take_rows() gives with one part.
+size_t row_bytes(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
+  const auto all = storages(collection);
+  checked_kinds(kinds, all);
+  size_t keys = 0, floats = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (kinds.data()[i] != kRows) continue;
+    keys += all[i]->touched_rows().size();
+    floats += all[i]->touched_rows().size() * all[i]->row_size();
+  }
+  return bytes_of(keys, floats);
 }
 
 // One message for each of `parts` owners with the rows of the kind kRows whose number modulo `parts` is the
@@ -193,6 +226,23 @@ pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& 
   return pb::make_tuple(bytes, sizes);
 }
 
+// For each of the keys, which are those of all messages, adds its rows in the order of the messages to where
+// target(key) is, which is zero.
+template <class F>
+void add_messages(const std::vector<StoragePtr>& all, std::vector<RowMessage> messages,
+                  const std::vector<int64_t>& keys, F&& target) {
+  for (const int64_t key : keys) {
+    const size_t n = all[static_cast<size_t>(key >> 32)]->row_size();
+    float* const to = target(key);
+    for (RowMessage& message : messages) {
+      if (message.keys.empty() || message.keys.front() != key) continue;
+      for (size_t j = 0; j < n; ++j) to[j] += message.values[j];
+      message.keys = message.keys.subspan(1);
+      message.values += n;
+    }
+  }
+}
+
 // One message with the sum of all, in their order.
 Bytes sum_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes, const Keys& sizes) {
   const auto all = storages(collection);
@@ -200,37 +250,22 @@ Bytes sum_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes
   const auto keys = keys_of(messages);
   const size_t floats = floats_of(all, keys);
   Bytes out(static_cast<pb::ssize_t>(bytes_of(keys.size(), floats)));
-  float* const values = write_keys(out.mutable_data(), keys);
-  std::fill_n(values, (floats + 1) / 2 * 2, 0.f);
-  for (const RowMessage& message : messages) {
-    const float* from = message.values;
-    float* to = values;
-    auto key = keys.begin();
-    for (const int64_t wanted : message.keys) {
-      for (; *key != wanted; ++key) to += all[static_cast<size_t>(*key >> 32)]->row_size();
-      const size_t n = all[static_cast<size_t>(wanted >> 32)]->row_size();
-      for (size_t j = 0; j < n; ++j) to[j] += from[j];
-      from += n;
-    }
-  }
+  float* to = write_keys(out.mutable_data(), keys);
+  std::fill_n(to, (floats + 1) / 2 * 2, 0.f);
+  add_messages(all, messages, keys, [&](int64_t key) {
+    return std::exchange(to, to + all[static_cast<size_t>(key >> 32)]->row_size());
+  });
   return out;
 }
 
-// Adds the rows of messages in their order, to gradients that put_gradients() has cleared.
+// Adds the rows of messages in their order, to gradients that put_gradients() has cleared. Rows are touched
+// ascending, so that a norm is summed in one order everywhere.
 void add_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes, const Keys& sizes) {
   const auto all = storages(collection);
   const auto messages = messages_in(all, bytes, sizes);
-  for (const int64_t key : keys_of(messages))  // so a norm is summed in one order everywhere
-    all[static_cast<size_t>(key >> 32)]->grad_row(static_cast<uint32_t>(key));
-  for (const RowMessage& message : messages) {
-    const float* from = message.values;
-    for (const int64_t key : message.keys) {
-      Storage& s = *all[static_cast<size_t>(key >> 32)];
-      float* to = s.grad_row(static_cast<uint32_t>(key));
-      for (size_t j = 0; j < s.row_size(); ++j) to[j] += from[j];
-      from += s.row_size();
-    }
-  }
+  add_messages(all, messages, keys_of(messages), [&](int64_t key) {
+    return all[static_cast<size_t>(key >> 32)]->grad_row(static_cast<uint32_t>(key));
+  });
 }
 
 // ------------------------------------------------------------------------------------------ values
@@ -298,12 +333,11 @@ uint64_t trainer_hash(const pb::object& trainer) {
   return hash;
 }
 
-PyObject* trainer_hooks[6] = {};  // by TrainerHook; null: no function
+PyObject* trainer_hooks[5] = {};  // by TrainerHook; null: no function
 
 // By name; hooks without a function are taken away.
 void set_trainer_hooks(const pb::kwargs& functions) {
-  static constexpr const char* names[] = {"made",        "before_update", "after_update",
-                                          "before_save", "after_save",    "before_load"};
+  static constexpr const char* names[] = {"made", "update", "before_save", "after_save", "before_load"};
   static_assert(std::size(names) == std::size(trainer_hooks));
   for (size_t i = 0; i < std::size(names); ++i) {
     PyObject* const old = trainer_hooks[i];
@@ -327,23 +361,40 @@ void set_random_state(const pb::bytes& state) {
 
 }  // namespace
 
-bool call_trainer_hook(TrainerHook hook, PyObject* trainer) {
+bool call_trainer_hook(TrainerHook hook, PyObject* trainer, float scale) {
   PyObject* const function = trainer_hooks[static_cast<size_t>(hook)];
   if (!function) [[likely]]
     return true;
   const auto keep = pb::reinterpret_borrow<pb::object>(function);
-  const auto result = pb::reinterpret_steal<pb::object>(PyObject_CallOneArg(function, trainer));
-  if (!result) throw PythonError();
+  const pb::handle given(trainer);
+  const pb::object result = hook == TrainerHook::update ? keep(given, scale) : keep(given);
   return result.ptr() != Py_False;
 }
 
 void add_gradients(PyObject* module) {
   auto m = pb::reinterpret_borrow<pb::module_>(module);
   m.def("_gradient_kinds", &gradient_kinds, pb::arg("collection"));
-  m.def("_gradient_size", &gradient_size, pb::arg("collection"), pb::arg("kinds"));
+  m.def("_gradient_size", &gradient_size, pb::arg("collection"), pb::arg("kinds"), pb::arg("begin") = 0,
+        pb::arg("end") = kEnd);
+  m.def("_finish_gradients", &finish_gradients, pb::arg("collection"), pb::arg("begin"), pb::arg("end"));
   m.def("_take_gradients", &take_gradients, pb::arg("collection"), pb::arg("kinds"),
-        pb::arg("flat").noconvert());
-  m.def("_put_gradients", &put_gradients, pb::arg("collection"), pb::arg("kinds"), pb::arg("flat"));
+        pb::arg("flat").noconvert(), pb::arg("begin") = 0, pb::arg("end") = kEnd);
+  m.def("_put_gradients", &put_gradients, pb::arg("collection"), pb::arg("kinds"), pb::arg("flat"),
+        pb::arg("begin") = 0, pb::arg("end") = kEnd);
+  m.def("_row_bytes", &row_bytes, pb::arg("collection"), pb::arg("kinds"));
+  m.def("_keep_products", [](bool keep) { keep_products = keep; }, pb::arg("keep"));
+  m.def("_make_updates_here", &make_updates_here);
+  m.def(
+      "_set_update_in_flight",
+      [](const pb::object& wait) { set_update_in_flight(wait.is_none() ? nullptr : wait.ptr()); },
+      pb::arg("wait"));
+  m.def(
+      "_run_update",
+      [](const pb::object& trainer, float scale) {
+        wait_for_gradients();
+        trainer_of(trainer.ptr()).update(scale);
+      },
+      pb::arg("trainer"), pb::arg("scale"));
   m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"), pb::arg("parts") = 1,
         pb::arg("scale") = 1.f);
   m.def("_sum_rows", &sum_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));

@@ -19,7 +19,10 @@ struct PyCollection {
   PyObject_HEAD std::shared_ptr<Collection> collection;
 };
 
-Collection& collection_of(PyObject* self) { return *reinterpret_cast<PyCollection*>(self)->collection; }
+Collection& collection_of(PyObject* self) {
+  wait_for_update();
+  return *reinterpret_cast<PyCollection*>(self)->collection;
+}
 
 PyObject* allocate(PyTypeObject* type, std::shared_ptr<Collection> collection) {
   auto* self = reinterpret_cast<PyCollection*>(type->tp_alloc(type, 0));

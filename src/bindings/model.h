@@ -31,10 +31,10 @@ void add_trainer_types(PyObject* module);     // trainers.cc
 void add_trainer_state(PyObject* module);     // trainer_state.cc
 void add_gradients(PyObject* module);         // gradients.cc
 // Python functions that are called with a trainer, for the processes of one job (dynet_compat/distributed/).
-enum class TrainerHook : uint8_t { made, before_update, after_update, before_save, after_save, before_load };
+enum class TrainerHook : uint8_t { made, update, before_save, after_save, before_load };
 // False where the function returns False: nothing is updated or saved then. Throws what it raises. Without a
-// function: true.
-bool call_trainer_hook(TrainerHook hook, PyObject* trainer);  // gradients.cc
+// function: true. `scale`: of an update.
+bool call_trainer_hook(TrainerHook hook, PyObject* trainer, float scale = 1.f);  // gradients.cc
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
 // Sets an __init__ that pybind11 shall not take for a constructor.

@@ -119,7 +119,7 @@ struct Pin {
 
 void release(void* pointer) {
   std::unique_ptr<Pin> pin(static_cast<Pin*>(pointer));
-  wait_for_gradients();
+  wait_for_backward();
   pin->storage->unpin(pin->buffer);
 }
 

@@ -215,10 +215,9 @@ constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const 
   if (a[0]) deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
   refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
   const ScriptCall call("update");
-  wait_for_gradients();
+  wait_for_backward();
   trainer_of(self);
-  if (call_trainer_hook(TrainerHook::before_update, self)) trainer_of(self).update(scale);
-  call_trainer_hook(TrainerHook::after_update, self);
+  if (call_trainer_hook(TrainerHook::update, self, scale)) trainer_of(self).update(scale);
   return warn_of_growth() ? none() : nullptr;
 });
 
@@ -362,6 +361,7 @@ PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with = null
 }  // namespace
 
 Trainer& trainer_of(PyObject* self) {
+  wait_for_update();
   Trainer* t = reinterpret_cast<PyTrainer*>(self)->trainer.get();
   if (!t && !kind_of(Py_TYPE(self)))
     throw RuntimeError(text(Py_TYPE(self)->tp_name,

@@ -25,6 +25,7 @@ Engine::Engine() : executor_(make_executor(graph, planner.plan)), executor(*exec
 
 void Engine::renew(const Options& o) {
   executor.refuse_reentry();
+  executor.run_kept();
   options = o;
   timing.recorded_nodes += graph.size();
   update_attention();
@@ -390,6 +391,7 @@ const float* Engine::gradient(NodeId id) {
     throw RuntimeError("gradient(): expected backward() before, on an expression of this graph");
   if (id > backward_root_)
     throw RuntimeError("gradient(): this expression was recorded after the one backward() was called on");
+  executor.run_kept();
   const NodeId base = graph.base_of(id);
   const bool merged = (graph.node(base).flags | graph.node(id).flags) & Node::merged;
   const bool part = graph.sig(id).op == op_id<SubView>;  // c of an LSTM step reaches its h inside one node
@@ -467,6 +469,7 @@ void Engine::checkpoint() {
 void Engine::revert() {
   if (checkpoints_.empty()) return;
   executor.refuse_reentry();
+  executor.run_kept();
   const Checkpoint c = checkpoints_.back();
   checkpoints_.pop_back();
   planner.plan.revert(c.plan);

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "exec/deferred_gradients.h"
@@ -45,6 +46,15 @@ class Executor : protected LaunchReader {
   virtual void backward(NodeId root, const std::vector<uint8_t>& live,
                         const std::vector<uint32_t>& live_nodes) = 0;
   virtual void accumulate();
+  // With keep_products, a direct backward leaves the products that alone make up the gradient of a parameter,
+  // and run_kept() computes those of `storages`, or all that are left: a job sends each gradient while the
+  // next one is computed. Until then the gradient is undefined, and nothing may change the arenas.
+  bool keep_products = false;
+  bool keeps() const { return keeps_; }
+  void run_kept(std::span<const std::shared_ptr<Storage>> storages = {}) {
+    if (keeps_) [[unlikely]]
+      compute_kept(storages);
+  }
   // The gradient of a parameter node: in the gradient arena, or in its storage; null if nothing was added.
   virtual const float* parameter_gradient(NodeId id) = 0;
 
@@ -123,7 +133,10 @@ class Executor : protected LaunchReader {
   virtual bool always_separate() const = 0;
   virtual void zero_gradients(int64_t offset, size_t floats) = 0;
 
+  virtual void compute_kept(std::span<const std::shared_ptr<Storage>>) {}
+
   bool direct_ = true;
+  bool keeps_ = false;
   DeferredGradients deferred_;
   std::vector<RowGradient> rows_;  // for accumulate()
 

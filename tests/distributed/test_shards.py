@@ -5,7 +5,7 @@ from __future__ import annotations
 import dynet_compat as dy
 import numpy as np
 import pytest
-from dynet_compat.distributed.exchange import Float16Feedback
+from dynet_compat.distributed.buckets import Float16Feedback
 from dynet_compat.distributed.shards import cut, positions, put_back
 from hypothesis import given
 from hypothesis import strategies as st

@@ -190,25 +190,27 @@ def test_hooks_see_trainers_and_updates() -> None:
     seen: list[tuple[str, bool]] = []
     before = W.as_array().tolist()
 
-    def refuse(_: object) -> None:
+    def update(trainer: object, scale: float) -> None:
+        seen.append((f"update by {scale}", W.has_gradient()))
+
+    def refuse(*_: object) -> None:
         raise KeyError("no update")
 
     try:
         _core._set_trainer_hooks(
             made=lambda t: seen.append((type(t).__name__, True)),
-            before_update=lambda t: seen.append(("before", W.has_gradient())),
-            after_update=lambda t: seen.append(("after", W.has_gradient())),
+            update=update,
         )
         trainer = dy.SimpleSGDTrainer(pc)
         accumulate(W, E)
         trainer.update()
         changed = W.as_array().tolist()
-        assert seen == [("SimpleSGDTrainer", True), ("before", True), ("after", False)] and changed != before
-        _core._set_trainer_hooks(before_update=refuse)
+        assert seen == [("SimpleSGDTrainer", True), ("update by 1.0", True)] and changed != before
+        _core._set_trainer_hooks(update=refuse)
         accumulate(W, E)
         with pytest.raises(KeyError, match="no update"):
             trainer.update()
-        _core._set_trainer_hooks(before_update=lambda t: False)
+        _core._set_trainer_hooks(update=lambda t, scale: False)
         trainer.update()
         assert W.as_array().tolist() == changed and W.has_gradient(), "updated although the hook refused"
     finally:

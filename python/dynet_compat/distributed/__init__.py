@@ -45,6 +45,7 @@ def start(
     timeout: float = 60.0,
     seed: Optional[int] = None,
     on_failure: str = "stop",
+    overlap: Optional[bool] = None,
 ) -> None:
     """Join the processes that `mpiexec` has started into a job. `distribute` calls this before the script;
     call it yourself, before parameters are made, in a script that is started as `mpiexec -n 4 python -m
@@ -59,6 +60,9 @@ def start(
         seed: of DyNet's, Python's and NumPy's random numbers, on all ranks; None: one that rank 0 draws.
         on_failure: "stop" ends the job when a rank is lost; "shrink" goes on with the others, which get new
             numbers. It needs Open MPI 5, started by `mpiexec --with-ft ulfm`.
+        overlap: gradients are sent while the last ones are computed, and `update()` returns before all is
+            done; what reads a parameter or trainer waits, and raises what the update has raised. None: where
+            ranks are on several machines.
 
     Returns:
         None. Without mpiexec nothing happens.
@@ -75,7 +79,7 @@ def start(
     """
     from . import job
 
-    job.start(job.Settings(gradients, check_every, compress, timeout, seed, on_failure))
+    job.start(job.Settings(gradients, check_every, compress, timeout, seed, on_failure, overlap=overlap))
 
 
 def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:

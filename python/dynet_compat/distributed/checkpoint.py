@@ -165,10 +165,11 @@ class Checkpoints:
 
     # ----------------------------------------------------------------------------------- writing
 
-    def after_update(self, trainer: Any) -> None:
+    def after_update(self) -> None:
         if self._exchange.updates % self._every:
             return
-        self._group.meet("checkpoint")
+        self._exchange.settle()
+        self._group.meet(self._group.announce("checkpoint"))
         states = [self._exchange.state_of(t) for t in self._exchange.trainers()]
         rests = [state.feedback.rest if state.feedback else {} for state in states]
         every = self._group.gather_at_main((_core._random_state(), rests))

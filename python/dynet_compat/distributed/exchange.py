@@ -4,16 +4,21 @@ rank's."""
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Optional
+import math
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from .buckets import Bucket, Float16Feedback, Floats
 from .group import Group, JobError
 
 _ROWS = 1  # the kind of a table of which some rows have gradients
 OWNERS_FROM = 6  # ranks: below, the two rounds more take longer than what they save
+_BUCKET, _MOST_BUCKETS = 1 << 17, 32  # floats that travel together, or more
 
 
 Named = list[tuple[str, tuple[int, ...]]]  # name and shape
@@ -25,36 +30,51 @@ def names_of(collection: Any) -> Named:
     return [(p.name(), tuple(p.shape())) for p in every]
 
 
-class Float16Feedback:
-    """Rounds to float16, and adds what rounding has cut off to the next values of the same place.
-
-    Seide et al., 1-bit stochastic gradient descent and its application to data-parallel distributed training
-    of speech DNNs, 2014: the errors do not add up, so that float16 is enough.
-
-    Attributes:
-        rest: what was cut off, by stage.
-    """
-
-    def __init__(self) -> None:
-        self.rest: dict[str, NDArray[np.float32]] = {}
-
-    def __call__(self, values: NDArray[np.float32], stage: str) -> NDArray[np.float32]:
-        rest = self.rest.get(stage)
-        wanted = values + rest if rest is not None and rest.shape == values.shape else values
-        limit = np.float32(np.finfo(np.float16).max)
-        rounded = np.clip(wanted, -limit, limit).astype(np.float16).astype(np.float32)
-        self.rest[stage] = np.where(np.isfinite(wanted), wanted - rounded, np.float32(0))
-        return np.where(np.isfinite(wanted), rounded, wanted)
+def _ranges(sizes: list[int]) -> list[tuple[int, int]]:
+    """Neighbouring parameters with so many floats together that they are worth a message."""
+    out, begin, floats = [], 0, 0
+    enough = max(_BUCKET, sum(sizes) // _MOST_BUCKETS)
+    for i, size in enumerate(sizes):
+        floats += size
+        if floats >= enough or i + 1 == len(sizes):
+            out.append((begin, i + 1))
+            begin, floats = i + 1, 0
+    return out
 
 
 class TrainerState:
-    """What the job knows of one trainer."""
+    """What the job knows of one trainer.
+
+    Attributes:
+        updates: that were asked for.
+        parameters: how many the ranks have compared.
+        ranges: of parameters whose gradients travel together.
+    """
 
     def __init__(self, number: int, compress: bool) -> None:
         self.number = number
-        self.updates = 0
-        self.parameters = 0  # how many the ranks have compared
+        self.updates = self.parameters = 0
         self.feedback = Float16Feedback() if compress else None
+        self.ranges: list[tuple[int, int]] = []
+        self.buckets: dict[int, Bucket] = {}
+
+    def compared(self, names: Named) -> None:
+        """All ranks have these parameters."""
+        self.parameters = len(names)
+        self.ranges = _ranges([math.prod(shape) for _, shape in names])
+
+
+class Step(NamedTuple):
+    """An update, while ranks sum its gradients."""
+
+    trainer: Any
+    collection: Any
+    scale: float
+    state: TrainerState
+    number: int  # of all updates
+    said: bytes  # to the other ranks
+    kinds: NDArray[np.uint8]  # of this rank's gradients
+    instances: int  # in this rank's shard
 
 
 class Exchange:
@@ -65,13 +85,24 @@ class Exchange:
         mean: gradients are weighted by the sizes of the shards, for losses that are means.
         check_every: after so many updates parameters and trainer states of all ranks are compared; 0: never.
         compress: dense gradients travel as float16, with error feedback.
+        overlap: buckets travel while the last products of backward are computed, and update() returns before
+            all is done; what reads or changes a parameter or trainer waits.
+    Attributes:
+        shard_size: instances of this rank in the current minibatch.
+        updates: of all trainers that were asked for.
     """
 
-    def __init__(self, group: Group, mean: bool, check_every: int, compress: bool) -> None:
+    def __init__(self, group: Group, mean: bool, check_every: int, compress: bool, overlap: bool) -> None:
         self.group, self.mean, self.check_every, self.compress = group, mean, check_every, compress
-        self.shard_size = 0  # instances of this rank in the current minibatch
-        self.updates = 0  # of all trainers
+        self.shard_size = self.updates = 0
         self._by_id: dict[int, tuple[Any, TrainerState]] = {}  # trainers are held, so that ids stay theirs
+        self._worker: Optional[ThreadPoolExecutor] = None
+        self._in_flight: Optional[Future[None]] = None
+        self._final = 0  # ranges of the current step whose gradients are computed
+        if overlap and group.size > 1:
+            self._worker = ThreadPoolExecutor(1, "updates", initializer=_core._make_updates_here)
+            group.shares_core = True
+        _core._keep_products(self._worker is not None)
 
     def state_of(self, trainer: Any) -> TrainerState:
         if id(trainer) not in self._by_id:
@@ -91,14 +122,15 @@ class Exchange:
     def _agree(self, state: TrainerState, collection: Any) -> None:
         """Compare names and shapes with the other ranks', and give all ranks the values of rank 0."""
         names = names_of(collection)
-        values = self.group.complete(lambda: self._values_of_rank_0(state.number, names, collection))
+        said = self.group.announce("parameters of a trainer", state.number)
+        values = self.group.complete(lambda: self._values_of_rank_0(said, names, collection))
         if self.group.size > 1:
             _core._put_values(collection, values)
-        state.parameters = len(names)
+        state.compared(names)
 
-    def _values_of_rank_0(self, number: int, names: Named, collection: Any) -> Any:
+    def _values_of_rank_0(self, said: bytes, names: Named, collection: Any) -> Any:
         digest = hashlib.blake2b(repr(names).encode(), digest_size=7).digest()
-        self.group.meet("parameters of a trainer", number)
+        self.group.meet(said)
         every = self.group.join(np.frombuffer(digest, np.uint8))
         if any((other != every[0]).any() for other in every):
             self._refuse_names(self.group.gather_objects(names))
@@ -119,7 +151,7 @@ class Exchange:
                         f"on rank {rank}"
                     )
 
-    def check(self, trainer: Any) -> None:
+    def check(self, trainer: Any, updates: int) -> None:
         """JobError on all ranks where parameters or the trainer's state differ, with the first that does."""
         collection = _core._trainer_collection(trainer)
         hashes = np.append(_core._value_hashes(collection), np.uint64(_core._trainer_hash(trainer)))
@@ -129,64 +161,141 @@ class Exchange:
             names = [*(name for name, _ in names_of(collection)), "the trainer's state"]
             ranks = np.flatnonzero((every != every[0]).any(axis=1)).tolist()
             raise JobError(
-                f"after {self.updates} updates {names[different[0]]} differs between rank 0 and "
+                f"after {updates} updates {names[different[0]]} differs between rank 0 and "
                 f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}; parameters must be "
                 "changed by all ranks alike, and kernels must be of one instruction set (DYNET_COMPAT_ISA)"
             )
 
     # -------------------------------------------------------------------------------- update
 
-    def before_update(self, trainer: Any) -> None:
-        state = self.state_of(trainer)
-        collection = _core._trainer_collection(trainer)
+    def update(self, trainer: Any, scale: float) -> None:
+        """The update of one process on the minibatches of all ranks."""
+        step = self.begin(trainer, scale)
+        if self._worker is None:
+            return self._run(step)
+        self._final = 0
+        self._in_flight = self._worker.submit(self._run, step)
+        _core._set_update_in_flight(self.settle)
+        for begin, end in step.state.ranges:
+            _core._finish_gradients(step.collection, begin, end)
+            self._final += 1
+
+    def begin(self, trainer: Any, scale: float) -> Step:
+        """An update is asked for: what the rest of it takes from the script's thread."""
+        state, collection = self.state_of(trainer), _core._trainer_collection(trainer)
         kinds = _core._gradient_kinds(collection)
         if len(kinds) != state.parameters:  # some were added after the trainer was made
             self._agree(state, collection)
-        rest = dict(state.feedback.rest) if state.feedback else {}
-        kinds, total, rows = self.group.complete(lambda: self._total(state, collection, kinds, dict(rest)))
-        _core._put_gradients(collection, kinds, total)
-        if rows:
-            _core._add_rows(collection, *rows)
+        self.updates += 1
+        state.updates += 1
+        said = self.group.announce(f"update of trainer {state.number}", state.updates)
+        return Step(trainer, collection, scale, state, self.updates, said, kinds, self.shard_size)
 
-    def _total(
-        self, state: TrainerState, collection: Any, kinds: NDArray[np.uint8], rest: dict[str, Any]
-    ) -> tuple[NDArray[np.uint8], NDArray[np.float32], Any]:
-        """Kinds of gradients, their sum over ranks, and the rows of tables. Changes no gradient."""
-        self.group.meet(f"update of trainer {state.number}", state.updates + 1)
+    def settle(self) -> None:
+        """Waits for the update in flight, and raises what it has raised."""
+        if self._in_flight is None:
+            return
+        error = self._in_flight.exception()
+        self._in_flight = None
+        _core._set_update_in_flight(None)
+        if error:
+            raise error
+
+    def close(self) -> None:
+        self.settle()
+        _core._keep_products(False)
+        if self._worker:
+            self._worker.shutdown()
+
+    def _run(self, step: Step) -> None:
+        self.sum_gradients(step)
+        try:
+            _core._run_update(step.trainer, step.scale)
+        except RuntimeError as error:
+            raise RuntimeError(f"update {step.number}: {error}") from None
+        if self.check_every and step.number % self.check_every == 0:
+            self.group.complete(lambda: self.check(step.trainer, step.number))
+
+    def sum_gradients(self, step: Step) -> None:
+        """The sum of all ranks' gradients takes the place of this rank's."""
+        rest = dict(step.state.feedback.rest) if step.state.feedback else {}
+        found = self.group.complete(lambda: self._sums(step, dict(rest)))
+        if found is None:
+            return
+        kinds, sums, rows = found
+        for (begin, end), values in zip(step.state.ranges, sums):
+            _core._put_gradients(step.collection, kinds, values, begin, end)
+        if rows:
+            _core._add_rows(step.collection, *rows)
+
+    def _sums(self, step: Step, rest: dict[str, Any]) -> Any:
+        """Kinds of gradients, sums over ranks for each range, and rows of tables; None where there are no
+        other ranks. Changes no gradient."""
+        state, collection = step.state, step.collection
         if state.feedback:
             state.feedback.rest = rest
-        kinds = self.group.largest(kinds)
-        size = _core._gradient_size(collection, kinds)
-        flat = self.group.flat(size)
-        _core._take_gradients(collection, kinds, flat)
-        share = self._share()
-        if share is not None:
-            flat *= share
-        rows = self._all_rows(collection, kinds, share) if (kinds == _ROWS).any() else None
-        return kinds, self.group.add_up(flat, size, state.feedback), rows
+        own = zlib.crc32(step.kinds.tobytes()), _core._row_bytes(collection, step.kinds)
+        every = self.group.meet(step.said, own)
+        if self.group.size == 1:
+            return None
+        kinds, sizes = step.kinds, None
+        if len({digest for digest, _ in every}) > 1:
+            kinds = self.group.largest(kinds)
+        else:
+            sizes = np.array([size for _, size in every], np.int64)
+        share = self._share(step.instances)
+        rows = self._all_rows(collection, kinds, sizes, share) if (kinds == _ROWS).any() else None
+        return kinds, self._add_up(step, kinds, share), rows
 
-    def _all_rows(self, collection: Any, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> Any:
+    def _add_up(self, step: Step, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> list[Floats]:
+        """The sum of each range. A bucket is sent while the next one is computed."""
+        collection = step.collection
+        buckets: list[Bucket] = []
+        for k, (begin, end) in enumerate(step.state.ranges):
+            bucket = self._bucket(step.state, k, _core._gradient_size(collection, kinds, begin, end))
+            if self._worker:
+                self.group.wait(lambda: self._is_final(k, buckets), "its own gradients", spins=0)
+            _core._take_gradients(collection, kinds, bucket.own, begin, end)
+            if share is not None:
+                bucket.own *= share
+            bucket.send()
+            if buckets:
+                buckets[-1].send_sum()
+            buckets.append(bucket)
+        if buckets:
+            buckets[-1].send_sum()
+        return [bucket.sum() for bucket in buckets]
+
+    def _is_final(self, k: int, buckets: list[Bucket]) -> bool:
+        """Whether the gradients of range k are computed; what is on its way goes on meanwhile."""
+        if buckets:
+            buckets[-1].arrived()
+        return self._final > k
+
+    def _bucket(self, state: TrainerState, k: int, size: int) -> Bucket:
+        bucket = state.buckets.get(k)
+        if bucket is None or bucket.own.size != size or bucket.ranks != self.group.size:
+            bucket = state.buckets[k] = Bucket(self.group, k, size, state.feedback)
+        return bucket
+
+    def _all_rows(
+        self, collection: Any, kinds: NDArray[np.uint8], sizes: Optional[NDArray[np.int64]],
+        share: Optional[np.float32],
+    ) -> Any:  # fmt: skip
         """Table rows of all ranks, in an order in which to add them, as messages and their sizes.
 
-        Few ranks send each other theirs. Of many ranks each owns some rows and sums them first, in rank
-        order, too: most rows are those of several ranks.
+        Few ranks send each other theirs, whose `sizes` they may know. Of many ranks each owns some rows and
+        sums them first, in rank order, too: most rows are those of several ranks.
         """
         parts = self.group.size if self.group.size >= OWNERS_FROM else 1
-        messages, sizes = _core._take_rows(collection, kinds, parts, 1.0 if share is None else float(share))
+        messages, dealt = _core._take_rows(collection, kinds, parts, 1.0 if share is None else float(share))
         if parts > 1:
-            messages = _core._sum_rows(collection, *self.group.deal(messages, sizes))
-        return self.group.join_bytes(messages)
+            return self.group.join_bytes(_core._sum_rows(collection, *self.group.deal(messages, dealt)))
+        return self.group.join_bytes(messages, sizes)
 
-    def _share(self) -> Optional[np.float32]:
+    def _share(self, instances: int) -> Optional[np.float32]:
         """This rank's share of the minibatch, where losses are means."""
         if not self.mean:
             return None
-        sizes = np.concatenate(self.group.join(np.array([self.shard_size], np.int64)))
-        return np.float32(self.shard_size / max(1, int(sizes.sum())))
-
-    def after_update(self, trainer: Any) -> None:
-        state = self.state_of(trainer)
-        state.updates += 1
-        self.updates += 1
-        if self.check_every and self.updates % self.check_every == 0:
-            self.group.complete(lambda: self.check(trainer))
+        sizes = np.concatenate(self.group.join(np.array([instances], np.int64)))
+        return np.float32(instances / max(1, int(sizes.sum())))

@@ -1,8 +1,9 @@
 """The ranks of one job, and collectives that end in an error instead of a hang where ranks differ.
 
-Every collective begins with a meeting: each rank says what it is about to do. Where the answers differ, all
-ranks raise the same error, which lists them. While a rank waits for a meeting, a clock runs; when it ends,
-the ranks that are missing are asked where they are, named on stderr, and the job ends.
+Every collective begins with a meeting: each rank says what it is about to do, and what it has noted since
+the last one. Where the answers differ, all ranks raise the same error, which lists them. While a rank waits
+for a meeting, a clock runs; when it ends, the ranks that are missing are asked where they are, named on
+stderr, and the job ends.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any, NoReturn, Optional, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-# What a rank is about to do, how often it has met before, a detail to agree on.
-_MEETING = struct.Struct("<24sqq")
+# What a rank is about to do, a detail to agree on, meetings and notes until now, the last note, and all of
+# them; then two numbers that may differ.
+_MEETING, _OWN = struct.Struct("<24sqqqq"), struct.Struct("<qq")
 _QUESTION, _ANSWER = 1, 2  # tags of messages between watchdogs
 _SPINS = 300  # tests of a request before waiting yields the processor
 _NAP, _LONGEST_NAP = 0.02, 1e-3  # between tests afterwards: a part of the time waited; seconds
@@ -30,7 +32,6 @@ _MESSAGE_TIME = 0.3  # seconds
 
 
 T = TypeVar("T")
-Rounding = Callable[[NDArray[np.float32], str], NDArray[np.float32]]
 
 
 class JobError(RuntimeError):
@@ -57,6 +58,10 @@ def where_is(thread: int) -> str:
     return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else "an unknown line"
 
 
+def _name_of(said: bytes) -> str:
+    return said[:24].rstrip(b"\0").decode(errors="replace")
+
+
 class Group:
     """The ranks of a job.
 
@@ -66,9 +71,10 @@ class Group:
         on_loss: the group goes on without ranks that are lost, and this is called with their numbers when the
             others have new ones; None: it ends.
     Attributes:
-        met: how many meetings there were; the same on all ranks between two of them.
+        met: how many meetings and notes there were; the same on all ranks between two meetings.
         busy: nested main_only(): others wait without a clock.
         has_lost: whether the group is smaller than it was.
+        shares_core: this process computes while another thread of it waits for ranks.
     """
 
     def __init__(
@@ -77,9 +83,9 @@ class Group:
         self.rank, self.size = rank_and_size(comm)
         self.timeout, self._on_loss = timeout, on_loss
         self.busy = self.met = 0
-        self.has_lost = False
+        self._note = self._notes = 0
+        self.has_lost = self.shares_core = False
         self._doing = "nothing"
-        self._kept: dict[str, NDArray[np.float32]] = {}  # memory of add_up
         self._watchdog: Optional[Watchdog] = None
         self.mpi: Any = None  # mpi4py's module; communicators are there for other ranks only
         if self.size > 1:
@@ -149,41 +155,61 @@ class Group:
 
     # ------------------------------------------------------------------------------- meetings
 
-    def meet(self, operation: str, detail: int = 0) -> None:
-        """Wait until all ranks are about to do the same; JobError where they are not.
+    def note(self, number: int) -> None:
+        """A number on which all ranks must agree when they meet next."""
+        self.met += 1
+        self._note, self._notes = number, hash((self._notes, number)) >> 8
+
+    def announce(self, operation: str, detail: int = 0) -> bytes:
+        """What this rank says in its next meeting.
 
         Args:
             operation: what comes next, at most 24 bytes.
             detail: a number on which all ranks must agree, such as a count of updates.
         """
         self.met += 1
-        if self.size == 1:
-            return
-        mine = np.frombuffer(_MEETING.pack(operation.encode()[:24], self.met, detail), np.uint8)
-        every = np.zeros((self.size, len(mine)), np.uint8)
-        self.wait(self.comm.Iallgather(mine, every).Test, operation)
-        if not (every == every[0]).all():
-            self._refuse([_MEETING.unpack(row.tobytes()) for row in every])
+        return _MEETING.pack(operation.encode()[:24], detail, self.met, self._note, self._notes)
 
-    def _refuse(self, every: Sequence[tuple[bytes, int, int]]) -> NoReturn:
+    def meet(self, said: bytes, own: tuple[int, int] = (0, 0)) -> list[tuple[int, int]]:
+        """Wait until all ranks are about to do the same; JobError where they are not.
+
+        Args:
+            said: what `announce()` returned.
+            own: what this rank tells the others.
+        Returns:
+            `own` of all ranks.
+        """
+        if self.size == 1:
+            return [own]
+        mine = np.frombuffer(said + _OWN.pack(*own), np.uint8)
+        every = np.zeros((self.size, len(mine)), np.uint8)
+        self.wait(self.comm.Iallgather(mine, every).Test, _name_of(said))
+        if not (every == every[0])[:, : len(said)].all():
+            self._refuse([_MEETING.unpack(row[: len(said)].tobytes()) for row in every])
+        return [_OWN.unpack(row[len(said) :].tobytes()) for row in every]
+
+    def _refuse(self, every: Sequence[tuple[Any, ...]]) -> NoReturn:
         lines = []
-        for rank, (operation, _, detail) in enumerate(every):
-            name = operation.rstrip(b"\0").decode(errors="replace")
-            lines.append(f"rank {rank}: {name}" + (f" {detail}" if detail else ""))
+        for rank, (operation, detail, met, note, _) in enumerate(every):
+            say = _name_of(operation) + (f" {detail}" if detail else "")
+            if all(other[:2] == every[0][:2] for other in every):  # so they have met otherwise before
+                say = f"shard of items: {note}" if met == every[0][2] else f"{say}, after {met} calls"
+            lines.append(f"rank {rank}: {say}")
         raise JobError(
             "ranks are not at the same point of the program; each must call shard(), update(), sum(), "
             "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
         )
 
-    def wait(self, arrived: Callable[[], bool], doing: str) -> None:
+    def wait(self, arrived: Callable[[], bool], doing: str, spins: int = _SPINS) -> None:
         """Wait for other ranks without holding a core that one of them may need.
 
         Args:
             arrived: whether the wait is over.
             doing: what this rank waits in, for the message that ends the job after the timeout.
+            spins: how often to ask before this thread sleeps in between.
         """
         self._doing = doing
-        for _ in range(_SPINS):
+        for _ in range(spins):
             if arrived():
                 break
         else:
@@ -200,58 +226,14 @@ class Group:
                     self._watchdog.end_job(self._doing)
                 start = time.monotonic()
 
+    def finish(self, request: Any) -> None:
+        """Wait for a collective that all ranks have begun, or are about to."""
+        if self.shares_core:
+            self.wait(request.Test, "gradients", spins=0)
+        else:
+            request.Wait()
+
     # ---------------------------------------------------------------------------- collectives
-
-    def flat(self, size: int) -> NDArray[np.float32]:
-        """Memory for `size` floats that `add_up` sends; its contents are those of the last call."""
-        return self._memory("flat", -(-size // self.size)).reshape(-1)
-
-    def add_up(
-        self, flat: NDArray[np.float32], size: int, compress: Optional[Rounding] = None
-    ) -> NDArray[np.float32]:
-        """The sum over ranks in rank order: the same bits on all ranks, in every run, under every MPI.
-
-        Each rank owns a contiguous part: it gets that part of all ranks, adds in rank order, and sends the
-        sum. Memory is kept from call to call, as large arrays are slow to get and to give back.
-
-        Args:
-            flat: what `flat(size)` returned, filled.
-            size: how many of its floats count; the same on all ranks.
-            compress: turns what is sent into values that float16 holds; its second argument names the stage.
-        Returns:
-            float32 array, valid until the next call.
-        """
-        if self.size == 1 or not size:
-            return flat[:size]
-        flat[size:] = 0
-        sent = flat.reshape(self.size, -1)
-        part = sent.shape[1]
-        if compress:
-            return self._add_up_as_float16(sent, compress).reshape(-1)[:size]
-        received, every = (self._memory(name, part) for name in ("received", "every"))
-        self.comm.Alltoall(sent, received)
-        mine = every[self.rank]
-        np.add(received[0], received[1], out=mine)
-        for contribution in received[2:]:
-            mine += contribution
-        self.comm.Allgather(self.mpi.IN_PLACE, every)
-        return every.reshape(-1)[:size]
-
-    def _add_up_as_float16(self, sent: NDArray[np.float32], compress: Rounding) -> NDArray[np.float32]:
-        received, every = (np.empty(sent.shape, np.float16) for _ in range(2))
-        kind = self.mpi.UINT16_T
-        self.comm.Alltoall([compress(sent, "sent").astype(np.float16), kind], [received, kind])
-        total = received[0].astype(np.float32)
-        for contribution in received[1:]:
-            total += contribution
-        self.comm.Allgather([compress(total, "owned").astype(np.float16), kind], [every, kind])
-        return every.astype(np.float32)
-
-    def _memory(self, name: str, part: int) -> NDArray[np.float32]:
-        kept = self._kept.get(name)
-        if kept is None or kept.shape != (self.size, part):
-            kept = self._kept[name] = np.zeros((self.size, part), np.float32)
-        return kept
 
     def join(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """Arrays of all ranks, of any lengths, in rank order."""
@@ -259,15 +241,21 @@ class Group:
         ends = np.cumsum(sizes)
         return [out[end - size : end].view(array.dtype) for end, size in zip(ends, sizes)]
 
-    def join_bytes(self, sent: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Bytes of all ranks, in rank order, and how many each has sent."""
+    def join_bytes(
+        self, sent: NDArray[np.uint8], sizes: Optional[NDArray[np.int64]] = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Bytes of all ranks, in rank order, and how many each has sent, which may be known before."""
         size = np.array([len(sent)], np.int64)
         if self.size == 1:
             return sent, size
-        sizes: NDArray[np.int64] = np.zeros(self.size, np.int64)
-        self.comm.Allgather(size, sizes)
+        if sizes is None:
+            sizes = np.zeros(self.size, np.int64)
+            self.comm.Allgather(size, sizes)
         out = np.empty(int(sizes.sum()), np.uint8)
-        self.comm.Allgatherv([sent, self.mpi.BYTE], [out, sizes, None, self.mpi.BYTE])
+        at = int(sizes[: self.rank].sum())
+        out[at : at + len(sent)] = sent
+        # Not Allgatherv(): MPICH's takes eight times as long
+        self.finish(self.comm.Iallgatherv(self.mpi.IN_PLACE, [out, sizes, None, self.mpi.BYTE]))
         return out, sizes
 
     def deal(

@@ -6,6 +6,7 @@ import atexit
 import operator
 import os
 import random
+import socket
 import sys
 from functools import reduce
 from typing import Any, Callable, NamedTuple, Optional
@@ -40,6 +41,7 @@ class Settings(NamedTuple):
     checkpoint: Optional[str] = None  # folder
     every: int = 100  # updates between checkpoints
     shard_batch_map: bool = False
+    overlap: Optional[bool] = None
 
 
 def world() -> Any:
@@ -89,22 +91,27 @@ class Job(atomic.Role):
         self.shards_batch_map = settings.shard_batch_map
         self._own_stream = False
         self.exchange = Exchange(
-            self.group, settings.gradients == "mean", settings.check_every, settings.compress is not None
-        )
+            self.group, settings.gradients == "mean", settings.check_every, settings.compress is not None,
+            self._overlaps(settings) and not shrinks,
+        )  # fmt: skip
         self.checkpoints: Optional[Checkpoints] = None
         if settings.checkpoint is not None:
             self.checkpoints = Checkpoints(self.group, self.exchange, settings.checkpoint, settings.every)
         self.seed = self._common_seed(settings.seed)
         self._saves = Saves(self.group)
         _core._allow_empty_sums(True)
-        _core._set_trainer_hooks(
-            made=self.exchange.made, before_update=self._before_update, after_update=self._after_update,
-            before_save=self._before_save, after_save=lambda trainer: self.saved("a trainer"),
-            before_load=lambda trainer: self.before_load(),
-        )  # fmt: skip
+        _core._set_trainer_hooks(**self.trainer_hooks())
         atomic.role = self
         config.use_seed(self.seed)
         atexit.register(self._at_exit)
+
+    def trainer_hooks(self) -> dict[str, Callable[..., Any]]:
+        """What trainers call."""
+        return {
+            "made": self.exchange.made, "update": self._update, "before_save": self._before_save,
+            "after_save": lambda trainer: self.saved("a trainer"),
+            "before_load": lambda trainer: self.before_load(),
+        }  # fmt: skip
 
     def _level_kernels(self) -> None:
         """Ranks of different processors round differently: all take the instruction set that all have."""
@@ -124,6 +131,11 @@ class Job(atomic.Role):
         if len(set(every)) > 1 and self.group.rank == 0:
             print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
 
+    def _overlaps(self, settings: Settings) -> bool:
+        """Whether updates go on while the script does: it pays where ranks are on several machines."""
+        hosts = set(self.group.gather_objects(socket.gethostname()))
+        return len(hosts) > 1 if settings.overlap is None else settings.overlap
+
     def _common_seed(self, seed: Optional[int]) -> int:
         """Seeds DyNet's, Python's and NumPy's streams alike on all ranks, so that they make equal parameters
         and shuffle alike."""
@@ -141,7 +153,7 @@ class Job(atomic.Role):
     def shard(self, items: Any, by: Optional[Callable[[Any], float]]) -> Any:
         if not hasattr(items, "__len__"):
             items = list(items)
-        self.group.complete(lambda: self.group.meet("shard of items:", len(items)))
+        self.group.note(len(items))
         self._sharded_for = self.group.size
         if not self._own_stream:  # the model is made: from here on ranks draw different dropout masks
             self._own_stream = True
@@ -156,8 +168,11 @@ class Job(atomic.Role):
     def _all(self, operation: str, item: Any) -> list[Any]:
         """An object of each rank; while a resumed script catches up, what it was in the run before."""
 
+        self.exchange.settle()
+        said = self.group.announce(operation)
+
         def gather() -> list[Any]:
-            self.group.meet(operation)
+            self.group.meet(said)
             if self.checkpoints:
                 return self.checkpoints.remember(operation, lambda: self.group.gather_objects(item))
             return self.group.gather_objects(item)
@@ -201,6 +216,7 @@ class Job(atomic.Role):
 
     def saved(self, path: str) -> None:
         if not self._catching_up:
+            self.exchange.settle()
             self._saves.add(path)
 
     def _before_save(self, trainer: Any) -> bool:
@@ -209,6 +225,7 @@ class Job(atomic.Role):
         return self.writes
 
     def before_load(self) -> None:
+        self.exchange.settle()
         self._saves.wait()
 
     @property
@@ -230,19 +247,14 @@ class Job(atomic.Role):
         who = f"rank {lost[0]} was" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} were"
         print(f"dynet_compat: {who} lost; {self.group.size} go on", file=sys.__stderr__, flush=True)
 
-    def _before_update(self, trainer: Any) -> bool:
-        if self._catching_up:
-            return False
-        self.exchange.before_update(trainer)
-        return True
-
-    def _after_update(self, trainer: Any) -> None:
+    def _update(self, trainer: Any, scale: float) -> bool:
         if self.checkpoints and self.checkpoints.skipping:
             self.checkpoints.skip(trainer)
-            return
-        self.exchange.after_update(trainer)
+            return False
+        self.exchange.update(trainer, scale)
         if self.checkpoints:
-            self.checkpoints.after_update(trainer)
+            self.checkpoints.after_update()
+        return False
 
     def _at_exit(self) -> None:
         self.end()
@@ -265,9 +277,10 @@ class Job(atomic.Role):
         config.use_seed(None)
         _core._allow_empty_sums(False)
         try:
+            self.exchange.close()
             if self.checkpoints:
                 self.checkpoints.end()
-            updates = self.exchange.updates
-            self.group.complete(lambda: self.group.meet("end of the program, updates:", updates))
+            said = self.group.announce("end of the program, updates:", self.exchange.updates)
+            self.group.complete(lambda: self.group.meet(said))
         finally:
             self.group.close()

@@ -41,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--every", type=int, default=1000, metavar="N", help="updates between checkpoints")
     out.add_argument("--on-failure", choices=("stop", "shrink"), default="stop",
                      help="shrink: others go on without a lost rank (Open MPI, --with-ft ulfm)")  # fmt: skip
+    out.add_argument("--overlap", choices=("yes", "no"),
+                     help="send gradients while others are computed; without: where there are several machines")  # fmt: skip
     out.add_argument("--logs", metavar="DIR", default=".", help="where other ranks write rank1.log, ...")
     out.add_argument("script", help="the Python file")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         seed = given.seed if given.seed is not None else options.seed_of(given.arguments) or None
         job.start(job.Settings(
             given.gradients, given.check_every, given.compress, given.timeout, seed, given.on_failure,
-            given.checkpoint, given.every, given.shard is not None,
+            given.checkpoint, given.every, given.shard is not None, given.overlap and given.overlap == "yes",
         ))  # fmt: skip
         from ..startup.program import run
 

@@ -28,10 +28,10 @@ def positions(n: int, size: int, costs: Optional[Sequence[float]] = None) -> lis
         return [range(rank, n, size) for rank in range(size)]
     loads = [(0.0, rank) for rank in range(size)]
     parts: list[list[int]] = [[] for _ in range(size)]
-    for i in sorted(range(n), key=lambda i: (-costs[i], i)):
-        load, rank = heapq.heappop(loads)
+    for i in sorted(range(n), key=costs.__getitem__, reverse=True):
+        load, rank = loads[0]
         parts[rank].append(i)
-        heapq.heappush(loads, (load + costs[i], rank))
+        heapq.heapreplace(loads, (load + costs[i], rank))
     return [sorted(part) for part in parts]
 
 
@@ -40,7 +40,7 @@ def cut(items: Any, rank: int, size: int, by: Optional[Callable[[Any], float]] =
     if isinstance(items, np.ndarray) and by is None:
         return items[rank::size]
     every = items if isinstance(items, Sequence) else list(items)
-    costs = None if by is None else [float(by(item)) for item in every]
+    costs = None if by is None else list(map(by, every))
     mine = positions(len(every), size, costs)[rank]
     return Shard([every[i] for i in mine], mine)
 

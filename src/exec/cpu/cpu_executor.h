@@ -47,7 +47,10 @@ class CpuExecutor final : public Executor {
   }
   void fetch_gradients(int64_t offset, size_t) override { column_losses_.complete_gradient(offset); }
   bool pairs_losses() const override { return true; }
-  void complete_gradients() override { column_losses_.complete_gradients(); }
+  void complete_gradients() override {
+    run_kept();
+    column_losses_.complete_gradients();
+  }
   void cut_back(uint32_t launches) override { column_losses_.cut_back(launches); }
 
  private:
@@ -149,14 +152,16 @@ class CpuExecutor final : public Executor {
   struct Part {
     uint32_t deferred;
     float* target;
-    Range range;   // of rows, or of columns
-    bool unset;    // the gradient was not zeroed before
+    Range range;  // of rows, or of columns
+    bool unset;   // the gradient was not zeroed before
+    int64_t work;
     int64_t turn;  // of the threads, from 0: the one that has this part in its cache
   };
   void run_part(const DeferredGradient& d, const Part& part) const;
   void run_deferred(DeferredGradient& d) override;
   void run_all_deferred();
-  void run_parts(int64_t n, int64_t work);
+  void run_parts(std::span<const Part> parts);
+  void compute_kept(std::span<const std::shared_ptr<Storage>> storages) override;
 
   const float* values() const { return graph_.values_arena.base(); }
 

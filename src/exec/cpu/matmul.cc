@@ -285,7 +285,7 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
   parallel_for(length, grain_of(length, d.work(), kPart, kMostParts), [&](size_t begin, size_t end) {
-    run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0});
+    run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0, 0});
   });
   d.dy.clear();
   d.x.clear();
@@ -294,44 +294,63 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
 // Those of parameters that have a gradient of their own run together: threads share the parts of all.
 void CpuExecutor::run_all_deferred() {
   parts_.clear();
+  keeps_ = keep_products && direct_;
   const int64_t threads = thread_pool().threads();
-  int64_t work = 0;
   for (uint32_t i = 0; i < deferred_.size(); ++i) {
     DeferredGradient& d = deferred_[i];
-    if (d.dy.empty() || !deferred_.is_only(d)) {
+    if (d.dy.empty() || !deferred_.is_only(d) || (keeps_ && graph_.parameter_use(d.node).gradient >= 0)) {
       run_deferred(d);
       continue;
     }
     bool unset = false;
     float* target = parameter_target(d.node, &unset);
     const int64_t length = parts_of(d);
-    for (int64_t at = 0; at < length; at += kPart)
-      parts_.push_back({i, target, {at, std::min(at + kPart, length)}, unset, at * threads / length});
-    work += d.work();
+    for (int64_t at = 0; at < length; at += kPart) {
+      const Range range{at, std::min(at + kPart, length)};
+      const int64_t work = d.work() * (range.end - at) / length;
+      parts_.push_back({i, target, range, unset, work, at * threads / length});
+    }
   }
   if (threads > 1)
     std::stable_sort(parts_.begin(), parts_.end(),
                      [](const Part& a, const Part& b) { return a.turn < b.turn; });
-  const int64_t n = static_cast<int64_t>(parts_.size());
-  if (n > 0) run_parts(n, work);
+  if (keeps_) return;
+  run_parts(parts_);
   deferred_.clear();
 }
 
-void CpuExecutor::run_parts(int64_t n, int64_t work) {
-  const DeferredGradient& d = deferred_[parts_.front().deferred];
-  const bool one = parts_.back().deferred == parts_.front().deferred;
+void CpuExecutor::compute_kept(std::span<const std::shared_ptr<Storage>> storages) {
+  const auto left = [&](const Part& part) {
+    const Storage* s = graph_.parameter_use(deferred_[part.deferred].node).storage;
+    return !storages.empty() && std::none_of(storages.begin(), storages.end(),
+                                             [s](const auto& other) { return other.get() == s; });
+  };
+  const auto first = std::stable_partition(parts_.begin(), parts_.end(), left);
+  run_parts({first, parts_.end()});
+  parts_.erase(first, parts_.end());
+  keeps_ = !parts_.empty();
+}
+
+void CpuExecutor::run_parts(std::span<const Part> parts) {
+  if (parts.empty()) return;
+  const DeferredGradient& d = deferred_[parts.front().deferred];
+  const bool one = parts.back().deferred == parts.front().deferred;
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, one ? d.name() : "dy x', of several weights");
   if (one) scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
   else if (trace)
     for (uint32_t i = 0; i < deferred_.size(); ++i)
       scope.add_product(deferred_[i].m, deferred_[i].inner(), static_cast<int64_t>(deferred_[i].dy.size()));
-  parallel_for(parts_.size(), grain_of(n, work, 1, kMostParts), [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
-      Part part = parts_[i];
-      while (++i < end && parts_[i].deferred == part.deferred) part.range.end = parts_[i].range.end;
-      run_part(deferred_[part.deferred], part);
-    }
-  });
+  int64_t work = 0;
+  for (const Part& part : parts) work += part.work;
+  parallel_for(parts.size(), grain_of(static_cast<int64_t>(parts.size()), work, 1, kMostParts),
+               [&](size_t begin, size_t end) {
+                 for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
+                   Part part = parts[i];
+                   while (++i < end && parts[i].deferred == part.deferred)
+                     part.range.end = parts[i].range.end;
+                   run_part(deferred_[part.deferred], part);
+                 }
+               });
 }
 
 }  // namespace dyc
