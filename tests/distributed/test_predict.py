@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -149,6 +150,16 @@ def test_what_the_summary_counts(tmp_path: Path) -> None:
     (tmp_path / "out" / "part-000001.txt").unlink()
     result = run(tmp_path)
     assert result.returncode == 0 and "630 were there already" in result.stderr, result.stderr
+
+
+def test_how_far_it_is(tmp_path: Path) -> None:
+    corpus(tmp_path, 500)
+    begin, env = command("mpich", 2)
+    env["PAUSE"] = "0.1"
+    every = [*begin, *words()]
+    result = subprocess.run(every, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    shares = [int(share) for share in re.findall(r"predict: \[#* *\] +(\d+)%, [\d,]+ lines", result.stderr)]
+    assert len(shares) > 1 and shares == sorted(shares) and 0 < shares[0] <= shares[-1] <= 100, result.stderr
 
 
 @given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=4), st.randoms(use_true_random=False))

@@ -113,25 +113,32 @@ class Output:
 
 
 class Progress:
-    """Lines on stderr: how far it is, at most one a second, and at the end how fast it was.
+    """A bar on stderr, at most once a second, and at the end how fast it was.
 
+    Args:
+        shown: by this process.
+        bytes_: of the input.
     Attributes:
-        blocks, total: of the input, as far as it was read; `total` counts lines.
+        blocks, total, read: of the input, as far as it was read; `total` counts lines, `read` bytes.
         kept: lines of blocks that were finished before.
         lines: that this process has done.
     """
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, shown: bool, bytes_: int) -> None:
         self._start = self._last = time.monotonic()
-        self._shown = shown
-        self.blocks = self.total = self.kept = self.lines = 0
+        self._shown, self._bytes = shown, bytes_
+        self._end = "\r" if sys.stderr.isatty() else "\n"
+        self.blocks = self.total = self.read = self.kept = self.lines = 0
 
     def add(self, lines: int) -> None:
         self.lines += lines
         now = time.monotonic()
         if self._shown and now - self._last > 1:
             self._last = now
-            print(f"predict: {self.lines:,} lines, {self._rate(self.lines)}", file=sys.stderr)
+            share = min(1.0, self.read / max(1, self._bytes))
+            bar = f"[{'#' * int(20 * share):20}] {share:4.0%}"
+            say = f"predict: {bar}, {self.lines:,} lines, {self._rate(self.lines)}"
+            print(say, end=self._end, file=sys.stderr, flush=True)
 
     def _rate(self, lines: int) -> str:
         return f"{lines / max(1e-9, time.monotonic() - self._start):,.0f} a second"
@@ -172,6 +179,7 @@ def unfinished(given: argparse.Namespace, done: set[int], progress: Progress) ->
     for block in blocks(given.input, given.block):
         progress.blocks += 1
         progress.total += len(block.lines)
+        progress.read += sum(map(len, block.lines)) + len(block.lines)
         if block.number in done:
             progress.kept += len(block.lines)
         else:
@@ -193,7 +201,7 @@ def _run_ranks(given: argparse.Namespace, output: Output, comm: Any) -> int:
     rank, size = rank_and_size(comm)
     done = output.claim() if rank == 0 else None
     done = done if comm is None else comm.bcast(done)
-    progress, worker = Progress(rank == 0), Worker(given.predictor, given.batch)
+    progress, worker = Progress(rank == 0, os.path.getsize(given.input)), Worker(given.predictor, given.batch)
     for block in unfinished(given, done or set(), progress):
         if block.number % size == rank:
             output.write(block, worker.run(block))
@@ -214,7 +222,7 @@ def by_ray(given: argparse.Namespace, output: Output) -> int:
     """Workers of Ray get the blocks."""
     from .ray_workers import RayWorkers
 
-    done, progress = output.claim(), Progress(True)
+    done, progress = output.claim(), Progress(True, os.path.getsize(given.input))
     workers = RayWorkers(given.predictor, given.batch, given.workers)
     for block, result in workers.run(unfinished(given, done, progress)):
         output.write(block, result)
