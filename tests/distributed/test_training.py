@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,52 @@ def test_ranks_of_different_processors_take_one_instruction_set(tmp_path: Path) 
     result = subprocess.run([*start, sys.executable, str(chooser), str(script)], env=env, capture_output=True,
                             text=True, timeout=60, cwd=tmp_path)  # fmt: skip
     assert result.stdout.strip() == "['baseline', 'baseline']", result.stdout + result.stderr
+
+
+def test_kernels_that_are_in_use_cannot_be_levelled(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(
+        "import os, sys\n"
+        "rank = os.environ['PMI_RANK']\n"
+        "if rank == '1': os.environ['DYNET_COMPAT_ISA'] = 'baseline'\n"
+        "import dynet_compat as dy\n"
+        "dy.inputVector([1]).value()\n"
+        "dy.tanh(dy.inputVector([1])).value()\n"
+        "dy.distributed.start()\n"
+    )
+    start, env = command("mpich", 2)
+    words = [*start, sys.executable, "-m", "mpi4py", str(tmp_path / "late.py")]
+    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0 and "kernels already, and another has baseline at most" in result.stderr
+
+
+def test_ranks_draw_different_dropout_masks(tmp_path: Path) -> None:
+    """After the first shard(); models are made before."""
+    (tmp_path / "drawn.py").write_text(
+        "import dynet as dy\n"
+        "d, drawn = dy.distributed, lambda: str(dy.dropout(dy.inputVector([1] * 64), 0.5).value())\n"
+        "before = len(set(d.gather([drawn()])))\n"
+        "d.shard([1, 2, 3])\n"
+        "print(before, len(set(d.gather([drawn()]))))\n"
+    )
+    result = job([tmp_path / "drawn.py"], ranks=3, cwd=tmp_path)
+    assert result.stdout == "1 3\n", result.stderr
+
+
+def test_the_stub_of_the_guide_runs_on_the_real_dynet(tmp_path: Path, oracle_python: str) -> None:
+    """The guide's script with the guide's three lines, there and here."""
+    guide = (Path(__file__).resolve().parents[2] / "migration_guide" / "distributed.md").read_text()
+    blocks = re.findall(r"```(?:python train\.py|text)\n(.*?)```", guide, re.S)
+    stub = next(text for text in blocks if "class Alone" in text)
+    assert len(stub.splitlines()) == 3
+    script = blocks[0].replace("import dynet_compat as dy\n", f"import dynet as dy\n\n{stub}")
+    (tmp_path / "train.py").write_text(script)
+    printed = []
+    for begin in ([oracle_python], [sys.executable, "-m", "dynet_compat", "run"]):
+        words = [*begin, "train.py", "2", "--dynet-seed", "1"]
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stderr
+        printed.append(re.findall(r"epoch \d: (\d\.\d+)", result.stdout))
+    assert len(printed[0]) == len(printed[1]) == 2
 
 
 def test_rank_0_saves_and_others_wait_for_it(tmp_path: Path) -> None:
