@@ -22,6 +22,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import dynet_compat as dy
@@ -358,8 +359,8 @@ def overhead(args: argparse.Namespace) -> list[dict[str, float]]:
 
 
 class Waiting:
-    """A communicator whose ranks wait for each other before each collective, so that what it takes then is its
-    own."""
+    """A communicator whose ranks wait for each other before each collective, which then takes what it does
+    itself."""
 
     def __init__(self, comm: Any, waiting: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self._comm, self._waiting = comm, waiting
@@ -384,8 +385,8 @@ def _overhead(job: Any, hidden: int, args: argparse.Namespace) -> dict[str, floa
 
         return run
 
-    def step(k: int, batch: list[list[int]]) -> None:
-        gradients(models[k], batch)
+    def step(k: int, batch: list[list[int]], by: Any = None) -> None:
+        gradients(models[k], dy.distributed.shard(batch, by) if by else batch)
         trainers[k].update()
 
     job.group.comm = Waiting(comm, waiting)
@@ -394,9 +395,9 @@ def _overhead(job: Any, hidden: int, args: argparse.Namespace) -> dict[str, floa
         whole = models[0].minibatch()
         part = list(dy.distributed.shard(whole, by=len))
         waited = 0.0
-        together.append(processor_time(lambda: step(0, dy.distributed.shard(whole, by=len))) - waited)
+        together.append(processor_time(partial(step, 0, whole, len)) - waited)
         _core._set_trainer_hooks()
-        alone.append(processor_time(lambda: step(1, part)))
+        alone.append(processor_time(partial(step, 1, part)))
         _core._set_trainer_hooks(**job.trainer_hooks())
     job.group.comm = comm
     row: dict[str, float] = {"hidden": hidden}
@@ -405,9 +406,10 @@ def _overhead(job: Any, hidden: int, args: argparse.Namespace) -> dict[str, floa
         ms, one, beside = (1e3 * sorted(times)[place] for times in found)
         row.update({f"ms {what}": ms, f"beside {what}": beside})
         if dy.distributed.is_main:
-            print(f"tagger, hidden {hidden}, minibatch {len(whole)} on {job.group.size} ranks, {what} of "
-                  f"{args.steps} steps: {ms:.2f} ms of processor time without waiting; alone on the same part "
-                  f"{one:.2f} ms; differences of pairs {beside:.2f} ms, {100 * beside / ms:.1f} %")  # fmt: skip
+            print(f"tagger, hidden {hidden}, minibatch {size.batch} on {job.group.size} ranks, {what} of "
+                  f"{args.steps} steps, processor time: {ms:.2f} ms without waiting; alone on the same "
+                  f"part {one:.2f} ms; differences of pairs {beside:.2f} ms, "
+                  f"{100 * beside / ms:.1f} %")  # fmt: skip
     return row
 
 

@@ -217,7 +217,10 @@ constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const 
   const ScriptCall call("update");
   wait_for_backward();
   trainer_of(self);
-  if (call_trainer_hook(TrainerHook::update, self, scale)) trainer_of(self).update(scale);
+  if (call_trainer_hook(TrainerHook::update, self, scale)) {
+    wait_for_gradients();
+    trainer_of(self).update(scale);
+  }
   return warn_of_growth() ? none() : nullptr;
 });
 

@@ -25,12 +25,14 @@ FAULTS = [
 
 CASES = [(*fault, "mpich") for fault in FAULTS]
 CASES += [(*fault, "openmpi") for fault in FAULTS if fault[0] in ("raise", "kill", "stop")]  # MPI's own part
+CASES += [(*fault, "overlap") for fault in FAULTS if fault[0] not in ("exit", "stop")]
 
 
 @pytest.mark.parametrize(("fault", "says", "seconds", "mpi"), CASES, ids=[f"{c[0]}-{c[3]}" for c in CASES])
 def test_a_fault_ends_the_job(tmp_path: Path, fault: str, says: str, seconds: float, mpi: str) -> None:
     start = time.monotonic()
-    result = job(["faults.py", fault], mpi=mpi, options=("--timeout", 2, "--check-every", 2), cwd=tmp_path)
+    options = ("--timeout", 2, "--check-every", 2, "--overlap", "yes" if mpi == "overlap" else "no")
+    result = job(["faults.py", fault], 2, mpi.replace("overlap", "mpich"), options, tmp_path)
     took = time.monotonic() - start
     assert result.returncode != 0, result.stdout
     assert re.search(says, result.stderr, re.S), f"wanted {says!r} in:\n{result.stderr}"

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from .group import Group
 
-Floats = NDArray[np.float32]
-
 
 class Float16Feedback:
     """Rounds to float16, and adds what rounding has cut off to the next values of the same place.
@@ -24,9 +22,9 @@ class Float16Feedback:
     """
 
     def __init__(self) -> None:
-        self.rest: dict[str, Floats] = {}
+        self.rest: dict[str, NDArray[np.float32]] = {}
 
-    def __call__(self, values: Floats, stage: str) -> NDArray[np.float16]:
+    def __call__(self, values: NDArray[np.float32], stage: str) -> NDArray[np.float16]:
         rest = self.rest.get(stage)
         wanted = values + rest if rest is not None and rest.shape == values.shape else values
         limit = np.float32(np.finfo(np.float16).max)
@@ -83,7 +81,7 @@ class Bucket:
         if self.own.size:
             self._request = self._group.comm.Iallgather(self._group.mpi.IN_PLACE, _words(self._every))
 
-    def sum(self) -> Floats:
+    def sum(self) -> NDArray[np.float32]:
         """Valid until the next send()."""
         self._group.finish(self._request)
         return self._every.astype(np.float32, copy=False).reshape(-1)[: self.own.size]

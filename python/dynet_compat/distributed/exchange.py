@@ -7,13 +7,14 @@ import hashlib
 import math
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .buckets import Bucket, Float16Feedback, Floats
+from .buckets import Bucket, Float16Feedback
 from .group import Group, JobError
 
 _ROWS = 1  # the kind of a table of which some rows have gradients
@@ -247,14 +248,16 @@ class Exchange:
         rows = self._all_rows(collection, kinds, sizes, share) if (kinds == _ROWS).any() else None
         return kinds, self._add_up(step, kinds, share), rows
 
-    def _add_up(self, step: Step, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> list[Floats]:
+    def _add_up(
+        self, step: Step, kinds: NDArray[np.uint8], share: Optional[np.float32]
+    ) -> list[NDArray[np.float32]]:
         """The sum of each range. A bucket is sent while the next one is computed."""
         collection = step.collection
         buckets: list[Bucket] = []
         for k, (begin, end) in enumerate(step.state.ranges):
             bucket = self._bucket(step.state, k, _core._gradient_size(collection, kinds, begin, end))
             if self._worker:
-                self.group.wait(lambda: self._is_final(k, buckets), "its own gradients", spins=0)
+                self.group.wait(partial(self._is_final, k, buckets), "its own gradients", spins=0)
             _core._take_gradients(collection, kinds, bucket.own, begin, end)
             if share is not None:
                 bucket.own *= share

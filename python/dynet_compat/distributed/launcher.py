@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--on-failure", choices=("stop", "shrink"), default="stop",
                      help="shrink: others go on without a lost rank (Open MPI, --with-ft ulfm)")  # fmt: skip
     out.add_argument("--overlap", choices=("yes", "no"),
-                     help="send gradients while others are computed; without: where there are several machines")  # fmt: skip
+                     help="send gradients while others are computed; without: on several hosts")  # fmt: skip
     out.add_argument("--logs", metavar="DIR", default=".", help="where other ranks write rank1.log, ...")
     out.add_argument("script", help="the Python file")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
