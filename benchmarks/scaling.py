@@ -142,10 +142,6 @@ class OtherRanks:
         return Arrived()
 
 
-def _array(buffer: Any) -> Any:
-    return buffer[0] if isinstance(buffer, list) else buffer
-
-
 def message(keys: np.ndarray, width: int) -> np.ndarray:
     """Rows without values, as they are sent."""
     floats = -(-len(keys) * width // 2)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "bindings/collection_caster.h"
+#include "bindings/compute.h"
 
 namespace dyc::py {
 
@@ -32,6 +33,7 @@ BuilderSize size_of(const Object& layers, const Object& input, const Object& hid
 
 // None is allowed for a builder without layers.
 std::shared_ptr<Collection> collection_of(const Object& model, const char* op) {
+  wait_for_update();
   return model.is_none() ? nullptr : as_collection(model.ptr(), op, "model");
 }
 

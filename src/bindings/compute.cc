@@ -57,7 +57,10 @@ void end_of_thread(PyObject* capsule) {
   auto* e = static_cast<ThreadEngine*>(PyCapsule_GetPointer(capsule, kCapsule));
   engines.erase(std::remove(engines.begin(), engines.end(), e), engines.end());
   if (this_thread == e) this_thread = nullptr;
-  if (keeper == e) finish_products();
+  if (keeper == e) {
+    wait_for_backward();
+    finish_products();
+  }
   if (!e->computing) delete e;  // else its thread is in the midst of it, or was when the process forked
 }
 
@@ -120,12 +123,12 @@ const char* whose_graph(uint32_t number) {
   return "the graph of a thread that has ended";
 }
 
-void wait_for_update() {
+void wait_for_update(bool throws) {
   if (!update_in_flight || makes_updates) [[likely]]
     return;
   PyObject* const wait = update_in_flight;
   Py_INCREF(wait);
-  PyObject* const result = PyObject_CallNoArgs(wait);
+  PyObject* const result = PyObject_CallOneArg(wait, throws ? Py_True : Py_False);
   Py_DECREF(wait);
   if (!result) throw PythonError();
   Py_DECREF(result);

@@ -40,9 +40,11 @@ void wait_for_backward();
 extern bool keep_products;
 void finish_products();
 void finish_products(std::span<const std::shared_ptr<Storage>> storages);  // without the interpreter lock
-// A trainer, or what it reads, is about to be used: waits for an update in flight, if there is one.
-void wait_for_update();
-// Python's function that waits for the update that has begun; null: it is done.
+// A trainer, or what it reads, is about to be used: waits for an update in flight, if there is one. Its error
+// is thrown here, or by the next who waits.
+void wait_for_update(bool throws = true);
+// Python's function that waits for the update that has begun, and raises its error if its argument is True;
+// null: it is done.
 void set_update_in_flight(PyObject* wait);
 // This thread makes updates, so it waits for none.
 void make_updates_here();

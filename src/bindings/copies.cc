@@ -21,6 +21,7 @@ using StateTuple = std::tuple<std::string, float, std::unordered_map<std::string
 
 // The root of a collection's or a parameter's tree, or None, and a number of the tree.
 pb::tuple root_of(const pb::object& o) {
+  wait_for_update();
   CollectionPtr root;
   if (is_parameters(o.ptr())) root = Collection::root_of(*storage_in(o.ptr()));
   else root = as_collection(o.ptr(), "_root_of", "o")->root().shared_from_this();

@@ -197,7 +197,8 @@ void choose_device(const std::string& name) {
   static bool watched = false;
   if (watched || name == "cpu") return;
   const auto before = pybind11::cpp_function([] {
-    wait_for_gradients();
+    wait_for_update(false);  // Python drops errors of hooks
+    wait_for_backward();
     before_fork();
   });
   const auto in_parent = pybind11::cpp_function([] { after_fork(false); });

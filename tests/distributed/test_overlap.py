@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from dynet_compat import _core
-from support.jobs import SCRIPTS, job
+from support.jobs import SCRIPTS, command, job
 
 # What `distribute` runs: gradients of each parameter travel for themselves.
 BUCKETS = """
@@ -201,3 +204,65 @@ def test_an_error_is_raised_by_the_first_read(tmp_path: Path) -> None:
     )
     result = job([tmp_path / "script.py"], options=("--overlap", "yes"), cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, "returned\nupdate 2:\nTrue\n"), result.stderr
+
+
+FORK = """
+import os, math
+import dynet as dy
+pc = dy.ParameterCollection(); p = pc.add_parameters(2, init=1); t = dy.SimpleSGDTrainer(pc, 1.0)
+def update(factor):
+    dy.distributed.shard([1, 2])
+    dy.renew_cg(); dy.squared_norm(p * factor).backward(); t.update()
+update(0.1)
+read, write = os.pipe()
+if os.fork() == 0:
+    update(0.1)
+    os.write(write, str(p.as_array()[0]).encode())
+    os._exit(0)
+os.wait()
+seen = float(os.read(read, 100))
+before = p.as_array()[0]
+print(seen < before < 1, dy.distributed.sum(1))
+update(math.nan)
+if os.fork() == 0: os._exit(0)
+os.wait()
+try: p.as_array()
+except RuntimeError as error: print(str(error)[:9])
+"""
+
+
+def test_a_process_that_is_forked_sees_the_whole_update(tmp_path: Path) -> None:
+    """It is no rank, and takes no error of the update away."""
+    (tmp_path / "script.py").write_text(FORK)
+    result = job([tmp_path / "script.py"], options=("--overlap", "yes"), cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "True 2\nupdate 2:\n"), result.stderr
+
+
+def test_an_error_that_nothing_reads_ends_the_job(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import dynet_compat as dy, math\n"
+        "dy.distributed.start(overlap=True)\n"
+        "pc = dy.ParameterCollection(); p = pc.add_parameters(2, init=1); t = dy.SimpleSGDTrainer(pc)\n"
+        "dy.squared_norm(p * math.nan).backward(); t.update()\n"
+    )
+    begin, env = command("mpich", 2)
+    words = [*begin, sys.executable, "-m", "mpi4py", str(tmp_path / "script.py")]
+    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0 and "update 1: " in result.stderr, result.stderr
+
+
+def test_an_update_that_is_interrupted_ends_the_job(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import dynet as dy\n"
+        "from dynet_compat import _core\n"
+        "def interrupted(*_): raise KeyboardInterrupt('between two gradients')\n"
+        "_core._finish_gradients = interrupted\n"
+        "pc = dy.ParameterCollection(); p = pc.add_parameters(2); t = dy.SimpleSGDTrainer(pc)\n"
+        "dy.squared_norm(p).backward()\n"
+        "try: t.update()\n"
+        "except KeyboardInterrupt: p.as_array()\n"
+    )
+    start = time.monotonic()
+    result = job([tmp_path / "script.py"], options=("--overlap", "yes"), cwd=tmp_path)
+    assert result.returncode != 0 and "it was interrupted" in result.stderr, result.stderr
+    assert time.monotonic() - start < 10

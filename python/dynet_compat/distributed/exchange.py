@@ -20,7 +20,7 @@ from .group import Group, JobError
 _ROWS = 1  # the kind of a table of which some rows have gradients
 OWNERS_FROM = 6  # ranks: below, the two rounds more take longer than what they save
 _BUCKET, _MOST_BUCKETS = 1 << 17, 32  # floats that travel together, or more
-
+_INTERRUPTED = -1
 
 Named = list[tuple[str, tuple[int, ...]]]  # name and shape
 
@@ -177,9 +177,13 @@ class Exchange:
         self._final = 0
         self._in_flight = self._worker.submit(self._run, step)
         _core._set_update_in_flight(self.settle)
-        for begin, end in step.state.ranges:
-            _core._finish_gradients(step.collection, begin, end)
-            self._final += 1
+        try:
+            for begin, end in step.state.ranges:
+                _core._finish_gradients(step.collection, begin, end)
+                self._final += 1
+        except BaseException:  # Ctrl-C, for one
+            self._final = _INTERRUPTED
+            raise
 
     def begin(self, trainer: Any, scale: float) -> Step:
         """An update is asked for: what the rest of it takes from the script's thread."""
@@ -192,21 +196,26 @@ class Exchange:
         said = self.group.announce(f"update of trainer {state.number}", state.updates)
         return Step(trainer, collection, scale, state, self.updates, said, kinds, self.shard_size)
 
-    def settle(self) -> None:
-        """Waits for the update in flight, and raises what it has raised."""
-        if self._in_flight is None:
+    def settle(self, raises: bool = True) -> None:
+        """Waits for the update in flight, and raises what it has raised, now or at the next read."""
+        update = self._in_flight
+        if update is None:
             return
-        error = self._in_flight.exception()
+        error = update.exception()
+        if not raises or update is not self._in_flight:  # another thread has waited, too
+            return
         self._in_flight = None
         _core._set_update_in_flight(None)
         if error:
             raise error
 
     def close(self) -> None:
-        self.settle()
-        _core._keep_products(False)
-        if self._worker:
-            self._worker.shutdown()
+        try:
+            self.settle()
+        finally:
+            _core._keep_products(False)
+            if self._worker:
+                self._worker.shutdown()
 
     def _run(self, step: Step) -> None:
         self.sum_gradients(step)
@@ -273,6 +282,8 @@ class Exchange:
         """Whether the gradients of range k are computed; what is on its way goes on meanwhile."""
         if buckets:
             buckets[-1].arrived()
+        if self._final == _INTERRUPTED:
+            raise JobError("update(): its gradients were not completed, because it was interrupted")
         return self._final > k
 
     def _bucket(self, state: TrainerState, k: int, size: int) -> Bucket:

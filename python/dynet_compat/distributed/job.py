@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import sys
+import traceback
 from functools import reduce
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -19,7 +20,7 @@ from ..startup import config
 from . import state
 from .checkpoint import Checkpoints
 from .exchange import Exchange
-from .group import Group, JobError
+from .group import Group, JobError, abort
 from .saves import Saves
 from .shards import Shard, cut, put_back
 
@@ -104,6 +105,7 @@ class Job(atomic.Role):
         atomic.role = self
         config.use_seed(self.seed)
         atexit.register(self._at_exit)
+        os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
     def trainer_hooks(self) -> dict[str, Callable[..., Any]]:
         """What trainers call."""
@@ -167,7 +169,6 @@ class Job(atomic.Role):
 
     def _all(self, operation: str, item: Any) -> list[Any]:
         """An object of each rank; while a resumed script catches up, what it was in the run before."""
-
         self.exchange.settle()
         said = self.group.announce(operation)
 
@@ -256,8 +257,26 @@ class Job(atomic.Role):
             self.checkpoints.after_update()
         return False
 
+    def _before_fork(self) -> None:
+        self.exchange.settle(raises=False)  # what a hook of a fork raises is lost
+
+    def _in_child(self) -> None:
+        """A process that a rank has forked, to prepare data, is no rank."""
+        atexit.unregister(self._at_exit)
+        if state.job is self:
+            _core._set_trainer_hooks()
+            _core._keep_products(False)
+
     def _at_exit(self) -> None:
-        self.end()
+        try:
+            self.end()
+        except BaseException:  # the interpreter would end with status 0
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            if self.group.size > 1:
+                abort(self.group.comm, 1)
+            os._exit(1)
         self.leave()
 
     def leave(self) -> None:
