@@ -284,7 +284,7 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
   const int64_t length = parts_of(d);
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  parallel_for(length, grain_of(length, d.work(), kPart, kMostParts), [&](size_t begin, size_t end) {
+  parallel_for(length, grain_of(length, d.work(), kPart, most_chunks()), [&](size_t begin, size_t end) {
     run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0, 0});
   });
   d.dy.clear();
@@ -342,15 +342,18 @@ void CpuExecutor::run_parts(std::span<const Part> parts) {
       scope.add_product(deferred_[i].m, deferred_[i].inner(), static_cast<int64_t>(deferred_[i].dy.size()));
   int64_t work = 0;
   for (const Part& part : parts) work += part.work;
-  parallel_for(parts.size(), grain_of(static_cast<int64_t>(parts.size()), work, 1, kMostParts),
-               [&](size_t begin, size_t end) {
-                 for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once
-                   Part part = parts[i];
-                   while (++i < end && parts[i].deferred == part.deferred)
-                     part.range.end = parts[i].range.end;
-                   run_part(deferred_[part.deferred], part);
-                 }
-               });
+  const size_t grain = grain_of(static_cast<int64_t>(parts.size()), work, 1, most_chunks());
+  parallel_for(parts.size(), grain, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once: all read dy or x again
+      Part part = parts[i];
+      DeferredGradient& of = deferred_[part.deferred];
+      const int64_t most =
+          part.range.begin + std::max(kPart, kPartFloats * parts_of(of) / (of.m * of.inner()));
+      while (++i < end && parts[i].deferred == part.deferred && parts[i].range.end <= most)
+        part.range.end = parts[i].range.end;
+      run_part(of, part);
+    }
+  });
 }
 
 }  // namespace dyc

@@ -21,10 +21,10 @@ constexpr int64_t kGroupColumns = 128;         // columns of products that go th
 constexpr int64_t kManyWeights = 128 * 1024;  // floats; more do not stay in the second-level cache
 constexpr int64_t kFewColumns = 24;           // threads share rows of products with fewer columns
 constexpr int64_t kReadColumns = 12,
-                  kWideColumns = 32;  // columns worth reading a product's weights, many of them
-constexpr int64_t kRowBlock = 64;     // rows of a product that threads share
-constexpr int64_t kPart = 64;         // rows or columns of a weight gradient that threads share
-constexpr int64_t kMostParts = 64;    // such parts: each keeps its part of the gradient in the cache
+                  kWideColumns = 32;         // columns worth reading a product's weights, many of them
+constexpr int64_t kRowBlock = 64;            // rows of a product that threads share
+constexpr int64_t kPart = 64;                // rows or columns of a weight gradient that threads share
+constexpr int64_t kPartFloats = 256 * 1024;  // of a gradient that are computed at once, if parts are smaller
 
 // ---- products with their losses (exec/cpu/column_losses.h)
 constexpr int64_t kLossColumns = 64;  // that go through a block of rows at once, forward
