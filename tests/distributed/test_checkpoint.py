@@ -23,8 +23,9 @@ def arguments(out: Path) -> list[Any]:
     return ["train.py", "tree", "AdamTrainer", 6, 600, out]
 
 
-def start(folder: Path, out: Path) -> subprocess.Popen[str]:
-    words, env = distribute(arguments(out), options=(*OPTIONS, "--checkpoint", folder))
+def start(folder: Path, out: Path, overlap: str = "no") -> subprocess.Popen[str]:
+    options = (*OPTIONS, "--checkpoint", folder, "--overlap", overlap)
+    words, env = distribute(arguments(out), options=options)
     return subprocess.Popen(
         words, env=env, cwd=out.parent, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         start_new_session=True,
@@ -49,13 +50,13 @@ def test_killed_jobs_resume_to_the_same_bits(tmp_path: Path) -> None:
     for _ in range(20 * KILLS + 20):
         if kills >= KILLS and resumed:
             break
-        process = start(tmp_path / "b", tmp_path / "killed")
+        process = start(tmp_path / "b", tmp_path / "killed", rng.choice(["yes", "no"]))
         try:
             _, errors = process.communicate(timeout=rng.uniform(0.5, 1.0) * seconds)
         except subprocess.TimeoutExpired:
             for pid in rng.sample(found, 1) if (found := ranks_of(process)) else []:
                 os.kill(pid, signal.SIGKILL)
-            kills += 1
+                kills += 1
             _, errors = process.communicate(timeout=30)  # mpiexec ends the other rank
             resumed = resumed or "resuming after update" in errors
             continue

@@ -14,7 +14,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from dynet_compat import _core
-from support.jobs import SCRIPTS, command, job
+from support.jobs import SCRIPTS, alone, command, job
 
 # What `distribute` runs: gradients of each parameter travel for themselves.
 BUCKETS = """
@@ -43,6 +43,19 @@ def test_the_same_bits(tmp_path: Path, model: str, ranks: int, mpi: str, options
         assert result.returncode == 0, result.stderr
     every = [np.load(tmp_path / f"{o}{rank}.npy") for o in ("no", "yes") for rank in range(ranks)]
     assert all((values == every[0]).all() for values in every[1:])
+
+
+def test_the_same_on_a_device(tmp_path: Path) -> None:
+    """Where another thread than the one that trains makes the updates."""
+    for overlap in ("no", "yes"):
+        words = [SCRIPTS / "train.py", "tagger", "AdamTrainer", 4, 10, tmp_path / overlap, "--dynet-seed", 4]
+        options = ("--overlap", overlap)
+        result = job(words, options=options, cwd=tmp_path, DYNET_COMPAT_DEVICE="emulation")
+        assert result.returncode == 0, result.stderr
+    every = [np.load(tmp_path / f"{overlap}{rank}.npy") for overlap in ("no", "yes") for rank in range(2)]
+    assert all((values == every[0]).all() for values in every[1:])
+    assert alone([*words[:5], tmp_path / "one", "--dynet-seed", 4], tmp_path).returncode == 0
+    np.testing.assert_allclose(every[0], np.load(tmp_path / "one0.npy"), rtol=1e-5, atol=1e-5)
 
 
 # ------------------------------------------------------------------------------------------ products

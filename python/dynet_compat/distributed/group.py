@@ -74,7 +74,7 @@ class Group:
         met: how many meetings and notes there were; the same on all ranks between two meetings.
         busy: nested main_only(): others wait without a clock.
         has_lost: whether the group is smaller than it was.
-        shares_core: this process computes while another thread of it waits for ranks.
+        shares_core: while a thread waits for ranks, this process computes, or another that has the same core.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Group:
             return sent, size
         if sizes is None:
             sizes = np.zeros(self.size, np.int64)
-            self.comm.Allgather(size, sizes)
+            self.finish(self.comm.Iallgather(size, sizes))
         out = np.empty(int(sizes.sum()), np.uint8)
         at = int(sizes[: self.rank].sum())
         out[at : at + len(sent)] = sent
@@ -268,10 +268,10 @@ class Group:
             sizes: how many for each.
         """
         arriving = np.zeros_like(sizes)
-        self.comm.Alltoall(sizes, arriving)
+        self.finish(self.comm.Ialltoall(sizes, arriving))
         out = np.empty(int(arriving.sum()), np.uint8)
         kind = self.mpi.BYTE
-        self.comm.Alltoallv([sent, sizes, None, kind], [out, arriving, None, kind])
+        self.finish(self.comm.Ialltoallv([sent, sizes, None, kind], [out, arriving, None, kind]))
         return out, arriving
 
     def largest(self, kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -279,7 +279,7 @@ class Group:
         if self.size == 1:
             return kinds
         out = np.empty_like(kinds)
-        self.comm.Allreduce(kinds, out, self.mpi.MAX)
+        self.finish(self.comm.Iallreduce(kinds, out, self.mpi.MAX))
         return out
 
     def gather_objects(self, item: Any) -> list[Any]:

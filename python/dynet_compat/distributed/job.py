@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import _core
 from ..files import atomic
-from ..startup import config
+from ..startup import config, devices
 from . import state
 from .checkpoint import Checkpoints
 from .exchange import Exchange
@@ -135,8 +135,10 @@ class Job(atomic.Role):
 
     def _overlaps(self, settings: Settings) -> bool:
         """Whether updates go on while the script does: it pays where ranks are on several machines."""
-        hosts = set(self.group.gather_objects(socket.gethostname()))
-        return len(hosts) > 1 if settings.overlap is None else settings.overlap
+        hosts = self.group.gather_objects(socket.gethostname())
+        if hosts.count(socket.gethostname()) > devices.cores():
+            self.group.shares_core = True
+        return len(set(hosts)) > 1 if settings.overlap is None else settings.overlap
 
     def _common_seed(self, seed: Optional[int]) -> int:
         """Seeds DyNet's, Python's and NumPy's streams alike on all ranks, so that they make equal parameters
