@@ -32,7 +32,7 @@ struct ExpSum {
     const auto e = [&](size_t i, auto c) DYC_LAMBDA {
       return exp_term(below(c.keep(get(i, c), fill<I>(-__builtin_inff())), most));
     };
-    const V term = sum_lanes_of(n, e), scale = exp_of(below(top, most));
+    const V term = sum_lanes_of(n, e), scale = exp_of(unless_empty(below(top, most)));
     high = high * scale;
     low = low * scale;
     add_exactly(high, low, term);
@@ -44,11 +44,13 @@ struct ExpSum {
     // What rounding takes from the distance of a large shift would be in every term.
     const V far = below(top, fill<I>(shift)), back = far - top;
     const V lost = (top - (far - back)) - (back + shift);
-    const V term = (high + low) * exp_of(far);
+    const V term = (high + low) * exp_of(unless_empty(far));
     return total_of<I>(select(lost == lost, term + term * lost, term));
   }
 
  private:
+  // 0 for lanes without a sum: the exponential of their distance, below the smallest float, takes 100 cycles.
+  DYC_INLINE V unless_empty(V distance) const { return select(high == V{}, V{}, distance); }
   // Per lane, in runs of kSumBlock terms.
   template <class E>
   static DYC_INLINE V sum_lanes_of(size_t n, E e) {

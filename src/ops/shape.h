@@ -108,7 +108,8 @@ DYC_INLINE void move_runs(float* to, const float* from, size_t n, size_t count, 
     });
   } else {
     for (size_t k = 0; k < count; ++k, to += to_step, from += from_step) {
-      if constexpr (add) add_span<I>(to, from, n);
+      if (n == 1) *to = add ? *to + *from : *from;
+      else if constexpr (add) add_span<I>(to, from, n);
       else copy_span<I>(to, from, n);
     }
   }
