@@ -61,6 +61,15 @@ inline bool is_traced() {
 #endif
 }
 
+// The dict in which the function looks up Python's own names.
+inline PyObject* function_builtins([[maybe_unused]] PyObject* function) {
+#if PY_VERSION_HEX >= 0x030A0000
+  return reinterpret_cast<PyFunctionObject*>(function)->func_builtins;
+#else
+  return PyEval_GetBuiltins();
+#endif
+}
+
 // How many more calls of functions of the script may stand inside one another.
 inline int remaining_depth() {
   PyThreadState* thread = PyThreadState_Get();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "bindings/builders.h"
 #include "bindings/python_compat.h"
@@ -46,6 +47,26 @@ bool index_of(PyObject* value, uint32_t* index) {
 }
 
 }  // namespace
+
+bool has_plain_keys(PyObject* dict) {
+  constexpr Py_ssize_t kSmall = 8, kMost = 1024;  // asked each time; if the dict's version is not known
+  static auto* const known = new std::unordered_map<PyObject*, uint64_t>;
+  const Py_ssize_t n = PyDict_GET_SIZE(dict);
+  const uint64_t version = n > kSmall ? dict_version(dict) : 0;
+  if (version) {
+    const auto found = known->find(dict);
+    if (found != known->end() && found->second == version) return true;
+  }
+  if (n > kMost && !version) return false;
+  Py_ssize_t at = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &at, &key, &value))
+    if (PyType_HasFeature(Py_TYPE(key), Py_TPFLAGS_HEAPTYPE)) return false;
+  if (!version) return true;
+  if (known->size() >= tuning::kWatchedDicts) known->clear();
+  (*known)[dict] = version;
+  return true;
+}
 
 CapturedInputs::Repeated CapturedInputs::repeated() const {
   Repeated r;

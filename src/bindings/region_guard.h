@@ -111,6 +111,8 @@ inline bool is_plain_value(PyObject* o) {
   return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
          PyUnicode_CheckExact(o);
 }
+// Are all keys of the dict of built-in types? Looking others up may run code of the script.
+bool has_plain_keys(PyObject* dict);
 // A list or tuple; or a dict, too; and of no class of the script?
 inline bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
 inline bool is_container(PyObject* o) { return is_sequence(o) || PyDict_CheckExact(o); }

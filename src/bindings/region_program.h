@@ -88,8 +88,8 @@ struct WalkNode {
 };
 
 struct WalkProgram {
-  // `spec`: (name, names of parameters, number of slots, names of other functions that it reads, block).
-  // Throws PythonError.
+  // `spec`: (name, names of parameters ("" where only by place), number of slots, numbers of cells that it
+  // reads, block). Throws PythonError.
   WalkProgram(PyObject* code, PyObject* spec);
   bool is_of(PyObject* object) const;
 

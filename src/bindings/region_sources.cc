@@ -97,7 +97,7 @@ bool SourceReader::read_item(const RegionSource& source, PyObject* base, PyObjec
     if (i < 0 || i >= Py_SIZE(base)) return false;
     *value = PySequence_Fast_ITEMS(base)[i];
   } else if (PyDict_CheckExact(base)) {
-    if (!key || !(PyLong_CheckExact(key) || PyUnicode_CheckExact(key))) return false;
+    if (!key || !(PyLong_CheckExact(key) || PyUnicode_CheckExact(key)) || !has_plain_keys(base)) return false;
     *value = PyDict_GetItemWithError(base, key);
     return *value != nullptr;
   }

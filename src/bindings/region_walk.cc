@@ -2,6 +2,7 @@
 #include "bindings/region_walk.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "bindings/python_compat.h"
 #include "bindings/tuning.h"
@@ -10,11 +11,23 @@ namespace dyc::py {
 
 namespace {
 
-constexpr size_t kMostResults = 1 << 22, kMostIterations = 1 << 20;  // loops that never end run in Python
+// What takes longer runs in Python, where it can be interrupted and needs no memory.
+constexpr size_t kMostResults = 1 << 22, kMostSpent = 1 << 20;
 
-PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
-constexpr const char* kRows[] = {"zip", "enumerate", "reversed", "range"};  // as WalkNode::Rows
-PyObject *builtin_len, *builtin_isinstance, *builtin_rows[4];
+PyTypeObject* const kRows[] = {&PyZip_Type, &PyEnum_Type, &PyReversed_Type, &PyRange_Type};
+PyObject *builtin_len, *builtin_isinstance;
+
+// Python's own function of this name; null: the script has put another one there.
+PyObject* builtin(const char* name) {
+  PyObject* found = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+  const auto* f = reinterpret_cast<PyCFunctionObject*>(found);
+  const bool own = found && PyCFunction_CheckExact(found) && std::strcmp(f->m_ml->ml_name, name) == 0 &&
+                   f->m_module && PyUnicode_Check(f->m_module) &&
+                   PyUnicode_CompareWithASCIIString(f->m_module, "builtins") == 0;
+  return own ? Owned(found).release() : nullptr;
+}
+
+uintptr_t stack_pointer() { return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
 
 }  // namespace
 
@@ -38,12 +51,13 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   if (engine_->options.immediate || n != expected || is_traced()) return nullptr;
   if (!builtin_len) builtin_len = builtin("len");
   if (!builtin_isinstance) builtin_isinstance = builtin("isinstance");
-  if (!builtin_rows[0]) std::transform(std::begin(kRows), std::end(kRows), std::begin(builtin_rows), builtin);
   globals_ = PyEval_GetGlobals();
   builtins_ = PyEval_GetBuiltins();
   if (stack_.empty()) stack_.resize(size_t{tuning::kWalkDepth} * 32);
   ++walk_;
   depth_ = 0;
+  spent_ = 0;
+  stack_start_ = stack_pointer();
   most_depth_ = std::min(tuning::kWalkDepth, remaining_depth() - tuning::kWalkMargin);
   PyObject* made = nullptr;
   running_ = true;
@@ -100,6 +114,11 @@ WalkValue Walker::keep_part(PyObject* reference) {
   return {reference};
 }
 
+// Counts what it does: calls, iterations, copied items.
+void Walker::spend(size_t n) {
+  if ((spent_ += n) > kMostSpent) refuse("a long loop");
+}
+
 // ---------------------------------------------------------------- calls
 
 WalkValue* Walker::take_slots(const WalkProgram& program) {
@@ -111,7 +130,9 @@ WalkValue* Walker::take_slots(const WalkProgram& program) {
 }
 
 WalkValue Walker::call(const WalkProgram& program, WalkValue* slots) {
-  if (++depth_ > most_depth_) refuse("too many calls inside one another");
+  if (++depth_ > most_depth_ || stack_start_ - stack_pointer() > tuning::kWalkStack)
+    refuse("too many calls inside one another");
+  spend(1);
   Frame frame{slots, {}};
   if (execute(program.body, frame) != Flow::returned) frame.returned = {Py_None};
   --depth_;
@@ -124,7 +145,8 @@ const WalkProgram& Walker::program_of(PyObject* function, const WalkNode& node) 
   if (node.found_in == walk_ && node.code == code) return *node.program;
   const WalkProgram* program = find_program(code);
   if (!program) unknown_ = Owned(function);
-  if (!program || !program->usable || is_monitored(code)) refuse("a function that does more than record");
+  if (!program || !program->usable || is_monitored(code) || function_builtins(function) != builtins_)
+    refuse("a function that does more than record");
   node.program = program;
   node.code = code;
   node.found_in = walk_;
@@ -294,8 +316,8 @@ Walker::Flow Walker::execute(const WalkNode& node, Frame& frame) {
 }
 
 Walker::Flow Walker::execute_while(const WalkNode& node, Frame& frame) {
-  for (size_t n = 0; truth(evaluate(node.parts[0], frame)); ++n) {
-    if (n == kMostIterations) refuse("a loop without an end");
+  while (truth(evaluate(node.parts[0], frame))) {
+    spend(1);
     const Flow flow = execute(node.parts[1], frame);
     if (flow == Flow::returned) return flow;
     if (flow == Flow::broken) break;
@@ -334,7 +356,14 @@ void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
   if (target.kind == WalkNode::item) return store_item(target, value, frame);
   if (length(value) != target.parts.size()) refuse("a value with another number of parts");
   if (value.object && !is_sequence(value.object)) refuse("it unpacks something else than a list");
-  for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], element(value, i), frame);
+  const auto is_slot = [](const WalkNode& t) { return t.kind == WalkNode::slot; };
+  if (std::all_of(target.parts.begin(), target.parts.end(), is_slot)) {
+    for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], element(value, i), frame);
+    return;
+  }
+  std::vector<WalkValue> parts;  // before any of them changes the list
+  for (size_t i = 0; i < target.parts.size(); ++i) parts.push_back(element(value, i));
+  for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], parts[i], frame);
 }
 
 // ---------------------------------------------------------------- expressions
@@ -447,62 +476,83 @@ Walker::Flow Walker::iterate(const WalkNode& target, const WalkNode& iterable, F
 
 template <class F>
 Walker::Flow Walker::visit(const WalkNode& iterable, Frame& frame, F&& body) {
-  WatchedLists lists;
-  const WalkValue over = rows_of(iterable, frame, &lists);
+  Items items = items_of(iterable, frame);
   Flow flow = Flow::next;
-  for (size_t i = 0; flow != Flow::returned && flow != Flow::broken && i < length(over); ++i)
-    flow = body(element(over, i));
-  for (const auto& [list, n] : lists)
-    if (length(list) != n) refuse("a list that grows while a loop runs over it");
+  for (WalkValue item; flow != Flow::returned && flow != Flow::broken && next(items, &item);) {
+    spend(1);
+    flow = body(item);
+  }
   return flow == Flow::returned ? flow : Flow::next;
 }
 
-// What a loop runs over; `lists`: those that it was made of, with their lengths.
-WalkValue Walker::rows_of(const WalkNode& iterable, Frame& frame, WatchedLists* lists) {
-  if (iterable.kind != WalkNode::rows) return evaluate(iterable, frame);
-  if (evaluate(iterable.parts[0], frame).object != builtin_rows[iterable.number])
+Walker::Items Walker::items_of(const WalkNode& node, Frame& frame) {
+  Items items;
+  if (node.kind != WalkNode::rows) {
+    items.of = evaluate(node, frame);
+    length(items.of);
+    return items;
+  }
+  if (evaluate(node.parts[0], frame).object != reinterpret_cast<PyObject*>(kRows[node.number]))
     refuse("a function that does more than record");
-  std::vector<WalkValue> arguments;
-  for (size_t i = 1; i < iterable.parts.size(); ++i) {
-    arguments.push_back(rows_of(iterable.parts[i], frame, lists));
-    if (iterable.number != WalkNode::range) lists->emplace_back(arguments.back(), length(arguments.back()));
-  }
-  return iterable.number == WalkNode::range ? range(arguments) : rows(iterable, arguments);
+  if (node.number == WalkNode::range) return numbers(node, frame);
+  for (size_t i = 1; i < node.parts.size(); ++i) items.parts.push_back(items_of(node.parts[i], frame));
+  items.kind = node.number == WalkNode::zip ? Items::zip : Items::enumerate;
+  if (node.number != WalkNode::reversed) return items;
+  const WalkNode& of = node.parts[1];
+  if (of.kind == WalkNode::rows && of.number != WalkNode::range) refuse("reversed() of an iterator");
+  Items back = items.parts[0];
+  const size_t n = back.kind == Items::list ? length(back.of) : back.left;
+  back.at += (static_cast<Py_ssize_t>(n) - 1) * back.step;
+  back.step = -back.step;
+  return back;
 }
 
-// What zip(), enumerate() or reversed() of these lists runs over.
-WalkValue Walker::rows(const WalkNode& node, const std::vector<WalkValue>& lists) {
-  size_t n = lists.empty() ? 0 : SIZE_MAX;
-  for (const WalkValue& list : lists) n = std::min(n, length(list));
-  WalkResult* all = make(WalkResult::list);
+Walker::Items Walker::numbers(const WalkNode& range, Frame& frame) {
+  Py_ssize_t bounds[3] = {0, 0, 1};
+  const size_t n = range.parts.size() - 1;
+  if (n < 1 || n > 3) refuse("range() of another number of arguments");
   for (size_t i = 0; i < n; ++i) {
-    if (node.number == WalkNode::reversed) {
-      all->items.push_back(element(lists[0], n - 1 - i));
-      continue;
-    }
-    WalkResult* row = make(WalkResult::tuple);
-    if (node.number == WalkNode::enumerate) row->items.push_back(keep_part(PyLong_FromSize_t(i)));
-    for (const WalkValue& list : lists) row->items.push_back(element(list, i));
-    all->items.push_back({nullptr, row});
+    const WalkValue bound = evaluate(range.parts[1 + i], frame);
+    if (!bound.object || !PyLong_CheckExact(bound.object)) refuse("an index that is no whole number");
+    bounds[n == 1 ? 1 : i] = PyLong_AsSsize_t(bound.object);
+    if (PyErr_Occurred()) refuse("an index out of range");
   }
-  return {nullptr, all};
+  const auto [first, end, step] = bounds;
+  constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 4;
+  if (step == 0 || std::max({first, end, step}) > kMost || std::min({first, end, step}) < -kMost)
+    refuse("an index out of range");
+  Items items;
+  items.kind = Items::numbers;
+  items.at = first;
+  items.step = step;
+  const Py_ssize_t way = step > 0 ? end - first : first - end, size = std::abs(step);
+  items.left = way > 0 ? static_cast<size_t>((way - 1) / size + 1) : 0;
+  return items;
 }
 
-WalkValue Walker::range(const std::vector<WalkValue>& bounds) {
-  Py_ssize_t numbers[3] = {0, 0, 1};
-  if (bounds.empty() || bounds.size() > 3) refuse("range() of another number of arguments");
-  for (size_t i = 0; i < bounds.size(); ++i) {
-    if (!bounds[i].object || !PyLong_CheckExact(bounds[i].object)) refuse("an index that is no whole number");
-    numbers[bounds.size() == 1 ? 1 : i] = PyLong_AsSsize_t(bounds[i].object);
+// The next item, or false.
+bool Walker::next(Items& items, WalkValue* item) {
+  if (items.kind == Items::list) {
+    if (items.at < 0 || items.at >= static_cast<Py_ssize_t>(length(items.of))) return false;
+    *item = element(items.of, static_cast<size_t>(items.at));
+    items.at += items.step;
+    return true;
   }
-  const auto [first, end, step] = numbers;
-  if (PyErr_Occurred() || step == 0) refuse("an index out of range");
-  WalkResult* all = make(WalkResult::list);
-  for (Py_ssize_t i = first; step > 0 ? i < end : i > end; i += step) {
-    if (all->items.size() == kMostIterations) refuse("a loop without an end");
-    all->items.push_back(keep_part(PyLong_FromSsize_t(i)));
+  if (items.kind == Items::numbers) {
+    if (items.left == 0) return false;
+    --items.left;
+    *item = keep_part(PyLong_FromSsize_t(items.at));
+    items.at += items.step;
+    return true;
   }
-  return {nullptr, all};
+  WalkResult* row = make(WalkResult::tuple);
+  if (items.kind == Items::enumerate) row->items.push_back(keep_part(PyLong_FromSsize_t(items.at++)));
+  for (Items& part : items.parts) {
+    if (!next(part, item)) return false;
+    row->items.push_back(*item);
+  }
+  *item = {nullptr, row};
+  return !items.parts.empty();
 }
 
 }  // namespace dyc::py

@@ -88,6 +88,14 @@ class Walker {
     WalkResult* result = nullptr;
   };
   enum class Flow : uint8_t { next, broken, again, returned };
+  // What a loop runs over: like Python's iterators, it sees a list as it is when the next item is asked for.
+  struct Items {
+    enum Kind : uint8_t { list, numbers, zip, enumerate } kind = list;
+    WalkValue of;  // list
+    Py_ssize_t at = 0, step = 1;
+    size_t left = 0;  // numbers
+    std::vector<Items> parts;
+  };
   struct WalkInput {
     NodeId id;
     WalkResult* result;
@@ -95,6 +103,7 @@ class Walker {
   };
 
   [[noreturn]] void refuse(const char* reason);
+  void spend(size_t n);
   WalkValue* take_slots(const WalkProgram& program);
   WalkValue call(const WalkProgram& program, WalkValue* slots);
   Flow execute(const WalkNode& node, Frame& frame);
@@ -131,10 +140,9 @@ class Walker {
   WalkValue collect(const WalkNode& node, Frame& frame);
   template <class F>
   Flow iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body);
-  using WatchedLists = std::vector<std::pair<WalkValue, size_t>>;
-  WalkValue rows_of(const WalkNode& iterable, Frame& frame, WatchedLists* lists);
-  WalkValue rows(const WalkNode& node, const std::vector<WalkValue>& arguments);
-  WalkValue range(const std::vector<WalkValue>& bounds);
+  Items items_of(const WalkNode& iterable, Frame& frame);
+  Items numbers(const WalkNode& range, Frame& frame);
+  bool next(Items& items, WalkValue* item);
   WalkValue copy_of(const WalkNode& iterable, Frame& frame);
   template <class F>
   Flow visit(const WalkNode& iterable, Frame& frame, F&& body);
@@ -176,7 +184,7 @@ class Walker {
   WalkValue build(const OutputSpec& output, const RegionUse& use);
 
   void record_steps(Graph& g);
-  PyObject* object_of(WalkValue value);  // new reference
+  PyObject* object_of(WalkValue value, int depth = 0);  // new reference
   PyObject* finish(WalkValue returned);
   void clear();
 
@@ -190,6 +198,8 @@ class Walker {
   bool running_ = false;  // objects that are released may call walked functions
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
+  uintptr_t stack_start_ = 0;  // of C++
+  size_t spent_ = 0;
 
   std::vector<WalkValue> stack_;  // slots; the first n_stack_ are in use
   size_t n_stack_ = 0;

@@ -102,12 +102,13 @@ WalkValue Walker::add_call(Call call, size_t first_arg) {
 WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& frame) {
   constexpr size_t kMost = 8;
   WalkValue arguments[kMost];
+  const OpId op = node.known.op;  // which an argument may change, as it may walk this node, too
   const size_t n = node.parts.size() - 1;
   if (n > kMost) refuse("a call with many arguments");
   for (size_t i = 0; i < n; ++i) arguments[i] = evaluate(node.parts[1 + i], frame);
   PyObject* names = PyTuple_GET_SIZE(node.object.get()) ? node.object.get() : nullptr;
-  if (!names && node.known.op != kOps)
-    if (const WalkValue made = record_plainly(node.known.op, arguments, n); made.result) return made;
+  if (!names && op != kOps)
+    if (const WalkValue made = record_plainly(op, arguments, n); made.result) return made;
   for (size_t i = 0; i < n; ++i) {
     if (!is_operand(arguments[i], 2)) refuse("an argument that is no expression, number or list of these");
     arguments[i] = snapshot(arguments[i]);
@@ -240,8 +241,13 @@ WalkValue Walker::sum_of_lists(uint32_t how, WalkValue a, WalkValue b) {
   if (kind == WalkResult::recorded || !(times || (how == WalkNode::add && type(b) == kind)))
     refuse("an operator on something else than numbers, lists and expressions");
   const long n = times ? PyLong_AsLong(b.object) : 1;
-  const size_t most = size_t{1} << 20;
-  if (PyErr_Occurred() || (n > 0 && static_cast<size_t>(n) * length(a) > most)) refuse("a long list");
+  if (PyErr_Occurred() || n > long{1} << 20) refuse("a long list");
+  // As Python, which makes no second tuple of equal items.
+  if (kind == WalkResult::tuple && times && (n == 1 || length(a) == 0)) return a;
+  if (kind == WalkResult::tuple && !times && length(b) == 0) return a;
+  if (kind == WalkResult::tuple && !times && length(a) == 0) return b;
+  spend(n > 0 ? static_cast<size_t>(n) * length(a) : 0);
+  if (!times) spend(length(b));
   WalkResult* made = make(kind);
   for (long k = 0; k < n; ++k)
     for (size_t i = 0; i < length(a); ++i) made->items.push_back(element(a, i));
@@ -263,6 +269,7 @@ void Walker::append(WalkValue list, WalkValue value) {
 
 void Walker::extend(WalkValue list, WalkValue more) {
   const size_t n = length(more);  // which may be the same list
+  spend(n);
   for (size_t i = 0; i < n; ++i) append(list, element(more, i));
 }
 

@@ -107,6 +107,7 @@ bool Walker::has_item(WalkValue base, WalkValue key) {
   if (!key.object || !PyLong_CheckExact(key.object)) return true;
   const auto n = static_cast<Py_ssize_t>(length(base));
   const Py_ssize_t i = PyLong_AsSsize_t(key.object);
+  if (PyErr_Occurred()) refuse("an index out of range");
   return i >= -n && i < n;
 }
 
@@ -352,7 +353,8 @@ void Walker::record_steps(Graph& g) {
   }
 }
 
-PyObject* Walker::object_of(WalkValue value) {
+PyObject* Walker::object_of(WalkValue value, int depth) {
+  if (depth > tuning::kWalkNesting) refuse("lists deep inside one another");
   if (value.object) return Owned(value.object).release();
   WalkResult* r = value.result;
   if (r->made) return Owned(r->made.get()).release();
@@ -363,7 +365,7 @@ PyObject* Walker::object_of(WalkValue value) {
     const bool tuple = r->kind == WalkResult::tuple;
     r->made = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
     for (Py_ssize_t i = 0; r->made && i < n; ++i) {
-      PyObject* part = object_of(r->items[static_cast<size_t>(i)]);
+      PyObject* part = object_of(r->items[static_cast<size_t>(i)], depth + 1);
       if (tuple) PyTuple_SET_ITEM(r->made.get(), i, part);
       else PyList_SET_ITEM(r->made.get(), i, part);
     }

@@ -46,6 +46,7 @@ WalkValue Walker::item(WalkValue base, WalkValue key) {
   if (!key.object) refuse("an index that is a result");
   if (base.object && PyDict_CheckExact(base.object)) {
     if (!PyLong_CheckExact(key.object) && !PyUnicode_CheckExact(key.object)) refuse("a key of another kind");
+    if (!has_plain_keys(base.object)) refuse("keys that are no numbers or text");
     PyObject* value = PyDict_GetItemWithError(base.object, key.object);
     if (!value) refuse("a missing key");
     return {value};
@@ -76,8 +77,11 @@ WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
     *value = PyLong_AsSsize_t(bound.object);
     if (PyErr_Occurred()) refuse("an index out of range");
   }
-  PySlice_AdjustIndices(static_cast<Py_ssize_t>(length(base)), &first, &end, 1);
+  const auto n = static_cast<Py_ssize_t>(length(base));
+  PySlice_AdjustIndices(n, &first, &end, 1);
   const bool tuple = base.object ? PyTuple_CheckExact(base.object) : base.result->kind == WalkResult::tuple;
+  if (tuple && first == 0 && end == n) return base;  // as Python
+  spend(end > first ? static_cast<size_t>(end - first) : 0);
   WalkResult* made = make(tuple ? WalkResult::tuple : WalkResult::list);
   for (Py_ssize_t i = first; i < end; ++i) made->items.push_back(element(base, static_cast<size_t>(i)));
   return {nullptr, made};
@@ -86,8 +90,11 @@ WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
 bool Walker::contains(WalkValue container, WalkValue value) {
   if (!value.object || !is_plain_value(value.object))
     refuse("a search for something else than a number or text");
-  if (container.object && PyDict_CheckExact(container.object))
+  if (container.object && PyDict_CheckExact(container.object)) {
+    if (!has_plain_keys(container.object)) refuse("keys that are no numbers or text");
     return PyDict_GetItemWithError(container.object, value.object) != nullptr;
+  }
+  if (container.object && !is_sequence(container.object)) refuse("a search in something else than a list");
   for (size_t i = 0; i < length(container); ++i)
     if (element(container, i) == value || truth(compare(Py_EQ, element(container, i), value))) return true;
   return false;

@@ -29,6 +29,9 @@ inline constexpr uint64_t kRevalidateWalks = 16384;
 // Calls inside one another that are recorded by one call: 1 KB of the stack each. Guess: trees of sentences
 // have 50 levels.
 inline constexpr int kWalkDepth = 250;
+// Bytes of the stack that they may take, and lists inside one another that they may return. Guesses.
+inline constexpr size_t kWalkStack = 512 << 10;
+inline constexpr int kWalkNesting = 1000;
 // Levels that Python may use inside the innermost call: near its limit the statements run. Guess.
 inline constexpr int kWalkMargin = 40;
 // Calls that run as they are written after one that could not be recorded, which doubles with each: trying

@@ -6,25 +6,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 import pytest
-
-MODEL = """
-KNOWN = {1: 0, 3: 0, 4: 0, 8: 0}
-
-class Model:
-    def __init__(self):
-        pc = self.pc = dy.ParameterCollection()
-        self.E = pc.add_lookup_parameters((9, 3))
-        self.W = pc.add_parameters((3, 6))
-        self.V = pc.add_parameters((3, 3))
-        self.b = pc.add_parameters(3)
-        self.scores = []
-
-    def step(self, w):
-        return dy.tanh(self.E[w] + self.b)
-
-    def __call__(self, x, h):
-        return dy.tanh(self.V * x + dy.cmult(h, self.b))
-"""
+from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals
 
 PARSER = (
     MODEL
@@ -53,7 +35,6 @@ PARSER = (
         return [dy.esum(losses) if losses else None, stack]
 """
 )
-ROUNDS = 30  # until all regions have learned
 SENTENCES = [
     ([1, 2, 3], [0, 0, 1, 0, 1]),
     ([4, 5], [0, 0, 1]),
@@ -62,22 +43,8 @@ SENTENCES = [
 ]
 
 
-def model_of(module: ModuleType) -> Any:
-    if not hasattr(module, "model"):
-        module.model = module.Model()
-    return module.model
-
-
 def run(*inputs: tuple) -> Callable[[ModuleType], list]:
     return lambda module: [model_of(module).run(*each) for each in inputs]
-
-
-def hits(pair: Any) -> int:
-    return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
-
-
-def refusals(pair: Any) -> list:
-    return [r.statistics()["refusal"] for r in pair.rewriter.walked_functions.values()]
 
 
 def test_a_shift_reduce_parser_is_recorded_by_one_call(pair: Callable) -> None:
@@ -343,7 +310,6 @@ REGION_LOOPS = ("a list of the script that changes in a loop", "range", "sums in
 FOR_PYTHON = (
     "a list that changes after an op has read it", "an attribute", "shapes that differ", "values",
 )  # fmt: skip
-WORDS = [[1, 3, 4], [2, 1], [8, 7, 6, 5], [3], [], [1, 4, 3, 1, 8], [0, 0]]
 
 
 @pytest.mark.parametrize("what", BODIES)

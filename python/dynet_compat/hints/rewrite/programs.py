@@ -102,6 +102,7 @@ class Program:
         if a.vararg or a.kwarg or a.kwonlyargs or is_generator(node):
             raise NotWalkable("parameters of other kinds, or a generator")
         self.parameters = tuple(p.arg for p in [*a.posonlyargs, *a.args])
+        self.by_name = ("",) * len(a.posonlyargs) + self.parameters[len(a.posonlyargs) :]
         self.free = tuple(free)
         names = [*self.parameters, *self.free]
         self.slots = {name: i for i, name in enumerate(names)}
@@ -112,11 +113,14 @@ class Program:
             if name in self.free:
                 raise NotWalkable("it assigns to a name of a function around it")
             self._slot(name)
-        self.body = self.block(node.body)
+        try:
+            self.body = self.block(node.body)
+        except RecursionError as error:
+            raise NotWalkable("a long expression") from error
 
     def spec(self, qualname: str, code: types.CodeType) -> Spec:
         cells = tuple(map(code.co_freevars.index, self.free))
-        return qualname, self.parameters, self.count, cells, self.body
+        return qualname, self.by_name, self.count, cells, self.body
 
     def _slot(self, name: str) -> int:
         if name not in self.slots:
@@ -189,11 +193,11 @@ class Program:
             return JUMP, isinstance(s, ast.Continue), None, ()
         if isinstance(s, ast.Raise):
             return FAILURE, 0, None, ()
-        if isinstance(s, ast.Assert):
+        if isinstance(s, ast.Assert) and __debug__:
             return BRANCH, 0, None, (self.expression(s.test), self.block([]), (FAILURE, 0, None, ()))
         if isinstance(s, ast.Expr):
             return EVALUATION, 0, None, (self.expression(s.value),)
-        if isinstance(s, ast.Pass):
+        if isinstance(s, (ast.Pass, ast.Assert)):
             return BLOCK, 0, None, ()
         raise NotWalkable(f"{type(s).__name__} in line {s.lineno}")
 
@@ -369,7 +373,7 @@ class Resolver:
             if place is None or place[0] != code:
                 return None
             return Program(place[1], code.co_freevars, {}).spec(code.co_name, code)
-        except (NotWalkable, OSError, SyntaxError, ValueError, RecursionError):
+        except (NotWalkable, OSError, SyntaxError, ValueError, RecursionError):  # of the parser, too
             return None
 
     def _functions_in(self, path: str) -> dict[tuple[str, int], tuple[types.CodeType, ast.FunctionDef]]:

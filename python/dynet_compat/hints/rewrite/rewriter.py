@@ -153,7 +153,7 @@ class Rewriter:
     def _define_programs(self, codes_at: dict[tuple[str, int], types.CodeType]) -> None:
         for qualname, node, program, head in self.programs:
             code = codes_at.get((node.name, node.lineno))
-            if code is None or not set(program.free) <= set(code.co_freevars):
+            if code is None or set(program.free) != set(code.co_freevars):
                 continue
             own = self.walked_functions.get(head)
             asked = own or next(iter(self.walked_functions.values()), None)

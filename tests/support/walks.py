@@ -1,0 +1,42 @@
+"""What tests of walks share: a model, sentences, and how often functions were recorded by one call."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+MODEL = """
+KNOWN = {1: 0, 3: 0, 4: 0, 8: 0}
+PATHS = []
+
+class Model:
+    def __init__(self):
+        pc = self.pc = dy.ParameterCollection()
+        self.E = pc.add_lookup_parameters((9, 3))
+        self.W = pc.add_parameters((3, 6))
+        self.V = pc.add_parameters((3, 3))
+        self.b = pc.add_parameters(3)
+        self.scores = []
+
+    def step(self, w):
+        return dy.tanh(self.E[w] + self.b)
+
+    def __call__(self, x, h):
+        return dy.tanh(self.V * x + dy.cmult(h, self.b))
+"""
+ROUNDS = 30  # until all regions have learned
+WORDS = [[1, 3, 4], [2, 1], [8, 7, 6, 5], [3], [], [1, 4, 3, 1, 8], [0, 0]]
+
+
+def model_of(module: ModuleType) -> Any:
+    if not hasattr(module, "model"):
+        module.model = module.Model()
+    return module.model
+
+
+def hits(pair: Any) -> int:
+    return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
+
+
+def refusals(pair: Any) -> list:
+    return [r.statistics()["refusal"] for r in pair.rewriter.walked_functions.values()]
