@@ -22,7 +22,7 @@ DYC_INLINE bool nn_slow_runs(int64_t rows, int64_t k, int64_t ld) {
   return !kManyRegisters && (rows * k > 512 * 1024 || ld % 1024 == 0);
 }
 // Up to so many columns, the first tile that reads a block of W copies it, into the first-level cache.
-inline constexpr int64_t kNnCopyCols = 47;
+DYC_INLINE int64_t nn_copy_cols(int64_t k) { return k <= 4 * kNnBlock ? 80 : 47; }
 // For more, W is copied to panels beforehand, if runs are slow or it is large and read many times.
 inline constexpr bool kLongRuns = kPanelRows >= 64;  // a whole panel's rows of a column: 4 cache lines
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
@@ -260,7 +260,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
     return;
   }
   const int64_t height = rows.end - rows.begin, pass_rows = nn_pass_rows(k);
-  if (width <= kNnCopyCols && nn_slow_runs(height, k, ld)) return nn_blocks(args, rows, cols);
+  if (width <= nn_copy_cols(k) && nn_slow_runs(height, k, ld)) return nn_blocks(args, rows, cols);
   if (!nn_packs(height, width, k, ld)) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
       nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
