@@ -96,7 +96,10 @@ RESULTS = by_name(
         "list[dict[str, Any]]": "op_table plan_table",
         "list[tuple[str, str]]": "_device_kernels",
         "Expression": "_expression _input_array batch expr record",
-        "int": "_profile_clock _gradient_size _trainer_hash cg_size cg_version parameter_count pl threads",
+        "int": (
+            "_profile_clock _gradient_size _row_bytes _trainer_hash cg_size cg_version parameter_count pl "
+            "threads"
+        ),
         "ComputationGraph": "renew_cg",
         "tuple[bool, str, tuple[int, ...], int]": "_describe",
         "list[_FileBlock]": "_read_blocks",
@@ -134,11 +137,10 @@ RESULTS = by_name(
             "row_grad_as_array rows_as_array rows_grad_as_array"
         ),
         "NDArray[np.float32]": "_parameter_values _take_values",
-        "NDArray[np.int64]": "_argmax _sample",
+        "NDArray[np.int64]": "_argmax _sample _take_rows",
         "NDArray[np.uint32]": "touched_rows",
         "NDArray[np.uint64]": "_value_hashes",
         "NDArray[np.uint8]": "_gradient_kinds",
-        "tuple[NDArray[np.int64], NDArray[np.float32]]": "_take_rows",
         "list[float]": "Expression.vec_value",
         "float": "Expression.scalar_value get_clip_threshold get_weight_decay",
         "tuple[tuple[int, ...], int]": "Expression.dim",

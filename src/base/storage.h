@@ -150,8 +150,8 @@ class Storage {
   // Whole gradient, zeroed on first use; marks it dense. With `unset`, the caller zeroes it, if that becomes
   // true.
   float* grad(bool* unset = nullptr);
-  float* grad_row(uint32_t row);   // lookups: that row's gradient, zeroed on first use
-  const float* raw_grad() const {  // last contents, also after clear_grad()
+  float* grad_row(uint32_t row, bool* unset = nullptr);  // lookups: that row's, likewise
+  const float* raw_grad() const {                        // last contents, also after clear_grad()
     sync_grad();
     return grad_.data();
   }

@@ -178,7 +178,7 @@ float* write_keys(uint8_t* to, const std::vector<int64_t>& keys) {
   return reinterpret_cast<float*>(to + 8 + 8 * keys.size());
 }
 
-// How many bytes take_rows() gives with one part.
+// How many bytes take_rows() writes with one part; with more, at most 16 for each besides.
 size_t row_bytes(const std::shared_ptr<Collection>& collection, const Bytes& kinds) {
   const auto all = storages(collection);
   checked_kinds(kinds, all);
@@ -191,10 +191,10 @@ size_t row_bytes(const std::shared_ptr<Collection>& collection, const Bytes& kin
   return bytes_of(keys, floats);
 }
 
-// One message for each of `parts` owners with the rows of the kind kRows whose number modulo `parts` is the
-// owner's, times `scale`; and the sizes of the messages.
-pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds, int64_t parts,
-                    float scale) {
+// Into the beginning of `out`, one message for each of `parts` owners with the rows of the kind kRows whose
+// number modulo `parts` is the owner's, times `scale`. Returns the sizes of the messages.
+Keys take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds, Bytes& out, int64_t parts,
+               float scale) {
   const auto all = storages(collection);
   checked_kinds(kinds, all);
   std::vector<std::vector<int64_t>> keys(static_cast<size_t>(parts));
@@ -210,8 +210,9 @@ pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& 
     sizes.mutable_data()[part] = static_cast<int64_t>(size);
     total += size;
   }
-  Bytes bytes(static_cast<pb::ssize_t>(total));
-  uint8_t* to = bytes.mutable_data();
+  if (static_cast<size_t>(out.size()) < total)
+    throw ValueError(text("wanted an array of ", total, " bytes or more; got ", out.size()));
+  uint8_t* to = out.mutable_data();
   for (size_t part = 0; part < keys.size(); ++part) {
     float* values = write_keys(to, keys[part]);
     for (const int64_t key : keys[part]) {
@@ -223,20 +224,23 @@ pb::tuple take_rows(const std::shared_ptr<Collection>& collection, const Bytes& 
     to += sizes.data()[part];
     std::fill(values, reinterpret_cast<float*>(to), 0.f);
   }
-  return pb::make_tuple(bytes, sizes);
+  return sizes;
 }
 
-// For each of the keys, which are those of all messages, adds its rows in the order of the messages to where
-// target(key) is, which is zero.
+// For each of the keys, which are those of all messages, writes the sum of its rows, in the order of the
+// messages, to where target(key) is.
 template <class F>
 void add_messages(const std::vector<StoragePtr>& all, std::vector<RowMessage> messages,
                   const std::vector<int64_t>& keys, F&& target) {
   for (const int64_t key : keys) {
     const size_t n = all[static_cast<size_t>(key >> 32)]->row_size();
     float* const to = target(key);
+    bool first = true;
     for (RowMessage& message : messages) {
       if (message.keys.empty() || message.keys.front() != key) continue;
-      for (size_t j = 0; j < n; ++j) to[j] += message.values[j];
+      if (std::exchange(first, false)) std::copy_n(message.values, n, to);
+      else
+        for (size_t j = 0; j < n; ++j) to[j] += message.values[j];
       message.keys = message.keys.subspan(1);
       message.values += n;
     }
@@ -251,7 +255,7 @@ Bytes sum_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes
   const size_t floats = floats_of(all, keys);
   Bytes out(static_cast<pb::ssize_t>(bytes_of(keys.size(), floats)));
   float* to = write_keys(out.mutable_data(), keys);
-  std::fill_n(to, (floats + 1) / 2 * 2, 0.f);
+  if (floats % 2) to[floats] = 0.f;
   add_messages(all, messages, keys, [&](int64_t key) {
     return std::exchange(to, to + all[static_cast<size_t>(key >> 32)]->row_size());
   });
@@ -264,7 +268,8 @@ void add_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes,
   const auto all = storages(collection);
   const auto messages = messages_in(all, bytes, sizes);
   add_messages(all, messages, keys_of(messages), [&](int64_t key) {
-    return all[static_cast<size_t>(key >> 32)]->grad_row(static_cast<uint32_t>(key));
+    bool unset = false;
+    return all[static_cast<size_t>(key >> 32)]->grad_row(static_cast<uint32_t>(key), &unset);
   });
 }
 
@@ -395,8 +400,8 @@ void add_gradients(PyObject* module) {
         trainer_of(trainer.ptr()).update(scale);
       },
       pb::arg("trainer"), pb::arg("scale"));
-  m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"), pb::arg("parts") = 1,
-        pb::arg("scale") = 1.f);
+  m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"), pb::arg("out").noconvert(),
+        pb::arg("parts") = 1, pb::arg("scale") = 1.f);
   m.def("_sum_rows", &sum_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));
   m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));
   m.def("_take_values", &take_values, pb::arg("collection"));

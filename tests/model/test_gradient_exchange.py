@@ -98,7 +98,8 @@ def test_flat_arrays_come_back_bit_for_bit() -> None:
     kinds = _core._gradient_kinds(pc)
     assert kinds.tolist() == [2, 0, 1]
     wanted = W.grad_as_array(), E.grad_as_array()
-    flat, (rows, sizes) = taken(pc, kinds), _core._take_rows(pc, kinds)
+    flat, rows = taken(pc, kinds), np.empty(_core._row_bytes(pc, kinds), np.uint8)
+    sizes = _core._take_rows(pc, kinds, rows)
     assert rows.view(np.int64)[:3].tolist() == [2, 2 << 32 | 2, 2 << 32 | 7] and sizes.tolist() == [64]
     accumulate(W, E, (9,))
     _core._put_gradients(pc, kinds, flat)
@@ -135,8 +136,12 @@ def test_rows_are_added_in_the_order_given() -> None:
 def test_rows_are_dealt_to_owners() -> None:
     pc, W, _, E = model()
     accumulate(W, E, (7, 2, 4))
-    rows, sizes = _core._take_rows(pc, _core._gradient_kinds(pc), 3, 0.5)
-    parts = [part.view(np.int64) for part in np.split(rows, np.cumsum(sizes)[:-1])]
+    kinds = _core._gradient_kinds(pc)
+    rows = np.empty(_core._row_bytes(pc, kinds) + 3 * 16, np.uint8)
+    sizes = _core._take_rows(pc, kinds, rows, 3, 0.5)
+    parts = [part.view(np.int64) for part in np.split(rows, np.cumsum(sizes))[:-1]]
+    with pytest.raises(ValueError, match=f"wanted an array of {sum(sizes)} bytes or more; got 40"):
+        _core._take_rows(pc, kinds, np.empty(40, np.uint8), 3)
     assert [(part[1 : 1 + part[0]] - (2 << 32)).tolist() for part in parts] == [[], [4, 7], [2]]
     values = parts[2][2:].view(np.float32)
     assert values.tolist() == [*(0.5 * E.row_grad_as_array(2).astype(np.float32)).tolist(), 0]

@@ -99,6 +99,7 @@ class Exchange:
         self._by_id: dict[int, tuple[Any, TrainerState]] = {}  # trainers are held, so that ids stay theirs
         self._worker: Optional[ThreadPoolExecutor] = None
         self._in_flight: Optional[Future[None]] = None
+        self._memory = np.empty(0, np.uint8)
         self._final = 0  # ranges of the current step whose gradients are computed
         if overlap and group.size > 1:
             self._worker = ThreadPoolExecutor(1, "updates", initializer=_core._make_updates_here)
@@ -301,11 +302,22 @@ class Exchange:
         Few ranks send each other theirs, whose `sizes` they may know. Of many ranks each owns some rows and
         sums them first, in rank order, too: most rows are those of several ranks.
         """
-        parts = self.group.size if self.group.size >= OWNERS_FROM else 1
-        messages, dealt = _core._take_rows(collection, kinds, parts, 1.0 if share is None else float(share))
-        if parts > 1:
-            return self.group.join_bytes(_core._sum_rows(collection, *self.group.deal(messages, dealt)))
-        return self.group.join_bytes(messages, sizes)
+        group, scale = self.group, 1.0 if share is None else float(share)
+        if group.size < OWNERS_FROM:
+            if sizes is None:
+                sizes = np.concatenate(group.join(np.array([_core._row_bytes(collection, kinds)])))
+            every = self._row_memory(int(sizes.sum()))
+            _core._take_rows(collection, kinds, every[int(sizes[: group.rank].sum()) :], 1, scale)
+            return group.join_in_place(every, sizes)
+        sent = self._row_memory(_core._row_bytes(collection, kinds) + 16 * group.size)
+        dealt = _core._take_rows(collection, kinds, sent, group.size, scale)
+        return group.join_bytes(_core._sum_rows(collection, *group.deal(sent, dealt)))
+
+    def _row_memory(self, size: int) -> NDArray[np.uint8]:
+        """Large arrays are slow to get and to give back, so that rows of all updates share one."""
+        if len(self._memory) < size:
+            self._memory = np.empty(size + size // 4, np.uint8)
+        return self._memory[:size]
 
     def _share(self, instances: int) -> Optional[np.float32]:
         """This rank's share of the minibatch, where losses are means."""
