@@ -44,6 +44,9 @@ bool spin_until(Done done, std::chrono::nanoseconds time) {
 // closes the loop and then waits for `inside` to fall to 0. So a worker that wakes late misses the loop, and
 // nobody waits for it.
 struct ThreadPool::Workers {
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::duration;
+
   struct Loop {
     size_t n, grain, chunks;
     Body fn;
@@ -87,10 +90,12 @@ struct ThreadPool::Workers {
 
   // First its own share, then what others have not begun. The same chunks fall to the same thread in every
   // loop of so many, so that what it writes in one loop and reads in the next is in the cache of its core.
-  void take_chunks(size_t number) {
+  // How many it took.
+  size_t take_chunks(size_t number) {
+    size_t taken = 0;
     for (size_t k = 0; k < shares.size(); k++) {
       Share& share = shares[(number + k) % shares.size()];
-      for (size_t i; (i = share.next.fetch_add(1)) < share.end;) {
+      for (size_t i; (i = share.next.fetch_add(1)) < share.end; taken++) {
         try {
           loop.fn(loop.context, i * loop.grain, std::min(loop.n, (i + 1) * loop.grain));
         } catch (...) {
@@ -100,12 +105,13 @@ struct ThreadPool::Workers {
         }
       }
     }
+    return taken;
   }
 
   // On a machine that is busy with other things a worker may be taken off its processor in the middle of a
-  // chunk, and the caller waits for long. Then the next loops are better left to the caller alone: more of
-  // them each time that it happens again.
-  bool crowded() { return alone > 0 && alone-- > 0; }
+  // chunk, and the caller waits for long. Loops are left to the caller alone for a while when more time is
+  // lost by waking and waiting than is saved; for twice as long if that soon happens again.
+  bool crowded() const { return alone_for > Time{} && Clock::now() < alone_until; }
 
   // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, some chunks are
   // done without them before they are woken.
@@ -116,14 +122,18 @@ struct ThreadPool::Workers {
     chunks_alone = 0;
     return true;
   }
-  void judge(std::chrono::nanoseconds worked, std::chrono::nanoseconds waited) {
-    if (waited > tuning::kLongWait && waited > worked)
-      alone = patience = std::min(tuning::kMostAlone, 2 * patience + 16);
-    else if (patience > 0) --patience;
+  void judge(Time saved, Time lost) {
+    balance = std::min(balance + saved - lost, Time(tuning::kMostSaved));
+    if (balance > -Time(tuning::kMostLost)) return;
+    const auto now = Clock::now();
+    const bool again = now < alone_until + alone_for;
+    alone_for = std::max(again ? 2 * alone_for : Time{}, -tuning::kAlone * balance);
+    alone_for = std::min(alone_for, Time(tuning::kMostAlone));
+    alone_until = now + alone_for;
+    balance = {};
   }
 
   void run(const Loop& new_loop) {
-    using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     loop = new_loop;
     for (size_t t = 0; t < shares.size(); t++) {
@@ -132,13 +142,15 @@ struct ThreadPool::Workers {
     }
     state.fetch_add(1);  // odd: open
     wake(loop.chunks - 1);
+    const auto woken = Clock::now();
     inside_loop = true;
-    take_chunks(0);
+    const int64_t own = static_cast<int64_t>(take_chunks(0));
     inside_loop = false;
     state.fetch_add(1);
     const auto finished = Clock::now();
     while (!spin_until([this] { return inside.load() == 0; }, kSpin)) std::this_thread::yield();
-    judge(finished - start, Clock::now() - finished);
+    const int64_t others = static_cast<int64_t>(loop.chunks) - own;
+    judge((finished - woken) * others / std::max<int64_t>(own, 1), woken - start + (Clock::now() - finished));
     if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
@@ -168,8 +180,9 @@ struct ThreadPool::Workers {
   std::mutex error_mutex;
   std::exception_ptr error;
   size_t error_chunk = 0;
-  uint32_t alone = 0, patience = 0;  // loops that the caller does alone, now and next time
-  size_t chunks_alone = 0;           // since the workers were woken
+  Time balance{}, alone_for{};  // saved less lost; how long loops are left to the caller
+  Clock::time_point alone_until;
+  size_t chunks_alone = 0;  // since the workers were woken
   std::vector<std::thread> workers;
 };
 

@@ -10,9 +10,11 @@ namespace dyc::tuning {
 // ---- threads
 constexpr int kMaxThreads = 256;
 constexpr auto kSpin = std::chrono::microseconds(40);       // that a thread looks for work before it sleeps
-constexpr auto kLongWait = std::chrono::microseconds(300);  // for a thread that was taken off its processor
-constexpr uint32_t kMostAlone = 4096;                       // loops that run on one thread after such waits
-constexpr size_t kWorthWaking = 8;                          // chunks for which sleeping threads are woken
+constexpr auto kMostSaved = std::chrono::milliseconds(20);  // by threads, that is set against later waits
+constexpr auto kMostLost = std::chrono::milliseconds(1);    // before loops run on one thread
+constexpr int kAlone = 16;                                  // for so many times as long
+constexpr auto kMostAlone = std::chrono::seconds(1);
+constexpr size_t kWorthWaking = 8;  // chunks for which sleeping threads are woken
 
 // ---- random numbers
 constexpr size_t kDraws = 256;  // drawn at a time, so that the loops over them vectorise
