@@ -65,7 +65,9 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
     const WithoutCollection none;
     WalkValue* slots = take_slots(program);
     for (size_t i = 0; i < n; ++i) slots[i] = {args[i]};
-    made = finish(call(program, slots));
+    const WalkValue returned = call(program, slots);
+    if (returned.object == Py_Ellipsis) refuse("what stands for nothing recorded");
+    made = finish(returned);
   } catch (const Refused&) {
   } catch (...) {
     set_error();

@@ -100,6 +100,15 @@ BODIES = {
                 parts.append(pair * 1)
         return [pair, parts]
     """,
+    "an ellipsis": """
+        h = self.b
+        for w in words:
+            h = self(self.E[w], h)
+            self.scores.append(h)
+        return [h] if len(words) != 5 else self.mark
+
+    mark = ...
+    """,
     "pairs in pairs": """
         h, path = self.b, None
         for w in words * 500:

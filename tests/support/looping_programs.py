@@ -1,4 +1,5 @@
-"""Random programs of functions with loops over numbers and lists: counters, stacks, sums."""
+"""Random programs of functions with loops over numbers and lists: counters, stacks, sums; and classes, dicts
+and functions of the script that do more than they seem to."""
 
 from __future__ import annotations
 
@@ -8,6 +9,62 @@ from typing import Any
 from support.recursive_programs import indent
 
 HEAD = """import dynet_compat as dy
+
+NOTES = []
+TABLE = {0: 3, 1: 1, 2: 0, "a": 4, 5: 2, None: 1, 2.0: 7}
+DEFAULT = 2
+
+class Key:
+    def __init__(self, number):
+        self.number = number
+    def __hash__(self):
+        return self.number
+    def __eq__(self, other):
+        NOTES.append(self.number)
+        return self.number == other
+
+KEYS = {Key(1): 2, Key(4): 3, 6: 1}
+
+class Odd:
+    rate = 2
+    def __init__(self):
+        self.own = 1
+    @property
+    def width(self):
+        return self.own + self.rate
+    @property
+    def noted(self):
+        NOTES.append("noted")
+        return self.rate
+    def __len__(self):
+        NOTES.append("len")
+        return self.own
+    def __contains__(self, item):
+        NOTES.append(item)
+        return item == 3
+    def __getitem__(self, i):
+        if i > 3:
+            raise IndexError(i)
+        return i
+
+class Items(list):
+    def append(self, item):
+        NOTES.append("append")
+        list.append(self, item)
+
+ODD = Odd()
+ITEMS = Items([1, 2])
+
+def adder(k):
+    def add(n, more=DEFAULT):
+        i = k
+        while i > 0:
+            i -= 1
+            n += more
+        return n
+    return add
+
+add = adder(3)
 
 class Model:
     def __init__(self):
@@ -32,8 +89,49 @@ class Model:
 
     def __call__(self, w):
         return self.E[w] if w != 3 else dy.tanh(self.E[w])
+
+    def apply(self, function, n, h):
+        return function(self.apply(dy.logistic, n - 1, h)) if n > 0 else self.W * h
+
+    def take(self, xs, /, n=0):
+        while len(xs) > 3:
+            xs.pop(n)
+        return xs[0] if xs else self.b
+
+    def put(self, xs, x, last=False):
+        if last or not xs:
+            xs.append(x)
+        return xs
+
+    def guarded(self, w, h):
+        try:
+            h = self.step(self.E[w % 3], h)
+            if w == 5:
+                raise KeyError(w)
+            return h
+        finally:
+            NOTES.append(w)
 """
 
+CHANGES = [
+    "module.TABLE = {**(module.TABLE or {}), \"b\": 1}", "module.ODD.rate = 3", "module.Odd.rate = 4",
+    "model.b = model.pc.add_parameters(3)", "model.W = model.pc.add_parameters((3, 3))",
+    "module.Model.top = lambda self, xs: self.b", "module.add = module.adder(2)", "module.len = lambda x: 2",
+    "module.Odd.width = 5", "module.Model.take.__defaults__ = (1,)", "module.DEFAULT = 1",
+    "module.range = lambda *a: [1, 2]", "module.KEYS = {1: 2}", "module.zip = lambda *a: []",
+    "module.list = lambda x: [h for h in x]", "module.Model.step = module.Model.both",
+    "module.dy = type('Api', (), {n: getattr(dy, n) for n in dir(dy) if n[0] != '_'})", "module.TABLE = None",
+    "module.add.__defaults__ = (7,)", "model.take = lambda xs, n=0: model.b", "module.reversed = list",
+]  # fmt: skip
+
+# What walks leave to Python.
+ODD_TESTS = [
+    "WORD in KEYS", "ODD", "WORD in ODD", "h.npvalue()[0] > 0", "len(ITEMS) > n", "TABLE[WORD] > 1",
+]  # fmt: skip
+ODD_STATEMENTS = [
+    "n = KEYS[WORD]", "ITEMS.append(n)", "words.append(3)", "h = self.guarded(WORD, h)", "n = len(ITEMS) - n",
+    "f = f / (n - 3)", "n = TABLE[WORD] % 7", "h, *ys = [h, x]",
+]  # fmt: skip
 FUEL = ["fuel -= 1", "if fuel < 0:", "    break"]  # lists may grow in loops
 
 
@@ -43,6 +141,7 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.budget = self.rng.randint(6, 16)  # statements
+        self.odd = self.rng.random() < 0.3
 
     def vector(self, word: str) -> str:
         """An expression of three elements; `word`: the name of a number."""
@@ -61,9 +160,12 @@ class Generator:
         r = self.rng
         return r.choice([
             "xs", "not ys", f"{word} % 2 == 0", "len(xs) > 1", "len(xs) > 2 and ys", f"{word} in (1, 4, 7)",
+            f"isinstance({word}, (int, str))", "m % 3 == 1", "f > 0.5", "m in (n, m)", "not f == f",
+            "xs is None", f"add({word}) > 3", "ODD.width > n", "ODD.noted == 2",
             "n > 3", "n != len(words)", f"{word} not in words", "xs and n < 5", "n is None",
             f"not {word} or n",
-        ])  # fmt: skip
+            *(ODD_TESTS if self.odd else ()),
+        ]).replace("WORD", word)  # fmt: skip
 
     def simple(self, word: str) -> list[str]:
         r = self.rng
@@ -79,6 +181,17 @@ class Generator:
             ["losses.append(dy.pickneglogsoftmax(self.V * x + self.V * h, n % 5))"],
             ["total = total + dy.sum_elems(h)"], ["total += dy.dot_product(h, x)"], ["h, x = x, h"],
             ["if n > 40:", "    raise ValueError(n)"],
+            ["m = m * 12345678901 + n"], ["m = -m // 7"], ["f -= 0.25 * n"], ["f = m % 7 / 2"], ["h = h * f"],
+            ["n = add(n % 5)"], ["n = add(n % 5, more=1) % 9"], ["n = ODD.width"], ["x = self.take(xs)"],
+            [f"h = self.apply(dy.tanh, {word} % 3, h)"], ["x = self.take(ys, n=-1)"],
+            ["ys = self.put(xs, h)"], ["self.put(ys, x, last=n > 1)"],
+            ["if len(xs) > 1:", "    xs[0], xs[-1] = xs[-1], h"],
+            ["if len(xs) == 2:", "    xs[1], xs[0] = xs"], ["ys = xs[-2:n]"], ["ys = xs[:]"],
+            ["ys = xs[n:m]"], ["ys = (h, x) + (h,)", "ys = list(ys[:2])"], ["for x in [h, x]:", "    n += 1"],
+            ["act = dy.tanh if n % 2 else dy.logistic", "h = act(h)"],
+            [f"if {word} in TABLE:", f"    n = TABLE[{word}]"],
+            [f"h = dy.esum([self.step(e, self({word} % 9)) for e in xs[:2]] + [h])"],
+            *([line.replace("WORD", word)] for line in ODD_STATEMENTS if self.odd),
             [f"h = {v} if {self.test(word)} else {self.vector(word)}"],
             ["if len(xs) > 3:", "    return [h, xs]"] if r.random() < 0.3 else [f"h = {v}"],
         ])  # fmt: skip
@@ -94,7 +207,12 @@ class Generator:
             return [f"for {i} in range({bounds}):", *indent([*FUEL, *self.block(i, depth + 1, True)])]
         if kind == 2:
             over = r.choice(["enumerate(words)", "zip(words, reversed(words))", "enumerate(reversed(words))"])
-            return [f"for {i}, w in {over}:", *indent(self.block(i, depth + 1, True))]
+            if r.random() < 0.5:
+                return [f"for {i}, w in {over}:", *indent(self.block(i, depth + 1, True))]
+            over = ["enumerate(xs)", "zip(words, xs)", "enumerate(reversed(xs))", "zip(ys, reversed(xs))"]
+            store = r.choice(["xs[-1] = h", "xs.append(xs.pop(0))", "xs[:1]", "ys.append(x)"])
+            body = [*FUEL, "if xs:", f"    {store}", *self.block("n", depth + 1, True)]
+            return [f"for {i}, x in {r.choice(over)}:", *indent(body)]
         if kind == 3:
             over = r.choice(["xs", "list(xs)", "reversed(ys)", "xs[:3]"])
             return [f"for x in {over}:", *indent([*FUEL, *self.block(word, depth + 1, True)])]
@@ -125,10 +243,11 @@ class Generator:
         return lines
 
     def module(self) -> str:
-        body = ["h = self.b", "x = self.E[1]", "xs, ys, losses = [], [], []", "n = total = 0", "fuel = 30"]
+        body = ["h = self.b", "x = self.E[1]", "xs, ys, losses = [], [], []", "n = total = 0"]
+        body += ["m, f = 1, 0.5", "fuel = 30"]
         while self.budget > 0:
             body += self.loop("n", 0) if self.rng.random() < 0.6 else self.simple("n")
-        body.append("return [h, x, xs, ys, n, total, dy.esum(losses) if losses else None]")
+        body.append("return [h, x, xs, ys, n, m, f, total, dy.esum(losses) if losses else None]")
         return HEAD + "\n".join(indent(["def loss(self, words):", *indent(body)])) + "\n"
 
 

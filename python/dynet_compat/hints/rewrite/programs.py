@@ -105,6 +105,8 @@ class Program:
         self.by_name = ("",) * len(a.posonlyargs) + self.parameters[len(a.posonlyargs) :]
         self.free = tuple(free)
         names = [*self.parameters, *self.free]
+        if any(map(is_private, names)):
+            raise NotWalkable("a private name")
         self.slots = {name: i for i, name in enumerate(names)}
         self.count = len(names)
         bound = [n for n in nodes_of(node, (ast.ListComp,)) if isinstance(n, ast.Name)]
@@ -261,7 +263,9 @@ class Program:
     def _call(self, e: ast.Call) -> Node:
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
             raise NotWalkable("a starred argument")
-        names = tuple(k.arg for k in e.keywords)
+        names = tuple(k.arg for k in e.keywords if k.arg)
+        if any(map(is_private, names)):
+            raise NotWalkable("a private name")
         if isinstance(e.func, ast.Name) and e.func.id == "list" and len(e.args) == 1 and not names:
             return CALL, 0, names, (self.expression(e.func), self.iterable(e.args[0]))
         method = e.func.attr if isinstance(e.func, ast.Attribute) else ""
