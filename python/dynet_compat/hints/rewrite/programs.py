@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
 
 from .code_objects import codes, silence
 from .recording import is_recording_name
-from .scopes import UsedNames, is_private
-from .trees import any_in, assign, functions, is_generator, load, nodes_of, own_nodes
+from .scopes import Module, is_private
+from .trees import any_in, assign, functions, is_generator, load, nodes_of
 from .values import written
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class PlacedRegion(NamedTuple):
     called: frozenset[str] = frozenset()
 
 
-def called(tree: ast.Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
+def called(module: Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
     """For each function all that it may call, directly or not, as far as names show."""
     by_name: dict[str, list[ast.FunctionDef]] = {}
-    for _, node, _ in functions(tree):
+    for _, node, _ in functions(module.tree):
         by_name.setdefault(node.name, []).append(node)
-    calls = {node: _called(node, by_name) for nodes in by_name.values() for node in nodes}
+    calls = {node: _called(module.own_nodes(node), by_name) for nodes in by_name.values() for node in nodes}
     found = {}
     for node in calls:
         seen: set[str] = set()
@@ -74,9 +74,9 @@ def called(tree: ast.Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
     return found
 
 
-def _called(node: ast.FunctionDef, known: Mapping[str, Any]) -> set[str]:
-    """The known ones of the last names of what it calls; what else it calls may be objects of the script."""
-    called = [n.func for n in own_nodes(node) if isinstance(n, ast.Call)]
+def _called(nodes: list[ast.AST], known: Mapping[str, Any]) -> set[str]:
+    """The known ones of the last names of what is called; what else is called may be objects."""
+    called = [n.func for n in nodes if isinstance(n, ast.Call)]
     names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in called}
     others = any(name not in known and not is_recording_name(name) for name in names)
     return (names | ({"__call__"} if others else set())) & known.keys()
@@ -86,7 +86,7 @@ class Program:
     """Describes the statements of a function.
 
     Args:
-        node: the function.
+        node: the function, which is no generator.
         free: names of functions around it that it reads, in the order of its closure.
         placed: the regions: by their first statement, or by the comprehension whose element they are.
 
@@ -99,8 +99,8 @@ class Program:
     ) -> None:
         self.placed = placed
         a = node.args
-        if a.vararg or a.kwarg or a.kwonlyargs or is_generator(node):
-            raise NotWalkable("parameters of other kinds, or a generator")
+        if a.vararg or a.kwarg or a.kwonlyargs:
+            raise NotWalkable("parameters of other kinds")
         self.parameters = tuple(p.arg for p in [*a.posonlyargs, *a.args])
         self.by_name = ("",) * len(a.posonlyargs) + self.parameters[len(a.posonlyargs) :]
         self.free = tuple(free)
@@ -329,15 +329,15 @@ class Program:
         return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments), as_written)
 
 
-def free_names(tree: ast.Module, qualname: str, node: ast.FunctionDef) -> list[str]:
+def free_names(module: Module, qualname: str, node: ast.FunctionDef) -> list[str]:
     """The names of the functions around it that a function reads."""
     if "<locals>" not in qualname:
         return []
-    all_functions = [f for f in nodes_of(tree) if isinstance(f, ast.FunctionDef) and f is not node]
-    around = [f for f in all_functions if any_in([node.lineno], f)]
-    bound = {name for f in around for name in UsedNames(f).local}
-    read = {n.id for n in own_nodes(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return sorted(read & bound - UsedNames(node).local)
+    around = [f for _, f, _ in functions(module.tree) if f is not node and any_in([node.lineno], f)]
+    bound = {name for f in around for name in module.names_in(f).local}
+    own = module.own_nodes(node)
+    read = {n.id for n in own if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return sorted(read & bound - module.names_in(node).local)
 
 
 def _targets(statements: Iterable[ast.stmt]) -> list[str]:
@@ -374,7 +374,7 @@ class Resolver:
         code = function.__code__
         try:
             place = self._functions_in(code.co_filename).get((code.co_name, code.co_firstlineno))
-            if place is None or place[0] != code:
+            if place is None or place[0] != code or is_generator(place[1]):
                 return None
             return Program(place[1], code.co_freevars, {}).spec(code.co_name, code)
         except (NotWalkable, OSError, SyntaxError, ValueError, RecursionError):  # of the parser, too

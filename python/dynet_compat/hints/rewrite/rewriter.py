@@ -105,16 +105,14 @@ class Rewriter:
         self.parts: list[tuple[ast.AST, str, Any]] = []  # node, field, its new value
         self.regions: dict[str, Any] = {}
         self.walked_functions: dict[str, Any] = {}
-        self.called = programs.called(self.tree)
+        self.called = programs.called(self.module)
         self.recursive = {f for f, called in self.called.items() if f in called}
         self.reached = {f for head in self.recursive for f in self.called[head]}
-        self.heads: set[ast.FunctionDef] = set()  # which one call records
-        self.walked: set[ast.FunctionDef] = set()  # these, and what they may call
         self.scopes: dict[ast.FunctionDef, Scope] = {}
         self.loop_bodies: dict[ast.For, TracedRegion] = {}
         self.with_loops: set[ast.FunctionDef] = set()
         self.with_region_loops: set[ast.FunctionDef] = set()
-        self.placed: dict[ast.AST, programs.PlacedRegion] = {}  # of the function that is rewritten
+        self.placed: dict[ast.FunctionDef, dict[ast.AST, programs.PlacedRegion]] = {}
         self.programs: list[tuple[str, ast.FunctionDef, programs.Program, str]] = []  # last: of its head
         maps: list[tuple[IndependentLoop, Any]] = []
         groups: list[tuple[IndependentCalls, Any]] = []
@@ -153,12 +151,9 @@ class Rewriter:
     def _define_programs(self, codes_at: dict[tuple[str, int], types.CodeType]) -> None:
         for qualname, node, program, head in self.programs:
             code = codes_at.get((node.name, node.lineno))
-            if code is None or set(program.free) != set(code.co_freevars):
-                continue
-            own = self.walked_functions.get(head)
-            asked = own or next(iter(self.walked_functions.values()), None)
-            if asked is not None:
-                asked.define(code, program.spec(qualname, code), own is not None)
+            if code is not None and set(program.free) == set(code.co_freevars):
+                asked = self.walked_functions[head or next(iter(self.walked_functions))]
+                asked.define(code, program.spec(qualname, code), bool(head))
 
     def _name_callees(self, old: dict[Key, types.CodeType], new: dict[Key, types.CodeType]) -> None:
         places: dict[tuple[str, int], list[types.CodeType]] = {}
@@ -177,20 +172,17 @@ class Rewriter:
         changed = set()
         for qualname, node, owner in wanted:
             self._prepare(qualname, node, owner)
-        self.heads = {node for qualname, node, _ in wanted if self._is_head(qualname, node)}
-        self.walked = {f for head in self.heads for f in (head, *self.called[head])}
         for qualname, node, _ in wanted:
             before = len(self.found)
             self._rewrite(qualname, node)
             if len(self.found) > before:
                 changed.add(node.lineno)
+        self._describe({node: qualname for qualname, node, _ in wanted})
         for parent, name, part in self.parts:
             setattr(parent, name, part)
         for qualname, node, program, head in self.programs:
-            parts = (node, *self.called[node])
-            if head and any(p.placed for _, f, p, _ in self.programs if f in parts):
-                asked = _core._WalkedFunction(qualname, programs.resolver, recording())
-                self.walked_functions[head] = asked
+            if head:
+                self.walked_functions[head] = _core._WalkedFunction(qualname, programs.resolver, recording())
                 changed.add(node.lineno)
                 after = ast.get_docstring(node, clean=False) is not None
                 new = programs.head(head, program, UNBOUND)
@@ -235,31 +227,39 @@ class Rewriter:
             return node in self.recursive
         if node in self.with_region_loops or not self.with_region_loops.isdisjoint(self.called[node]):
             return False
-        try:
-            programs.Program(node, programs.free_names(self.tree, qualname, node), {})
-        except programs.NotWalkable:
-            return False
-        return True
+        return self._program(qualname, node, {}) is not None
 
     def _rewrite(self, qualname: str, node: ast.FunctionDef) -> None:
         scope = self.scopes[node]
-        self.placed = {}
         for parent, name, statements in suites(node):
             if name != "body" or not self._loop(qualname, scope, parent):
                 self.parts.append((parent, name, list(self._suite(qualname, scope, statements))))
         for comprehension in own_comprehensions(node) if scope.lists else ():
             self._comprehension(qualname, scope, comprehension)
-        if node in self.walked:
-            self._describe(qualname, node)
 
-    def _describe(self, qualname: str, node: ast.FunctionDef) -> None:
-        """Describe the function to the core, if its statements allow; a head asks it first."""
+    def _describe(self, wanted: dict[ast.FunctionDef, str]) -> None:
+        """Describe functions to the core: heads, which ask it first and have regions in them or in what they
+        may call, and all that these may call."""
+        placed = wanted.keys() & self.placed
+        heads = [f for f in wanted if not placed.isdisjoint((f, *self.called[f]))]
+        heads = [f for f in heads if self._is_head(wanted[f], f)]
+        walked = {f for head in heads for f in (head, *self.called[head])}
+        found = {f: self._program(wanted[f], f, self.placed.get(f, {})) for f in wanted if f in walked}
+        placed = {f for f in placed if found.get(f)}
+        heads = [f for f in heads if found[f] and not placed.isdisjoint((f, *self.called[f]))]
+        walked = {f for head in heads for f in (head, *self.called[head])}
+        for node, program in found.items():
+            if program is not None and node in walked:
+                head = f"\0function {len(self.programs)}" if node in heads else ""
+                self.programs.append((wanted[node], node, program, head))
+
+    def _program(
+        self, qualname: str, node: ast.FunctionDef, placed: dict[ast.AST, programs.PlacedRegion]
+    ) -> Optional[programs.Program]:
         try:
-            program = programs.Program(node, programs.free_names(self.tree, qualname, node), self.placed)
+            return programs.Program(node, programs.free_names(self.module, qualname, node), placed)
         except programs.NotWalkable:
-            return
-        head = f"\0function {len(self.programs)}" if node in self.heads else ""
-        self.programs.append((qualname, node, program, head))
+            return None
 
     def _comprehension(self, qualname: str, scope: Scope, node: ast.ListComp) -> None:
         """Let one call record the elements of [element for target in iterable]."""
@@ -271,7 +271,7 @@ class Rewriter:
         new = Replacement(scope, region, loops.LoopBinding(node.generators[0].target, region))
         new.alone = True
         placeholder = self._region(qualname, new, node, node, "comprehension")
-        self.placed[node] = programs.PlacedRegion(new, self.regions[placeholder])
+        self._place(scope, node, programs.PlacedRegion(new, self.regions[placeholder]))
         comprehension = locate(new.comprehension(placeholder, node), node)
         self.parts += [(node, name, getattr(comprehension, name)) for name in ("elt", "generators")]
 
@@ -294,6 +294,9 @@ class Rewriter:
         self.regions[placeholder] = _core._Region(new.spec(f"{qualname}:{line}"), recording())
         self.found.append(FoundRegion(qualname, new.region, line, last.end_lineno or line, form))
         return placeholder
+
+    def _place(self, scope: Scope, at: ast.AST, placed: programs.PlacedRegion) -> None:
+        self.placed.setdefault(scope.node, {})[at] = placed
 
     def _suite(self, qualname: str, scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         at = 0
@@ -342,9 +345,8 @@ class Rewriter:
         new = Replacement(scope, region)
         placeholder = self._region(qualname, new, region.statements[0], region.statements[-1])
         called = frozenset(name for name, function in scope.aliases.items() if function)
-        self.placed[first] = programs.PlacedRegion(
-            new, self.regions[placeholder], len(region.statements), tuple(before), called
-        )
+        rest = len(region.statements), tuple(before), called
+        self._place(scope, first, programs.PlacedRegion(new, self.regions[placeholder], *rest))
         return _placed(new.statements(placeholder), region.statements[0])
 
 

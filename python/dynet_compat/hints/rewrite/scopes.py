@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from .trees import DEFINITIONS, WAITS, is_generator, nodes_of, own_nodes
+from .trees import DEFINITIONS, WAITS, WITH_NAMES_OF_THEIR_OWN, is_generator, nodes_of, own_nodes
 
 _PATTERNS = ("MatchAs", "MatchStar", "MatchMapping")  # from Python 3.10 on
 _BINDERS = frozenset(
@@ -43,6 +43,7 @@ class Module:
                 self.methods[node.name] = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
                 self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
                 self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
+        self.own_nodes: Callable[[ast.FunctionDef], list[ast.AST]] = functools.cache(own_nodes)
         self.codes: dict[ast.FunctionDef, list[Any]] = {}
         self.used: dict[ast.FunctionDef, UsedNames] = {}
 
@@ -52,7 +53,9 @@ class Module:
 
     def names_in(self, node: ast.FunctionDef) -> UsedNames:
         if node not in self.used:
-            self.used[node] = UsedNames(node)
+            own = self.own_nodes(node)
+            inside = any(isinstance(n, WITH_NAMES_OF_THEIR_OWN) for n in own)
+            self.used[node] = UsedNames(node, nodes_of(node) if inside else own)
         return self.used[node]
 
     def codes_of(self, node: ast.FunctionDef) -> list[Any]:
@@ -150,17 +153,12 @@ class Scope:
                 found.setdefault(n.id, []).append(n)
         return found
 
-    @functools.cached_property
-    def own_nodes(self) -> list[ast.AST]:
-        """Those of the function, when this is first asked."""
-        return own_nodes(self.node)
-
     def occurs_outside(self, name: str, nodes: set[ast.AST]) -> bool:
         """Does the name occur in the function outside these nodes?"""
         return any(n not in nodes for n in self.names.get(name, ()))
 
     def _is_counter(self, name: str) -> bool:
-        found = [_bound_values(n, name) for n in self.own_nodes]
+        found = [_bound_values(n, name) for n in self.module.own_nodes(self.node)]
         values = [value for values in found for value in values]
         return not self._is_parameter(name) and bool(values) and all(map(_is_number, values))
 
@@ -170,7 +168,7 @@ class Scope:
     def _own_function(self, name: str) -> Optional[ast.FunctionDef]:
         if self.nested or name not in self.local:
             return None
-        nodes = self.own_nodes
+        nodes = self.module.own_nodes(self.node)
         found = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name]
         if not found:
             return None
@@ -185,6 +183,9 @@ class Scope:
 class UsedNames:
     """The names that a function and the functions inside it use.
 
+    Args:
+        nodes: all that are in it.
+
     Attributes:
         local: names that are bound.
         read: names that are read.
@@ -192,13 +193,13 @@ class UsedNames:
         waits: is there a `yield` or `await`?
     """
 
-    def __init__(self, node: ast.FunctionDef) -> None:
+    def __init__(self, node: ast.FunctionDef, nodes: list[ast.AST]) -> None:
         a = node.args
         self.local = {p.arg for p in [*a.posonlyargs, *a.args, *a.kwonlyargs]}
         self.local |= {p.arg for p in (a.vararg, a.kwarg) if p}
         self.read: set[str] = set()
         self.lists = self.waits = False
-        for n in nodes_of(node):
+        for n in nodes:
             kind = type(n)
             if kind is ast.Name:
                 (self.read if type(n.ctx) is ast.Load else self.local).add(n.id)  # type: ignore[attr-defined]

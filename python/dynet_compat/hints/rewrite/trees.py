@@ -23,6 +23,15 @@ _LEAVES = (ast.Name, ast.Constant)
 _fields: Callable[[Any], tuple[str, ...]] = functools.cache(
     lambda kind: tuple(f for f in kind._fields if f not in _NO_PARTS)
 )
+# Fields that hold nodes, lists of nodes or nothing, in all kinds of nodes but one.
+_OF_NODES = frozenset(
+    "annotation args bases body comparators decorator_list defaults elt elts exc finalbody func generators"
+    " handlers ifs items iter keywords kwarg kwonlyargs left lower operand optional_vars orelse posonlyargs"
+    " returns right slice step target targets test upper value values vararg".split()
+)
+_fields_and_kinds: Callable[[Any], tuple[tuple[str, bool], ...]] = functools.cache(
+    lambda kind: tuple((f, f in _OF_NODES and kind.__name__ != "MatchSingleton") for f in _fields(kind))
+)
 
 
 def nodes_of(node: ast.AST, closed: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
@@ -36,11 +45,13 @@ def nodes_of(node: ast.AST, closed: tuple[type[ast.AST], ...] = ()) -> list[ast.
         if kind is ast.Attribute:
             found.append(n.value)  # type: ignore[attr-defined]
         elif kind not in _LEAVES and (kind not in closed or n is node):
-            for name in _fields(kind):
+            for name, of_nodes in _fields_and_kinds(kind):
                 part = getattr(n, name, None)
+                if not part:
+                    continue
                 if type(part) is list:
-                    found += [p for p in part if isinstance(p, ast.AST)] if part else ()
-                elif isinstance(part, ast.AST):
+                    found += part if of_nodes else [p for p in part if isinstance(p, ast.AST)]
+                elif of_nodes or isinstance(part, ast.AST):
                     found.append(part)
     return found
 
