@@ -188,3 +188,12 @@ def test_keywords_and_iterables(dy: Any) -> None:
     np.testing.assert_allclose(biased.npvalue(), want + np.array([1, 2, 3]), rtol=1e-6)
     pooled = dy.maxpooling2d(x=x, ksize=iter([2, 2]), stride=np.array([2.0, 1.0]), is_valid=1)
     assert pooled.dim() == ((3, 4, 1), 1)
+
+
+def test_gradient_of_a_filter_where_strides_leave_inputs_out(dy: Any) -> None:
+    """With is_valid=False; DyNet takes other inputs for its gradient than for its value."""
+    f = dy.ParameterCollection().add_parameters((1, 3, 1, 1), init=1)
+    x = dy.reshape(dy.inputVector([1, 2, 4, 8, 16]), (1, 5, 1))
+    loss = dy.sum_elems(dy.conv2d(x, f, stride=[1, 7], is_valid=False))
+    loss.backward()
+    assert loss.value() == 7 and f.grad_as_array().ravel().tolist() == [1, 2, 4]
