@@ -19,6 +19,7 @@ if IS_REFERENCE:
     pytest.skip("for dynet_compat", allow_module_level=True)
 
 from dynet_compat.compare import runs, table, temporary_folder  # noqa: E402
+from dynet_compat.hints import cli as compiling  # noqa: E402
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 
@@ -171,3 +172,25 @@ def test_hints(command: Any, tmp_path: Path) -> None:
     assert result["verdict"]["compared"]["value"] == 30
     for shown in (done.out, done.report):
         assert "regions in use" in shown and "hints off" in shown
+
+
+SLOWLY = """
+import time
+from dynet_compat.hints.rewrite import patch
+
+found = patch.functions_of
+patch.functions_of = lambda modules: time.sleep(3) or found(modules)
+"""
+
+
+def test_rewriting_is_no_step(command: Any, tmp_path: Path) -> None:
+    """A script with a hints file: rewriting its functions counts as start-up, and a note names the hints."""
+    script = tmp_path / "hinted.py"
+    script.write_text(SLOWLY + HINTED)
+    assert compiling.main([str(script)]) == 0
+    done = command(*SELF, "--repeats", "1", script, times=True)
+    cost = done.result["costs"][1]
+    assert cost["startup"] > 3 > 1.5 > cost["seconds"] > 0, done.out
+    assert any("with hints" in note for note in done.result["notes"])
+    script.with_suffix(".dyhints").unlink()
+    assert not command(*SELF, "--repeats", "1", script, times=True).result["notes"]

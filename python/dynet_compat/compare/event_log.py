@@ -56,7 +56,6 @@ class EventLog:
         self.wrapped: dict[int, Any] = {}
         self.kept: list[tuple[str, int, Any, tuple[Any, ...]]] = []
         self.started = self.first_use = self.first_step = 0.0
-        self.step_times: list[float] = []
         self.hidden = 0.0  # seconds spent in the log, not in the script
         self.next_progress = 0.0
         self.stream: Any = None
@@ -467,8 +466,6 @@ class EventLog:
     def end_of_step(self, step: int) -> None:
         self.step = step
         now = _clock()
-        if self.mode in ("light", "profile") and len(self.step_times) < 200000:
-            self.step_times.append(now)
         if now >= self.next_progress:
             self.next_progress = now + 0.2
             os.pwrite(self.progress, f"{step:<12d}".encode(), 0)
@@ -578,10 +575,9 @@ class EventLog:
             "autobatch": self.autobatch, "seconds": self.seconds, "hidden": self.hidden,
             "wall": end - self.started, "startup": (self.first_use or end) - self.started,
             "interpreter": self.started - start, "losses": self.losses, "imported": self.toolkit is not None,
-            "step_times": [t - self.started for t in self.step_times],
             "counts": {name: sampler.counts() for name, sampler in self.samplers.items()},
             "library": reading.toolkit_version(self.toolkit),
-            "hints": reading.hints() if self.spec.get("hints") else None,
+            "hints": reading.hints(),
             "memory": reading.peak_memory(), "python": sys.version.split()[0], "numpy": np.__version__,
         }  # fmt: skip
         if self.mode == "profile":

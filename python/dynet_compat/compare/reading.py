@@ -133,7 +133,8 @@ def toolkit_version(toolkit: Any) -> str:
 
 
 def hints() -> Optional[dict[str, Any]]:
-    """How many regions are in use, and how often one was replayed, or could not be; None without hints."""
+    """How many regions are in use, how often one was replayed, or could not be, and how long the functions
+    were rewritten; None without hints."""
     runtime = sys.modules.get("dynet_compat.hints.runtime")
     active = runtime.active() if runtime is not None else None
     if active is None:
@@ -141,7 +142,7 @@ def hints() -> Optional[dict[str, Any]]:
     found = active.regions()
     counts = {name: sum(int(t.get(name, 0)) for t in found) for name in ("hits", "misses")}
     in_use = sum(bool(t.get("hits")) for t in found)
-    return {"regions": len(found), "in_use": in_use, **counts}
+    return {"regions": len(found), "in_use": in_use, "seconds": active.seconds, **counts}
 
 
 def peak_memory() -> int:

@@ -199,7 +199,7 @@ def _without_result(folder: Path, status: int, events: Events, numbers: np.ndarr
         "seconds": {}, "backwards": len(losses), "random_ops": [], "autobatch": False,
         "losses": [float(v) for v in numbers[losses]], "hidden": 0.0, "wall": 0.0, "startup": 0.0,
         "memory": 0, "ops": events[-1].ops if len(events) else 0, "imported": bool(len(events)),
-        "step_times": [], "python": "", "numpy": "", "library": "", "graphs": 0, "reads": 0,
+        "python": "", "numpy": "", "library": "", "graphs": 0, "reads": 0,
     }  # fmt: skip
 
 

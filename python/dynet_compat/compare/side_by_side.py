@@ -294,28 +294,21 @@ class SideBySide:
                 f"no times: a repeat crashed on {run.side.name}: {(run.crash or {})['error']}"
             )
             return
+        if self.result.hints is None and light[1] and light[1][0].result.get("hints"):
+            self.result.notes.append("the times of dynet_compat are those with hints, as the script has them")
         self.result.costs = [cost_of(profile, repeats) for profile, repeats in zip(profiles, light)]
 
 
 def _loop(run: Run) -> float:
-    """Seconds from the first graph to the end of the script, without the time of the hooks.
-
-    With --hints: without the analysis of the script, which falls into some steps and makes them ten times as
-    long as the others.
-    """
+    """Seconds from the first graph to the end of the script, without the time of the hooks and of hints that
+    rewrite the script."""
     result = run.result
-    ends = result["step_times"]
-    if run.side.hints and len(ends) > 2:
-        taken = [b - a for a, b in zip(ends, ends[1:])]
-        usual = [float(seconds) for seconds in taken if seconds <= 10 * median(taken)]
-        return max(1e-9, sum(usual) / len(usual) * len(ends))
-    return max(1e-9, float(result["wall"]) - float(result["startup"]) - float(result["hidden"]))
+    return max(1e-9, float(result["wall"]) - float(result["startup"]) - float(result["hidden"]) - _rewriting(run))
 
 
-def _startup(run: Run) -> float:
-    """Seconds before the first graph; with --hints all that is no usual step."""
-    result = run.result
-    return float(result["wall"]) - _loop(run) if run.side.hints else float(result["startup"])
+def _rewriting(run: Run) -> float:
+    """Seconds that rewriting the script's functions took."""
+    return float((run.result.get("hints") or {"seconds": 0.0})["seconds"])
 
 
 def _seconds(run: Run, kind: str) -> float:
@@ -333,7 +326,7 @@ def cost_of(profile: Run, repeats: list[Run]) -> Cost:
     cost.hook_share = min(1.0, calls * hook["per_call"] / _loop(profile))
     cost.repeats = [_loop(run) for run in repeats]
     cost.seconds = median(cost.repeats)
-    cost.startup = median([_startup(run) for run in repeats])
+    cost.startup = median([float(run.result["startup"]) + _rewriting(run) for run in repeats])
     parts = {k: median([_seconds(run, k) for run in repeats]) for k in ("forward", "backward", "update")}
     rest = max(0.0, cost.seconds - sum(parts.values()))
     share = 0.0 if profile.side.hints else share

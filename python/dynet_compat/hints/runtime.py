@@ -16,6 +16,7 @@ import logging
 import math
 import os
 import sys
+import time
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Optional
@@ -51,6 +52,7 @@ class Active:
         found: path of a source file -> its regions; None: it is not rewritten.
         rewritten: path of a source file -> what the rewriter said of its lines.
         loops: path of a source file -> loops in it that may run side by side.
+        seconds: that rewriting took.
     """
 
     def __init__(
@@ -67,11 +69,14 @@ class Active:
         self.rewritten: dict[str, RewrittenFile] = {}
         self.loops = loops or {}
         self.renewals = 0
+        self.seconds = 0.0
 
     def on_renew(self) -> None:
         """Called at the start of renew_cg()."""
         if self.renewals in _AT:
+            begin = time.perf_counter()
             self.apply()
+            self.seconds += time.perf_counter() - begin
         self.renewals += 1
         if self.renewals > _AT[-1]:
             _core._on_renew(None)
