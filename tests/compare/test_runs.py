@@ -36,6 +36,46 @@ def test_many_values(kind: str, command: Any) -> None:
         assert taken / (2 * count) < 15e-6, f"{taken / (2 * count) * 1e6:.1f} us for each value that is read"
 
 
+COUNTED = """
+import sys
+import dynet as dy
+
+model = dy.ParameterCollection()
+W = model.add_parameters((3, 3))
+trainer = dy.SimpleSGDTrainer(model)
+y = dy.squared_norm(W)
+for _ in range(12000):
+    y.value()
+calls = 0
+
+
+def count(frame, event, what):
+    global calls
+    calls += event in ("call", "c_call")
+
+
+sys.setprofile(count)
+for _ in range(1000):
+    y.value()
+sys.setprofile(None)
+print("calls", calls)
+y.backward()
+trainer.update()
+"""
+
+
+@both_references
+def test_work_for_a_value(kind: str, command: Any, tmp_path: Path) -> None:
+    """What writing a number down does, counted in calls of Python and C functions."""
+    script = tmp_path / "counted.py"
+    script.write_text(COUNTED)
+    done = command(*reference_of(kind), script)
+    assert done.status == 0, done.out
+    for output in done.result["outputs"]:
+        (calls,) = map(int, re.findall(r"calls (\d+)", output))
+        assert 1000 <= calls <= 12_000, calls
+
+
 @both_references
 def test_many_arrays_are_sampled(kind: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides write the same ones down, and the result says how many."""

@@ -13,6 +13,7 @@ import sys
 import time
 import types
 from array import array
+from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
 import instrument  # type: ignore[import-not-found,unused-ignore]
@@ -62,7 +63,6 @@ class EventLog:
         self.rows, self.numbers = array("q"), array("f")  # of events, and their values, not written yet
         self.written = 0  # numbers in values.bin
         self.names: dict[str, int] = {}
-        self.known_places: dict[tuple[int, int], int] = {}  # number of a code object, line -> place
         self.codes: list[Any] = []  # keeps the numbers of code objects their own
         self.numbering = True  # whether events have the numbers of their expressions, which take time
         self.samplers = {name: reading.Sampler(name, self) for name in ("arrays", "updates")}
@@ -296,8 +296,8 @@ class EventLog:
     def read_hook(self, original: Any, shown: str) -> Callable[..., Any]:
         if self.mode not in ("check", "trace"):
             return self.timed(original, "forward")
-        inside, calls, places = self.inside, self.calls, self.known_places
-        rows, numbers = self.rows, self.numbers
+        inside, calls, rows, numbers = self.inside, self.calls, self.rows, self.numbers
+        known: dict[tuple[int, int], array[int]] = {}  # number of a code object, line -> row of its reads
         name, sampler = self.number_of(shown), self.samplers["arrays"]
 
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -316,15 +316,15 @@ class EventLog:
                     if size is None or size < 0:
                         return out
                 frame = _getframe(1)
-                place = places.get((id(frame.f_code), frame.f_lineno), -1)
-                if place < 0:
-                    place = self.place_again(frame)
-                row = (READ, name, place, self.step, self.graph, calls[0], calls[1], start, size)
+                row = known.get((id(frame.f_code), frame.f_lineno))
+                if row is None:
+                    row = self.row_of_line(frame, name, known)
+                row[3], row[4], row[5], row[6] = self.step, self.graph, calls[0], calls[1]
+                row[7], row[8] = start, size
                 if self.numbering:
-                    self.add_event(row, args[0] if args else None)
+                    self.add_event(row[:-1], args[0] if args else None)
                     return out
-                rows.extend(row)
-                rows.append(-1)
+                rows.extend(row)  # an array, which is copied as a whole
                 self.events += 1
                 if len(rows) > _FULL or len(numbers) > _FULL:
                     self.flush()
@@ -407,13 +407,13 @@ class EventLog:
                 self.write(["place", number, key[0], key[1]])
         return number
 
-    def place_again(self, frame: Any) -> int:
-        """As `place`, and remembers it."""
-        number = self.place(frame)
+    def row_of_line(self, frame: Any, name: int, known: dict[tuple[int, int], array[int]]) -> array[int]:
+        """A row for the reads of a line, without what differs, and remembers it."""
+        row = array("q", [READ, name, self.place(frame), 0, 0, 0, 0, 0, 0, -1])
         if not self.own_code.get(frame.f_code):  # of the library's lines each has many callers
             self.codes.append(frame.f_code)
-            self.known_places[id(frame.f_code), frame.f_lineno] = number
-        return number
+            known[id(frame.f_code), frame.f_lineno] = row
+        return row
 
     def write(self, row: list[Any]) -> None:
         self.stream.write(json.dumps(row) + "\n")
@@ -441,7 +441,7 @@ class EventLog:
         row = (kind, self.number_of(name), place, self.step, self.graph, *self.calls, start, size)
         self.add_event(row, expression)
 
-    def add_event(self, row: tuple[int, ...], expression: Any) -> None:
+    def add_event(self, row: Iterable[int], expression: Any) -> None:
         """One more event: its row without the number of the expression."""
         tracing = self.mode == "trace"
         node = reading.node_of(expression)

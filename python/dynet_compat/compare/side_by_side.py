@@ -303,7 +303,8 @@ def _loop(run: Run) -> float:
     """Seconds from the first graph to the end of the script, without the time of the hooks and of hints that
     rewrite the script."""
     result = run.result
-    return max(1e-9, float(result["wall"]) - float(result["startup"]) - float(result["hidden"]) - _rewriting(run))
+    others = sum(float(result[name]) for name in ("startup", "hidden"))
+    return max(1e-9, float(result["wall"]) - others - _rewriting(run))
 
 
 def _rewriting(run: Run) -> float:
