@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.jobs import ENVIRONMENT, SCRIPTS, command
+from support.sdists import QUICK, kept_folder, sync, unpacked_sdist
 from support.subject import IS_REFERENCE
 
 if IS_REFERENCE:
@@ -86,14 +87,20 @@ def copy_numpy(site: Path) -> None:
         (shutil.copytree if source.is_dir() else shutil.copy2)(source, site / top)
 
 
-@pytest.fixture(scope="module")
-def python(interpreter: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The interpreter of an environment that has the wheel and NumPy, and nothing else."""
-    folder = tmp_path_factory.mktemp("environment")
+def empty_environment(interpreter: str, folder: Path) -> str:
+    """The interpreter of an environment without pip; with the NumPy of this environment, if it fits."""
     run(interpreter, "-m", "venv", "--without-pip", str(folder))
     python = str(folder / "bin" / "python")
     if interpreter == sys.executable:
         copy_numpy(Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()))
+    return python
+
+
+@pytest.fixture(scope="module")
+def python(interpreter: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of an environment that has the wheel and NumPy, and nothing else."""
+    python = empty_environment(interpreter, tmp_path_factory.mktemp("environment"))
+    if interpreter == sys.executable:
         pip("--python", python, "install", "--no-index", str(wheel))
     else:
         pip("--python", python, "install", str(wheel))
@@ -180,3 +187,19 @@ def test_sdist_holds_the_sources(tmp_path: Path) -> None:
         assert wanted and wanted <= names, f"not in the sdist: {sorted(wanted - names)[:10]}"
     assert {"CMakeLists.txt", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile"} <= names
     assert not [name for name in names if name.startswith(("build/", ".venv/", "dist/", ".git/"))]
+
+
+def test_sdist_in_an_empty_environment(tmp_path: Path) -> None:
+    """pip builds it without a network, and an example runs where only that and NumPy are installed."""
+    work = kept_folder("sdist", tmp_path)
+    sync(unpacked_sdist(tmp_path), work / "tree", {})
+    settings = [f"--config-settings={setting}" for setting in (*QUICK, f"build-dir={work / 'objects'}")]
+    pip("wheel", "--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", str(tmp_path), *settings,
+        str(work / "tree"))  # fmt: skip
+    (made,) = tmp_path.glob("*.whl")
+    python = empty_environment(sys.executable, tmp_path / "environment")
+    pip("--python", python, "install", "--no-index", str(made))
+    where = run(python, "-c", "import dynet_compat; print(dynet_compat.__file__)", cwd=tmp_path)
+    assert where.startswith(str(tmp_path))
+    shutil.copytree(work / "tree" / "examples", tmp_path / "examples")
+    run(python, EXAMPLES[0], *SMALL, cwd=tmp_path / "examples")

@@ -1,8 +1,7 @@
 """CONTRIBUTING.md's "Add an op in three files", done: its snippets are applied to a copy, which is built.
 
 The copy is an unpacked sdist, and pip makes a package of it without a network: an sdist is complete. It lies
-in build/walkthrough and keeps its objects, so that a later run compiles what has changed since; without
-optimisation and for the baseline instruction set only, which takes minutes less.
+in build/walkthrough and keeps its objects, so that a later run compiles what has changed since.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.sdists import QUICK, kept_folder, sync, unpacked_sdist
 from support.subject import IS_REFERENCE
 
 if IS_REFERENCE:
@@ -25,11 +25,6 @@ if IS_REFERENCE:
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(r"^```(\w+) ([^\n]*)\n(.*?)^```$", re.M | re.S)
-SETTINGS = (
-    "cmake.build-type=Debug",
-    "cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0",
-    "cmake.define.DYC_BASELINE_ONLY=ON",
-)
 
 
 def snippets() -> list[tuple[str, str]]:
@@ -53,23 +48,12 @@ def applied(text: str, diff: str, name: str) -> str:
     return text.replace(old, new)
 
 
-def sync(source: Path, target: Path) -> None:
-    """Make `target` a copy of `source` with the page's changes. Files that are equal keep their time: what
-    was compiled of them is not compiled again.
-    """
+def changes(source: Path) -> dict[str, str]:
+    """The files that the page changes, with its changes."""
     changed: dict[str, str] = {}
     for name, diff in snippets():
         changed[name] = applied(changed.get(name) or (source / name).read_text(encoding="utf-8"), diff, name)
-    wanted = {path.relative_to(source).as_posix(): path for path in source.rglob("*") if path.is_file()}
-    for name, path in wanted.items():
-        content = changed[name].encode() if name in changed else path.read_bytes()
-        copy = target / name
-        if not copy.exists() or copy.read_bytes() != content:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(content)
-    for path in [p for p in target.rglob("*") if p.is_file()]:
-        if path.relative_to(target).as_posix() not in wanted:
-            path.unlink()
+    return changed
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
@@ -92,15 +76,6 @@ def test_snippet_that_does_not_fit_is_refused() -> None:
     assert applied("a\nb\nc\n", "-b\n+x\n+\n+y\n c\n", "file") == "a\nx\n\ny\nc\n"
 
 
-def unpacked_sdist(folder: Path) -> Path:
-    code = "import sys, scikit_build_core.build as backend; backend.build_sdist(sys.argv[1])"
-    run([sys.executable, "-c", code, str(folder)], ROOT)
-    (made,) = folder.glob("*.tar.gz")
-    shutil.unpack_archive(made, folder / "unpacked")
-    (tree,) = (folder / "unpacked").iterdir()
-    return tree
-
-
 @pytest.mark.slow
 def test_walkthrough(tmp_path: Path) -> None:
     needed = ("pip", "scikit_build_core", "pybind11")
@@ -108,14 +83,11 @@ def test_walkthrough(tmp_path: Path) -> None:
         pytest.skip("needs pip and the build requirements")
     if not (os.environ.get("CXX") or shutil.which("c++")):
         pytest.skip("needs a C++ compiler")
-    work = ROOT / "build" / "walkthrough" / str(sys.implementation.cache_tag)
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a tree that is read only
-        work = tmp_path
+    work = kept_folder("walkthrough", tmp_path)
     tree, site = work / "tree", tmp_path / "site"
-    sync(unpacked_sdist(tmp_path), tree)
-    settings = [f"--config-settings={setting}" for setting in (*SETTINGS, f"build-dir={work / 'objects'}")]
+    source = unpacked_sdist(tmp_path)
+    sync(source, tree, changes(source))
+    settings = [f"--config-settings={setting}" for setting in (*QUICK, f"build-dir={work / 'objects'}")]
     run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
          "--no-build-isolation", "--no-deps", "--target", str(site), *settings, str(tree)], work)  # fmt: skip
     shell = f'python() {{ {shlex.quote(sys.executable)} "$@"; }}\nset -e\n{commands()}'
