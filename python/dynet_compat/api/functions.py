@@ -236,6 +236,8 @@ def inputTensor(
     device: str = "",
     reusable_expr: bool = False,
 ) -> Expression:
+    if type(arr) is np.ndarray and arr.ndim and arr.dtype.kind in "fiub" and not (batched or device):
+        return _core._input_array(arr, arr.shape, 1, bool(reusable_expr), "tensor")
     _check_device("inputTensor", device)
     if isinstance(arr, np.ndarray):
         array = arr if arr.dtype.kind in "fiub" else _numbers("inputTensor", arr)
