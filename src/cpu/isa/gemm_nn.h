@@ -270,11 +270,11 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
   static thread_local Scratch scratch;
   const int64_t pass_cols = nn_pass_cols(k);
   float* packed = scratch.get(pass_rows * k);
-  for (int64_t j = cols.begin; j < cols.end; j += pass_cols) {
-    const Range pass{j, min_of(cols.end, j + pass_cols)};
-    for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
-      const int64_t part = min_of(pass_rows, rows.end - r);
-      nn_pack(w + r, ld, part, k, packed);
+  for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
+    const int64_t part = min_of(pass_rows, rows.end - r);
+    nn_pack(w + r, ld, part, k, packed);
+    for (int64_t j = cols.begin; j < cols.end; j += pass_cols) {
+      const Range pass{j, min_of(cols.end, j + pass_cols)};
       for (int64_t p = 0; p < part; p += kPanelRows) {
         const Range panel{r + p, r + min_of(part, p + kPanelRows)};
         nn_tiles(args, packed + p * k, kPanelRows, panel, pass);
