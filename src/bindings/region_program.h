@@ -24,7 +24,7 @@ struct WalkNode {
     slot,       // a local name [its number]
     constant,   // [object]
     global,     // a name of the module or of Python [object: name]
-    attribute,  // of parts[0] [object: name; 1: the value is only called]
+    attribute,  // of parts[0] [object: name]
     item,       // of parts[0] at parts[1]
     slice,      // of parts[0] from parts[1] to parts[2]
     // Of parts[0] with the others, the last of them by name [object: tuple of these names; number: which of

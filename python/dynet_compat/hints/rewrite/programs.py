@@ -46,13 +46,12 @@ class NotWalkable(Exception):
 
 class PlacedRegion(NamedTuple):
     """A region in the place of statements, or of the element of a comprehension; `before`: what is evaluated
-    first; `called`: names in that of functions."""
+    first."""
 
     new: Replacement
     region: Any
     statements: int = 1
     before: tuple[ast.stmt, ...] = ()
-    called: frozenset[str] = frozenset()
 
 
 def called(module: Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
@@ -141,17 +140,10 @@ class Program:
                 parts.append(self.statement(statements[at]))
                 at += 1
             else:
-                parts += [self._before(s, placed.called) for s in placed.before]
+                parts += map(self.statement, placed.before)
                 parts.append(self._region(placed))
                 at += placed.statements
         return BLOCK, 0, None, tuple(parts)
-
-    def _before(self, s: ast.stmt, called: frozenset[str]) -> Node:
-        """A value that gets a name: one that is a function is only called."""
-        kind, number, of, (target, value) = self.statement(s)
-        if value[0] == ATTRIBUTE and called.issuperset(_targets([s])):
-            value = ATTRIBUTE, 1, *value[2:]
-        return kind, number, of, (target, value)
 
     def _region(self, placed: PlacedRegion) -> Node:
         new = placed.new

@@ -344,8 +344,7 @@ class Rewriter:
     ) -> Iterable[ast.stmt]:
         new = Replacement(scope, region)
         placeholder = self._region(qualname, new, region.statements[0], region.statements[-1])
-        called = frozenset(name for name, function in scope.aliases.items() if function)
-        rest = len(region.statements), tuple(before), called
+        rest = len(region.statements), tuple(before)
         self._place(scope, first, programs.PlacedRegion(new, self.regions[placeholder], *rest))
         return _placed(new.statements(placeholder), region.statements[0])
 
