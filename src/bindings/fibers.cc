@@ -41,15 +41,19 @@ struct Waiting {
   Object thrown;  // what to raise in it when it continues
 };
 
-// A batch_map that is under way, with those inside it. 13 fields: what waits, what runs and how fibers change
-// are one state, which all functions of this file read.
+// How instances take turns. pause(task) leaves a fiber that is a thread, resume(task) returns to it. For
+// greenlets: the scheduler's.
+struct FiberSwitch {
+  Object pause, resume, hub, current_greenlet;
+};
+
+// A batch_map that is under way, with those inside it.
 struct Batch {
   explicit Batch(Engine& e) : engine(e), frame(current_frame()) {}
 
   Engine& engine;
   const Frame frame;  // of its caller
-  // pause(task) leaves a fiber that is a thread, resume(task) returns to it. For greenlets: the scheduler's.
-  Object pause, resume, hub, current_greenlet;
+  FiberSwitch fibers;
   Object task;           // whose turn it is
   bool closing = false;  // it is being unwound: must not be suspended
   bool waits = false;    // it left by waiting, not by its end or for a batch_map inside
@@ -93,12 +97,13 @@ void wait_for(std::vector<NodeId> nodes) {
   Batch& b = *batch;
   if (b.closing) return;
   Waiting w{b.task, {}, std::move(nodes), {}};
-  if (b.hub) w.fiber = owned(PyObject_CallNoArgs(b.current_greenlet.ptr()));
+  if (b.fibers.hub) w.fiber = owned(PyObject_CallNoArgs(b.fibers.current_greenlet.ptr()));
   const Object task = b.task;
   b.waiting.push_back(std::move(w));
   b.waits = true;
   PyObject* result = suspended([&] {
-    return b.hub ? PyObject_CallNoArgs(b.hub.ptr()) : PyObject_CallOneArg(b.pause.ptr(), task.ptr());
+    return b.fibers.hub ? PyObject_CallNoArgs(b.fibers.hub.ptr())
+                        : PyObject_CallOneArg(b.fibers.pause.ptr(), task.ptr());
   });
   if (!result) {  // a signal handler's exception; it may have come too early
     b.waits = false;
@@ -120,8 +125,8 @@ void let_continue(Waiting w, bool closing = false) {
   b.task = w.task;
   b.thrown = std::move(w.thrown);
   b.waits = false;
-  if (b.hub) owned(PyObject_CallMethodNoArgs(w.fiber.ptr(), switch_name()));
-  else owned(PyObject_CallOneArg(b.resume.ptr(), w.task.ptr()));
+  if (b.fibers.hub) owned(PyObject_CallMethodNoArgs(w.fiber.ptr(), switch_name()));
+  else owned(PyObject_CallOneArg(b.fibers.resume.ptr(), w.task.ptr()));
 }
 
 void compute_nodes(std::vector<NodeId> nodes) {
@@ -192,10 +197,10 @@ PyObject* begin(PyObject*, PyObject* const* args, Py_ssize_t n) {
       throw RuntimeError("_batch_begin(): expected 4 arguments, and no batch_map under way");
     auto b = std::make_unique<Batch>(engine());
     const auto given = [&](int i) { return pybind11::reinterpret_borrow<Object>(args[i]); };
-    b->pause = given(0);
-    b->resume = given(1);
-    if (args[2] != Py_None) b->hub = given(2);
-    b->current_greenlet = given(3);
+    b->fibers.pause = given(0);
+    b->fibers.resume = given(1);
+    if (args[2] != Py_None) b->fibers.hub = given(2);
+    b->fibers.current_greenlet = given(3);
     PyObject* capsule = checked(PyCapsule_New(b.get(), kCapsule, nullptr));
     batch = b.release();
     return capsule;
@@ -338,7 +343,7 @@ PyObject* throw_error(PyObject*, PyObject* const* args, Py_ssize_t n) {
       let_continue(std::move(w), true);
       Py_RETURN_TRUE;
     }
-    if (b.hub) Py_RETURN_FALSE;
+    if (b.fibers.hub) Py_RETURN_FALSE;
     let_continue({task, {}, {}, error}, true);
     Py_RETURN_TRUE;
   });

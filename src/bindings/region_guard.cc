@@ -172,7 +172,7 @@ bool are_constants(PyObject* known, PyObject* defaults) {
 
 }  // namespace
 
-void Guard::note_function(PyObject* function) {
+void FunctionBody::note(PyObject* function) {
   if (!PyFunction_Check(function)) return;
   code = Owned(PyFunction_GET_CODE(function));
   defaults = constants_of(PyFunction_GET_DEFAULTS(function));
@@ -186,11 +186,11 @@ Guard Guard::of_function(PyObject* function) {
   Guard g;
   if (!PyFunction_Check(function) || PyFunction_GET_KW_DEFAULTS(function)) return g;
   g.kind = Guard::function;
-  g.note_function(function);
+  g.body.note(function);
   return g;
 }
 
-bool Guard::check_function(PyObject* function) const {
+bool FunctionBody::matches(PyObject* function) const {
   if (!code) return true;
   PyObject* named = PyFunction_GET_KW_DEFAULTS(function);
   if (PyFunction_GET_CODE(function) != code.get() || by_name != (named != nullptr) ||
@@ -235,9 +235,9 @@ bool Guard::check(PyObject* value, const SourceValues& values, const Graph& grap
   if (!value) return false;
   switch (kind) {
     case same:
-      return refers_to(value) && check_function(value);
+      return refers_to(value) && body.matches(value);
     case function:
-      return PyFunction_Check(value) && check_function(value);
+      return PyFunction_Check(value) && body.matches(value);
     case parameters:
       return reinterpret_cast<PyObject*>(Py_TYPE(value)) == object.get() && has_uid(value, number);
     case parameter: {
@@ -265,7 +265,7 @@ bool Guard::check(PyObject* value, const SourceValues& values, const Graph& grap
     }
     case method:
       return PyMethod_Check(value) && refers_to(PyMethod_GET_FUNCTION(value)) &&
-             PyMethod_GET_SELF(value) == values.all[number] && check_function(PyMethod_GET_FUNCTION(value));
+             PyMethod_GET_SELF(value) == values.all[number] && body.matches(PyMethod_GET_FUNCTION(value));
     case items:
       return check_items(value, values, graph, captured);
     case filled:
@@ -341,7 +341,7 @@ Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t*
     g.kind = method;
     g.number = static_cast<uint32_t>(self - values.begin());
     g.refer_to(PyMethod_GET_FUNCTION(value));
-    g.note_function(PyMethod_GET_FUNCTION(value));
+    g.body.note(PyMethod_GET_FUNCTION(value));
     return g;
   } else if (is_container(value)) {
     return of_items(value, values, budget);
@@ -349,7 +349,7 @@ Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t*
   if (g.kind == equal) g.object = Owned(value);
   if (g.kind == same) {
     g.refer_to(value);
-    g.note_function(value);
+    g.body.note(value);
   }
   return g;
 }

@@ -45,8 +45,19 @@ struct CapturedInputs {
 // script.
 bool is_constant(PyObject* value, PyObject* constant);
 
-// 13 fields: each kind compares with some of them. With a class for each, every check would be a virtual
-// call.
+// What a function of the script does when it is called: its code, and those of its defaults that are
+// constants.
+struct FunctionBody {
+  explicit operator bool() const { return static_cast<bool>(code); }
+  void note(PyObject* function);  // nothing of what is no function
+  bool matches(PyObject* function) const;
+
+ private:
+  Owned code, defaults;
+  bool by_name = false;          // has it defaults of keyword-only arguments?
+  uint64_t by_name_version = 0;  // of their dict
+};
+
 struct Guard {
   enum Kind : uint8_t {
     none,        // not read, or only for its parts
@@ -65,10 +76,7 @@ struct Guard {
   Kind kind = none;
   Owned object;  // same, method: a weak reference, where there can be one: the script's globals die with it
   bool weak = false;
-  // Of a function of the script. Only constants are kept of the defaults.
-  Owned code, defaults;
-  bool by_name = false;          // has it defaults of keyword-only arguments?
-  uint64_t by_name_version = 0;  // of their dict
+  FunctionBody body;
   uint32_t number = 0;
   std::vector<Guard> parts;
   Owned keys;  // items of a dict: a tuple
@@ -88,7 +96,7 @@ struct Guard {
   bool check(PyObject* value, const SourceValues& values, const Graph& graph, CapturedInputs* captured) const;
   // Does a value that satisfies it once satisfy it for ever, without anything to capture?
   bool is_permanent() const {
-    return kind == none || kind == parameters || kind == equal || (kind == same && !code);
+    return kind == none || kind == parameters || kind == equal || (kind == same && !body);
   }
 
  private:
@@ -96,8 +104,6 @@ struct Guard {
   static Guard of_items(PyObject* value, const std::vector<PyObject*>& values, uint32_t* budget);
   void refer_to(PyObject* value);
   bool refers_to(PyObject* value) const;
-  void note_function(PyObject* function);
-  bool check_function(PyObject* function) const;
   bool check_state(PyObject* value, CapturedInputs* captured) const;
   bool check_items(PyObject* value, const SourceValues& values, const Graph& graph,
                    CapturedInputs* captured) const;

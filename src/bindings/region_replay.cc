@@ -10,7 +10,6 @@ namespace dyc::py {
 // ---------------------------------------------------------------- specialisations
 
 void Specialisation::partition_guards(const SourceReader& sources) {
-  valid.assign(sources.parts().size(), {});
   permanent.assign(sources.parts().size(), {});
   always.clear();
   fast_path = {};
@@ -18,7 +17,7 @@ void Specialisation::partition_guards(const SourceReader& sources) {
   for (uint32_t i = 0; i < guards.size(); ++i) {
     if (guards[i].kind == Guard::none) continue;
     const uint32_t parts = sources.parts_of(i);
-    (parts != kNone && guards[i].is_permanent() ? permanent[parts] : always).push_back(i);
+    (parts != kNone && guards[i].is_permanent() ? permanent[parts].sources : always).push_back(i);
   }
 }
 
@@ -88,9 +87,9 @@ bool Replayer::check(const Specialisation& s, const std::vector<uint32_t>& sourc
 bool Replayer::check_parts(Specialisation& s, uint32_t parts, const Graph& graph,
                            CapturedInputs* inputs) const {
   const PartsVersion& now = sources_.parts()[parts].version;
-  if (now.is_known() && now == s.valid[parts]) return true;
-  if (!check(s, s.permanent[parts], graph, inputs)) return false;
-  s.valid[parts] = now;
+  if (now.is_known() && now == s.permanent[parts].satisfied_by) return true;
+  if (!check(s, s.permanent[parts].sources, graph, inputs)) return false;
+  s.permanent[parts].satisfied_by = now;
   return true;
 }
 

@@ -57,8 +57,13 @@ struct WalkGuards {
   uint64_t uses = 0;                         // until now
 };
 
-// One way in which the region runs. 13 fields, as guards are checked and results made from these tables at
-// every call, without a step in between.
+// Guards of the parts of one value that are checked only when these have changed.
+struct PermanentGuards {
+  std::vector<uint32_t> sources;
+  PartsVersion satisfied_by;  // the version
+};
+
+// One way in which the region runs.
 struct Specialisation {
   // Compares with another run of the same kind. Until each index was seen with two values, the region may use
   // it in other ways than it seems to.
@@ -68,10 +73,9 @@ struct Specialisation {
   // What differs between the two, for a message; empty where nothing does.
   std::string difference(const Specialisation& other) const;
 
-  std::vector<Guard> guards;                     // beside RegionSpec::sources
-  std::vector<uint32_t> always;                  // sources whose guards are checked at every call
-  std::vector<std::vector<uint32_t>> permanent;  // beside SourceReader::parts(): checked when these change
-  std::vector<PartsVersion> valid;               // beside these: the version that satisfied `permanent`
+  std::vector<Guard> guards;               // beside RegionSpec::sources
+  std::vector<uint32_t> always;            // sources whose guards are checked at every call
+  std::vector<PermanentGuards> permanent;  // beside SourceReader::parts()
   std::unique_ptr<Trace> trace;
   std::vector<BuilderStep> steps;
   CapturedInputs::Repeated repeated;

@@ -1,8 +1,6 @@
 // From roots to launches: select the pending nodes that the roots need (Selection), order them into launches
-// (BucketScheduler), give every result its offset, resolve every operand (OperandResolver), and group
-// launches that run together (Fuser).
-//
-// 14 fields: a part for each of these steps, and tables that keep their memory from plan to plan.
+// (BucketScheduler), give every result its offset (LaunchWriter), resolve every operand (OperandResolver),
+// and group launches that run together (Fuser).
 #pragma once
 #include <span>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "plan/bucket_scheduler.h"
 #include "plan/column_losses.h"
 #include "plan/fuse.h"
+#include "plan/launch_writer.h"
 #include "plan/operands.h"
 
 namespace dyc {
@@ -41,7 +40,7 @@ class Planner {
   // Number of the launches that compute `root` where they compute nothing else and all nodes up to it lead to
   // it; else 0.
   uint32_t launches_of_single_root(NodeId root) const {
-    return root == single_root_ ? single_root_launches_ : 0;
+    return root == single_root_.node ? single_root_.launches : 0;
   }
   NodeId first_pending() const { return selection_.first_pending(); }
   uint32_t launch_of(NodeId id) const { return id < plan.launch_of.size() ? plan.launch_of[id] : kNone; }
@@ -49,44 +48,24 @@ class Planner {
  private:
   void open_buckets(const BucketOrder& order);
   void open_groups(Scheduler scheduler);
-  uint32_t open(const BucketStats& all, bool far = false);
   template <class Groups, class Stats>
   bool may_pair(const BucketStats& all, const Groups& groups, Stats&& stats_of) const;
-  template <class Slot>
-  void fill(Slot&& slot);
 
   Graph& graph_;
   Selection selection_;
   BucketScheduler scheduler_;
   OperandResolver operands_;
   ColumnLossPairs pairs_;
+  LaunchWriter writer_;
   Fuser fuser_;
-  NodeId single_root_ = kNone;         // root of the first plan, where all nodes up to it led to it
-  uint32_t single_root_launches_ = 0;  // and its launches
-
-  struct Extension {  // what the call at hand appends
-    uint32_t first_launch = 0;
-    uint32_t nodes_end = 0;  // of plan.nodes, as of the launches opened so far
-    size_t index_end = 0;    // of plan.index
-    std::vector<uint32_t>
-        args_begin;  // per launch: where in plan.index its arguments' offsets begin, or kNone
+  struct SingleRoot {  // root of the first plan, where all nodes up to it led to it, and its launches
+    NodeId node = kNone;
+    uint32_t launches = 0;
   };
-  Extension extension_;
+  SingleRoot single_root_;
+
   Groups groups_;
   std::vector<uint32_t> group_of_;  // selected node -> group
-
-  // Where the next node of a bucket (or group) goes.
-  struct BucketCursor {
-    int64_t out;       // offset of its result
-    uint32_t size;     // floats of that; 0: nodes differ
-    uint32_t node;     // in plan.nodes
-    uint32_t index;    // its first argument in plan.index; kNone: operands are resolved afterwards
-    uint32_t stride;   // from one argument to the next
-    uint32_t launch;   // its launch
-    uint32_t weights;  // bit k: argument k is a weight
-  };
-  std::vector<BucketCursor> cursors_;
-  BucketCursor cursor_at(uint32_t launch) const;
 };
 
 }  // namespace dyc

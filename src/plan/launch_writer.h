@@ -1,0 +1,83 @@
+// Writes launches and their nodes to the end of the plan: first a launch is opened for each bucket, then one
+// pass over the selected nodes gives each result its offset.
+#pragma once
+#include <vector>
+
+#include "plan/operands.h"
+#include "plan/selection.h"
+
+namespace dyc {
+
+// Where the next node of a bucket (or group) goes.
+struct BucketCursor {
+  int64_t out;       // offset of its result
+  uint32_t size;     // floats of that; 0: nodes differ
+  uint32_t node;     // in plan.nodes
+  uint32_t index;    // its first argument in plan.index; kNone: operands are resolved afterwards
+  uint32_t stride;   // from one argument to the next
+  uint32_t launch;   // its launch
+  uint32_t weights;  // bit k: argument k is a weight
+};
+
+class LaunchWriter {
+ public:
+  LaunchWriter(Graph& graph, Plan& plan, OperandResolver& operands)
+      : graph_(graph), plan_(plan), operands_(operands) {}
+
+  // Launches are opened after the first `copies`, which copy operands.
+  void begin(uint32_t first, uint32_t copies);
+  // Appends a launch, whose nodes and arguments are filled in later: where its first node goes.
+  BucketCursor open(const BucketStats& all, bool far = false);
+  // The nodes of the opened launches. slot(node, i): of the i-th selected one, the number of its cursor.
+  template <class Slot>
+  void fill(Selection& selection, Slot&& slot);
+  // Where the arguments' offsets of a launch begin in plan.index, or kNone.
+  uint32_t args_begin(uint32_t launch) const { return args_begin_[launch - first_launch_]; }
+
+  std::vector<BucketCursor> cursors;
+
+ private:
+  BucketCursor cursor_at(uint32_t launch) const;
+
+  Graph& graph_;
+  Plan& plan_;
+  OperandResolver& operands_;
+  uint32_t first_launch_ = 0;
+  uint32_t nodes_end_ = 0;  // of plan.nodes, as of the launches opened so far
+  size_t index_end_ = 0;    // of plan.index
+  std::vector<uint32_t> args_begin_;
+};
+
+// In record order: arguments were recorded, and have their offsets, before the nodes that read them.
+template <class Slot>
+void LaunchWriter::fill(Selection& selection, Slot&& slot) {
+  plan_.nodes.resize(nodes_end_);  // written twice, but the first time in order: scattered writes to memory
+  plan_.index.resize(index_end_);  // that is not in the cache cost more
+  int64_t *offsets = graph_.offsets(), *index = plan_.index.data();
+  uint32_t *launch_of = plan_.launch_of.data(), *nodes = plan_.nodes.data();
+  uint8_t* wanted = selection.marks();
+  const NodeId* pool = graph_.arg_pool();
+  BucketCursor* const at = cursors.data();
+  uint32_t i = 0;
+  selection.for_each([&](NodeId id, const Node& n) {
+    __builtin_prefetch(&n + 32);  // recorded a while ago
+    __builtin_prefetch(offsets + id + 64, 1);
+    BucketCursor& s = at[slot(n, i++)];
+    offsets[id] = s.out;
+    s.out += s.size ? s.size : graph_.sig_number(n.sig).size;
+    launch_of[id] = s.launch;
+    nodes[s.node++] = id;
+    if (wanted) wanted[id] = 0;  // (not set where nodes are listed)
+    if (s.index == kNone) return;
+    int64_t* to = index + s.index;
+    ++s.index;
+    const NodeId* args = pool + n.args;
+    for (uint32_t k = 0; k < n.n_args; ++k, to += s.stride) {
+      if (s.weights >> k & 1) continue;
+      const int64_t offset = offsets[args[k]];
+      *to = offset >= 0 ? offset : operands_.readable_offset(args[k]);
+    }
+  });
+}
+
+}  // namespace dyc
