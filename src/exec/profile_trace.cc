@@ -22,11 +22,6 @@ void ProfileTrace::keep(const ProfileSpan& span) {
   else contents_.spans.push_back(span);
 }
 
-void ProfileTrace::add(const ProfileSpan& span) {
-  const std::lock_guard lock(mutex_);
-  keep(span);
-}
-
 ProfileTrace::Contents ProfileTrace::drain() {
   const std::lock_guard lock(mutex_);
   end_recording();

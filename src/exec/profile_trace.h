@@ -96,7 +96,6 @@ class ProfileTrace {
     int exceptions_ = 0;
   };
 
-  void add(const ProfileSpan& span);
   // A launch: adds the names and sizes of what runs together and the dimensions of its first signature.
   void add_launch(ProfileSpan span, const Graph& graph, const Launch* launches,
                   const std::vector<int64_t>& sizes);

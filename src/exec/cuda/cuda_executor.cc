@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cuda/abi/argmax.h"
 #include "exec/cuda/parameters.h"
-#include "exec/cuda/tuning.h"
 
 namespace dyc {
 
 CudaExecutor::CudaExecutor(Graph& graph, Plan& plan, CudaDevice& device)
-    : Executor(graph, plan),
-      device_(device),
-      arenas_(graph, plan, device),
-      commands_(device),
-      largest_memory_(device.backend(), "indices of largest values") {}
+    : Executor(graph, plan), device_(device), arenas_(graph, plan, device), commands_(device) {}
 
 void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   if (next >= end) return;
@@ -38,8 +32,7 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
     device_.rethrow();
   }
   arenas_.ran(next, end);
-  largest_.resize(end);
-  for (uint32_t i = next; i < end; ++i) largest_[i].clear();
+  argmax_.ran(next, end);
   next = end;
 }
 
@@ -134,51 +127,26 @@ void CudaExecutor::cut_back(uint32_t launches) {
   if (launches == 0) device_.parameters().forget();
 }
 
-// Computes all indices of the launch at once: the others are asked for next.
 uint32_t CudaExecutor::argmax(uint32_t launch, int64_t offset) {
-  const Launch& l = plan_.launches[launch];
-  if (arenas_.is_fetched(launch) || l.total <= kArgmaxLeast || !finds_largest_) return kNone;
-  const uint32_t node = node_at(l, offset);
+  const uint32_t node = argmax_.node_at(launch, offset);
   if (node == kNone) return kNone;
-  if (largest_[launch].empty()) {
+  if (!argmax_.is_known(launch)) {
     const auto lock = device_.lock();
     try {
-      find_largest(launch);
+      argmax_.find(launch);
+      submit();
+      argmax_.download(launch);
     } catch (const Error&) {
       discard();
       if (device_.backend().lost()) device_.rethrow();
-      finds_largest_ = false;  // no memory, or no kernel; the values are there
+      argmax_.give_up();  // the values are there
       return kNone;
     } catch (...) {
       discard();
       throw;
     }
   }
-  return largest_[launch][node];
-}
-
-void CudaExecutor::find_largest(uint32_t launch) {
-  const Launch& l = plan_.launches[launch];
-  const size_t bytes = l.count * sizeof(uint32_t);
-  largest_memory_.reserve(bytes, 0);
-  cuda::LaunchArgs args;
-  args.count = l.count;
-  encoder_.encode_results(l, args);
-  const cuda::Argmax extra{largest_memory_.at<uint32_t>()};
-  args.extra = commands_.put(&extra, 1);
-  commands_.launch_blocks(CudaDevice::kernel_id(cuda::kArgmax), args,
-                          std::min(l.count, device_.most_blocks()));
-  submit();
-  std::vector<uint32_t> found(l.count);
-  device_.backend().download(found.data(), largest_memory_.address(), bytes);
-  largest_[launch] = std::move(found);
-}
-
-uint32_t CudaExecutor::node_at(const Launch& l, int64_t offset) const {
-  if (l.uniform) return static_cast<uint32_t>((offset - l.out) / graph_.sig_number(l.sig).size);
-  const int64_t* const outs = plan_.index.data() + l.out_index;
-  const int64_t* const found = std::lower_bound(outs, outs + l.count, offset);
-  return found < outs + l.count && *found == offset ? static_cast<uint32_t>(found - outs) : kNone;
+  return argmax_.index(launch, node);
 }
 
 void CudaExecutor::backward(NodeId root, const std::vector<uint8_t>& live,

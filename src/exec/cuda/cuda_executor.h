@@ -1,12 +1,8 @@
 // Runs launches on a CUDA device, forward and backward: the loops over launches, and what the engine asks for
 // between them. Values and gradients are stored at the same offsets as on the host (arena_mirror.h); launches
 // are collected in a command list and submitted together.
-//
-// 27 methods and 14 fields: ten methods answer the engine, and nine fields are the parts that do the work of
-// a launch, which this class only makes and calls.
 #pragma once
-#include <vector>
-
+#include "exec/cuda/device_argmax.h"
 #include "exec/cuda/matmul_launcher.h"
 #include "exec/cuda/op_launcher.h"
 
@@ -50,9 +46,6 @@ class CudaExecutor final : public Executor {
   void backward(const Launch& l);
   void add_weight_gradients();
 
-  void find_largest(uint32_t launch);
-  uint32_t node_at(const Launch& l, int64_t offset) const;
-
   CudaDevice& device_;
   ArenaMirror arenas_;
   CommandList commands_;
@@ -62,14 +55,11 @@ class CudaExecutor final : public Executor {
   ParameterSync parameters_{context_, reducer_};
   OpLauncher ops_{context_, encoder_, reducer_, parameters_};
   MatmulLauncher matmuls_{context_, encoder_, reducer_, parameters_, deferred_};
+  DeviceArgmax argmax_{context_, encoder_};
 
   // Results since the last launch that waited for those before it; those of them that were there when the
   // element-wise group began.
   ArenaRange unsynced_{0, 0}, unsynced_before_group_{0, 0};
-
-  DeviceMemory largest_memory_;
-  std::vector<std::vector<uint32_t>> largest_;  // per launch: argmax() of all results, if asked for
-  bool finds_largest_ = true;                   // false once that has failed
 };
 
 }  // namespace dyc

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "exec/cuda/tuning.h"
 
 namespace dyc {
 
