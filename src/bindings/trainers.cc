@@ -1,6 +1,4 @@
 // Trainer and its subclasses, generated from one table.
-#include "model/trainer_file.h"
-
 #include <cstdlib>
 #include <iostream>
 #include <new>
@@ -12,8 +10,10 @@
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/signatures.h"
-#include "bindings/tuning.h"
 #include "bindings/call_site.h"
+#include "bindings/tuning.h"
+#include "model/trainer_file.h"
+#include "model/trainer_kinds.h"
 
 namespace dyc::py {
 
@@ -23,79 +23,35 @@ struct PyTrainer {
   PyObject_HEAD std::unique_ptr<Trainer> trainer;
 };
 
-constexpr size_t kMaxNumbers = 5;
-
-// An argument of a class, a number. `legacy` is the name that DyNet before 2.1 gave to it.
-struct Number {
-  const char *name, *standard, *legacy = nullptr;
-};
-
-struct Kind {
-  const char* name;
-  std::vector<Number> numbers;
-  std::unique_ptr<Trainer> (*make)(std::shared_ptr<Collection>, const float*);
-};
-
-template <class T, size_t... I>
-std::unique_ptr<Trainer> make_with(std::shared_ptr<Collection> m, const float* v, std::index_sequence<I...>) {
-  return std::make_unique<T>(std::move(m), v[I]...);
-}
-template <class T, size_t N>
-std::unique_ptr<Trainer> make(std::shared_ptr<Collection> m, const float* v) {
-  return make_with<T>(std::move(m), v, std::make_index_sequence<N>());
-}
-
-const Number kRate = {"learning_rate", "0.1", "e0"}, kSmallRate = {"learning_rate", "0.001", "e0"};
-const Number kMomentum = {"mom", "0.9"}, kAlpha = {"alpha", "0.001"}, kBeta1 = {"beta_1", "0.9"};
-const Number kBeta2 = {"beta_2", "0.999"}, kEps = {"eps", "1e-8"};
-const Kind kinds[] = {
-    {"SimpleSGDTrainer", {kRate}, make<SimpleSgdTrainer, 1>},
-    {"CyclicalSGDTrainer",
-     {{"learning_rate_min", "0.01", "e0_min"},
-      {"learning_rate_max", "0.1", "e0_max"},
-      {"step_size", "2000"},
-      {"gamma", "1.0"}},
-     make<CyclicalSgdTrainer, 4>},
-    {"MomentumSGDTrainer", {{"learning_rate", "0.01", "e0"}, kMomentum}, make<MomentumSgdTrainer, 2>},
-    {"AdagradTrainer", {kRate, {"eps", "1e-20"}}, make<AdagradTrainer, 2>},
-    {"AdadeltaTrainer", {{"eps", "1e-6"}, {"rho", "0.95"}}, make<AdadeltaTrainer, 2>},
-    {"RMSPropTrainer", {kSmallRate, kEps, {"rho", "0.9"}}, make<RmsPropTrainer, 3>},
-    {"AdamTrainer", {{"alpha", "0.001", "e0"}, kBeta1, kBeta2, kEps}, make<AdamTrainer, 4>},
-    {"AdamWTrainer", {kAlpha, kBeta1, kBeta2, kEps, {"weight_decay", "0.01"}}, make<AdamWTrainer, 5>},
-    {"AmsgradTrainer", {kAlpha, kBeta1, kBeta2, kEps}, make<AmsgradTrainer, 4>},
-    {"EGTrainer", {kRate, kMomentum}, make<EgTrainer, 2>},
-};
-constexpr size_t kKinds = std::size(kinds);
-
-std::string signature_of(const Kind& kind) {
+std::string signature_of(const TrainerKind& kind) {
   std::string s = text(kind.name, "(m");
-  for (const Number& n : kind.numbers) s += text(", ", n.name, "=", n.standard);
+  for (const TrainerNumber& n : kind.numbers) s += text(", ", n.name, "=", n.standard);
   return s + ")";
 }
 
 PyTypeObject trainer_type;  // the abstract base
-PyTypeObject types[kKinds];
-std::string full_names[kKinds], signatures[kKinds];  // of the types, which keep pointers
+PyTypeObject types[kTrainerKinds];
+std::string full_names[kTrainerKinds], signatures[kTrainerKinds];  // of the types, which keep pointers
 
 // The table row of a class or of a Python subclass of it; null for Trainer itself.
-const Kind* kind_of(PyTypeObject* type) {
+const TrainerKind* kind_of(PyTypeObject* type) {
   for (; type; type = type->tp_base)
-    for (size_t i = 0; i < kKinds; ++i)
-      if (type == &types[i]) return &kinds[i];
+    for (size_t i = 0; i < kTrainerKinds; ++i)
+      if (type == &types[i]) return &trainer_kinds[i];
   return nullptr;
 }
 
 // ---------------------------------------------------------------------------------- construction
 
 // True if `key` is an argument of older versions: it has been stored in *values or *decay.
-bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** values, float* decay) {
+bool take_legacy(const TrainerKind& kind, const char* key, PyObject* given, PyObject** values, float* decay) {
   if (std::strcmp(key, "edecay") == 0) {
     *decay = as_float(given, kind.name, key);
     deprecated(text(kind.name, "(edecay=)"), "assign trainer.learning_rate at the end of each epoch");
     return true;
   }
   for (size_t i = 0; i < kind.numbers.size(); ++i) {
-    const Number& number = kind.numbers[i];
+    const TrainerNumber& number = kind.numbers[i];
     if (!number.legacy || std::strcmp(number.legacy, key) != 0 || values[i]) continue;
     deprecated(text(kind.name, "(", key, "=)"), text("say ", number.name));
     values[i] = given;
@@ -105,9 +61,9 @@ bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** 
 }
 
 // `lr` is what other libraries call the learning rate.
-[[noreturn]] void refuse_argument(const Kind& kind, const char* given) {
+[[noreturn]] void refuse_argument(const TrainerKind& kind, const char* given) {
   std::vector<const char*> names = {"m"};
-  for (const Number& number : kind.numbers) names.push_back(number.name);
+  for (const TrainerNumber& number : kind.numbers) names.push_back(number.name);
   const bool has_rate = std::strcmp(names[1], "eps") != 0;
   if (has_rate && (std::strcmp(given, "lr") == 0 || std::strcmp(given, "learning_rate") == 0))
     throw TypeError(text(kind.name, "(): got an unknown argument '", given, "'; say ", names[1]));
@@ -115,9 +71,9 @@ bool take_legacy(const Kind& kind, const char* key, PyObject* given, PyObject** 
 }
 
 // Arguments (m, numbers ..) by position or name. More numbers than the class has are a TypeError.
-std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwargs) {
+std::unique_ptr<Trainer> build(const TrainerKind& kind, PyObject* args, PyObject* kwargs) {
   PyObject* m = nullptr;
-  PyObject* values[kMaxNumbers] = {};
+  PyObject* values[TrainerKind::kMostNumbers] = {};
   float decay = 0.f;
   const size_t count = kind.numbers.size();
   const Py_ssize_t n = PyTuple_GET_SIZE(args);
@@ -139,9 +95,9 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
     *target = value;
   }
   if (!m) throw TypeError(text(kind.name, "(): argument 'm' is missing"));
-  float numbers[kMaxNumbers];
+  float numbers[TrainerKind::kMostNumbers];
   for (size_t i = 0; i < count; ++i) {
-    const Number& number = kind.numbers[i];
+    const TrainerNumber& number = kind.numbers[i];
     numbers[i] =
         values[i] ? as_float(values[i], kind.name, number.name) : std::strtof(number.standard, nullptr);
   }
@@ -154,7 +110,7 @@ std::unique_ptr<Trainer> build(const Kind& kind, PyObject* args, PyObject* kwarg
 // or have one with other arguments, which then calls init() below. Trainer itself has nothing to build: it is
 // for subclasses with methods of their own.
 PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  const Kind* kind = kind_of(type);
+  const TrainerKind* kind = kind_of(type);
   auto* self = reinterpret_cast<PyTrainer*>(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   new (&self->trainer) std::unique_ptr<Trainer>();
@@ -169,7 +125,7 @@ PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 int init(PyObject* self, PyObject* args, PyObject* kwargs) {
-  const Kind* kind = kind_of(Py_TYPE(self));
+  const TrainerKind* kind = kind_of(Py_TYPE(self));
   auto& trainer = reinterpret_cast<PyTrainer*>(self)->trainer;
   const bool bare = PyTuple_GET_SIZE(args) == 0 && (!kwargs || PyDict_GET_SIZE(kwargs) == 0);
   if (!kind || (bare && trainer)) return 0;
@@ -378,9 +334,9 @@ void add_trainer_types(PyObject* module) {
   trainer_type = type_of("_dynet.Trainer", "Base of all trainers.", methods);
   trainer_type.tp_getset = properties;
   add_type(module, trainer_type);
-  for (size_t i = 0; i < kKinds; ++i) {
-    full_names[i] = std::string("_dynet.") + kinds[i].name;
-    signatures[i] = signature_of(kinds[i]);
+  for (size_t i = 0; i < kTrainerKinds; ++i) {
+    full_names[i] = std::string("_dynet.") + trainer_kinds[i].name;
+    signatures[i] = signature_of(trainer_kinds[i]);
     types[i] = type_of(full_names[i].c_str(), signatures[i].c_str());
     types[i].tp_base = &trainer_type;
     add_type(module, types[i]);
