@@ -37,9 +37,8 @@ Program = Callable[[str, str, int, int], str]
 
 
 def built(folder: Path, *options: str) -> Program:
-    kernels = ("matmul", "few_columns", "large_products")
-    names = ("driver/matmul_variants", *(f"emulation/{name}" for name in kernels))
-    program = KernelProgram(folder, "product_cases", [f"cuda/{name}.cc" for name in names], *options)
+    sources = ["cuda/driver/matmul_variants.cc", "cuda/emulation/other_kernels.cc"]
+    program = KernelProgram(folder, "product_cases", sources, *options)
 
     def run(kernel: str, kind: str, seed: int, lists: int) -> str:
         done = program(kernel, kind, str(seed), str(lists), timeout=300)

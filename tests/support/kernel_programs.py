@@ -12,6 +12,7 @@ from support.fake_gpu import COMPILER, HERE, SRC
 DEVICE = (
     "cuda/emulation/emulation.cc",
     "cuda/emulation/grid.cc",
+    "cuda/emulation/heap.cc",
     "cuda/emulation/races.cc",
     "cuda/driver/graph_cache.cc",
 )

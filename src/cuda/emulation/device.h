@@ -1,5 +1,5 @@
-// CUDA's built-in names for g++, and the namespace that kernel text is moved to. The first include of an
-// emulation_*.cc, before the text of its kernels.
+// CUDA's built-in names for g++, and the namespace that kernel text is moved to. The first include of a
+// file with kernels, before their text.
 #pragma once
 #include <math.h>
 
@@ -48,19 +48,6 @@ template <class T>
 inline T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % emulation::kWarpThreads) ^ lanes);
 }
-template <class T>
-inline T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
-  const unsigned lane = threadIdx.x % emulation::kWarpThreads, from = lane + lanes;
-  return __shfl_sync(mask, value, static_cast<int>(from < emulation::kWarpThreads ? from : lane));
-}
-template <class T>
-inline T __shfl_up_sync(unsigned mask, T value, unsigned lanes) {
-  const unsigned lane = threadIdx.x % emulation::kWarpThreads;
-  return __shfl_sync(mask, value, static_cast<int>(lane >= lanes ? lane - lanes : lane));
-}
-inline unsigned __ballot_sync(unsigned, int vote) { return emulation::ballot(vote != 0); }
-inline int __any_sync(unsigned, int vote) { return emulation::ballot(vote != 0) != 0; }
-inline int __all_sync(unsigned, int vote) { return emulation::ballot(vote == 0) == 0; }
 
 // One thread runs at a time. Atomics are no accesses that may race.
 #ifdef DYC_RACES
@@ -68,33 +55,12 @@ inline int __all_sync(unsigned, int vote) { return emulation::ballot(vote == 0) 
 #else
 #define DYC_ATOMIC inline
 #endif
-template <class T, class Change>
-DYC_ATOMIC T change_atomically(T* at, Change change) {
-  emulation::note_atomic(at);
-  const T before = *at;
-  *at = static_cast<T>(change(before));
+template <class T, class U>
+DYC_ATOMIC T atomicAdd(T* to, U value) {
+  emulation::note_atomic(to);
+  const T before = *to;
+  *to = static_cast<T>(before + value);
   return before;
-}
-template <class T, class U>
-inline T atomicAdd(T* to, U value) {
-  return change_atomically(to, [value](T before) { return before + value; });
-}
-template <class T, class U>
-inline T atomicMax(T* to, U value) {
-  return change_atomically(to, [value](T before) { return before < value ? static_cast<T>(value) : before; });
-}
-template <class T, class U>
-inline T atomicExch(T* to, U value) {
-  return change_atomically(to, [value](T) { return value; });
-}
-template <class T, class U, class W>
-inline T atomicCAS(T* to, U expected, W value) {
-  return change_atomically(
-      to, [=](T before) { return before == static_cast<T>(expected) ? static_cast<T>(value) : before; });
-}
-template <class T>
-inline T __ldg(const T* p) {
-  return *p;
 }
 
 namespace emulation {

@@ -3,14 +3,13 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "cuda/driver/backend.h"
 #include "cuda/emulation/grid.h"
+#include "cuda/emulation/heap.h"
 #include "cuda/driver/graph_cache.h"
 
 namespace dyc::cuda {
@@ -18,10 +17,6 @@ namespace dyc::cuda {
 namespace {
 
 using emulation::Run;
-
-constexpr size_t kMargin = 64;              // bytes behind an allocation that nobody may write
-constexpr unsigned char kUntouched = 0xa5;  // in the margin
-constexpr unsigned char kFresh = 0xff;      // NaN, in memory that nobody has written
 
 // What DYNET_COMPAT_EMULATION asks for:
 // "memory=1000000,order=backward,fail=20,cooperative=1,shared=40000,processors=4".
@@ -92,7 +87,6 @@ const LookupArgs& table() {
   return made;
 }
 
-// 26 methods: 19 are requests of Backend.
 class Emulation : public Backend {
  public:
   Emulation() {
@@ -103,34 +97,13 @@ class Emulation : public Backend {
     limits_.shared_bytes = settings_.shared;
     limits_.memory = settings_.memory;
   }
-  ~Emulation() override {
-    for (auto& [at, bytes] : memory_) std::free(reinterpret_cast<void*>(at));
-  }
   const Limits& limits() const override { return limits_; }
 
   Address allocate(size_t bytes) override {
     check_device();
-    const std::lock_guard lock(mutex_);
-    void* at = nullptr;
-    if (bytes <= settings_.memory - in_use_) at = std::malloc(bytes + margin());
-    if (!at)
-      throw MemoryError(text("the device has no ", bytes, " bytes left: ", in_use_, " of ", settings_.memory,
-                             " are in use"));
-    std::memset(at, kFresh, bytes);
-    std::memset(static_cast<char*>(at) + bytes, kUntouched, margin());
-    in_use_ += bytes;
-    memory_.emplace(reinterpret_cast<Address>(at), bytes);
-    return reinterpret_cast<Address>(at);
+    return heap_.allocate(bytes);
   }
-  // Other threads' graphs end while this one's launches run.
-  void release(Address memory) noexcept override {
-    const std::lock_guard lock(mutex_);
-    const auto found = memory_.find(memory);
-    if (found == memory_.end()) return;
-    in_use_ -= found->second;
-    std::free(reinterpret_cast<void*>(memory));
-    memory_.erase(found);
-  }
+  void release(Address memory) noexcept override { heap_.release(memory); }
 
   void upload(Address to, const void* from, size_t bytes) override {
     std::memcpy(at(to, bytes, "upload to"), from, bytes);
@@ -186,7 +159,7 @@ class Emulation : public Backend {
     if (error_) return;  // nothing runs after a launch that failed, until wait()
     try {
       run_grid(run, grid, args, settings_.order);
-      check_margins();
+      heap_.check_margins();
     } catch (const std::exception& e) {
       const std::string where =
           fault_ ? text(", blocks wait in vain for the others before step ", fault_ - 1) : "";
@@ -234,31 +207,9 @@ class Emulation : public Backend {
     const size_t floats = static_cast<size_t>((wide - 1) * f.stride + high);
     return static_cast<const float*>(at(f.at, floats * sizeof(float), "read a factor of"));
   }
-  // With the address sanitizer nothing is stored behind an allocation: it then reports the very access.
-  static constexpr size_t margin() {
-#if defined(__SANITIZE_ADDRESS__)
-    return 0;
-#else
-    return kMargin;
-#endif
-  }
-  void check_margins() const {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [start, bytes] : memory_) {
-      const auto* end = reinterpret_cast<const unsigned char*>(start) + bytes;
-      for (size_t i = 0; i < margin(); ++i)
-        if (end[i] != kUntouched)
-          throw RuntimeError(text("wrote ", i, " bytes behind device memory of ", bytes, " bytes"));
-    }
-  }
   void* at(Address start, size_t bytes, const char* what) const {
     check_device();
-    const std::lock_guard lock(mutex_);
-    auto found = memory_.upper_bound(start);
-    if (bytes == 0) return reinterpret_cast<void*>(start);
-    if (found != memory_.begin() && (--found)->first + found->second >= start + bytes)
-      return reinterpret_cast<void*>(start);
-    throw RuntimeError(text("cannot ", what, " ", bytes, " bytes that are no device memory"));
+    return heap_.at(start, bytes, what);
   }
   void lose(const std::string& name) {
     lost_ = true;
@@ -271,9 +222,7 @@ class Emulation : public Backend {
   const Settings settings_;
   Limits limits_;
   uint32_t fault_ = 0;
-  mutable std::mutex mutex_;  // of the two below
-  std::map<Address, size_t> memory_;
-  size_t in_use_ = 0;
+  DeviceHeap heap_{settings_.memory};
   std::exception_ptr error_;  // of the first launch that failed
   bool lost_ = false;
   int64_t together_ = 0;  // launches of blocks that run at the same time

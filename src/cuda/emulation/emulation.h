@@ -1,4 +1,5 @@
-// What kernels/ is compiled with on the host (emulation/*.cc), and the table of the kernels.
+// What kernels/ is compiled with on the host (op_kernels.cc, other_kernels.cc, persistent.cc), and the table
+// of the kernels.
 //
 // The text of a kernel is in the namespace dyc_emulated there (device.h): its inline functions
 // are not those of the same name that the host compiles with other flags or other scalar functions.
@@ -37,7 +38,6 @@ void note_copies_ended();
 
 // Stores `bytes` (8 at most) of this thread, waits for its warp, reads those of thread `lane` of the warp.
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane);
-uint32_t ballot(bool vote);
 
 // Memory of the block, the same for each thread that asks with this key. Filled with NaN at first.
 void* shared_memory(const void* key, size_t bytes);
@@ -52,8 +52,7 @@ struct Kernel {
 };
 using Kernels = std::vector<Kernel>;
 
-// Each emulation_*.cc has a variable of this type, whose `add` adds the file's kernels when the first device
-// is made.
+// Each file with kernels has a variable of this type, whose `add` adds them when the first device is made.
 struct Registration {
   explicit Registration(void (*add)(Kernels& to));
 };

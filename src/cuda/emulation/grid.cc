@@ -174,12 +174,48 @@ Fiber::~Fiber() {
   munmap(memory, kStackBytes + page());
 }
 
-// One launch. 16 fields, as each switch between threads of the kernel needs most of them: what runs, what
-// waits, and in which order the rest starts.
+struct KernelCall {
+  emulation::Run run;
+  void** args;
+  const Grid& grid;
+};
+
+// In which order blocks and threads begin and go on.
+class StartOrder {
+ public:
+  explicit StartOrder(Order order) : kind_(order.kind), random_(order.seed) {}
+  bool is_random() const { return kind_ == Order::random; }
+  uint32_t of(uint32_t i, uint32_t n) const { return kind_ == Order::backward ? n - 1 - i : i; }
+  std::vector<uint32_t> of_all(uint32_t n);
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    if (is_random()) std::shuffle(items.begin(), items.end(), random_);
+  }
+  bool interrupts() { return is_random() && random_() % 64 == 0; }
+
+ private:
+  const Order::Kind kind_;
+  std::minstd_rand random_;
+};
+
+std::vector<uint32_t> StartOrder::of_all(uint32_t n) {
+  std::vector<uint32_t> order(n);
+  for (uint32_t i = 0; i < n; ++i) order[i] = of(i, n);
+  shuffle(order);
+  return order;
+}
+
+// Blocks that are under way, and which of their threads have begun.
+struct ActiveBlocks {
+  std::vector<Block> blocks;
+  uint32_t first = 0;
+  uint64_t next = 0, threads = 0;  // of the threads of the blocks that have begun
+};
+
+// One launch.
 class Runner {
  public:
-  Runner(emulation::Run run, const Grid& grid, void** args, Order order)
-      : run_(run), args_(args), grid_(grid), order_(order), random_(order.seed), races_(grid.blocks) {}
+  Runner(const KernelCall& call, Order order) : call_(call), order_(order), races_(call.grid.blocks) {}
 
   void run_all();
   void run_threads();  // on a fiber: threads to their end, one after the other
@@ -189,7 +225,7 @@ class Runner {
     fiber_->waits = nullptr;
     leave();
   }
-  Block& block() { return blocks_[fiber_->block - first_block_]; }
+  Block& block() { return active_.blocks[fiber_->block - active_.first]; }
   Warp& warp() { return block().warps[fiber_->thread / kWarpThreads]; }
   Fiber& fiber() { return *fiber_; }
   // Those of a thread that runs, or null.
@@ -197,7 +233,7 @@ class Runner {
   emulation::Races& races() { return races_; }
   void maybe_pause();
   void* shared(const void* key, size_t bytes);
-  void* dynamic_shared() { return shared(&grid_, grid_.shared_bytes); }
+  void* dynamic_shared() { return shared(&call_.grid, call_.grid.shared_bytes); }
 
  private:
   void run_blocks(uint32_t first, uint32_t count);
@@ -209,19 +245,12 @@ class Runner {
   void enter(Fiber& fiber);
   void look_for_progress();
   [[noreturn]] void stuck() const;
-  uint32_t turned(uint32_t i, uint32_t n) const { return order_.kind == Order::backward ? n - 1 - i : i; }
-  std::vector<uint32_t> block_order(uint32_t count);
 
-  const emulation::Run run_;
-  void** const args_;
-  const Grid& grid_;
-  const Order order_;
-  std::minstd_rand random_;
+  const KernelCall& call_;
+  StartOrder order_;
   emulation::Races races_;
 
-  std::vector<Block> blocks_;  // that are under way
-  uint32_t first_block_ = 0;
-  uint64_t next_ = 0, threads_ = 0;  // of the threads of those that have begun
+  ActiveBlocks active_;
   std::vector<Fiber*> waiting_;
   Fiber* fiber_ = nullptr;  // that runs
   void* scheduler_ = nullptr;
@@ -281,11 +310,11 @@ void Runner::leave() {
 // ---- on a fiber
 
 bool Runner::next_thread(Fiber& fiber) {
-  if (next_ == threads_ || error_) return false;
-  const auto n = static_cast<uint32_t>(next_++);
-  const uint32_t block = n / grid_.threads, thread = n % grid_.threads;
-  fiber.block = first_block_ + turned(block, static_cast<uint32_t>(blocks_.size()));
-  fiber.thread = turned(thread, grid_.threads);
+  if (active_.next == active_.threads || error_) return false;
+  const auto n = static_cast<uint32_t>(active_.next++);
+  const uint32_t threads = call_.grid.threads, block = n / threads, thread = n % threads;
+  fiber.block = active_.first + order_.of(block, static_cast<uint32_t>(active_.blocks.size()));
+  fiber.thread = order_.of(thread, threads);
   fiber.exchanges = 0;
   fiber.race = {fiber.block, fiber.thread, fiber.thread / kWarpThreads};
   fiber.waits = nullptr;
@@ -299,7 +328,7 @@ bool Runner::next_thread(Fiber& fiber) {
 void Runner::run_threads() {
   try {
     while (next_thread(*fiber_)) {
-      run_(args_);
+      call_.run(call_.args);
       progress_ = true;
     }
   } catch (...) {
@@ -333,44 +362,38 @@ void* Runner::shared(const void* key, size_t bytes) {
 // ---- the scheduler
 
 void Runner::start(Block& block) {
-  block.barrier = {grid_.threads, 0, 0};
-  block.warps.assign((grid_.threads + kWarpThreads - 1) / kWarpThreads, Warp{});
-  for (uint32_t w = 0, left = grid_.threads; w < block.warps.size(); ++w, left -= kWarpThreads)
+  const uint32_t threads = call_.grid.threads;
+  block.barrier = {threads, 0, 0};
+  block.warps.assign((threads + kWarpThreads - 1) / kWarpThreads, Warp{});
+  for (uint32_t w = 0, left = threads; w < block.warps.size(); ++w, left -= kWarpThreads)
     block.warps[w].barrier.threads = left < kWarpThreads ? left : kWarpThreads;
   block.shared.clear();
 }
 
 void Runner::run_blocks(uint32_t first, uint32_t count) {
-  first_block_ = first;
-  blocks_.resize(count);
-  for (Block& block : blocks_) start(block);
-  next_ = threads_ = 0;
+  active_.first = first;
+  active_.blocks.resize(count);
+  for (Block& block : active_.blocks) start(block);
+  active_.next = active_.threads = 0;
   size_t used = 0;
   for (uint32_t b = 0; b < count; ++b) {
-    threads_ += grid_.threads;
+    active_.threads += call_.grid.threads;
     start_threads(used);
-    if (order_.kind != Order::random) advance(first + turned(b, count));
+    if (!order_.is_random()) advance(first + order_.of(b, count));
   }
   while (!waiting_.empty() && !error_) {
     bool any = false;
-    if (order_.kind == Order::random) std::shuffle(waiting_.begin(), waiting_.end(), random_);
-    for (const uint32_t b : block_order(count)) any = advance(first + b) || any;
+    order_.shuffle(waiting_);
+    for (const uint32_t b : order_.of_all(count)) any = advance(first + b) || any;
     if (any) pauses_ = 0;
     else if (!waiting_.empty() && !error_) look_for_progress();
   }
   if (error_) std::rethrow_exception(error_);
 }
 
-std::vector<uint32_t> Runner::block_order(uint32_t count) {
-  std::vector<uint32_t> order(count);
-  for (uint32_t b = 0; b < count; ++b) order[b] = turned(b, count);
-  if (order_.kind == Order::random) std::shuffle(order.begin(), order.end(), random_);
-  return order;
-}
-
 // Each up to where it waits.
 void Runner::start_threads(size_t& used) {
-  while (next_ < threads_ && !error_) {
+  while (active_.next < active_.threads && !error_) {
     if (used == fibers.size()) fibers.push_back(std::make_unique<Fiber>(fiber_entry));
     Fiber& fiber = *fibers[used];
     enter(fiber);
@@ -404,15 +427,16 @@ void Runner::look_for_progress() {
 void Runner::stuck() const {
   const Fiber& f = *waiting_.front();
   throw RuntimeError(text("threads of a kernel wait for each other in vain: ", waiting_.size(), " of ",
-                          threads_, ", thread ", f.thread, " of block ", f.block, " among them",
+                          active_.threads, ", thread ", f.thread, " of block ", f.block, " among them",
                           f.waits ? ", at a barrier that others have not reached" : ""));
 }
 
 void Runner::run_all() {
-  emulation::block_extent = {grid_.threads, 1, 1};
-  emulation::grid_extent = {grid_.blocks, 1, 1};
-  if (grid_.cooperative) return run_blocks(0, grid_.blocks);
-  for (const uint32_t b : block_order(grid_.blocks)) run_blocks(b, 1);
+  const Grid& grid = call_.grid;
+  emulation::block_extent = {grid.threads, 1, 1};
+  emulation::grid_extent = {grid.blocks, 1, 1};
+  if (grid.cooperative) return run_blocks(0, grid.blocks);
+  for (const uint32_t b : order_.of_all(grid.blocks)) run_blocks(b, 1);
 }
 
 // ---- races
@@ -426,7 +450,7 @@ emulation::RaceThread* Runner::race_thread(const void* access) {
 
 // The kernel's threads are interrupted anywhere, not only where they wait.
 void Runner::maybe_pause() {
-  if (order_.kind != Order::random || random_() % 64 != 0) return;
+  if (!order_.interrupts()) return;
   progress_ = true;
   pause();
 }
@@ -437,7 +461,8 @@ void run_grid(emulation::Run run, const Grid& grid, void** args, Order order) {
   if (!kSwitches) throw RuntimeError("the emulation of a GPU needs an x86-64 or 64-bit ARM processor");
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  Runner here(run, grid, args, order);
+  const KernelCall call{run, args, grid};
+  Runner here(call, order);
   runner = &here;
   struct Checking {
     ~Checking() {
@@ -497,17 +522,6 @@ void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane) {
   std::memcpy(&slots[thread_index.x % kWarpThreads], mine, bytes);
   runner->wait(warp.barrier);
   std::memcpy(theirs, &slots[lane % kWarpThreads], bytes);
-}
-
-uint32_t ballot(bool vote) {
-  auto& warp = runner->warp();
-  uint64_t* const slots = warp.slots[runner->fiber().exchanges++ % 2];
-  slots[thread_index.x % kWarpThreads] = vote;
-  runner->wait(warp.barrier);
-  uint32_t votes = 0;
-  for (uint32_t lane = 0; lane < warp.barrier.threads; ++lane)
-    votes |= static_cast<uint32_t>(slots[lane]) << lane;
-  return votes;
 }
 
 void* shared_memory(const void* key, size_t bytes) { return runner->shared(key, bytes); }

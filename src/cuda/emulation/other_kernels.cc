@@ -1,0 +1,51 @@
+// Kernels that are not made for each op, for the host.
+#include "cuda/emulation/device.h"
+
+#include "cuda/kernels/argmax.cu"
+#include "cuda/kernels/few_columns.cu"
+#include "cuda/kernels/large_products.cu"
+#include "cuda/kernels/lookup.cu"
+#include "cuda/kernels/matmul.cu"
+#include "cuda/kernels/memory.cu"
+#include "cuda/kernels/updates.cu"
+
+namespace dyc::cuda {
+
+namespace {
+
+template <uint32_t... number>
+void add_rules(emulation::Kernels& to, std::integer_sequence<uint32_t, number...>) {
+  const auto add = [&](uint32_t n, const char* active, emulation::Run run) {
+    to.push_back({"updates", "update<" + std::to_string(n) + ", " + active + ">", run});
+  };
+  (add(number, "true", emulation::run<update<number, true>>), ...);
+  (add(number, "false", emulation::run<update<number, false>>), ...);
+}
+
+const emulation::Registration kSources([](emulation::Kernels& to) {
+  using emulation::run;
+  add_rules(to, std::make_integer_sequence<uint32_t, kUpdateRules>());
+  for (const emulation::Kernel& kernel : {
+           emulation::Kernel{"argmax", "argmax", run<argmax>},
+           {"few_columns", "few_columns<true>", run<few_columns<true>>},
+           {"few_columns", "few_columns<false>", run<few_columns<false>>},
+           {"large_products", "large_product<true, false>", run<large_product<true, false>>},
+           {"large_products", "large_product<false, false>", run<large_product<false, false>>},
+           {"large_products", "large_product<true, true>", run<large_product<true, true>>},
+           {"lookup", "lookup_forward", run<lookup_forward>},
+           {"matmul", "product<true, false>", run<product<true, false>>},
+           {"matmul", "product<false, false>", run<product<false, false>>},
+           {"matmul", "product<true, true>", run<product<true, true>>},
+           {"memory", "add_few", run<add_few>},
+           {"memory", "add_many", run<add_many>},
+           {"memory", "gather", run<gather>},
+           {"updates", "normalise", run<normalise>},
+           {"updates", "squares", run<squares>},
+           {"updates", "total", run<total>},
+       })
+    to.push_back(kernel);
+});
+
+}  // namespace
+
+}  // namespace dyc::cuda
