@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core
 from .._core import Expression, concatenate, log_softmax
 from .functions import _int
-from .softmax import SoftmaxBuilder, _check_collection, _class, _classes, _draw, _Layer, _vector
+from .softmax import _check_collection, _class, _classes, _draw, _Layer, _vector, _WithSpec
 
 __all__ = ["ClassFactoredSoftmaxBuilder"]
 
@@ -61,7 +61,7 @@ def _read_clusters(op: str, path: str, dic: Mapping[str, int]) -> list[tuple[str
     return found
 
 
-class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
+class ClassFactoredSoftmaxBuilder(_WithSpec):
     """p(word) = p(cluster) p(word | cluster): two small softmaxes in place of a large one.
 
     sample() draws the cluster, then the word in it; full_logits() is full_log_distribution(). Goodman,
@@ -126,29 +126,6 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         # full_logits() has the words cluster by cluster; this puts them in the order of their numbers
         order = [word for words in self._words for word in words]
         self._order = sorted(range(len(order)), key=order.__getitem__)
-
-    @classmethod
-    def from_spec(cls, spec: Sequence[Any], pc: Any) -> ClassFactoredSoftmaxBuilder:
-        """A new builder from another one's `spec`, which names the cluster file.
-
-        Args:
-            spec: (input_dim, cluster_file, dic, bias).
-            pc: ParameterCollection that gets the parameters.
-        Returns:
-            ClassFactoredSoftmaxBuilder, with new values.
-        Raises:
-            ValueError, RuntimeError: as by the constructor.
-        Source: DyNet 2.1 `ClassFactoredSoftmaxBuilder.from_spec`.
-        Example:
-            >>> with open("clusters", "w") as file: print("verb go\\nverb sing\\nnoun bird", file=file)
-            >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.ClassFactoredSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
-            >>> other = dy.ClassFactoredSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
-            >>> other.full_logits(dy.ones(4)).dim()
-            ((3,), 1)
-        """
-        input_dim, cluster_file, dic, bias = spec
-        return cls(input_dim, cluster_file, dic, pc, bias)
 
     def neg_log_softmax(self, x: Expression, c: int, update: bool = True) -> Expression:
         x = _vector("neg_log_softmax", x, self._input_dim, batched=False)

@@ -1,4 +1,4 @@
-"""Functions of the API whose arguments need more than a row of the op table says.
+"""Functions of the API whose arguments need more than an op definition says.
 
 The other functions are entry points of `_core`. Here arguments are checked and put into the words of a
 row: `record(name, expressions, attributes, indices)`. The documentation texts are `_core`'s.

@@ -9,7 +9,7 @@ from .. import _core
 from .._core import Expression, concatenate, log_softmax
 from .class_factored_softmax import _read_clusters, _word_numbers
 from .functions import _int
-from .softmax import SoftmaxBuilder, _class, _classes, _draw, _Layer, _vector
+from .softmax import _check_collection, _class, _classes, _draw, _Layer, _vector, _WithSpec
 
 __all__ = ["HierarchicalSoftmaxBuilder"]
 
@@ -29,7 +29,7 @@ class _Branch:
         return self.by_name[name]
 
 
-class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
+class HierarchicalSoftmaxBuilder(_WithSpec):
     """p(word) = the product of the probabilities of the branches on the way to it in a tree.
 
     Each inner node of the tree has a softmax over its branches; a node with two branches has one row of
@@ -72,8 +72,7 @@ class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
         op = self._name
         self._input_dim = _int(op, "input_dim", input_dim, 1)
         numbers = _word_numbers(op, dic)
-        if not isinstance(pc, _core.ParameterCollection):
-            raise TypeError(f"{op}(): expected a ParameterCollection for pc, got {type(pc).__name__}")
+        _check_collection(op, pc)
         lines = _read_clusters(op, cluster_file, numbers)
         self._num_classes = len(numbers)
         self._spec = (self._input_dim, cluster_file, dict(dic), bool(bias))
@@ -100,29 +99,6 @@ class HierarchicalSoftmaxBuilder(SoftmaxBuilder):
                 else:
                     below.append((child, longer))
             stack.extend(reversed(below))
-
-    @classmethod
-    def from_spec(cls, spec: Sequence[Any], pc: Any) -> HierarchicalSoftmaxBuilder:
-        """A new builder from another one's `spec`, which names the cluster file.
-
-        Args:
-            spec: (input_dim, cluster_file, dic, bias).
-            pc: ParameterCollection that gets the parameters.
-        Returns:
-            HierarchicalSoftmaxBuilder, with new values.
-        Raises:
-            ValueError, RuntimeError: as by the constructor.
-        Source: DyNet 2.1 `HierarchicalSoftmaxBuilder` (C++).
-        Example:
-            >>> with open("clusters", "w") as file: print("00 go\\n01 sing\\n1 bird", file=file)
-            >>> words = {"bird": 0, "go": 1, "sing": 2}
-            >>> softmax = dy.HierarchicalSoftmaxBuilder(4, "clusters", words, dy.ParameterCollection())
-            >>> other = dy.HierarchicalSoftmaxBuilder.from_spec(softmax.spec, dy.ParameterCollection())
-            >>> other.full_logits(dy.ones(4)).dim()
-            ((3,), 1)
-        """
-        input_dim, cluster_file, dic, bias = spec
-        return cls(input_dim, cluster_file, dic, pc, bias)
 
     @staticmethod
     def _loss(branch: _Branch, n: int, x: Expression, update: bool) -> Expression:

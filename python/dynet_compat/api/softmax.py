@@ -240,7 +240,31 @@ class SoftmaxBuilder:
         return self._name
 
 
-class StandardSoftmaxBuilder(SoftmaxBuilder):
+class _WithSpec(SoftmaxBuilder):
+    """The builders with parameters, whose constructors take (sizes .., collection, bias)."""
+
+    @classmethod
+    def from_spec(cls, spec: Sequence[Any], pc: Any) -> Any:
+        """A new builder from another one's `spec`, which names the cluster file where there is one.
+
+        Args:
+            spec: all arguments of the constructor but the collection.
+            pc: ParameterCollection that gets the parameters.
+        Returns:
+            A builder of this class, with new values.
+        Raises:
+            ValueError, RuntimeError: as by the constructor.
+        Source: DyNet 2.1 `StandardSoftmaxBuilder.from_spec`.
+        Example:
+            >>> softmax = dy.StandardSoftmaxBuilder.from_spec((2, 3, True), dy.ParameterCollection())
+            >>> softmax.spec
+            (2, 3, True)
+        """
+        *sizes, bias = spec
+        return cls(*sizes, pc, bias)
+
+
+class StandardSoftmaxBuilder(_WithSpec):
     """softmax(W x + b).
 
     Args:
@@ -272,24 +296,6 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
         _check_collection(self._name, pc)
         self._pc = pc.add_subcollection("standard-softmax-builder")
         self._layer = _Layer(self._pc, self._num_classes, self._input_dim, bool(bias))
-
-    @classmethod
-    def from_spec(cls, spec: Sequence[Any], pc: Any) -> StandardSoftmaxBuilder:
-        """A new builder from another one's `spec`.
-
-        Args:
-            spec: (input_dim, num_classes, bias).
-            pc: ParameterCollection that gets the parameters.
-        Returns:
-            StandardSoftmaxBuilder, with new values.
-        Source: DyNet 2.1 `StandardSoftmaxBuilder.from_spec`.
-        Example:
-            >>> softmax = dy.StandardSoftmaxBuilder.from_spec((2, 3, True), dy.ParameterCollection())
-            >>> softmax.spec
-            (2, 3, True)
-        """
-        input_dim, num_classes, bias = spec
-        return cls(input_dim, num_classes, pc, bias)
 
     def neg_log_softmax(self, x: Expression, c: int, update: bool = True) -> Expression:
         x = _vector("neg_log_softmax", x, self._input_dim, batched=False)

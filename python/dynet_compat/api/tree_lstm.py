@@ -56,6 +56,37 @@ class _TreeBuilder:
         self.model = model.add_subcollection(collection)
         self._sequence = PerInstance(_Sequence())
 
+    @classmethod
+    def from_spec(cls, spec: Sequence[Any], model: Any) -> Any:
+        """A new builder from another one's `spec`.
+
+        Args:
+            spec: all arguments of the constructor but the collection.
+            model: ParameterCollection that gets the parameters.
+        Returns:
+            A builder of this class, with new values.
+        Source: ours, for dy.load().
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder.from_spec((2, 1, 3, 4), dy.ParameterCollection())
+            >>> builder.spec
+            (2, 1, 3, 4)
+        """
+        return cls(*spec, model)
+
+    def set_dropout(self, p: float) -> None:
+        raise NotImplementedError
+
+    def disable_dropout(self) -> None:
+        """The same as set_dropout(0).
+
+        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
+        Example:
+            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
+            >>> builder.set_dropout(0.5)
+            >>> builder.disable_dropout()
+        """
+        self.set_dropout(0.0)
+
     def param_collection(self) -> Any:
         """The builder's own part of its model.
 
@@ -303,24 +334,6 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         ]
         self._rate = 0.0
 
-    @classmethod
-    def from_spec(cls, spec: Sequence[Any], model: Any) -> NaryTreeLSTMBuilder:
-        """A new builder from another one's `spec`.
-
-        Args:
-            spec: (N, layers, input_dim, hidden_dim).
-            model: ParameterCollection that gets the parameters.
-        Returns:
-            A builder of this class, with new values.
-        Source: ours, for dy.load().
-        Example:
-            >>> builder = dy.NaryTreeLSTMBuilder.from_spec((2, 1, 3, 4), dy.ParameterCollection())
-            >>> builder.spec
-            (2, 1, 3, 4)
-        """
-        n, layers, input_dim, hidden_dim = spec
-        return cls(n, layers, input_dim, hidden_dim, model)
-
     def set_dropout(self, p: float) -> None:
         """Rate of dropout of the inputs of the layers and of the children's outputs.
 
@@ -341,17 +354,6 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         if rate != self._rate:
             refuse_inside("set_dropout()", "set it before batch_map()")
         self._rate = rate
-
-    def disable_dropout(self) -> None:
-        """The same as set_dropout(0).
-
-        Source: DyNet 2.1 `TreeLSTMBuilder` (C++).
-        Example:
-            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
-            >>> builder.set_dropout(0.5)
-            >>> builder.disable_dropout()
-        """
-        self.set_dropout(0.0)
 
     def _draw_masks(self, below: list[Any], x: Expression | None) -> None:
         batch = x.dim()[1] if x is not None else below[0][0][0].dim()[1]
@@ -469,24 +471,6 @@ class _ChainTreeBuilder(_TreeBuilder):
 
     _collection = ""
 
-    @classmethod
-    def from_spec(cls, spec: Sequence[Any], model: Any) -> Any:
-        """A new builder from another one's `spec`.
-
-        Args:
-            spec: (layers, input_dim, hidden_dim).
-            model: ParameterCollection that gets the parameters.
-        Returns:
-            A builder of this class, with new values.
-        Source: ours, for dy.load().
-        Example:
-            >>> builder = dy.BidirectionalTreeLSTMBuilder.from_spec((1, 4, 4), dy.ParameterCollection())
-            >>> builder.spec
-            (1, 4, 4)
-        """
-        layers, input_dim, hidden_dim = spec
-        return cls(layers, input_dim, hidden_dim, model)
-
     def set_dropout(self, p: float) -> None:
         """Rate of dropout of the LSTM, as its set_dropout().
 
@@ -501,18 +485,6 @@ class _ChainTreeBuilder(_TreeBuilder):
         """
         for lstm in self._lstms:
             lstm.set_dropout(p)
-
-    def disable_dropout(self) -> None:
-        """The same as set_dropout(0).
-
-        Source: DyNet 2.1 `BidirectionalTreeLSTMBuilder` (C++).
-        Example:
-            >>> builder = dy.BidirectionalTreeLSTMBuilder(1, 4, 4, dy.ParameterCollection())
-            >>> builder.set_dropout(0.5)
-            >>> builder.disable_dropout()
-        """
-        for lstm in self._lstms:
-            lstm.disable_dropout()
 
     def _compute(self, below: list[Any], x: Expression | None) -> Any:
         outputs = []

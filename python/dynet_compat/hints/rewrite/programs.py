@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from .code_objects import codes, silence
 from .recording import is_recording_name
@@ -37,7 +37,6 @@ _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
 Spec = tuple[str, tuple[str, ...], int, tuple[int, ...], Node]
-Inside = Union[ast.FunctionDef, ast.ListComp]
 
 
 class NotWalkable(Exception):
