@@ -14,7 +14,7 @@ _Key = tuple[str, tuple[str, ...], int, int]
 
 
 class _Work(threading.Thread):
-    """One compilation. What goes wrong is told by `take`."""
+    """One compilation. `take` raises what goes wrong."""
 
     def __init__(self, key: _Key) -> None:
         super().__init__(name="dynet_compat kernels", daemon=True)
@@ -25,18 +25,18 @@ class _Work(threading.Thread):
     def run(self) -> None:
         file, expressions, architecture, driver = self.key
         start = time.monotonic()
-        told = threading.Timer(1.0, self.tell)
-        told.daemon = True
-        told.start()
+        notice = threading.Timer(1.0, self.report)
+        notice.daemon = True
+        notice.start()
         try:
             self.parts = compile_kernels(file, expressions, architecture, driver)
         except Exception as error:  # noqa: BLE001 - raised where the kernels are asked for
             self.error = error
-        told.cancel()
-        if told.finished.is_set() and time.monotonic() - start > 1.0:
+        notice.cancel()
+        if notice.finished.is_set() and time.monotonic() - start > 1.0:
             print(f"[dynet] compiled a kernel in {time.monotonic() - start:.0f} s", file=sys.stderr)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         print("[dynet] compiling a kernel for this program; it goes on without until then", file=sys.stderr)
 
 

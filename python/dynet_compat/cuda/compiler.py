@@ -14,7 +14,7 @@ _EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
 
 
 class KernelError(RuntimeError):
-    """Kernels that cannot be had for this GPU."""
+    """Kernels that cannot be compiled for this GPU."""
 
 
 def options_for(architecture: int) -> list[str]:

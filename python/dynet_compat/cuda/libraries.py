@@ -1,4 +1,4 @@
-"""Where NVIDIA's libraries lie: in the wheels `nvidia-*`, in a CUDA toolkit, or where the system looks.
+"""Where NVIDIA's libraries are: in the wheels `nvidia-*`, in a CUDA toolkit, or where the system looks.
 
 CuPy's wheels contain none of them: they load them from there, too.
 """

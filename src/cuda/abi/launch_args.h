@@ -3,8 +3,7 @@
 // uploads that at once (exec/cuda/command_list.h). Plain structs, read by the host and by NVRTC alike.
 //
 // Every kernel of kernels/ takes the address of its arguments: `kernel(const LaunchArgs* args)`. Its body is
-// a
-// __device__ function run_...(const LaunchArgs&, const Worker&), which the persistent kernel calls, too.
+// a __device__ function run_...(const LaunchArgs&, const Worker&), which the persistent kernel calls, too.
 // Grids may have any size.
 #pragma once
 #include "cuda/abi/operands.h"

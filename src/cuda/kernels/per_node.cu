@@ -30,7 +30,7 @@ inline void give_scratch(void* from) noexcept { scratch_ends()[threadIdx.x] = st
 
 namespace dyc::cuda {
 
-template <bool team>
+template <bool thread_group>
 struct InstructionSet {
   using I = SingleThread;
 };

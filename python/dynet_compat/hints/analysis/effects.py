@@ -22,7 +22,7 @@ _MAKERS = {"builtins": "list dict set sorted", "collections": "deque defaultdict
 MAKERS = frozenset(f"{module}.{name}" for module, names in _MAKERS.items() for name in names.split())
 EXITS = {
     ast.Break: "break leaves the loop early", ast.Return: "return leaves the loop early",
-    ast.Yield: "yield hands out values in order", ast.YieldFrom: "yield hands out values in order",
+    ast.Yield: "yield returns values in order", ast.YieldFrom: "yield returns values in order",
     ast.Await: "await", ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Delete: "del",
     ast.With: "with: files and locks have an order", ast.AsyncWith: "async with", ast.AsyncFor: "async for",
     ast.Try: "try: an exception would stop the loop in another place", ast.Import: "an import",
