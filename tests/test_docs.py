@@ -85,6 +85,10 @@ def test_list_is_long() -> None:
 ADVICE = {f"Expression.{name}" for name in ("T", "detach", "item", "numpy", "shape")}
 
 
+# Classes of the package that are no names of the API, and have methods of those that are.
+INNER_BASES = {"_ChainTreeBuilder", "_TreeBuilder", "_WithSpec"}
+
+
 def documented(dy: Any) -> Iterator[tuple[str, str]]:
     """Name and docstring of every public function, class, method and property of ours."""
     for name in sorted(dir(dy)):
@@ -95,7 +99,9 @@ def documented(dy: Any) -> Iterator[tuple[str, str]]:
         if name.startswith("__"):
             continue
         yield name, item.__doc__ or ""
-        for member, value in vars(item).items() if inspect.isclass(item) else ():
+        classes = [item] if inspect.isclass(item) else []
+        classes += [c for base in classes for c in base.__mro__[1:] if c.__name__ in INNER_BASES]
+        for member, value in ((m, v) for c in classes for m, v in vars(c).items()):
             described = isinstance(value, property) or inspect.isgetsetdescriptor(value)
             if f"{name}.{member}" in ADVICE:
                 continue

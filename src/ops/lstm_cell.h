@@ -1,4 +1,4 @@
-// The LSTM's element-wise work: activation of the gates, and the whole cell as one node.
+// The LSTM's gates and cell. Kernels that call them: cpu/isa/kernels.cc; on a GPU cuda/kernels/per_node.cu.
 #pragma once
 #include "ops/lstm.h"
 
@@ -53,7 +53,7 @@ struct LstmActivate {
 };
 
 // One step of the cell. z {4H}xB before activation, c_prev {H}xB. The result is one block of memory
-// {6HB}: gates {4H}xB, then c {H}xB, then h {H}xB; the builder hands out views of c and h.
+// {6HB}: gates {4H}xB, then c {H}xB, then h {H}xB; the builder returns views of c and h.
 struct LstmCell {
   static constexpr Meta meta = Meta::per_node("lstm_cell", "[gates; c; h]", Reads::x_and_y).hide();
   static constexpr Param params[] = {{"z"}, {"c_prev"}, {"forget_bias", Param::real, 1.0}};

@@ -248,7 +248,7 @@ struct FoldRows {
       shape_error(s, text("a number of rows that nrows = ", s.attrs[0], " divides"));
     return Dim({s[0].rows() / s.attrs[0], s[0].cols()}, s[0].bd);
   }
-  // Columns and batch items lie one after the other: groups of nrows elements all the way through.
+  // Columns and batch items are stored one after the other: groups of nrows elements all the way through.
   template <class I>
   static void forward(const KernelArgs& m) {
     const size_t k = m.attrs[0];

@@ -261,7 +261,8 @@ class _WithSpec(SoftmaxBuilder):
             (2, 3, True)
         """
         *sizes, bias = spec
-        return cls(*sizes, pc, bias)
+        make: Any = cls
+        return make(*sizes, pc, bias)
 
 
 class StandardSoftmaxBuilder(_WithSpec):

@@ -71,7 +71,8 @@ class _TreeBuilder:
             >>> builder.spec
             (2, 1, 3, 4)
         """
-        return cls(*spec, model)
+        make: Any = cls
+        return make(*spec, model)
 
     def set_dropout(self, p: float) -> None:
         raise NotImplementedError
