@@ -12,6 +12,7 @@
 #include "bindings/float_arrays.h"
 #include "bindings/operators.h"
 #include "cpu/kernel_table.h"
+#include "exec/cuda/device_floats.h"
 #include "model/trainer_file.h"
 
 namespace pb = pybind11;
@@ -113,6 +114,35 @@ void put_gradients(const std::shared_ptr<Collection>& collection, const Bytes& k
     std::copy_n(from, s.size(), s.grad());
     from += s.size();
   }
+}
+
+// Those of storages [begin, end) whose gradient is of the kind kAll.
+std::vector<StoragePtr> with_all(const std::shared_ptr<Collection>& collection, const Bytes& kinds,
+                                 size_t begin, size_t end, bool clears_others) {
+  const auto all = storages(collection);
+  checked_kinds(kinds, all, begin, end);
+  std::vector<StoragePtr> found;
+  for (size_t i = begin; i < std::min(end, all.size()); ++i) {
+    if (kinds.data()[i] == kAll) found.push_back(all[i]);
+    else if (clears_others) all[i]->clear_grad();
+  }
+  return found;
+}
+
+void add_device_floats(pb::module_& m) {
+  pb::class_<DeviceFloats>(m, "_DeviceFloats", "Zeros on the device, for other libraries to read and write.")
+      .def(pb::init<size_t>(), pb::arg("size"))
+      .def_property_readonly("address", &DeviceFloats::address)
+      .def(
+          "take",
+          [](DeviceFloats& f, const std::shared_ptr<Collection>& collection, const Bytes& kinds, size_t begin,
+             size_t end) { f.take(with_all(collection, kinds, begin, end, false)); },
+          pb::arg("collection"), pb::arg("kinds"), pb::arg("begin") = 0, pb::arg("end") = kEnd)
+      .def(
+          "put",
+          [](const DeviceFloats& f, const std::shared_ptr<Collection>& collection, const Bytes& kinds,
+             size_t begin, size_t end) { f.put(with_all(collection, kinds, begin, end, true)); },
+          pb::arg("collection"), pb::arg("kinds"), pb::arg("begin") = 0, pb::arg("end") = kEnd);
 }
 
 // ------------------------------------------------------------------------------------ rows of tables
@@ -378,6 +408,7 @@ bool call_trainer_hook(TrainerHook hook, PyObject* trainer, float scale) {
 
 void add_gradients(PyObject* module) {
   auto m = pb::reinterpret_borrow<pb::module_>(module);
+  add_device_floats(m);
   m.def("_gradient_kinds", &gradient_kinds, pb::arg("collection"));
   m.def("_gradient_size", &gradient_size, pb::arg("collection"), pb::arg("kinds"), pb::arg("begin") = 0,
         pb::arg("end") = kEnd);

@@ -8,6 +8,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _core
 from .group import Group
 
 
@@ -45,25 +46,32 @@ class Bucket:
         size: floats.
         rounding: to float16, where gradients travel so.
     Attributes:
-        own: this rank's floats, which send() sends.
-        ranks: how many there are.
+        size, ranks: how many floats and ranks there are.
     """
 
     def __init__(self, group: Group, number: int, size: int, rounding: Optional[Float16Feedback]) -> None:
         self._group, self._number, self._rounding = group, number, rounding
-        self.ranks = group.size
+        self.size, self.ranks = size, group.size
         shape = group.size, -(-size // group.size)
         self._padded = np.zeros(shape, np.float32)
-        self.own = self._padded.reshape(-1)[:size]
+        self._own = self._padded.reshape(-1)[:size]
         kind: Any = np.float16 if rounding else np.float32
         self._received, self._every = np.zeros(shape, kind), np.zeros(shape, kind)
         self._total = np.empty(shape[1], np.float32) if rounding else self._every[group.rank]
         self._request: Any = group.mpi.REQUEST_NULL
 
+    def take(
+        self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int, share: Optional[np.float32]
+    ) -> None:
+        """This rank's gradients of parameters [begin, end), times its share of the minibatch."""
+        _core._take_gradients(collection, kinds, self._own, begin, end)
+        if share is not None:
+            self._own *= share
+
     def send(self) -> None:
         """Each rank's part, to its owner."""
         self._sent = self._rounding(self._padded, f"sent {self._number}") if self._rounding else self._padded
-        if self.own.size:
+        if self.size:
             self._request = self._group.comm.Ialltoall(_words(self._sent), _words(self._received))
 
     def arrived(self) -> bool:
@@ -78,13 +86,17 @@ class Bucket:
             self._total += contribution
         if self._rounding:
             self._every[self._group.rank] = self._rounding(self._total, f"owned {self._number}")
-        if self.own.size:
+        if self.size:
             self._request = self._group.comm.Iallgather(self._group.mpi.IN_PLACE, _words(self._every))
 
-    def sum(self) -> NDArray[np.float32]:
-        """Valid until the next send()."""
+    def finish(self) -> None:
+        """Waits for the sum."""
         self._group.finish(self._request)
-        return self._every.astype(np.float32, copy=False).reshape(-1)[: self.own.size]
+
+    def put(self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int) -> None:
+        """The sum takes the place of this rank's gradients."""
+        values = self._every.astype(np.float32, copy=False).reshape(-1)[: self.size]
+        _core._put_gradients(collection, kinds, values, begin, end)
 
 
 def _words(array: NDArray[Any]) -> NDArray[Any]:

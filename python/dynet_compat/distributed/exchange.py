@@ -8,7 +8,7 @@ import math
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from .. import _core
 from .buckets import Bucket, Float16Feedback
 from .group import Group, JobError
+from .nccl import DeviceBucket, Nccl
 
 _ROWS = 1  # the kind of a table of which some rows have gradients
 OWNERS_FROM = 6  # ranks: below, the two rounds more take longer than what they save
 _BUCKET, _MOST_BUCKETS = 1 << 17, 32  # floats that travel together, or more
 _INTERRUPTED = -1
 
+AnyBucket = Union[Bucket, DeviceBucket]
 Named = list[tuple[str, tuple[int, ...]]]  # name and shape
 
 
@@ -57,7 +59,7 @@ class TrainerState:
         self.updates = self.parameters = 0
         self.feedback = Float16Feedback() if compress else None
         self.ranges: list[tuple[int, int]] = []
-        self.buckets: dict[int, Bucket] = {}
+        self.buckets: dict[int, AnyBucket] = {}
 
     def compared(self, names: Named) -> None:
         """All ranks have these parameters."""
@@ -88,13 +90,18 @@ class Exchange:
         compress: dense gradients travel as float16, with error feedback.
         overlap: buckets travel while the last products of backward are computed, and update() returns before
             all is done; what reads or changes a parameter or trainer waits.
+        on_gpus: gradients of parameters are sent by NCCL, from the memory of GPUs.
     Attributes:
         shard_size: instances of this rank in the current minibatch.
         updates: of all trainers that were asked for.
     """
 
-    def __init__(self, group: Group, mean: bool, check_every: int, compress: bool, overlap: bool) -> None:
+    def __init__(
+        self, group: Group, mean: bool, check_every: int, compress: bool, overlap: bool, on_gpus: bool = False
+    ) -> None:
         self.group, self.mean, self.check_every, self.compress = group, mean, check_every, compress
+        self.on_gpus = on_gpus
+        self._nccl: Optional[Nccl] = None
         self.shard_size = self.updates = 0
         self._by_id: dict[int, tuple[Any, TrainerState]] = {}  # trainers are held, so that ids stay theirs
         self._worker: Optional[ThreadPoolExecutor] = None
@@ -234,8 +241,8 @@ class Exchange:
         if found is None:
             return
         kinds, sums, rows = found
-        for (begin, end), values in zip(step.state.ranges, sums):
-            _core._put_gradients(step.collection, kinds, values, begin, end)
+        for (begin, end), bucket in zip(step.state.ranges, sums):
+            bucket.put(step.collection, kinds, begin, end)
         if rows:
             _core._add_rows(step.collection, *rows)
 
@@ -258,28 +265,26 @@ class Exchange:
         rows = self._all_rows(collection, kinds, sizes, share) if (kinds == _ROWS).any() else None
         return kinds, self._add_up(step, kinds, share), rows
 
-    def _add_up(
-        self, step: Step, kinds: NDArray[np.uint8], share: Optional[np.float32]
-    ) -> list[NDArray[np.float32]]:
+    def _add_up(self, step: Step, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> list[AnyBucket]:
         """The sum of each range. A bucket is sent while the next one is computed."""
         collection = step.collection
-        buckets: list[Bucket] = []
+        buckets: list[AnyBucket] = []
         for k, (begin, end) in enumerate(step.state.ranges):
             bucket = self._bucket(step.state, k, _core._gradient_size(collection, kinds, begin, end))
             if self._worker:
                 self.group.wait(partial(self._is_final, k, buckets), "its own gradients", spins=0)
-            _core._take_gradients(collection, kinds, bucket.own, begin, end)
-            if share is not None:
-                bucket.own *= share
+            bucket.take(collection, kinds, begin, end, share)
             bucket.send()
             if buckets:
                 buckets[-1].send_sum()
             buckets.append(bucket)
         if buckets:
             buckets[-1].send_sum()
-        return [bucket.sum() for bucket in buckets]
+        for bucket in buckets:
+            bucket.finish()
+        return buckets
 
-    def _is_final(self, k: int, buckets: list[Bucket]) -> bool:
+    def _is_final(self, k: int, buckets: list[AnyBucket]) -> bool:
         """Whether the gradients of range k are computed; what is on its way goes on meanwhile."""
         if buckets:
             buckets[-1].arrived()
@@ -287,10 +292,14 @@ class Exchange:
             raise JobError("update(): its gradients were not completed, because it was interrupted")
         return self._final > k
 
-    def _bucket(self, state: TrainerState, k: int, size: int) -> Bucket:
+    def _bucket(self, state: TrainerState, k: int, size: int) -> AnyBucket:
         bucket = state.buckets.get(k)
-        if bucket is None or bucket.own.size != size or bucket.ranks != self.group.size:
-            bucket = state.buckets[k] = Bucket(self.group, k, size, state.feedback)
+        if bucket is None or bucket.size != size or bucket.ranks != self.group.size:
+            if self.on_gpus:
+                self._nccl = self._nccl or Nccl(self.group)
+                bucket = state.buckets[k] = DeviceBucket(self._nccl, size)
+            else:
+                bucket = state.buckets[k] = Bucket(self.group, k, size, state.feedback)
         return bucket
 
     def _all_rows(

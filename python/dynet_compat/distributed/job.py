@@ -43,6 +43,7 @@ class Settings(NamedTuple):
     every: int = 100  # updates between checkpoints
     shard_batch_map: bool = False
     overlap: Optional[bool] = None
+    nccl: bool = False
 
 
 def world() -> Any:
@@ -68,6 +69,8 @@ def start(settings: Settings) -> None:
         raise ValueError(f"start(): got on_failure={settings.on_failure!r}; wanted 'stop' or 'shrink'")
     if settings.on_failure == "shrink" and settings.checkpoint is not None:
         raise ValueError("--on-failure shrink: a checkpoint is of so many ranks; leave out --checkpoint")
+    if settings.nccl and (settings.on_failure == "shrink" or settings.compress is not None):
+        raise ValueError("--nccl: it can neither go on without a rank nor send float16; leave that out")
     if state.job is not None:
         raise RuntimeError("start(): this process is in a job already (`distribute` calls start() itself)")
     comm = world()
@@ -93,7 +96,7 @@ class Job(atomic.Role):
         self._own_stream = False
         self.exchange = Exchange(
             self.group, settings.gradients == "mean", settings.check_every, settings.compress is not None,
-            self._overlaps(settings) and not shrinks,
+            self._overlaps(settings) and not shrinks, settings.nccl,
         )  # fmt: skip
         self.checkpoints: Optional[Checkpoints] = None
         if settings.checkpoint is not None:

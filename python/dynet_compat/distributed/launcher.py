@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
                      help="shrink: others go on without a lost rank (Open MPI, --with-ft ulfm)")  # fmt: skip
     out.add_argument("--overlap", choices=("yes", "no"),
                      help="send gradients while others are computed; without: on several hosts")  # fmt: skip
+    out.add_argument("--nccl", action="store_true", help="send gradients from GPU to GPU, by CuPy's NCCL")
     out.add_argument("--logs", metavar="DIR", default=".", help="where other ranks write rank1.log, ...")
     out.add_argument("script", help="the Python file")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         job.start(job.Settings(
             given.gradients, given.check_every, given.compress, given.timeout, seed, given.on_failure,
             given.checkpoint, given.every, given.shard is not None, given.overlap and given.overlap == "yes",
+            given.nccl,
         ))  # fmt: skip
         from ..startup.program import run
 
