@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-BENCHMARKS = ("record", "plan", "launches", "reads", "vs_dynet", "vs_torch")
+BENCHMARKS = ("starts", "record", "plan", "launches", "reads", "vs_dynet", "vs_torch")
 
 
 def main(argv: list[str] | None = None) -> int:
