@@ -86,7 +86,7 @@ ADVICE = {f"Expression.{name}" for name in ("T", "detach", "item", "numpy", "sha
 
 
 # Classes of the package that are no names of the API, and have methods of those that are.
-INNER_BASES = {"_ChainTreeBuilder", "_TreeBuilder", "_WithSpec"}
+INNER_BASES = {"PythonBuilder", "_ChainTreeBuilder", "_TreeBuilder", "_WithSpec"}
 
 
 def documented(dy: Any) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,40 @@ from .. import _core
 __all__ = ["BiRNNBuilder", "StackedRNNState"]
 
 
-class BiRNNBuilder:
+class PythonBuilder:
+    """What the builders that are written in Python share."""
+
+    _name = ""
+    model: Any
+
+    def param_collection(self) -> Any:
+        """The builder's own part of its model.
+
+        Returns:
+            ParameterCollection.
+        Source: DyNet 2.1 `BiRNNBuilder.param_collection`; of its tree LSTMs (C++).
+        Example:
+            >>> birnn = dy.BiRNNBuilder(1, 2, 4, dy.ParameterCollection(), dy.LSTMBuilder)
+            >>> birnn.param_collection().name()
+            '/birnn/'
+        """
+        return self.model
+
+    def whoami(self) -> str:
+        """Name of the class.
+
+        Returns:
+            str.
+        Source: DyNet 2.1 `BiRNNBuilder.whoami`.
+        Example:
+            >>> birnn = dy.BiRNNBuilder(1, 2, 4, dy.ParameterCollection(), dy.LSTMBuilder)
+            >>> birnn.whoami()
+            'BiRNNBuilder'
+        """
+        return self._name
+
+
+class BiRNNBuilder(PythonBuilder):
     """Bidirectional network: in each layer one builder reads forwards and another one backwards.
 
     Args:
@@ -29,6 +62,8 @@ class BiRNNBuilder:
         >>> [y.dim() for y in birnn.transduce([dy.inputVector([1, 2, 3])] * 2)]
         [((8,), 1), ((8,), 1)]
     """
+
+    _name = "BiRNNBuilder"
 
     def __init__(
         self,
@@ -69,32 +104,6 @@ class BiRNNBuilder:
         """
         num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers = spec
         return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
-
-    def param_collection(self) -> Any:
-        """The builder's own part of its model.
-
-        Returns:
-            ParameterCollection.
-        Source: DyNet 2.1 `BiRNNBuilder.param_collection`.
-        Example:
-            >>> birnn = dy.BiRNNBuilder(1, 2, 4, dy.ParameterCollection(), dy.LSTMBuilder)
-            >>> birnn.param_collection().name()
-            '/birnn/'
-        """
-        return self.model
-
-    def whoami(self) -> str:
-        """Name of the class.
-
-        Returns:
-            str.
-        Source: DyNet 2.1 `BiRNNBuilder.whoami`.
-        Example:
-            >>> birnn = dy.BiRNNBuilder(1, 2, 4, dy.ParameterCollection(), dy.LSTMBuilder)
-            >>> birnn.whoami()
-            'BiRNNBuilder'
-        """
-        return "BiRNNBuilder"
 
     def __repr__(self) -> str:
         from ..inspection.reprs import described

@@ -15,6 +15,7 @@ from typing import Any
 from .. import _core
 from .._core import Expression, affine_transform, cmult, concatenate, logistic, tanh
 from .batch_map import PerInstance, refuse_inside
+from .builders import PythonBuilder
 from .functions import _int
 
 __all__ = [
@@ -41,10 +42,9 @@ class _Sequence:
         return other
 
 
-class _TreeBuilder:
+class _TreeBuilder(PythonBuilder):
     """What the tree builders share: the nodes of a tree, by their ids."""
 
-    _name = ""
     _input_dim = 0
 
     def __init__(self, model: Any, collection: str, spec: tuple[Any, ...]) -> None:
@@ -87,30 +87,6 @@ class _TreeBuilder:
             >>> builder.disable_dropout()
         """
         self.set_dropout(0.0)
-
-    def param_collection(self) -> Any:
-        """The builder's own part of its model.
-
-        Returns:
-            ParameterCollection.
-        Source: DyNet 2.1 tree LSTM builders (C++).
-        Example:
-            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
-            >>> builder.param_collection().name()
-            '/nary-tree-lstm-builder/'
-        """
-        return self.model
-
-    def whoami(self) -> str:
-        """Name of the class.
-
-        Source: ours, as of the other builders.
-        Example:
-            >>> builder = dy.NaryTreeLSTMBuilder(2, 1, 3, 4, dy.ParameterCollection())
-            >>> builder.whoami()
-            'NaryTreeLSTMBuilder'
-        """
-        return self._name
 
     def start_new_sequence(self, update: bool = True) -> None:
         """Forgets the nodes, for another tree. Needed after renew_cg(), too.

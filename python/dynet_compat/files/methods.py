@@ -60,23 +60,6 @@ class _CollectionMethods:
             check_key(op, key, True)
         write(op, fname, named(self, key), append)
 
-    def write_to_textfile(self: Any, fname: Path, key: str = "", append: bool = False) -> None:
-        """The older name of `save`.
-
-        Args:
-            fname, key, append: as in `save(fname, name, append)`.
-        Raises:
-            ValueError, RuntimeError: as by `save`.
-        Source: DyNet 2.1 `ParameterCollection.write_to_textfile`.
-        Example:
-            >>> pc = dy.ParameterCollection()
-            >>> p = pc.add_parameters(1, init=2)
-            >>> pc.write_to_textfile("model.txt")
-            >>> open("model.txt").readline()
-            '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
-        """
-        ParameterCollection.save(self, fname, key, append)
-
     def populate(self: Any, fname: Path, key: str = "") -> None:
         """Read the values of all parameters, and gradients if there are some, from a file of `save`.
 
@@ -107,25 +90,6 @@ class _CollectionMethods:
             prefix = as_prefix(prefix)
             raise RuntimeError(f"{op}: {path} has no keys that start with {prefix!r}; it has {keys}")
         _core._restore(matched(op, path, blocks, self))
-
-    def populate_from_textfile(self: Any, fname: Path, key: str = "") -> None:
-        """The older name of `populate`.
-
-        Args:
-            fname, key: as in `populate`.
-        Raises:
-            RuntimeError: as by `populate`.
-        Source: DyNet 2.1 `ParameterCollection.populate_from_textfile`.
-        Example:
-            >>> pc = dy.ParameterCollection()
-            >>> p = pc.add_parameters(1, init=2)
-            >>> pc.save("model.txt")
-            >>> p.set_value([5])
-            >>> pc.populate_from_textfile("model.txt")
-            >>> p.as_array()
-            array([2.])
-        """
-        ParameterCollection.populate(self, fname, key)
 
     def load_param(self: Any, fname: Path, key: str) -> Parameters:
         """New Parameters with the size, the values and the name of one in a file.
@@ -250,21 +214,6 @@ class _ParameterMethods:
         check_key(op, text_argument(op, "key", key), False)
         write(op, fname, [(self, key or self.name())], append)
 
-    def write_to_textfile(self: Any, fname: Path, key: str = "", append: bool = False) -> None:
-        """The older name of `save`.
-
-        Args:
-            fname, key, append: as in `save`.
-        Raises:
-            ValueError, RuntimeError: as by `save`.
-        Source: DyNet 2.1 `Parameters.write_to_textfile`.
-        Example:
-            >>> dy.ParameterCollection().add_parameters(1, init=2).write_to_textfile("model.txt")
-            >>> open("model.txt").readline()
-            '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
-        """
-        type(self).save(self, fname, key, append)
-
     def populate(self: Any, fname: Path, key: str) -> None:
         """Read the values, and the gradient if there is one, from a file.
 
@@ -285,24 +234,45 @@ class _ParameterMethods:
         """
         populate_one(f"{type(self).__name__}.populate()", self, fname, key)
 
+
+class _OlderNames:
+    """Methods that all three get."""
+
+    def write_to_textfile(self: Any, fname: Path, key: str = "", append: bool = False) -> None:
+        """The older name of `save`.
+
+        Args:
+            fname, key, append: those of `save`, in this order.
+        Raises:
+            ValueError, RuntimeError: as by `save`.
+        Source: DyNet 2.1 `write_to_textfile` of the class.
+        Example:
+            >>> pc = dy.ParameterCollection()
+            >>> p = pc.add_parameters(1, init=2)
+            >>> pc.write_to_textfile("model.txt")
+            >>> open("model.txt").readline()
+            '#Parameter# /_0 {1} 17 ZERO_GRAD\\n'
+        """
+        _own_class(self).save(self, fname, key, append)
+
     def populate_from_textfile(self: Any, fname: Path, key: str = "") -> None:
         """The older name of `populate`.
 
         Args:
             fname, key: as in `populate`.
         Raises:
-            ValueError, RuntimeError: as by `populate`.
-        Source: DyNet 2.1 `Parameters.populate_from_textfile`.
+            RuntimeError: as by `populate`.
+        Source: DyNet 2.1 `populate_from_textfile` of the class.
         Example:
             >>> pc = dy.ParameterCollection()
             >>> p = pc.add_parameters(1, init=2)
-            >>> p.save("model.txt", "/p")
+            >>> pc.save("model.txt")
             >>> p.set_value([5])
-            >>> p.populate_from_textfile("model.txt", "/p")
+            >>> pc.populate_from_textfile("model.txt")
             >>> p.as_array()
             array([2.])
         """
-        type(self).populate(self, fname, key)
+        _own_class(self).populate(self, fname, key)
 
 
 class _LookupMethods:
@@ -329,6 +299,11 @@ class _LookupMethods:
         populate_one("LookupParameters.populate()", self, fname, key)
 
 
+def _own_class(item: Any) -> Any:
+    """The class of ours that an object is of, whatever class the script has derived from it."""
+    return next(c for c in (ParameterCollection, Parameters, LookupParameters) if isinstance(item, c))
+
+
 def _methods(owner: str, *classes: type) -> dict[str, Any]:
     """Copies of the functions, named after the type that gets them."""
     made = {}
@@ -342,6 +317,9 @@ def _methods(owner: str, *classes: type) -> dict[str, Any]:
     return made
 
 
-_core._add_methods(ParameterCollection, _methods("ParameterCollection", _CollectionMethods))
-_core._add_methods(Parameters, _methods("Parameters", _ParameterMethods))
-_core._add_methods(LookupParameters, _methods("LookupParameters", _ParameterMethods, _LookupMethods))
+for _type, _classes in (
+    (ParameterCollection, [_CollectionMethods]),
+    (Parameters, [_ParameterMethods]),
+    (LookupParameters, [_ParameterMethods, _LookupMethods]),
+):
+    _core._add_methods(_type, _methods(_type.__name__, _OlderNames, *_classes))
