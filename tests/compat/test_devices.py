@@ -116,7 +116,7 @@ GOOD = [(["--dynet-gpu"], [0]), (["--dynet-gpus", "2"], [0, 1]), (["--dynet-gpus
         (["--dynet-gpus", "0"], []), (["--x", "--dynet-gpu", "--y"], [0])]  # fmt: skip
 BAD = [["--dynet-gpu", "--dynet-gpus", "1"], ["--dynet-gpu", "--dynet-gpu"], ["--dynet-devices", "GPU"],
        ["--dynet-devices", "GPU:0,GPU:0"], ["--dynet-devices", "CPU:1"], ["--dynet-devices", "GPU:0,"],
-       ["--dynet-gpu", "--dynet-devices", "CPU,GPU:0"]]  # fmt: skip
+       ["--dynet-gpu", "--dynet-devices", "CPU,GPU:0"], ["--dynet-gpus", "x"], ["--dynet-gpus"]]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "numbers"), GOOD, ids=lambda v: " ".join(map(str, v)))

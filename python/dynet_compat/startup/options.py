@@ -115,6 +115,8 @@ def _gpus_of(arguments: Sequence[str]) -> list[int]:
         if option == "--dynet-gpu":
             found.append([0])
         elif option == "--dynet-gpus":
+            if not re.fullmatch(r"\s*[+-]?\d+", value, re.ASCII):
+                raise ValueError(f"--dynet-gpus: expected a number of GPUs, got {value!r}")
             found.append(devices.numbers_of(_signed(value), []))
         elif option == "--dynet-devices" and value and not value.startswith("--"):
             found.append(devices.parse_names(value))
