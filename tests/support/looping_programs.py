@@ -129,8 +129,8 @@ ODD_TESTS = [
     "WORD in KEYS", "ODD", "WORD in ODD", "h.npvalue()[0] > 0", "len(ITEMS) > n", "TABLE[WORD] > 1",
 ]  # fmt: skip
 ODD_STATEMENTS = [
-    "n = KEYS[WORD]", "ITEMS.append(n)", "words.append(3)", "h = self.guarded(WORD, h)", "n = len(ITEMS) - n",
-    "f = f / (n - 3)", "n = TABLE[WORD] % 7", "h, *ys = [h, x]",
+    "n = KEYS[WORD]", "ITEMS.append(n)", "words[len(words) > 2:] = [3]", "h = self.guarded(WORD, h)",
+    "n = len(ITEMS) - n", "f = f / (n - 3)", "n = TABLE[WORD] % 7", "h, *ys = [h, x]",
 ]  # fmt: skip
 FUEL = ["fuel -= 1", "if fuel < 0:", "    break"]  # lists may grow in loops
 
