@@ -293,6 +293,20 @@ void wrap_init(Object c, bool takes_arguments) {
   replace_init(c, pybind11::cpp_function(init, pybind11::name("init"), pybind11::is_method(c), doc.c_str()));
 }
 
+PyObject* own_initial_state;  // the function that the class has at first
+
+}  // namespace
+
+bool starts_plainly(PyObject* object) {
+  if (Py_TYPE(object)->tp_getattro != attribute) return false;
+  const auto found = pybind11::reinterpret_steal<Object>(PyObject_GetAttrString(object, "initial_state"));
+  if (!found) PyErr_Clear();
+  return found && PyMethod_Check(found.ptr()) && PyMethod_GET_FUNCTION(found.ptr()) == own_initial_state &&
+         PyMethod_GET_SELF(found.ptr()) == object && builder_of(object)->core;
+}
+
+namespace {
+
 void add_base(pybind11::module_& m) {
   pybind11::class_<PyBuilder> c(m, "_RNNBuilder", builder_metaclass());
   c.attr("__module__") = "_dynet";
@@ -300,6 +314,9 @@ void add_base(pybind11::module_& m) {
   wrap_init(c, false);
   reinterpret_cast<PyTypeObject*>(c.ptr())->tp_getattro = attribute;  // and of all derived from it
   c.def("initial_state", &initial_state, arg("vecs") = pybind11::none(), arg("update") = true);
+  const Object method = c.attr("initial_state");
+  own_initial_state = PyInstanceMethod_GET_FUNCTION(method.ptr());
+  Py_INCREF(own_initial_state);
   c.def("initial_state_from_raw_vectors", &initial_state_from_raw_vectors, arg("vecs"), arg("update") = true);
   c.def("param_collection", &param_collection);
   c.def(

@@ -39,6 +39,11 @@ extern PyTypeObject RnnStateType;  // RNNState
 
 // The state that initial_state() returns.
 PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update);
+// Is the object a builder whose initial_state() is the package's own?
+bool starts_plainly(PyObject* object);
+
+// ValueError, and false, if the state's graph is gone.
+bool check_state(const PyRnnState* s, const char* call);
 
 // The state after one more step, which was recorded already. New reference.
 PyObject* next_state(PyRnnState* from, RnnBuilder::Step step);

@@ -26,9 +26,9 @@ struct WalkNode {
     global,     // a name of the module or of Python [object: name]
     attribute,  // of parts[0] [object: name]
     item,       // of parts[0] at parts[1]
-    slice,      // of parts[0] from parts[1] to parts[2]
+    slice,      // of parts[0] from parts[1] to parts[2] [its step]
     // Of parts[0] with the others, the last of them by name [object: tuple of these names; number: which of
-    // ListMethod, where the name of the called attribute is one].
+    // Method, where the name of the called attribute is one].
     call,
     tuple,        // of parts
     list,         // of parts
@@ -49,7 +49,7 @@ struct WalkNode {
     result,      // return parts[0]
     evaluation,  // of parts[0]
     block,       // of statements
-    rows,        // in place of what a loop runs over: parts[0], one of Rows, of the others [which]
+    rows,        // what a loop or a sequence runs over: parts[0], one of Rows, of the others [which]
     while_loop,  // while parts[0]: parts[1]
     jump,        // break, or continue [1]
     failure      // raises an exception
@@ -66,7 +66,19 @@ struct WalkNode {
     in_place = 16
   };
   enum Rows : uint32_t { zip, enumerate, reversed, range };
-  enum ListMethod : uint32_t { append = 1, pop, extend };
+  // Of lists; of builders and their states.
+  enum Method : uint32_t {
+    append = 1,
+    pop,
+    extend,
+    initial_state,
+    add_input,
+    add_inputs,
+    transduce,
+    output,
+    h,
+    s
+  };
   enum RegionFlags : uint32_t { returns = 1, alone = 2, expression = 4 };
   Kind kind = constant;
   uint32_t number = 0;

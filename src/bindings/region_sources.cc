@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bindings/python_compat.h"
+#include "bindings/tuning.h"
 
 namespace dyc::py {
 
@@ -19,12 +20,12 @@ ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
 namespace {
 
 // The dict whose version changes with the parts; null: there is none. An object is asked for its dict only
-// when it repeats, because asking creates the dict.
+// when it repeats often, because asking creates the dict, and then Python is slower to read its attributes.
 PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base) {
   if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
   if (PyModule_CheckExact(base)) return PyModule_GetDict(base);
-  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr || base != parts.version.base) return nullptr;
-  return attribute_dict(base);
+  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return nullptr;
+  return parts.repeats < tuning::kReadsUntilDict ? nullptr : attribute_dict(base);
 }
 
 }  // namespace
@@ -67,6 +68,7 @@ bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, Py
 
 bool SourceReader::read_parts(ValueParts* parts) {
   PyObject* base = values.all[parts->base];
+  parts->repeats = base == parts->version.base ? parts->repeats + 1 : 0;
   PyObject* dict = base ? dict_of(*parts, base) : nullptr;
   const auto type = [&] { return parts->attributes ? class_version(Py_TYPE(base)) : uint64_t{1}; };
   const PartsVersion now = dict ? PartsVersion{base, dict_version(dict), type()} : PartsVersion{};

@@ -34,6 +34,7 @@ class SourceReader {
     bool attributes;
     std::vector<uint32_t> sources;
     PartsVersion version{};  // when they were read last
+    uint32_t repeats = 0;    // readings of the same value in a row
   };
 
   explicit SourceReader(const RegionSpec& spec);

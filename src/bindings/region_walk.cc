@@ -100,6 +100,7 @@ WalkResult* Walker::make(WalkResult::Kind kind) {
   if (n_results_ == kMostResults) refuse("too many results");
   WalkResult* made = &result(n_results_++);
   made->kind = kind;
+  made->same = nullptr;
   return made;
 }
 
@@ -223,7 +224,10 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   const bool list =
       base.object ? PyList_CheckExact(base.object) : base.result && base.result->kind == WalkResult::list;
   if (list) return call_list_method(base, node, frame);
+  if (base.object ? Py_TYPE(base.object) == &RnnStateType : base.result->kind == WalkResult::state)
+    return call_state_method(base, node, frame);
   if (!base.object) refuse("a method of a result");
+  if (is_start(base, node)) return start_sequence(base.object);
   if (PyModule_CheckExact(base.object)) {
     if (called.value.of != base.object || called.value.walk != walk_)
       called.value = {walk_, base.object, read_module(base.object, name)};
@@ -263,7 +267,7 @@ bool Walker::is_instance(WalkValue value, PyObject* type) {
   if (Py_TYPE(type) != &PyType_Type) refuse("a class with a class of its own");
   auto* wanted = reinterpret_cast<PyTypeObject*>(type);
   if (value.result) {
-    static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type};
+    static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type, &RnnStateType};
     PyTypeObject* own =
         value.result->kind == WalkResult::recorded ? value.result->type : of[value.result->kind];
     if (!own) refuse("the class of an expression that is not recorded yet");
@@ -385,7 +389,7 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
     }
     case WalkNode::slice: {
       const WalkValue base = part(0), from = part(1);
-      return slice(base, from, part(2));
+      return slice(base, from, part(2), static_cast<int32_t>(node.number));
     }
     case WalkNode::call:
       return evaluate_call(node, frame);
@@ -413,6 +417,8 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
     }
     case WalkNode::each:
       return collect(node, frame);
+    case WalkNode::rows:
+      return copy_of(node, frame);
     case WalkNode::region: {
       RegionUse& use = *node.use;
       use.appended.clear();

@@ -10,7 +10,8 @@
 // Walker has more methods and fields than a class should: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, items,
-// attributes), region_walk_ops.cc (single ops, lists), region_walk_step.cc (regions, the second pass).
+// attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their states),
+// region_walk_step.cc (regions, the second pass).
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"
@@ -27,12 +28,16 @@ struct WalkValue {
 };
 
 struct WalkResult {
-  enum Kind : uint8_t { recorded, tuple, list } kind = recorded;
-  uint32_t index = 0;            // recorded: of the node in its trace
-  PyTypeObject* type = nullptr;  // null: not known before it is recorded
-  const Dim* dim = nullptr;      // likewise
-  NodeId id = 0;                 // when the second pass has recorded it
-  std::vector<WalkValue> items;  // tuple, list
+  enum Kind : uint8_t { recorded, tuple, list, state } kind = recorded;
+  bool is_sequence() const { return kind == tuple || kind == list; }
+  uint32_t index = 0;             // recorded: of the node in its trace
+  PyTypeObject* type = nullptr;   // null: not known before it is recorded
+  const Dim* dim = nullptr;       // likewise
+  NodeId id = 0;                  // when the second pass has recorded it
+  std::vector<WalkValue> items;   // tuple, list; of a state, what was read of it, by index in its step
+  RnnBuilder* builder = nullptr;  // state
+  bool start = false;             // state: of no step
+  WalkResult* same = nullptr;     // recorded: another result, of the same node
   Owned made;
 };
 
@@ -78,11 +83,13 @@ class Walker {
     RegionUse* use;
     uint32_t inputs, placeholders, results, calls;  // where its own begin
   };
-  struct Call {  // that records a single op
-    enum Kind : uint8_t { function, op, operation, item, row } kind;
-    uint32_t number = 0;         // op: OpId; operation: WalkNode::Arithmetic; row: its index
+  struct Call {  // that records a single op, or one or more steps of a builder
+    enum Kind : uint8_t { function, op, operation, item, row, start, step, steps, part } kind;
+    // op: OpId; operation: WalkNode::Arithmetic; row: its index; steps: WalkNode::Method; part: index among
+    // the nodes of a step.
+    uint32_t number = 0;
     uint32_t args = 0, n = 0;    // into call_args_
-    PyObject* called = nullptr;  // function
+    PyObject* called = nullptr;  // function; start: the builder
     PyObject* names = nullptr;   // function: of its last arguments, a tuple, or null
     uint32_t index = kNone;      // op
     WalkResult* result = nullptr;
@@ -127,15 +134,26 @@ class Walker {
   void extend(WalkValue list, WalkValue more);
   void store_item(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue sum_of_lists(uint32_t how, WalkValue a, WalkValue b);
+  static bool is_node(WalkValue value);
   bool is_operand(WalkValue value, int depth);
   WalkValue snapshot(WalkValue value);
   WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue record_plainly(OpId op, const WalkValue* arguments, size_t n);
   WalkValue record_item(WalkValue base, WalkValue key);
+  bool is_start(WalkValue builder, const WalkNode& node);
+  WalkValue start_sequence(PyObject* builder);
+  WalkValue call_state_method(WalkValue state, const WalkNode& node, Frame& frame);
+  WalkValue add_inputs(WalkValue state, uint32_t method, WalkValue xs);
+  WalkValue parts_of_state(WalkValue state, uint32_t method);
+  WalkValue part_of_state(WalkValue state, uint32_t i, uint32_t n);
+  static WalkValue as_state(WalkValue result, RnnBuilder* builder, bool start);
+  RnnBuilder* builder_of_state(WalkValue state);
+  void perform_sequence(const Call& call);
   WalkValue record_operation(uint32_t operation, WalkValue a, WalkValue b);
   WalkValue add_call(Call call, size_t first_arg);
   void perform(const Call& call);
   NodeId node_of(WalkValue value);
+  PyRnnState* state_of(WalkValue value);
   bool is_instance(WalkValue value, PyObject* type);
   WalkValue collect(const WalkNode& node, Frame& frame);
   template <class F>
@@ -157,7 +175,7 @@ class Walker {
   const WalkProgram& program_of(PyObject* function, const WalkNode& node);
   WalkValue item(WalkValue base, WalkValue key);
   size_t index(WalkValue base, WalkValue key);
-  WalkValue slice(WalkValue base, WalkValue from, WalkValue to);
+  WalkValue slice(WalkValue base, WalkValue from, WalkValue to, Py_ssize_t step);
   bool truth(WalkValue value);
   size_t length(WalkValue value);
   WalkValue element(WalkValue sequence, size_t i);
@@ -195,7 +213,8 @@ class Walker {
   Owned unknown_;
   const char* reason_ = "";
   bool learning_ = false;
-  bool running_ = false;  // objects that are released may call walked functions
+  bool met_state_ = false;  // a guard was checked against a state that the walk will make
+  bool running_ = false;    // objects that are released may call walked functions
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
   uintptr_t stack_start_ = 0;  // of C++

@@ -8,12 +8,6 @@ namespace dyc::py {
 
 namespace {
 
-// An expression or parameters of a class of the package, whose operators no script has changed.
-bool is_node(WalkValue value) {
-  if (value.result) return value.result->kind == WalkResult::recorded;
-  return is_expression(value.object) && !PyType_HasFeature(Py_TYPE(value.object), Py_TPFLAGS_HEAPTYPE);
-}
-
 bool is_number(WalkValue v) {
   return v.object && (PyLong_CheckExact(v.object) || PyFloat_CheckExact(v.object));
 }
@@ -50,6 +44,12 @@ PyObject* calculate(uint32_t operation, PyObject* a, PyObject* b) {
 
 // ---------------------------------------------------------------- single ops
 
+// An expression or parameters of a class of the package, whose operators no script has changed.
+bool Walker::is_node(WalkValue value) {
+  if (value.result) return value.result->kind == WalkResult::recorded;
+  return is_expression(value.object) && !PyType_HasFeature(Py_TYPE(value.object), Py_TPFLAGS_HEAPTYPE);
+}
+
 // Is this one of the package's functions that only record?
 bool Walker::only_records(const WalkNode& node, PyObject* function) {
   WalkNode::Known& known = node.known;
@@ -66,6 +66,7 @@ bool Walker::is_operand(WalkValue value, int depth) {
   if (is_node(value)) return true;
   if (value.object && is_plain_value(value.object)) return true;
   if (depth == 0 || (value.object && !is_sequence(value.object))) return false;
+  if (value.result && !value.result->is_sequence()) return false;
   for (size_t i = 0; i < length(value); ++i)
     if (!is_operand(element(value, i), depth - 1)) return false;
   return true;
@@ -73,7 +74,7 @@ bool Walker::is_operand(WalkValue value, int depth) {
 
 // The value as it is now: lists of the walk may change before the op is recorded.
 WalkValue Walker::snapshot(WalkValue value) {
-  if (!value.result || value.result->kind == WalkResult::recorded) return value;
+  if (!value.result || !value.result->is_sequence()) return value;
   WalkResult* copy = make(value.result->kind);
   for (const WalkValue& item : value.result->items) copy->items.push_back(snapshot(item));
   return {nullptr, copy};
@@ -92,7 +93,7 @@ WalkValue Walker::add_call(Call call, size_t first_arg) {
   call.result = make(WalkResult::recorded);
   call.result->type = call.kind == Call::row                                ? &LookupType
                       : call.kind == Call::op && call.number == op_id<Pick> ? &PickerType
-                      : call.kind == Call::op                               ? &ExpressionType
+                      : call.kind == Call::op || call.kind == Call::part    ? &ExpressionType
                                                                             : nullptr;
   call.result->dim = nullptr;
   calls_.push_back(call);
@@ -134,8 +135,8 @@ WalkValue Walker::record_plainly(OpId op, const WalkValue* arguments, size_t n) 
   bool all = true;
   const size_t n_nodes = n - plain.index;
   if (plain.list) {
-    const bool list = arguments[0].result ? arguments[0].result->kind != WalkResult::recorded
-                                          : is_sequence(arguments[0].object);
+    const bool list =
+        arguments[0].result ? arguments[0].result->is_sequence() : is_sequence(arguments[0].object);
     for (size_t i = 0, k = list ? length(arguments[0]) : 0; all && i < k; ++i)
       all = add(element(arguments[0], i));
     all = all && call_args_.size() > first;
@@ -159,6 +160,7 @@ NodeId Walker::node_of(WalkValue value) {
 void Walker::perform(const Call& call) {
   WalkResult& result = *call.result;
   const WalkValue* values = call_args_.data() + call.args;
+  if (call.kind >= Call::start) return perform_sequence(call);
   if (call.kind == Call::row) {
     result.id = engine_->graph.lookup(storage_in(values[0].object), {&call.number, 1, false}, true);
     return;
@@ -230,7 +232,7 @@ WalkValue Walker::record_operation(uint32_t operation, WalkValue a, WalkValue b)
 // Lists one after the other, or a list several times.
 WalkValue Walker::sum_of_lists(uint32_t how, WalkValue a, WalkValue b) {
   const auto type = [](WalkValue v) {
-    if (v.result) return v.result->kind;
+    if (v.result) return v.result->kind == WalkResult::state ? WalkResult::recorded : v.result->kind;
     return !is_sequence(v.object)         ? WalkResult::recorded
            : PyTuple_CheckExact(v.object) ? WalkResult::tuple
                                           : WalkResult::list;

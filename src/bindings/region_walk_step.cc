@@ -77,8 +77,7 @@ bool Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
   WalkValue& value = use.values[i];
   value = {};
   const bool none = !base.object && !base.result;
-  const bool list =
-      base.object ? is_sequence(base.object) : base.result && base.result->kind != WalkResult::recorded;
+  const bool list = base.object ? is_sequence(base.object) : base.result && base.result->is_sequence();
   if (list && s.kind != RegionSource::argument) use.reads_lists[root] = 1;
   switch (s.kind) {
     case RegionSource::argument:
@@ -202,13 +201,14 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
   if (!r) return false;
   if (guard.kind == Guard::expression) {
     if (r->kind != WalkResult::recorded) return false;
-    captured_inputs_.push_back({0, value.result});
+    captured_inputs_.push_back({0, r->same ? r->same : value.result});
     captured_values_.push_back(value);
     captured_.inputs.push_back(0);
     captured_.objects.push_back(Py_None);
     return true;
   }
-  if (r->kind == WalkResult::recorded) return false;
+  if (r->kind == WalkResult::state) met_state_ = true;
+  if (!r->is_sequence()) return false;
   if (std::find(use.appended.begin(), use.appended.end(), value) != use.appended.end()) return false;
   if (guard.kind == Guard::filled) return r->items.empty() == (guard.number == 0);
   if (guard.kind != Guard::items) return false;
@@ -268,14 +268,15 @@ const OutputSpec* Walker::step(RegionUse& use) {
   Region& region = use.region;
   if (!region.disabled_.empty() || !read_sources(use)) return nullptr;
   Specialisation* found = nullptr;
+  met_state_ = false;
   for (const auto& s : region.specialisations_)
     if (s.get() == use.last && matches(use, *s)) found = s.get();
   if (!found) {
     const auto at = std::find_if(region.specialisations_.begin(), region.specialisations_.end(),
                                  [&](const auto& s) { return s.get() != use.last && matches(use, *s); });
-    if (at == region.specialisations_.end() && region.specialisations_.size() >= tuning::kSpecialisations)
-      return nullptr;
-    learning_ = at == region.specialisations_.end();
+    const bool none = at == region.specialisations_.end();
+    if (none && (met_state_ || region.specialisations_.size() >= tuning::kSpecialisations)) return nullptr;
+    learning_ = none;
     if (learning_) refuse("a region that has to learn");
     found = at->get();
   }

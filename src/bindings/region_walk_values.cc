@@ -6,13 +6,13 @@ namespace dyc::py {
 
 bool Walker::truth(WalkValue value) {
   if (value.result) {
-    if (value.result->kind == WalkResult::recorded) refuse("the truth of an expression");
-    return !value.result->items.empty();
+    return !value.result->is_sequence() || !value.result->items.empty();
   }
   PyObject* o = value.object;
   if (o == Py_True || o == Py_False || o == Py_None) return o == Py_True;
   if (is_container(o)) return length(value) != 0;
   if (is_plain_value(o)) return PyObject_IsTrue(o) == 1;
+  if (is_node(value) && Py_TYPE(o) != &LookupParametersType) return true;
   const PyTypeObject* type = Py_TYPE(o);
   const bool asks = (type->tp_as_number && type->tp_as_number->nb_bool) ||
                     (type->tp_as_mapping && type->tp_as_mapping->mp_length) ||
@@ -23,7 +23,7 @@ bool Walker::truth(WalkValue value) {
 
 size_t Walker::length(WalkValue value) {
   if (value.result) {
-    if (value.result->kind == WalkResult::recorded) refuse("the length of an expression");
+    if (!value.result->is_sequence()) refuse("the length of something else than a list");
     return value.result->items.size();
   }
   PyObject* o = value.object;
@@ -37,8 +37,9 @@ size_t Walker::length(WalkValue value) {
 }
 
 WalkValue Walker::element(WalkValue sequence, size_t i) {
+  if (sequence.result ? !sequence.result->is_sequence() : !is_sequence(sequence.object))
+    refuse("items of something else than a list");
   if (sequence.result) return sequence.result->items[i];
-  if (!is_sequence(sequence.object)) refuse("items of something else than a list");
   return {PySequence_Fast_ITEMS(sequence.object)[i]};
 }
 
@@ -68,22 +69,23 @@ size_t Walker::index(WalkValue base, WalkValue key) {
   return static_cast<size_t>(i);
 }
 
-WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to) {
+WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to, Py_ssize_t step) {
   if (base.object && !is_sequence(base.object)) refuse("a part of something else than a list");
-  Py_ssize_t first = 0, end = PY_SSIZE_T_MAX;
+  Py_ssize_t first = step > 0 ? 0 : PY_SSIZE_T_MAX, end = step > 0 ? PY_SSIZE_T_MAX : PY_SSIZE_T_MIN;
   for (const auto& [bound, value] : {std::pair{from, &first}, {to, &end}}) {
     if (bound.object == Py_None) continue;
     if (!bound.object || !PyLong_CheckExact(bound.object)) refuse("an index that is no whole number");
     *value = PyLong_AsSsize_t(bound.object);
     if (PyErr_Occurred()) refuse("an index out of range");
   }
-  const auto n = static_cast<Py_ssize_t>(length(base));
-  PySlice_AdjustIndices(n, &first, &end, 1);
+  const auto length_of_base = static_cast<Py_ssize_t>(length(base));
+  const Py_ssize_t n = PySlice_AdjustIndices(length_of_base, &first, &end, step);
   const bool tuple = base.object ? PyTuple_CheckExact(base.object) : base.result->kind == WalkResult::tuple;
-  if (tuple && first == 0 && end == n) return base;  // as Python
-  spend(end > first ? static_cast<size_t>(end - first) : 0);
+  if (tuple && step == 1 && n == length_of_base) return base;  // as Python
+  spend(static_cast<size_t>(n));
   WalkResult* made = make(tuple ? WalkResult::tuple : WalkResult::list);
-  for (Py_ssize_t i = first; i < end; ++i) made->items.push_back(element(base, static_cast<size_t>(i)));
+  for (Py_ssize_t i = 0; i < n; ++i)
+    made->items.push_back(element(base, static_cast<size_t>(first + i * step)));
   return {nullptr, made};
 }
 

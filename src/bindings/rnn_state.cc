@@ -69,8 +69,9 @@ void dealloc(PyObject* object) {
   Py_XDECREF(s);
 }
 
-// ValueError if the state's graph is gone.
-bool check(const PyRnnState* s, const char* call) {
+}  // namespace
+
+bool check_state(const PyRnnState* s, const char* call) {
   if (!s->b) {
     PyErr_Format(PyExc_ValueError, "%s(): expected a state made by initial_state(), got an empty RNNState",
                  call);
@@ -96,6 +97,8 @@ bool check(const PyRnnState* s, const char* call) {
   return false;
 }
 
+namespace {
+
 PyObject* expression_tuple(const NodeId* ids, uint32_t n) {
   PyObject* tuple = PyTuple_New(n);
   if (!tuple) return nullptr;
@@ -113,7 +116,7 @@ PyObject* expression_tuple(const NodeId* ids, uint32_t n) {
 PyObject* add_input(PyObject* object, PyObject* x) {
   PyRnnState* s = self_of(object);
   NodeId id;
-  if (!check(s, "add_input") || !to_node(x, "add_input", &id)) return nullptr;
+  if (!check_state(s, "add_input") || !to_node(x, "add_input", &id)) return nullptr;
   try {
     return make_state(s, s->b->core->add_input(engine(), s->step, id));
   } catch (...) {
@@ -129,7 +132,7 @@ PyObject* for_inputs(PyRnnState* s, PyObject* xs, const char* call, F&& result) 
   return guarded([&]() -> PyObject* {
     const std::vector<NodeId> ids = as_nodes(xs, call);
     if (ids.empty()) return PyList_New(0);
-    if (!check(s, call)) return nullptr;
+    if (!check_state(s, call)) return nullptr;
     const RnnBuilder::Step first = s->b->core->add_inputs(engine(), s->step, ids);
     return list_of_recorded(ids.size(), call,
                             [&](size_t i) { return result(first + static_cast<RnnBuilder::Step>(i)); });
@@ -167,14 +170,14 @@ PyObject* output(PyObject* object, PyObject*) {
 
 PyObject* h(PyObject* object, PyObject*) {
   const PyRnnState* s = self_of(object);
-  if (!check(s, "h")) return nullptr;
+  if (!check_state(s, "h")) return nullptr;
   if (s->step == RnnBuilder::kStart) return PyTuple_New(0);
   return expression_tuple(s->b->core->h(engine(), s->step), s->b->core->layers());
 }
 
 PyObject* all_states(PyObject* object, PyObject*) {
   const PyRnnState* s = self_of(object);
-  if (!check(s, "s")) return nullptr;
+  if (!check_state(s, "s")) return nullptr;
   if (s->step == RnnBuilder::kStart) return PyTuple_New(0);
   return expression_tuple(s->b->core->nodes(engine(), s->step), s->b->core->state_size());
 }
@@ -198,7 +201,7 @@ PyObject* set_state(PyObject* object, PyObject* args, PyObject* kwargs, const ch
   static const char* const names[] = {"es", nullptr};
   PyObject* es = Py_None;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, const_cast<char**>(names), &es)) return nullptr;
-  if (!check(s, call)) return nullptr;
+  if (!check_state(s, call)) return nullptr;
   return guarded([&] {
     const std::vector<NodeId> ids = es == Py_None ? std::vector<NodeId>() : as_nodes(es, call);
     return make_state(s, (s->b->core.get()->*set)(engine(), ids));

@@ -88,6 +88,7 @@ class RnnBuilder {
   // A step of nodes recorded already: state_size() + 1.
   Step add_step(Engine& engine, const std::vector<NodeId>& nodes);
 
+  bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
   virtual void set_dropout(float rate);
   virtual void set_dropouts(float rate, float rate_h);
   // New masks now; ValueError unless start() was called in this graph.
@@ -185,7 +186,6 @@ class RnnBuilder {
   void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
   void draw_masks(Graph& g, uint32_t batch);
   bool masks_exist(const Graph& g) const;
-  bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
   const NodeId* latest(const Graph& g);
   bool keeps(const Graph& g, Step step, uint32_t generation) const;
 

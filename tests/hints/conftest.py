@@ -1,4 +1,12 @@
 """Fixtures of the tests of hints."""
 
+import pytest
+from dynet_compat.hints.rewrite.rewriter import Rewriter
 from support.hinted_programs import active, own_modules  # noqa: F401
 from support.region_models import pair  # noqa: F401
+
+
+@pytest.fixture
+def only_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No function with loops is walked: regions record their iterations."""
+    monkeypatch.setattr(Rewriter, "_is_head", lambda self, _, node: node in self.recursive)

@@ -205,14 +205,26 @@ LOOPS = {
 }
 
 
+WORDS = ([3, 4, 5, 6, 7, 8, 2, 4], [8, 7, 6, 5], [2, 2, 2, 2, 3], [1], [0, 1, 5, 6, 8, 4, 3])
+
+
+@pytest.mark.usefixtures("only_regions")
 @pytest.mark.parametrize("text, alone", LOOPS.values(), ids=list(LOOPS))
 def test_loops(pair: Callable, text: str, alone: bool) -> None:
     p = model_of(pair, text)
-    for words in ([3, 4, 5, 6, 7, 8, 2, 4], [8, 7, 6, 5], [2, 2, 2, 2, 3], [1], [0, 1, 5, 6, 8, 4, 3]) * 4:
+    for words in WORDS * 4:
         p.agree(lambda m, words=words: [m.model.run(words, vector(words[0]))])
     assert p.hits > 15, p.statistics
     if alone:
         assert again(p) > 10, p.statistics
+
+
+@pytest.mark.parametrize("text", [text for text, _ in LOOPS.values()], ids=list(LOOPS))
+def test_walked_loops(pair: Callable, text: str) -> None:
+    p = model_of(pair, text)
+    for words in WORDS * 12:
+        p.agree(lambda m, words=words: [m.model.run(words, vector(words[0]))])
+    assert p.hits > 15, p.statistics
 
 
 def test_nothing_to_go_over(pair: Callable) -> None:

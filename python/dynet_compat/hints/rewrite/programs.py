@@ -32,7 +32,10 @@ _COMPARISONS = {
 _ARITHMETIC = {ast.Add: 0, ast.Sub: 1, ast.Mult: 2, ast.Div: 3, ast.FloorDiv: 4, ast.Mod: 5}
 _NEGATIVE, _IN_PLACE = 6, 16
 _ROWS = ("zip", "enumerate", "reversed", "range")
-_LIST_METHODS = ("append", "pop", "extend")
+_METHODS = (
+    "append", "pop", "extend", "initial_state", "add_input", "add_inputs", "transduce", "output", "h", "s",
+)  # fmt: skip
+_OVER_INPUTS = ("add_inputs", "transduce")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
@@ -246,10 +249,12 @@ class Program:
         where: Any = e.slice
         if not isinstance(where, ast.Slice):
             return self._all(ITEM, e.value, where)
-        if where.step is not None:
-            raise NotWalkable("a slice with a step")
+        step = 1 if where.step is None else number_of(where.step)
+        if not step:
+            raise NotWalkable("a slice with a step that is no number")
         none = ast.Constant(None)
-        return self._all(SLICE, e.value, where.lower or none, where.upper or none)
+        number = step % (1 << 32)  # as the core reads it: of 32 bits
+        return self._all(SLICE, e.value, where.lower or none, where.upper or none, number=number)
 
     def _call(self, e: ast.Call) -> Node:
         if any(isinstance(a, ast.Starred) for a in e.args) or any(k.arg is None for k in e.keywords):
@@ -260,7 +265,9 @@ class Program:
         if isinstance(e.func, ast.Name) and e.func.id == "list" and len(e.args) == 1 and not names:
             return CALL, 0, names, (self.expression(e.func), self.iterable(e.args[0]))
         method = e.func.attr if isinstance(e.func, ast.Attribute) else ""
-        number = _LIST_METHODS.index(method) + 1 if method in _LIST_METHODS else 0
+        number = _METHODS.index(method) + 1 if method in _METHODS else 0
+        if method in _OVER_INPUTS and len(e.args) == 1 and not names:
+            return CALL, number, names, (self.expression(e.func), self.iterable(e.args[0]))
         return self._all(CALL, e.func, *e.args, *(k.value for k in e.keywords), number=number, of=names)
 
     def _tuple(self, e: ast.Tuple) -> Node:
@@ -318,6 +325,15 @@ class Program:
         arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))
         as_written = self._as_written(self.expression, [element])
         return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments), as_written)
+
+
+def number_of(e: ast.expr) -> int:
+    """The value of a whole number as it is written, below 2**31; 0 for others."""
+    negative = isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub)
+    value = getattr(e.operand if negative else e, "value", None)  # type: ignore[attr-defined]
+    if type(value) is not int or value >= 1 << 31:
+        return 0
+    return -value if negative else value
 
 
 def free_names(module: Module, qualname: str, node: ast.FunctionDef) -> list[str]:

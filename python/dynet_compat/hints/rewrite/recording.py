@@ -36,6 +36,11 @@ def recording() -> set[Any]:
     return _recording
 
 
+def walkable() -> set[Any]:
+    """These, and functions that record what numbers alone decide."""
+    return recording() | {api().scalarInput, api().inputVector}
+
+
 def is_recording(function: Any) -> bool:
     return type(function) in _FUNCTIONS and function in recording()
 

@@ -306,9 +306,11 @@ class TracedRegion:
         base = self.value(e.value)
         where = e.slice
         if isinstance(where, ast.Slice):
-            for bound in (where.lower, where.upper, where.step):
-                if bound is not None:
-                    self.use(self.value(bound), index=False)
+            bounds = [self.value(b) for b in (where.lower, where.upper, where.step) if b is not None]
+            if isinstance(base, RegionSource) and not all(isinstance(b, Constant) for b in bounds):
+                raise NotTraceable("a part of what may be a list, between bounds that may change each time")
+            for bound in bounds:
+                self.use(bound, index=False)
             if not isinstance(base, (RegionSource, Recorded)):
                 raise NotTraceable("a part of a list, or of a value that a condition chooses")
             self.use(base, index=False)

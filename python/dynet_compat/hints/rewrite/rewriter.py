@@ -18,7 +18,7 @@ from . import argmax, desugar, loops, programs
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .code_objects import Key, codes, silence, source_with, with_constants, with_functions
 from .concurrent_calls import ConcurrentCallsWriter
-from .recording import is_recording, recording
+from .recording import is_recording, recording, walkable
 from .region import LEAST_OPS, STATEMENTS, TracedRegion
 from .replacement import UNBOUND, Replacement
 from .scopes import Module, Scope
@@ -111,7 +111,7 @@ class Rewriter:
         self.scopes: dict[ast.FunctionDef, Scope] = {}
         self.loop_bodies: dict[ast.For, TracedRegion] = {}
         self.with_loops: set[ast.FunctionDef] = set()
-        self.with_region_loops: set[ast.FunctionDef] = set()
+        self.with_state_loops: set[ast.FunctionDef] = set()
         self.placed: dict[ast.FunctionDef, dict[ast.AST, programs.PlacedRegion]] = {}
         self.programs: list[tuple[str, ast.FunctionDef, programs.Program, str]] = []  # last: of its head
         maps: list[tuple[IndependentLoop, Any]] = []
@@ -182,7 +182,7 @@ class Rewriter:
             setattr(parent, name, part)
         for qualname, node, program, head in self.programs:
             if head:
-                self.walked_functions[head] = _core._WalkedFunction(qualname, programs.resolver, recording())
+                self.walked_functions[head] = _core._WalkedFunction(qualname, programs.resolver, walkable())
                 changed.add(node.lineno)
                 after = ast.get_docstring(node, clean=False) is not None
                 new = programs.head(head, program, UNBOUND)
@@ -218,14 +218,15 @@ class Rewriter:
                 region = loops.body(scope, loop)
                 if region is not None and region.ops >= LEAST_OPS:
                     self.loop_bodies[loop] = region
-                    self.with_region_loops.add(node)
+                    if any(source.state for source in region.sources.all):
+                        self.with_state_loops.add(node)
 
     def _is_head(self, qualname: str, node: ast.FunctionDef) -> bool:
-        """Does the function ask the core to record it by one call? Recursive ones do, and those with loops
-        that no region records."""
+        """Does the function ask the core to record it by one call? Recursive ones do, and those with loops,
+        but for loops over the states of a sequence, whose steps a walk makes one by one."""
         if node in self.recursive or node not in self.with_loops:
             return node in self.recursive
-        if node in self.with_region_loops or not self.with_region_loops.isdisjoint(self.called[node]):
+        if node in self.with_state_loops or not self.with_state_loops.isdisjoint(self.called[node]):
             return False
         return self._program(qualname, node, {}) is not None
 
@@ -282,6 +283,8 @@ class Rewriter:
             return False
         new = Replacement(scope, region, loops.LoopBinding.of_loop(scope, node, region))
         placeholder = self._region(qualname, new, node, node.body[-1], "loop")
+        placed = programs.PlacedRegion(new, self.regions[placeholder], len(node.body))
+        self._place(scope, node.body[0], placed)
         over = new.over(placeholder, None, node.target, node.iter)
         self.parts.append((node, "iter", locate(over, node.iter)))
         self.parts.append((node, "body", _placed(new.statements(placeholder), node.body[0])))
