@@ -18,7 +18,7 @@ from dynet_compat.distributed.lines import LineBlock
 from dynet_compat.distributed.ray_workers import Pieces
 from hypothesis import given
 from hypothesis import strategies as st
-from support.jobs import command
+from support.jobs import command, descendants
 
 KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "2"))
 PREDICTOR = """
@@ -186,15 +186,7 @@ def test_lines_that_end_workers_are_found(n: int, deadly: set[int], rng: random.
 
 def ray_workers(driver: int) -> list[int]:
     """Of the Ray that this driver has started: others on the machine have theirs."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()]
-    family, workers = {driver}, []
-    for pid, parent, args in ((int(row[0]), int(row[1]), row[2]) for row in rows):  # parents come first
-        if parent in family:
-            family.add(pid)
-            if args.startswith("ray::Worker"):
-                workers.append(pid)
-    return workers
+    return [pid for pid, args in descendants(driver).items() if args.startswith("ray::Worker")]
 
 
 def test_ray_gives_lost_blocks_to_other_workers(tmp_path: Path) -> None:

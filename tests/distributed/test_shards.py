@@ -49,6 +49,9 @@ def test_alone_everything_is_the_identity() -> None:
     for other in ({"compress": "float16"}, {"on_failure": "shrink"}):
         with pytest.raises(ValueError, match="--nccl: it can neither go on without a rank nor send float16"):
             d.start(nccl=True, **other)
+    for other in ({"compress": "float16"}, {"on_failure": "shrink"}):
+        with pytest.raises(ValueError, match="--nccl: it can neither go on without a rank nor send float16"):
+            d.start(nccl=True, **other)
     with pytest.raises(ValueError, match="2 items for a shard of 3"):
         d.gather([1, 2], of=items)
 

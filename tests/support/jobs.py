@@ -55,3 +55,15 @@ def alone(arguments: list[Any], cwd: Any = None) -> subprocess.CompletedProcess[
     script, *rest = map(str, arguments)
     run = [sys.executable, "-m", "dynet_compat", "run", str(SCRIPTS / script), *rest]
     return subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def descendants(ancestor: int) -> dict[int, str]:
+    """The processes that it has started, and those have, by id: their command lines."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    parents = {int(pid): int(parent) for pid, parent, *_ in rows}
+
+    def is_below(pid: int) -> bool:
+        return parents.get(pid, 0) == ancestor or (pid in parents and is_below(parents[pid]))
+
+    return {int(pid): " ".join(args) for pid, _, *args in rows if is_below(int(pid))}
