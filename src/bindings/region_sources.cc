@@ -56,6 +56,7 @@ bool SourceReader::read_kept(const RegionSource& source, PyObject* base, PyObjec
 // The attribute as Python reads it; the reference is kept until the call ends.
 bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, PyObject** value) {
   PyObject* found;
+  ++looked_up_;
   if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return false;
   if (in_class(Py_TYPE(base), source.key.get(), &found) == ClassAttribute::code) return false;
   *value = PyObject_GetAttr(base, source.key.get());
@@ -68,7 +69,7 @@ bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, Py
 
 bool SourceReader::read_parts(ValueParts* parts) {
   PyObject* base = values.all[parts->base];
-  parts->repeats = base == parts->version.base ? parts->repeats + 1 : 0;
+  parts->repeats = asks_for_dicts_ && base == parts->version.base ? parts->repeats + 1 : 0;
   PyObject* dict = base ? dict_of(*parts, base) : nullptr;
   const auto type = [&] { return parts->attributes ? class_version(Py_TYPE(base)) : uint64_t{1}; };
   const PartsVersion now = dict ? PartsVersion{base, dict_version(dict), type()} : PartsVersion{};

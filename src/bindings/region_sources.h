@@ -34,7 +34,7 @@ class SourceReader {
     bool attributes;
     std::vector<uint32_t> sources;
     PartsVersion version{};  // when they were read last
-    uint32_t repeats = 0;    // readings of the same value in a row
+    uint32_t repeats = 0;    // readings of the same value in a row, where dicts are asked for
   };
 
   explicit SourceReader(const RegionSpec& spec);
@@ -55,6 +55,12 @@ class SourceReader {
   }
   // Releases the attributes that were read as new references.
   void release() { attribute_values_.clear(); }
+
+  // From now on asks objects that are read often for their dicts.
+  void ask_for_dicts() { asks_for_dicts_ = true; }
+  bool asks_for_dicts() const { return asks_for_dicts_; }
+  // Attributes that were looked up one by one.
+  uint64_t looked_up() const { return looked_up_; }
 
   const std::vector<ValueParts>& parts() const { return parts_; }
   // Index among parts(); kNone: the source is read alone.
@@ -88,7 +94,8 @@ class SourceReader {
   std::vector<uint32_t> appended_;        // sources of lists that are appended to
   std::vector<uint32_t> read_late_;       // sources whose items or lengths are read after that
   std::vector<uint8_t> fixed_;            // beside the sources
-  bool lists_are_fixed_ = true;
+  bool lists_are_fixed_ = true, asks_for_dicts_ = false;
+  uint64_t looked_up_ = 0;
   std::vector<Owned> attribute_values_;
 };
 

@@ -45,9 +45,11 @@ inline constexpr int64_t kAroundPlainRun = 120;
 inline constexpr uint64_t kRefusals = 64;
 // Runs with the same value of an index until it becomes a constant. Guess.
 inline constexpr uint32_t kRunsUntilConstant = 8;
-// Readings of one object in a row until it is asked for its dict. On the tagger of benchmarks/written, whose
-// regions are given up, asking at once cost 3 % of a step.
-inline constexpr uint32_t kReadsUntilDict = 128;
+// Readings of one object in a row until it is asked for its dict, by regions that have paid off once: asking
+// at once cost the tagger of benchmarks/written, whose regions are given up, 3 % of a step.
+inline constexpr uint32_t kReadsUntilDict = 8;
+// Nanoseconds to look up an attribute, beside finding that the dict has not changed. Guess.
+inline constexpr uint64_t kLookUp = 12;
 // Values in the lists that a region reads; reading more would cost more than the statements. Guess.
 inline constexpr uint32_t kMostParts = 128;
 // Iterations of a loop in one call; then Python looks for signals. At 1 us each, a handler waits 0.3 ms.
