@@ -1,6 +1,6 @@
 // Vectorised mathematics for simd.h: one text for V and float, so that a value does not depend on its lane or
-// tail. Polynomials are least-maximum fits made for this project over the reduced ranges; errors are below 2
-// ulp.
+// tail. Polynomials are least-maximum fits made for this project over the reduced ranges; errors are below
+// 2.5 ulp (measured at one of 64 numbers: tanh 2.48, logistic 2.30).
 #pragma once
 #include <math.h>
 
