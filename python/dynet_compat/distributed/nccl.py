@@ -20,7 +20,7 @@ class Nccl:
     Attributes:
         comm, stream: of NCCL; what is asked for is done in the order of the stream.
         device: this rank's GPU.
-        cupy, library: the modules of CuPy and of its NCCL.
+        cupy, api: the modules of CuPy and of its NCCL.
     """
 
     def __init__(self, group: Group) -> None:
@@ -37,9 +37,9 @@ class Nccl:
                     f"nccl: ranks {places.index(place)} and {rank} have the same GPU, {place[1]} of "
                     f"{place[0]}; give each its own (CUDA_VISIBLE_DEVICES)"
                 )
-        ids = group.from_rank(self.library.get_unique_id() if group.rank == 0 else None, 0)
+        ids = group.from_rank(self.api.get_unique_id() if group.rank == 0 else None, 0)
         with self.device:
-            self.comm = self.library.NcclCommunicator(group.size, ids, group.rank)
+            self.comm = self.api.NcclCommunicator(group.size, ids, group.rank)
             self.stream = self.cupy.cuda.Stream(non_blocking=True)
 
     def _import(self) -> tuple[str, tuple[str, str]]:
@@ -52,7 +52,7 @@ class Nccl:
             from cupy.cuda import nccl
         except ImportError as error:
             return f"CuPy with NCCL cannot be imported: pip install cupy-cuda12x ({error})", ("", "")
-        self.cupy, self.library = cupy, nccl
+        self.cupy, self.api = cupy, nccl
         self.device = cupy.cuda.Device(int(name.partition(":")[2] or 0))
         return "", (socket.gethostname(), str(self.device.pci_bus_id))
 
@@ -91,15 +91,15 @@ class DeviceBucket:
                 own *= share
 
     def send(self) -> None:
-        library, comm = self._nccl.library, self._nccl.comm
+        api, comm = self._nccl.api, self._nccl.comm
         with self._nccl.device:
-            library.groupStart()
+            api.groupStart()
             for rank in range(self.ranks):
                 at = 4 * rank * self._part
-                what = self._part, library.NCCL_FLOAT32, rank, self._nccl.stream.ptr
+                what = self._part, api.NCCL_FLOAT32, rank, self._nccl.stream.ptr
                 comm.send(self._own.address + at, *what)
                 comm.recv(self._received.address + at, *what)
-            library.groupEnd()
+            api.groupEnd()
 
     def arrived(self) -> bool:
         return bool(self._nccl.stream.done)
@@ -113,7 +113,7 @@ class DeviceBucket:
                 total += contribution
             self._nccl.comm.allGather(
                 self._every.address + 4 * rank * self._part, self._every.address, self._part,
-                self._nccl.library.NCCL_FLOAT32, self._nccl.stream.ptr,
+                self._nccl.api.NCCL_FLOAT32, self._nccl.stream.ptr,
             )  # fmt: skip
 
     def finish(self) -> None:
