@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +12,7 @@ import dynet_compat as dy
 import numpy as np
 import pytest
 from dynet_compat import _core
-from support.jobs import SCRIPTS, alone, command, job
+from support.jobs import SCRIPTS, alone, job, started
 
 # What `distribute` runs: gradients of each parameter travel for themselves.
 BUCKETS = """
@@ -258,9 +256,7 @@ def test_an_error_that_nothing_reads_ends_the_job(tmp_path: Path) -> None:
         "pc = dy.ParameterCollection(); p = pc.add_parameters(2, init=1); t = dy.SimpleSGDTrainer(pc)\n"
         "dy.squared_norm(p * math.nan).backward(); t.update()\n"
     )
-    begin, env = command("mpich", 2)
-    words = [*begin, sys.executable, "-m", "mpi4py", str(tmp_path / "script.py")]
-    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    result = started(tmp_path / "script.py")
     assert result.returncode != 0 and "update 1: " in result.stderr, result.stderr
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import alone, command, job
+from support.jobs import alone, command, job, started
 
 TRAINERS = [
     "SimpleSGDTrainer", "CyclicalSGDTrainer", "MomentumSGDTrainer", "AdagradTrainer", "AdadeltaTrainer",
@@ -120,9 +120,7 @@ def test_kernels_that_are_in_use_cannot_be_levelled(tmp_path: Path) -> None:
         "dy.tanh(dy.inputVector([1])).value()\n"
         "dy.distributed.start()\n"
     )
-    start, env = command("mpich", 2)
-    words = [*start, sys.executable, "-m", "mpi4py", str(tmp_path / "late.py")]
-    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    result = started(tmp_path / "late.py")
     assert result.returncode != 0 and "kernels already, and another has baseline at most" in result.stderr
 
 

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
+from support.walks import hits
 
 SOURCE = """
 class Tree:
@@ -60,10 +61,6 @@ def encode(*depths: int, kind: str = "Model", prepare: Callable[[Any, Any], None
         return [model.encode(tree) for tree in trees]
 
     return use
-
-
-def hits(pair: Any) -> int:
-    return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
 
 
 def test_a_tree_is_recorded_by_one_call(pair: Callable) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Callable
 
 import pytest
-from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals
+from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals, run_all
 
 BODIES = {
     "items stored ahead of a loop": """
@@ -121,22 +121,11 @@ BODIES = {
 }
 
 
-def use(module: ModuleType) -> list:
-    model_of(module).scores.clear()
-    results = []
-    for words in WORDS:
-        try:
-            results.append(module.model.run(words))
-        except (ValueError, IndexError, TypeError) as e:
-            results.append(f"{type(e).__name__}: {e}")
-    return [*results, *module.model.scores]
-
-
 @pytest.mark.parametrize("what", BODIES)
 def test_bodies(pair: Callable, what: str) -> None:
     p = pair(MODEL + "\n    def run(self, words):" + BODIES[what])
     for _ in range(ROUNDS):
-        p.agree(use)
+        p.agree(run_all)
     assert hits(p), refusals(p)
 
 

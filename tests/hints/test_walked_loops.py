@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 import pytest
-from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals
+from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals, run_all
 
 PARSER = (
     MODEL
@@ -306,7 +306,7 @@ BODIES = {
         return out
     """,
 }
-REGION_LOOPS = ("a list of the script that changes in a loop", "range", "sums in place")
+REGION_LOOPS = ("a list of the script that changes in a loop",)
 FOR_PYTHON = (
     "a list that changes after an op has read it", "an attribute", "shapes that differ", "values",
 )  # fmt: skip
@@ -315,19 +315,8 @@ FOR_PYTHON = (
 @pytest.mark.parametrize("what", BODIES)
 def test_loops(pair: Callable, what: str) -> None:
     p = pair(MODEL + "\n    def run(self, words):" + BODIES[what])
-
-    def use(module: ModuleType) -> list:
-        model_of(module).scores.clear()
-        results = []
-        for words in WORDS:
-            try:
-                results.append(module.model.run(words))
-            except (ValueError, IndexError, AssertionError) as e:
-                results.append(f"{type(e).__name__}: {e}")
-        return [*results, *module.model.scores]
-
     for _ in range(ROUNDS):
-        p.agree(use)
+        p.agree(run_all)
     if what in REGION_LOOPS:
         assert p.hits, p.statistics
     else:

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 import pytest
+from support.walks import hits, model_of, refusals
 
 MODEL = """
 class Model:
@@ -140,24 +141,15 @@ ROUNDS = 20
 
 
 def run(module: ModuleType, words: Any) -> Any:
-    if not hasattr(module, "model"):
-        module.model = module.Model()
-    module.model.state = module.model.lstm.initial_state()
+    model = model_of(module)
+    model.state = model.lstm.initial_state()
     if len(words) % 2:
-        module.model.state = module.model.state.add_input(module.model.E[1])
-    return module.model.run(words)
+        model.state = model.state.add_input(model.E[1])
+    return model.run(words)
 
 
 def use(*inputs: Any) -> Callable[[ModuleType], list]:
     return lambda module: [run(module, words) for words in inputs]
-
-
-def hits(p: Any) -> int:
-    return sum(r.statistics()["hits"] for r in p.rewriter.walked_functions.values())
-
-
-def refusals(p: Any) -> list:
-    return [r.statistics()["refusal"] for r in p.rewriter.walked_functions.values()]
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))

@@ -50,6 +50,13 @@ def job(
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=timeout, cwd=cwd)
 
 
+def started(script: Path, mpi: str = "mpich") -> subprocess.CompletedProcess[str]:
+    """Two processes of a script that calls `start()` itself."""
+    words, env = command(mpi, 2)
+    words += [sys.executable, "-m", "mpi4py", str(script)]
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+
+
 def alone(arguments: list[Any], cwd: Any = None) -> subprocess.CompletedProcess[str]:
     """The script as one process, without a job."""
     script, *rest = map(str, arguments)

@@ -34,6 +34,18 @@ def model_of(module: ModuleType) -> Any:
     return module.model
 
 
+def run_all(module: ModuleType) -> list:
+    """What the model's run() returns or raises for each sentence, and what it has appended to `scores`."""
+    model_of(module).scores.clear()
+    results = []
+    for words in WORDS:
+        try:
+            results.append(module.model.run(words))
+        except (AssertionError, IndexError, TypeError, ValueError) as e:
+            results.append(f"{type(e).__name__}: {e}")
+    return [*results, *module.model.scores]
+
+
 def hits(pair: Any) -> int:
     return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
 
