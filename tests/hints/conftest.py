@@ -9,4 +9,4 @@ from support.region_models import pair  # noqa: F401
 @pytest.fixture
 def only_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     """No function with loops is walked: regions record their iterations."""
-    monkeypatch.setattr(Rewriter, "_is_head", lambda self, _, node: node in self.recursive)
+    monkeypatch.setattr(Rewriter, "_may_be_head", lambda self, node: node in self.recursive)

@@ -249,8 +249,8 @@ class Program:
         where: Any = e.slice
         if not isinstance(where, ast.Slice):
             return self._all(ITEM, e.value, where)
-        step = 1 if where.step is None else number_of(where.step)
-        if not step:
+        kind, _, step, _ = (CONSTANT, 0, 1, ()) if where.step is None else self.expression(where.step)
+        if kind != CONSTANT or type(step) is not int or not 0 < abs(step) < 1 << 31:
             raise NotWalkable("a slice with a step that is no number")
         none = ast.Constant(None)
         number = step % (1 << 32)  # as the core reads it: of 32 bits
@@ -262,11 +262,10 @@ class Program:
         names = tuple(k.arg for k in e.keywords if k.arg)
         if any(map(is_private, names)):
             raise NotWalkable("a private name")
-        if isinstance(e.func, ast.Name) and e.func.id == "list" and len(e.args) == 1 and not names:
-            return CALL, 0, names, (self.expression(e.func), self.iterable(e.args[0]))
         method = e.func.attr if isinstance(e.func, ast.Attribute) else ""
         number = _METHODS.index(method) + 1 if method in _METHODS else 0
-        if method in _OVER_INPUTS and len(e.args) == 1 and not names:
+        is_list = isinstance(e.func, ast.Name) and e.func.id == "list"
+        if (is_list or method in _OVER_INPUTS) and len(e.args) == 1 and not names:
             return CALL, number, names, (self.expression(e.func), self.iterable(e.args[0]))
         return self._all(CALL, e.func, *e.args, *(k.value for k in e.keywords), number=number, of=names)
 
@@ -325,15 +324,6 @@ class Program:
         arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))
         as_written = self._as_written(self.expression, [element])
         return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments), as_written)
-
-
-def number_of(e: ast.expr) -> int:
-    """The value of a whole number as it is written, below 2**31; 0 for others."""
-    negative = isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub)
-    value = getattr(e.operand if negative else e, "value", None)  # type: ignore[attr-defined]
-    if type(value) is not int or value >= 1 << 31:
-        return 0
-    return -value if negative else value
 
 
 def free_names(module: Module, qualname: str, node: ast.FunctionDef) -> list[str]:

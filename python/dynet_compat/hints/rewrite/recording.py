@@ -36,6 +36,7 @@ def recording() -> set[Any]:
     return _recording
 
 
+@functools.cache
 def walkable() -> set[Any]:
     """These, and functions that record what numbers alone decide."""
     return recording() | {api().scalarInput, api().inputVector}

@@ -221,14 +221,12 @@ class Rewriter:
                     if any(source.state for source in region.sources.all):
                         self.with_state_loops.add(node)
 
-    def _is_head(self, qualname: str, node: ast.FunctionDef) -> bool:
-        """Does the function ask the core to record it by one call? Recursive ones do, and those with loops,
+    def _may_be_head(self, node: ast.FunctionDef) -> bool:
+        """May the function ask the core to record it by one call? Recursive ones may, and those with loops,
         but for loops over the states of a sequence, whose steps a walk makes one by one."""
         if node in self.recursive or node not in self.with_loops:
             return node in self.recursive
-        if node in self.with_state_loops or not self.with_state_loops.isdisjoint(self.called[node]):
-            return False
-        return self._program(qualname, node, {}) is not None
+        return self.with_state_loops.isdisjoint((node, *self.called[node]))
 
     def _rewrite(self, qualname: str, node: ast.FunctionDef) -> None:
         scope = self.scopes[node]
@@ -242,10 +240,10 @@ class Rewriter:
         """Describe functions to the core: heads, which ask it first and have regions in them or in what they
         may call, and all that these may call."""
         placed = wanted.keys() & self.placed
-        heads = [f for f in wanted if not placed.isdisjoint((f, *self.called[f]))]
-        heads = [f for f in heads if self._is_head(wanted[f], f)]
-        walked = {f for head in heads for f in (head, *self.called[head])}
-        found = {f: self._program(wanted[f], f, self.placed.get(f, {})) for f in wanted if f in walked}
+        heads = [f for f in wanted if not placed.isdisjoint((f, *self.called[f])) and self._may_be_head(f)]
+        found = {f: self._program(wanted[f], f) for f in heads}
+        called = {callee for head in heads if found[head] for callee in self.called[head]}
+        found |= {f: self._program(wanted[f], f) for f in wanted if f in called and f not in found}
         placed = {f for f in placed if found.get(f)}
         heads = [f for f in heads if found[f] and not placed.isdisjoint((f, *self.called[f]))]
         walked = {f for head in heads for f in (head, *self.called[head])}
@@ -254,11 +252,10 @@ class Rewriter:
                 head = f"\0function {len(self.programs)}" if node in heads else ""
                 self.programs.append((wanted[node], node, program, head))
 
-    def _program(
-        self, qualname: str, node: ast.FunctionDef, placed: dict[ast.AST, programs.PlacedRegion]
-    ) -> Optional[programs.Program]:
+    def _program(self, qualname: str, node: ast.FunctionDef) -> Optional[programs.Program]:
+        free = programs.free_names(self.module, qualname, node)
         try:
-            return programs.Program(node, programs.free_names(self.module, qualname, node), placed)
+            return programs.Program(node, free, self.placed.get(node, {}))
         except programs.NotWalkable:
             return None
 
