@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/instance.h"
+#include "base/tuning.h"
 
 namespace dyc {
 
@@ -235,7 +236,7 @@ void Storage::allocate_grad() {
 
 std::vector<uint32_t> Storage::rows_with_grad() const {
   std::vector<uint32_t> found;
-  if (dense_grad_ || touched_.size() > rows / 32) {  // faster than sorting
+  if (dense_grad_ || touched_.size() > rows / tuning::kSortedRows) {
     for (uint32_t row = 0; row < rows; ++row)
       if (dense_grad_ || row_state_[row] == kTouched) found.push_back(row);
   } else {

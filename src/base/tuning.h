@@ -16,6 +16,9 @@ constexpr int kAlone = 16;                                  // for so many times
 constexpr auto kMostAlone = std::chrono::seconds(1);
 constexpr size_t kWorthWaking = 8;  // chunks for which sleeping threads are woken
 
+// ---- tables
+constexpr uint32_t kSortedRows = 32;  // touched rows are sorted if they are one in so many, or fewer
+
 // ---- random numbers
 constexpr size_t kDraws = 256;  // drawn at a time, so that the loops over them vectorise
 

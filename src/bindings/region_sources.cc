@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "bindings/python_compat.h"
-#include "bindings/tuning.h"
 
 namespace dyc::py {
 
@@ -19,13 +18,14 @@ ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
 
 namespace {
 
-// The dict whose version changes with the parts; null: there is none. An object is asked for its dict only
-// when it repeats often, because asking creates the dict, and then Python is slower to read its attributes.
-PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base) {
+// The dict whose version changes with the parts; null: there is none. Asking an object creates its dict, and
+// then Python is slower to read its attributes: only an object that is read again is asked, and only by
+// regions that pay off.
+PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base, bool asks) {
   if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
   if (PyModule_CheckExact(base)) return PyModule_GetDict(base);
-  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return nullptr;
-  return parts.repeats < tuning::kReadsUntilDict ? nullptr : attribute_dict(base);
+  const bool repeats = Py_TYPE(base)->tp_getattro == PyObject_GenericGetAttr && base == parts.version.base;
+  return asks && repeats ? attribute_dict(base) : nullptr;
 }
 
 }  // namespace
@@ -69,8 +69,7 @@ bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, Py
 
 bool SourceReader::read_parts(ValueParts* parts) {
   PyObject* base = values.all[parts->base];
-  parts->repeats = asks_for_dicts_ && base == parts->version.base ? parts->repeats + 1 : 0;
-  PyObject* dict = base ? dict_of(*parts, base) : nullptr;
+  PyObject* dict = base ? dict_of(*parts, base, asks_for_dicts_) : nullptr;
   const auto type = [&] { return parts->attributes ? class_version(Py_TYPE(base)) : uint64_t{1}; };
   const PartsVersion now = dict ? PartsVersion{base, dict_version(dict), type()} : PartsVersion{};
   if (now.is_known() && now == parts->version) return true;

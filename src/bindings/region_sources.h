@@ -34,7 +34,6 @@ class SourceReader {
     bool attributes;
     std::vector<uint32_t> sources;
     PartsVersion version{};  // when they were read last
-    uint32_t repeats = 0;    // readings of the same value in a row, where dicts are asked for
   };
 
   explicit SourceReader(const RegionSpec& spec);
@@ -56,7 +55,7 @@ class SourceReader {
   // Releases the attributes that were read as new references.
   void release() { attribute_values_.clear(); }
 
-  // From now on asks objects that are read often for their dicts.
+  // From now on asks objects that are read again for their dicts.
   void ask_for_dicts() { asks_for_dicts_ = true; }
   bool asks_for_dicts() const { return asks_for_dicts_; }
   // Attributes that were looked up one by one.

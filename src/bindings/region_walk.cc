@@ -11,9 +11,6 @@ namespace dyc::py {
 
 namespace {
 
-// What takes longer runs in Python, where it can be interrupted and needs no memory.
-constexpr size_t kMostResults = 1 << 22, kMostSpent = 1 << 20;
-
 PyTypeObject* const kRows[] = {&PyZip_Type, &PyEnum_Type, &PyReversed_Type, &PyRange_Type};
 PyObject *builtin_len, *builtin_isinstance;
 
@@ -97,7 +94,7 @@ void Walker::clear() {
 
 WalkResult* Walker::make(WalkResult::Kind kind) {
   if (n_results_ == results_.size() * kChunk) results_.push_back(std::make_unique<WalkResult[]>(kChunk));
-  if (n_results_ == kMostResults) refuse("too many results");
+  if (n_results_ == tuning::kWalkResults) refuse("too many results");
   WalkResult* made = &result(n_results_++);
   made->kind = kind;
   made->same = nullptr;
@@ -119,7 +116,7 @@ WalkValue Walker::keep_part(PyObject* reference) {
 
 // Counts what it does: calls, iterations, copied items.
 void Walker::spend(size_t n) {
-  if ((spent_ += n) > kMostSpent) refuse("a long loop");
+  if ((spent_ += n) > tuning::kWalkWork) refuse("a long loop");
 }
 
 // ---------------------------------------------------------------- calls

@@ -124,8 +124,7 @@ void Walker::perform_sequence(const Call& call) {
     return;
   }
   const WalkValue* values = call_args_.data() + call.args;
-  PyRnnState* from = state_of(values[0]);
-  if (!check_state(from, "RNNState")) throw PythonError();
+  PyRnnState* from = state_of(values[0]);  // of this graph, as the first pass has checked
   RnnBuilder& builder = *from->b->core;
   const auto step_to = [&](WalkResult* to, RnnBuilder::Step step) {
     to->made = Owned::steal(next_state(from, step));

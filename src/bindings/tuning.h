@@ -32,6 +32,9 @@ inline constexpr int kWalkDepth = 250;
 // Bytes of the stack that they may take, and lists inside one another that they may return. Guesses.
 inline constexpr size_t kWalkStack = 512 << 10;
 inline constexpr int kWalkNesting = 1000;
+// What one call may make, and do: calls, iterations, copied items. What takes longer runs in Python, where it
+// can be interrupted and needs no memory. Guesses.
+inline constexpr size_t kWalkResults = 1 << 22, kWalkWork = 1 << 20;
 // Levels that Python may use inside the innermost call: near its limit the statements run. Guess.
 inline constexpr int kWalkMargin = 40;
 // Calls that run as they are written after one that could not be recorded, which doubles with each: trying
@@ -45,10 +48,9 @@ inline constexpr int64_t kAroundPlainRun = 120;
 inline constexpr uint64_t kRefusals = 64;
 // Runs with the same value of an index until it becomes a constant. Guess.
 inline constexpr uint32_t kRunsUntilConstant = 8;
-// Readings of one object in a row until it is asked for its dict, by regions that have paid off once: asking
-// at once cost the tagger of benchmarks/written, whose regions are given up, 3 % of a step.
-inline constexpr uint32_t kReadsUntilDict = 8;
-// Nanoseconds to look up an attribute, beside finding that the dict has not changed. Guess.
+// Nanoseconds to look up an attribute, beside finding that the object's dict has not changed; the dict is
+// asked for where a region pays off with that. Guess. (Asking at once cost the tagger of benchmarks/written,
+// whose regions are given up, 3 % of a step.)
 inline constexpr uint64_t kLookUp = 12;
 // Values in the lists that a region reads; reading more would cost more than the statements. Guess.
 inline constexpr uint32_t kMostParts = 128;
