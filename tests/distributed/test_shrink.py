@@ -117,7 +117,10 @@ def started(folder: Path) -> list[int]:
     return [int(file.name[3:]) for file in folder.glob("pid*")]
 
 
-@pytest.mark.parametrize(("fault", "says"), [("data", "rank 1: shard of items: 1"), ("hang", "rank 1 on ")])
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [("data", "rank 1: shard of items: 1"), ("hang", "rank 1 on "), ("together", "a word that is not there")],
+)
 def test_other_faults_end_the_job(tmp_path: Path, fault: str, says: str) -> None:
     result = job(["faults.py", fault], 2, "ulfm", ("--timeout", 2, "--on-failure", "shrink"), tmp_path, 30)
     assert result.returncode != 0 and says in result.stderr, result.stderr

@@ -29,6 +29,7 @@ _QUESTION, _ANSWER = 1, 2  # tags of messages between watchdogs
 _SPINS = 300  # tests of a request before waiting yields the processor
 _NAP, _LONGEST_NAP = 0.02, 1e-3  # between tests afterwards: a part of the time waited; seconds
 _MESSAGE_TIME = 0.3  # seconds
+_ABORT_INTERVAL = 0.2  # between those of two ranks
 
 
 T = TypeVar("T")
@@ -44,8 +45,9 @@ def rank_and_size(comm: Any) -> tuple[int, int]:
 
 
 def abort(comm: Any, status: int) -> None:
-    """Ends all ranks, once mpiexec has passed on what this one has said."""
-    time.sleep(_MESSAGE_TIME)
+    """Ends all ranks, once mpiexec has passed on what this one has said. Where several call it, one after the
+    other: Open MPI's mpiexec can hang if two do so at once."""
+    time.sleep(_MESSAGE_TIME + _ABORT_INTERVAL * min(comm.Get_rank(), 10))
     comm.Abort(status)
 
 

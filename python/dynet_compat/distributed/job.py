@@ -45,6 +45,19 @@ class Settings(NamedTuple):
     overlap: Optional[bool] = None
     nccl: bool = False
 
+    def check(self) -> None:
+        """Raises ValueError where one is none of those that there are, or two exclude each other."""
+        if self.gradients not in ("sum", "mean"):
+            raise ValueError(f"start(): got gradients={self.gradients!r}; wanted 'sum' or 'mean'")
+        if self.compress not in (None, "float16"):
+            raise ValueError(f"start(): got compress={self.compress!r}; wanted None or 'float16'")
+        if self.on_failure not in ("stop", "shrink"):
+            raise ValueError(f"start(): got on_failure={self.on_failure!r}; wanted 'stop' or 'shrink'")
+        if self.on_failure == "shrink" and self.checkpoint is not None:
+            raise ValueError("--on-failure shrink: a checkpoint is of so many ranks; leave out --checkpoint")
+        if self.nccl and (self.on_failure == "shrink" or self.compress is not None):
+            raise ValueError("--nccl: it can neither go on without a rank nor send float16; leave that out")
+
 
 def world() -> Any:
     """mpi4py's communicator of all processes that mpiexec has started; None: this one was started alone."""
@@ -61,16 +74,7 @@ def world() -> Any:
 
 
 def start(settings: Settings) -> None:
-    if settings.gradients not in ("sum", "mean"):
-        raise ValueError(f"start(): got gradients={settings.gradients!r}; wanted 'sum' or 'mean'")
-    if settings.compress not in (None, "float16"):
-        raise ValueError(f"start(): got compress={settings.compress!r}; wanted None or 'float16'")
-    if settings.on_failure not in ("stop", "shrink"):
-        raise ValueError(f"start(): got on_failure={settings.on_failure!r}; wanted 'stop' or 'shrink'")
-    if settings.on_failure == "shrink" and settings.checkpoint is not None:
-        raise ValueError("--on-failure shrink: a checkpoint is of so many ranks; leave out --checkpoint")
-    if settings.nccl and (settings.on_failure == "shrink" or settings.compress is not None):
-        raise ValueError("--nccl: it can neither go on without a rank nor send float16; leave that out")
+    settings.check()
     if state.job is not None:
         raise RuntimeError("start(): this process is in a job already (`distribute` calls start() itself)")
     comm = world()

@@ -54,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(list(arguments))
     if not os.path.isfile(given.script):
         parser().error(f"no such file: {given.script}")
+    settings = _settings(given)
     _limit_threads(arguments)
     comm = job.world()
     _share_cores(comm)
@@ -61,12 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     if rank:
         _redirect(os.path.join(given.logs, f"rank{rank}.log"))
     try:
-        seed = given.seed if given.seed is not None else options.seed_of(given.arguments) or None
-        job.start(job.Settings(
-            given.gradients, given.check_every, given.compress, given.timeout, seed, given.on_failure,
-            given.checkpoint, given.every, given.shard is not None, given.overlap and given.overlap == "yes",
-            given.nccl,
-        ))  # fmt: skip
+        job.start(settings)
         from ..startup.program import run
 
         try:
@@ -86,6 +82,21 @@ def main(arguments: Sequence[str]) -> int:
             raise
         end_job(comm, traceback.format_exc())
     return 0
+
+
+def _settings(given: argparse.Namespace) -> job.Settings:
+    """What the options say; those that exclude each other are refused before MPI starts."""
+    seed = given.seed if given.seed is not None else options.seed_of(given.arguments) or None
+    settings = job.Settings(
+        given.gradients, given.check_every, given.compress, given.timeout, seed, given.on_failure,
+        given.checkpoint, given.every, given.shard is not None, given.overlap and given.overlap == "yes",
+        given.nccl,
+    )  # fmt: skip
+    try:
+        settings.check()
+    except ValueError as error:
+        parser().error(str(error))
+    return settings
 
 
 def _limit_threads(arguments: Sequence[str]) -> None:

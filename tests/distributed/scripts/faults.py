@@ -1,4 +1,4 @@
-"""Five updates, in the third of which rank 1 does what the argument says."""
+"""Five updates, in the third of which rank 1, or all ranks together, do what the argument says."""
 
 import os
 import signal
@@ -18,6 +18,8 @@ for k in range(5):
     dy.renew_cg()
     dy.esum([dy.squared_norm(p) for _ in batch]).backward()
     if fault == "raise" and fails:
+        raise KeyError("a word that is not there")
+    if fault == "together" and k == 2:
         raise KeyError("a word that is not there")
     if fault == "exit" and fails:
         sys.exit(3)
