@@ -21,6 +21,9 @@ namespace dyc {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Time = Clock::duration;
+
 using tuning::kMaxThreads, tuning::kSpin;
 
 thread_local bool inside_loop = false;
@@ -28,15 +31,37 @@ thread_local bool inside_loop = false;
 // Spins until done() or the time is over; says whether done().
 template <class Done>
 bool spin_until(Done done, std::chrono::nanoseconds time) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   do {
     for (int i = 0; i < 64; i++) {
       if (done()) return true;
       pause_cpu();
     }
-  } while (std::chrono::steady_clock::now() - start < time);
+  } while (Clock::now() - start < time);
   return false;
 }
+
+// On a machine that is busy with other things a worker may be taken off its processor in the middle of a
+// chunk, and the caller waits for long. Loops are left to the caller alone for a while when more time is
+// lost by waking and waiting than is saved; for twice as long if that soon happens again.
+class Crowding {
+ public:
+  bool crowded() const { return alone_for_ > Time{} && Clock::now() < alone_until_; }
+  void judge(Time saved, Time lost) {
+    balance_ = std::min(balance_ + saved - lost, Time(tuning::kMostSaved));
+    if (balance_ > -Time(tuning::kMostLost)) return;
+    const auto now = Clock::now();
+    const bool again = now < alone_until_ + alone_for_;
+    alone_for_ = std::max(again ? 2 * alone_for_ : Time{}, -tuning::kAlone * balance_);
+    alone_for_ = std::min(alone_for_, Time(tuning::kMostAlone));
+    alone_until_ = now + alone_for_;
+    balance_ = {};
+  }
+
+ private:
+  Time balance_{}, alone_for_{};  // saved less lost; how long loops are left to the caller
+  Clock::time_point alone_until_;
+};
 
 }  // namespace
 
@@ -44,9 +69,6 @@ bool spin_until(Done done, std::chrono::nanoseconds time) {
 // closes the loop and then waits for `inside` to fall to 0. So a worker that wakes late misses the loop, and
 // nobody waits for it.
 struct ThreadPool::Workers {
-  using Clock = std::chrono::steady_clock;
-  using Time = Clock::duration;
-
   struct Loop {
     size_t n, grain, chunks;
     Body fn;
@@ -108,11 +130,6 @@ struct ThreadPool::Workers {
     return taken;
   }
 
-  // On a machine that is busy with other things a worker may be taken off its processor in the middle of a
-  // chunk, and the caller waits for long. Loops are left to the caller alone for a while when more time is
-  // lost by waking and waiting than is saved; for twice as long if that soon happens again.
-  bool crowded() const { return alone_for > Time{} && Clock::now() < alone_until; }
-
   // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, some chunks are
   // done without them before they are woken.
   bool worth_waking(size_t chunks) {
@@ -121,16 +138,6 @@ struct ThreadPool::Workers {
     if (chunks_alone < tuning::kWorthWaking) return false;
     chunks_alone = 0;
     return true;
-  }
-  void judge(Time saved, Time lost) {
-    balance = std::min(balance + saved - lost, Time(tuning::kMostSaved));
-    if (balance > -Time(tuning::kMostLost)) return;
-    const auto now = Clock::now();
-    const bool again = now < alone_until + alone_for;
-    alone_for = std::max(again ? 2 * alone_for : Time{}, -tuning::kAlone * balance);
-    alone_for = std::min(alone_for, Time(tuning::kMostAlone));
-    alone_until = now + alone_for;
-    balance = {};
   }
 
   void run(const Loop& new_loop) {
@@ -150,7 +157,8 @@ struct ThreadPool::Workers {
     const auto finished = Clock::now();
     while (!spin_until([this] { return inside.load() == 0; }, kSpin)) std::this_thread::yield();
     const int64_t others = static_cast<int64_t>(loop.chunks) - own;
-    judge((finished - woken) * others / std::max<int64_t>(own, 1), woken - start + (Clock::now() - finished));
+    crowding.judge((finished - woken) * others / std::max<int64_t>(own, 1),
+                   woken - start + (Clock::now() - finished));
     if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
@@ -180,8 +188,7 @@ struct ThreadPool::Workers {
   std::mutex error_mutex;
   std::exception_ptr error;
   size_t error_chunk = 0;
-  Time balance{}, alone_for{};  // saved less lost; how long loops are left to the caller
-  Clock::time_point alone_until;
+  Crowding crowding;
   size_t chunks_alone = 0;  // since the workers were woken
   std::vector<std::thread> workers;
 };
@@ -220,7 +227,7 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
     ~Release() { busy = false; }
   } release{busy_};
   if (!workers_) workers_ = std::make_unique<Workers>(threads_);
-  if (workers_->crowded() || !workers_->worth_waking(chunks)) return alone();
+  if (workers_->crowding.crowded() || !workers_->worth_waking(chunks)) return alone();
   workers_->run({n, grain, chunks, fn, context});
 }
 
