@@ -30,8 +30,8 @@ bool runs_no_code(PyObject* o) {
 LoopIterator::LoopIterator(const RegionLoop::Target& target, PyObject* iterable, PyObject* zip)
     : target_(target) {
   if (zip && zips_lists(iterable, zip)) {
-    rows_ = Owned(iterable);
-    row_.resize(target.parts.size());
+    lists_ = Owned(iterable);
+    items_.resize(target.parts.size());
     pure_ = true;
     return;
   }
@@ -41,7 +41,7 @@ LoopIterator::LoopIterator(const RegionLoop::Target& target, PyObject* iterable,
   pure_ = runs_no_code(iterator_.get());
 }
 
-// Would zip() make a row of each item that the target unpacks the same way?
+// Would zip() make a tuple of each item that the target unpacks the same way?
 bool LoopIterator::zips_lists(PyObject* iterables, PyObject* zip) const {
   const size_t n = target_.parts.size();
   if (zip != reinterpret_cast<PyObject*>(&PyZip_Type) || n == 0) return false;
@@ -58,43 +58,43 @@ PyObject* LoopIterator::next() {
   }
   if (!item_) {
     if (!fetch()) return nullptr;
-    pack_row();
+    pack_items();
   }
   return item_.release();
 }
 
 bool LoopIterator::fetch() {
-  if (rows_) return fetch_row();
+  if (lists_) return fetch_from_lists();
   if (!iterator_) return false;
   item_ = Owned::steal(PyIter_Next(iterator_.get()));
   if (!item_) iterator_ = Owned();
   return static_cast<bool>(item_);
 }
 
-bool LoopIterator::fetch_row() {
-  for (size_t i = 0; i < row_.size(); ++i) {
-    PyObject* each = PyTuple_GET_ITEM(rows_.get(), static_cast<Py_ssize_t>(i));
-    if (next_row_ >= Py_SIZE(each)) {
-      rows_ = Owned();
+bool LoopIterator::fetch_from_lists() {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    PyObject* each = PyTuple_GET_ITEM(lists_.get(), static_cast<Py_ssize_t>(i));
+    if (next_index_ >= Py_SIZE(each)) {
+      lists_ = Owned();
       return false;
     }
-    row_[i] = Owned(PySequence_Fast_ITEMS(each)[next_row_]);
+    items_[i] = Owned(PySequence_Fast_ITEMS(each)[next_index_]);
   }
-  ++next_row_;
+  ++next_index_;
   return true;
 }
 
-// Makes a tuple of the row, as the lists may change when the script runs.
-void LoopIterator::pack_row() {
-  if (row_.empty()) return;
-  item_ = Owned::steal(PyTuple_New(static_cast<Py_ssize_t>(row_.size())));
+// Makes a tuple of the items, as the lists may change when the script runs.
+void LoopIterator::pack_items() {
+  if (items_.empty()) return;
+  item_ = Owned::steal(PyTuple_New(static_cast<Py_ssize_t>(items_.size())));
   if (!item_) throw PythonError();
-  for (size_t i = 0; i < row_.size(); ++i)
-    PyTuple_SET_ITEM(item_.get(), static_cast<Py_ssize_t>(i), row_[i].release());
+  for (size_t i = 0; i < items_.size(); ++i)
+    PyTuple_SET_ITEM(item_.get(), static_cast<Py_ssize_t>(i), items_[i].release());
 }
 
 void LoopIterator::push_back(bool must_run) {
-  pack_row();
+  pack_items();
   must_run_ = must_run;
 }
 
@@ -122,9 +122,9 @@ bool bind(const RegionLoop::Target& target, PyObject* value, std::vector<PyObjec
 }  // namespace
 
 bool LoopIterator::unpack(std::vector<PyObject*>* arguments) const {
-  if (row_.empty()) return bind(target_, item_.get(), arguments);
-  for (size_t i = 0; i < row_.size(); ++i)
-    if (!bind(target_.parts[i], row_[i].get(), arguments)) return false;
+  if (items_.empty()) return bind(target_, item_.get(), arguments);
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (!bind(target_.parts[i], items_[i].get(), arguments)) return false;
   return true;
 }
 

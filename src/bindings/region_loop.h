@@ -10,7 +10,7 @@
 
 namespace dyc::py {
 
-// What a loop runs over: an iterator or, for zip() of lists, their rows. 13 fields, as it keeps an item, or
+// What a loop runs over: an iterator or, for zip() of lists, these. 13 fields, as it keeps an item, or
 // the error of fetching it, until the script asks for it.
 class LoopIterator {
  public:
@@ -37,13 +37,13 @@ class LoopIterator {
 
  private:
   bool zips_lists(PyObject* iterables, PyObject* zip) const;
-  bool fetch_row();
-  void pack_row();
+  bool fetch_from_lists();
+  void pack_items();
 
   const RegionLoop::Target& target_;
-  Owned iterator_, rows_;   // null: it has ended
-  std::vector<Owned> row_;  // the item that was fetched
-  Py_ssize_t next_row_ = 0;
+  Owned iterator_, lists_;    // null: it has ended
+  std::vector<Owned> items_;  // one of each list, fetched
+  Py_ssize_t next_index_ = 0;
   Owned item_;  // fetched, and not returned
   bool first_time_ = true;
   bool pure_ = false;

@@ -49,7 +49,7 @@ struct WalkNode {
     result,      // return parts[0]
     evaluation,  // of parts[0]
     block,       // of statements
-    rows,        // what a loop or a sequence runs over: parts[0], one of Rows, of the others [which]
+    iterator,    // what a loop or a sequence runs over: parts[0], one of Iterator, of the others [which]
     while_loop,  // while parts[0]: parts[1]
     jump,        // break, or continue [1]
     failure      // raises an exception
@@ -65,7 +65,7 @@ struct WalkNode {
     negative,
     in_place = 16
   };
-  enum Rows : uint32_t { zip, enumerate, reversed, range };
+  enum Iterator : uint32_t { zip, enumerate, reversed, range };
   // Of lists; of builders and their states.
   enum Method : uint32_t {
     append = 1,

@@ -11,7 +11,7 @@ namespace dyc::py {
 
 namespace {
 
-PyTypeObject* const kRows[] = {&PyZip_Type, &PyEnum_Type, &PyReversed_Type, &PyRange_Type};
+PyTypeObject* const kIterators[] = {&PyZip_Type, &PyEnum_Type, &PyReversed_Type, &PyRange_Type};
 PyObject *builtin_len, *builtin_isinstance;
 
 // Python's own function of this name; null: the script has put another one there.
@@ -414,7 +414,7 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
     }
     case WalkNode::each:
       return collect(node, frame);
-    case WalkNode::rows:
+    case WalkNode::iterator:
       return copy_of(node, frame);
     case WalkNode::region: {
       RegionUse& use = *node.use;
@@ -492,19 +492,19 @@ Walker::Flow Walker::visit(const WalkNode& iterable, Frame& frame, F&& body) {
 
 Walker::Items Walker::items_of(const WalkNode& node, Frame& frame) {
   Items items;
-  if (node.kind != WalkNode::rows) {
+  if (node.kind != WalkNode::iterator) {
     items.of = evaluate(node, frame);
     length(items.of);
     return items;
   }
-  if (evaluate(node.parts[0], frame).object != reinterpret_cast<PyObject*>(kRows[node.number]))
+  if (evaluate(node.parts[0], frame).object != reinterpret_cast<PyObject*>(kIterators[node.number]))
     refuse("a function that does more than record");
   if (node.number == WalkNode::range) return numbers(node, frame);
   for (size_t i = 1; i < node.parts.size(); ++i) items.parts.push_back(items_of(node.parts[i], frame));
   items.kind = node.number == WalkNode::zip ? Items::zip : Items::enumerate;
   if (node.number != WalkNode::reversed) return items;
   const WalkNode& of = node.parts[1];
-  if (of.kind == WalkNode::rows && of.number != WalkNode::range) refuse("reversed() of an iterator");
+  if (of.kind == WalkNode::iterator && of.number != WalkNode::range) refuse("reversed() of an iterator");
   Items back = items.parts[0];
   const size_t n = back.kind == Items::list ? length(back.of) : back.left;
   back.at += (static_cast<Py_ssize_t>(n) - 1) * back.step;
@@ -550,13 +550,13 @@ bool Walker::next(Items& items, WalkValue* item) {
     items.at += items.step;
     return true;
   }
-  WalkResult* row = make(WalkResult::tuple);
-  if (items.kind == Items::enumerate) row->items.push_back(keep_part(PyLong_FromSsize_t(items.at++)));
+  WalkResult* tuple = make(WalkResult::tuple);
+  if (items.kind == Items::enumerate) tuple->items.push_back(keep_part(PyLong_FromSsize_t(items.at++)));
   for (Items& part : items.parts) {
     if (!next(part, item)) return false;
-    row->items.push_back(*item);
+    tuple->items.push_back(*item);
   }
-  *item = {nullptr, row};
+  *item = {nullptr, tuple};
   return !items.parts.empty();
 }
 
