@@ -153,6 +153,15 @@ def test_settings_of_the_environment_are_checked(name: str, value: str) -> None:
     assert done.stderr.rstrip().endswith(repr(value))
 
 
+@pytest.mark.parametrize(("name", "meant"), [("HINT", "HINTS"), ("TRHEADS", "THREADS"), ("KILLS", None)])
+def test_misspelt_variables_are_said(name: str, meant: str | None) -> None:
+    environment = {"PATH": os.environ["PATH"], "DYNET_COMPAT_" + name: "1"}
+    command = [sys.executable, "-c", "import dynet_compat"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    says = f"DYNET_COMPAT_{name} is no variable and is ignored; did you mean DYNET_COMPAT_{meant}?"
+    assert done.stderr == (f"[dynet] WARNING: {says}\n" if meant else "")
+
+
 # ---------------------------------------------------------------- random command lines
 
 WORDS = [

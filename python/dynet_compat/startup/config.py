@@ -198,6 +198,8 @@ def prepare_hints() -> None:
 def initialise_at_import() -> None:
     """What the import of this package does: as `import dynet` does, unless that is still to come."""
     _read_environment()
+    for warning in options.misspelt(os.environ):
+        print(f"[dynet] WARNING: {warning}", file=sys.stderr)
     if not script_follows():
         initialise()
         return

@@ -215,6 +215,8 @@ _VARIABLES = {
     "THREADS": ("a number of threads, 1 or more", _WHOLE),
     "MEM": ("a number of MB, 1 or more", _WHOLE),
 }
+_UNCHECKED = ("CACHE", "CUBLAS", "DEVICE", "EMULATION", "GRAPHS", "HINTS", "LIBCUDA", "PERSISTENT", "REPORT",
+              "SNAPSHOT", "TRUSTED")  # fmt: skip
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -236,3 +238,25 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
         if value is not None and not pattern.fullmatch(value):
             raise ValueError(f"DYNET_COMPAT_{short}: expected {wanted}, got {value!r}")
     return found
+
+
+def misspelt(variables: Mapping[str, str]) -> list[str]:
+    """Sentences about variables whose names are nearly those of this package.
+
+    Args:
+        variables: the environment.
+    Returns:
+        One sentence for each.
+    Example:
+        >>> misspelt({"DYNET_COMPAT_HINT": "auto", "DYNET_COMPAT_HINTS": "off"})
+        ['DYNET_COMPAT_HINT is no variable and is ignored; did you mean DYNET_COMPAT_HINTS?']
+    """
+    known = {"DYNET_COMPAT_" + short for short in (*_VARIABLES, *_UNCHECKED)}
+    unknown = [name for name in variables if name.startswith("DYNET_COMPAT") and name not in known]
+    if not unknown:
+        return []
+    from difflib import get_close_matches
+
+    close = {name: get_close_matches(name, sorted(known), 1, 0.92) for name in unknown}
+    said = "{} is no variable and is ignored; did you mean {}?"
+    return [said.format(name, near[0]) for name, near in close.items() if near]
