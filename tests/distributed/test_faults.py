@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.jobs import job
+from support.jobs import SCRIPTS, job
 
+HANGS = (SCRIPTS / "faults.py").read_text().split("time.sleep(1000)")[0].count("\n") + 1
 # fault, what the job's errors say, and within how many seconds it ends (the timeout is 2)
 FAULTS = [
     ("raise", "because of rank 1.*KeyError: 'a word that is not there'", 10),
@@ -18,7 +19,7 @@ FAULTS = [
     ("data", r"rank 0: shard of items: 3\s+rank 1: shard of items: 1", 10),
     ("shape", r"number 0 is /_0 \(3,\) on rank 0 and /_0 \(4,\) on rank 1", 10),
     ("drift", r"after 4 updates /_0 differs between rank 0 and rank 1", 10),
-    ("hang", r"rank 0 has waited 2 s.*rank 1 on .*faults.py:31", 20),
+    ("hang", rf"rank 0 has waited 2 s.*rank 1 on .*faults.py:{HANGS}\b", 20),
     ("stop", "rank 1 does not answer", 20),
 ]
 
