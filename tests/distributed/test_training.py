@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -104,7 +105,8 @@ def test_ranks_of_different_processors_take_one_instruction_set(tmp_path: Path) 
         "sys.exit(main(['distribute', *sys.argv[1:]]))\n"
     )
     start, env = command("mpich", 2)
-    env.update({name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")})
+    variables = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
+    env.update(dict.fromkeys(variables, "1"))
     result = subprocess.run([*start, sys.executable, str(chooser), str(script)], env=env, capture_output=True,
                             text=True, timeout=60, cwd=tmp_path)  # fmt: skip
     assert result.stdout.strip() == "['baseline', 'baseline']", result.stdout + result.stderr
@@ -122,6 +124,41 @@ def test_kernels_that_are_in_use_cannot_be_levelled(tmp_path: Path) -> None:
     )
     result = started(tmp_path / "late.py")
     assert result.returncode != 0 and "kernels already, and another has baseline at most" in result.stderr
+
+
+def test_sets_have_one_order_on_all_ranks(tmp_path: Path) -> None:
+    """Words numbered by a set would be other rows of a table on each rank."""
+    words = (
+        "import dynet as dy\nd = dy.distributed\nif d.size == 1: d.start()\n"
+        "print(d.gather([hash('a word')]))\n"
+    )
+    (tmp_path / "words.py").write_text(words)
+    result = job([tmp_path / "words.py"], cwd=tmp_path)
+    here, there = eval(result.stdout)
+    assert here == there and "another order" not in result.stderr
+    (tmp_path / "words.py").write_text(words.replace("dynet as", "dynet_compat as"))
+    assert "set PYTHONHASHSEED=0" in started(tmp_path / "words.py").stderr
+
+
+def test_seed_alone_is_that_of_a_job(tmp_path: Path) -> None:
+    (tmp_path / "drawn.py").write_text(
+        "import random\nimport dynet as dy\nimport numpy as np\n"
+        "print(random.random(), np.random.rand(), dy.random_normal(3).value())\n"
+    )
+    words = ["--seed", "5", str(tmp_path / "drawn.py")]
+    of_one = [sys.executable, "-m", "dynet_compat", "distribute", *words]
+    one = subprocess.run(of_one, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    several = job([tmp_path / "drawn.py"], options=("--seed", 5), cwd=tmp_path)
+    assert one.stdout and one.stdout == several.stdout, one.stderr + several.stderr
+
+
+def test_ranks_that_do_not_find_each_other_are_no_jobs_of_one(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("print('trains all')\n")
+    env = dict(os.environ, SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="2")
+    command = [sys.executable, "-m", "dynet_compat", "distribute", str(tmp_path / "alone.py")]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert result.returncode != 0 and not result.stdout
+    assert "one of several (SLURM_STEP_NUM_TASKS=2)" in result.stderr and "srun --mpi=pmi2" in result.stderr
 
 
 def test_ranks_draw_different_dropout_masks(tmp_path: Path) -> None:

@@ -90,12 +90,12 @@ def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:
     """This rank's part of a minibatch, or of other data: every size-th item, from the rank-th on.
 
     Args:
-        items: list, tuple, array, or anything that can be iterated; the same on all ranks.
+        items: list, tuple, array, or anything that can be iterated; equal and in equal order on all ranks.
         by: what an item costs, such as `len`; parts then cost about the same. Without: parts have equal
         sizes.
 
     Returns:
-        a list, or an array of an array; may be empty. `items` itself where there is one process.
+        a list, or without `by` an array of an array; may be empty. `items` itself where there is one process.
     Source: not in DyNet.
 
     Example:

@@ -26,6 +26,7 @@ from .shards import Shard, cut, put_back
 
 # Variables of the environment that launchers set.
 _LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "MPI_LOCALRANKID")
+_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _ULFM = "OMPI_MCA_mpi_ft_enable"
 _ISAS = ("baseline", "avx2", "avx512")  # ascending
 
@@ -40,7 +41,7 @@ class Settings(NamedTuple):
     seed: Optional[int] = None
     on_failure: str = "stop"
     checkpoint: Optional[str] = None  # folder
-    every: int = 100  # updates between checkpoints
+    every: int = 1000  # updates between checkpoints
     shard_batch_map: bool = False
     overlap: Optional[bool] = None
     nccl: bool = False
@@ -70,6 +71,13 @@ def world() -> Any:
             "mpiexec has started this process, and mpi4py cannot be imported: pip install mpi4py mpich "
             f"(on a cluster mpi4py alone) ({error})"
         ) from error
+    several = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "1") != "1"}
+    if several and MPI.COMM_WORLD.Get_size() == 1:
+        said = ", ".join(f"{name}={value}" for name, value in several.items())
+        raise RuntimeError(
+            f"this process was started as one of several ({said}), and its MPI knows of no other: start it "
+            "by the mpiexec of the MPI that mpi4py uses (under Slurm `srun --mpi=pmi2` or `--mpi=pmix`)"
+        )
     return MPI.COMM_WORLD
 
 
@@ -79,8 +87,18 @@ def start(settings: Settings) -> None:
         raise RuntimeError("start(): this process is in a job already (`distribute` calls start() itself)")
     comm = world()
     if comm is None and settings.checkpoint is None:
+        if settings.seed is not None:
+            _seed_streams(settings.seed)
         return
     state.job = Job(comm, settings)
+
+
+def _seed_streams(seed: int) -> None:
+    """DyNet's, Python's and NumPy's; also if the script starts DyNet again without a seed."""
+    _core.reset_random_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    config.use_seed(seed)
 
 
 class Job(atomic.Role):
@@ -96,6 +114,7 @@ class Job(atomic.Role):
         self.group = Group(comm, settings.timeout, self._go_on if shrinks else None)
         self._sharded_for = self.group.size  # ranks, at the last shard()
         self._level_kernels()
+        self._compare_hashes()
         self.shards_batch_map = settings.shard_batch_map
         self._own_stream = False
         self.exchange = Exchange(
@@ -110,7 +129,6 @@ class Job(atomic.Role):
         _core._allow_empty_sums(True)
         _core._set_trainer_hooks(**self.trainer_hooks())
         atomic.role = self
-        config.use_seed(self.seed)
         atexit.register(self._at_exit)
         os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
@@ -140,6 +158,14 @@ class Job(atomic.Role):
         if len(set(every)) > 1 and self.group.rank == 0:
             print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
 
+    def _compare_hashes(self) -> None:
+        if len(set(self.group.gather_objects(hash("a word")))) > 1 and self.group.rank == 0:
+            print(
+                "dynet_compat: sets of strings have another order on each rank, and so has what is numbered "
+                "by them; set PYTHONHASHSEED=0, or sort them",
+                file=sys.stderr,
+            )
+
     def _overlaps(self, settings: Settings) -> bool:
         """Whether updates go on while the script does: it pays where ranks are on several machines."""
         hosts = self.group.gather_objects(socket.gethostname())
@@ -148,15 +174,12 @@ class Job(atomic.Role):
         return len(set(hosts)) > 1 if settings.overlap is None else settings.overlap
 
     def _common_seed(self, seed: Optional[int]) -> int:
-        """Seeds DyNet's, Python's and NumPy's streams alike on all ranks, so that they make equal parameters
-        and shuffle alike."""
+        """Seeds streams alike on all ranks, so that they make equal parameters and shuffle alike."""
         drawn = int.from_bytes(os.urandom(4), "little") >> 1 if seed is None else seed
         common = int(self.group.from_rank(drawn, 0))
         if self.checkpoints:
             common = self.checkpoints.seed_of_run(common, given=seed is not None)
-        _core.reset_random_seed(common)
-        random.seed(common)
-        np.random.seed(common & 0xFFFFFFFF)
+        _seed_streams(common)
         return common
 
     # -------------------------------------------------------------------------- data and numbers

@@ -17,7 +17,9 @@ from ..startup import devices, options
 from . import job, state
 from .group import abort, rank_and_size
 
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# NumPy's matrix library takes all cores otherwise; sets of strings have another order in each process.
+_VARIABLES = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+              "PYTHONHASHSEED": "0"}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     if not os.path.isfile(given.script):
         parser().error(f"no such file: {given.script}")
     settings = _settings(given)
-    _limit_threads(arguments)
+    _set_variables(arguments)
     comm = job.world()
     _share_cores(comm)
     rank, _ = rank_and_size(comm)
@@ -99,13 +101,11 @@ def _settings(given: argparse.Namespace) -> job.Settings:
     return settings
 
 
-def _limit_threads(arguments: Sequence[str]) -> None:
-    """NumPy's matrix library takes all cores unless it is told before it is loaded: start again with the
-    variables."""
-    if all(name in os.environ for name in _THREADS):
+def _set_variables(arguments: Sequence[str]) -> None:
+    """Those that are read before this program is: starts again with them."""
+    if all(name in os.environ for name in _VARIABLES):
         return
-    for name in _THREADS:
-        os.environ.setdefault(name, "1")
+    os.environ.update({**_VARIABLES, **os.environ})
     sys.stdout.flush()
     command = [sys.executable, *_interpreter_options(), "-m", "dynet_compat", "distribute", *arguments]
     os.execv(sys.executable, command)
