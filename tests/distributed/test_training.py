@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dynet_compat.distributed import launcher
 from support.jobs import alone, command, job, started
 
 TRAINERS = [
@@ -105,8 +106,7 @@ def test_ranks_of_different_processors_take_one_instruction_set(tmp_path: Path) 
         "sys.exit(main(['distribute', *sys.argv[1:]]))\n"
     )
     start, env = command("mpich", 2)
-    variables = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
-    env.update(dict.fromkeys(variables, "1"))
+    env.update(launcher._VARIABLES)
     result = subprocess.run([*start, sys.executable, str(chooser), str(script)], env=env, capture_output=True,
                             text=True, timeout=60, cwd=tmp_path)  # fmt: skip
     assert result.stdout.strip() == "['baseline', 'baseline']", result.stdout + result.stderr

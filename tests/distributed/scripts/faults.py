@@ -17,9 +17,7 @@ for k in range(5):
     batch = dy.distributed.shard([1] if fault == "data" and fails else [1, 2, 3])
     dy.renew_cg()
     dy.esum([dy.squared_norm(p) for _ in batch]).backward()
-    if fault == "raise" and fails:
-        raise KeyError("a word that is not there")
-    if fault == "together" and k == 2:
+    if (fault == "raise" and fails) or (fault == "together" and k == 2):
         raise KeyError("a word that is not there")
     if fault == "exit" and fails:
         sys.exit(3)
