@@ -198,8 +198,7 @@ def prepare_hints() -> None:
 def initialise_at_import() -> None:
     """What the import of this package does: as `import dynet` does, unless that is still to come."""
     _read_environment()
-    for warning in options.misspelt(os.environ):
-        print(f"[dynet] WARNING: {warning}", file=sys.stderr)
+    _print_warnings(options.misspelt(os.environ))
     if not script_follows():
         initialise()
         return
@@ -234,11 +233,11 @@ def initialise() -> None:
         return
     loud = any(argument.startswith(("--dynet-", "--dynet_")) for argument in arguments)
     _start(parse_arguments(arguments), loud)
-    _warn_of(arguments)
+    _print_warnings(options.doubtful(arguments))
 
 
-def _warn_of(arguments: Sequence[str]) -> None:
-    for warning in options.doubtful(arguments):
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
         print(f"[dynet] WARNING: {warning}", file=sys.stderr)
 
 
@@ -354,7 +353,7 @@ class DynetParams:
             >>> dy.DynetParams().from_args()
         """
         self._settings = parse_arguments(sys.argv[1:])
-        _warn_of(sys.argv[1:])
+        _print_warnings(options.doubtful(sys.argv[1:]))
         if shared_parameters is not None:
             self._settings.shared_params = bool(shared_parameters)
 
