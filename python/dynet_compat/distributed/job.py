@@ -19,6 +19,7 @@ from ..files import atomic
 from ..startup import config, devices
 from . import state
 from .checkpoint import Checkpoints
+from .cores import share_cores
 from .exchange import Exchange
 from .group import Group, JobError, abort
 from .saves import Saves
@@ -90,6 +91,7 @@ def start(settings: Settings) -> None:
         if settings.seed is not None:
             _seed_streams(settings.seed)
         return
+    share_cores(comm)
     state.job = Job(comm, settings)
 
 

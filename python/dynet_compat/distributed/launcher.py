@@ -12,8 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .. import _core
-from ..startup import devices, options
+from ..startup import options
 from . import job, state
 from .group import abort, rank_and_size
 
@@ -59,7 +58,6 @@ def main(arguments: Sequence[str]) -> int:
     settings = _settings(given)
     _set_variables(arguments)
     comm = job.world()
-    _share_cores(comm)
     rank, _ = rank_and_size(comm)
     if rank:
         _redirect(os.path.join(given.logs, f"rank{rank}.log"))
@@ -116,20 +114,6 @@ def _interpreter_options() -> list[str]:
     import subprocess
 
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]
-
-
-def _share_cores(comm: Any) -> None:
-    """Ranks of one machine divide its cores among them, unless DYNET_COMPAT_THREADS says otherwise."""
-    if comm is None:
-        return
-    hosts = comm.allgather(socket.gethostname())
-    here = hosts.count(socket.gethostname())
-    cores = devices.cores()
-    if "DYNET_COMPAT_THREADS" not in os.environ:
-        _core.set_threads(max(1, cores // here))
-    if here > cores and hosts.index(socket.gethostname()) == comm.Get_rank():
-        say = f"{here} ranks share {cores} cores of {socket.gethostname()}; fewer ranks are faster"
-        print(f"dynet_compat: {say}", file=sys.stderr)
 
 
 def _redirect(path: str) -> None:

@@ -30,10 +30,15 @@ class Choice(NamedTuple):
     names: list[str]
 
 
+def usable_cores() -> set[int]:
+    """The numbers of the cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return set(affinity(0)) if affinity else set(range(os.cpu_count() or 1))
+
+
 def cores() -> int:
     """How many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(usable_cores())
 
 
 def gpus() -> dict[str, Any]:
