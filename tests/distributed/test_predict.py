@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import gzip
 import os
 import random
 import re
@@ -18,51 +18,16 @@ from dynet_compat.distributed.lines import LineBlock
 from dynet_compat.distributed.ray_workers import Pieces
 from hypothesis import given
 from hypothesis import strategies as st
-from support.jobs import command, descendants
+from support.jobs import command
+from support.predictions import corpus, output, words
 
 KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "2"))
-PREDICTOR = """
-import os, time
-import dynet_compat as dy
-
-class Predictor:
-    def __init__(self):
-        self.model = dy.ParameterCollection()
-        self.words = self.model.add_lookup_parameters((200, 4), init=1)
-
-    def __call__(self, lines):
-        time.sleep(float(os.environ.get("PAUSE", "0")))
-        dy.renew_cg()
-        if any("bad" in line for line in lines):
-            raise KeyError("bad")
-        sums = [dy.sum_elems(dy.esum([self.words[len(w)] for w in line.split()])) for line in lines]
-        dy.forward(sums)
-        return [{"words": s.value() / 4} if i % 2 else f"{s.value() / 4:.0f}" for i, s in enumerate(sums)]
-"""
-
-
-def corpus(folder: Path, lines: int) -> list[str]:
-    """Writes predictor and input; returns the result for it."""
-    (folder / "model.py").write_text(PREDICTOR)
-    rng = random.Random(1)
-    counts = [rng.randint(1, 9) for _ in range(lines)]
-    (folder / "in.txt").write_text("".join(" ".join(["word"] * n) + "\n" for n in counts))
-    return [f'{{"words": {n}.0}}' if i % 7 % 2 else str(n) for i, n in enumerate(counts)]
-
-
-def words(*options: str) -> list[str]:
-    return [sys.executable, "-m", "dynet_compat", "predict", "--batch", "7", "--block", "70", "-o", "out",
-            *options, "model.py:Predictor", "in.txt"]  # fmt: skip
 
 
 def run(folder: Path, *options: str, ranks: int = 1) -> subprocess.CompletedProcess[str]:
     begin, env = ([], dict(os.environ)) if ranks == 1 else command("mpich", ranks)
     every = [*begin, *words(*options)]
     return subprocess.run(every, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
-
-
-def output(folder: Path) -> list[str]:
-    return (folder / "out" / "output.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -74,9 +39,8 @@ def test_every_line_in_order(tmp_path: Path, ranks: int) -> None:
 
 
 def test_a_killed_job_is_finished_by_the_next(tmp_path: Path) -> None:
-    wanted = corpus(tmp_path, 1500)
+    wanted = corpus(tmp_path, 1500, pause=0.02)
     begin, env = command("mpich", 2)
-    env["PAUSE"] = "0.02"
     rng = random.Random(KILLS)
     for _ in range(KILLS):
         if (tmp_path / "out" / "output.txt").exists():  # it was done: from the start
@@ -97,6 +61,7 @@ def test_bad_lines_cost_themselves_only(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
     result = run(tmp_path)
     assert result.returncode == 1 and "2 could not be predicted" in result.stderr, result.stderr
+    assert result.stderr.startswith("predict: line 11: KeyError: 'bad'\n"), result.stderr
     errors = (tmp_path / "out" / "errors.txt").read_text().splitlines()
     assert errors[0] == "line 11: KeyError: 'bad'" and errors[1].startswith("line 151: is no UTF-8"), errors
     found = output(tmp_path)
@@ -109,12 +74,73 @@ def test_another_input_is_not_mixed_in(tmp_path: Path) -> None:
     assert run(tmp_path).returncode == 0
     corpus(tmp_path, 101)
     result = run(tmp_path)
-    assert result.returncode == 2 and "another input" in result.stderr
+    assert result.returncode == 2 and "has results of another input; remove" in result.stderr, result.stderr
+
+
+def test_a_changed_predictor_is_not_mixed_in(tmp_path: Path) -> None:
+    corpus(tmp_path, 100)
+    assert run(tmp_path).returncode == 0
+    with open(tmp_path / "model.py", "a") as file:
+        file.write("# mended\n")
+    result = run(tmp_path, "--block", "71")
+    assert "has results of another --block and another predictor; remove" in result.stderr, result.stderr
+
+
+def test_gzip(tmp_path: Path) -> None:
+    wanted = corpus(tmp_path, 500)
+    packed = gzip.compress((tmp_path / "in.txt").read_bytes())
+    (tmp_path / "in.txt").write_bytes(packed)
+    result = run(tmp_path, ranks=2)
+    assert (result.returncode, output(tmp_path)) == (0, wanted), result.stderr
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "in.txt").write_bytes(packed[: len(packed) // 2])
+    result = run(tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert re.search(r"in.txt: not whole after line \d+: ", result.stderr), result.stderr
+
+
+@pytest.mark.parametrize(("lines", "ranks"), [(0, 1), (0, 2), (1, 3)])
+def test_fewer_lines_than_ranks(tmp_path: Path, lines: int, ranks: int) -> None:
+    wanted = corpus(tmp_path, lines)
+    result = run(tmp_path, ranks=ranks)
+    assert (result.returncode, output(tmp_path)) == (0, wanted), result.stderr
+    assert f"{lines:,} line" in result.stderr
+
+
+def test_options_of_dynet(tmp_path: Path) -> None:
+    corpus(tmp_path, 20)
+    run_with = [*words(), "--dynet-seed", "3", "--dynet-mem=100"]
+    result = subprocess.run(run_with, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0 and "random seed: 3" in result.stderr, result.stderr
+    for wrong in (["--sed", "3"], ["--dynet-mem=100", "3"], ["--engine", "ray", "--dynet-seed", "3"]):
+        result = subprocess.run([*words(), *wrong], cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 2, (wrong, result.stderr)
+
+
+def test_results_of_numpy(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import numpy as np\nclass Predictor:\n"
+        "    __call__ = lambda self, lines: [np.arange(2), np.float32(0.5), {'best': np.int64(3)}, 'text']\n"
+    )
+    (tmp_path / "in.txt").write_text("a\nb\nc\nd\n")
+    result = run(tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert output(tmp_path) == ["[0, 1]", "0.5", '{"best": 3}', "text"]
+
+
+def test_an_error_of_the_program_shows_where(tmp_path: Path) -> None:
+    """A ValueError, too, which is what loading a wrong model raises."""
+    corpus(tmp_path, 10)
+    text = (tmp_path / "model.py").read_text()
+    (tmp_path / "model.py").write_text(text.replace("init=1", "init='one'"))
+    result = run(tmp_path)
+    assert result.returncode == 1 and 'model.py", line 10, in __init__' in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("model.py", "wanted module:Class"), ("none.py:P", "no such file"), ("model.py:P", "no P")],
+    [("model.py", "wanted module:Class"), ("none.py:P", "no such file"), ("model.py:P", "no P"),
+     ("nothing:P", "no module nothing"), ("no.thing:P", "no module no.thing")],
 )
 def test_a_predictor_that_is_not_there(tmp_path: Path, name: str, says: str) -> None:
     corpus(tmp_path, 10)
@@ -154,9 +180,8 @@ def test_what_the_summary_counts(tmp_path: Path) -> None:
 
 
 def test_how_far_it_is(tmp_path: Path) -> None:
-    corpus(tmp_path, 500)
+    corpus(tmp_path, 500, pause=0.1)
     begin, env = command("mpich", 2)
-    env["PAUSE"] = "0.1"
     every = [*begin, *words()]
     result = subprocess.run(every, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     shares = [int(share) for share in re.findall(r"predict: \[#* *\] +(\d+)%, [\d,]+ lines", result.stderr)]
@@ -182,42 +207,3 @@ def test_lines_that_end_workers_are_found(n: int, deadly: set[int], rng: random.
     wrong = {10 * k + i for k in range(len(blocks)) for i, _ in finished[k][1][1]}
     assert lines == ["" if i in wrong else str(i) for i in range(n)]
     assert {i for i in deadly if i < n} <= wrong and len(wrong - deadly) <= 8 // 3
-
-
-def ray_workers(driver: int) -> list[int]:
-    """Of the Ray that this driver has started: others on the machine have theirs."""
-    return [pid for pid, args in descendants(driver).items() if args.startswith("ray::Worker")]
-
-
-def test_ray_gives_lost_blocks_to_other_workers(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="ray is not installed")
-    wanted = corpus(tmp_path, 1500 * KILLS)
-    process = subprocess.Popen(
-        words("--engine", "ray", "--workers", "2"), cwd=tmp_path, env={**os.environ, "PAUSE": "0.02"},
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    rng, kills = random.Random(5), 0
-    while process.poll() is None:
-        time.sleep(rng.uniform(0.1, 1.5))
-        if kills < KILLS and (listed := ray_workers(process.pid)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rng.choice(listed), signal.SIGKILL)
-                kills += 1
-    _, errors = process.communicate()
-    assert (process.returncode, kills) == (0, KILLS), errors
-    assert output(tmp_path) == wanted
-
-
-def test_ray_gives_up_on_a_line_that_ends_workers(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="ray is not installed")
-    wanted = corpus(tmp_path, 20)
-    text = (tmp_path / "model.py").read_text()
-    (tmp_path / "model.py").write_text(text.replace("dy.renew_cg()", "'deadly' in lines and os._exit(1)"))
-    lines = (tmp_path / "in.txt").read_text().splitlines()
-    lines[13] = "deadly"
-    (tmp_path / "in.txt").write_text("\n".join(lines))
-    result = run(tmp_path, "--engine", "ray", "--workers", "2", "--block", "7")
-    errors = (tmp_path / "out" / "errors.txt").read_text()
-    assert (result.returncode, errors) == (1, "line 14: ends the worker that predicts it\n"), result.stderr
-    found = output(tmp_path)
-    assert found[:7] + found[14:] == wanted[:7] + wanted[14:] and found.index("") == 13

@@ -22,9 +22,10 @@ from typing import Any
 
 from ..files.atomic import replacing
 from . import job
+from .cores import share_cores
 from .group import rank_and_size
 from .launcher import end_job
-from .lines import LineBlock, Result, Worker, blocks
+from .lines import LineBlock, Result, UsageError, Worker, blocks, source_of
 
 _PART = re.compile(r"part-\d{6,}\.txt")
 
@@ -34,10 +35,11 @@ def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
         prog="python -m dynet_compat predict",
         description="Run a model over the lines of a file. The predictor is a class: __init__() loads the "
-        "model, __call__(lines) returns one result for each line. Below mpiexec all ranks share the work.",
+        "model, __call__(lines) returns one result for each line. Below mpiexec all ranks share the work. --dynet-* "
+        "options come last.",
     )
     out.add_argument("predictor", help="module:Class or file.py:Class")
-    out.add_argument("input", help="a text file, UTF-8, one item a line")
+    out.add_argument("input", help="a text file, UTF-8, one item a line; may be compressed by gzip")
     out.add_argument("-o", "--output", required=True, metavar="DIR", help="folder of the result: output.txt")
     out.add_argument("--engine", choices=("mpi", "ray"), default="mpi", help="ray: workers that come and go")
     out.add_argument("--workers", type=int, default=0, metavar="N", help="of Ray; without: one for each core")
@@ -62,13 +64,13 @@ class Output:
         """The numbers of the blocks that an earlier job has finished.
 
         Raises:
-            ValueError: the folder cannot be written to, or has another job's result.
+            UsageError: the folder cannot be written to, or has another job's result.
         """
         try:
             self._claim()
             return {int(name[5:-4]) for name in os.listdir(self._folder) if _PART.fullmatch(name)}
         except OSError as error:
-            raise ValueError(f"-o {self._folder}: {error.strerror}; wanted a folder to write to") from error
+            raise UsageError(f"-o {self._folder}: {error.strerror}; wanted a folder to write to") from error
 
     def _claim(self) -> None:
         os.makedirs(self._folder, exist_ok=True)
@@ -77,8 +79,12 @@ class Output:
         if not os.path.exists(path):
             with replacing(path) as file:
                 file.write(text.encode())
-        elif Path(path).read_text() != text:
-            raise ValueError(f"{self._folder} has results of another input, predictor or --block: remove it")
+            return
+        old = json.loads(Path(path).read_text())
+        differ = [name for name in sorted({*old, *self._what}) if old.get(name) != self._what.get(name)]
+        if differ:
+            say = f"-o {self._folder} has results of another {' and another '.join(differ)}"
+            raise UsageError(f"{say}; remove it, or name another folder")
 
     def write(self, block: LineBlock, result: Result) -> None:
         lines, wrong = result
@@ -121,23 +127,28 @@ class Progress:
     Attributes:
         blocks, total, read: of the input, as far as it was read; `total` counts lines, `read` bytes.
         kept: lines of blocks that were finished before.
-        lines: that this process has done.
+        lines, wrong: that this process has done, and of those that could not be predicted.
     """
 
     def __init__(self, shown: bool, bytes_: int) -> None:
         self._start = self._last = time.monotonic()
         self._shown, self._bytes = shown, bytes_
         self._end = "\r" if sys.stderr.isatty() else "\n"
-        self.blocks = self.total = self.read = self.kept = self.lines = 0
+        self.blocks = self.total = self.read = self.kept = self.lines = self.wrong = 0
 
-    def add(self, lines: int) -> None:
-        self.lines += lines
+    def add(self, block: LineBlock, result: Result) -> None:
+        self.lines += len(block.lines)
+        if result[1] and not self.wrong:  # the first at once, as it may be all of them
+            i, message = result[1][0]
+            print(f"predict: line {block.first_line + i}: {message}", file=sys.stderr, flush=True)
+        self.wrong += len(result[1])
         now = time.monotonic()
         if self._shown and now - self._last > 1:
             self._last = now
             share = min(1.0, self.read / max(1, self._bytes))
             bar = f"[{'#' * int(20 * share):20}] {share:4.0%}"
             say = f"predict: {bar}, {self.lines:,} lines, {self._rate(self.lines)}"
+            say += f", {self.wrong:,} failed" if self.wrong else ""
             print(say, end=self._end, file=sys.stderr, flush=True)
 
     def _rate(self, lines: int) -> str:
@@ -152,21 +163,39 @@ class Progress:
         return out + (f"; {wrong:,} could not be predicted: errors.txt" if wrong else "")
 
 
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    given, rest = parser().parse_known_args(list(arguments))
+    option = False
+    for word in rest:  # the package has read those of DyNet
+        if not word.startswith("--dynet") and (word.startswith("-") or not option):
+            parser().error(f"unrecognized argument: {word}")
+        option = word.startswith("--dynet") and "=" not in word
+    if rest and given.engine == "ray":
+        parser().error(f"{rest[0]}: workers of Ray do not get it; set DYNET_COMPAT_* variables on the cluster")
+    return given
+
+
 def main(arguments: Sequence[str]) -> int:
-    given = parser().parse_args(list(arguments))
+    given = _options(arguments)
     if not os.path.isfile(given.input):
-        parser().error(f"no such file: {given.input}")
+        parser().error(f"no such file: {given.input}; wanted one, as each rank and a second start read it")
     if given.block < 1 or given.batch < 1:
         parser().error("--block and --batch: wanted 1 or more lines")
-    what = {
-        "input": os.path.abspath(given.input), "bytes": os.path.getsize(given.input),
-        "start": _digest(given.input), "block": given.block, "predictor": given.predictor,
-    }  # fmt: skip
-    output = Output(given.output, what)
     try:
+        output = Output(given.output, _job(given))
         return by_ray(given, output) if given.engine == "ray" else by_mpi(given, output)
-    except ValueError as error:
+    except UsageError as error:
         parser().error(str(error))
+
+
+def _job(given: argparse.Namespace) -> dict[str, Any]:
+    """What an earlier job must have had to be continued."""
+    path = os.path.abspath(given.input)
+    return {
+        "input": [path, os.path.getsize(path), _digest(path)],
+        "predictor": [given.predictor, _digest(source_of(given.predictor))],
+        "--block": given.block,
+    }
 
 
 def _digest(path: str) -> str:
@@ -179,7 +208,7 @@ def unfinished(given: argparse.Namespace, done: set[int], progress: Progress) ->
     for block in blocks(given.input, given.block):
         progress.blocks += 1
         progress.total += len(block.lines)
-        progress.read += sum(map(len, block.lines)) + len(block.lines)
+        progress.read = block.end
         if block.number in done:
             progress.kept += len(block.lines)
         else:
@@ -194,18 +223,20 @@ def by_mpi(given: argparse.Namespace, output: Output) -> int:
     except BaseException as error:
         if comm is None:
             raise
-        end_job(comm, str(error) if isinstance(error, ValueError) else traceback.format_exc())
+        end_job(comm, str(error) if isinstance(error, UsageError) else traceback.format_exc())
 
 
 def _run_ranks(given: argparse.Namespace, output: Output, comm: Any) -> int:
+    share_cores(comm)
     rank, size = rank_and_size(comm)
     done = output.claim() if rank == 0 else None
     done = done if comm is None else comm.bcast(done)
     progress, worker = Progress(rank == 0, os.path.getsize(given.input)), Worker(given.predictor, given.batch)
     for block in unfinished(given, done or set(), progress):
         if block.number % size == rank:
-            output.write(block, worker.run(block))
-            progress.add(len(block.lines))
+            result = worker.run(block)
+            output.write(block, result)
+            progress.add(block, result)
     if comm is not None:
         comm.Barrier()
     who = f"{size} ranks" if size > 1 else "1 process"
@@ -226,5 +257,6 @@ def by_ray(given: argparse.Namespace, output: Output) -> int:
     workers = RayWorkers(given.predictor, given.batch, given.workers)
     for block, result in workers.run(unfinished(given, done, progress)):
         output.write(block, result)
-        progress.add(len(block.lines))
-    return finish(output, progress, f"{workers.count} Ray workers")
+        progress.add(block, result)
+    machines = f" on {len(workers.machines)} machines" if len(workers.machines) > 1 else ""
+    return finish(output, progress, f"{workers.count} Ray workers{machines}")
