@@ -21,7 +21,13 @@ from support.predictions import corpus, output, words
 ray = pytest.importorskip("ray", reason="ray is not installed (requirements-dev.txt)")
 KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "2"))
 SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "include_dashboard": False}
-ANNOUNCE = "\nopen(f'loaded-{os.getpid()}', 'w').close()\n"  # in the folder of the worker
+# A predictor that says that it has lines, and keeps them until it may go on.
+HOLD = """
+        open(f"busy-{os.getpid()}", "w").close()
+        while not os.path.exists("go"):
+            time.sleep(0.05)
+        dy.renew_cg()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +81,13 @@ def test_lost_blocks_go_to_other_workers(tmp_path: Path) -> None:
 
 def test_machines_come_and_go(tmp_path: Path, cluster: Any) -> None:
     """Without --workers: one for each core that the cluster has at that time."""
-    wanted = corpus(tmp_path, 3000, pause=0.05)
-    with open(tmp_path / "model.py", "a") as file:
-        file.write(ANNOUNCE)
+    wanted = corpus(tmp_path, 500)
+    text = (tmp_path / "model.py").read_text()
+    (tmp_path / "model.py").write_text(text.replace("\n        dy.renew_cg()\n", HOLD))
     process = job(tmp_path, cluster.address)
 
     def wait_for(count: int) -> None:
-        while len(list(tmp_path.glob("loaded-*"))) < count:
+        while len(list(tmp_path.glob("busy-*"))) < count:
             assert process.poll() is None, ended(process)
             time.sleep(0.1)
 
@@ -89,6 +95,7 @@ def test_machines_come_and_go(tmp_path: Path, cluster: Any) -> None:
     later = cluster.add_node(num_cpus=2, **SMALL)
     wait_for(3)
     cluster.remove_node(later, allow_graceful=False)
+    (tmp_path / "go").touch()
     status, errors = ended(process)
     assert status == 0 and "3 Ray workers on 2 machines" in errors, errors
     assert output(tmp_path) == wanted

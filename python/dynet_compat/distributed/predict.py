@@ -35,8 +35,8 @@ def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
         prog="python -m dynet_compat predict",
         description="Run a model over the lines of a file. The predictor is a class: __init__() loads the "
-        "model, __call__(lines) returns one result for each line. Below mpiexec all ranks share the work. --dynet-* "
-        "options come last.",
+        "model, __call__(lines) returns one result for each line. Below mpiexec all ranks share the work. "
+        "--dynet-* options come last.",
     )
     out.add_argument("predictor", help="module:Class or file.py:Class")
     out.add_argument("input", help="a text file, UTF-8, one item a line; may be compressed by gzip")
@@ -171,7 +171,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
             parser().error(f"unrecognized argument: {word}")
         option = word.startswith("--dynet") and "=" not in word
     if rest and given.engine == "ray":
-        parser().error(f"{rest[0]}: workers of Ray do not get it; set DYNET_COMPAT_* variables on the cluster")
+        parser().error(f"{rest[0]}: workers of Ray do not get it; set DYNET_COMPAT_ variables there")
     return given
 
 
