@@ -38,6 +38,18 @@ def test_every_line_in_order(tmp_path: Path, ranks: int) -> None:
     assert "500 lines" in result.stderr and ("3 ranks" in result.stderr) == (ranks == 3)
 
 
+def test_ranks_divide_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DYNET_COMPAT_THREADS", raising=False)
+    corpus(tmp_path, 200)
+    (tmp_path / "model.py").write_text(
+        "from dynet_compat import _core\n"
+        "class Predictor:\n    __call__ = lambda self, lines: [_core.threads() for _ in lines]\n"
+    )
+    result = run(tmp_path, ranks=2)
+    assert result.returncode == 0, result.stderr
+    assert set(output(tmp_path)) == {str(max(1, len(os.sched_getaffinity(0)) // 2))}
+
+
 def test_a_killed_job_is_finished_by_the_next(tmp_path: Path) -> None:
     wanted = corpus(tmp_path, 1500, pause=0.02)
     begin, env = command("mpich", 2)

@@ -191,6 +191,34 @@ def test_the_stub_of_the_guide_runs_on_the_real_dynet(tmp_path: Path, oracle_pyt
     assert len(printed[0]) == len(printed[1]) == 2
 
 
+def test_the_slurm_script_of_the_guide(tmp_path: Path) -> None:
+    """With mpiexec in the place of srun: a second start goes on where the first one was."""
+    guide = (Path(__file__).resolve().parents[2] / "migration_guide" / "distributed.md").read_text()
+    for name, begin in (("train.py", "python train.py\nimport"), ("train.sbatch", "text\n#!/bin/bash")):
+        found = re.search(rf"```{begin}.*?(?=^```)", guide, re.S | re.M)
+        assert found, name
+        text = found[0].partition("\n")[2]
+        (tmp_path / name).write_text(text.replace("--every 500", "--every 20"))
+    start, env = command("mpich", 2)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "activate").write_text(f'python() {{ "{sys.executable}" "$@"; }}\n')
+    (tmp_path / "srun").write_text(
+        f'#!/bin/bash\n[ "$1 $2" = "--mpi=pmi2 --cpus-per-task=8" ] && [ "$3" = python ] || exit 9\n'
+        f'exec {" ".join(start)} {sys.executable} "${{@:4}}"\n'
+    )
+    (tmp_path / "srun").chmod(0o755)
+    env.update(SLURM_SUBMIT_DIR=str(tmp_path), SLURM_CPUS_PER_TASK="8", PATH=f"{tmp_path}:{env['PATH']}")
+    printed = []
+    for _ in range(2):
+        result = subprocess.run(
+            ["bash", "train.sbatch"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        )
+        assert result.returncode == 0, result.stderr
+        printed.append(re.findall(r"epoch (\d+)", result.stdout))
+    assert printed[0] == [str(i) for i in range(20)] and printed[1] == ["19"], printed
+    assert (tmp_path / "logs" / "rank1.log").exists()
+
+
 def test_rank_0_saves_and_others_wait_for_it(tmp_path: Path) -> None:
     script = tmp_path / "save.py"
     script.write_text(
