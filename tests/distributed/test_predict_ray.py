@@ -137,6 +137,10 @@ def test_a_predictor_that_cannot_be_made(tmp_path: Path, cluster: Any) -> None:
     (tmp_path / "model.py").write_text(text.replace("init=1", "init='one'"))
     status, errors = ended(job(tmp_path, cluster.address))
     assert status == 1 and 'model.py", line 10, in __init__' in errors, errors
+    dying = text.replace("        self.model =", "        os._exit(3)\n        self.model =")
+    (tmp_path / "model.py").write_text(dying)
+    status, errors = ended(job(tmp_path, cluster.address, "-o", "out1"))
+    assert status == 1 and "3 workers were lost before one loaded the predictor" in errors, errors
     (tmp_path / "model.py").write_text(text.replace("class Predictor", "class Other"))
     status, errors = ended(job(tmp_path, cluster.address, "-o", "out2"))
     assert status == 2 and errors.endswith("model.py has no Predictor\n"), errors

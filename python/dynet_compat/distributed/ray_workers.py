@@ -18,7 +18,7 @@ from .. import _core
 from .lines import LineBlock, Result, UsageError, Worker
 
 _TRIES = 3  # workers that a block may lose before it is halved, and a line before it is given up
-_LOST_IN_A_ROW = 50  # workers, and three times all there are, after which it is not the lines that end them
+_LOST_IN_A_ROW = 50  # workers, and thrice all there are; then it is not a line. None has loaded: thrice all
 _LOOK = 1.0  # seconds between looks at the size of the cluster
 _GIVEN_UP = "ends the worker that predicts it"
 
@@ -197,8 +197,9 @@ class RayWorkers:
         except self._ray.exceptions.RayError as error:
             self._lost += 1
             self._next_look = 0.0
-            if self._lost >= _LOST_IN_A_ROW + 3 * len(self._actors()):
-                raise RuntimeError(f"{self._lost} workers were lost one after the other: {error}") from error
+            if self._lost >= (_LOST_IN_A_ROW if self.count else 0) + 3 * (len(self._actors()) + 1):
+                doing = "predicted a line" if self.count else "loaded the predictor"
+                raise RuntimeError(f"{self._lost} workers were lost before one {doing}: {error}") from error
             return pieces.lost(piece, losses) if piece else None
         self._idle.append(actor)
         if piece is None:
