@@ -49,40 +49,21 @@ bool in_weight_position(OpId op, OpKind kind, uint32_t i) {
 
 }  // namespace
 
-NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
-                     const Ids& ids) {
-  const OpKind kind = op_info(op).meta->kind;
-  bool numbered = n > 0 && share_equal_values && op != op_id<Pick>;  // set_index() changes one pick
-  for (uint32_t i = 0; i < n; ++i) {
-    if (args[i] >= nodes_.size())
-      throw ValueError("expected expressions of this graph, got one of an earlier graph");
-    numbered = numbered && nodes_[args[i]].value_number;
-  }
-  if (numbered || n == 0 || n > RecordCache::kMostArgs || n_attrs > RecordCache::kMostAttrs)
-    return record_new(op, args, n, attrs, n_attrs, ids, numbered).id;
-  RecordCache::Key key;
-  key.head(op, n, attrs, n_attrs);
-  for (uint32_t i = 0; i < n; ++i) {
-    const Node& a = nodes_[args[i]];
-    const uint32_t weight = in_weight_position(op, kind, i) ? a.value_number : 0;
-    key.argument(i, a.sig * 2 + (a.flags & Node::requires_grad), a.site, weight);
-  }
-  RecordCache::Entry& entry = record_cache_.slot(key);
-  if (entry.key == key) {
-    arg_pool_.insert(arg_pool_.end(), args, args + n);
-    return append_cached(entry.value, n, ids);
-  }
-  const NewNode made = record_new(op, args, n, attrs, n_attrs, ids, false);
-  if (made.cacheable) {
-    const Node& node = nodes_[made.id];
-    entry = {key, {node.sig, node.site, signatures_.brief(node.sig).size, node.flags & Node::requires_grad}};
-  }
-  return made.id;
+void Graph::refuse_argument() {
+  throw ValueError("expected expressions of this graph, got one of an earlier graph");
+}
+
+[[gnu::noinline]] NodeId Graph::record_uncached(OpId op, const NodeId* args, uint32_t n,
+                                                const uint32_t* attrs, uint32_t n_attrs, const Ids& ids) {
+  bool numbered = n > 0 && may_be_shared(op);
+  for (uint32_t i = 0; i < n; ++i) numbered = argument(args[i]).value_number && numbered;
+  return record_new(op, args, n, attrs, n_attrs, ids, numbered).id;
 }
 
 // `numbered`: all arguments have value numbers. Only a node that has none, and is not empty, may be cached.
-Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs,
-                                 uint32_t n_attrs, const Ids& ids, bool numbered) {
+[[gnu::noinline]] Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n,
+                                                   const uint32_t* attrs, uint32_t n_attrs, const Ids& ids,
+                                                   bool numbered) {
   uint32_t local[64];
   uint32_t* key = local;
   const uint32_t key_size = 3 + n_attrs + 2 * n;
@@ -162,15 +143,11 @@ NodeId Graph::record_empty(const Sig& s, const NodeId* args) {
   }
 }
 
-void Graph::set_ids(Node* n, const Ids& ids) {
-  if (ids.list) {
-    n->flags |= Node::list;
-    n->aux = static_cast<uint32_t>(id_pool_.size());
-    id_pool_.push_back(ids.n);
-    id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
-  } else if (ids.n) {
-    n->aux = ids.data[0];
-  }
+void Graph::set_id_list(Node* n, const Ids& ids) {
+  n->flags |= Node::list;
+  n->aux = static_cast<uint32_t>(id_pool_.size());
+  id_pool_.push_back(ids.n);
+  id_pool_.insert(id_pool_.end(), ids.data, ids.data + ids.n);
 }
 
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
@@ -193,29 +170,6 @@ uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
 void Graph::bucket_node(Node& node, const NodeId* args, uint32_t n) {
   for (uint32_t i = 0; i < n; ++i) sites_.edge(nodes_[args[i]].site, node.site);
   join_bucket(node, signatures_.brief(node.sig).size, args, n);
-}
-
-// All edges between the sites are known.
-void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t n, uint32_t first_round) {
-  const uint32_t phase = sites_.phase(node.site);
-  uint32_t round = first_round;
-  for (uint32_t i = 0; i < n; ++i) {
-    const Node& a = nodes_[args[i]];
-    if (a.flags & Node::leaf || offset_of(args[i]) != kPending) continue;
-    const uint32_t p = sites_.phase(a.site);
-    if (p < phase) continue;
-    if (p > phase) contradicted_ = true;
-    round = std::max(round, a.round + (a.site >= node.site));
-  }
-  node.round = round;
-  node.bucket = buckets_.find(sites_, node.site, round, epoch_);
-  buckets_[node.bucket].stats.add(node.sig, size);
-  for (uint32_t i = 0; i < n; ++i) {
-    const Node& a = nodes_[args[i]];
-    if (a.flags & Node::leaf || offsets_[args[i]] != kPending) continue;
-    buckets_.connect(a.bucket, node.bucket);
-    if (!(a.flags & Node::has_reader)) mark_read(args[i]);
-  }
 }
 
 void Graph::mark_read(NodeId id) {
@@ -356,30 +310,24 @@ ParameterTable::KnownSignature Graph::signature_of(const Storage& storage, uint3
   return {tables_, sig, value_numbers_.number(&sig, 1)};
 }
 
-NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
-  parameters.use(storage);
-  if (storage->row_size() == 0) [[unlikely]] {
-    Dim dim = storage->dim;
-    dim.bd = ids.list ? ids.n : 1;
+[[gnu::noinline]] NodeId Graph::lookup_new(const Storage& storage, const Ids& ids, bool update) {
+  Dim dim = storage.dim;
+  dim.bd = ids.list ? ids.n : 1;
+  if (storage.row_size() == 0) [[unlikely]] {
     const NodeId id = filled(dim, 0.f);
     set_ids(&nodes_[id], ids);
     return id;
   }
-  ParameterTable::KnownSignature& known = parameters.lookup_signature(storage->uid, update);
   Node n{};
-  if (!ids.list && known.tables == tables_) {
-    n.sig = known.sig;
-  } else {
-    const uint32_t attrs[3] = {storage->uid, update, ids.list ? ids.n : 0};
-    Dim dim = storage->dim;
-    dim.bd = ids.list ? ids.n : 1;
-    n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
-    if (!ids.list) known = {tables_, n.sig, 0};
-  }
+  const uint32_t attrs[3] = {storage.uid, update, ids.list ? ids.n : 0};
+  n.sig = signatures_.leaf(op_id<Lookup>, attrs, 3, dim, update);
   n.flags = update ? Node::requires_grad : 0;
   set_ids(&n, ids);
   n.site = site_of(n.sig, nullptr, 0);
   bucket_node(n, nullptr, 0);
+  if (!ids.list)
+    parameters.row_lookup(storage.uid, update) = {tables_,
+                                                  {n.sig, n.site, signatures_.brief(n.sig).size, update}};
   return append(n, kPending);
 }
 

@@ -95,7 +95,7 @@ class Graph : public Generations {
   // Contiguous part of x, values and gradient, with another shape.
   NodeId view(OpId op, NodeId x, const Dim& dim, uint32_t offset);
 
-  // ---- recording what was recorded before (record_cached.cc, graph/trace.h)
+  // ---- recording what was recorded before (graph/trace.h)
   // Its arguments are nodes[indices[i]].
   NodeId record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
                        uint32_t n, const Ids& ids);
@@ -216,8 +216,19 @@ class Graph : public Generations {
     NodeId id;
     bool cacheable;
   };
+  [[noreturn, gnu::cold]] static void refuse_argument();
+  const Node& argument(NodeId id) const {
+    if (id >= nodes_.size()) [[unlikely]]
+      refuse_argument();
+    return nodes_[id];
+  }
+  // One of several equal nodes stands for all of them. Not for picks: set_index() changes a single one.
+  bool may_be_shared(OpId op) const { return share_equal_values && op != op_id<Pick>; }
+  NodeId record_uncached(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
+                         const Ids& ids);
   NewNode record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
                      const Ids& ids, bool numbered);
+  NodeId lookup_new(const Storage& storage, const Ids& ids, bool update);
   NodeId append_cached(const CachedSignature& cached, uint32_t n_args, const Ids& ids);
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
@@ -226,7 +237,11 @@ class Graph : public Generations {
   NodeId filled(const Dim& dim, float value);
   NodeId record_empty(const Sig& s, const NodeId* args);
   ParameterTable::KnownSignature signature_of(const Storage& storage, uint32_t role);
-  void set_ids(Node* n, const Ids& ids);
+  void set_ids(Node* n, const Ids& ids) {
+    if (ids.list) return set_id_list(n, ids);
+    if (ids.n) n->aux = ids.data[0];
+  }
+  void set_id_list(Node* n, const Ids& ids);
   NodeId duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, uint32_t n_args);
   uint32_t site_of(uint32_t sig, const NodeId* args, uint32_t n);
 

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/storage.h"
+#include "graph/record_cache.h"
 
 namespace dyc {
 
@@ -55,12 +56,16 @@ class ParameterTable {
   // The same of any storage.
   NodeId find(uint32_t uid, uint32_t role) const { return uses(uid) ? slots_[uid].node[role] : kNone; }
   NodeId find(const Storage& storage, uint32_t role) const { return find(storage.uid, role); }
-  // Of a lookup of one row, or of a parameter: its signature in the tables with this number
-  // (Graph::tables()), and the value number of a parameter.
+  // Of a parameter and of a lookup of one row: the signature in the tables with this number
+  // (Graph::tables()).
   struct KnownSignature {
     uint32_t tables = 0, sig = 0, value_number = 0;
   };
-  KnownSignature& lookup_signature(uint32_t uid, bool update) { return slots_[uid].lookup[update]; }
+  struct RowLookup {
+    uint32_t tables = 0;
+    CachedSignature signature = {};
+  };
+  RowLookup& row_lookup(uint32_t uid, bool update) { return slots_[uid].row_lookup[update]; }
   KnownSignature& parameter_signature(uint32_t uid, uint32_t role) { return slots_[uid].parameter[role]; }
 
   // ---- nodes
@@ -119,7 +124,7 @@ class ParameterTable {
   struct Slot {                                     // of one storage uid
     uint32_t epoch = 0, storage = 0;
     NodeId node[3] = {kNone, kNone, kNone};  // by role
-    KnownSignature lookup[2];                // by `update`
+    RowLookup row_lookup[2];                 // by `update`
     KnownSignature parameter[3];             // by role
   };
   std::vector<Slot> slots_;

@@ -2,9 +2,9 @@
 // each argument, the signature, the site and what identifies it as a weight; so an op on arguments of the
 // same kinds needs one lookup here instead of one in each table. An entry stays valid as long as the tables.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
 namespace dyc {
@@ -17,41 +17,47 @@ struct CachedSignature {
 class RecordCache {
  public:
   static constexpr uint32_t kMostArgs = 3, kMostAttrs = 2;
-  // {op, attrs.., per argument: signature * 2 + takes a gradient, site, value number of a weight}
+  // Only as many arguments as the op has are set, hashed and compared.
   struct Key {
-    uint32_t words[3 + 3 * kMostArgs] = {};
-    void head(uint32_t op, uint32_t n_args, const uint32_t* attrs, uint32_t n_attrs) {
-      words[0] = op << 8 | n_args << 4 | n_attrs;
-      for (uint32_t i = 0; i < n_attrs; ++i) words[1 + i] = attrs[i];
+    uint64_t head[2] = {};
+    uint64_t args[kMostArgs];
+    uint64_t hash = 0;
+    // `words`: the attributes or, of a product, the value numbers of its weights.
+    void set_head(uint32_t op, uint32_t n_args, uint32_t n_attrs, const uint32_t (&words)[kMostAttrs]) {
+      head[0] = op << 8 | n_args << 4 | n_attrs | uint64_t{words[0]} << 32;
+      head[1] = words[1];
+      hash += head[0] * kOdd[0] + head[1] * kOdd[1];
     }
-    void argument(uint32_t i, uint32_t signature, uint32_t site, uint32_t weight) {
-      uint32_t* const to = words + 3 + 3 * i;
-      to[0] = signature;
-      to[1] = site;
-      to[2] = weight;
+    // `signature`: twice its number, and 1 where the argument takes a gradient.
+    void set_argument(uint32_t i, uint32_t signature, uint32_t site) {
+      args[i] = signature | uint64_t{site} << 32;
+      hash += args[i] * kOdd[2 + i];
     }
-    bool operator==(const Key& o) const { return std::memcmp(words, o.words, sizeof words) == 0; }
   };
   struct alignas(64) Entry {  // a line of the processor's cache
-    Key key;
-    CachedSignature value;
+    uint64_t head[2] = {};    // of no op all zeros
+    uint64_t args[kMostArgs] = {};
+    CachedSignature value = {};
+    bool holds(const Key& key, uint32_t n_args) const {
+      bool equal = head[0] == key.head[0] && head[1] == key.head[1];
+      for (uint32_t i = 0; i < n_args; ++i) equal = equal && args[i] == key.args[i];
+      return equal;
+    }
+    void set(const Key& key, uint32_t n_args, const CachedSignature& of) {
+      std::copy_n(key.head, 2, head);
+      std::copy_n(key.args, n_args, args);
+      value = of;
+    }
   };
 
-  // Where the key is kept if it is in the cache. No key of an op is all zeros.
-  Entry& slot(const Key& key) {
-    constexpr uint64_t odd[6] = {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb,
-                                 0xd6e8feb86659fd93, 0xa0761d6478bd642f, 0xe7037ed1a0b428db};
-    uint64_t h = 0;
-    for (int i = 0; i < 6; ++i) {  // independent multiplications
-      const uint64_t w = key.words[2 * i] | uint64_t{key.words[2 * i + 1]} << 32;
-      h += (w ^ w >> 32) * odd[i];
-    }
-    return (*entries_)[h >> (64 - kBits)];
-  }
+  // Where the key is kept if it is in the cache.
+  Entry& slot(const Key& key) { return (*entries_)[key.hash >> (64 - kBits)]; }
   void clear() { *entries_ = {}; }
 
  private:
   static constexpr int kBits = 10;
+  static constexpr uint64_t kOdd[2 + kMostArgs] = {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb,
+                                                   0xd6e8feb86659fd93, 0xa0761d6478bd642f};
   std::unique_ptr<std::array<Entry, 1u << kBits>> entries_ =
       std::make_unique<std::array<Entry, 1u << kBits>>();
 };
