@@ -156,7 +156,9 @@ class Graph : public Generations {
   // Offset of the value. Views get theirs when it is first asked for.
   int64_t offset_of(NodeId id) {
     const int64_t offset = offsets_[id];
-    return offset == kPending && nodes_[id].flags & Node::view ? offset_of_view(id) : offset;
+    if (offset != kPending || !(nodes_[id].flags & Node::view)) return offset;
+    const int64_t whole = offsets_[base_of(id)];
+    return whole < 0 ? whole : offset_of_view(id);
   }
   int64_t* offsets() { return offsets_.data(); }
   void set_offset(NodeId id, int64_t offset) { offsets_[id] = offset; }
@@ -209,8 +211,7 @@ class Graph : public Generations {
 
  private:
   [[gnu::noinline]] int64_t offset_of_view(NodeId id) {
-    const int64_t whole = offset_of(arg_pool_[nodes_[id].args]);
-    return whole < 0 ? whole : offsets_[id] = whole + nodes_[id].aux;
+    return offsets_[id] = offset_of(arg_pool_[nodes_[id].args]) + nodes_[id].aux;
   }
   struct NewNode {
     NodeId id;

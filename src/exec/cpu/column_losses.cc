@@ -42,6 +42,7 @@ ColumnLosses::Pair& ColumnLosses::pair_of(uint32_t product, uint32_t loss) {
 }
 
 void ColumnLosses::cut_back(uint32_t launches) {
+  if (n_pairs_ == 0) return;  // as in most graphs: renew_cg() comes here
   const auto stays = [launches](const Pair& p) { return p.loss < launches; };
   const auto first = pairs_.begin();
   n_pairs_ = static_cast<size_t>(std::stable_partition(first, first + n_pairs_, stays) - first);
