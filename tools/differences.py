@@ -491,6 +491,23 @@ ADDITIONS = [
         "trainer.state_dict(), load_state_dict(state)", "not there", "the trainer's state as a dict of arrays"
     ),
     Difference(
+        "set_gradient() of parameters and tables, set_row_gradients(), touched_rows(), has_gradient()",
+        "not there",
+        "gradients that the program writes itself (recipes.md)",
+    ),
+    Difference(
+        "gradients_to_vector(), vector_to_gradients() of collections; trainer.before_update",
+        "not there",
+        "all gradients as one array and back; functions that an update calls first",
+    ),
+    Difference(
+        "values_hash() of collections, state_hash() of trainers",
+        "not there",
+        "equal for equal bits",
+        "dy.ParameterCollection().values_hash() == dy.ParameterCollection().values_hash()",
+        "True",
+    ),
+    Difference(
         "AdamWTrainer", "not there", "Adam with decoupled weight decay (Loshchilov and Hutter, 2019)"
     ),
 ]

@@ -25,6 +25,7 @@ from .api.builders import *
 from .api.class_factored_softmax import *
 from .api.convolution import *
 from .api.functions import *
+from .api.gradients import *
 from .api.graph import *
 from .api.hierarchical_softmax import *
 from .api.legacy import *
@@ -112,7 +113,7 @@ __all__ = [
 _NOT_DYNETS = {
     *(name for name in _core.__all__ if name not in __all__),
     *"batch_map instance_rng install_as_dynet load_safetensors save_safetensors profile Profile relu sigmoid "
-    "HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
+    "GradientEntry HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
     "BidirectionalTreeLSTMBuilder".split(),
 }
 

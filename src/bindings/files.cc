@@ -128,15 +128,6 @@ pb::tuple describe(const pb::object& parameter) {
   return pb::make_tuple(s.is_lookup(), s.name, dims_tuple(file_dims(s)), s.uid);
 }
 
-// Python functions as methods of a type written in C, whose attributes Python cannot set.
-void add_methods(const pb::type& type, const pb::dict& methods) {
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (t != &ParametersType && t != &LookupParametersType && t != &ParameterCollectionType)
-    throw TypeError("_add_methods(): expected Parameters, LookupParameters or ParameterCollection");
-  if (PyDict_Update(t->tp_dict, methods.ptr()) < 0) throw pb::error_already_set();
-  PyType_Modified(t);
-}
-
 }  // namespace
 
 void add_files(pb::module_& m) {
@@ -158,7 +149,6 @@ void add_files(pb::module_& m) {
   m.def("_describe", &describe);
   m.def("_rename",
         [](const pb::object& p, const std::string& name) { as_storage(p, "rename")->name = name; });
-  m.def("_add_methods", &add_methods);
 }
 
 }  // namespace dyc::py

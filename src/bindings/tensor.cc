@@ -173,13 +173,6 @@ void set_parameter_values(const pb::object& p, const pb::array& values) {
     for (size_t i = 0; i < s.size(); ++i) to[i] /= s.decay->factor;
 }
 
-// A method written in Python for a type of this module, whose attributes cannot be set from there.
-void attach(const pb::type& type, const std::string& name, const pb::object& attribute) {
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (PyDict_SetItemString(t->tp_dict, name.c_str(), attribute.ptr()) < 0) throw pb::error_already_set();
-  PyType_Modified(t);
-}
-
 }  // namespace
 
 PyObject* tensor_of(const float* values, const Dim& dim) {
@@ -199,7 +192,6 @@ void add_tensor_functions(pb::module_& m) {
   m.def("_topk", &topk);
   m.def("_parameter_values", &parameter_values);
   m.def("_set_parameter_values", &set_parameter_values);
-  m.def("_attach", &attach);
 }
 
 }  // namespace dyc::py

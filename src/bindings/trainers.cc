@@ -9,6 +9,7 @@
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
+#include "bindings/owned.h"
 #include "bindings/signatures.h"
 #include "bindings/call_site.h"
 #include "bindings/tuning.h"
@@ -21,7 +22,10 @@ namespace {
 
 struct PyTrainer {
   PyObject_HEAD std::unique_ptr<Trainer> trainer;
+  PyObject* before_update;  // list of functions; null: nobody has asked for it
 };
+
+PyTrainer* as_trainer(PyObject* self) { return reinterpret_cast<PyTrainer*>(self); }
 
 std::string signature_of(const TrainerKind& kind) {
   std::string s = text(kind.name, "(m");
@@ -111,7 +115,7 @@ std::unique_ptr<Trainer> build(const TrainerKind& kind, PyObject* args, PyObject
 // for subclasses with methods of their own.
 PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const TrainerKind* kind = kind_of(type);
-  auto* self = reinterpret_cast<PyTrainer*>(type->tp_alloc(type, 0));
+  PyTrainer* const self = as_trainer(type->tp_alloc(type, 0));
   if (!self) return nullptr;
   new (&self->trainer) std::unique_ptr<Trainer>();
   if (kind && type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
@@ -126,7 +130,7 @@ PyObject* new_trainer(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 int init(PyObject* self, PyObject* args, PyObject* kwargs) {
   const TrainerKind* kind = kind_of(Py_TYPE(self));
-  auto& trainer = reinterpret_cast<PyTrainer*>(self)->trainer;
+  auto& trainer = as_trainer(self)->trainer;
   const bool bare = PyTuple_GET_SIZE(args) == 0 && (!kwargs || PyDict_GET_SIZE(kwargs) == 0);
   if (!kind || (bare && trainer)) return 0;
   try {
@@ -139,8 +143,20 @@ int init(PyObject* self, PyObject* args, PyObject* kwargs) {
   }
 }
 
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(as_trainer(self)->before_update);
+  return 0;
+}
+
+int clear(PyObject* self) {
+  Py_CLEAR(as_trainer(self)->before_update);
+  return 0;
+}
+
 void dealloc(PyObject* self) {
-  reinterpret_cast<PyTrainer*>(self)->trainer.~unique_ptr();
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  as_trainer(self)->trainer.~unique_ptr();
   Py_TYPE(self)->tp_free(self);
 }
 
@@ -173,10 +189,7 @@ constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const 
   const ScriptCall call("update");
   wait_for_backward();
   trainer_of(self);
-  if (call_trainer_hook(TrainerHook::update, self, scale)) {
-    wait_for_gradients();
-    trainer_of(self).update(scale);
-  }
+  if (call_trainer_hook(TrainerHook::update, self, scale)) run_update(self, scale);
   return warn_of_growth() ? none() : nullptr;
 });
 
@@ -272,6 +285,23 @@ PyObject* learning_rate(PyObject* self, void*) {
   return guarded([&] { return PyFloat_FromDouble(trainer_of(self).learning_rate()); });
 }
 
+PyObject* before_update(PyObject* self, void*) {
+  PyObject*& functions = as_trainer(self)->before_update;
+  if (!functions) functions = PyList_New(0);
+  Py_XINCREF(functions);
+  return functions;
+}
+
+// A function may change the list: those that it held at first are called.
+void call_before_update(PyObject* self) {
+  PyObject* const functions = as_trainer(self)->before_update;
+  if (!functions || PyList_GET_SIZE(functions) == 0) return;
+  const Owned all = Owned::steal(PyList_AsTuple(functions));
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i)
+    if (!Owned::steal(PyObject_CallOneArg(PyTuple_GET_ITEM(all.get(), i), self))) throw PythonError();
+}
+
 int assign_learning_rate(PyObject* self, PyObject* value, void*) {
   try {
     if (!value) throw TypeError("learning_rate: cannot be deleted");
@@ -307,11 +337,15 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {
+    {"before_update", before_update, nullptr, "Functions that update() calls first.", nullptr},
     {"learning_rate", learning_rate, assign_learning_rate, "The learning rate.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with = nullptr) {
-  PyTypeObject type = static_type({name, doc, sizeof(PyTrainer), dealloc, with, new_trainer});
+  PyTypeObject type = static_type({name, doc, sizeof(PyTrainer), dealloc, with, new_trainer, nullptr,
+                                   Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC});
+  type.tp_traverse = traverse;
+  type.tp_clear = clear;
   type.tp_init = init;
   type.tp_repr = described;
   return type;
@@ -319,9 +353,15 @@ PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with = null
 
 }  // namespace
 
+void run_update(PyObject* trainer, float scale) {
+  call_before_update(trainer);
+  wait_for_gradients();
+  trainer_of(trainer).update(scale);
+}
+
 Trainer& trainer_of(PyObject* self) {
   wait_for_update();
-  Trainer* t = reinterpret_cast<PyTrainer*>(self)->trainer.get();
+  Trainer* t = as_trainer(self)->trainer.get();
   if (!t && !kind_of(Py_TYPE(self)))
     throw RuntimeError(text(Py_TYPE(self)->tp_name,
                             ": expected a trainer with a rule for its updates, got Trainer, the base of all; "

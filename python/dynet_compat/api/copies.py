@@ -97,6 +97,6 @@ def _reduce_parameter(self: Union[Parameters, LookupParameters]) -> tuple[Any, .
     return restored_parameter, (tree, lookup, _core._parameter_index(tree.root, self))
 
 
-_core._attach(ParameterCollection, "__reduce__", _reduce_collection)
-_core._attach(Parameters, "__reduce__", _reduce_parameter)
-_core._attach(LookupParameters, "__reduce__", _reduce_parameter)
+_core._extend(ParameterCollection, "__reduce__", _reduce_collection)
+_core._extend(Parameters, "__reduce__", _reduce_parameter)
+_core._extend(LookupParameters, "__reduce__", _reduce_parameter)

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import _core
 from .._core import Expression, ParameterCollection, Parameters, cmult, record
+from .attach import attach
 
 __all__ = [
     "Saveable",
@@ -317,8 +318,6 @@ def _load_array(self: Parameters, arr: Union[np.ndarray, Iterable[Any]]) -> None
 
 def extend_classes() -> None:
     """Give the classes of the compiled module the methods that they once had."""
-    _pl.__name__ = "pl"
-    _core._extend(ParameterCollection, "pl", _pl)
+    attach(ParameterCollection, pl=_pl)
     _core._extend(ParameterCollection, "from_file", staticmethod(_from_file))
-    _load_array.__name__ = "load_array"
-    _core._extend(Parameters, "load_array", _load_array)
+    attach(Parameters, load_array=_load_array)

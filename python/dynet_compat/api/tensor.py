@@ -315,7 +315,7 @@ def _parameter_device(self: Any) -> tuple[int, int]:
 
 
 for _type in (Parameters, LookupParameters):
-    _core._attach(_type, "__array__", _parameter_array)
-    _core._attach(_type, "__array_interface__", property(_parameter_interface))
-    _core._attach(_type, "__dlpack__", _parameter_dlpack)
-    _core._attach(_type, "__dlpack_device__", _parameter_device)
+    _core._extend(_type, "__array__", _parameter_array)
+    _core._extend(_type, "__array_interface__", property(_parameter_interface))
+    _core._extend(_type, "__dlpack__", _parameter_dlpack)
+    _core._extend(_type, "__dlpack_device__", _parameter_device)

@@ -183,8 +183,15 @@ class Exchange:
         if self._worker is None:
             return self._run(step)
         self._final = 0
+        if trainer.before_update:  # functions of the script, which run in its own thread
+            self._finish_gradients(step)
+            return self._run(step)
         self._in_flight = self._worker.submit(self._run, step)
         _core._set_update_in_flight(self.settle)
+        self._finish_gradients(step)
+
+    def _finish_gradients(self, step: Step) -> None:
+        """Completes the gradients of each range."""
         try:
             for begin, end in step.state.ranges:
                 _core._finish_gradients(step.collection, begin, end)

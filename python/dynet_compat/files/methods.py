@@ -322,4 +322,5 @@ for _type, _classes in (
     (Parameters, [_ParameterMethods]),
     (LookupParameters, [_ParameterMethods, _LookupMethods]),
 ):
-    _core._add_methods(_type, _methods(_type.__name__, _OlderNames, *_classes))
+    for _name, _method in _methods(_type.__name__, _OlderNames, *_classes).items():
+        _core._extend(_type, _name, _method)

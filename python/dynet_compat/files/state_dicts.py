@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Parameters, Trainer
+from ..api.attach import attach
 from . import atomic
 from .atomic import replacing
 
@@ -393,11 +394,5 @@ def load_safetensors(path: Path, pc: Any, strict: bool = True) -> Loaded:
         raise ValueError(f"{error}\n  in {os.fspath(path)}") from None
 
 
-for _type, _function, _name in (
-    (ParameterCollection, _state_dict, "state_dict"),
-    (ParameterCollection, _load_state_dict, "load_state_dict"),
-    (Trainer, _trainer_state_dict, "state_dict"),
-    (Trainer, _load_trainer_state, "load_state_dict"),
-):
-    _core._attach(_type, _name, _function)
-    _function.__name__, _function.__qualname__ = _name, f"{_type.__name__}.{_name}"
+attach(ParameterCollection, state_dict=_state_dict, load_state_dict=_load_state_dict)
+attach(Trainer, state_dict=_trainer_state_dict, load_state_dict=_load_trainer_state)

@@ -1,0 +1,216 @@
+"""Gradients of a collection as one array and back, functions before an update, and hashes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import dynet_compat as dy
+import numpy as np
+import pytest
+
+
+class Model:
+    def __init__(self) -> None:
+        self.pc = dy.ParameterCollection()
+        self.W = self.pc.add_parameters((3, 4), init="normal", name="W")
+        self.unused = self.pc.add_parameters(2, name="unused")
+        self.inner = self.pc.add_subcollection("inner").add_parameters(4, init="normal", name="W")
+        self.E = self.pc.add_lookup_parameters((10, 2, 3), init="normal", name="E")
+
+    def every(self) -> list[Any]:
+        return [self.W, self.unused, self.inner, self.E]
+
+    def gradients(self) -> list[Any]:
+        return [p.grad_as_array().tolist() for p in self.every()]
+
+    def accumulate(self, rows: tuple[int, ...] = (7, 2)) -> None:
+        dy.renew_cg()
+        h = dy.squared_norm(self.W * dy.inputVector([1, -2, 3, 4])) + dy.squared_norm(self.inner)
+        dy.esum([h, *(dy.squared_norm(dy.transpose(self.E[row])) for row in rows)]).backward()
+
+
+def test_gradients_come_back_bit_for_bit() -> None:
+    model = Model()
+    model.accumulate()
+    wanted = model.gradients()
+    vector, contents = model.pc.gradients_to_vector()
+    assert [(e.name, e.offset, e.shape) for e in contents] == [
+        ("/W", 0, (3, 4)), ("/inner/W", 12, (4,)), ("/E", 16, (2, 2, 3))
+    ]  # fmt: skip
+    assert contents[2].rows is not None and contents[2].rows.tolist() == [2, 7]
+    assert vector.dtype == np.float32 and vector.shape == (28,)
+    model.accumulate((1,))
+    model.unused.set_gradient([1, 2])
+    model.pc.vector_to_gradients(vector, contents)
+    assert model.gradients() == wanted and model.E.touched_rows().tolist() == [2, 7]
+    assert not model.unused.has_gradient(), "it is not in the vector"
+
+
+def test_views_have_the_shapes_of_gradients() -> None:
+    model = Model()
+    model.accumulate()
+    vector, contents = model.pc.gradients_to_vector()
+    W, inner, E = (entry.view(vector) for entry in contents)
+    assert W.tolist() == model.W.grad_as_array().tolist()
+    assert E.tolist() == model.E.rows_grad_as_array([2, 7]).tolist()
+    W[1, 2] = 5  # in the vector
+    E[1, 0, 2] = 6
+    model.pc.vector_to_gradients(vector, contents)
+    assert model.W.grad_as_array()[1, 2] == 5 and model.E.row_grad_as_array(7)[0, 2] == 6
+
+
+def test_dense_contents_depend_on_the_model_only() -> None:
+    models = [Model(), Model()]
+    models[0].accumulate((1, 9))
+    models[1].accumulate((3,))
+    sums = [model.pc.gradients_to_vector(dense=True) for model in models]
+    for one, other in zip(sums[0][1], sums[1][1]):
+        assert one[:3] == other[:3] and np.array_equal(one.rows, other.rows)
+    wanted = np.add(models[0].E.grad_as_array(), models[1].E.grad_as_array()).tolist()
+    models[0].pc.vector_to_gradients(sums[0][0] + sums[1][0], sums[0][1])
+    assert models[0].E.grad_as_array().tolist() == wanted
+    assert models[0].unused.has_gradient() and len(models[0].E.touched_rows()) == 10
+
+
+def test_a_collection_without_gradients() -> None:
+    model = Model()
+    vector, contents = model.pc.gradients_to_vector()
+    assert vector.shape == (0,) and contents == []
+    model.accumulate()
+    model.pc.vector_to_gradients(vector, contents)
+    assert not any(p.has_gradient() for p in model.every())
+    empty = dy.ParameterCollection()
+    empty.vector_to_gradients(*empty.gradients_to_vector(dense=True))
+
+
+def test_a_sum_over_workers_is_the_update_of_one() -> None:
+    """Two workers with half of the instances each, and one with all: the same step."""
+    workers, alone = [Model(), Model()], Model()
+    for model in (workers[1], alone):
+        model.pc.load_state_dict(workers[0].pc.state_dict())
+    workers[0].accumulate((1, 4))
+    workers[1].accumulate((4, 6))
+    alone.accumulate((1, 4, 4, 6))
+    for p in (alone.W, alone.inner):  # the instances of both
+        p.set_gradient(2 * p.grad_as_array())
+    parts = [worker.pc.gradients_to_vector(dense=True) for worker in workers]
+    for worker in workers:
+        worker.pc.vector_to_gradients(parts[0][0] + parts[1][0], parts[0][1])
+        dy.SimpleSGDTrainer(worker.pc).update()
+    dy.SimpleSGDTrainer(alone.pc).update()
+    assert workers[0].pc.values_hash() == workers[1].pc.values_hash()
+    for name, wanted in alone.pc.state_dict().items():
+        np.testing.assert_allclose(workers[0].pc.state_dict()[name], wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda v, c: (v[:-1], c), r"28 elements.*\(27,\)"),
+        (lambda v, c: (v.reshape(4, 7), c), r"28 elements.*\(4, 7\)"),
+        (lambda v, c: (v, [c[0]._replace(name="/V"), *c[1:]]), "names of parameters.*'/V'"),
+        (lambda v, c: (v, [*c, c[0]]), "each parameter once.*'/W'"),
+        (lambda v, c: (v, [c[0]._replace(shape=(4, 3)), *c[1:]]), r"/W, parameters of \(3, 4\); got \(4, 3\)"),
+        (lambda v, c: (v, [*c[:2], c[2]._replace(rows=None)]), r"/E, a table of \(10, 2, 3\); got"),
+        (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([2, 10]))]), "rows below 10 of /E"),
+        (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([7, 2]))]), "ascending rows"),
+        (lambda v, c: (v, [c[0]._replace(offset=20), *c[1:]]), "as its contents say"),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(change: Any, says: str) -> None:
+    model = Model()
+    model.accumulate()
+    before = model.gradients()
+    with pytest.raises(ValueError, match=says):
+        model.pc.vector_to_gradients(*change(*model.pc.gradients_to_vector()))
+    assert model.gradients() == before
+
+
+# ------------------------------------------------------------------------------- before an update
+
+
+def test_functions_are_called_in_order_before_clipping() -> None:
+    model, seen = Model(), []
+    trainer = dy.SimpleSGDTrainer(model.pc, 1)
+    trainer.set_clip_threshold(1e-3)
+    trainer.before_update.append(lambda t: seen.append((t is trainer, model.W.grad_as_array().max() > 1)))
+    trainer.before_update.append(lambda t: model.W.set_gradient(np.zeros((3, 4))))
+    trainer.before_update.append(lambda t: seen.append(model.W.grad_as_array().any()))
+    model.W.set_value(np.ones((3, 4)))
+    model.accumulate()
+    trainer.update()
+    assert seen == [(True, True), False]
+    assert (model.W.as_array() == 1).all(), "the rule used the gradient from before"
+
+
+def test_an_exception_stops_the_update() -> None:
+    model = Model()
+    trainer = dy.AdamTrainer(model.pc)
+    before = model.pc.values_hash(), trainer.state_hash()
+
+    def refuse(_: dy.Trainer) -> None:
+        raise KeyError("not now")
+
+    trainer.before_update.append(refuse)
+    model.accumulate()
+    gradients = model.gradients()
+    with pytest.raises(KeyError, match="not now"):
+        trainer.update()
+    assert (model.pc.values_hash(), trainer.state_hash()) == before and model.gradients() == gradients
+    trainer.before_update.remove(refuse)
+    trainer.update()
+    assert model.pc.values_hash() != before[0] and trainer.state_hash() != before[1]
+
+
+def test_a_function_may_take_itself_out() -> None:
+    model, calls = Model(), []
+
+    def once(trainer: dy.Trainer) -> None:
+        calls.append(1)
+        trainer.before_update.remove(once)
+
+    class Own(dy.MomentumSGDTrainer):
+        pass
+
+    trainer = Own(model.pc)
+    trainer.before_update.extend([once, lambda t: calls.append(2)])
+    for _ in range(2):
+        model.accumulate()
+        trainer.update()
+    assert calls == [1, 2, 2]
+    with pytest.raises(AttributeError):
+        trainer.before_update = []
+
+
+@pytest.mark.parametrize("subclass", [False, True])
+def test_a_function_that_holds_its_trainer_is_collected(subclass: bool) -> None:
+    kind = type("Own", (dy.SimpleSGDTrainer,), {}) if subclass else dy.SimpleSGDTrainer
+    trainer = kind(dy.ParameterCollection())
+
+    class Noise:
+        def __init__(self, trainer: dy.Trainer) -> None:
+            self.trainer = trainer
+
+        def __call__(self, _: dy.Trainer) -> None:
+            pass
+
+    noise = Noise(trainer)
+    trainer.before_update.append(noise)
+    gone = weakref.ref(noise)
+    del noise, trainer
+    gc.collect()
+    assert gone() is None
+
+
+def test_hashes_tell_of_every_bit() -> None:
+    model = Model()
+    first = model.pc.values_hash()
+    value = model.W.as_array()
+    changed = value.astype(np.float32)
+    changed[1, 2] = np.nextafter(changed[1, 2], np.float32(9))
+    model.W.set_value(changed)
+    assert model.pc.values_hash() != first and len(first) == 16
+    model.W.set_value(value)
+    assert model.pc.values_hash() == first
