@@ -56,6 +56,47 @@ def test_the_same_on_a_device(tmp_path: Path) -> None:
     np.testing.assert_allclose(every[0], np.load(tmp_path / "one0.npy"), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("overlap", ["no", "yes"])
+def test_functions_before_an_update_see_the_sum(tmp_path: Path, overlap: str) -> None:
+    """In the script's own thread, and what they write is what all ranks update by."""
+    (tmp_path / "script.py").write_text("""
+import sys, threading
+import dynet_compat as dy
+import numpy as np
+
+pc = dy.ParameterCollection()
+W, E = pc.add_parameters((3, 3), init=1), pc.add_lookup_parameters((6, 3), init=1)
+trainer = dy.SimpleSGDTrainer(pc, 1)
+trainer.set_clip_threshold(0)
+seen = []
+
+
+def halve(trainer):
+    assert threading.current_thread() is threading.main_thread()
+    seen.append((W.grad_as_array().sum().item(), E.touched_rows().tolist()))
+    W.set_gradient(W.grad_as_array() / 2)
+
+
+trainer.before_update.append(halve)
+for step in range(3):
+    if step == 2:
+        trainer.before_update.remove(halve)
+    dy.renew_cg()
+    batch = dy.distributed.shard([0, 1, 2, 3])
+    dy.esum([dy.sum_elems(W) + dy.sum_elems(E[i]) for i in batch]).backward()
+    trainer.update()
+print(seen, W.as_array()[0, 0], pc.values_hash(), trainer.state_hash())
+""")
+    script = tmp_path / "script.py"
+    outputs = [job([script], 2, options=("--overlap", overlap), cwd=tmp_path), alone([script], tmp_path)]
+    for output in outputs:
+        assert output.returncode == 0, output.stderr
+    rows = [0, 1, 2, 3]
+    said = [output.stdout.splitlines()[-1] for output in outputs]
+    assert said[0].startswith(f"[(36.0, {rows}), (36.0, {rows})] {1 - 2 - 2 - 4.0} ")
+    assert said[0] == said[1], "not what one process does"
+
+
 # ------------------------------------------------------------------------------------------ products
 
 
