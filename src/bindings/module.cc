@@ -265,6 +265,9 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("set_threads", [](int n) { set_threads(n); });
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
+  m.def("_set_loss_share", [](float share) { loss_share = share; }, "share"_a);
+  m.def("_skip_backward", [](bool skip) { skips_backward = skip; }, "skip"_a);
+  m.def("_forward_skipped", &forward_skipped);
   m.def("_measure_device", &measure_device, "on"_a, "Times launches and copies of the device; see timing().");
   m.def("isa", [] { return kernels().isa; });
 }

@@ -454,6 +454,7 @@ const float* Engine::exact_gradient(NodeId id) {
                graph.ids(node.flags & Node::view ? graph.base_of(n) : n));
     }
   }
+  unshared_->executor.root_gradient = executor.root_gradient;
   unshared_->backward(backward_root_, true);
   return unshared_->gradient(id);
 }

@@ -41,11 +41,12 @@ class Executor : protected LaunchReader {
   void begin_backward(bool full, bool direct);
   // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
   void mark_rows_used(NodeId id);
-  // Launches in reverse order: with `live_nodes` of them, those with live[node] != 0. `root` has
-  // gradient 1.
+  // Launches in reverse order: with `live_nodes` of them, those with live[node] != 0. `root` has the gradient
+  // root_gradient.
   virtual void backward(NodeId root, const std::vector<uint8_t>& live,
                         const std::vector<uint32_t>& live_nodes) = 0;
   virtual void accumulate();
+  float root_gradient = 1.f;
   // With keep_products, a direct backward leaves the products that alone make up the gradient of a parameter,
   // and run_kept() computes those of `storages`, or all that are left: a job sends each gradient while the
   // next one is computed. Until then the gradient is undefined, and nothing may change the arenas.

@@ -112,14 +112,14 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def resumed(
-    folder: Path, script: str, *options: Any, ranks: int = 2
+    folder: Path, script: str, *options: Any, ranks: int = 2, mpi: str = "mpich"
 ) -> list[subprocess.CompletedProcess[str]]:
     """The script after 7 updates of 10, after 10 with the checkpoint of update 6, and after 10 without."""
     (folder / "script.py").write_text(script)
     runs = []
     for updates, saved in ((7, "a"), (10, "a"), (10, "b")):
         words = ["--every", 3, "--checkpoint", folder / saved, *options]
-        runs.append(job([folder / "script.py", updates], ranks, options=tuple(words), cwd=folder))
+        runs.append(job([folder / "script.py", updates], ranks, mpi, tuple(words), folder))
     return runs
 
 
@@ -175,10 +175,94 @@ def test_the_drawn_seed_and_the_feedback_are_kept(tmp_path: Path) -> None:
     assert other.returncode != 0 and f"of a run with seed {seed}" in other.stderr, other.stderr
 
 
-def test_a_shard_before_the_loop_is_noticed(tmp_path: Path) -> None:
-    script = COUNTING.format(before="").replace("for k", "data = dy.distributed.shard([1, 2, 3])\nfor k")
-    script = script.replace("batch = dy.distributed.shard([1, 2, 3])", "batch = data\n    if not data: break")
-    first, second, _ = resumed(tmp_path, script)
-    assert first.returncode == 0, first.stderr
-    assert second.returncode != 0, second.stdout
-    assert "shard each minibatch inside of the loop" in second.stderr, second.stderr
+# Its loss cannot take an empty shard, reads values and gradients on the way, and draws from three generators,
+# of which ranks of unequal shards draw unequally; two trainers share a loss that is read after their updates,
+# and one adds noise first.
+STRICT = """
+import random, sys
+import dynet as dy
+import numpy as np
+
+pc = dy.ParameterCollection()
+E = pc.add_lookup_parameters((9, 3))
+qc = dy.ParameterCollection()
+W = qc.add_parameters((2, 3))
+trainers = [dy.AdamTrainer(pc), dy.MomentumSGDTrainer(qc)]
+noise = np.random.default_rng(8)
+trainers[1].before_update.append(lambda t: W.set_gradient(W.grad_as_array() + noise.normal(0, 0.1, (2, 3))))
+order, own, total = random.Random(3), np.random.default_rng(5), 0.0
+for k in range((int(sys.argv[1]) + 1) // 2):
+    batch = dy.distributed.shard(order.sample(range(9), 5))
+    dy.renew_cg()
+    words = [w if random.random() < 0.7 else np.random.randint(9) for w in batch]
+    xs = dy.dropout(dy.lookup_batch(E, words), 0.3)
+    moved = xs + dy.inputVector(own.normal(0, 0.1, 3 + len(batch))[:3])
+    first = dy.sum_batches(dy.squared_norm(moved))
+    first.backward()
+    direction = moved.gradient()
+    scaled = direction / math.sqrt((direction**2).sum())
+    hs = [W * (E[w] + dy.inputVector(scaled[:, i])) for i, w in enumerate(words)]
+    loss = dy.squared_norm(dy.concatenate(hs))
+    loss.backward()
+    for trainer in trainers:
+        trainer.update()
+    total += dy.distributed.sum(loss.value())
+print(total.hex(), *E.as_array().ravel().tolist(), *W.as_array().ravel().tolist())
+""".replace("import random", "import math, random", 1)
+
+# Five items on two ranks are shared once; the loop has no shard(). The number drawn by the loss is read after
+# the update, as is the loss.
+ONCE = """
+import random, sys
+import dynet as dy
+
+pc = dy.ParameterCollection(); p = pc.add_parameters(3, init=1); t = dy.AdamTrainer(pc)
+data = dy.distributed.shard([1.0, 2.0, 3.0, 4.0, 5.0])
+for k in range(int(sys.argv[1])):
+    dy.renew_cg()
+    losses = dy.concatenate([dy.squared_norm(dy.dropout(p, 0.3) - x * random.random()) for x in data])
+    loss = dy.sum_elems(losses)
+    loss.backward()
+    t.update()
+    losses.npvalue()
+print(*p.npvalue().view("u4"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "mpi"), [(STRICT, "mpich"), (STRICT, "openmpi"), (ONCE, "mpich")],
+    ids=["strict", "openmpi", "once"],
+)  # fmt: skip
+def test_a_script_catches_up_with_its_usual_shards(tmp_path: Path, script: str, mpi: str) -> None:
+    runs = resumed(tmp_path, script, "--seed", 7, mpi=mpi)
+    assert [run.returncode for run in runs] == [0, 0, 0], [run.stderr for run in runs]
+    assert re.search(r"resuming after update [467]\n", runs[1].stderr), runs[1].stderr
+    assert "not drawn" not in runs[1].stderr
+    assert runs[1].stdout == runs[2].stdout != runs[0].stdout
+
+
+def test_nothing_is_computed_while_catching_up(tmp_path: Path) -> None:
+    """Where the sum over ranks gets the loss itself."""
+    script = COUNTING.format(before="print(dy.distributed.state.job._catching_up, nodes(), file=log)")
+    script = script.replace("pc =", COUNTED + "pc =").replace(").backward()", "); loss.backward()")
+    script = script.replace("dy.esum(", "loss = dy.esum(")
+    script = script.replace("t.update()", "t.update(); dy.distributed.sum(loss)")
+    same_in_the_end(resumed(tmp_path, script, "--seed", 7))
+    lines = [line.split() for line in (tmp_path / "computed.txt").read_text().splitlines()]
+    before = [int(n) for skips, n in lines if skips == "True"]
+    assert len(before) == 7 and before[-1] == 0 < int(lines[-1][1]), lines
+
+
+COUNTED = """
+from dynet_compat import _core
+nodes = lambda: int(_core.timing()["launches"])
+log = open("computed.txt", "a") if dy.distributed.is_main else sys.stderr
+"""
+
+
+def test_numbers_drawn_by_values_are_said(tmp_path: Path) -> None:
+    """On rank 1 only: what it draws depends on a parameter."""
+    draws = "random.random() for _ in range(int(1e4 * p.npvalue()[0]) * dy.distributed.rank)"
+    before = f"import random; [{draws}]"
+    *_, errors = (run.stderr for run in resumed(tmp_path, COUNTING.format(before=before), "--seed", 7)[:2])
+    assert "on rank 1 Python's or NumPy's random numbers were not drawn as in the run before" in errors

@@ -58,9 +58,11 @@ def test_each_trainer_under_both_mpis(tmp_path: Path, model: str) -> None:
 
 
 def test_a_minibatch_smaller_than_the_job(tmp_path: Path) -> None:
-    arguments = ["tagger", "SimpleSGDTrainer", 3, 40]
+    arguments = ["tagger", ",".join(TRAINERS), 3, 40]
     one, four = train_alone(tmp_path, arguments), train(tmp_path, arguments, 4)
-    np.testing.assert_allclose(four, one, rtol=1e-6, atol=1e-6)
+    for name, row, wanted in zip(TRAINERS, four, one):
+        np.testing.assert_allclose(row, wanted, rtol=1e-6, atol=1e-6, err_msg=name)
+    assert (train(tmp_path, arguments, 4, "openmpi") == four).all(), "MPICH and Open MPI give different bits"
 
 
 def test_rows_with_owners(tmp_path: Path) -> None:
@@ -92,24 +94,89 @@ def test_means_are_weighted_by_the_sizes_of_shards(tmp_path: Path) -> None:
     assert result.stdout.split() == ["4.0"], result.stdout + result.stderr
 
 
-def test_ranks_of_different_processors_take_one_instruction_set(tmp_path: Path) -> None:
-    script = tmp_path / "isa.py"
-    script.write_text(
-        "import dynet as dy\nfrom dynet_compat import _core\nprint(dy.distributed.gather([_core.isa()]))\n"
-    )
-    chooser = tmp_path / "choose.py"  # what `distribute` runs below mpiexec: rank 1 has an older processor
+# Three minibatches before an update, of which some ranks get unequal parts or none, with other data shared in
+# between; before the first shard() all ranks have all data.
+MEANS = """
+import sys
+import dynet as dy
+import numpy as np
+
+d = getattr(dy, "distributed", None)
+shard = d.shard if d else lambda items: items
+pc = dy.ParameterCollection()
+p, E = pc.add_parameters(3), pc.add_lookup_parameters((9, 3))
+t = dy.MomentumSGDTrainer(pc, 0.1)
+loss = lambda x: dy.squared_norm(p + E[x % 9] - 0.1 * x) + dy.squared_norm(p) * 0.1
+for k in range(5):
+    for n in (5, 2, 7) if k else ():
+        batch = shard(range(k, k + n))
+        dy.renew_cg()
+        dy.average([loss(x) for x in batch]).backward()
+        shard(range(11))
+    if k == 0:
+        dy.renew_cg()
+        loss(4).backward()
+    t.update()
+np.save(f"{sys.argv[1]}{d.rank if d else 0}.npy", np.concatenate([p.as_array(), E.as_array().ravel()]))
+"""
+
+
+@pytest.mark.parametrize(("ranks", "mpi"), [(2, "mpich"), (3, "openmpi")])
+def test_means_of_several_minibatches(tmp_path: Path, ranks: int, mpi: str) -> None:
+    """Each backward() counts for the part that its rank has of the last shard() before."""
+    (tmp_path / "means.py").write_text(MEANS)
+    assert alone([tmp_path / "means.py", tmp_path / "alone", "--dynet-seed", 3], tmp_path).returncode == 0
+    words = [tmp_path / "means.py", tmp_path / "several", "--dynet-seed", 3]
+    result = job(words, ranks, mpi, ("--gradients", "mean"), tmp_path)
+    assert result.returncode == 0, result.stderr
+    one, several = parameters(tmp_path, "alone", 1), parameters(tmp_path, "several", ranks)
+    np.testing.assert_allclose(several, one, rtol=1e-6, atol=1e-6)
+
+
+def with_variable_on_rank_1(
+    folder: Path, variable: str, script: str, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """What `distribute` runs below mpiexec, where the machine of rank 1 is another one."""
+    chooser = folder / "choose.py"
     chooser.write_text(
         "import os, sys\n"
         "rank = os.environ.get('PMI_RANK') or os.environ['OMPI_COMM_WORLD_RANK']\n"
-        "if rank == '1': os.environ['DYNET_COMPAT_ISA'] = 'baseline'\n"
+        f"if rank == '1': os.environ.update({variable})\n"
         "from dynet_compat.__main__ import main\n"
         "sys.exit(main(['distribute', *sys.argv[1:]]))\n"
     )
+    (folder / "script.py").write_text(script)
     start, env = command("mpich", 2)
     env.update(launcher._VARIABLES)
-    result = subprocess.run([*start, sys.executable, str(chooser), str(script)], env=env, capture_output=True,
-                            text=True, timeout=60, cwd=tmp_path)  # fmt: skip
+    words = [*start, sys.executable, str(chooser), str(folder / "script.py"), *options]
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, cwd=folder)
+
+
+def test_ranks_of_different_processors_take_one_instruction_set(tmp_path: Path) -> None:
+    script = "import dynet as dy\nfrom dynet_compat import _core\n"
+    script += "print(dy.distributed.gather([_core.isa()]))\n"
+    result = with_variable_on_rank_1(tmp_path, "DYNET_COMPAT_ISA='baseline'", script)
     assert result.stdout.strip() == "['baseline', 'baseline']", result.stdout + result.stderr
+
+
+MIX = r"unlike devices.*rank 0 on \S+: cpu\n  rank 1 on \S+: emulation"
+
+
+def test_a_mix_with_the_emulation_of_a_gpu_is_refused(tmp_path: Path) -> None:
+    """Before the script begins; where it chooses the device itself, before it trains."""
+    result = with_variable_on_rank_1(tmp_path, "DYNET_COMPAT_DEVICE='emulation'", "print('begun')")
+    assert result.returncode != 0 and not result.stdout, result.stdout
+    assert re.search(MIX, result.stderr, re.S), result.stderr
+    (tmp_path / "chooses.py").write_text(
+        "import os\n"
+        "if os.environ['PMI_RANK'] == '1': os.environ['DYNET_COMPAT_DEVICE'] = 'emulation'\n"
+        "import dynet as dy\n"
+        "pc = dy.ParameterCollection(); pc.add_parameters(2); print('begun')\n"
+        "dy.AdamTrainer(pc); print('trains')\n"
+    )
+    result = job([tmp_path / "chooses.py"], cwd=tmp_path)
+    assert result.returncode != 0 and result.stdout == "begun\n", result.stdout
+    assert re.search(MIX, result.stderr, re.S), result.stderr
 
 
 def test_kernels_that_are_in_use_cannot_be_levelled(tmp_path: Path) -> None:
@@ -215,7 +282,8 @@ def test_the_slurm_script_of_the_guide(tmp_path: Path) -> None:
         )
         assert result.returncode == 0, result.stderr
         printed.append(re.findall(r"epoch (\d+)", result.stdout))
-    assert printed[0] == [str(i) for i in range(20)] and printed[1] == ["19"], printed
+    every = [str(i) for i in range(20)]  # of 4 updates each; the checkpoint of the last is never due
+    assert printed == [every, every[15:]]
     assert (tmp_path / "logs" / "rank1.log").exists()
 
 
@@ -275,7 +343,7 @@ def test_sums_gathers_and_broadcasts(tmp_path: Path) -> None:
         "part = d.shard(np.arange(7))\n"
         "assert d.gather(part * 10, of=part) == list(range(0, 70, 10))\n"
         "assert d.sum(d.rank) == 3 and d.sum([1, 0.5]) == [3, 1.5] and d.sum(np.ones(2)).tolist() == [3, 3]\n"
-        "assert isinstance(d.sum(1), int)\n"
+        "assert isinstance(d.sum(1), int) and d.sum(dy.inputVector([d.rank]) * 2) == 6\n"
         "assert d.broadcast({'from': d.rank}, root=2) == {'from': 2}\n"
         "assert d.gather([d.rank]) == [0, 1, 2] and d.is_main == (d.rank == 0) and d.size == 3\n"
         "print('ok')\n"

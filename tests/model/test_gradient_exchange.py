@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import dynet_compat as dy
@@ -249,3 +251,61 @@ def test_sums_of_nothing_only_where_a_job_allows_them() -> None:
             dy.concatenate([])
     finally:
         _core._allow_empty_sums(False)
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulation"])
+def test_a_loss_counts_for_a_share(device: str) -> None:
+    """In gradients of parameters, rows, merged expressions, and of a parameter that is the loss itself."""
+    text = f"""
+import dynet_compat as dy, numpy as np
+from dynet_compat import _core
+_core._use_device("{device}")
+pc = dy.ParameterCollection()
+W, s, E = pc.add_parameters((3, 4)), pc.add_parameters(1), pc.add_lookup_parameters((10, 4))
+found = []
+for share in (1.0, 0.25):
+    _core._set_loss_share(share)
+    dy.renew_cg()
+    x = dy.tanh(E[7])
+    y, again = W * x, W * x
+    norms = [dy.squared_norm(x) for x in (again, E[2], E[7])]
+    dy.esum([dy.pickneglogsoftmax(y, 1), *norms]).backward()
+    dy.parameter(s).backward()
+    dy.squared_norm(W * E[1]).backward()
+    found.append([g.ravel() for g in (W.grad_as_array(), E.grad_as_array(), s.grad_as_array())])
+    dy.squared_norm(y + again).backward()
+    found[-1] += [g.gradient().ravel() for g in (x, y, again)]
+    pc.parameters_list()[0].set_gradient(None), s.set_gradient(None), E.set_gradient(None)
+whole, part = map(np.concatenate, found)
+assert np.count_nonzero(whole) > 30, whole
+np.testing.assert_allclose(part, whole / 4, rtol=1e-6)
+"""
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_skipped_backward_computes_nothing_until_asked() -> None:
+    pc, W, _, E = model()
+    dy.renew_cg()
+    x = dy.tanh(E[3])
+    loss = dy.squared_norm(dy.dropout(x, 0.5))
+    stream = _core._random_state()
+    try:
+        _core._skip_backward(True)
+        loss.backward()
+        assert _core._random_state() == stream and not E.has_gradient()
+        (loss * 3).backward()
+        skipped = x.gradient()
+        assert np.abs(skipped).max() > 0 and not E.has_gradient()
+        stream = _core._random_state()
+        (loss + dy.sum_elems(dy.dropout(x, 0.5))).backward()
+    finally:
+        _core._skip_backward(False)
+    assert _core._random_state() == stream
+    _core._forward_skipped()
+    drawn = _core._random_state()
+    assert drawn != stream
+    _core._forward_skipped()
+    (loss * 3).backward()
+    assert _core._random_state() == drawn and E.has_gradient() and not W.has_gradient()
+    np.testing.assert_array_equal(x.gradient(), skipped)

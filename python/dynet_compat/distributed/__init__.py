@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable, Optional, TypeVar
 
+from .._core import Expression
 from . import state
 
 T = TypeVar("T")
@@ -106,13 +107,15 @@ def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:
 
 
 def sum(x: Any) -> Any:
-    """The sum over all ranks of a number, an array, or a list of numbers; for losses and counts.
+    """The sum over all ranks of a number, an array, a list of numbers, or an expression's value; for losses
+    and counts.
 
     Args:
-        x: of one type and size on all ranks; expressions are no numbers: pass their `value()`.
+        x: of one type and size on all ranks. A script that gives its loss, not its `value()`, catches up
+            faster when it resumes, as nothing needs to be computed then.
 
     Returns:
-        the sum, of the type of x; x itself where there is one process.
+        the sum, of the type of x, or of its value; x itself, or its value, where there is one process.
     Source: not in DyNet.
 
     Example:
@@ -120,7 +123,9 @@ def sum(x: Any) -> Any:
         >>> right / every
         0.7
     """
-    return x if state.job is None else state.job.sum(x)
+    if state.job is not None:
+        return state.job.sum(x)
+    return x.value() if isinstance(x, Expression) else x
 
 
 def gather(part: Any, of: Any = None) -> list[Any]:

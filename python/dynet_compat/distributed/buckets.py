@@ -60,13 +60,9 @@ class Bucket:
         self._total = np.empty(shape[1], np.float32) if rounding else self._every[group.rank]
         self._request: Any = group.mpi.REQUEST_NULL
 
-    def take(
-        self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int, share: Optional[np.float32]
-    ) -> None:
-        """This rank's gradients of parameters [begin, end), times its share of the minibatch."""
+    def take(self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int) -> None:
+        """This rank's gradients of parameters [begin, end)."""
         _core._take_gradients(collection, kinds, self._own, begin, end)
-        if share is not None:
-            self._own *= share
 
     def send(self) -> None:
         """Each rank's part, to its owner."""

@@ -1,11 +1,15 @@
 """Checkpoints of a job, and how a script that is started again catches up with one.
 
 A script has no state that could be written down: its loops are where they are. So a script that is started
-again runs from its beginning, with empty shards and without updates, until as many updates have been asked
-for as the checkpoint has. What `sum()`, `gather()` and `broadcast()` returned in the run before is returned
-again, so that the script takes the same decisions. Then values, trainers and random streams are restored,
-and it goes on with the same bits, provided that its order of data does not depend on values that it reads
-elsewhere.
+again runs from its beginning until it is where the checkpoint was written. It gets its usual shards and
+records its losses; nothing is differentiated or updated, and a value is computed only if the script reads it.
+What `sum()`, `gather()` and `broadcast()` returned in the run before is returned again, so that the script
+takes the same decisions. Then values, trainers and random streams are restored, and it goes on with the same
+bits, provided that its order of data does not depend on values that it reads elsewhere.
+
+A checkpoint is written in the first `shard()` after an update, where nothing is kept from one minibatch to
+the next: no gradient of another trainer, and no loss whose value is still to be read. Where an update follows
+without a `shard()`, as in a loop over one shard of all data, it is written after that update.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from ..files.unpickler import load_all
 from .exchange import Exchange
 from .group import Group, JobError
 
-_VERSION = 3
+_VERSION = 4
 
 
 class Checkpoints:
@@ -49,11 +53,13 @@ class Checkpoints:
         self._seed = 0
         self._fresh: list[bytes] = []  # results since the last checkpoint, pickled
         self._replayed = 0
+        self._is_due = False
         self._output: Optional[TextIO] = None
         if self._target is not None:
             if group.rank == 0:
                 print(f"dynet_compat: resuming after update {self._target['updates']}", file=sys.stderr)
             self._output, sys.stdout = sys.stdout, open(os.devnull, "w")
+            _core._skip_backward(True)
         elif group.rank == 0:
             open(self._results, "wb").close()
 
@@ -111,17 +117,37 @@ class Checkpoints:
         return list(self._target["log"][self._replayed - 1])
 
     def skip(self, trainer: Any) -> None:
-        """An update of the run before; the last one restores what the job had after it."""
+        """An update of the run before."""
         exchange, target = self._exchange, self._target
         assert target is not None
-        exchange.state_of(trainer).updates += 1
-        exchange.updates += 1
         if exchange.updates == target["updates"]:
-            self._restore(target)
-            self._target = None
-            if self._group.rank == 0:
-                os.truncate(self._results, target["results"])
-            self._show_output()
+            raise JobError(
+                f"{self._file} is of another program: this one asks for an update where that one called "
+                "shard()"
+            )
+        state = exchange.state_of(trainer)
+        state.updates += 1
+        exchange.updates += 1
+        self._group.meet(self._group.announce(f"update of trainer {state.number}", state.updates))
+        for function in list(trainer.before_update):  # which may draw numbers of its own
+            function(trainer)
+        collection = _core._trainer_collection(trainer)
+        if _core._gradient_kinds(collection).any():  # those that the script has set
+            for parameter in [*collection.parameters_list(), *collection.lookup_parameters_list()]:
+                parameter.set_gradient(None)
+        self._resume_at("update()")
+
+    def _resume_at(self, place: str) -> None:
+        target = self._target
+        if target is None or (target["updates"], target["place"]) != (self._exchange.updates, place):
+            return
+        _core._skip_backward(False)
+        _core._forward_skipped()
+        self._restore(target)
+        self._target = None
+        if self._group.rank == 0:
+            os.truncate(self._results, target["results"])
+        self._show_output()
 
     def _show_output(self) -> None:
         if self._output is not None:
@@ -135,8 +161,7 @@ class Checkpoints:
         self._show_output()
         raise JobError(
             f"{self._file} was written after update {self._target['updates']}, and the program ended after "
-            f"{self._exchange.updates} on its way there: it has fewer updates now, or its loop runs over "
-            "what shard() returned once, which is empty meanwhile; shard each minibatch inside of the loop"
+            f"{self._exchange.updates} on its way there: it has fewer updates now"
         )
 
     def _restore(self, target: dict[str, Any]) -> None:
@@ -145,8 +170,8 @@ class Checkpoints:
             raise JobError(
                 f"{self._file} has {len(target['trainers'])} trainers; this program has made {len(trainers)}"
             )
-        stream, rests = target["ranks' own"][self._group.rank]
-        for trainer, saved, rest in zip(trainers, target["trainers"], rests):
+        own = dict(target["ranks' own"][self._group.rank])
+        for trainer, saved, rest in zip(trainers, target["trainers"], own["feedback"]):
             collection = _core._trainer_collection(trainer)
             _core._put_values(collection, saved["values"])
             _core._set_decay_factor(collection, saved["decay"])
@@ -154,30 +179,51 @@ class Checkpoints:
             feedback = self._exchange.state_of(trainer).feedback
             if feedback:
                 feedback.rest = rest
-        _core._set_random_state(stream)
-        if random.getstate() != _as_tuples(target["python"]) and self._group.rank == 0:
+        _core._set_random_state(own["random"])
+        self._restore_streams(_as_tuples(own["python"]), _as_tuples(own["numpy"]))
+
+    def _restore_streams(self, python: Any, numpy: Any) -> None:
+        now = np.random.get_state()
+        drawn = random.getstate() == python and all(np.array_equal(a, b) for a, b in zip(now, numpy))
+        others = [rank for rank, as_before in enumerate(self._group.gather_objects(drawn)) if not as_before]
+        if others and self._group.rank == 0:
             print(
-                "dynet_compat: Python's random numbers were not drawn as in the run before; the order of the "
-                "data may be another one", file=sys.stderr,
-            )  # fmt: skip
-        random.setstate(_as_tuples(target["python"]))
-        np.random.set_state(_as_tuples(target["numpy"]))
+                f"dynet_compat: on {'rank' if len(others) == 1 else 'ranks'} {', '.join(map(str, others))} "
+                "Python's or NumPy's random numbers were not drawn as in the run before, because the program "
+                "has changed or draws them by values that it reads; the order of the data may be another one",
+                file=sys.stderr,
+            )
+        random.setstate(python)
+        np.random.set_state(numpy)
 
     # ----------------------------------------------------------------------------------- writing
 
     def after_update(self) -> None:
-        if self._exchange.updates % self._every:
-            return
+        if self._is_due:  # since the update before, and no shard() came
+            self._save("update()")
+        elif self._exchange.updates % self._every == 0:
+            self._is_due = True
+
+    def at_shard(self) -> None:
+        """The script asks for its next minibatch, or for other data."""
+        if self._is_due:
+            self._save("shard()")
+        self._resume_at("shard()")
+
+    def _save(self, place: str) -> None:
+        self._is_due = False
         self._exchange.settle()
         self._group.meet(self._group.announce("checkpoint"))
         states = [self._exchange.state_of(t) for t in self._exchange.trainers()]
-        rests = [state.feedback.rest if state.feedback else {} for state in states]
-        every = self._group.gather_at_main((_core._random_state(), rests))
+        every = self._group.gather_at_main({
+            "random": _core._random_state(), "python": random.getstate(), "numpy": np.random.get_state(),
+            "feedback": [state.feedback.rest if state.feedback else {} for state in states],
+        })  # fmt: skip
         if every is not None:
-            self._write(every)
+            self._write(every, place)
         self._fresh.clear()
 
-    def _write(self, own: list[Any]) -> None:
+    def _write(self, own: list[Any], place: str) -> None:
         with open(self._results, "ab") as file:
             file.write(b"".join(self._fresh))
             file.flush()
@@ -193,8 +239,7 @@ class Checkpoints:
             })  # fmt: skip
         contents = {
             "version": _VERSION, "ranks": self._group.size, "updates": self._exchange.updates,
-            "results": results, "trainers": trainers, "ranks' own": own, "seed": self._seed,
-            "python": random.getstate(), "numpy": np.random.get_state(),
+            "place": place, "results": results, "trainers": trainers, "ranks' own": own, "seed": self._seed,
         }  # fmt: skip
         with replacing(self._file) as new:
             new.write(pickle.dumps(contents, 4))

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..startup import devices
 from .buckets import Bucket, Float16Feedback
 from .group import Group, JobError
 from .nccl import DeviceBucket, Nccl
+from .places import here, kind, refuse_mix
 
 _ROWS = 1  # the kind of a table of which some rows have gradients
 OWNERS_FROM = 6  # ranks: below, the two rounds more take longer than what they save
@@ -77,7 +79,6 @@ class Step(NamedTuple):
     number: int  # of all updates
     said: bytes  # to the other ranks
     kinds: NDArray[np.uint8]  # of this rank's gradients
-    instances: int  # in this rank's shard
 
 
 class Exchange:
@@ -85,24 +86,22 @@ class Exchange:
 
     Args:
         group: the ranks.
-        mean: gradients are weighted by the sizes of the shards, for losses that are means.
         check_every: after so many updates parameters and trainer states of all ranks are compared; 0: never.
         compress: dense gradients travel as float16, with error feedback.
         overlap: buckets travel while the last products of backward are computed, and update() returns before
             all is done; what reads or changes a parameter or trainer waits.
         on_gpus: gradients of parameters are sent by NCCL, from the memory of GPUs.
     Attributes:
-        shard_size: instances of this rank in the current minibatch.
         updates: of all trainers that were asked for.
     """
 
     def __init__(
-        self, group: Group, mean: bool, check_every: int, compress: bool, overlap: bool, on_gpus: bool = False
+        self, group: Group, check_every: int, compress: bool, overlap: bool, on_gpus: bool = False
     ) -> None:
-        self.group, self.mean, self.check_every, self.compress = group, mean, check_every, compress
+        self.group, self.check_every, self.compress = group, check_every, compress
         self.on_gpus = on_gpus
         self._nccl: Optional[Nccl] = None
-        self.shard_size = self.updates = 0
+        self.updates = 0
         self._by_id: dict[int, tuple[Any, TrainerState]] = {}  # trainers are held, so that ids stay theirs
         self._worker: Optional[ThreadPoolExecutor] = None
         self._in_flight: Optional[Future[None]] = None
@@ -138,10 +137,12 @@ class Exchange:
         state.compared(names)
 
     def _values_of_rank_0(self, said: bytes, names: Named, collection: Any) -> Any:
-        digest = hashlib.blake2b(repr(names).encode(), digest_size=7).digest()
+        device = kind(devices.current().device)  # which the script may have chosen after the start
+        digest = hashlib.blake2b(repr((device, names)).encode(), digest_size=7).digest()
         self.group.meet(said)
         every = self.group.join(np.frombuffer(digest, np.uint8))
         if any((other != every[0]).any() for other in every):
+            refuse_mix(self.group.gather_objects(here()))
             self._refuse_names(self.group.gather_objects(names))
         if self.group.size == 1:
             return None
@@ -209,7 +210,7 @@ class Exchange:
         self.updates += 1
         state.updates += 1
         said = self.group.announce(f"update of trainer {state.number}", state.updates)
-        return Step(trainer, collection, scale, state, self.updates, said, kinds, self.shard_size)
+        return Step(trainer, collection, scale, state, self.updates, said, kinds)
 
     def settle(self, raises: bool = True) -> None:
         """Waits for the update in flight, and raises what it has raised, now or at the next read."""
@@ -268,11 +269,10 @@ class Exchange:
             kinds = self.group.largest(kinds)
         else:
             sizes = np.array([size for _, size in every], np.int64)
-        share = self._share(step.instances)
-        rows = self._all_rows(collection, kinds, sizes, share) if (kinds == _ROWS).any() else None
-        return kinds, self._add_up(step, kinds, share), rows
+        rows = self._all_rows(collection, kinds, sizes) if (kinds == _ROWS).any() else None
+        return kinds, self._add_up(step, kinds), rows
 
-    def _add_up(self, step: Step, kinds: NDArray[np.uint8], share: Optional[np.float32]) -> list[AnyBucket]:
+    def _add_up(self, step: Step, kinds: NDArray[np.uint8]) -> list[AnyBucket]:
         """The sum of each range. A bucket is sent while the next one is computed."""
         collection = step.collection
         buckets: list[AnyBucket] = []
@@ -280,7 +280,7 @@ class Exchange:
             bucket = self._bucket(step.state, k, _core._gradient_size(collection, kinds, begin, end))
             if self._worker:
                 self.group.wait(partial(self._is_final, k, buckets), "its own gradients", spins=0)
-            bucket.take(collection, kinds, begin, end, share)
+            bucket.take(collection, kinds, begin, end)
             bucket.send()
             if buckets:
                 buckets[-1].send_sum()
@@ -310,23 +310,22 @@ class Exchange:
         return bucket
 
     def _all_rows(
-        self, collection: Any, kinds: NDArray[np.uint8], sizes: Optional[NDArray[np.int64]],
-        share: Optional[np.float32],
-    ) -> Any:  # fmt: skip
+        self, collection: Any, kinds: NDArray[np.uint8], sizes: Optional[NDArray[np.int64]]
+    ) -> Any:
         """Table rows of all ranks, in an order in which to add them, as messages and their sizes.
 
         Few ranks send each other theirs, whose `sizes` they may know. Of many ranks each owns some rows and
         sums them first, in rank order, too: most rows are those of several ranks.
         """
-        group, scale = self.group, 1.0 if share is None else float(share)
+        group = self.group
         if group.size < OWNERS_FROM:
             if sizes is None:
                 sizes = np.concatenate(group.join(np.array([_core._row_bytes(collection, kinds)])))
             every = self._row_memory(int(sizes.sum()))
-            _core._take_rows(collection, kinds, every[int(sizes[: group.rank].sum()) :], 1, scale)
+            _core._take_rows(collection, kinds, every[int(sizes[: group.rank].sum()) :])
             return group.join_in_place(every, sizes)
         sent = self._row_memory(_core._row_bytes(collection, kinds) + 16 * group.size)
-        dealt = _core._take_rows(collection, kinds, sent, group.size, scale)
+        dealt = _core._take_rows(collection, kinds, sent, group.size)
         return group.join_bytes(_core._sum_rows(collection, *group.deal(sent, dealt)))
 
     def _row_memory(self, size: int) -> NDArray[np.uint8]:
@@ -334,10 +333,3 @@ class Exchange:
         if len(self._memory) < size:
             self._memory = np.empty(size + size // 4, np.uint8)
         return self._memory[:size]
-
-    def _share(self, instances: int) -> Optional[np.float32]:
-        """This rank's share of the minibatch, where losses are means."""
-        if not self.mean:
-            return None
-        sizes = np.concatenate(self.group.join(np.array([instances], np.int64)))
-        return np.float32(instances / max(1, int(sizes.sum())))

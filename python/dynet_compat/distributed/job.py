@@ -6,7 +6,6 @@ import atexit
 import operator
 import os
 import random
-import socket
 import sys
 import traceback
 from functools import reduce
@@ -17,7 +16,7 @@ import numpy as np
 from .. import _core
 from ..files import atomic
 from ..startup import config, devices
-from . import state
+from . import places, state
 from .checkpoint import Checkpoints
 from .cores import share_cores
 from .exchange import Exchange
@@ -103,6 +102,13 @@ def _seed_streams(seed: int) -> None:
     config.use_seed(seed)
 
 
+def _leave_core() -> None:
+    """Trainers and losses are those of one process again."""
+    _core._set_trainer_hooks()
+    _core._set_loss_share(1.0)
+    _core._skip_backward(False)
+
+
 class Job(atomic.Role):
     """See `dynet_compat.distributed`; alone, with a group of one, for checkpoints."""
 
@@ -115,20 +121,24 @@ class Job(atomic.Role):
             )
         self.group = Group(comm, settings.timeout, self._go_on if shrinks else None)
         self._sharded_for = self.group.size  # ranks, at the last shard()
-        self._level_kernels()
-        self._compare_hashes()
+        every = self.group.gather_objects(places.here())
+        places.refuse_mix(every)
+        self._level_kernels([place.isa for place in every])
+        self._compare_hashes([place.word for place in every])
         self.shards_batch_map = settings.shard_batch_map
         self._own_stream = False
-        self.exchange = Exchange(
-            self.group, settings.gradients == "mean", settings.check_every, settings.compress is not None,
-            self._overlaps(settings) and not shrinks, settings.nccl,
-        )  # fmt: skip
+        self._means = settings.gradients == "mean"
+        overlaps = self._overlaps(settings, [place.host for place in every]) and not shrinks
+        compress = settings.compress is not None
+        self.exchange = Exchange(self.group, settings.check_every, compress, overlaps, settings.nccl)
         self.checkpoints: Optional[Checkpoints] = None
         if settings.checkpoint is not None:
             self.checkpoints = Checkpoints(self.group, self.exchange, settings.checkpoint, settings.every)
         self.seed = self._common_seed(settings.seed)
         self._saves = Saves(self.group)
         _core._allow_empty_sums(True)
+        if self._means:
+            _core._set_loss_share(1 / self.group.size)  # until the first shard(): all have all data
         _core._set_trainer_hooks(**self.trainer_hooks())
         atomic.role = self
         atexit.register(self._at_exit)
@@ -142,10 +152,8 @@ class Job(atomic.Role):
             "before_load": lambda trainer: self.before_load(),
         }  # fmt: skip
 
-    def _level_kernels(self) -> None:
+    def _level_kernels(self, every: list[str]) -> None:
         """Ranks of different processors round differently: all take the instruction set that all have."""
-        wanted = os.environ.get("DYNET_COMPAT_ISA") or _core._best_isa()
-        every = self.group.gather_objects(wanted)
         if any(isa not in _ISAS for isa in every):
             if len(set(every)) > 1:
                 raise JobError(f"ranks have different processors: {', '.join(sorted(set(every)))}")
@@ -160,18 +168,17 @@ class Job(atomic.Role):
         if len(set(every)) > 1 and self.group.rank == 0:
             print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
 
-    def _compare_hashes(self) -> None:
-        if len(set(self.group.gather_objects(hash("a word")))) > 1 and self.group.rank == 0:
+    def _compare_hashes(self, every: list[int]) -> None:
+        if len(set(every)) > 1 and self.group.rank == 0:
             print(
                 "dynet_compat: sets of strings have another order on each rank, and so has what is numbered "
                 "by them; set PYTHONHASHSEED=0, or sort them",
                 file=sys.stderr,
             )
 
-    def _overlaps(self, settings: Settings) -> bool:
+    def _overlaps(self, settings: Settings, hosts: list[str]) -> bool:
         """Whether updates go on while the script does: it pays where ranks are on several machines."""
-        hosts = self.group.gather_objects(socket.gethostname())
-        if hosts.count(socket.gethostname()) > devices.cores():
+        if hosts.count(hosts[self.group.rank]) > devices.cores():
             self.group.shares_core = True
         return len(set(hosts)) > 1 if settings.overlap is None else settings.overlap
 
@@ -195,10 +202,11 @@ class Job(atomic.Role):
             self._own_stream = True
             if self.group.rank:
                 _core.reset_random_seed((self.seed + 0x9E3779B1 * self.group.rank) & 0x7FFFFFFF)
-        if self._catching_up:
-            items = items[:0] if isinstance(items, np.ndarray) else []
+        if self.checkpoints:
+            self.checkpoints.at_shard()
         part = cut(items, self.group.rank, self.group.size, by)
-        self.exchange.shard_size = len(part)
+        if self._means:
+            _core._set_loss_share(len(part) / max(1, len(items)))
         return part
 
     def _all(self, operation: str, item: Any) -> list[Any]:
@@ -215,6 +223,8 @@ class Job(atomic.Role):
         return self.group.complete(gather)
 
     def sum(self, x: Any) -> Any:
+        if isinstance(x, _core.Expression):
+            x = 0.0 if self._catching_up else x.value()
         every = self._all("sum()", x)
         if isinstance(x, (list, tuple)):
             if len({len(part) for part in every}) > 1:
@@ -298,7 +308,7 @@ class Job(atomic.Role):
         """A process that a rank has forked, to prepare data, is no rank."""
         atexit.unregister(self._at_exit)
         if state.job is self:
-            _core._set_trainer_hooks()
+            _leave_core()
             _core._keep_products(False)
 
     def _at_exit(self) -> None:
@@ -325,7 +335,7 @@ class Job(atomic.Role):
         if state.job is not self:
             return
         state.job = None
-        _core._set_trainer_hooks()
+        _leave_core()
         atomic.role = atomic.Role()
         config.use_seed(None)
         _core._allow_empty_sums(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,14 +81,8 @@ class DeviceBucket:
     def _array(self, floats: Any) -> Any:
         return self._nccl.cupy.asarray(_Rows(floats, self.ranks, self._part))
 
-    def take(
-        self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int, share: Optional[np.float32]
-    ) -> None:
+    def take(self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int) -> None:
         self._own.take(collection, kinds, begin, end)
-        if share is not None:
-            with self._nccl.device, self._nccl.stream:
-                own = self._array(self._own)
-                own *= share
 
     def send(self) -> None:
         api, comm = self._nccl.api, self._nccl.comm

@@ -215,6 +215,11 @@ def initialise_drawing(namespace: dict[str, Any]) -> None:
     drawing.turn_on(namespace)
 
 
+def is_initialised() -> bool:
+    """Whether options were read, so that the device is the one to compute on."""
+    return _State.initialised
+
+
 def initialise_as_dynet() -> None:
     """What a script's `import dynet` does: afterwards `set` is ignored."""
     initialise()

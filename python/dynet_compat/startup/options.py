@@ -105,7 +105,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield option, value
 
 
-def _gpus_of(arguments: Sequence[str]) -> list[int]:
+def gpus_of(arguments: Sequence[str]) -> list[int]:
     """Numbers of the GPUs that the command line asks for."""
     found: list[list[int]] = []
     for position, argument in enumerate(arguments):
@@ -141,7 +141,7 @@ def parse_arguments(arguments: Sequence[str]) -> StartSettings:
         >>> parse_arguments(["--data", "x.txt", "--dynet-seed", "7", "--dynet-mem=1024"]).seed
         7
     """
-    settings = StartSettings(gpus=_gpus_of(arguments))
+    settings = StartSettings(gpus=gpus_of(arguments))
     devices.require(settings.gpus)
     for option, value in _options(arguments):
         if option == "mem":

@@ -15,8 +15,8 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
       if (l.far) zero_gradients(l.out, static_cast<size_t>(l.total));
   }
   clearing_.begin(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
-  if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = 1.f;
-  else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += 1.f;
+  if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = root_gradient;
+  else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += root_gradient;
   run_backward(live, live_nodes);
   const int64_t start = profile_clock();
   {

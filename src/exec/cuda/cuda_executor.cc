@@ -197,7 +197,7 @@ void CudaExecutor::seed(NodeId root) {
     parameters_.mark_reached(use);
     at = use.gradient;
   }
-  arenas_.set_gradient(at, 1.f);
+  arenas_.set_gradient(at, root_gradient);
 }
 
 void CudaExecutor::backward_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
