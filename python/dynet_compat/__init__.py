@@ -113,8 +113,8 @@ __all__ = [
 _NOT_DYNETS = {
     *(name for name in _core.__all__ if name not in __all__),
     *"batch_map instance_rng install_as_dynet load_safetensors save_safetensors profile Profile relu sigmoid "
-    "GradientEntry HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder UnidirectionalTreeLSTMBuilder "
-    "BidirectionalTreeLSTMBuilder".split(),
+    "GradientEntry HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder "
+    "UnidirectionalTreeLSTMBuilder BidirectionalTreeLSTMBuilder".split(),
 }
 
 # Functions and classes name the module they come from in DyNet, so that it reads pickles that name them.

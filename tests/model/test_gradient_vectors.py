@@ -112,7 +112,7 @@ def test_a_sum_over_workers_is_the_update_of_one() -> None:
         (lambda v, c: (v.reshape(4, 7), c), r"28 elements.*\(4, 7\)"),
         (lambda v, c: (v, [c[0]._replace(name="/V"), *c[1:]]), "names of parameters.*'/V'"),
         (lambda v, c: (v, [*c, c[0]]), "each parameter once.*'/W'"),
-        (lambda v, c: (v, [c[0]._replace(shape=(4, 3)), *c[1:]]), r"/W, parameters of \(3, 4\); got \(4, 3\)"),
+        (lambda v, c: (v, [c[0]._replace(shape=(4, 3)), *c[1:]]), r"/W, parameters of \(3, 4\); got \(4"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=None)]), r"/E, a table of \(10, 2, 3\); got"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([2, 10]))]), "rows below 10 of /E"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([7, 2]))]), "ascending rows"),

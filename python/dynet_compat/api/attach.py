@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from types import FunctionType
+from collections.abc import Callable
+from typing import Any
 
 from .. import _core
 
 
-def attach(owner: type, **functions: FunctionType) -> None:
+def attach(owner: type, **functions: Callable[..., Any]) -> None:
     """Give a class these methods, by name."""
     for name, function in functions.items():
         function.__name__, function.__qualname__ = name, f"{owner.__name__}.{name}"

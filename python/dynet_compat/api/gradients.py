@@ -160,7 +160,9 @@ def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Itera
     wanted = sum(entry.size for entry in found.values())
     fits = all(0 <= entry.offset <= wanted - entry.size for entry in found.values())
     if values.shape != (wanted,) or not fits:
-        raise ValueError(f"{op}: expected an array of {wanted} elements, as its contents say; got {values.shape}")
+        raise ValueError(
+            f"{op}: expected an array of {wanted} elements, as its contents say; got {values.shape}"
+        )
     for name, parameter in by_name.items():
         if name not in found:
             parameter.set_gradient(None)
@@ -174,10 +176,13 @@ def _check_entry(op: str, parameter: Any, entry: GradientEntry) -> None:
     """ValueError where it is no gradient of this parameter."""
     shape, table = tuple(parameter.shape()), isinstance(parameter, LookupParameters)
     rows = entry.rows if table else None
-    if table != (entry.rows is not None) or entry.shape != (shape if rows is None else (len(rows), *shape[1:])):
+    wanted = shape if rows is None else (len(rows), *shape[1:])
+    if table != (entry.rows is not None) or entry.shape != wanted:
         kind = "a table" if table else "parameters"
         raise ValueError(f"{op}: expected a gradient of {entry.name}, {kind} of {shape}; got {entry.shape}")
-    if rows is not None and len(rows) and (max(rows) >= shape[0] or (np.diff(rows.astype(np.int64)) <= 0).any()):
+    if rows is None or len(rows) == 0:
+        return
+    if rows[-1] >= shape[0] or (np.diff(rows.astype(np.int64)) <= 0).any():
         raise ValueError(f"{op}: expected ascending rows below {shape[0]} of {entry.name}; got {list(rows)}")
 
 

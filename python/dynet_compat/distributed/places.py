@@ -49,6 +49,6 @@ def refuse_mix(places: Sequence[Place]) -> None:
     if len({kind(place.device) for place in places}) > 1:
         lines = [f"rank {rank} on {place.host}: {place.device}" for rank, place in enumerate(places)]
         raise JobError(
-            "ranks compute on unlike devices, whose results differ in their last bits; give all of them a GPU "
-            "or none (DYNET_COMPAT_DEVICE=cpu, or gpu):\n  " + "\n  ".join(lines)
+            "ranks compute on unlike devices, whose results differ in their last bits; give all of them a "
+            "GPU or none (DYNET_COMPAT_DEVICE=cpu, or gpu):\n  " + "\n  ".join(lines)
         )
