@@ -425,7 +425,11 @@ void add_gradients(PyObject* module) {
       [](const pb::object& wait) { set_update_in_flight(wait.is_none() ? nullptr : wait.ptr()); },
       pb::arg("wait"));
   m.def(
-      "_run_update", [](const pb::object& trainer, float scale) { run_update(trainer.ptr(), scale); },
+      "_run_update",
+      [](const pb::object& trainer, float scale) {
+        wait_for_gradients();
+        trainer_of(trainer.ptr()).update(scale);
+      },
       pb::arg("trainer"), pb::arg("scale"));
   m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"), pb::arg("out").noconvert(),
         pb::arg("parts") = 1, pb::arg("scale") = 1.f);

@@ -37,8 +37,6 @@ enum class TrainerHook : uint8_t { made, update, before_save, after_save, before
 bool call_trainer_hook(TrainerHook hook, PyObject* trainer, float scale = 1.f);  // gradients.cc
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
-// What update() does with the gradients of all processes: calls the script's `before_update`, then the rule.
-void run_update(PyObject* trainer, float scale);
 // Sets an __init__ that pybind11 shall not take for a constructor.
 void replace_init(const pybind11::object& type, const pybind11::cpp_function& init);  // initialisers.cc
 void add_copies(pybind11::module_& m);                                                // copies.cc

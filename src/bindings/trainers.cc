@@ -182,6 +182,16 @@ bool warn_of_growth() {
   return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) == 0;
 }
 
+// A function may change the list: those that it held at first are called.
+void call_before_update(PyObject* self) {
+  PyObject* const functions = as_trainer(self)->before_update;
+  if (!functions || PyList_GET_SIZE(functions) == 0) return;
+  const Owned all = Owned::steal(PyList_AsTuple(functions));
+  if (!all) throw PythonError();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i)
+    if (!Owned::steal(PyObject_CallOneArg(PyTuple_GET_ITEM(all.get(), i), self))) throw PythonError();
+}
+
 constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const auto& a) -> PyObject* {
   const float scale = a.number(0, 1.f);
   if (a[0]) deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
@@ -189,7 +199,11 @@ constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const 
   const ScriptCall call("update");
   wait_for_backward();
   trainer_of(self);
-  if (call_trainer_hook(TrainerHook::update, self, scale)) run_update(self, scale);
+  if (call_trainer_hook(TrainerHook::update, self, scale)) {
+    call_before_update(self);
+    wait_for_gradients();
+    trainer_of(self).update(scale);
+  }
   return warn_of_growth() ? none() : nullptr;
 });
 
@@ -292,16 +306,6 @@ PyObject* before_update(PyObject* self, void*) {
   return functions;
 }
 
-// A function may change the list: those that it held at first are called.
-void call_before_update(PyObject* self) {
-  PyObject* const functions = as_trainer(self)->before_update;
-  if (!functions || PyList_GET_SIZE(functions) == 0) return;
-  const Owned all = Owned::steal(PyList_AsTuple(functions));
-  if (!all) throw PythonError();
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i)
-    if (!Owned::steal(PyObject_CallOneArg(PyTuple_GET_ITEM(all.get(), i), self))) throw PythonError();
-}
-
 int assign_learning_rate(PyObject* self, PyObject* value, void*) {
   try {
     if (!value) throw TypeError("learning_rate: cannot be deleted");
@@ -352,12 +356,6 @@ PyTypeObject type_of(const char* name, const char* doc, PyMethodDef* with = null
 }
 
 }  // namespace
-
-void run_update(PyObject* trainer, float scale) {
-  call_before_update(trainer);
-  wait_for_gradients();
-  trainer_of(trainer).update(scale);
-}
 
 Trainer& trainer_of(PyObject* self) {
   wait_for_update();

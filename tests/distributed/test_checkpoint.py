@@ -266,3 +266,34 @@ def test_numbers_drawn_by_values_are_said(tmp_path: Path) -> None:
     before = f"import random; [{draws}]"
     *_, errors = (run.stderr for run in resumed(tmp_path, COUNTING.format(before=before), "--seed", 7)[:2])
     assert "on rank 1 Python's or NumPy's random numbers were not drawn as in the run before" in errors
+
+
+# A trainer that updates every second minibatch keeps gradients over checkpoints.
+SELDOM = """
+import sys
+import dynet as dy
+
+pc, qc = dy.ParameterCollection(), dy.ParameterCollection()
+p, E = pc.add_parameters(3, init=1), qc.add_lookup_parameters((5, 3), init=1)
+often, seldom = dy.AdamTrainer(pc), dy.MomentumSGDTrainer(qc)
+updates, k = int(sys.argv[1]), 0
+while updates > 0:
+    batch = dy.distributed.shard(range(k, k + 3))
+    dy.renew_cg()
+    dy.esum([dy.squared_norm(p - E[x % 5] * x) for x in batch]).backward()
+    often.update()
+    updates -= 1
+    if k % 2 and updates > 0:
+        seldom.update()
+        updates -= 1
+    k += 1
+print(*p.npvalue().view("u4"), pc.values_hash(), qc.values_hash(), often.state_hash(), seldom.state_hash())
+"""
+
+
+def test_gradients_that_wait_for_their_update_are_kept(tmp_path: Path) -> None:
+    """The checkpoint is written between the two minibatches of an update."""
+    runs = resumed(tmp_path, SELDOM, "--seed", 7, "--every", 4)
+    assert [run.returncode for run in runs] == [0, 0, 0], [run.stderr for run in runs]
+    assert "resuming after update 4" in runs[1].stderr
+    assert runs[1].stdout == runs[2].stdout

@@ -116,7 +116,8 @@ def test_a_sum_over_workers_is_the_update_of_one() -> None:
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=None)]), r"/E, a table of \(10, 2, 3\); got"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([2, 10]))]), "rows below 10 of /E"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([7, 2]))]), "ascending rows"),
-        (lambda v, c: (v, [c[0]._replace(offset=20), *c[1:]]), "as its contents say"),
+        (lambda v, c: (v, [c[0]._replace(offset=20), *c[1:]]), "the contents that came with it"),
+        (lambda v, c: (v, [c[0], c[1]._replace(offset=0), c[2]]), "the contents that came with it"),
     ],
 )
 def test_what_does_not_fit_changes_nothing(change: Any, says: str) -> None:

@@ -157,11 +157,12 @@ def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Itera
             raise ValueError(f"{op}: expected {what}, got {entry.name!r}")
         _check_entry(op, parameter, entry)
         found[entry.name] = entry
-    wanted = sum(entry.size for entry in found.values())
-    fits = all(0 <= entry.offset <= wanted - entry.size for entry in found.values())
-    if values.shape != (wanted,) or not fits:
+    sizes = [entry.size for entry in found.values()]
+    starts = np.cumsum([0, *sizes])
+    if values.shape != (starts[-1],) or [entry.offset for entry in found.values()] != starts[:-1].tolist():
         raise ValueError(
-            f"{op}: expected an array of {wanted} elements, as its contents say; got {values.shape}"
+            f"{op}: expected an array of {starts[-1]} elements and the contents that came with it; got "
+            f"{values.shape}"
         )
     for name, parameter in by_name.items():
         if name not in found:
@@ -175,15 +176,16 @@ def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Itera
 def _check_entry(op: str, parameter: Any, entry: GradientEntry) -> None:
     """ValueError where it is no gradient of this parameter."""
     shape, table = tuple(parameter.shape()), isinstance(parameter, LookupParameters)
-    rows = entry.rows if table else None
+    rows = np.asarray(entry.rows, np.int64) if table and entry.rows is not None else None
     wanted = shape if rows is None else (len(rows), *shape[1:])
     if table != (entry.rows is not None) or entry.shape != wanted:
         kind = "a table" if table else "parameters"
         raise ValueError(f"{op}: expected a gradient of {entry.name}, {kind} of {shape}; got {entry.shape}")
     if rows is None or len(rows) == 0:
         return
-    if rows[-1] >= shape[0] or (np.diff(rows.astype(np.int64)) <= 0).any():
-        raise ValueError(f"{op}: expected ascending rows below {shape[0]} of {entry.name}; got {list(rows)}")
+    if rows[0] < 0 or rows[-1] >= shape[0] or (np.diff(rows) <= 0).any():
+        bad = f"expected ascending rows below {shape[0]} of {entry.name}; got {rows.tolist()}"
+        raise ValueError(f"{op}: {bad}")
 
 
 def _values_hash(self: ParameterCollection) -> str:

@@ -7,9 +7,9 @@ What `sum()`, `gather()` and `broadcast()` returned in the run before is returne
 takes the same decisions. Then values, trainers and random streams are restored, and it goes on with the same
 bits, provided that its order of data does not depend on values that it reads elsewhere.
 
-A checkpoint is written in the first `shard()` after an update, where nothing is kept from one minibatch to
-the next: no gradient of another trainer, and no loss whose value is still to be read. Where an update follows
-without a `shard()`, as in a loop over one shard of all data, it is written after that update.
+A checkpoint is written in the first `shard()` after an update, where no loss is left whose value is still to
+be read. Gradients that are left, as of a trainer that updates more seldom, are part of it. Where an update
+follows without a `shard()`, as in a loop over one shard of all data, it is written after that update.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Callable, NoReturn, Optional, TextIO
 import numpy as np
 
 from .. import _core
+from ..api.gradients import GradientEntry
 from ..files.atomic import replacing
 from ..files.pickle_names import Names
 from ..files.unpickler import load_all
@@ -55,12 +56,15 @@ class Checkpoints:
         self._replayed = 0
         self._is_due = False
         self._output: Optional[TextIO] = None
+
+    def begin(self) -> None:
+        """The script is about to run."""
         if self._target is not None:
-            if group.rank == 0:
+            if self._group.rank == 0:
                 print(f"dynet_compat: resuming after update {self._target['updates']}", file=sys.stderr)
             self._output, sys.stdout = sys.stdout, open(os.devnull, "w")
             _core._skip_backward(True)
-        elif group.rank == 0:
+        elif self._group.rank == 0:
             open(self._results, "wb").close()
 
     @property
@@ -141,6 +145,10 @@ class Checkpoints:
         target = self._target
         if target is None or (target["updates"], target["place"]) != (self._exchange.updates, place):
             return
+        if self._replayed < len(target["log"]):
+            raise JobError(
+                f"{self._file} is of another program: this one asks for fewer results of sum() or gather()"
+            )
         _core._skip_backward(False)
         _core._forward_skipped()
         self._restore(target)
@@ -171,8 +179,10 @@ class Checkpoints:
                 f"{self._file} has {len(target['trainers'])} trainers; this program has made {len(trainers)}"
             )
         own = dict(target["ranks' own"][self._group.rank])
-        for trainer, saved, rest in zip(trainers, target["trainers"], own["feedback"]):
+        every = zip(trainers, target["trainers"], own["feedback"], own["gradients"])
+        for trainer, saved, rest, (vector, contents) in every:
             collection = _core._trainer_collection(trainer)
+            collection.vector_to_gradients(vector, [GradientEntry(*entry) for entry in contents])
             _core._put_values(collection, saved["values"])
             _core._set_decay_factor(collection, saved["decay"])
             _core._set_trainer_state(trainer, saved["state"])
@@ -214,10 +224,12 @@ class Checkpoints:
         self._is_due = False
         self._exchange.settle()
         self._group.meet(self._group.announce("checkpoint"))
-        states = [self._exchange.state_of(t) for t in self._exchange.trainers()]
+        trainers = self._exchange.trainers()
+        states = [self._exchange.state_of(trainer) for trainer in trainers]
         every = self._group.gather_at_main({
             "random": _core._random_state(), "python": random.getstate(), "numpy": np.random.get_state(),
             "feedback": [state.feedback.rest if state.feedback else {} for state in states],
+            "gradients": [_gradients(_core._trainer_collection(trainer)) for trainer in trainers],
         })  # fmt: skip
         if every is not None:
             self._write(every, place)
@@ -243,6 +255,12 @@ class Checkpoints:
         }  # fmt: skip
         with replacing(self._file) as new:
             new.write(pickle.dumps(contents, 4))
+
+
+def _gradients(collection: Any) -> tuple[Any, list[tuple[Any, ...]]]:
+    """Those that no update has used, as plain data."""
+    vector, contents = collection.gradients_to_vector()
+    return vector, [tuple(entry) for entry in contents]
 
 
 class _PlainNames(Names):

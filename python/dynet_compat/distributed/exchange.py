@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Optional, Union
@@ -180,13 +181,14 @@ class Exchange:
 
     def update(self, trainer: Any, scale: float) -> None:
         """The update of one process on the minibatches of all ranks."""
+        functions = list(trainer.before_update)
         step = self.begin(trainer, scale)
-        if self._worker is None:
-            return self._run(step)
         self._final = 0
-        if trainer.before_update:  # functions of the script, which run in its own thread
+        if self._worker is None:
+            return self._run(step, functions)
+        if functions:  # of the script, which run in its own thread
             self._finish_gradients(step)
-            return self._run(step)
+            return self._run(step, functions)
         self._in_flight = self._worker.submit(self._run, step)
         _core._set_update_in_flight(self.settle)
         self._finish_gradients(step)
@@ -233,8 +235,10 @@ class Exchange:
             if self._worker:
                 self._worker.shutdown()
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: Step, before_update: Sequence[Callable[[Any], object]] = ()) -> None:
         self.sum_gradients(step)
+        for function in before_update:
+            function(step.trainer)
         try:
             _core._run_update(step.trainer, step.scale)
         except RuntimeError as error:

@@ -137,8 +137,9 @@ class Job(atomic.Role):
         self.seed = self._common_seed(settings.seed)
         self._saves = Saves(self.group)
         _core._allow_empty_sums(True)
-        if self._means:
-            _core._set_loss_share(1 / self.group.size)  # until the first shard(): all have all data
+        self._set_share(1 / self.group.size)  # until the first shard(): all have all data
+        if self.checkpoints:
+            self.checkpoints.begin()
         _core._set_trainer_hooks(**self.trainer_hooks())
         atomic.role = self
         atexit.register(self._at_exit)
@@ -205,9 +206,14 @@ class Job(atomic.Role):
         if self.checkpoints:
             self.checkpoints.at_shard()
         part = cut(items, self.group.rank, self.group.size, by)
-        if self._means:
-            _core._set_loss_share(len(part) / max(1, len(items)))
+        self._set_share(len(part) / max(1, len(items)))
         return part
+
+    def _set_share(self, share: float) -> None:
+        """What this rank's next losses count for, where they are means."""
+        if self._means:
+            self._share = share
+            _core._set_loss_share(share)
 
     def _all(self, operation: str, item: Any) -> list[Any]:
         """An object of each rank; while a resumed script catches up, what it was in the run before."""
@@ -282,6 +288,8 @@ class Job(atomic.Role):
     def _go_on(self, lost: list[int]) -> None:
         """Ranks were lost. All files that rank 0 has saved are there: it has come as far as this rank."""
         self._saves = Saves(self.group)
+        if self._means:  # also of a script that does not call shard() again
+            self._set_share(self._share * (self.group.size + len(lost)) / self.group.size)
         if self.group.rank:
             return
         if 0 in lost:  # this rank prints from now on
