@@ -57,7 +57,7 @@ PHRASES = {
     r"told of": "notified of, receives",
     r"hands on": "passes, returns",
     r"in hand": "current, being processed",
-    r"go(?:es|ing)? over": "iterates over, visits",
+    r"go(?:es|ing|ne)? over": "iterates over, visits",
     r"as (?:it|they) stands?": "as is, unchanged",
     r"all the same(?=[,.;:)])": "still, nevertheless",
     r"whoever": "the caller, the user",
@@ -232,6 +232,20 @@ def test_texts_are_in_plain_technical_english() -> None:
                 where = f"{path.relative_to(ROOT).as_posix()}:{line_at(text, match.start())}"
                 errors.append(f'{where}: "{match.group(0)}": write for instance: {instead}')
     assert not errors, "\n".join(errors)
+
+
+def test_comments_name_files_that_exist() -> None:
+    """Headers, sources and pages that comments of the core refer to are part of the project."""
+    name = re.compile(r"(?<![\w/.<-])(?:[a-z_]+/)*[a-z_0-9]+\.(?:h|cc|cu|md)\b")
+    folders = [ROOT, SRC, *(SRC / layer for layer in LAYERS)]
+    errors = []
+    for path in cpp_files():
+        for number, line in enumerate((SRC / path).read_text(encoding="utf-8").splitlines(), 1):
+            for named in name.findall(line.partition("//")[2]):
+                here = [*folders, (SRC / path).parent]
+                if not any((folder / named).exists() for folder in here) and named != "math.h":
+                    errors.append(f"src/{path}:{number}: {named}")
+    assert not errors, "comments that name files that do not exist:\n" + "\n".join(errors)
 
 
 def test_lines_are_short() -> None:

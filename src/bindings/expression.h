@@ -143,7 +143,7 @@ void add_op_functions(PyObject* module);      // functions.cc: one per public op
 void add_alias_functions(PyObject* module);   // aliases.cc: ops under other names or argument orders
 void add_input_functions(PyObject* module);   // inputs.cc
 void add_parameter_types(PyObject* module);   // parameters.cc
-void add_argmax(PyObject* module);            // reads.cc
+void add_argmax(PyObject* module);            // argmax.cc
 
 // New Parameters / LookupParameters object.
 PyObject* make_parameters(const std::shared_ptr<Storage>& storage);

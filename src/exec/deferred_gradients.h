@@ -1,5 +1,5 @@
 // Gradients of weights that leave the recurrence: the columns that add to a weight are collected over the
-// whole backward pass, so that each weight takes one GEMM (batching.md 7.5).
+// whole backward pass, so that each weight takes one GEMM.
 #pragma once
 #include <vector>
 

@@ -200,8 +200,8 @@ void Engine::undo(const PlanMark& mark) {
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(mark.launches));
 }
 
-// Random values are drawn in record order, whatever is computed when (batching.md 7.4). Those of instances
-// were drawn when they were recorded, and after invalidate() are drawn again here.
+// Random values are drawn in record order, whatever is computed when. Those of instances were drawn when
+// they were recorded, and after invalidate() are drawn again here.
 void Engine::draw_until(NodeId id) {
   auto& draws = graph.draws();
   redraws_ = std::min(redraws_, draws.size());

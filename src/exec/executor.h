@@ -122,7 +122,7 @@ class Executor : protected LaunchReader {
   };
 
  protected:
-  // Gradients of weights, which leave their launches (batching.md 7.5): time of the matrix products.
+  // Counts the time of deferred gradients as that of matrix products.
   void charge_weights(double seconds);
 
   // Adds what was collected to the gradient, and forgets it.

@@ -93,8 +93,8 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   return static_cast<uint32_t>(sigs_.size() - 1);
 }
 
-// What the nodes of one launch must have in common (batching.md 7.2): the op, its attributes, the
-// weights, which arguments take gradients; shapes only where the rule says so.
+// What the nodes of one launch must have in common: the op, its attributes, the weights, which
+// arguments take gradients; shapes only where the rule says so.
 uint32_t Signatures::batch_key_of(const Sig& s, const uint32_t* args) {
   const Meta& meta = *op_info(s.op).meta;
   std::vector<uint32_t> key = {s.op, static_cast<uint32_t>(s.attrs.size())};

@@ -1,4 +1,4 @@
-// Sites, phases and rounds (batching.md 3.3, 7.1). A site stands for a place in the program: a batch key
+// Sites, phases and rounds. A site stands for a place in the program: a batch key
 // refined by the sites of the arguments. Sites persist. While recording, the graph of sites is learned; a
 // phase is the topological number of one of its strongly connected components, so that a loop is one phase.
 //

@@ -64,7 +64,7 @@ class Trainer {
   virtual void after_update() {}
   // Before anything has changed: may refuse the parameters.
   virtual void check_values() const {}
-  // After the rule has gone over n values that belong together: a Parameters, or a row of a lookup.
+  // After the rule was applied to n values that belong together: a Parameters, or a row of a lookup.
   virtual void finish(float*, size_t, float) const {}
   // Updates since the beginning of a schedule of learning rates.
   virtual uint64_t cycle() const { return 0; }

@@ -87,7 +87,7 @@ LOOPS = {
 """,
         True,
     ),
-    "the list that grows is gone over": (
+    "the list that grows is iterated over": (
         """
     def run(self, words, x):
         seen = [x]

@@ -1,5 +1,5 @@
-// How the threads of a kernel work together. On the device these are CUDA's own means; the emulation of
-// emulation_grid.h has its own for the same names.
+// How the threads of a kernel work together. On the device these are CUDA's own means; cuda/emulation/grid.h
+// has its own for the same names.
 //
 // Kernels declare shared memory by DYC_SHARED only, loops that wait for other threads call relax(), shuffles
 // name all threads of a warp, and blocks that use them have whole warps. kBlock: threads of the blocks that

@@ -24,7 +24,7 @@ bool fits_library(const ProductFacts& p) {
          operations(p) / kOperationsPerFloat >= p.gathered;
 }
 
-// Rounds of the multiprocessors over the tiles of all products, times what a tile costs. Where there are
+// Waves of the multiprocessors over the tiles of all products, times what a tile costs. Where there are
 // fewer large tiles than multiprocessors, others wait.
 bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice& device) {
   constexpr int64_t kLeastInner = 2 * kLargeDepth;
