@@ -32,7 +32,7 @@ def test_a_script_that_starts_the_job_itself(tmp_path: Path, monkeypatch: pytest
     script = tmp_path / "script.py"
     script.write_text(
         "import dynet_compat as dy\nfrom dynet_compat import _core\n"
-        "dy.distributed.start()\nprint(f'threads {_core.threads()}')\n"
+        "dy.distributed.start()\nprint(f'threads {_core.threads()}\\n', end='')\n"  # one write
     )
     result = started(script)
     cores = len(os.sched_getaffinity(0))
