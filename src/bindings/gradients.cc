@@ -222,9 +222,8 @@ size_t row_bytes(const std::shared_ptr<Collection>& collection, const Bytes& kin
 }
 
 // Into the beginning of `out`, one message for each of `parts` owners with the rows of the kind kRows whose
-// number modulo `parts` is the owner's, times `scale`. Returns the sizes of the messages.
-Keys take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds, Bytes& out, int64_t parts,
-               float scale) {
+// number modulo `parts` is the owner's. Returns the sizes of the messages.
+Keys take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds, Bytes& out, int64_t parts) {
   const auto all = storages(collection);
   checked_kinds(kinds, all);
   std::vector<std::vector<int64_t>> keys(static_cast<size_t>(parts));
@@ -248,8 +247,7 @@ Keys take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds
     for (const int64_t key : keys[part]) {
       const Storage& s = *all[static_cast<size_t>(key >> 32)];
       const float* from = s.raw_grad() + static_cast<uint32_t>(key) * s.row_size();
-      for (size_t j = 0; j < s.row_size(); ++j) values[j] = from[j] * scale;
-      values += s.row_size();
+      values = std::copy_n(from, s.row_size(), values);
     }
     to += sizes.data()[part];
     std::fill(values, reinterpret_cast<float*>(to), 0.f);
@@ -432,7 +430,7 @@ void add_gradients(PyObject* module) {
       },
       pb::arg("trainer"), pb::arg("scale"));
   m.def("_take_rows", &take_rows, pb::arg("collection"), pb::arg("kinds"), pb::arg("out").noconvert(),
-        pb::arg("parts") = 1, pb::arg("scale") = 1.f);
+        pb::arg("parts") = 1);
   m.def("_sum_rows", &sum_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));
   m.def("_add_rows", &add_rows, pb::arg("collection"), pb::arg("messages"), pb::arg("sizes"));
   m.def("_take_values", &take_values, pb::arg("collection"));

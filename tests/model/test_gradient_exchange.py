@@ -140,13 +140,13 @@ def test_rows_are_dealt_to_owners() -> None:
     accumulate(W, E, (7, 2, 4))
     kinds = _core._gradient_kinds(pc)
     rows = np.empty(_core._row_bytes(pc, kinds) + 3 * 16, np.uint8)
-    sizes = _core._take_rows(pc, kinds, rows, 3, 0.5)
+    sizes = _core._take_rows(pc, kinds, rows, 3)
     parts = [part.view(np.int64) for part in np.split(rows, np.cumsum(sizes))[:-1]]
     with pytest.raises(ValueError, match=f"wanted an array of {sum(sizes)} bytes or more; got 40"):
         _core._take_rows(pc, kinds, np.empty(40, np.uint8), 3)
     assert [(part[1 : 1 + part[0]] - (2 << 32)).tolist() for part in parts] == [[], [4, 7], [2]]
     values = parts[2][2:].view(np.float32)
-    assert values.tolist() == [*(0.5 * E.row_grad_as_array(2).astype(np.float32)).tolist(), 0]
+    assert values.tolist() == [*E.row_grad_as_array(2).astype(np.float32).tolist(), 0]
 
 
 def test_sizes_are_checked() -> None:

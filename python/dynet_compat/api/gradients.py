@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Trainer
+from ..files.text_format import parameters_of
 from .attach import attach
 
 __all__ = ["GradientEntry"]
@@ -74,11 +75,6 @@ class GradientEntry(NamedTuple):
         return rows.transpose(0, *range(rows.ndim - 1, 0, -1))
 
 
-def _parameters(collection: ParameterCollection) -> list[Any]:
-    """In the order of what _core says of all parameters of a collection."""
-    return [*collection.parameters_list(), *collection.lookup_parameters_list()]
-
-
 def _gradients_to_vector(
     self: ParameterCollection, dense: bool = False
 ) -> tuple[NDArray[np.float32], list[GradientEntry]]:
@@ -104,8 +100,9 @@ def _gradients_to_vector(
     kinds = _core._gradient_kinds(self)
     if dense:
         kinds[:] = _ALL
-    contents, offset, parts = [], 0, []
-    for i, parameter in enumerate(_parameters(self)):
+    contents, offset = [], 0
+    parts: list[tuple[int, Any]] = []
+    for i, parameter in enumerate(parameters_of(self)):
         shape, rows = tuple(parameter.shape()), None
         if kinds[i] not in (_ROWS, _ALL):
             continue
@@ -148,7 +145,7 @@ def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Itera
     """
     op = "vector_to_gradients()"
     values = np.ascontiguousarray(vector, np.float32)
-    by_name = {parameter.name(): parameter for parameter in _parameters(self)}
+    by_name: dict[str, Any] = {parameter.name(): parameter for parameter in parameters_of(self)}
     found: dict[str, GradientEntry] = {}
     for entry in contents:
         parameter = by_name.get(entry.name)

@@ -27,6 +27,7 @@ from .. import _core
 from ..api.gradients import GradientEntry
 from ..files.atomic import replacing
 from ..files.pickle_names import Names
+from ..files.text_format import parameters_of
 from ..files.unpickler import load_all
 from .exchange import Exchange
 from .group import Group, JobError
@@ -137,7 +138,7 @@ class Checkpoints:
             function(trainer)
         collection = _core._trainer_collection(trainer)
         if _core._gradient_kinds(collection).any():  # those that the script has set
-            for parameter in [*collection.parameters_list(), *collection.lookup_parameters_list()]:
+            for parameter in parameters_of(collection):
                 parameter.set_gradient(None)
         self._resume_at("update()")
 

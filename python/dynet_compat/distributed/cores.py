@@ -12,7 +12,7 @@ from typing import Any
 from .. import _core
 from ..startup import devices
 
-Place = tuple[str, frozenset[int]]  # a machine, and the cores of it that a rank may use
+UsableCores = tuple[str, frozenset[int]]  # a machine, and the cores of it that a rank may use
 
 
 def share_cores(comm: Any) -> None:
@@ -23,7 +23,7 @@ def share_cores(comm: Any) -> None:
     """
     if comm is None:
         return
-    every: list[Place] = comm.allgather((socket.gethostname(), frozenset(devices.usable_cores())))
+    every: list[UsableCores] = comm.allgather((socket.gethostname(), frozenset(devices.usable_cores())))
     rank = comm.Get_rank()
     if "DYNET_COMPAT_THREADS" not in os.environ:
         _core.set_threads(threads_of(rank, every))
@@ -35,7 +35,7 @@ def share_cores(comm: Any) -> None:
         print(f"dynet_compat: {say}", file=sys.__stderr__)
 
 
-def threads_of(rank: int, every: Sequence[Place]) -> int:
+def threads_of(rank: int, every: Sequence[UsableCores]) -> int:
     """A rank's part of the cores that it may use; launchers give ranks the same cores, or each its own."""
     name, mine = every[rank]
     users = Counter(core for place, cores in every if place == name for core in cores)

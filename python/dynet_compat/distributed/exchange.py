@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..files.text_format import parameters_of
 from ..startup import devices
 from .buckets import Bucket, Float16Feedback
 from .group import Group, JobError
@@ -32,8 +33,7 @@ Named = list[tuple[str, tuple[int, ...]]]  # name and shape
 
 def names_of(collection: Any) -> Named:
     """Name and shape of each parameter, in the order of flat arrays: parameters, then tables."""
-    every = [*collection.parameters_list(), *collection.lookup_parameters_list()]
-    return [(p.name(), tuple(p.shape())) for p in every]
+    return [(p.name(), tuple(p.shape())) for p in parameters_of(collection)]
 
 
 def _ranges(sizes: list[int]) -> list[tuple[int, int]]:

@@ -211,8 +211,8 @@ class Job(atomic.Role):
 
     def _set_share(self, share: float) -> None:
         """What this rank's next losses count for, where they are means."""
+        self._share = share
         if self._means:
-            self._share = share
             _core._set_loss_share(share)
 
     def _all(self, operation: str, item: Any) -> list[Any]:
@@ -288,8 +288,8 @@ class Job(atomic.Role):
     def _go_on(self, lost: list[int]) -> None:
         """Ranks were lost. All files that rank 0 has saved are there: it has come as far as this rank."""
         self._saves = Saves(self.group)
-        if self._means:  # also of a script that does not call shard() again
-            self._set_share(self._share * (self.group.size + len(lost)) / self.group.size)
+        # Also of a script that does not call shard() again.
+        self._set_share(self._share * (self.group.size + len(lost)) / self.group.size)
         if self.group.rank:
             return
         if 0 in lost:  # this rank prints from now on

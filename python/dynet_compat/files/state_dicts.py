@@ -23,6 +23,7 @@ from .._core import LookupParameters, ParameterCollection, Parameters, Trainer
 from ..api.attach import attach
 from . import atomic
 from .atomic import replacing
+from .text_format import parameters_of
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -41,8 +42,7 @@ def _entries(op: str, pc: ParameterCollection) -> dict[str, Union[Parameters, Lo
     """The parameters by their names relative to the collection, in order of creation."""
     prefix = pc.name()
     entries: dict[str, Union[Parameters, LookupParameters]] = {}
-    both: list[Union[Parameters, LookupParameters]] = [*pc.parameters_list(), *pc.lookup_parameters_list()]
-    for p in both:
+    for p in parameters_of(pc):
         full = p.name()
         name = full[len(prefix) :] if full.startswith(prefix) else full
         if name in entries:

@@ -76,7 +76,7 @@ def named(pc: ParameterCollection, key: str = "") -> list[tuple[Parameter, str]]
 
 
 def parameters_of(pc: ParameterCollection) -> list[Parameter]:
-    """In the order of files."""
+    """In the order of files, of states and of flat arrays: parameters, then tables."""
     listed = ParameterCollection.parameters_list(pc)
     return [*listed, *ParameterCollection.lookup_parameters_list(pc)]
 
