@@ -287,6 +287,22 @@ def test_the_slurm_script_of_the_guide(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "rank1.log").exists()
 
 
+# What Slurm sets in the step of a batch script, and in that of a shell which `salloc` starts.
+BATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}
+SHELL = {**BATCH, "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}
+
+
+@pytest.mark.parametrize("variables", [BATCH, SHELL], ids=["batch", "shell"])
+def test_a_process_of_its_own_below_slurm(tmp_path: Path, variables: dict[str, str]) -> None:
+    """It was not started by srun as one of several, and needs no MPI."""
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('not installed here')\n")
+    (tmp_path / "alone.py").write_text("import dynet as dy\nprint('trains all', dy.distributed.shard([1, 2]))\n")
+    env = {**os.environ, **variables, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "dynet_compat", "distribute", "alone.py"]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "trains all [1, 2]\n"), result.stderr
+
+
 def test_rank_0_saves_and_others_wait_for_it(tmp_path: Path) -> None:
     script = tmp_path / "save.py"
     script.write_text(

@@ -25,7 +25,7 @@ from .saves import Saves
 from .shards import Shard, cut, put_back
 
 # Variables of the environment that launchers set.
-_LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "MPI_LOCALRANKID")
+_LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALRANKID")
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _ULFM = "OMPI_MCA_mpi_ft_enable"
 _ISAS = ("baseline", "avx2", "avx512")  # ascending
@@ -62,8 +62,9 @@ class Settings(NamedTuple):
 
 def world() -> Any:
     """mpi4py's communicator of all processes that mpiexec has started; None: this one was started alone."""
-    if not any(name in os.environ for name in _LAUNCHED):
-        return None
+    several = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "1") != "1"}
+    if not several and not any(name in os.environ for name in _LAUNCHED):
+        return None  # also in a batch step of Slurm, which has SLURM_PROCID and SLURM_NTASKS
     try:
         from mpi4py import MPI
     except ImportError as error:
@@ -71,7 +72,6 @@ def world() -> Any:
             "mpiexec has started this process, and mpi4py cannot be imported: pip install mpi4py mpich "
             f"(on a cluster mpi4py alone) ({error})"
         ) from error
-    several = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "1") != "1"}
     if several and MPI.COMM_WORLD.Get_size() == 1:
         said = ", ".join(f"{name}={value}" for name, value in several.items())
         raise RuntimeError(
