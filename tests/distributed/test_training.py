@@ -296,11 +296,11 @@ SHELL = {**BATCH, "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}
 def test_a_process_of_its_own_below_slurm(tmp_path: Path, variables: dict[str, str]) -> None:
     """It was not started by srun as one of several, and needs no MPI."""
     (tmp_path / "mpi4py.py").write_text("raise ImportError('not installed here')\n")
-    (tmp_path / "alone.py").write_text("import dynet as dy\nprint('trains all', dy.distributed.shard([1, 2]))\n")
+    (tmp_path / "alone.py").write_text("import dynet as dy\nprint(dy.distributed.shard([1, 2]))\n")
     env = {**os.environ, **variables, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "dynet_compat", "distribute", "alone.py"]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, "trains all [1, 2]\n"), result.stderr
+    assert (result.returncode, result.stdout) == (0, "[1, 2]\n"), result.stderr
 
 
 def test_rank_0_saves_and_others_wait_for_it(tmp_path: Path) -> None:

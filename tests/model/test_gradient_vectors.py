@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
+import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 import dynet_compat as dy
@@ -116,6 +119,10 @@ def test_a_sum_over_workers_is_the_update_of_one() -> None:
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=None)]), r"/E, a table of \(10, 2, 3\); got"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([2, 10]))]), "rows below 10 of /E"),
         (lambda v, c: (v, [*c[:2], c[2]._replace(rows=np.uint32([7, 2]))]), "ascending rows"),
+        (lambda v, c: (v, [*c[:2], c[2]._replace(rows=[-1, 2])]), "rows below 10 of /E; got .-1, 2"),
+        (lambda v, c: (v, [*c[:2], c[2]._replace(rows=[1.5, 2.0])]), "ascending rows.*1.5"),
+        (lambda v, c: (v, [*c[:2], c[2]._replace(rows=[[2], [7]])]), "ascending rows"),
+        (lambda v, c: (v, [c[0]._replace(number=1), *c[1:]]), "'/W', number 1 of this name"),
         (lambda v, c: (v, [c[0]._replace(offset=20), *c[1:]]), "the contents that came with it"),
         (lambda v, c: (v, [c[0], c[1]._replace(offset=0), c[2]]), "the contents that came with it"),
     ],
@@ -127,6 +134,83 @@ def test_what_does_not_fit_changes_nothing(change: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         model.pc.vector_to_gradients(*change(*model.pc.gradients_to_vector()))
     assert model.gradients() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda v, c: (v * 1j, c), "array of real numbers, got one of complex64"),
+        (lambda v, c: (["1"] * 28, c), "array of real numbers, got one of <U1"),
+        (lambda v, c: (None, c), "array of real numbers, got one of object"),
+        (lambda v, c: (v, ["/W"]), "entries of gradients_to_vector.., got '/W'"),
+        (lambda v, c: (v, [c[0]._replace(offset=0.5), *c[1:]]), "entries of gradients_to_vector.., got Grad"),
+    ],
+)
+def test_what_is_no_gradient_changes_nothing(change: Any, says: str) -> None:
+    model = Model()
+    model.accumulate()
+    before = model.gradients()
+    with pytest.raises(TypeError, match=says):
+        model.pc.vector_to_gradients(*change(*model.pc.gradients_to_vector()))
+    assert model.gradients() == before
+
+
+def test_contents_may_travel_as_text() -> None:
+    model = Model()
+    model.accumulate()
+    wanted = model.gradients()
+    vector, contents = model.pc.gradients_to_vector()
+    lists = [e._replace(rows=None if e.rows is None else e.rows.tolist()) for e in contents]
+    sent = json.dumps([vector.tolist(), lists])
+    model.accumulate((1,))
+    model.pc.vector_to_gradients(*json.loads(sent))
+    assert model.gradients() == wanted
+
+
+def test_parameters_of_one_name(tmp_path: Path) -> None:
+    """As two files of one collection's name give them; only the second has a gradient."""
+    path = str(tmp_path / "model")
+    saved = dy.ParameterCollection()
+    dy.save(path, [saved.add_parameters(2, name="W"), saved.add_lookup_parameters((4, 2), name="E")])
+    pc = dy.ParameterCollection()
+    (_, F), (V, E) = dy.load(path, pc), dy.load(path, pc)
+    assert (F.name(), F.name()) == (E.name(), E.name())
+    V.set_gradient([1, 2])
+    E.set_row_gradients([3], [[5, 6]])
+    vector, contents = pc.gradients_to_vector()
+    assert [entry.number for entry in contents] == [1, 1]
+    for parameter in (V, E, F):
+        parameter.set_gradient(None)
+    pc.vector_to_gradients(vector, contents)
+    assert V.grad_as_array().tolist() == [1, 2] and E.touched_rows().tolist() == [3]
+    assert not F.has_gradient()
+
+
+def test_whole_tables_between_tables_with_some_rows() -> None:
+    pc = dy.ParameterCollection()
+    tables = [pc.add_lookup_parameters((4, 2)) for _ in range(4)]
+    tables[0].set_gradient(np.arange(8).reshape(4, 2))
+    tables[2].set_gradient(10 + np.arange(8).reshape(4, 2))
+    tables[3].set_row_gradients([3], [[20, 21]])
+    vector, contents = pc.gradients_to_vector()
+    assert vector.size == 18 and [entry.offset for entry in contents] == [0, 8, 16]
+    for entry, table in zip(contents, (tables[0], tables[2], tables[3])):
+        assert entry.name == table.name()
+        assert entry.view(vector).tolist() == table.rows_grad_as_array(entry.rows).tolist()
+
+
+def test_time_grows_with_the_number_of_parameters() -> None:
+    def seconds(count: int) -> float:
+        pc = dy.ParameterCollection()
+        for _ in range(count):
+            pc.add_parameters(1)
+        start = time.process_time()
+        for _ in range(3):
+            pc.gradients_to_vector(dense=True)
+        return time.process_time() - start
+
+    seconds(100)
+    assert seconds(8000) < 25 * seconds(1000), "8 times as many; 64 times if each looked at all"
 
 
 # ------------------------------------------------------------------------------- before an update

@@ -5,7 +5,11 @@ gradients over processes of their own, keep them, or check that a run repeats an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import index
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -29,6 +33,7 @@ class GradientEntry(NamedTuple):
         offset: of its first element in the vector.
         shape: of the gradient; of a table: number of rows, sizes of a row.
         rows: of a table, the numbers of its rows, ascending; None for Parameters.
+        number: among the collection's parameters of this name, which is seldom that of several.
 
     Example:
         >>> pc = dy.ParameterCollection()
@@ -43,6 +48,7 @@ class GradientEntry(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     rows: Optional[NDArray[np.uint32]]
+    number: int = 0
 
     @property
     def size(self) -> int:
@@ -52,7 +58,7 @@ class GradientEntry(NamedTuple):
             >>> dy.GradientEntry("/W", 0, (2, 3), None).size
             6
         """
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def view(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The gradient's part of a vector, in its shape and without a copy.
@@ -102,37 +108,53 @@ def _gradients_to_vector(
         kinds[:] = _ALL
     contents, offset = [], 0
     parts: list[tuple[int, Any]] = []
-    for i, parameter in enumerate(parameters_of(self)):
+    for i, (key, parameter) in enumerate(_by_name(self).items()):
         shape, rows = tuple(parameter.shape()), None
         if kinds[i] not in (_ROWS, _ALL):
             continue
         if isinstance(parameter, LookupParameters):
             rows = np.arange(shape[0], dtype=np.uint32) if kinds[i] == _ALL else parameter.touched_rows()
             shape = (len(rows), *shape[1:])
-        contents.append(GradientEntry(parameter.name(), offset, shape, rows))
+        contents.append(GradientEntry(key[0], offset, shape, rows, key[1]))
         parts.append((i, parameter))
         offset += contents[-1].size
     vector = np.empty(offset, np.float32)
-    for (i, parameter), entry in zip(parts, contents):
-        if kinds[i] == _ALL:
-            part = vector[entry.offset : entry.offset + entry.size]
-            _core._take_gradients(self, kinds, part, i, i + 1)
-        else:
-            entry.view(vector)[...] = parameter.rows_grad_as_array(entry.rows)
+    for kind, group in groupby(zip(parts, contents), lambda part: kinds[part[0][0]]):
+        run = list(group)  # whole gradients that follow each other are copied at once
+        if kind == _ALL:
+            (first, _), entry = run[0]
+            _core._take_gradients(self, kinds, vector[entry.offset :], first, run[-1][0][0] + 1)
+            continue
+        for (_, table), entry in run:
+            entry.view(vector)[...] = table.rows_grad_as_array(entry.rows)
     return vector, contents
 
 
-def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Iterable[GradientEntry]) -> None:
+def _by_name(collection: ParameterCollection) -> dict[tuple[str, int], Any]:
+    """Its parameters, by name and number among those of this name."""
+    counts: Counter[str] = Counter()
+    found = {}
+    for parameter in parameters_of(collection):
+        name = parameter.name()
+        found[name, counts[name]] = parameter
+        counts[name] += 1
+    return found
+
+
+def _vector_to_gradients(
+    self: ParameterCollection, vector: Any, contents: Iterable[Sequence[Any]]
+) -> None:
     """Replace all gradients of the collection by those of an array. Parameters that are not in it have none
     afterwards.
 
     Args:
-        vector: float32 array, as `gradients_to_vector` gives it.
-        contents: what came with it. Rows that are listed count as rows with a gradient, also where that is
-            zero: trainers update them.
+        vector: float32 array, as `gradients_to_vector` gives it; other real numbers are converted.
+        contents: what came with it; entries may be lists, as JSON makes them. Rows that are listed count as
+            rows with a gradient, also where that is zero: trainers update them.
     Raises:
         ValueError: a parameter of the contents is not in the collection or of another shape, a row does not
-            exist, or the array is too short or too long. Nothing is changed then.
+            exist, or the array is too short or too long.
+        TypeError: the array is not of real numbers, or an entry is something else. Nothing is changed then.
     Source: PyTorch's `vector_to_parameters`, for gradients.
     Example:
         >>> pc = dy.ParameterCollection()
@@ -144,16 +166,22 @@ def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Itera
         array([1., 2.])
     """
     op = "vector_to_gradients()"
-    values = np.ascontiguousarray(vector, np.float32)
-    by_name: dict[str, Any] = {parameter.name(): parameter for parameter in parameters_of(self)}
-    found: dict[str, GradientEntry] = {}
-    for entry in contents:
-        parameter = by_name.get(entry.name)
-        if parameter is None or entry.name in found:
+    given = np.asarray(vector)
+    if given.dtype.kind not in "fiub":
+        raise TypeError(f"{op}: expected an array of real numbers, got one of {given.dtype}")
+    values = np.ascontiguousarray(given, np.float32)
+    by_name = _by_name(self)
+    found: dict[tuple[str, int], GradientEntry] = {}
+    for each in contents:
+        entry = _entry(op, each)
+        key = entry.name, entry.number
+        parameter = by_name.get(key)
+        if parameter is None or key in found:
             what = "each parameter once" if parameter is not None else "names of parameters of the collection"
-            raise ValueError(f"{op}: expected {what}, got {entry.name!r}")
+            number = f", number {entry.number} of this name" if entry.number else ""
+            raise ValueError(f"{op}: expected {what}, got {entry.name!r}{number}")
         _check_entry(op, parameter, entry)
-        found[entry.name] = entry
+        found[key] = entry
     sizes = [entry.size for entry in found.values()]
     starts = np.cumsum([0, *sizes])
     if values.shape != (starts[-1],) or [entry.offset for entry in found.values()] != starts[:-1].tolist():
@@ -161,26 +189,37 @@ def _vector_to_gradients(self: ParameterCollection, vector: Any, contents: Itera
             f"{op}: expected an array of {starts[-1]} elements and the contents that came with it; got "
             f"{values.shape}"
         )
-    for name, parameter in by_name.items():
-        if name not in found:
+    for key, parameter in by_name.items():
+        if key not in found:
             parameter.set_gradient(None)
-        elif found[name].rows is None:
-            parameter.set_gradient(found[name].view(values))
+        elif found[key].rows is None:
+            parameter.set_gradient(found[key].view(values))
         else:
-            parameter.set_row_gradients(found[name].rows, found[name].view(values))
+            parameter.set_row_gradients(found[key].rows, found[key].view(values))
+
+
+def _entry(op: str, given: Sequence[Any]) -> GradientEntry:
+    """TypeError where it is none; lists, as JSON makes them, are."""
+    try:
+        name, offset, shape, rows, number = GradientEntry(*given)
+        rows = None if rows is None else np.asarray(rows)
+        return GradientEntry(str(name), index(offset), tuple(map(index, shape)), rows, index(number))
+    except (TypeError, ValueError):
+        raise TypeError(f"{op}: expected entries of gradients_to_vector(), got {given!r}") from None
 
 
 def _check_entry(op: str, parameter: Any, entry: GradientEntry) -> None:
     """ValueError where it is no gradient of this parameter."""
     shape, table = tuple(parameter.shape()), isinstance(parameter, LookupParameters)
-    rows = np.asarray(entry.rows, np.int64) if table and entry.rows is not None else None
-    wanted = shape if rows is None else (len(rows), *shape[1:])
+    rows = entry.rows if table else None
+    wanted = shape if rows is None else (*rows.shape[:1], *shape[1:])
     if table != (entry.rows is not None) or entry.shape != wanted:
         kind = "a table" if table else "parameters"
         raise ValueError(f"{op}: expected a gradient of {entry.name}, {kind} of {shape}; got {entry.shape}")
-    if rows is None or len(rows) == 0:
+    if rows is None or rows.size == 0:
         return
-    if rows[0] < 0 or rows[-1] >= shape[0] or (np.diff(rows) <= 0).any():
+    ascending = rows.ndim == 1 and rows.dtype.kind in "iu" and (rows[1:] > rows[:-1]).all()
+    if not ascending or rows[0] < 0 or rows[-1] >= shape[0]:
         bad = f"expected ascending rows below {shape[0]} of {entry.name}; got {rows.tolist()}"
         raise ValueError(f"{op}: {bad}")
 

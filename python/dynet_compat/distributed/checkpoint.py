@@ -24,7 +24,6 @@ from typing import Any, Callable, NoReturn, Optional, TextIO
 import numpy as np
 
 from .. import _core
-from ..api.gradients import GradientEntry
 from ..files.atomic import replacing
 from ..files.pickle_names import Names
 from ..files.text_format import parameters_of
@@ -183,7 +182,7 @@ class Checkpoints:
         every = zip(trainers, target["trainers"], own["feedback"], own["gradients"])
         for trainer, saved, rest, (vector, contents) in every:
             collection = _core._trainer_collection(trainer)
-            collection.vector_to_gradients(vector, [GradientEntry(*entry) for entry in contents])
+            collection.vector_to_gradients(vector, contents)
             _core._put_values(collection, saved["values"])
             _core._set_decay_factor(collection, saved["decay"])
             _core._set_trainer_state(trainer, saved["state"])
