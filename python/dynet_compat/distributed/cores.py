@@ -7,7 +7,6 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from .. import _core
 from ..startup import devices
@@ -15,16 +14,16 @@ from ..startup import devices
 UsableCores = tuple[str, frozenset[int]]  # a machine, and the cores of it that a rank may use
 
 
-def share_cores(comm: Any) -> None:
+def usable_cores() -> UsableCores:
+    return socket.gethostname(), frozenset(devices.usable_cores())
+
+
+def share_cores(rank: int, every: Sequence[UsableCores]) -> None:
     """Sets the number of threads of this rank, unless DYNET_COMPAT_THREADS does.
 
     Args:
-        comm: a communicator of all ranks; None: this process is alone.
+        every: what each rank may use.
     """
-    if comm is None:
-        return
-    every: list[UsableCores] = comm.allgather((socket.gethostname(), frozenset(devices.usable_cores())))
-    rank = comm.Get_rank()
     if "DYNET_COMPAT_THREADS" not in os.environ:
         _core.set_threads(threads_of(rank, every))
     name, _ = every[rank]

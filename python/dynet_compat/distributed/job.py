@@ -90,7 +90,6 @@ def start(settings: Settings) -> None:
         if settings.seed is not None:
             _seed_streams(settings.seed)
         return
-    share_cores(comm)
     state.job = Job(comm, settings)
 
 
@@ -122,6 +121,8 @@ class Job(atomic.Role):
         self.group = Group(comm, settings.timeout, self._go_on if shrinks else None)
         self._sharded_for = self.group.size  # ranks, at the last shard()
         every = self.group.gather_objects(places.here())
+        if comm is not None:
+            share_cores(self.group.rank, [place.cores for place in every])
         places.refuse_mix(every)
         self._level_kernels([place.isa for place in every])
         self._compare_hashes([place.word for place in every])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .. import _core
 from ..startup import config, devices, options
+from .cores import UsableCores, usable_cores
 from .group import JobError
 
 
@@ -17,20 +17,25 @@ class Place(NamedTuple):
     """Of one rank.
 
     Attributes:
+        cores: with the machine's name.
         device: the engine's name of it.
         isa: instruction set that its kernels are asked to have.
         word: the hash of a word, which the order of sets depends on.
     """
 
-    host: str
+    cores: UsableCores
     device: str
     isa: str
     word: int
 
+    @property
+    def host(self) -> str:
+        return self.cores[0]
+
 
 def here() -> Place:
     isa = os.environ.get("DYNET_COMPAT_ISA") or _core._best_isa()
-    return Place(socket.gethostname(), _device(), isa, hash("a word"))
+    return Place(usable_cores(), _device(), isa, hash("a word"))
 
 
 def _device() -> str:

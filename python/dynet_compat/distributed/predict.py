@@ -22,7 +22,7 @@ from typing import Any
 
 from ..files.atomic import replacing
 from . import job
-from .cores import share_cores
+from .cores import share_cores, usable_cores
 from .group import rank_and_size
 from .launcher import end_job
 from .lines import LineBlock, Result, UsageError, Worker, blocks, source_of
@@ -227,8 +227,9 @@ def by_mpi(given: argparse.Namespace, output: Output) -> int:
 
 
 def _run_ranks(given: argparse.Namespace, output: Output, comm: Any) -> int:
-    share_cores(comm)
     rank, size = rank_and_size(comm)
+    if comm is not None:
+        share_cores(rank, comm.allgather(usable_cores()))
     done = output.claim() if rank == 0 else None
     done = done if comm is None else comm.bcast(done)
     progress, worker = Progress(rank == 0, os.path.getsize(given.input)), Worker(given.predictor, given.batch)
