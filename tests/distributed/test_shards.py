@@ -15,7 +15,11 @@ sizes = st.integers(1, 9)
 
 @given(st.lists(st.integers(0, 50), max_size=40), sizes, st.booleans())
 def test_parts_are_the_whole_and_come_back_in_order(items: list[int], size: int, by_cost: bool) -> None:
-    parts = [cut(items, rank, size, float if by_cost else None) for rank in range(size)]
+    cuts = [cut(items, rank, size, float if by_cost else None) for rank in range(size)]
+    parts = [part for part, _ in cuts]
+    assert all(counts == list(map(len, parts)) for _, counts in cuts)
+    _, counts = cut(np.array(items), 0, size)
+    assert by_cost or counts == list(map(len, parts))
     assert put_back(parts, [part.positions for part in parts]) == items
     assert sorted(i for part in parts for i in part.positions) == list(range(len(items)))
     if not by_cost:

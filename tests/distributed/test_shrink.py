@@ -20,18 +20,21 @@ import os, sys
 import dynet as dy
 import numpy as np
 
-dead, out = int(sys.argv[1]), sys.argv[2]
+dead, out, means = int(sys.argv[1]), sys.argv[2], len(sys.argv) > 3
 job = dy.distributed.size > 1
 me = dy.distributed.rank
 pc = dy.ParameterCollection()
 p, E = pc.add_parameters(3, init=1), pc.add_lookup_parameters((9, 3), init=1)
+dy.SimpleSGDTrainer(pc)  # has the same parameters
 trainer = dy.MomentumSGDTrainer(pc, 0.01)
+trainer.set_clip_threshold(0)
 for k in range(6):
-    batch = dy.distributed.shard([1.0, 2.0, 3.0])
+    batch = dy.distributed.shard([1.0, 2.0, 3.0, 4.0])
     if not job and k == 3:  # what is left of this update
-        del batch[dead]
+        del batch[dead::3]
     dy.renew_cg()
-    dy.esum([dy.squared_norm(p - x) + dy.squared_norm(E[int(x) + k % 3] * x) for x in batch]).backward()
+    losses = [dy.squared_norm(p - x) + dy.squared_norm(E[int(x) + k % 3] * x) for x in batch]
+    (dy.average if means else dy.esum)(losses).backward()
     if job and k == 3 and me == dead:
         os.kill(os.getpid(), 9)
     trainer.update()
@@ -72,13 +75,17 @@ def values(file: Path) -> np.ndarray:
     return np.array([float(x) for line in text if not line.startswith("#") for x in line.split()])
 
 
+@pytest.mark.parametrize("gradients", ["sum", "mean"])
 @pytest.mark.parametrize("dead", [0, 1])
-def test_the_others_go_on(tmp_path: Path, dead: int) -> None:
-    """The update in which a rank dies lacks its instances; from then on the others share all."""
+def test_the_others_go_on(tmp_path: Path, dead: int, gradients: str) -> None:
+    """The update in which a rank dies lacks its instances, also of means; from then on the others share all.
+    Rank 0 has two of four."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    one = alone([tmp_path / "script.py", dead, tmp_path / "one"])
+    means, options = ["means"] * (gradients == "mean"), (*OPTIONS, "--gradients", gradients)
+    one = alone([tmp_path / "script.py", dead, tmp_path / "one", *means])
     assert one.returncode == 0, one.stderr
-    several = job([tmp_path / "script.py", dead, tmp_path / "several"], 3, "ulfm", OPTIONS, tmp_path, 30)
+    words = [tmp_path / "script.py", dead, tmp_path / "several", *means]
+    several = job(words, 3, "ulfm", options, tmp_path, 30)
     left = [rank for rank in range(3) if rank != dead]
     assert several.stdout.splitlines() == [f"done by {left}"], several.stdout + several.stderr
     assert f"rank {dead} was lost; 2 go on" in several.stderr, several.stderr

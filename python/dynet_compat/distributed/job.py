@@ -120,6 +120,7 @@ class Job(atomic.Role):
             )
         self.group = Group(comm, settings.timeout, self._go_on if shrinks else None)
         self._sharded_for = self.group.size  # ranks, at the last shard()
+        self._parts = [1] * self.group.size  # items of each rank then; before, all have all data
         every = self.group.gather_objects(places.here())
         if comm is not None:
             share_cores(self.group.rank, [place.cores for place in every])
@@ -138,7 +139,7 @@ class Job(atomic.Role):
         self.seed = self._common_seed(settings.seed)
         self._saves = Saves(self.group)
         _core._allow_empty_sums(True)
-        self._set_share(1 / self.group.size)  # until the first shard(): all have all data
+        self._set_share()
         if self.checkpoints:
             self.checkpoints.begin()
         _core._set_trainer_hooks(**self.trainer_hooks())
@@ -206,15 +207,14 @@ class Job(atomic.Role):
                 _core.reset_random_seed((self.seed + 0x9E3779B1 * self.group.rank) & 0x7FFFFFFF)
         if self.checkpoints:
             self.checkpoints.at_shard()
-        part = cut(items, self.group.rank, self.group.size, by)
-        self._set_share(len(part) / max(1, len(items)))
+        part, self._parts = cut(items, self.group.rank, self.group.size, by)
+        self._set_share()
         return part
 
-    def _set_share(self, share: float) -> None:
+    def _set_share(self) -> None:
         """What this rank's next losses count for, where they are means."""
-        self._share = share
         if self._means:
-            _core._set_loss_share(share)
+            _core._set_loss_share(self._parts[self.group.rank] / max(1, sum(self._parts)))
 
     def _all(self, operation: str, item: Any) -> list[Any]:
         """An object of each rank; while a resumed script catches up, what it was in the run before."""
@@ -289,8 +289,7 @@ class Job(atomic.Role):
     def _go_on(self, lost: list[int]) -> None:
         """Ranks were lost. All files that rank 0 has saved are there: it has come as far as this rank."""
         self._saves = Saves(self.group)
-        # Also of a script that does not call shard() again.
-        self._set_share(self._share * (self.group.size + len(lost)) / self.group.size)
+        self._drop_parts(lost)
         if self.group.rank:
             return
         if 0 in lost:  # this rank prints from now on
@@ -300,6 +299,19 @@ class Job(atomic.Role):
                     os.dup2(stream.fileno(), descriptor)
         who = f"rank {lost[0]} was" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} were"
         print(f"dynet_compat: {who} lost; {self.group.size} go on", file=sys.__stderr__, flush=True)
+
+    def _drop_parts(self, lost: list[int]) -> None:
+        """Means are those of what is left, also where losses were differentiated before ranks were lost, and
+        where the script does not call shard() again."""
+        every = sum(self._parts)
+        self._parts = [count for rank, count in enumerate(self._parts) if rank not in lost]
+        self._set_share()
+        if not self._means or not sum(self._parts):
+            return
+        collections = [_core._trainer_collection(trainer) for trainer in self.exchange.trainers()]
+        gradients = [collection.gradients_to_vector() for collection in collections]
+        for collection, (vector, contents) in zip(collections, gradients):  # which may share parameters
+            collection.vector_to_gradients(vector * np.float32(every / sum(self._parts)), contents)
 
     def _update(self, trainer: Any, scale: float) -> bool:
         if self.checkpoints and self.checkpoints.skipping:

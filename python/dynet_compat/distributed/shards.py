@@ -35,14 +35,16 @@ def positions(n: int, size: int, costs: Optional[Sequence[float]] = None) -> lis
     return [sorted(part) for part in parts]
 
 
-def cut(items: Any, rank: int, size: int, by: Optional[Callable[[Any], float]] = None) -> Any:
-    """The part of one of `size` ranks: an array of an array, else a `Shard`."""
+def cut(
+    items: Any, rank: int, size: int, by: Optional[Callable[[Any], float]] = None
+) -> tuple[Any, list[int]]:
+    """The part of one of `size` ranks, an array of an array, else a `Shard`; and how many items each gets."""
     if isinstance(items, np.ndarray) and by is None:
-        return items[rank::size]
+        return items[rank::size], [len(part) for part in positions(len(items), size)]
     every = items if isinstance(items, Sequence) else list(items)
     costs = None if by is None else list(map(by, every))
-    mine = positions(len(every), size, costs)[rank]
-    return Shard([every[i] for i in mine], mine)
+    parts = positions(len(every), size, costs)
+    return Shard([every[i] for i in parts[rank]], parts[rank]), [len(part) for part in parts]
 
 
 def put_back(parts: Sequence[Sequence[Any]], places: Sequence[Optional[Sequence[int]]]) -> list[Any]:
