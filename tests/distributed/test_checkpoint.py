@@ -140,6 +140,30 @@ def same_in_the_end(runs: list[subprocess.CompletedProcess[str]]) -> None:
     assert runs[1].stdout.splitlines()[-1] == runs[2].stdout.splitlines()[-1]
 
 
+def test_after_the_last_update(tmp_path: Path) -> None:
+    """Killed then, and started again when it has finished: the updates since the checkpoint are done again, N
+    where the last one is an N-th. Logs go on, too."""
+    end = "if not os.path.exists('again') and dy.distributed.rank: os.kill(os.getpid(), 9)\n"
+    end += "dy.distributed.sum(1); pc.save('saved'); print('from here on'); print(*p"
+    script = COUNTING.format(before="print(k)").replace("print(*p", "import os\n" + end)
+    (tmp_path / "script.py").write_text(script)
+    options = ("--every", 3, "--seed", 7, "--timeout", 5)
+    kept, words = (*options, "--checkpoint", tmp_path / "a"), [tmp_path / "script.py", 9]
+    killed = job(words, options=kept, cwd=tmp_path)
+    assert killed.returncode != 0 and not (tmp_path / "saved").exists()
+    (tmp_path / "again").touch()
+    whole = job(words, options=(*options, "--logs", "whole"), cwd=tmp_path)
+    saved = (tmp_path / "saved").read_bytes()
+    (tmp_path / "saved").unlink()
+    for _ in range(2):
+        again = job(words, options=kept, cwd=tmp_path)
+        assert again.returncode == 0 and "resuming after update 6" in again.stderr, again.stderr
+        assert again.stdout.splitlines() == whole.stdout.splitlines()[7:]
+        assert (tmp_path / "saved").read_bytes() == saved
+        (tmp_path / "saved").unlink()
+    assert re.findall(r"^\d$", (tmp_path / "rank1.log").read_text(), re.M) == [*"012345678", *"7878"]
+
+
 def test_results_are_kept_as_they_were(tmp_path: Path) -> None:
     """The script changes what it got."""
     before = """

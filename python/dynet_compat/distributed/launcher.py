@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     comm = job.world()
     rank, _ = rank_and_size(comm)
     if rank:
-        _redirect(os.path.join(given.logs, f"rank{rank}.log"))
+        _redirect(os.path.join(given.logs, f"rank{rank}.log"), given.checkpoint is not None)
     try:
         job.start(settings)
         from ..startup.program import run
@@ -116,14 +116,14 @@ def _interpreter_options() -> list[str]:
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]
 
 
-def _redirect(path: str) -> None:
-    """Standard output and error go into a file; errors that end the job still go to the terminal, which
-    sys.__stdout__ and sys.__stderr__ are then."""
+def _redirect(path: str, appends: bool) -> None:
+    """Standard output and error go into a file, after what a job that is resumed has written; errors that end
+    the job still go to the terminal, which sys.__stdout__ and sys.__stderr__ are then."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     terminals = os.dup(1), os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if appends else os.O_TRUNC), 0o666)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
