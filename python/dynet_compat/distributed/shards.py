@@ -40,7 +40,7 @@ def cut(
 ) -> tuple[Any, list[int]]:
     """The part of one of `size` ranks, an array of an array, else a `Shard`; and how many items each gets."""
     if isinstance(items, np.ndarray) and by is None:
-        return items[rank::size], [len(part) for part in positions(len(items), size)]
+        return items[rank::size], [len(range(first, len(items), size)) for first in range(size)]
     every = items if isinstance(items, Sequence) else list(items)
     costs = None if by is None else list(map(by, every))
     parts = positions(len(every), size, costs)
