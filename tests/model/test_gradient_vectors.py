@@ -108,6 +108,16 @@ def test_a_sum_over_workers_is_the_update_of_one() -> None:
         np.testing.assert_allclose(workers[0].pc.state_dict()[name], wanted, rtol=1e-6, atol=1e-7)
 
 
+def changes_nothing(error: type[Exception], change: Any, says: str) -> None:
+    """`vector_to_gradients()` of the changed vector and contents raises this error."""
+    model = Model()
+    model.accumulate()
+    before = model.gradients()
+    with pytest.raises(error, match=says):
+        model.pc.vector_to_gradients(*change(*model.pc.gradients_to_vector()))
+    assert model.gradients() == before
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -128,12 +138,7 @@ def test_a_sum_over_workers_is_the_update_of_one() -> None:
     ],
 )
 def test_what_does_not_fit_changes_nothing(change: Any, says: str) -> None:
-    model = Model()
-    model.accumulate()
-    before = model.gradients()
-    with pytest.raises(ValueError, match=says):
-        model.pc.vector_to_gradients(*change(*model.pc.gradients_to_vector()))
-    assert model.gradients() == before
+    changes_nothing(ValueError, change, says)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +152,7 @@ def test_what_does_not_fit_changes_nothing(change: Any, says: str) -> None:
     ],
 )
 def test_what_is_no_gradient_changes_nothing(change: Any, says: str) -> None:
-    model = Model()
-    model.accumulate()
-    before = model.gradients()
-    with pytest.raises(TypeError, match=says):
-        model.pc.vector_to_gradients(*change(*model.pc.gradients_to_vector()))
-    assert model.gradients() == before
+    changes_nothing(TypeError, change, says)
 
 
 def test_contents_may_travel_as_text() -> None:
