@@ -21,8 +21,8 @@ dyc_unit(cpu_executor exec/*.cc exec/cpu/backward.cc exec/cpu/custom.cc exec/cpu
 dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
   bindings/parameters.cc bindings/argmax.cc)
-dyc_unit(programs bindings/region_program.cc bindings/region_walked_function.cc bindings/region_spec.cc
-  bindings/region_walk_ops.cc bindings/region_walk_states.cc bindings/region_walk_values.cc)
+dyc_unit(programs bindings/region_program.cc bindings/region_walked_function.cc bindings/region_spec.cc)
+dyc_unit(walk bindings/region_walk.cc bindings/region_walk_*.cc)
 dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindings/module.cc)
 
 # Bindings that no recording and no reading of values passes through: -O1.

@@ -70,6 +70,7 @@ OpId op_of_function(PyObject* function);
 // A call with expressions, or a list of them, then perhaps an index; all other arguments have their defaults.
 struct PlainCall {
   bool possible = false, list = false, index = false;
+  bool bare = false;  // are expressions all that the function takes?
 };
 // May a call of the op's function with n arguments by place be one?
 PlainCall plain_call(OpId op, size_t n);

@@ -201,8 +201,10 @@ OpId op_of_function(PyObject* function) {
 PlainCall plain_call(OpId op, size_t n) {
   const OpInfo& info = op_info(op);
   PlainCall call;
+  call.bare = true;
   for (uint32_t i = 0; i < info.n_params; ++i) {
     const Param& p = info.params[i];
+    call.bare &= p.kind == Param::expr || p.kind == Param::exprs;
     if (i >= n) {
       if (p.required()) return {};
       continue;

@@ -38,14 +38,16 @@ bool as_number(PyObject* o, float* out) {
 // Operands that are expressions, or arrays beside one.
 bool is_operand(PyObject* o) { return is_expression(o) || (is_array(o) && !is_number_array(o)); }
 
+NodeId record_with_number(OpId op, NodeId x, float c) {
+  uint32_t word;
+  std::memcpy(&word, &c, 4);
+  return engine().graph.record(op, &x, 1, &word, 1, {});
+}
+
 PyObject* with_number(OpId op, PyObject* x, float c, const char* name) {
   NodeId id;
   if (!to_node(x, name, &id)) return nullptr;
-  return guarded([&] {
-    uint32_t word;
-    std::memcpy(&word, &c, 4);
-    return recorded(engine().graph.record(op, &id, 1, &word, 1, {}));
-  });
+  return guarded([&] { return recorded(record_with_number(op, id, c)); });
 }
 
 PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
@@ -54,39 +56,43 @@ PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
   return guarded([&] { return recorded(engine().graph.record(op, ids, 2)); });
 }
 
+// The ops of an operator on two expressions, or on one and a number to its right or left. The number is an
+// argument of an op of its own; to the right after `convert`.
+struct OperatorOps {
+  OpId both, right, left;  // left: `both` if there is none
+  float (*convert)(float);
+};
+
 float same_number(float c) { return c; }
-
-// a op b of two expressions, or of one and a number to its right or left. The number is an argument of an op
-// of its own; to the right after `convert`.
-template <OpId both, OpId right, OpId left, float (*convert)(float) = same_number>
-PyObject* binary(PyObject* a, PyObject* b, const char* name) {
-  float c;
-  if (is_expression(a) && is_expression(b)) return with_expression(both, a, b, name);
-  if (is_expression(a) && as_number(b, &c)) return with_number(right, a, convert(c), name);
-  if (left != both && is_expression(b) && as_number(a, &c)) return with_number(left, b, c, name);
-  if (is_operand(a) && is_operand(b)) return with_expression(both, a, b, name);
-  Py_RETURN_NOTIMPLEMENTED;
-}
-
 float negated(float c) { return -c; }
 float inverse(float c) { return 1.f / c; }
 
-PyObject* add(PyObject* a, PyObject* b) {
-  return binary<op_id<Add>, op_id<AddConst>, op_id<AddConst>>(a, b, "+");
-}
-PyObject* subtract(PyObject* a, PyObject* b) {
-  return binary<op_id<Sub>, op_id<AddConst>, op_id<ConstMinus>, negated>(a, b, "-");
-}
-PyObject* multiply(PyObject* a, PyObject* b) {
-  return binary<op_id<MatMul>, op_id<Scale>, op_id<Scale>>(a, b, "*");
-}
-PyObject* divide(PyObject* a, PyObject* b) {
-  return binary<op_id<CDiv>, op_id<Scale>, op_id<ConstDiv>, inverse>(a, b, "/");
-}
+constexpr OperatorOps kOperators[] = {
+    {op_id<Add>, op_id<AddConst>, op_id<AddConst>, same_number},
+    {op_id<Sub>, op_id<AddConst>, op_id<ConstMinus>, negated},
+    {op_id<MatMul>, op_id<Scale>, op_id<Scale>, same_number},
+    {op_id<CDiv>, op_id<Scale>, op_id<ConstDiv>, inverse},
+};
 // Of a number to the power of an expression there is no op.
-PyObject* power(PyObject* a, PyObject* b, PyObject*) {
-  return binary<op_id<Pow>, op_id<PowConst>, op_id<Pow>>(a, b, "**");
+constexpr OperatorOps kPower = {op_id<Pow>, op_id<PowConst>, op_id<Pow>, same_number};
+
+constexpr const OperatorOps& ops_of(BinaryOperator which) { return kOperators[static_cast<size_t>(which)]; }
+
+template <const OperatorOps& ops>
+PyObject* binary(PyObject* a, PyObject* b, const char* name) {
+  float c;
+  if (is_expression(a) && is_expression(b)) return with_expression(ops.both, a, b, name);
+  if (is_expression(a) && as_number(b, &c)) return with_number(ops.right, a, ops.convert(c), name);
+  if (ops.left != ops.both && is_expression(b) && as_number(a, &c)) return with_number(ops.left, b, c, name);
+  if (is_operand(a) && is_operand(b)) return with_expression(ops.both, a, b, name);
+  Py_RETURN_NOTIMPLEMENTED;
 }
+
+PyObject* add(PyObject* a, PyObject* b) { return binary<ops_of(BinaryOperator::add)>(a, b, "+"); }
+PyObject* subtract(PyObject* a, PyObject* b) { return binary<ops_of(BinaryOperator::subtract)>(a, b, "-"); }
+PyObject* multiply(PyObject* a, PyObject* b) { return binary<ops_of(BinaryOperator::multiply)>(a, b, "*"); }
+PyObject* divide(PyObject* a, PyObject* b) { return binary<ops_of(BinaryOperator::divide)>(a, b, "/"); }
+PyObject* power(PyObject* a, PyObject* b, PyObject*) { return binary<kPower>(a, b, "**"); }
 
 // Not in DyNet, where `*` is the matrix product.
 PyObject* matrix_multiply(PyObject* a, PyObject* b) {
@@ -213,5 +219,18 @@ PySequenceMethods expression_sequence = [] {
   s.sq_item = item;  // iteration: rows until IndexError
   return s;
 }();
+
+NodeId record_operator(BinaryOperator which, NodeId a, NodeId b) {
+  const NodeId ids[] = {a, b};
+  return engine().graph.record(ops_of(which).both, ids, 2);
+}
+
+NodeId record_operator(BinaryOperator which, NodeId a, float b) {
+  return record_with_number(ops_of(which).right, a, ops_of(which).convert(b));
+}
+
+NodeId record_operator(BinaryOperator which, float a, NodeId b) {
+  return record_with_number(ops_of(which).left, b, a);
+}
 
 }  // namespace dyc::py

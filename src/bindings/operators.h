@@ -8,6 +8,13 @@ extern PyNumberMethods expression_numbers;
 extern PyMappingMethods expression_mapping;
 extern PySequenceMethods expression_sequence;
 
+// What +, -, * or / record of two expressions, or of one and a number, which is an argument of an op of its
+// own.
+enum class BinaryOperator : uint8_t { add, subtract, multiply, divide };
+NodeId record_operator(BinaryOperator which, NodeId a, NodeId b);
+NodeId record_operator(BinaryOperator which, NodeId a, float b);
+NodeId record_operator(BinaryOperator which, float a, NodeId b);
+
 // esum([]) and average([]) are 0: a process of a job may have no instance of a minibatch. (functions.cc)
 extern bool allow_empty_sums;
 

@@ -31,4 +31,11 @@ class Owned {
   PyObject* object_ = nullptr;
 };
 
+// The text as names are kept that are compared by address.
+inline Owned interned(PyObject* name) {
+  Py_INCREF(name);
+  PyUnicode_InternInPlace(&name);
+  return Owned::steal(name);
+}
+
 }  // namespace dyc::py

@@ -16,7 +16,7 @@ WalkNode parse_node(PyObject* spec) {
   if (!PyArg_ParseTuple(spec, "iIOO!", &kind, &number, &object, &PyTuple_Type, &parts)) throw PythonError();
   node.kind = static_cast<WalkNode::Kind>(kind);
   node.number = number;
-  node.object = Owned(object);
+  node.object = node.kind == WalkNode::attribute ? interned(object) : Owned(object);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i)
     node.parts.push_back(parse_node(PyTuple_GET_ITEM(parts, i)));
   if (node.kind != WalkNode::region) return node;

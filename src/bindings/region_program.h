@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/compute.h"
 #include "bindings/owned.h"
-#include "ops/table.h"
 
 namespace dyc::py {
 
@@ -43,7 +43,7 @@ struct WalkNode {
     // parts[2], or as an expression [object; number: the flags below]. Last: the same without the region.
     region,
     // Statements.
-    assignment,  // to target parts[0] of parts[1]: slots, items, or tuples of targets
+    assignment,  // to target parts[0] of parts[1]: slots, items, attributes, or tuples of targets
     branch,      // if parts[0]: parts[1], else: parts[2]
     loop,        // for parts[0] in parts[1]: parts[2]
     result,      // return parts[0]
@@ -91,9 +91,12 @@ struct WalkNode {
     uint64_t walk = 0;
     const void* of = nullptr;  // a type; of a call, the object whose method was found
     PyObject* function = nullptr;
-    OpId op = 0;  // of a function of the API
   };
-  mutable Known known, value;                    // value: of the attribute of an object
+  mutable Known known, value;  // value: of the attribute of an object
+  // call: the function of the API that it was found to be, and what that records
+  mutable Owned recorder;
+  mutable OpId op = kOps;
+  mutable PlainCall plain;
   mutable const WalkProgram* program = nullptr;  // call: of the code `code`, found in walk `found_in`
   mutable PyObject* code = nullptr;
   mutable uint64_t found_in = 0;

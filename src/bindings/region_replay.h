@@ -54,7 +54,8 @@ struct WalkGuards {
   std::vector<uint32_t> capturing;           // sources whose guards capture inputs or placeholders
   std::vector<std::vector<uint32_t>> plain;  // other sources with guards, by the argument they are parts of
   std::vector<uint64_t> checked;             // beside `plain`: for which reading of that argument
-  uint64_t uses = 0;                         // until now
+  bool draws = false;                        // random numbers
+  uint64_t walks = 0, last = 0;              // in which it was recorded; the number of the last of them
 };
 
 // Guards of the parts of one value that are checked only when these have changed.

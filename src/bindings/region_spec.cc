@@ -17,7 +17,7 @@ RegionSource parse_source(PyObject* spec) {
                         &s.others, &PyList_Type, &codes, &defaults, &own, &late))
     throw PythonError();
   s.kind = static_cast<RegionSource::Kind>(kind);
-  s.key = Owned(key);
+  s.key = s.kind == RegionSource::attribute ? interned(key) : Owned(key);
   s.called = called;
   s.method = method;
   s.expression = expression;

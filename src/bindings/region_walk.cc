@@ -1,4 +1,4 @@
-// The first pass: the statements and expressions of a program.
+// The statements and expressions of a program.
 #include "bindings/region_walk.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   clear();
   recording_ = recording;
   unknown_ = Owned();
-  learning_ = false;
+  learning_ = comparing_ = false;
   engine_ = engine_or_error();
   if (!engine_) {
     forget_own_error();
@@ -57,6 +57,9 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   stack_start_ = stack_pointer();
   most_depth_ = std::min(tuning::kWalkDepth, remaining_depth() - tuning::kWalkMargin);
   PyObject* made = nullptr;
+  Graph& g = engine_->graph;
+  const GraphMark before = g.mark();
+  size_ = g.size();
   running_ = true;
   try {
     const WithoutCollection none;
@@ -64,12 +67,17 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
     for (size_t i = 0; i < n; ++i) slots[i] = {args[i]};
     const WalkValue returned = call(program, slots);
     if (returned.object == Py_Ellipsis) refuse("what stands for nothing recorded");
+    learning_ = comparing_;
+    if (comparing_) refuse("regions that are compared");
     made = finish(returned);
   } catch (const Refused&) {
   } catch (...) {
     set_error();
   }
-  if (!made) forget_own_error();
+  if (!made) {
+    forget_own_error();
+    if (g.size() != size_) g.revert(before);
+  }
   clear();
   running_ = false;
   if (!kept_.empty()) const std::vector<Owned> released = std::move(kept_);  // may run code, which may walk
@@ -83,13 +91,10 @@ void Walker::clear() {
     if (r.made) r.made = Owned();
   }
   n_results_ = n_stack_ = 0;
-  steps_.clear();
-  calls_.clear();
-  call_args_.clear();
-  inputs_.clear();
-  placeholders_.clear();
+  used_.clear();
   appends_.clear();
   appended_.clear();
+  for (AssignedAttributes::Entry& each : assigned_.take()) kept_.push_back(std::move(each.object));
 }
 
 WalkResult* Walker::make(WalkResult::Kind kind) {
@@ -97,7 +102,6 @@ WalkResult* Walker::make(WalkResult::Kind kind) {
   if (n_results_ == tuning::kWalkResults) refuse("too many results");
   WalkResult* made = &result(n_results_++);
   made->kind = kind;
-  made->same = nullptr;
   return made;
 }
 
@@ -209,21 +213,15 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   if (called.kind != WalkNode::attribute) {
     PyObject* function = evaluate(called, frame).object;
     if (!function) refuse("a call of a result");
-    if (only_records(node, function)) return record_call(function, node, frame);
-    if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
-    if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
-      return call_function(PyMethod_GET_FUNCTION(function), {PyMethod_GET_SELF(function)}, node, frame);
-    if (PyCFunction_Check(function) || PyType_Check(function)) return call_builtin(function, node, frame);
-    return call_function(call_of(function), {function}, node, frame);
+    return call_object(function, node, frame);
   }
   const WalkValue base = evaluate(called.parts[0], frame);
   PyObject* name = called.object.get();
   const bool list =
       base.object ? PyList_CheckExact(base.object) : base.result && base.result->kind == WalkResult::list;
   if (list) return call_list_method(base, node, frame);
-  if (base.object ? Py_TYPE(base.object) == &RnnStateType : base.result->kind == WalkResult::state)
-    return call_state_method(base, node, frame);
   if (!base.object) refuse("a method of a result");
+  if (Py_TYPE(base.object) == &RnnStateType) return call_state_method(base.object, node, frame);
   if (is_start(base, node)) return start_sequence(base.object);
   if (PyModule_CheckExact(base.object)) {
     if (called.value.of != base.object || called.value.walk != walk_)
@@ -234,9 +232,23 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
     return call_function(function, {}, node, frame);
   }
   WalkNode::Known& known = node.known;
-  if (known.walk != walk_ || known.of != base.object)
-    known = {walk_, base.object, method_of(base.object, name)};
+  if (known.walk == walk_ && known.of == base.object) return call_function(known.function, base, node, frame);
+  if (!_PyType_Lookup(Py_TYPE(base.object), name)) {  // a function that is an attribute of the object
+    PyObject* function = attribute(called, base).object;
+    if (!function) refuse("a call of a result");
+    return call_object(function, node, frame);
+  }
+  known = {walk_, base.object, method_of(base.object, name)};
   return call_function(known.function, base, node, frame);
+}
+
+WalkValue Walker::call_object(PyObject* function, const WalkNode& node, Frame& frame) {
+  if (only_records(node, function)) return record_call(function, node, frame);
+  if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
+  if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
+    return call_function(PyMethod_GET_FUNCTION(function), {PyMethod_GET_SELF(function)}, node, frame);
+  if (PyCFunction_Check(function) || PyType_Check(function)) return call_builtin(function, node, frame);
+  return call_function(call_of(function), {function}, node, frame);
 }
 
 WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& frame) {
@@ -264,11 +276,9 @@ bool Walker::is_instance(WalkValue value, PyObject* type) {
   if (Py_TYPE(type) != &PyType_Type) refuse("a class with a class of its own");
   auto* wanted = reinterpret_cast<PyTypeObject*>(type);
   if (value.result) {
-    static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type, &RnnStateType};
-    PyTypeObject* own =
-        value.result->kind == WalkResult::recorded ? value.result->type : of[value.result->kind];
-    if (!own) refuse("the class of an expression that is not recorded yet");
-    return PyType_IsSubtype(own, wanted);
+    static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type};
+    const WalkResult& r = *value.result;
+    return PyType_IsSubtype(r.kind == WalkResult::recorded ? r.type : of[r.kind], wanted);
   }
   PyTypeObject* own = Py_TYPE(value.object);
   if (PyType_IsSubtype(own, wanted)) return true;
@@ -357,6 +367,7 @@ void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
     return;
   }
   if (target.kind == WalkNode::item) return store_item(target, value, frame);
+  if (target.kind == WalkNode::attribute) return store_attribute(target, value, frame);
   if (length(value) != target.parts.size()) refuse("a value with another number of parts");
   if (value.object && !is_sequence(value.object)) refuse("it unpacks something else than a list");
   const auto is_slot = [](const WalkNode& t) { return t.kind == WalkNode::slot; };
@@ -520,7 +531,7 @@ Walker::Items Walker::numbers(const WalkNode& range, Frame& frame) {
     const WalkValue bound = evaluate(range.parts[1 + i], frame);
     if (!bound.object || !PyLong_CheckExact(bound.object)) refuse("an index that is no whole number");
     bounds[n == 1 ? 1 : i] = PyLong_AsSsize_t(bound.object);
-    if (PyErr_Occurred()) refuse("an index out of range");
+    if (bounds[n == 1 ? 1 : i] == -1 && PyErr_Occurred()) refuse("an index out of range");
   }
   const auto [first, end, step] = bounds;
   constexpr Py_ssize_t kMost = PY_SSIZE_T_MAX / 4;

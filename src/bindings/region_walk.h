@@ -1,17 +1,20 @@
 // Calls of functions with branches, loops and calls of themselves, recorded by one call of the core.
 //
-// The Walker runs the program of a function (region_program.h) in two passes. The first reads the objects,
-// decides the branches and checks the guards of each region; it runs no code of the script and records
-// nothing. What is to be recorded are WalkResults: results of regions, and of single ops outside of them. If
-// anything is not as it should be, the walk ends there, and the function runs as it was written. Else the
-// second pass records the traces of the regions and the single ops, in order, and makes the objects that the
-// call returns or appends to lists.
+// The Walker runs the program of a function (region_program.h): it reads the objects, decides the branches,
+// checks the guards of each region, and records traces of regions and single ops. It runs no code of the
+// script. If anything is not as it should be, the walk ends, what it has recorded is taken back, and the
+// function runs as it was written. Objects that Python can see are made at the end: those that the call
+// returns or appends to lists, and the attributes that it assigns. Until then, what is recorded are
+// WalkResults.
+//
+// Assigned attributes are kept beside their objects until the end: what the walk reads of an object
+// afterwards is what was assigned.
 //
 // Walker has more methods and fields than a class should: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, items,
 // attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their states),
-// region_walk_step.cc (regions, the second pass).
+// region_walk_step.cc (regions, the end).
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"
@@ -28,17 +31,12 @@ struct WalkValue {
 };
 
 struct WalkResult {
-  enum Kind : uint8_t { recorded, tuple, list, state } kind = recorded;
-  bool is_sequence() const { return kind == tuple || kind == list; }
-  uint32_t index = 0;             // recorded: of the node in its trace
-  PyTypeObject* type = nullptr;   // null: not known before it is recorded
-  const Dim* dim = nullptr;       // likewise
-  NodeId id = 0;                  // when the second pass has recorded it
-  std::vector<WalkValue> items;   // tuple, list; of a state, what was read of it, by index in its step
-  RnnBuilder* builder = nullptr;  // state
-  bool start = false;             // state: of no step
-  WalkResult* same = nullptr;     // recorded: another result, of the same node
-  Owned made;
+  enum Kind : uint8_t { recorded, tuple, list } kind = recorded;
+  bool is_sequence() const { return kind != recorded; }
+  NodeId id = 0;                 // recorded
+  PyTypeObject* type = nullptr;  // recorded
+  std::vector<WalkValue> items;  // tuple, list
+  Owned made;                    // the object
 };
 
 // The values that a region reads in a walk. Parts of an argument that is the same object as before in this
@@ -55,16 +53,45 @@ struct RegionUse {
   std::vector<uint8_t> reads_lists;             // beside `parts_of`: are some of them parts of lists?
   std::vector<uint32_t> appended_to;            // sources
   std::vector<uint64_t> reading;                // beside `parts_of`: number of the last reading
-  uint64_t walk = 0;
+  uint64_t walk = 0, assignments = 0;           // of attributes, when it read them
   Specialisation* last = nullptr;
+  uint64_t replays = 0;             // in this walk
   std::vector<WalkValue> appended;  // lists that it appends to
+};
+
+// Attributes that a walk has assigned, each once, in the order of their first assignment.
+class AssignedAttributes {
+ public:
+  struct Entry {
+    Owned object;    // which nothing else may keep alive, once others are assigned
+    PyObject* name;  // interned, borrowed
+    WalkValue value;
+  };
+  // Null: not assigned.
+  const WalkValue* find(PyObject* object, PyObject* name) const {
+    return (names_ & bit(name)) ? find_entry(object, name) : nullptr;
+  }
+  void set(PyObject* object, PyObject* name, WalkValue value);
+  std::vector<Entry> take();
+  uint64_t assignments() const { return assignments_; }  // until now, of all walks
+
+ private:
+  static size_t hash(const void* p) { return reinterpret_cast<uintptr_t>(p) >> 4; }
+  static uint64_t bit(PyObject* name) { return uint64_t{1} << (hash(name) & 63); }
+  size_t slot(PyObject* object, PyObject* name) const;
+  const WalkValue* find_entry(PyObject* object, PyObject* name) const;
+
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> table_;  // indices into entries_, by hash; kNone: free
+  uint64_t names_ = 0;           // one bit for each assigned name, perhaps the same for several
+  uint64_t assignments_ = 0;
 };
 
 class Walker {
  public:
-  // Runs the program. Null: nothing was recorded, and the function must run, or an error is set that ends the
-  // script. `args`: of the parameters, then of the free names. `recording`: a set, the functions that only
-  // record.
+  // Runs the program. Null: nothing is left of what was recorded, and the function must run, or an error is
+  // set that ends the script. `args`: of the parameters, then of the free names. `recording`: a set, the
+  // functions that only record.
   PyObject* run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n);
   // A function that the last walk met and whose program is not known, or null.
   Owned take_unknown() { return std::move(unknown_); }
@@ -78,22 +105,6 @@ class Walker {
     WalkValue* slots;
     WalkValue returned;
   };
-  struct Step {
-    Specialisation* s;  // null: a single op
-    RegionUse* use;
-    uint32_t inputs, placeholders, results, calls;  // where its own begin
-  };
-  struct Call {  // that records a single op, or one or more steps of a builder
-    enum Kind : uint8_t { function, op, operation, item, row, start, step, steps, part } kind;
-    // op: OpId; operation: WalkNode::Arithmetic; row: its index; steps: WalkNode::Method; part: index among
-    // the nodes of a step.
-    uint32_t number = 0;
-    uint32_t args = 0, n = 0;    // into call_args_
-    PyObject* called = nullptr;  // function; start: the builder
-    PyObject* names = nullptr;   // function: of its last arguments, a tuple, or null
-    uint32_t index = kNone;      // op
-    WalkResult* result = nullptr;
-  };
   enum class Flow : uint8_t { next, broken, again, returned };
   // What a loop runs over: like Python's iterators, it sees a list as it is when the next item is asked for.
   struct Items {
@@ -103,12 +114,6 @@ class Walker {
     size_t left = 0;  // numbers
     std::vector<Items> parts;
   };
-  struct WalkInput {
-    NodeId id;
-    WalkResult* result;
-    bool operator==(const WalkInput&) const = default;
-  };
-
   [[noreturn]] void refuse(const char* reason);
   void spend(size_t n);
   WalkValue* take_slots(const WalkProgram& program);
@@ -126,6 +131,7 @@ class Walker {
   WalkValue evaluate_other(const WalkNode& node, Frame& frame);
   WalkValue evaluate_global(const WalkNode& node);
   WalkValue evaluate_call(const WalkNode& node, Frame& frame);
+  WalkValue call_object(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
   bool only_records(const WalkNode& node, PyObject* function);
@@ -133,27 +139,23 @@ class Walker {
   void append(WalkValue list, WalkValue value);
   void extend(WalkValue list, WalkValue more);
   void store_item(const WalkNode& target, WalkValue value, Frame& frame);
+  void store_attribute(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue sum_of_lists(uint32_t how, WalkValue a, WalkValue b);
   static bool is_node(WalkValue value);
   bool is_operand(WalkValue value, int depth);
-  WalkValue snapshot(WalkValue value);
   WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
-  WalkValue record_plainly(OpId op, const WalkValue* arguments, size_t n);
+  bool record_plainly(OpId op, PlainCall plain, const WalkValue* arguments, size_t n, NodeId* id);
+  WalkValue recorded_by_python(PyObject* made);
+  void may_record();
   WalkValue record_item(WalkValue base, WalkValue key);
   bool is_start(WalkValue builder, const WalkNode& node);
   WalkValue start_sequence(PyObject* builder);
-  WalkValue call_state_method(WalkValue state, const WalkNode& node, Frame& frame);
-  WalkValue add_inputs(WalkValue state, uint32_t method, WalkValue xs);
-  WalkValue parts_of_state(WalkValue state, uint32_t method);
-  WalkValue part_of_state(WalkValue state, uint32_t i, uint32_t n);
-  static WalkValue as_state(WalkValue result, RnnBuilder* builder, bool start);
-  RnnBuilder* builder_of_state(WalkValue state);
-  void perform_sequence(const Call& call);
+  WalkValue call_state_method(PyObject* state, const WalkNode& node, Frame& frame);
+  WalkValue add_inputs(PyRnnState* state, uint32_t method, WalkValue xs);
+  WalkValue parts_of_state(PyRnnState* state, uint32_t method);
   WalkValue record_operation(uint32_t operation, WalkValue a, WalkValue b);
-  WalkValue add_call(Call call, size_t first_arg);
-  void perform(const Call& call);
+  WalkValue recorded(NodeId id, PyTypeObject* type);
   NodeId node_of(WalkValue value);
-  PyRnnState* state_of(WalkValue value);
   bool is_instance(WalkValue value, PyObject* type);
   WalkValue collect(const WalkNode& node, Frame& frame);
   template <class F>
@@ -201,8 +203,7 @@ class Walker {
   bool check(const Guard& guard, WalkValue value, const RegionUse& use);
   WalkValue build(const OutputSpec& output, const RegionUse& use);
 
-  void record_steps(Graph& g);
-  PyObject* object_of(WalkValue value, int depth = 0);  // new reference
+  PyObject* object_of(WalkValue value, bool is_last = true, int depth = 0);  // new reference
   PyObject* finish(WalkValue returned);
   void clear();
 
@@ -213,30 +214,28 @@ class Walker {
   Owned unknown_;
   const char* reason_ = "";
   bool learning_ = false;
-  bool met_state_ = false;  // a guard was checked against a state that the walk will make
   bool running_ = false;    // objects that are released may call walked functions
+  bool comparing_ = false;  // the regions of this walk are due to be compared with their statements
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
   uintptr_t stack_start_ = 0;  // of C++
   size_t spent_ = 0;
+  uint32_t size_ = 0;  // of the graph, before
 
   std::vector<WalkValue> stack_;  // slots; the first n_stack_ are in use
   size_t n_stack_ = 0;
   std::vector<std::unique_ptr<WalkResult[]>> results_;  // in chunks; the first n_results_ are in use
   size_t n_results_ = 0;
-  std::vector<Step> steps_;
-  std::vector<Call> calls_;
-  std::vector<WalkValue> call_args_;
-  std::vector<PyObject*> operands_;
-  std::vector<WalkInput> inputs_;
-  std::vector<uint32_t> placeholders_;
+  std::vector<RegionUse*> used_;  // regions of this walk
   std::vector<NodeId> ids_;
+  std::vector<PyObject*> operands_;
   CapturedInputs captured_;
-  std::vector<WalkInput> captured_inputs_;
   std::vector<WalkValue> captured_values_;
+  const Trace* trace_ = nullptr;  // recorded last
   std::vector<WalkResult*> shared_;
   std::vector<std::pair<PyObject*, WalkValue>> appends_;  // lists of the script, and what goes to them
   std::vector<PyObject*> appended_;                       // these lists, each once
+  AssignedAttributes assigned_;
   std::vector<Owned> kept_;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bindings/compute.h"
+#include "bindings/operators.h"
 #include "bindings/region_walk.h"
 
 namespace dyc::py {
@@ -52,12 +53,12 @@ bool Walker::is_node(WalkValue value) {
 
 // Is this one of the package's functions that only record?
 bool Walker::only_records(const WalkNode& node, PyObject* function) {
-  WalkNode::Known& known = node.known;
-  if (known.of == function && known.walk == walk_) return known.function != nullptr;
-  if (!PyCFunction_Check(function)) return false;  // those in Python are walked
-  const bool is = PySet_Contains(recording_, function) == 1;
-  known = {walk_, function, is ? function : nullptr, op_of_function(function)};
-  return is;
+  if (node.recorder.get() == function) return true;
+  if (!PyCFunction_Check(function) || PySet_Contains(recording_, function) != 1) return false;  // or walked
+  node.recorder = Owned(function);
+  node.op = op_of_function(function);
+  node.plain = node.op == kOps ? PlainCall() : plain_call(node.op, node.parts.size() - 1);
+  return true;
 }
 
 // May an op take this value? Using it runs no code of the script. `depth`: of lists inside lists that it may
@@ -72,81 +73,78 @@ bool Walker::is_operand(WalkValue value, int depth) {
   return true;
 }
 
-// The value as it is now: lists of the walk may change before the op is recorded.
-WalkValue Walker::snapshot(WalkValue value) {
-  if (!value.result || !value.result->is_sequence()) return value;
-  WalkResult* copy = make(value.result->kind);
-  for (const WalkValue& item : value.result->items) copy->items.push_back(snapshot(item));
-  return {nullptr, copy};
+// What is recorded may be taken back, but not random numbers that an instance of batch_map has drawn.
+void Walker::may_record() {
+  if (engine_->graph.instances.current() != Instances::kOutside)
+    refuse("a single op in an instance of batch_map");
 }
 
-// The arguments from `first_arg` on are the call's. It may fail in the second pass, which takes back what was
-// recorded, but not random numbers that an instance of batch_map has drawn.
-WalkValue Walker::add_call(Call call, size_t first_arg) {
-  if (call.kind != Call::row && engine_->graph.instances.current() != Instances::kOutside)
-    refuse("a single op in an instance of batch_map");
-  steps_.push_back({nullptr, nullptr, static_cast<uint32_t>(inputs_.size()),
-                    static_cast<uint32_t>(placeholders_.size()), static_cast<uint32_t>(n_results_),
-                    static_cast<uint32_t>(calls_.size())});
-  call.args = static_cast<uint32_t>(first_arg);
-  call.n = static_cast<uint32_t>(call_args_.size() - first_arg);
-  call.result = make(WalkResult::recorded);
-  call.result->type = call.kind == Call::row                                ? &LookupType
-                      : call.kind == Call::op && call.number == op_id<Pick> ? &PickerType
-                      : call.kind == Call::op || call.kind == Call::part    ? &ExpressionType
-                                                                            : nullptr;
-  call.result->dim = nullptr;
-  calls_.push_back(call);
-  return {nullptr, call.result};
+WalkValue Walker::recorded(NodeId id, PyTypeObject* type) {
+  WalkResult* made = make(WalkResult::recorded);
+  made->id = id;
+  made->type = type;
+  return {nullptr, made};
+}
+
+// What a function or operator of the package returned, a new reference.
+WalkValue Walker::recorded_by_python(PyObject* made) {
+  if (!made) throw PythonError();
+  Owned owned = Owned::steal(made);
+  if (!is_expression(made)) refuse("an op that makes something else than an expression");
+  const WalkValue value = recorded(reinterpret_cast<const PyExpression*>(made)->id, Py_TYPE(made));
+  value.result->made = std::move(owned);
+  return value;
 }
 
 WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& frame) {
   constexpr size_t kMost = 8;
   WalkValue arguments[kMost];
-  const OpId op = node.known.op;  // which an argument may change, as it may walk this node, too
+  const OpId op = node.op;  // which an argument may change, as it may walk this node, too
+  const PlainCall plain = node.plain;
   const size_t n = node.parts.size() - 1;
   if (n > kMost) refuse("a call with many arguments");
   for (size_t i = 0; i < n; ++i) arguments[i] = evaluate(node.parts[1 + i], frame);
-  PyObject* names = PyTuple_GET_SIZE(node.object.get()) ? node.object.get() : nullptr;
-  if (!names && op != kOps)
-    if (const WalkValue made = record_plainly(op, arguments, n); made.result) return made;
+  may_record();
+  const auto named = static_cast<size_t>(PyTuple_GET_SIZE(node.object.get()));
+  NodeId id;
+  if (named == 0 && plain.possible && record_plainly(op, plain, arguments, n, &id))
+    return recorded(id, op == op_id<Pick> ? &PickerType : &ExpressionType);
+  std::vector<Owned> objects;
+  operands_.clear();
   for (size_t i = 0; i < n; ++i) {
     if (!is_operand(arguments[i], 2)) refuse("an argument that is no expression, number or list of these");
-    arguments[i] = snapshot(arguments[i]);
+    objects.push_back(Owned::steal(object_of(arguments[i], false)));
+    operands_.push_back(objects.back().get());
   }
-  const size_t first = call_args_.size();
-  call_args_.insert(call_args_.end(), arguments, arguments + n);
-  Call call{Call::function};
-  call.called = function;
-  call.names = names;
-  return add_call(call, first);
+  return recorded_by_python(
+      PyObject_Vectorcall(function, operands_.data(), n - named, named ? node.object.get() : nullptr));
 }
 
-// Most calls are of expressions and indices only: these need no Python objects. No value: others.
-WalkValue Walker::record_plainly(OpId op, const WalkValue* arguments, size_t n) {
-  const PlainCall plain = plain_call(op, n);
-  if (!plain.possible) return {};
-  Call call{Call::op, op};
-  const size_t first = call_args_.size();
+// Most calls are of expressions and indices only: these need no Python objects. False: others.
+bool Walker::record_plainly(OpId op, PlainCall plain, const WalkValue* arguments, size_t n, NodeId* id) {
+  ids_.clear();
   const auto add = [&](WalkValue v) {
-    if (is_node(v)) call_args_.push_back(v);
-    return is_node(v);
+    if (!is_node(v)) return false;
+    ids_.push_back(node_of(v));
+    return true;
   };
-  bool all = true;
   const size_t n_nodes = n - plain.index;
   if (plain.list) {
-    const bool list =
-        arguments[0].result ? arguments[0].result->is_sequence() : is_sequence(arguments[0].object);
-    for (size_t i = 0, k = list ? length(arguments[0]) : 0; all && i < k; ++i)
-      all = add(element(arguments[0], i));
-    all = all && call_args_.size() > first;
+    const WalkValue list = arguments[0];
+    if (list.result ? !list.result->is_sequence() : !is_sequence(list.object)) return false;
+    for (size_t i = 0, k = length(list); i < k; ++i)
+      if (!add(element(list, i))) return false;
+    if (ids_.empty()) return false;
   } else {
-    for (size_t i = 0; all && i < n_nodes; ++i) all = add(arguments[i]);
+    for (size_t i = 0; i < n_nodes; ++i)
+      if (!add(arguments[i])) return false;
   }
-  if (all && plain.index) all = as_index(arguments[n - 1], &call.index);
-  if (all) return add_call(call, first);
-  call_args_.resize(first);
-  return {};
+  uint32_t index;
+  if (plain.index && !as_index(arguments[n - 1], &index)) return false;
+  const auto size = static_cast<uint32_t>(ids_.size());
+  *id = plain.bare ? engine_->graph.record(op, ids_.data(), size)
+                   : record_plain(op, ids_.data(), size, plain.index ? &index : nullptr);
+  return true;
 }
 
 NodeId Walker::node_of(WalkValue value) {
@@ -156,55 +154,15 @@ NodeId Walker::node_of(WalkValue value) {
   return id;
 }
 
-// In the second pass.
-void Walker::perform(const Call& call) {
-  WalkResult& result = *call.result;
-  const WalkValue* values = call_args_.data() + call.args;
-  if (call.kind >= Call::start) return perform_sequence(call);
-  if (call.kind == Call::row) {
-    result.id = engine_->graph.lookup(storage_in(values[0].object), {&call.number, 1, false}, true);
-    return;
-  }
-  if (call.kind == Call::op) {
-    ids_.clear();
-    for (uint32_t i = 0; i < call.n; ++i) ids_.push_back(node_of(values[i]));
-    const auto op = static_cast<OpId>(call.number);
-    result.id = record_plain(op, ids_.data(), call.n, call.index == kNone ? nullptr : &call.index);
-    return;
-  }
-  std::vector<Owned> arguments;
-  operands_.clear();
-  for (uint32_t i = 0; i < call.n; ++i) {
-    arguments.push_back(Owned::steal(object_of(values[i])));
-    operands_.push_back(arguments.back().get());
-  }
-  PyObject* const* args = operands_.data();
-  const size_t named = call.names ? static_cast<size_t>(PyTuple_GET_SIZE(call.names)) : 0;
-  PyObject* made = call.kind == Call::function
-                       ? PyObject_Vectorcall(call.called, args, call.n - named, call.names)
-                   : call.kind == Call::item ? PyObject_GetItem(args[0], args[1])
-                                             : calculate(call.number, args[0], args[call.n - 1]);
-  result.made = Owned::steal(made);
-  if (!made) throw PythonError();
-  if (!is_expression(made)) refuse("an op that makes something else than an expression");
-  result.id = reinterpret_cast<const PyExpression*>(made)->id;
-}
-
 // An item of an expression, or a row of a table.
 WalkValue Walker::record_item(WalkValue base, WalkValue key) {
-  const size_t first = call_args_.size();
-  call_args_.push_back(base);
-  Call call{Call::item};
-  const bool row = base.object && Py_TYPE(base.object) == &LookupParametersType;
-  if (row && as_index(key, &call.number)) {
-    call.kind = Call::row;
-    const WalkValue made = add_call(call, first);
-    made.result->dim = &storage_in(base.object)->dim;
-    return made;
-  }
+  uint32_t index;
+  if (base.object && Py_TYPE(base.object) == &LookupParametersType && as_index(key, &index))
+    return recorded(engine_->graph.lookup(storage_in(base.object), {&index, 1, false}, true), &LookupType);
   if (!key.object || !PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
-  call_args_.push_back(key);
-  return add_call(call, first);
+  may_record();
+  const Owned object = Owned::steal(object_of(base));
+  return recorded_by_python(PyObject_GetItem(object.get(), key.object));
 }
 
 // ---------------------------------------------------------------- operators
@@ -223,16 +181,27 @@ WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
 }
 
 WalkValue Walker::record_operation(uint32_t operation, WalkValue a, WalkValue b) {
-  const size_t first = call_args_.size();
-  call_args_.push_back(a);
-  if (operation != WalkNode::negative) call_args_.push_back(b);
-  return add_call({Call::operation, operation}, first);
+  static_assert(uint32_t{WalkNode::divide} == static_cast<uint32_t>(BinaryOperator::divide));
+  may_record();
+  const auto number = [&](WalkValue v) {
+    const double d = PyFloat_CheckExact(v.object) ? PyFloat_AS_DOUBLE(v.object) : PyLong_AsDouble(v.object);
+    if (d == -1.0 && PyErr_Occurred()) throw PythonError();
+    return static_cast<float>(d);
+  };
+  if (operation == WalkNode::negative)
+    return recorded(engine_->graph.unary(op_id<Negate>, node_of(a)), &ExpressionType);
+  if (operation > WalkNode::divide) refuse("an operator that expressions do not have");
+  const auto which = static_cast<BinaryOperator>(operation);
+  const NodeId id = is_number(a)   ? record_operator(which, number(a), node_of(b))
+                    : is_number(b) ? record_operator(which, node_of(a), number(b))
+                                   : record_operator(which, node_of(a), node_of(b));
+  return recorded(id, &ExpressionType);
 }
 
 // Lists one after the other, or a list several times.
 WalkValue Walker::sum_of_lists(uint32_t how, WalkValue a, WalkValue b) {
   const auto type = [](WalkValue v) {
-    if (v.result) return v.result->kind == WalkResult::state ? WalkResult::recorded : v.result->kind;
+    if (v.result) return v.result->kind;
     return !is_sequence(v.object)         ? WalkResult::recorded
            : PyTuple_CheckExact(v.object) ? WalkResult::tuple
                                           : WalkResult::list;

@@ -1,4 +1,4 @@
-// Regions in a walk: what they read and whether it is what they have learned; and the second pass.
+// Regions in a walk: what they read and whether it is what they have learned; and the end of a walk.
 #include <algorithm>
 
 #include "bindings/python_compat.h"
@@ -38,6 +38,7 @@ void Walker::prepare(RegionUse& use) {
     }
   }
   use.walk = walk_;
+  use.replays = 0;
   use.objects.appended.clear();
   std::fill(use.reading.begin(), use.reading.end(), 0);
   std::fill(use.values.begin(), use.values.end(), WalkValue());
@@ -85,7 +86,13 @@ bool Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
       break;
     case RegionSource::attribute:
       if (base.result) refuse("an attribute of a result");
-      if (!none) value = {read_attribute(use, i, base.object)};
+      if (none) break;
+      if (const WalkValue* assigned = assigned_.find(base.object, s.key.get())) {
+        if (s.method) refuse("a method that was assigned");
+        value = *assigned;
+      } else {
+        value = {read_attribute(use, i, base.object)};
+      }
       break;
     case RegionSource::count:
       if (!none && (!list || length(base) != static_cast<size_t>(s.n))) refuse("a list of another length");
@@ -106,7 +113,7 @@ bool Walker::has_item(WalkValue base, WalkValue key) {
   if (!key.object || !PyLong_CheckExact(key.object)) return true;
   const auto n = static_cast<Py_ssize_t>(length(base));
   const Py_ssize_t i = PyLong_AsSsize_t(key.object);
-  if (PyErr_Occurred()) refuse("an index out of range");
+  if (i == -1 && PyErr_Occurred()) refuse("an index out of range");
   return i >= -n && i < n;
 }
 
@@ -121,6 +128,10 @@ bool Walker::read_root(RegionUse& use, uint32_t root) {
 
 bool Walker::read_sources(RegionUse& use) {
   if (use.walk != walk_) prepare(use);
+  if (use.assignments != assigned_.assignments()) {  // since it read
+    std::fill(use.reading.begin(), use.reading.end(), 0);
+    use.assignments = assigned_.assignments();
+  }
   const uint32_t n = use.region.spec_.n_args;
   for (uint32_t root = 0; root < n; ++root) {
     if (use.reading[root] && use.arguments[root] == use.values[root] && use.arguments[root].object) continue;
@@ -172,6 +183,7 @@ bool captures(const Guard& guard) {
 void Walker::plan_guards(const RegionUse& use, Specialisation& s) {
   WalkGuards& w = s.walk;
   w.known = true;
+  w.draws = s.trace->draws();
   w.capturing.clear();
   w.plain.assign(use.parts_of.size(), {});
   w.checked.assign(use.parts_of.size(), 0);
@@ -190,24 +202,19 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
   if (value.object) {
     const size_t before = captured_.inputs.size();
     if (!guard.check(value.object, use.objects, engine_->graph, &captured_)) return false;
-    for (size_t i = before; i < captured_.inputs.size(); ++i) {
-      if (!captured_.objects[i]) return false;  // of a state
-      captured_inputs_.push_back({captured_.inputs[i], nullptr});
-      captured_values_.push_back({captured_.objects[i]});
-    }
+    for (size_t i = before; i < captured_.inputs.size(); ++i)
+      captured_values_.push_back({captured_.objects[i]});  // null: of a state
     return true;
   }
   const WalkResult* r = value.result;
   if (!r) return false;
   if (guard.kind == Guard::expression) {
     if (r->kind != WalkResult::recorded) return false;
-    captured_inputs_.push_back({0, r->same ? r->same : value.result});
-    captured_values_.push_back(value);
-    captured_.inputs.push_back(0);
+    captured_.inputs.push_back(r->id);
     captured_.objects.push_back(Py_None);
+    captured_values_.push_back(value);
     return true;
   }
-  if (r->kind == WalkResult::state) met_state_ = true;
   if (!r->is_sequence()) return false;
   if (std::find(use.appended.begin(), use.appended.end(), value) != use.appended.end()) return false;
   if (guard.kind == Guard::filled) return r->items.empty() == (guard.number == 0);
@@ -220,27 +227,26 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
   return true;
 }
 
-// As CapturedInputs::merge().
+// As CapturedInputs::merge(), with values of the walk for objects.
 bool Walker::merge_repeated(const CapturedInputs::Repeated& known) {
   if (known.first.empty()) return true;
-  if (known.first.size() != captured_inputs_.size()) return false;
+  if (known.first.size() != captured_.inputs.size()) return false;
+  std::vector<NodeId>& inputs = captured_.inputs;
   size_t n = 0;
-  for (size_t i = 0; i < known.first.size(); ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     const uint32_t first = known.first[i];
     if ((captured_values_[i] == captured_values_[first]) != (known.same_object[i] != 0)) return false;
-    const auto at = std::find(captured_inputs_.begin(), captured_inputs_.end(), captured_inputs_[i]);
-    if (at - captured_inputs_.begin() != first) return false;
+    if (first_equal(inputs, i) != first) return false;
   }
-  for (size_t i = 0; i < known.first.size(); ++i)
-    if (known.first[i] == i) captured_inputs_[n++] = captured_inputs_[i];
-  captured_inputs_.resize(n);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (known.first[i] == i) inputs[n++] = inputs[i];
+  inputs.resize(n);
   return true;
 }
 
 bool Walker::matches(RegionUse& use, Specialisation& s) {
   if (!s.walk.known) plan_guards(use, s);
   captured_.clear();
-  captured_inputs_.clear();
   captured_values_.clear();
   WalkGuards& w = s.walk;
   for (uint32_t root = 0; root < w.plain.size(); ++root) {
@@ -251,14 +257,8 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
   }
   for (const uint32_t i : w.capturing)
     if (!check(s.guards[i], use.values[i], use)) return false;
-  const Trace& trace = *s.trace;
-  if (!merge_repeated(s.repeated) || captured_inputs_.size() != trace.n_inputs()) return false;
-  for (uint32_t i = 0; i < captured_inputs_.size(); ++i) {
-    const WalkInput& in = captured_inputs_[i];
-    if (in.result && !in.result->dim) continue;  // checked when it is recorded
-    if (!((in.result ? *in.result->dim : engine_->graph.dim(in.id)) == trace.dim(i))) return false;
-  }
-  return trace.indices_fit(captured_.placeholders.data());
+  return merge_repeated(s.repeated) && captured_.inputs.size() == s.trace->n_inputs() &&
+         s.trace->matches(engine_->graph, captured_.inputs.data(), captured_.placeholders.data());
 }
 
 // ---------------------------------------------------------------- one region
@@ -268,14 +268,13 @@ const OutputSpec* Walker::step(RegionUse& use) {
   Region& region = use.region;
   if (!region.disabled_.empty() || !read_sources(use)) return nullptr;
   Specialisation* found = nullptr;
-  met_state_ = false;
   for (const auto& s : region.specialisations_)
     if (s.get() == use.last && matches(use, *s)) found = s.get();
   if (!found) {
     const auto at = std::find_if(region.specialisations_.begin(), region.specialisations_.end(),
                                  [&](const auto& s) { return s.get() != use.last && matches(use, *s); });
     const bool none = at == region.specialisations_.end();
-    if (none && (met_state_ || region.specialisations_.size() >= tuning::kSpecialisations)) return nullptr;
+    if (none && region.specialisations_.size() >= tuning::kSpecialisations) return nullptr;
     learning_ = none;
     if (learning_) refuse("a region that has to learn");
     found = at->get();
@@ -284,16 +283,15 @@ const OutputSpec* Walker::step(RegionUse& use) {
   learning_ = !found->indices.confirmed;
   if (learning_) refuse("a region that was not confirmed");
   if (!found->steps.empty()) return nullptr;  // of a builder
-  if (++found->walk.uses % tuning::kRevalidateWalks == 0) {
-    found->hits = tuning::kRevalidateEvery - 1;  // the statements run next time
-    learning_ = true;
-    refuse("a region that is compared");
+  if (found->walk.draws) may_record();
+  if (found->walk.last != walk_) {
+    found->walk.last = walk_;
+    comparing_ = ++found->walk.walks % tuning::kRevalidateWalks == 0 || comparing_;
   }
-  steps_.push_back({found, &use, static_cast<uint32_t>(inputs_.size()),
-                    static_cast<uint32_t>(placeholders_.size()), static_cast<uint32_t>(n_results_),
-                    static_cast<uint32_t>(calls_.size())});
-  inputs_.insert(inputs_.end(), captured_inputs_.begin(), captured_inputs_.end());
-  placeholders_.insert(placeholders_.end(), captured_.placeholders.begin(), captured_.placeholders.end());
+  if (comparing_) found->hits = tuning::kRevalidateEvery - 1;  // the statements run next time
+  found->trace->record(engine_->graph, captured_.inputs.data(), captured_.placeholders.data());
+  trace_ = found->trace.get();
+  if (use.replays++ == 0) used_.push_back(&use);
   shared_.assign(found->n_shared, nullptr);
   return &found->output;
 }
@@ -314,91 +312,66 @@ WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {
       refuse("a result of another kind");
   }
   if (output.number != kNone && shared_[output.number]) return {nullptr, shared_[output.number]};
-  const bool recorded = output.kind == RegionOutput::recorded;
-  WalkResult* made = make(recorded                             ? WalkResult::recorded
-                          : output.kind == RegionOutput::tuple ? WalkResult::tuple
-                                                               : WalkResult::list);
+  const bool is_recorded = output.kind == RegionOutput::recorded;
+  WalkResult* made = is_recorded
+                         ? recorded(trace_->nodes()[output.at], output.type).result
+                         : make(output.kind == RegionOutput::tuple ? WalkResult::tuple : WalkResult::list);
   if (output.number != kNone) shared_[output.number] = made;
-  if (recorded) {
-    made->index = output.at;
-    made->type = output.type;
-    made->dim = &steps_.back().s->trace->dim(output.at);
-  }
   for (const OutputSpec& part : output.parts) made->items.push_back(build(part, use));
   return {nullptr, made};
 }
 
-// ---------------------------------------------------------------- the second pass
+// ---------------------------------------------------------------- the end
 
-void Walker::record_steps(Graph& g) {
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    const Step& step = steps_[i];
-    if (!step.s) {
-      perform(calls_[step.calls]);
-      continue;
-    }
-    const bool last = i + 1 == steps_.size();
-    const size_t inputs = last ? inputs_.size() : steps_[i + 1].inputs;
-    ids_.clear();
-    for (size_t k = step.inputs; k < inputs; ++k)
-      ids_.push_back(inputs_[k].result ? inputs_[k].result->id : inputs_[k].id);
-    const uint32_t* placeholders = placeholders_.data() + step.placeholders;
-    if (!calls_.empty() && !step.s->trace->matches(g, ids_.data(), placeholders)) {
-      step.use->last = nullptr;
-      refuse("an expression of another shape");
-    }
-    step.s->trace->record(g, ids_.data(), placeholders);
-    const size_t results = last ? n_results_ : steps_[i + 1].results;
-    for (size_t k = step.results; k < results; ++k)
-      if (result(k).kind == WalkResult::recorded) result(k).id = step.s->trace->nodes()[result(k).index];
-  }
-}
-
-PyObject* Walker::object_of(WalkValue value, int depth) {
+// `is_last`: nothing of the walk changes the value any more, so that it has one object from now on.
+PyObject* Walker::object_of(WalkValue value, bool is_last, int depth) {
   if (depth > tuning::kWalkNesting) refuse("lists deep inside one another");
   if (value.object) return Owned(value.object).release();
   WalkResult* r = value.result;
   if (r->made) return Owned(r->made.get()).release();
+  Owned made;
   if (r->kind == WalkResult::recorded) {
-    r->made = Owned::steal(make_expression(r->id, r->type));
+    made = Owned::steal(make_expression(r->id, r->type));
   } else {
     const auto n = static_cast<Py_ssize_t>(r->items.size());
     const bool tuple = r->kind == WalkResult::tuple;
-    r->made = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
-    for (Py_ssize_t i = 0; r->made && i < n; ++i) {
-      PyObject* part = object_of(r->items[static_cast<size_t>(i)], depth + 1);
-      if (tuple) PyTuple_SET_ITEM(r->made.get(), i, part);
-      else PyList_SET_ITEM(r->made.get(), i, part);
+    made = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
+    if (is_last) r->made = made;  // which may be in itself
+    for (Py_ssize_t i = 0; made && i < n; ++i) {
+      PyObject* part = object_of(r->items[static_cast<size_t>(i)], is_last, depth + 1);
+      if (tuple) PyTuple_SET_ITEM(made.get(), i, part);
+      else PyList_SET_ITEM(made.get(), i, part);
     }
   }
-  if (!r->made) throw PythonError();
-  return Owned(r->made.get()).release();
+  if (!made) throw PythonError();
+  if (is_last || !r->is_sequence()) r->made = made;
+  return made.release();
 }
 
-// Records all or, where there is no memory, nothing.
 PyObject* Walker::finish(WalkValue returned) {
   Graph& g = engine_->graph;
-  const GraphMark before = g.mark();
-  const uint32_t size = g.size();
-  std::vector<Owned> values;
-  try {
-    record_steps(g);
-    for (const auto& [list, value] : appends_) values.push_back(Owned::steal(object_of(value)));
-    values.push_back(Owned::steal(object_of(returned)));
-  } catch (...) {
-    g.revert(before);
-    throw;
+  const std::vector<AssignedAttributes::Entry> assigned = assigned_.take();
+  std::vector<Owned> values, attributes;
+  for (const auto& [list, value] : appends_) values.push_back(Owned::steal(object_of(value)));
+  for (const auto& [object, name, value] : assigned) attributes.push_back(Owned::steal(object_of(value)));
+  PyObject* result = object_of(returned);
+  for (RegionUse* use : used_) {
+    use->region.statistics_.hits += std::exchange(use->replays, 0);
+    use->region.walked_ = true;
   }
-  for (const Step& step : steps_) {
-    if (!step.s) continue;
-    ++step.use->region.statistics_.hits;
-    step.use->region.walked_ = true;
-  }
-  engine_->timing.region_nodes += g.size() - size;
-  if (g.size() > size) engine_->recorded(g.size() - 1);
+  engine_->timing.region_nodes += g.size() - size_;
+  if (g.size() > size_) engine_->recorded(g.size() - 1);
   for (size_t i = 0; i < appends_.size(); ++i)
     if (PyList_Append(appends_[i].first, values[i].get()) < 0) PyErr_Clear();
-  return values.back().release();
+  for (size_t i = 0; i < assigned.size(); ++i) {
+    const auto& [object, name, value] = assigned[i];
+    // What is replaced lives until the walk ends, as code may run when it dies.
+    if (PyObject* old = PyObject_GetAttr(object.get(), name)) kept_.push_back(Owned::steal(old));
+    PyErr_Clear();
+    kept_.push_back(object);
+    if (PyObject_SetAttr(object.get(), name, attributes[i].get()) < 0) PyErr_Clear();
+  }
+  return result;
 }
 
 }  // namespace dyc::py

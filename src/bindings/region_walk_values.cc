@@ -1,8 +1,21 @@
-// Values in the first pass: tests, items and attributes, read without running code of the script.
+// Values in a walk: tests, items and attributes, read without running code of the script.
+#include <structmember.h>
+
 #include "bindings/python_compat.h"
 #include "bindings/region_walk.h"
 
 namespace dyc::py {
+
+namespace {
+
+// Is this what a class has for a name of its __slots__?
+bool is_slot(PyObject* found) {
+  if (Py_TYPE(found) != &PyMemberDescr_Type) return false;
+  const PyMemberDef& member = *reinterpret_cast<PyMemberDescrObject*>(found)->d_member;
+  return member.type == T_OBJECT_EX && member.flags == 0;
+}
+
+}  // namespace
 
 bool Walker::truth(WalkValue value) {
   if (value.result) {
@@ -63,9 +76,10 @@ WalkValue Walker::item(WalkValue base, WalkValue key) {
 size_t Walker::index(WalkValue base, WalkValue key) {
   if (!key.object || !PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
   const auto n = static_cast<Py_ssize_t>(length(base));
-  Py_ssize_t i = PyLong_AsSsize_t(key.object);
+  Py_ssize_t i = PyLong_AsSsize_t(key.object);  // -1 with an error set: too large
+  if (i == -1 && PyErr_Occurred()) refuse("an index out of range");
   if (i < 0) i += n;
-  if (i < 0 || i >= n || PyErr_Occurred()) refuse("an index out of range");
+  if (i < 0 || i >= n) refuse("an index out of range");
   return static_cast<size_t>(i);
 }
 
@@ -128,6 +142,7 @@ PyObject* Walker::read_module(PyObject* module, PyObject* name) {
 WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
   PyObject* name = node.object.get();
   if (!base.object) refuse("an attribute of a result");
+  if (const WalkValue* assigned = assigned_.find(base.object, name)) return *assigned;
   if (node.value.of == base.object && node.value.walk == walk_) return {node.value.function};
   if (PyModule_CheckExact(base.object)) return {read_module(base.object, name)};
   PyTypeObject* type = Py_TYPE(base.object);
@@ -149,6 +164,62 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
   // No code runs that could change it during the walk.
   node.value = {walk_, base.object, keep_part(PyObject_GetAttr(base.object, name)).object};
   return {node.value.function};
+}
+
+// The object is one whose attributes Python itself stores.
+void Walker::store_attribute(const WalkNode& target, WalkValue value, Frame& frame) {
+  PyObject* base = evaluate(target.parts[0], frame).object;
+  PyObject* name = target.object.get();
+  if (!base) refuse("an attribute of a result");
+  PyTypeObject* type = Py_TYPE(base);
+  WalkNode::Known& known = target.known;
+  if (known.walk != walk_ || known.of != type) {
+    if (type->tp_setattro != PyObject_GenericSetAttr || type->tp_getattro != PyObject_GenericGetAttr)
+      refuse("a class that stores attributes itself");
+    PyObject* found = _PyType_Lookup(type, name);
+    const bool slot = found && is_slot(found);
+    const bool computed = found && (Py_TYPE(found)->tp_descr_get || Py_TYPE(found)->tp_descr_set);
+    if (!slot && (computed || type->tp_dictoffset == 0)) refuse("an attribute that its class computes");
+    known = {walk_, type, nullptr};
+  }
+  assigned_.set(base, name, value);
+}
+
+// Where the entry of this attribute is, or would be.
+size_t AssignedAttributes::slot(PyObject* object, PyObject* name) const {
+  const size_t mask = table_.size() - 1;
+  size_t at = (hash(object) * 0x9E3779B1u + hash(name)) & mask;
+  for (; table_[at] != kNone; at = (at + 1) & mask)
+    if (entries_[table_[at]].object.get() == object && entries_[table_[at]].name == name) break;
+  return at;
+}
+
+const WalkValue* AssignedAttributes::find_entry(PyObject* object, PyObject* name) const {
+  const uint32_t entry = table_[slot(object, name)];
+  return entry == kNone ? nullptr : &entries_[entry].value;
+}
+
+void AssignedAttributes::set(PyObject* object, PyObject* name, WalkValue value) {
+  ++assignments_;
+  names_ |= bit(name);
+  if (2 * (entries_.size() + 1) > table_.size()) {
+    table_.assign(std::max<size_t>(64, 2 * table_.size()), kNone);
+    for (uint32_t i = 0; i < entries_.size(); ++i)
+      table_[slot(entries_[i].object.get(), entries_[i].name)] = i;
+  }
+  uint32_t& entry = table_[slot(object, name)];
+  if (entry != kNone) {
+    entries_[entry].value = value;
+    return;
+  }
+  entry = static_cast<uint32_t>(entries_.size());
+  entries_.push_back({Owned(object), name, value});
+}
+
+std::vector<AssignedAttributes::Entry> AssignedAttributes::take() {
+  if (!entries_.empty()) table_.clear();
+  names_ = 0;
+  return std::exchange(entries_, {});
 }
 
 WalkValue Walker::property_value(PyObject* function, WalkValue self) {

@@ -23,9 +23,9 @@ inline constexpr uint64_t kTrialMisses = 256;
 // are timed for that. Guess: the fastest of 32 is one that nothing interrupted.
 inline constexpr uint64_t kFirstWindow = 2048;
 inline constexpr uint32_t kPlainRuns = 32;
-// The same for calls of recursive functions, whose regions run by the thousand in one call: the whole call
-// runs again.
-inline constexpr uint64_t kRevalidateWalks = 16384;
+// Walks with a specialisation until the statements of all that the walk does run again and are compared.
+// Guess: as above.
+inline constexpr uint64_t kRevalidateWalks = 1024;
 // Calls inside one another that are recorded by one call: 1 KB of the stack each. Guess: trees of sentences
 // have 50 levels.
 inline constexpr int kWalkDepth = 250;

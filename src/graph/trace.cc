@@ -95,6 +95,11 @@ void Trace::add_step(const Graph& g, NodeId id, TraceStep step) {
   captured_.push_back(id);
 }
 
+bool Trace::draws() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const TraceStep& s) { return s.kind == TraceStep::draw; });
+}
+
 uint32_t Trace::index_of(NodeId id) const {
   const auto at = std::find(captured_.begin(), captured_.end(), id);
   return at == captured_.end() ? kNone : static_cast<uint32_t>(at - captured_.begin());

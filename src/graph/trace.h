@@ -65,6 +65,8 @@ class Trace {
   bool indices_fit(const uint32_t* indices) const;
   // Index into nodes() of a node that was captured, or kNone.
   uint32_t index_of(NodeId id) const;
+  // Does it draw random numbers?
+  bool draws() const;
   // What differs between the two, for a message; empty if nothing does.
   std::string difference(const Trace& other) const;
 

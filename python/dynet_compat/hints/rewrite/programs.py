@@ -178,8 +178,8 @@ class Program:
             return BLOCK, 0, None, tuple((ASSIGNMENT, 0, None, part) for part in parts)
         if isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
             return ASSIGNMENT, 0, None, (self.target(s.target), self.expression(s.value))
-        if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
-            sum_ = ast.BinOp(load(s.target.id), s.op, s.value)
+        if isinstance(s, ast.AugAssign) and isinstance(s.target, (ast.Name, ast.Attribute)):
+            sum_ = ast.BinOp(s.target, s.op, s.value)
             return ASSIGNMENT, 0, None, (self.target(s.target), self._binop(sum_, _IN_PLACE))
         if isinstance(s, ast.For) and not s.orelse:
             return LOOP, 0, None, (self.target(s.target), self.iterable(s.iter), self.block(s.body))
@@ -204,7 +204,9 @@ class Program:
             return TUPLE, 0, None, tuple(map(self.target, t.elts))
         if isinstance(t, ast.Subscript) and not isinstance(t.slice, ast.Slice):
             return self._subscript(t)
-        raise NotWalkable(f"it assigns to an attribute or a slice in line {t.lineno}")
+        if isinstance(t, ast.Attribute):
+            return self._attribute(t)
+        raise NotWalkable(f"it assigns to a slice in line {t.lineno}")
 
     def iterable(self, e: ast.expr) -> Node:
         """What a loop runs over."""
