@@ -6,7 +6,6 @@
 
 #include "bindings/builders.h"
 #include "bindings/python_compat.h"
-#include "graph/trace.h"
 
 namespace dyc::py {
 
@@ -77,20 +76,6 @@ CapturedInputs::Repeated CapturedInputs::repeated() const {
     r.same_object.push_back(objects[i] == objects[r.first[i]]);
   }
   return any ? r : Repeated();
-}
-
-bool CapturedInputs::merge(const Repeated& known) {
-  if (known.first.empty()) return true;
-  size_t n = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const uint32_t first = known.first[i];
-    if ((objects[i] == objects[first]) != (known.same_object[i] != 0)) return false;
-    if (first_equal(inputs, i) != first) return false;
-  }
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (known.first[i] == i) inputs[n++] = inputs[i];
-  inputs.resize(n);
-  return true;
 }
 
 bool is_constant(PyObject* value, PyObject* constant) {

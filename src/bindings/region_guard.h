@@ -9,6 +9,7 @@
 
 #include "bindings/expression.h"
 #include "bindings/owned.h"
+#include "graph/trace.h"
 
 namespace dyc::py {
 
@@ -32,8 +33,24 @@ struct CapturedInputs {
     bool operator==(const Repeated&) const = default;
   };
   Repeated repeated() const;
-  // Removes the repeated ones from `inputs`, but not from `objects`. False: others are repeated.
-  bool merge(const Repeated& known);
+  // Removes the repeated ones from `inputs`, but not from `objects`. False: others are repeated. `values`:
+  // what stands for the objects, one for each input.
+  template <class T>
+  bool merge(const Repeated& known, const std::vector<T>& values) {
+    if (known.first.empty()) return true;
+    if (known.first.size() != inputs.size()) return false;
+    size_t n = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const uint32_t first = known.first[i];
+      if ((values[i] == values[first]) != (known.same_object[i] != 0)) return false;
+      if (first_equal(inputs, i) != first) return false;
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (known.first[i] == i) inputs[n++] = inputs[i];
+    inputs.resize(n);
+    return true;
+  }
+  bool merge(const Repeated& known) { return merge(known, objects); }
   void clear() {
     inputs.clear();
     objects.clear();

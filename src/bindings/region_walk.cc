@@ -198,12 +198,11 @@ PyObject* Walker::call_of(PyObject* object) {
   return found;
 }
 
-// The function in the class that a method of the object is.
-PyObject* Walker::method_of(PyObject* base, PyObject* name) {
+// `found`, which its class has by this name, if that is the function that a method of the object calls.
+PyObject* Walker::method_of(PyObject* base, PyObject* name, PyObject* found) {
   PyTypeObject* type = Py_TYPE(base);
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
-  PyObject* found = _PyType_Lookup(type, name);
-  if (!found || !PyFunction_Check(found)) refuse("a method that is no plain function");
+  if (!PyFunction_Check(found)) refuse("a method that is no plain function");
   if (!is_method_of_class(base, name, found)) refuse("a method of an object's own");
   return found;
 }
@@ -233,12 +232,13 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   }
   WalkNode::Known& known = node.known;
   if (known.walk == walk_ && known.of == base.object) return call_function(known.function, base, node, frame);
-  if (!_PyType_Lookup(Py_TYPE(base.object), name)) {  // a function that is an attribute of the object
+  PyObject* found = _PyType_Lookup(Py_TYPE(base.object), name);
+  if (!found) {  // a function that is an attribute of the object
     PyObject* function = attribute(called, base).object;
     if (!function) refuse("a call of a result");
     return call_object(function, node, frame);
   }
-  known = {walk_, base.object, method_of(base.object, name)};
+  known = {walk_, base.object, method_of(base.object, name, found)};
   return call_function(known.function, base, node, frame);
 }
 

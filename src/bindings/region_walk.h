@@ -173,7 +173,7 @@ class Walker {
   WalkValue attribute(const WalkNode& node, WalkValue base);
   WalkValue property_value(PyObject* function, WalkValue self);
   PyObject* read_module(PyObject* module, PyObject* name);
-  PyObject* method_of(PyObject* base, PyObject* name);
+  PyObject* method_of(PyObject* base, PyObject* name, PyObject* found);
   const WalkProgram& program_of(PyObject* function, const WalkNode& node);
   WalkValue item(WalkValue base, WalkValue key);
   size_t index(WalkValue base, WalkValue key);
@@ -198,7 +198,6 @@ class Walker {
   bool has_item(WalkValue base, WalkValue key);
   PyObject* read_attribute(RegionUse& use, uint32_t i, PyObject* base);
   void separate_lists(RegionUse& use);
-  bool merge_repeated(const CapturedInputs::Repeated& known);
   bool matches(RegionUse& use, Specialisation& s);
   bool check(const Guard& guard, WalkValue value, const RegionUse& use);
   WalkValue build(const OutputSpec& output, const RegionUse& use);

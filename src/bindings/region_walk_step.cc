@@ -227,23 +227,6 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
   return true;
 }
 
-// As CapturedInputs::merge(), with values of the walk for objects.
-bool Walker::merge_repeated(const CapturedInputs::Repeated& known) {
-  if (known.first.empty()) return true;
-  if (known.first.size() != captured_.inputs.size()) return false;
-  std::vector<NodeId>& inputs = captured_.inputs;
-  size_t n = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const uint32_t first = known.first[i];
-    if ((captured_values_[i] == captured_values_[first]) != (known.same_object[i] != 0)) return false;
-    if (first_equal(inputs, i) != first) return false;
-  }
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (known.first[i] == i) inputs[n++] = inputs[i];
-  inputs.resize(n);
-  return true;
-}
-
 bool Walker::matches(RegionUse& use, Specialisation& s) {
   if (!s.walk.known) plan_guards(use, s);
   captured_.clear();
@@ -257,7 +240,7 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
   }
   for (const uint32_t i : w.capturing)
     if (!check(s.guards[i], use.values[i], use)) return false;
-  return merge_repeated(s.repeated) && captured_.inputs.size() == s.trace->n_inputs() &&
+  return captured_.merge(s.repeated, captured_values_) && captured_.inputs.size() == s.trace->n_inputs() &&
          s.trace->matches(engine_->graph, captured_.inputs.data(), captured_.placeholders.data());
 }
 
