@@ -284,18 +284,12 @@ void Region::check_payoff() {
     const auto runs = static_cast<double>(now.runs() - payoff_.before.runs());
     const double around = static_cast<double>(tuning::kAroundCall * window.calls);
     const auto statements = static_cast<double>(now.script_ns - tuning::kAroundPlainRun) * runs;
-    // What reading attributes at once will save, if the region stays.
-    const uint64_t looked_up = sources_.asks_for_dicts() ? 0 : sources_.looked_up() - payoff_.looked_up;
-    const double saved = static_cast<double>(tuning::kLookUp * looked_up);
-    const double costs = window.call_cost() + static_cast<double>(window.session_ns) + around;
-    const bool lost = costs - saved > statements;
-    if (!lost) sources_.ask_for_dicts();
+    const bool lost = window.call_cost() + static_cast<double>(window.session_ns) + around > statements;
     payoff_.lost = lost ? payoff_.lost + 1 : 0;
     if (payoff_.lost == 2) return disable("it takes longer than the statements");
     if (lost) payoff_.plain_runs = tuning::kPlainRuns;
   }
   payoff_.before = now;
-  payoff_.looked_up = sources_.looked_up();
   payoff_.next = 2 * now.runs();
   payoff_.longest_call = payoff_.longest_session = 0;
 }

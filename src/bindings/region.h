@@ -77,7 +77,6 @@ class Region {
   // not count: something else may have run in them.
   struct Payoff {
     Statistics before;  // the window
-    uint64_t looked_up = 0;
     uint64_t next = 0;  // runs at which it ends
     int64_t longest_call = 0, longest_session = 0;
     uint32_t plain_runs = 0, lost = 0;

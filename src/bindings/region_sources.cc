@@ -6,59 +6,37 @@
 
 namespace dyc::py {
 
-ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found) {
+bool is_computed(PyTypeObject* type, PyObject* name, PyObject** found) {
   *found = _PyType_Lookup(type, name);
-  if (!*found) return ClassAttribute::nothing;
-  if (PyFunction_Check(*found)) return ClassAttribute::function;
-  PyTypeObject* kind = Py_TYPE(*found);
-  if (kind == &PyMemberDescr_Type) return ClassAttribute::changing;
-  if (kind->tp_descr_get) return ClassAttribute::code;
-  return PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? ClassAttribute::changing : ClassAttribute::value;
+  if (!*found || PyFunction_Check(*found) || Py_TYPE(*found) == &PyMemberDescr_Type) return false;
+  return Py_TYPE(*found)->tp_descr_get != nullptr;
 }
 
 namespace {
 
-// The dict whose version changes with the parts; null: there is none. Asking an object creates its dict, and
-// then Python is slower to read its attributes: only an object that is read again is asked, and only by
-// regions that pay off.
-PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base, bool asks) {
+// The dict whose version changes with the parts; null: there is none. Objects are not asked for theirs: that
+// makes a dict, and then Python is slower to read the attributes of the object.
+PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base) {
   if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
-  if (PyModule_CheckExact(base)) return PyModule_GetDict(base);
-  const bool repeats = Py_TYPE(base)->tp_getattro == PyObject_GenericGetAttr && base == parts.version.base;
-  return asks && repeats ? attribute_dict(base) : nullptr;
+  return PyModule_CheckExact(base) ? PyModule_GetDict(base) : nullptr;
 }
 
 }  // namespace
 
 // ---------------------------------------------------------------- parts of a value
 
-// An attribute in the dict of a module or object, or of its class; *kept: it is the same until the version of
-// one of them changes. The value of a method is the function, which the region calls with the object.
-bool SourceReader::read_kept(const RegionSource& source, PyObject* base, PyObject* dict, PyObject** value,
-                             bool* kept) {
-  PyObject* found = nullptr;
-  const bool module = PyModule_CheckExact(base);
-  const ClassAttribute kind =
-      module ? ClassAttribute::nothing : in_class(Py_TYPE(base), source.key.get(), &found);
-  if (kind == ClassAttribute::code) return false;
-  if (kind != ClassAttribute::changing) {
-    *value = PyDict_GetItemWithError(dict, source.key.get());
-    if (*value) return !source.method || PyMethod_Check(*value);  // else it is called without the object
-    if (kind == ClassAttribute::nothing) return false;
-    *value = found;
-    if (kind == ClassAttribute::value || source.method)
-      return !source.method || kind == ClassAttribute::function;
-  }
-  *kept = false;
-  return read_attribute(source, base, value);
+// In the dict of a module.
+bool SourceReader::read_name(const RegionSource& source, PyObject* dict, PyObject** value) {
+  *value = PyDict_GetItemWithError(dict, source.key.get());
+  return *value && (!source.method || PyMethod_Check(*value));  // else it is called without the module
 }
 
-// The attribute as Python reads it; the reference is kept until the call ends.
+// The attribute as Python reads it; the reference is kept until the call ends. The value of a method is the
+// function, which the region calls with the object.
 bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, PyObject** value) {
   PyObject* found;
-  ++looked_up_;
   if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return false;
-  if (in_class(Py_TYPE(base), source.key.get(), &found) == ClassAttribute::code) return false;
+  if (is_computed(Py_TYPE(base), source.key.get(), &found)) return false;
   *value = PyObject_GetAttr(base, source.key.get());
   attribute_values_.push_back(Owned::steal(*value));
   if (!*value || !source.method) return *value != nullptr;
@@ -69,23 +47,20 @@ bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, Py
 
 bool SourceReader::read_parts(ValueParts* parts) {
   PyObject* base = values.all[parts->base];
-  PyObject* dict = base ? dict_of(*parts, base, asks_for_dicts_) : nullptr;
-  const auto type = [&] { return parts->attributes ? class_version(Py_TYPE(base)) : uint64_t{1}; };
-  const PartsVersion now = dict ? PartsVersion{base, dict_version(dict), type()} : PartsVersion{};
+  PyObject* dict = base ? dict_of(*parts, base) : nullptr;
+  const PartsVersion now = dict ? PartsVersion{base, dict_version(dict)} : PartsVersion{};
   if (now.is_known() && now == parts->version) return true;
-  bool kept = true;
-  parts->version = {base};  // until all are read
+  parts->version = {};  // until all are read
   for (const uint32_t i : parts->sources) {
     PyObject** value = &values.all[i];
     *value = nullptr;
     if (!base) continue;
     const bool read = !parts->attributes ? read_item(spec_.sources[i], base, value)
-                      : dict             ? read_kept(spec_.sources[i], base, dict, value, &kept)
+                      : dict             ? read_name(spec_.sources[i], dict, value)
                                          : read_attribute(spec_.sources[i], base, value);
     if (!read) return false;
   }
-  // Looking attributes up may give the class its version.
-  if (kept && dict) parts->version = {base, now.dict, type()};
+  parts->version = now;
   return true;
 }
 

@@ -4,25 +4,23 @@
 // after all. So attributes are looked up as Python does it, and reading fails where a class overrides the
 // lookup, where a descriptor or property computes the value, or where a key has a comparison of its own.
 //
-// Sources that are items or attributes of one value are read together (ValueParts): they are read again only
-// when the version of the value's dict, or of its class, has changed.
+// Sources that are items or attributes of one value are read together (ValueParts): those of a dict or module
+// are read again only when it has a new version.
 #pragma once
 #include "bindings/region_guard.h"
 #include "bindings/region_spec.h"
 
 namespace dyc::py {
 
-// What a class says of an attribute: nothing; a value; a function, which is a method; a descriptor whose
-// reading runs code; or something that can change without a new version of the class: the value of a slot,
-// and an object whose own class the script may turn into a descriptor.
-enum class ClassAttribute { nothing, value, function, code, changing };
-ClassAttribute in_class(PyTypeObject* type, PyObject* name, PyObject** found);
+// Does code run when the attribute of an object of this class is read? *found: what the class has by the
+// name, which may be nothing.
+bool is_computed(PyTypeObject* type, PyObject* name, PyObject** found);
 
 // Equal versions: no part of the value has changed. Unknown where Python keeps no version of it.
 struct PartsVersion {
   PyObject* base = nullptr;
-  uint64_t dict = 0, type = 0;
-  bool is_known() const { return dict != 0 && type != 0; }
+  uint64_t dict = 0;
+  bool is_known() const { return dict != 0; }
   bool operator==(const PartsVersion&) const = default;
 };
 
@@ -55,12 +53,6 @@ class SourceReader {
   // Releases the attributes that were read as new references.
   void release() { attribute_values_.clear(); }
 
-  // From now on asks objects that are read again for their dicts.
-  void ask_for_dicts() { asks_for_dicts_ = true; }
-  bool asks_for_dicts() const { return asks_for_dicts_; }
-  // Attributes that were looked up one by one.
-  uint64_t looked_up() const { return looked_up_; }
-
   const std::vector<ValueParts>& parts() const { return parts_; }
   // Index among parts(); kNone: the source is read alone.
   uint32_t parts_of(uint32_t source) const { return parts_of_[source]; }
@@ -81,7 +73,7 @@ class SourceReader {
   bool run(const ReadStep& s) { return s.parts ? read_parts(&parts_[s.at]) : read_one(s.at); }
   bool read_one(uint32_t at);
   bool read_parts(ValueParts* parts);
-  bool read_kept(const RegionSource& source, PyObject* base, PyObject* dict, PyObject** value, bool* kept);
+  bool read_name(const RegionSource& source, PyObject* dict, PyObject** value);
   bool read_attribute(const RegionSource& source, PyObject* base, PyObject** value);
   bool read_item(const RegionSource& source, PyObject* base, PyObject** value);
   bool lists_are_separate();
@@ -93,8 +85,7 @@ class SourceReader {
   std::vector<uint32_t> appended_;        // sources of lists that are appended to
   std::vector<uint32_t> read_late_;       // sources whose items or lengths are read after that
   std::vector<uint8_t> fixed_;            // beside the sources
-  bool lists_are_fixed_ = true, asks_for_dicts_ = false;
-  uint64_t looked_up_ = 0;
+  bool lists_are_fixed_ = true;
   std::vector<Owned> attribute_values_;
 };
 

@@ -61,7 +61,7 @@ PyObject* Walker::read_attribute(RegionUse& use, uint32_t i, PyObject* base) {
   if (use.plain_in[i] == type) return keep_part(PyObject_GetAttr(base, name)).object;
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   PyObject* found;
-  if (in_class(type, name, &found) == ClassAttribute::code) refuse("an attribute that its class computes");
+  if (is_computed(type, name, &found)) refuse("an attribute that its class computes");
   PyObject* value = keep_part(PyObject_GetAttr(base, name)).object;
   if (!source.method) {
     use.plain_in[i] = type;

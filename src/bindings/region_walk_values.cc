@@ -149,14 +149,11 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
   WalkNode::Known& known = node.known;
   if (known.walk != walk_ || known.of != type) {
     if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
-    PyObject* found = _PyType_Lookup(type, name);
-    PyTypeObject* kind = found ? Py_TYPE(found) : nullptr;
-    PyObject* getter = nullptr;
-    if (kind == &PyProperty_Type) {
+    PyObject *found, *getter = nullptr;
+    if (is_computed(type, name, &found)) {
+      if (Py_TYPE(found) != &PyProperty_Type) refuse("an attribute that its class computes");
       getter = keep(PyObject_GetAttrString(found, "fget")).object;
       if (!PyFunction_Check(getter)) refuse("a property that is no plain function");
-    } else if (kind && kind->tp_descr_get && kind != &PyMemberDescr_Type && !PyFunction_Check(found)) {
-      refuse("an attribute that its class computes");
     }
     known = {walk_, type, getter};
   }

@@ -48,10 +48,6 @@ inline constexpr int64_t kAroundPlainRun = 120;
 inline constexpr uint64_t kRefusals = 64;
 // Runs with the same value of an index until it becomes a constant. Guess.
 inline constexpr uint32_t kRunsUntilConstant = 8;
-// Nanoseconds to look up an attribute, beside finding that the object's dict has not changed; the dict is
-// asked for where a region pays off with that. Guess. (Asking at once cost the tagger of benchmarks/written,
-// whose regions are given up, 3 % of a step.)
-inline constexpr uint64_t kLookUp = 12;
 // Values in the lists that a region reads; reading more would cost more than the statements. Guess.
 inline constexpr uint32_t kMostParts = 128;
 // Iterations of a loop in one call; then Python looks for signals. At 1 us each, a handler waits 0.3 ms.
