@@ -1,0 +1,49 @@
+"""Functions of one number are within two units in the last place of float64, on every instruction set."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the reference is less accurate")
+
+# Prints the instruction set, and of each function its largest error, and where. The numbers are every 2,003rd
+# of all floats in the range, so that each binary exponent has as many.
+SCRIPT = """
+import json, numpy as np, dynet_compat as dy
+FUNCTIONS = {
+    "tanh": (dy.tanh, np.tanh, -12, 12),
+    "logistic": (dy.logistic, lambda x: 1 / (1 + np.exp(-x)), -80, 20),
+    "exp": (dy.exp, np.exp, -80, 80),
+    "log": (dy.log, np.log, 0, 3e38),
+    "log_sigmoid": (dy.log_sigmoid, lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))), -80, 80),
+}
+errors = {"isa": dy._core.isa()}
+for name, (function, exact, low, high) in FUNCTIONS.items():
+    smallest, largest = np.array([2.0**-126, max(-low, high)], "f4").view("i4")
+    x = np.arange(smallest, largest, 2003, dtype="i4").view("f4")
+    x = np.concatenate([x[x < high], -x[x < -low]])
+    dy.renew_cg()
+    got, want = function(dy.inputTensor(x)).npvalue().astype("f8"), exact(x.astype("f8"))
+    ulp = np.ldexp(1.0, np.maximum(np.frexp(want)[1] - 24, -149))
+    error = np.abs(got - want) / ulp
+    errors[name] = float(error.max()), float(x[error.argmax()])
+print(json.dumps(errors))
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+def test_within_two_ulp(isa: str) -> None:
+    environment = {**os.environ, "DYNET_COMPAT_ISA": isa}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    errors = json.loads(done.stdout)
+    if errors.pop("isa") != isa:
+        pytest.skip(f"this processor has no {isa}")
+    bad = {name: f"{error:.2f} ulp at {x!r}" for name, (error, x) in errors.items() if not error <= 2}
+    assert not bad, f"errors on {isa}: {bad}"
