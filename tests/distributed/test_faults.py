@@ -23,11 +23,13 @@ FAULTS = [
     ("drift", r"after 4 updates /_0 differs between rank 0 and rank 1", 10),
     ("hang", rf"rank 0 has waited 2 s.*rank 1 on .*faults.py:{HANGS}\b", 20),
     ("stop", "rank 1 does not answer", 20),
+    ("midway", "rank 0 has waited 2 s for the others in gradients.*rank 1 does not answer", 20),
 ]
+MPIS = "raise", "exit", "kill", "stop", "midway"  # have a part in these
 
 
 CASES = [(*fault, "mpich") for fault in FAULTS]
-CASES += [(*fault, "openmpi") for fault in FAULTS if fault[0] in ("raise", "kill", "stop")]  # MPI's own part
+CASES += [(*fault, "openmpi") for fault in FAULTS if fault[0] in MPIS]
 CASES += [(*fault, "overlap") for fault in FAULTS if fault[0] not in ("exit", "stop")]
 
 
@@ -42,6 +44,7 @@ def test_a_fault_ends_the_job(tmp_path: Path, fault: str, says: str, seconds: fl
     said = result.stdout if by_mpich else result.stderr
     assert re.search(says, said, re.S), f"wanted {says!r} in:\n{said}"
     assert took < seconds, f"the job ended after {took:.1f} s"
+    assert "During handling" not in result.stderr, result.stderr
     assert "updates by" not in result.stdout
 
 
@@ -69,3 +72,44 @@ def test_a_file_that_rank_0_does_not_save(tmp_path: Path) -> None:
 def test_lines_of_the_start_are_printed_once(tmp_path: Path) -> None:
     result = job(["faults.py", "none", "--dynet-seed", 3], options=("--timeout", 2), cwd=tmp_path)
     assert result.stderr.count("[dynet] random seed: 3") == 1, result.stderr
+
+
+FORKS = """
+import os, sys
+import dynet as dy
+pc = dy.ParameterCollection(); pc.add_parameters(2); trainer = dy.AdamTrainer(pc)
+
+
+def fork(name):
+    child = os.fork()
+    if child:
+        return os.WEXITSTATUS(os.waitpid(child, 0)[1])
+    if name == "exit":
+        sys.exit(3)
+    if name == "raise":
+        raise KeyError("of a child")
+    if name == "sum":
+        dy.distributed.sum(1)
+    if name == "data":
+        assert dy.distributed.shard([0, 1, 2]) == [[0, 2], [1]][dy.distributed.rank]
+    if name == "save":
+        names = f"saved{dy.distributed.rank}", f"trainer{dy.distributed.rank}"
+        pc.save(names[0]); trainer.save(names[1])
+        os._exit(sum(map(os.path.exists, names)))
+
+
+names = ["exit", "raise", "sum", "save", "data"]
+statuses = [fork(name) for name in names]
+if all(status is not None for status in statuses):
+    print(dy.distributed.gather([statuses]))
+"""
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_processes_that_ranks_fork(tmp_path: Path, mpi: str) -> None:
+    """They end as they would without MPI, save on rank 0 only, and cannot meet other ranks."""
+    (tmp_path / "forks.py").write_text(FORKS)
+    result = job([tmp_path / "forks.py"], 2, mpi, ("--timeout", 5), tmp_path)
+    statuses = [[3, 1, 1, 2, 0], [3, 1, 1, 0, 0]]
+    assert (result.returncode, result.stdout) == (0, f"{statuses}\n"), result.stdout + result.stderr
+    assert "sum(): a process that rank 0 has forked cannot meet the ranks" in result.stderr

@@ -148,7 +148,7 @@ class Exchange:
         if self.group.size == 1:
             return None
         values = _core._take_values(collection)
-        self.group.comm.Bcast(values, 0)
+        self.group.values_of_rank_0(values)
         return values
 
     def _refuse_names(self, every: list[Named]) -> None:

@@ -2,8 +2,8 @@
 
 Every collective begins with a meeting: each rank says what it is about to do, and what it has noted since
 the last one. Where the answers differ, all ranks raise the same error, which lists them. While a rank waits
-for a meeting, a clock runs; when it ends, the ranks that are missing are asked where they are, named on
-stderr, and the job ends.
+for others, a clock runs; when it ends, the ranks that are missing are asked where they are, named on stderr,
+and the job ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Optional, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, NoReturn, Optional, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ _QUESTION, _ANSWER = 1, 2  # tags of messages between watchdogs
 _SPINS = 300  # tests of a request before waiting yields the processor
 _NAP, _LONGEST_NAP = 0.02, 1e-3  # between tests afterwards: a part of the time waited; seconds
 _MESSAGE_TIME = 0.3  # seconds
+_LOOK, _PATIENCE = 0.2, 3.0  # seconds between looks of a watchdog; that it waits for answers
 _ABORT_INTERVAL = 0.2  # between those of two ranks
 
 
@@ -44,11 +46,15 @@ def rank_and_size(comm: Any) -> tuple[int, int]:
     return (0, 1) if comm is None else (int(comm.Get_rank()), int(comm.Get_size()))
 
 
-def abort(comm: Any, status: int) -> None:
+def abort(comm: Any, status: int) -> NoReturn:
     """Ends all ranks, once mpiexec has passed on what this one has said. Where several call it, one after the
     other: Open MPI's mpiexec can hang if two do so at once."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, for one
+            stream.flush()
     time.sleep(_MESSAGE_TIME + _ABORT_INTERVAL * min(comm.Get_rank(), 10))
     comm.Abort(status)
+    os._exit(status)  # MPICH's returns where another rank was the first
 
 
 def where_is(thread: int) -> str:
@@ -64,18 +70,32 @@ def _name_of(said: bytes) -> str:
     return said[:24].rstrip(b"\0").decode(errors="replace")
 
 
+class Wait(NamedTuple):
+    """Of this rank for others.
+
+    Attributes:
+        doing: what it waits in, for the message that ends the job after the timeout.
+        since: time.monotonic().
+    """
+
+    doing: str
+    since: float
+
+
 class Group:
     """The ranks of a job.
 
     Args:
         comm: a communicator of mpi4py, of which the group takes copies; None: this process is alone.
-        timeout: seconds that a rank waits for the others in a meeting.
+        timeout: seconds that a rank waits for the others.
         on_loss: the group goes on without ranks that are lost, and this is called with their numbers when the
             others have new ones; None: it ends.
     Attributes:
         met: how many meetings and notes there were; the same on all ranks between two meetings.
         busy: nested main_only(): others wait without a clock.
+        waits: None while this rank does something else.
         has_lost: whether the group is smaller than it was.
+        is_forked: this process was forked by a rank, and is none.
         shares_core: while a thread waits for ranks, this process computes, or another that has the same core.
     """
 
@@ -86,8 +106,8 @@ class Group:
         self.timeout, self._on_loss = timeout, on_loss
         self.busy = self.met = 0
         self._note = self._notes = 0
-        self.has_lost = self.shares_core = False
-        self._doing = "nothing"
+        self.has_lost = self.shares_core = self.is_forked = False
+        self.waits: Optional[Wait] = None
         self._watchdog: Optional[Watchdog] = None
         self.mpi: Any = None  # mpi4py's module; communicators are there for other ranks only
         if self.size > 1:
@@ -149,7 +169,6 @@ class Group:
         ranks = sorted(lost.Translate_ranks(None, before))
         self.has_lost = self.has_lost or bool(ranks)
         comm.Set_errhandler(self.mpi.ERRORS_RETURN)
-        self._doing = "nothing"
         self._use(comm)
         if ranks and self._on_loss:
             self._on_loss(ranks)
@@ -168,7 +187,11 @@ class Group:
         Args:
             operation: what comes next, at most 24 bytes.
             detail: a number on which all ranks must agree, such as a count of updates.
+        Raises:
+            JobError: this process is no rank.
         """
+        if self.is_forked:
+            raise JobError(f"{operation}: a process that rank {self.rank} has forked cannot meet the ranks")
         self.met += 1
         return _MEETING.pack(operation.encode()[:24], detail, self.met, self._note, self._notes)
 
@@ -202,38 +225,39 @@ class Group:
             "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
         )
 
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Around what ends when other ranks have come as far; the watchdog looks how long it takes."""
+        self.waits = Wait(doing, time.monotonic())
+        try:
+            yield
+        finally:
+            self.waits = None
+
     def wait(self, arrived: Callable[[], bool], doing: str, spins: int = _SPINS) -> None:
         """Wait for other ranks without holding a core that one of them may need.
 
         Args:
             arrived: whether the wait is over.
-            doing: what this rank waits in, for the message that ends the job after the timeout.
+            doing: as in `Wait`.
             spins: how often to ask before this thread sleeps in between.
         """
-        self._doing = doing
-        for _ in range(spins):
-            if arrived():
-                break
-        else:
-            self._nap(arrived)
-        self._doing = "nothing"
-
-    def _nap(self, arrived: Callable[[], bool]) -> None:
-        start, waited = time.monotonic(), 0.0
-        while not arrived():
-            time.sleep(min(max(2e-5, _NAP * waited), _LONGEST_NAP))
-            waited = time.monotonic() - start
-            if waited > self.timeout and self._watchdog:
-                if not self._watchdog.others_are_busy():
-                    self._watchdog.end_job(self._doing)
-                start = time.monotonic()
+        with self.waiting(doing):
+            for _ in range(spins):
+                if arrived():
+                    return
+            start = time.monotonic()
+            while not arrived():
+                waited = time.monotonic() - start
+                time.sleep(min(max(2e-5, _NAP * waited), _LONGEST_NAP))
 
     def finish(self, request: Any) -> None:
         """Wait for a collective that all ranks have begun, or are about to."""
         if self.shares_core:
             self.wait(request.Test, "gradients", spins=0)
         else:
-            request.Wait()
+            with self.waiting("gradients"):
+                request.Wait()
 
     # ---------------------------------------------------------------------------- collectives
 
@@ -294,10 +318,22 @@ class Group:
 
     def gather_at_main(self, item: Any) -> Optional[list[Any]]:
         """An object of each rank, in rank order, on rank 0; None on the others."""
-        return [item] if self.size == 1 else self.comm.gather(item)
+        if self.size == 1:
+            return [item]
+        with self.waiting("what rank 0 gathers"):
+            return self.comm.gather(item)
 
     def from_rank(self, item: Any, root: int) -> Any:
-        return item if self.size == 1 else self.comm.bcast(item, root)
+        """An object of that rank, on all ranks."""
+        if self.size == 1:
+            return item
+        with self.waiting(f"what rank {root} sends"):
+            return self.comm.bcast(item, root)
+
+    def values_of_rank_0(self, array: NDArray[Any]) -> None:
+        """They come into the array, of which each rank has its own."""
+        with self.waiting("parameters of rank 0"):
+            self.comm.Bcast(array, 0)
 
     def close(self) -> None:
         if self._watchdog:
@@ -314,13 +350,17 @@ class Watchdog:
         self._main = threading.get_ident()
         self._stopped = threading.Event()
         self._answers: dict[int, tuple[str, str, bool]] = {}
-        self._thread = threading.Thread(target=self._answer, name="watchdog of the job", daemon=True)
+        self._patient_until = 0.0
+        self._thread = threading.Thread(target=self._watch, name="watchdog of the job", daemon=True)
         self._thread.start()
 
-    def _answer(self) -> None:
+    def _watch(self) -> None:
         try:
-            while not self._stopped.wait(0.2):
+            while not self._stopped.wait(_LOOK):
                 self._answer_messages()
+                wait, now = self._group.waits, time.monotonic()
+                if wait and now - max(wait.since, self._patient_until) > self._group.timeout:
+                    self._look_for_others(wait)
         except self._group.mpi.Exception as error:
             if not self._group.is_loss(error):  # the group makes another watchdog
                 raise
@@ -336,34 +376,36 @@ class Watchdog:
                 self._answers[status.Get_source()] = message
 
     def _state(self) -> str:
-        doing = self._group._doing
-        return f"waits in {doing}" if doing != "nothing" else f"is at {where_is(self._main)}"
+        wait = self._group.waits
+        return f"waits in {wait.doing}" if wait else f"is at {where_is(self._main)}"
 
-    def _ask(self, seconds: float) -> dict[int, tuple[str, str, bool]]:
+    def _look_for_others(self, wait: Wait) -> None:
+        """Ends the job, unless one has said, by main_only(), that the others have to wait, or all have come
+        meanwhile."""
+        self._ask()
+        self._patient_until = time.monotonic()
+        if self._group.waits is wait and not any(busy for _, _, busy in self._answers.values()):
+            self._end_job(wait.doing)
+
+    def _ask(self) -> None:
         self._answers.clear()
         others = [rank for rank in range(self._group.size) if rank != self._group.rank]
         for rank in others:
             self._comm.isend(None, dest=rank, tag=_QUESTION)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + _PATIENCE
         while time.monotonic() < end and len(self._answers) < len(others):
             time.sleep(0.05)
-        return dict(self._answers)
+            self._answer_messages()
 
-    def others_are_busy(self) -> bool:
-        """Whether a rank has said, by main_only(), that the others have to wait."""
-        return any(busy for _, _, busy in self._ask(3.0).values())
-
-    def end_job(self, doing: str) -> NoReturn:
-        answers = self._ask(3.0)
+    def _end_job(self, doing: str) -> NoReturn:
         lines = [f"rank {self._group.rank} has waited {self._group.timeout:g} s for the others in {doing}:"]
         for rank in range(self._group.size):
             if rank != self._group.rank:
                 silent = "", "does not answer: it is stopped, or its machine is lost", False
-                host, state, _ = answers.get(rank, silent)
+                host, state, _ = self._answers.get(rank, silent)
                 lines.append(f"  rank {rank}{' on ' + host if host else ''} {state}")
         print("dynet_compat: " + "\n".join(lines), file=sys.__stderr__, flush=True)
         abort(self._group.mpi.COMM_WORLD, 1)
-        os._exit(1)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -205,7 +205,7 @@ class Job(atomic.Role):
             self._own_stream = True
             if self.group.rank:
                 _core.reset_random_seed((self.seed + 0x9E3779B1 * self.group.rank) & 0x7FFFFFFF)
-        if self.checkpoints:
+        if self.checkpoints and not self.group.is_forked:
             self.checkpoints.at_shard()
         part, self._parts = cut(items, self.group.rank, self.group.size, by)
         self._set_share()
@@ -267,7 +267,7 @@ class Job(atomic.Role):
         return self.group.rank == 0 and not self._catching_up
 
     def saved(self, path: str) -> None:
-        if not self._catching_up:
+        if not self._catching_up and not self.group.is_forked:
             self.exchange.settle()
             self._saves.add(path)
 
@@ -277,6 +277,8 @@ class Job(atomic.Role):
         return self.writes
 
     def before_load(self) -> None:
+        if self.group.is_forked:
+            return
         self.exchange.settle()
         self._saves.wait()
 
@@ -326,10 +328,13 @@ class Job(atomic.Role):
         self.exchange.settle(raises=False)  # what a hook of a fork raises is lost
 
     def _in_child(self) -> None:
-        """A process that a rank has forked, to prepare data, is no rank."""
+        """A process that a rank has forked, to prepare data, is no rank; it has that one's number and part of
+        data, and saves if that one does."""
         atexit.unregister(self._at_exit)
+        self.group.is_forked = True
         if state.job is self:
             _leave_core()
+            _core._set_trainer_hooks(before_save=self._before_save)
             _core._keep_products(False)
 
     def _at_exit(self) -> None:
@@ -337,10 +342,10 @@ class Job(atomic.Role):
             self.end()
         except BaseException:  # the interpreter would end with status 0
             traceback.print_exc()
-            sys.stdout.flush()
-            sys.stderr.flush()
             if self.group.size > 1:
                 abort(self.group.comm, 1)
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(1)
         self.leave()
 
@@ -364,7 +369,7 @@ class Job(atomic.Role):
             self.exchange.close()
             if self.checkpoints:
                 self.checkpoints.end()
-            said = self.group.announce("end of the program, updates:", self.exchange.updates)
+            said = self.group.announce("end of program, updates:", self.exchange.updates)
             self.group.complete(lambda: self.group.meet(said))
         finally:
             self.group.close()

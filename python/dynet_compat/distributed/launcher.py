@@ -9,7 +9,8 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ..startup import options
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         from ..startup.program import run
 
         try:
-            run(given.script, given.arguments)
+            with _forks_end_here():
+                run(given.script, given.arguments)
         except SystemExit as end:
             if end.code not in (None, 0):
                 status = end.code if isinstance(end.code, int) else 1
@@ -82,6 +84,30 @@ def main(arguments: Sequence[str]) -> int:
             raise
         end_job(comm, traceback.format_exc())
     return 0
+
+
+@contextmanager
+def _forks_end_here() -> Iterator[None]:
+    """A process that the script forks ends as Python would end it, but without MPI_Finalize: that is for the
+    rank alone, which it would disturb."""
+    rank, status = os.getpid(), 0
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() == rank:
+            raise
+        status = 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        elif error.code is None or isinstance(error.code, int):
+            status = error.code or 0
+        else:
+            print(error.code, file=sys.stderr)
+    if os.getpid() != rank:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status & 0xFF)
 
 
 def _settings(given: argparse.Namespace) -> job.Settings:
@@ -136,7 +162,6 @@ def end_job(comm: Any, text: str, status: int = 1) -> NoReturn:
     where = f"rank {rank_and_size(comm)[0]} on {socket.gethostname()}"
     say = f"dynet_compat: the job ends because of {where}:\n{text.rstrip()}"
     print(say, file=sys.__stderr__, flush=True)
-    sys.stdout.flush()
     if comm is not None:
         abort(comm, status or 1)
     raise SystemExit(status or 1)

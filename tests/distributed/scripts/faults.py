@@ -6,6 +6,7 @@ import sys
 import time
 
 import dynet as dy
+from dynet_compat.distributed import buckets
 
 fault = sys.argv[1]
 rank = dy.distributed.rank
@@ -29,6 +30,8 @@ for k in range(5):
         os.kill(os.getpid(), signal.SIGSTOP)
     if fault == "hang" and fails:
         time.sleep(1000)
+    if fault == "midway" and fails:  # when the ranks have met
+        buckets.Bucket.send = lambda bucket: os.kill(os.getpid(), signal.SIGSTOP)
     if fault == "drift" and fails:
         p.set_value([1, 2, 3])
     if fault == "busy" and k == 2 and dy.distributed.is_main:
