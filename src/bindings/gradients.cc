@@ -394,13 +394,13 @@ void set_random_state(const pb::bytes& state) {
 
 }  // namespace
 
-bool call_trainer_hook(TrainerHook hook, PyObject* trainer, float scale) {
+bool call_trainer_hook(TrainerHook hook, PyObject* trainer, PyObject* argument) {
   PyObject* const function = trainer_hooks[static_cast<size_t>(hook)];
   if (!function) [[likely]]
     return true;
   const auto keep = pb::reinterpret_borrow<pb::object>(function);
   const pb::handle given(trainer);
-  const pb::object result = hook == TrainerHook::update ? keep(given, scale) : keep(given);
+  const pb::object result = argument ? keep(given, pb::handle(argument)) : keep(given);
   return result.ptr() != Py_False;
 }
 

@@ -33,8 +33,8 @@ void add_gradients(PyObject* module);         // gradients.cc
 // Python functions that are called with a trainer, for the processes of one job (dynet_compat/distributed/).
 enum class TrainerHook : uint8_t { made, update, before_save, after_save, before_load };
 // False where the function returns False: nothing is updated or saved then. Throws what it raises. Without a
-// function: true. `scale`: of an update.
-bool call_trainer_hook(TrainerHook hook, PyObject* trainer, float scale = 1.f);  // gradients.cc
+// function: true. `argument`: scale of an update, path of a save.
+bool call_trainer_hook(TrainerHook hook, PyObject* trainer, PyObject* argument = nullptr);  // gradients.cc
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
 // Sets an __init__ that pybind11 shall not take for a constructor.

@@ -199,7 +199,7 @@ constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const 
   const ScriptCall call("update");
   wait_for_backward();
   trainer_of(self);
-  if (call_trainer_hook(TrainerHook::update, self, scale)) {
+  if (call_trainer_hook(TrainerHook::update, self, Owned::steal(PyFloat_FromDouble(scale)).get())) {
     call_before_update(self);
     wait_for_gradients();
     trainer_of(self).update(scale);
@@ -279,9 +279,9 @@ std::string path_of(PyObject* path) {
 
 constexpr FastMethod save = method<"save", 1, "fname">([](PyObject* self, const auto& a) {
   const std::string path = path_of(a[0]);
-  if (!call_trainer_hook(TrainerHook::before_save, self)) return;
+  if (!call_trainer_hook(TrainerHook::before_save, self, a[0])) return;
   save_trainer(trainer_of(self), path);
-  call_trainer_hook(TrainerHook::after_save, self);
+  call_trainer_hook(TrainerHook::after_save, self, a[0]);
 });
 
 constexpr FastMethod populate =

@@ -321,3 +321,41 @@ def test_gradients_that_wait_for_their_update_are_kept(tmp_path: Path) -> None:
     assert [run.returncode for run in runs] == [0, 0, 0], [run.stderr for run in runs]
     assert "resuming after update 4" in runs[1].stderr
     assert runs[1].stdout == runs[2].stdout
+
+
+# Update 7 goes on from what update 3 has saved, and saves over it; the checkpoint is of update 6.
+LOADS = """
+import sys
+import dynet as dy
+
+pc = dy.ParameterCollection()
+p, q = pc.add_parameters(3, init=1), pc.add_parameters(3, init=1)
+trainer = dy.AdamTrainer(pc)
+for k in range(1, int(sys.argv[1]) + 1):
+    batch = dy.distributed.shard([1, 2, 3])
+    dy.renew_cg()
+    dy.esum([dy.squared_norm(p - x) + dy.squared_norm(q + x) for x in batch]).backward()
+    trainer.update()
+    if k == 7:
+        p.populate("one", "/_0")
+        trainer.populate("trainer")
+        q.set_value(dy.load("pair", dy.ParameterCollection())[0].as_array() / 2)
+        p.set_value(p.as_array() / 2)
+        trainer.learning_rate /= 2
+    if k in (3, 7):
+        p.save("one", "/_0")
+        trainer.save("trainer")
+        dy.save("pair", [q])
+print(pc.values_hash(), trainer.state_hash())
+"""
+
+
+def test_files_that_were_saved_after_the_checkpoint_are_put_back(tmp_path: Path) -> None:
+    """As often as the job is started again. Copies of older ones do not stay."""
+    runs = resumed(tmp_path, LOADS, "--seed", 7)
+    same_in_the_end(runs)
+    for updates, saved in ((7, "c"), (8, "c"), (10, "c")):
+        words = ("--every", 3, "--checkpoint", tmp_path / saved, "--seed", 7)
+        again = job([tmp_path / "script.py", updates], options=words, cwd=tmp_path)
+    same_in_the_end([runs[0], again, runs[2]])
+    assert not list((tmp_path / "c").glob("kept*")), "the last checkpoint is of update 9"

@@ -24,12 +24,13 @@ from typing import Any, Callable, NoReturn, Optional, TextIO
 import numpy as np
 
 from .. import _core
-from ..files.atomic import replacing
+from ..files.atomic import whole
 from ..files.pickle_names import Names
 from ..files.text_format import parameters_of
 from ..files.unpickler import load_all
 from .exchange import Exchange
 from .group import Group, JobError
+from .kept_files import KeptFiles
 
 _VERSION = 4
 
@@ -50,6 +51,7 @@ class Checkpoints:
         self._group, self._exchange, self._every = group, exchange, every
         self._file, self._results = (os.path.join(folder, name) for name in ("checkpoint", "results"))
         os.makedirs(folder, exist_ok=True)
+        self._files = KeptFiles(folder) if group.rank == 0 else None
         self._target = self._read()
         self._seed = 0
         self._fresh: list[bytes] = []  # results since the last checkpoint, pickled
@@ -59,6 +61,9 @@ class Checkpoints:
 
     def begin(self) -> None:
         """The script is about to run."""
+        if self._files:
+            self._files.begin(None if self._target is None else _name_of(self._target))
+        self._group.from_rank(None, 0)  # no rank loads a file before
         if self._target is not None:
             if self._group.rank == 0:
                 print(f"dynet_compat: resuming after update {self._target['updates']}", file=sys.stderr)
@@ -92,6 +97,11 @@ class Checkpoints:
             kept = file.read(target["results"])
         target["log"] = load_all(kept, _NAMES)
         return dict(target)
+
+    def replaces(self, path: str) -> None:
+        """The script saves over that file."""
+        if self._files:
+            self._files.keep(path)
 
     def seed_of_run(self, seed: int, given: bool) -> int:
         """The seed of the run that is resumed, else `seed`, which checkpoints keep."""
@@ -253,8 +263,15 @@ class Checkpoints:
             "version": _VERSION, "ranks": self._group.size, "updates": self._exchange.updates,
             "place": place, "results": results, "trainers": trainers, "ranks' own": own, "seed": self._seed,
         }  # fmt: skip
-        with replacing(self._file) as new:
+        with whole(self._file) as new:
             new.write(pickle.dumps(contents, 4))
+        if self._files:
+            self._files.restart(_name_of(contents))
+
+
+def _name_of(checkpoint: dict[str, Any]) -> list[Any]:
+    """Of those of one run."""
+    return [checkpoint["updates"], checkpoint["place"]]
 
 
 def _gradients(collection: Any) -> tuple[Any, list[tuple[Any, ...]]]:

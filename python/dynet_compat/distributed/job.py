@@ -151,7 +151,7 @@ class Job(atomic.Role):
         """What trainers call."""
         return {
             "made": self.exchange.made, "update": self._update, "before_save": self._before_save,
-            "after_save": lambda trainer: self.saved("a trainer"),
+            "after_save": lambda trainer, path: self.saved(os.fsdecode(path)),
             "before_load": lambda trainer: self.before_load(),
         }  # fmt: skip
 
@@ -266,14 +266,20 @@ class Job(atomic.Role):
         """Rank 0 saves for all, and nobody while a resumed script catches up."""
         return self.group.rank == 0 and not self._catching_up
 
+    def replaces(self, path: str) -> None:
+        if self.checkpoints and not self.group.is_forked:
+            self.checkpoints.replaces(path)
+
     def saved(self, path: str) -> None:
         if not self._catching_up and not self.group.is_forked:
             self.exchange.settle()
             self._saves.add(path)
 
-    def _before_save(self, trainer: Any) -> bool:
-        if not self.writes:
-            self.saved("a trainer")
+    def _before_save(self, trainer: Any, path: Any) -> bool:
+        if self.writes:
+            self.replaces(os.fsdecode(path))
+        else:
+            self.saved(os.fsdecode(path))
         return self.writes
 
     def before_load(self) -> None:

@@ -270,6 +270,9 @@ class Role:
     def writes(self) -> bool:
         return True
 
+    def replaces(self, path: str) -> None:
+        """This process is about to replace a file."""
+
     def saved(self, path: str) -> None:
         """A file was replaced, or, where this process does not write, would have been; `path` is the
         program's."""
@@ -293,12 +296,8 @@ def nowhere(path: str) -> Iterator[NewFile]:
 
 
 @contextlib.contextmanager
-def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
+def whole(path: str, append: bool = False) -> Iterator[NewFile]:
     """A NewFile that is committed if the block ends without an exception."""
-    if not role.writes:
-        with nowhere(path) as sink:
-            yield sink
-        return
     real = os.path.realpath(path)
     remove_leftovers(os.path.dirname(real))
     special = os.path.exists(path) and not os.path.isfile(path)
@@ -310,4 +309,16 @@ def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
         except BaseException:
             new.discard()
             raise
+
+
+@contextlib.contextmanager
+def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
+    """As whole(), of a file of the program: in a job one process writes it."""
+    if not role.writes:
+        with nowhere(path) as sink:
+            yield sink
+        return
+    role.replaces(path)
+    with whole(path, append) as new:
+        yield new
     role.saved(path)

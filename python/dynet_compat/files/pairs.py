@@ -164,6 +164,8 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
         return
     path = data
     data, meta = os.path.realpath(data), os.path.realpath(meta)
+    for replaced in (data, meta):
+        atomic.role.replaces(replaced)
     for folder in {os.path.dirname(data), os.path.dirname(meta)}:
         remove_leftovers(folder)
     new_data = NewFile(data)
