@@ -5,9 +5,10 @@
 
 One rank per machine, each with its own minibatch of the same size. Measured on this machine: the computation
 of a step, and all that an exchange does but sending, which runs as in a job, on a communicator that stands
-for n - 1 other ranks, with rows of their own. It also writes down every collective; the time of those on a
-network is arithmetic: latency, and bytes by bandwidth. Efficiency: a step of one process by one of n ranks.
-Ranks are taken to be equally fast, and shards to be cut with `by=len`: stragglers are not in it.
+for n - 1 other ranks, with rows of their own; in processor time, as the machine may do other things, too, but
+by the clock with `--threads`. It also writes down every collective; the time of those on a network is
+arithmetic: latency, and bytes by bandwidth. Efficiency: a step of one process by one of n ranks. Ranks are
+taken to be equally fast, and shards to be cut with `by=len`: stragglers are not in it.
 
 `--overhead`, on real ranks: what a step takes beside computing and waiting; the median, and the tenth
 percentile for a machine that does other things, too.
@@ -31,6 +32,9 @@ from dynet_compat import _core
 from dynet_compat.distributed.exchange import OWNERS_FROM, Exchange, names_of
 from dynet_compat.distributed.group import Group
 from mpi4py import MPI
+
+
+Clock = Callable[[], float]
 
 
 class Network(NamedTuple):
@@ -71,13 +75,15 @@ class Arrived:
 class OtherRanks:
     """The communicator of rank 0 of a job whose other ranks do what it does, with table rows of their own.
 
+    Args:
+        clock: which `inside` is measured by.
     Attributes:
         collectives: what went over the network.
         inside: seconds that playing the others took, which are not the job's.
     """
 
-    def __init__(self, ranks: int, keys: list[np.ndarray], width: int) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: int, keys: list[np.ndarray], width: int, clock: Clock) -> None:
+        self.ranks, self._clock = ranks, clock
         self.collectives: list[Collective] = []
         self.inside = 0.0
         mine = [k[k % ranks == 0] for k in keys[:ranks]]  # of the rows that rank 0 owns
@@ -132,9 +138,7 @@ class OtherRanks:
 
     def _play(self, kind: str, received: float, action: Callable[[], Any]) -> Arrived:
         self.collectives.append(Collective(kind, received))
-        start = time.perf_counter()
-        action()
-        self.inside += time.perf_counter() - start
+        self.inside += timed(action, self._clock)
         return Arrived()
 
 
@@ -227,26 +231,18 @@ class Seq2seq(Model):
 PROGRAMS: dict[str, Callable[[Size], Model]] = {"tagger": Tagger, "seq2seq": Seq2seq}
 
 
-def gradients(model: Model, batch: list[list[int]]) -> float:
-    """Seconds that recording, forward and backward take."""
-    start = time.perf_counter()
+def gradients(model: Model, batch: list[list[int]]) -> None:
+    """Recording, forward and backward."""
     dy.renew_cg()
     loss = dy.esum([model.loss(words) for words in batch])
     loss.value()
     loss.backward()
-    return time.perf_counter() - start
 
 
-def timed(action: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def timed(action: Callable[[], Any], clock: Clock = time.process_time) -> float:
+    start = clock()
     action()
-    return time.perf_counter() - start
-
-
-def processor_time(action: Callable[[], Any]) -> float:
-    start = time.process_time()
-    action()
-    return time.process_time() - start
+    return clock() - start
 
 
 # ------------------------------------------------------------------------------------------- tables
@@ -264,7 +260,9 @@ class Measured(NamedTuple):
         return sum(network.seconds(collective, self.ranks) for collective in self.collectives)
 
 
-def measure(model: Model, ranks: list[int], repeats: int, compress: bool) -> tuple[float, list[Measured]]:
+def measure(
+    model: Model, ranks: list[int], repeats: int, compress: bool, clock: Clock
+) -> tuple[float, list[Measured]]:
     """Seconds of a step's computation without its update, and what numbers of ranks add; the first is 1."""
     trainer = dy.AdamTrainer(model.pc)
     batch = model.minibatch()
@@ -273,19 +271,19 @@ def measure(model: Model, ranks: list[int], repeats: int, compress: bool) -> tup
     trainer.update()
     computing, found = [], []
     for n in [1, *ranks]:
-        others = OtherRanks(n, keys, model.size.embed)
+        others = OtherRanks(n, keys, model.size.embed, clock)
         group = Group(others if n > 1 else None, timeout=60)
         exchange = Exchange(group, check_every=0, compress=compress, overlap=False)
         exchange.state_of(trainer).compared(names_of(model.pc))
         updates, exchanges = [], []
         for _ in range(repeats + 1):  # the first one gets the memory
-            computing.append(gradients(model, batch))
+            computing.append(timed(partial(gradients, model, batch), clock))
             others.collectives, others.inside = [], 0.0
-            start = time.perf_counter()
+            start = clock()
             if n > 1:
                 exchange.sum_gradients(exchange.begin(trainer, 1.0))
-            exchanges.append(time.perf_counter() - start - others.inside)
-            updates.append(timed(trainer.update))
+            exchanges.append(clock() - start - others.inside)
+            updates.append(timed(trainer.update, clock))
         group.close()
         update, rest = (statistics.median(times[1:]) for times in (updates, exchanges))
         found.append(Measured(n, update, rest, others.collectives))
@@ -318,10 +316,11 @@ def show(rows: list[dict[str, float]], head: str) -> None:
 
 def tables(args: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
+    clock = time.process_time if args.threads == 1 else time.perf_counter
     for name in args.model:
         model = PROGRAMS[name](SIZES[name]["quick" if args.quick else "full"])
         dense = sum(p.as_array().size for p in model.pc.parameters_list())
-        computing, every = measure(model, args.ranks, args.repeats, args.compress)
+        computing, every = measure(model, args.ranks, args.repeats, args.compress, clock)
         print(f"\n{name}: {dense / 1e6:.2f} M parameters and {model.pc.parameter_count() - dense:,} in rows; "
               f"{model.size.batch} sentences a rank: {1e3 * computing:.0f} ms on this machine, "
               f"update {1e3 * every[0].update:.1f} ms")  # fmt: skip
@@ -372,7 +371,7 @@ def _overhead(job: Any, hidden: int, args: argparse.Namespace) -> dict[str, floa
     def waiting(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
             nonlocal waited
-            waited += processor_time(comm.Barrier)
+            waited += timed(comm.Barrier)
             return call(*arguments, **named)
 
         return run
@@ -387,9 +386,9 @@ def _overhead(job: Any, hidden: int, args: argparse.Namespace) -> dict[str, floa
         whole = models[0].minibatch()
         part = list(dy.distributed.shard(whole, by=len))
         waited = 0.0
-        together.append(processor_time(partial(step, 0, whole, len)) - waited)
+        together.append(timed(partial(step, 0, whole, len)) - waited)
         _core._set_trainer_hooks()
-        alone.append(processor_time(partial(step, 1, part)))
+        alone.append(timed(partial(step, 1, part)))
         _core._set_trainer_hooks(**job.trainer_hooks())
     job.group.comm = comm
     row: dict[str, float] = {"hidden": hidden}

@@ -188,15 +188,41 @@ std::vector<RowMessage> messages_in(const std::vector<StoragePtr>& all, const By
   return messages;
 }
 
-// The keys of all messages, ascending, each once.
-std::vector<int64_t> keys_of(const std::vector<RowMessage>& messages) {
-  std::vector<int64_t> keys;
+struct RowInMessage {
+  int64_t key;
+  const float* values;
+};
+
+// The rows of all messages, by ascending keys; those of one key in the order of their messages.
+std::vector<RowInMessage> sorted_rows(const std::vector<StoragePtr>& all,
+                                      const std::vector<RowMessage>& messages) {
+  std::vector<RowInMessage> rows;
+  std::vector<ptrdiff_t> runs{0};  // where each begins, and the end
   for (const RowMessage& message : messages) {
-    const auto before = static_cast<ptrdiff_t>(keys.size());
-    keys.insert(keys.end(), message.keys.begin(), message.keys.end());
-    std::inplace_merge(keys.begin(), keys.begin() + before, keys.end());
+    const float* values = message.values;
+    for (const int64_t key : message.keys) {
+      rows.push_back({key, values});
+      values += all[static_cast<size_t>(key >> 32)]->row_size();
+    }
+    runs.push_back(static_cast<ptrdiff_t>(rows.size()));
   }
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  const auto before = [](const RowInMessage& a, const RowInMessage& b) { return a.key < b.key; };
+  while (runs.size() > 2) {  // merges neighbours: of hundreds of ranks one after the other takes long
+    std::vector<ptrdiff_t> merged{0};
+    for (size_t i = 0; i + 1 < runs.size(); i += 2) {
+      const size_t end = std::min(i + 2, runs.size() - 1);
+      std::inplace_merge(rows.begin() + runs[i], rows.begin() + runs[i + 1], rows.begin() + runs[end], before);
+      merged.push_back(runs[end]);
+    }
+    runs = std::move(merged);
+  }
+  return rows;
+}
+
+std::vector<int64_t> keys_of(const std::vector<RowInMessage>& sorted) {
+  std::vector<int64_t> keys;
+  for (const RowInMessage& row : sorted)
+    if (keys.empty() || keys.back() != row.key) keys.push_back(row.key);
   return keys;
 }
 
@@ -255,36 +281,29 @@ Keys take_rows(const std::shared_ptr<Collection>& collection, const Bytes& kinds
   return sizes;
 }
 
-// For each of the keys, which are those of all messages, writes the sum of its rows, in the order of the
-// messages, to where target(key) is.
+// For each key, writes the sum of its rows, in their order, to where target(key) is.
 template <class F>
-void add_messages(const std::vector<StoragePtr>& all, std::vector<RowMessage> messages,
-                  const std::vector<int64_t>& keys, F&& target) {
-  for (const int64_t key : keys) {
+void add_up(const std::vector<StoragePtr>& all, const std::vector<RowInMessage>& sorted, F&& target) {
+  for (auto row = sorted.begin(); row != sorted.end();) {
+    const int64_t key = row->key;
     const size_t n = all[static_cast<size_t>(key >> 32)]->row_size();
     float* const to = target(key);
-    bool first = true;
-    for (RowMessage& message : messages) {
-      if (message.keys.empty() || message.keys.front() != key) continue;
-      if (std::exchange(first, false)) std::copy_n(message.values, n, to);
-      else
-        for (size_t j = 0; j < n; ++j) to[j] += message.values[j];
-      message.keys = message.keys.subspan(1);
-      message.values += n;
-    }
+    std::copy_n(row->values, n, to);
+    for (++row; row != sorted.end() && row->key == key; ++row)
+      for (size_t j = 0; j < n; ++j) to[j] += row->values[j];
   }
 }
 
 // One message with the sum of all, in their order.
 Bytes sum_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes, const Keys& sizes) {
   const auto all = storages(collection);
-  const auto messages = messages_in(all, bytes, sizes);
-  const auto keys = keys_of(messages);
+  const auto rows = sorted_rows(all, messages_in(all, bytes, sizes));
+  const auto keys = keys_of(rows);
   const size_t floats = floats_of(all, keys);
   Bytes out(static_cast<pb::ssize_t>(bytes_of(keys.size(), floats)));
   float* to = write_keys(out.mutable_data(), keys);
   if (floats % 2) to[floats] = 0.f;
-  add_messages(all, messages, keys, [&](int64_t key) {
+  add_up(all, rows, [&](int64_t key) {
     return std::exchange(to, to + all[static_cast<size_t>(key >> 32)]->row_size());
   });
   return out;
@@ -294,8 +313,7 @@ Bytes sum_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes
 // ascending, so that a norm is summed in one order everywhere.
 void add_rows(const std::shared_ptr<Collection>& collection, const Bytes& bytes, const Keys& sizes) {
   const auto all = storages(collection);
-  const auto messages = messages_in(all, bytes, sizes);
-  add_messages(all, messages, keys_of(messages), [&](int64_t key) {
+  add_up(all, sorted_rows(all, messages_in(all, bytes, sizes)), [&](int64_t key) {
     bool unset = false;
     return all[static_cast<size_t>(key >> 32)]->grad_row(static_cast<uint32_t>(key), &unset);
   });

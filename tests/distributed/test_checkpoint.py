@@ -284,6 +284,14 @@ log = open("computed.txt", "a") if dy.distributed.is_main else sys.stderr
 """
 
 
+def test_a_sum_of_vectors_is_the_same_again(tmp_path: Path) -> None:
+    """Expressions of several elements, of which nothing is computed on the way."""
+    after = "t.update(); total = dy.distributed.sum(dy.concatenate([loss, loss])); assert len(total) == 2"
+    script = COUNTING.format(before="").replace("dy.esum(", "loss = dy.esum(").replace(").backward()", ")")
+    script = script.replace("; t.update()", f"; loss.backward(); {after}")
+    same_in_the_end(resumed(tmp_path, script, "--seed", 7))
+
+
 def test_numbers_drawn_by_values_are_said(tmp_path: Path) -> None:
     """On rank 1 only: what it draws depends on a parameter."""
     draws = "random.random() for _ in range(int(1e4 * p.npvalue()[0]) * dy.distributed.rank)"

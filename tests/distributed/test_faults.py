@@ -21,6 +21,7 @@ FAULTS = [
     ("data", r"rank 0: shard of items: 3\s+rank 1: shard of items: 1", 10),
     ("shape", r"number 0 is /_0 \(3,\) on rank 0 and /_0 \(4,\) on rank 1", 10),
     ("drift", r"after 4 updates /_0 differs between rank 0 and rank 1", 10),
+    ("another", r"after 7 updates /_0 differs between rank 0 and rank 1", 10),
     ("hang", rf"rank 0 has waited 2 s.*rank 1 on .*faults.py:{HANGS}\b", 20),
     ("stop", "rank 1 does not answer", 20),
     ("midway", "rank 0 has waited 2 s for the others in gradients.*rank 1 does not answer", 20),

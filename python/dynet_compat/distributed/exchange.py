@@ -78,6 +78,7 @@ class Step(NamedTuple):
     scale: float
     state: TrainerState
     number: int  # of all updates
+    is_checked: bool  # whether ranks compare their parameters afterwards
     said: bytes  # to the other ranks
     kinds: NDArray[np.uint8]  # of this rank's gradients
 
@@ -87,7 +88,8 @@ class Exchange:
 
     Args:
         group: the ranks.
-        check_every: after so many updates parameters and trainer states of all ranks are compared; 0: never.
+        check_every: after so many updates of a trainer its state and parameters on all ranks are compared; 0:
+            never.
         compress: dense gradients travel as float16, with error feedback.
         overlap: buckets travel while the last products of backward are computed, and update() returns before
             all is done; what reads or changes a parameter or trainer waits.
@@ -211,8 +213,9 @@ class Exchange:
             self._agree(state, collection)
         self.updates += 1
         state.updates += 1
+        checks = self.check_every > 0 and state.updates % self.check_every == 0
         said = self.group.announce(f"update of trainer {state.number}", state.updates)
-        return Step(trainer, collection, scale, state, self.updates, said, kinds)
+        return Step(trainer, collection, scale, state, self.updates, checks, said, kinds)
 
     def settle(self, raises: bool = True) -> None:
         """Waits for the update in flight, and raises what it has raised, now or at the next read."""
@@ -243,7 +246,7 @@ class Exchange:
             _core._run_update(step.trainer, step.scale)
         except RuntimeError as error:
             raise RuntimeError(f"update {step.number}: {error}") from None
-        if self.check_every and step.number % self.check_every == 0:
+        if step.is_checked:
             self.group.complete(lambda: self.check(step.trainer, step.number))
 
     def sum_gradients(self, step: Step) -> None:

@@ -233,10 +233,11 @@ class Job(atomic.Role):
         if isinstance(x, _core.Expression):
             x = 0.0 if self._catching_up else x.value()
         every = self._all("sum()", x)
-        if isinstance(x, (list, tuple)):
+        if isinstance(every[0], (list, tuple)):  # the value of an expression is no list while catching up
+            kind = type(x) if isinstance(x, (list, tuple)) else type(every[0])
             if len({len(part) for part in every}) > 1:
                 raise JobError(f"sum(): ranks gave lists of {[len(part) for part in every]} numbers")
-            return type(x)(reduce(operator.add, column) for column in zip(*every))
+            return kind(reduce(operator.add, column) for column in zip(*every))
         return reduce(operator.add, every)
 
     def gather(self, part: list[Any], of: Any) -> list[Any]:

@@ -13,6 +13,9 @@ rank = dy.distributed.rank
 pc = dy.ParameterCollection()
 p = pc.add_parameters(4 if fault == "shape" and rank == 1 else 3)
 trainer = dy.AdamTrainer(pc)
+others = dy.ParameterCollection()
+q = others.add_parameters(1)
+other = dy.AdamTrainer(others)
 for k in range(5):
     fails = rank == 1 and k == 2
     batch = dy.distributed.shard([1] if fault == "data" and fails else [1, 2, 3])
@@ -32,10 +35,13 @@ for k in range(5):
         time.sleep(1000)
     if fault == "midway" and fails:  # when the ranks have met
         buckets.Bucket.send = lambda bucket: os.kill(os.getpid(), signal.SIGSTOP)
-    if fault == "drift" and fails:
+    if fault in ("drift", "another") and fails:
         p.set_value([1, 2, 3])
     if fault == "busy" and k == 2 and dy.distributed.is_main:
         with dy.distributed.main_only():
             time.sleep(4)
     trainer.update()
+    if fault == "another":
+        dy.squared_norm(q).backward()
+        other.update()
 print("updates by", dy.distributed.sum(1), "ranks")
