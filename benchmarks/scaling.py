@@ -33,7 +33,6 @@ from dynet_compat.distributed.exchange import OWNERS_FROM, Exchange, names_of
 from dynet_compat.distributed.group import Group
 from mpi4py import MPI
 
-
 Clock = Callable[[], float]
 
 

@@ -211,7 +211,8 @@ std::vector<RowInMessage> sorted_rows(const std::vector<StoragePtr>& all,
     std::vector<ptrdiff_t> merged{0};
     for (size_t i = 0; i + 1 < runs.size(); i += 2) {
       const size_t end = std::min(i + 2, runs.size() - 1);
-      std::inplace_merge(rows.begin() + runs[i], rows.begin() + runs[i + 1], rows.begin() + runs[end], before);
+      std::inplace_merge(rows.begin() + runs[i], rows.begin() + runs[i + 1], rows.begin() + runs[end],
+                         before);
       merged.push_back(runs[end]);
     }
     runs = std::move(merged);

@@ -321,7 +321,8 @@ class Group:
         if self.size == 1:
             return [item]
         with self.waiting("what rank 0 gathers"):
-            return self.comm.gather(item)
+            every: Optional[list[Any]] = self.comm.gather(item)
+        return every
 
     def from_rank(self, item: Any, root: int) -> Any:
         """An object of that rank, on all ranks."""
