@@ -228,6 +228,18 @@ def test_ranks_that_do_not_find_each_other_are_no_jobs_of_one(tmp_path: Path) ->
     assert "one of several (SLURM_STEP_NUM_TASKS=2)" in result.stderr and "srun --mpi=pmi2" in result.stderr
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_processes_of_mpiexec_that_do_not_start_a_job_are_warned(tmp_path: Path, mpi: str) -> None:
+    script = "import dynet_compat as dy\nfor _ in range(3): assert dy.distributed.shard([1, 2]) == [1, 2]\n"
+    (tmp_path / "forgot.py").write_text(script)
+    start, env = command(mpi, 2)
+    words = [*start, sys.executable, str(tmp_path / "forgot.py")]
+    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and result.stderr.count("each trains on all data") == 2, result.stderr
+    result = subprocess.run([sys.executable, tmp_path / "forgot.py"], capture_output=True, text=True)
+    assert result.returncode == 0 and "each trains" not in result.stderr
+
+
 def test_ranks_draw_different_dropout_masks(tmp_path: Path) -> None:
     """After the first shard(); models are made before."""
     (tmp_path / "drawn.py").write_text(

@@ -14,8 +14,10 @@ part.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Callable, Optional, TypeVar
 
 from .._core import Expression
@@ -103,7 +105,22 @@ def shard(items: Any, by: Optional[Callable[[Any], float]] = None) -> Any:
         >>> dy.distributed.shard(["a", "b", "c"])
         ['a', 'b', 'c']
     """
-    return items if state.job is None else state.job.shard(items, by)
+    if state.job is None:
+        _warn_of_several()
+        return items
+    return state.job.shard(items, by)
+
+
+@cache
+def _warn_of_several() -> None:
+    """Where a launcher has started processes that do not know of each other."""
+    for name, count in state.several_started().items():
+        print(
+            f"dynet_compat: this is one of several processes ({name}={count}), and each trains on all data; "
+            "let them share it by `python -m dynet_compat distribute script.py`, or by "
+            "dy.distributed.start()",
+            file=sys.stderr,
+        )
 
 
 def sum(x: Any) -> Any:

@@ -26,7 +26,6 @@ from .shards import Shard, cut, put_back
 
 # Variables of the environment that launchers set.
 _LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALRANKID")
-_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _ULFM = "OMPI_MCA_mpi_ft_enable"
 _ISAS = ("baseline", "avx2", "avx512")  # ascending
 
@@ -62,7 +61,7 @@ class Settings(NamedTuple):
 
 def world() -> Any:
     """mpi4py's communicator of all processes that mpiexec has started; None: this one was started alone."""
-    several = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "1") != "1"}
+    several = state.several_started()
     if not several and not any(name in os.environ for name in _LAUNCHED):
         return None  # also in a batch step of Slurm, which has SLURM_PROCID and SLURM_NTASKS
     try:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any, Optional
 
 from ..files.atomic import whole
@@ -35,7 +36,7 @@ class KeptFiles:
             if found["checkpoint"] == checkpoint:
                 self._checkpoint, self._kept = checkpoint, found["files"]
                 for path, name in self._kept.items():
-                    _copy(os.path.join(self._folder, name), path)
+                    _copy(os.path.join(self._folder, name), path, shutil.copy2)
                 return
         self.restart(checkpoint)
 
@@ -52,20 +53,24 @@ class KeptFiles:
         if path in self._kept or not os.path.isfile(path):
             return
         name = f"kept-{len(self._kept)}"
-        _copy(path, os.path.join(self._folder, name))
+        _copy(path, os.path.join(self._folder, name), _second_name)
         self._kept[path] = name
         with whole(self._list) as new:
             new.write(json.dumps({"checkpoint": self._checkpoint, "files": self._kept}).encode())
 
 
-def _copy(source: str, target: str) -> None:
-    """As a second name, as savers replace files and do not write into them; the old target stays until
-    then."""
+def _copy(source: str, target: str, copy: Callable[[str, str], object]) -> None:
+    """The old target stays until the copy is whole."""
     new = f"{target}.dynet-copy"
     with contextlib.suppress(FileNotFoundError):  # of a job that was killed
         os.unlink(new)
+    copy(source, new)
+    os.replace(new, target)
+
+
+def _second_name(source: str, new: str) -> None:
+    """Enough for a file that is about to be replaced: nobody writes into it."""
     try:
         os.link(source, new)
     except OSError:  # another file system, or one without second names
         shutil.copy2(source, new)
-    os.replace(new, target)
