@@ -284,6 +284,20 @@ log = open("computed.txt", "a") if dy.distributed.is_main else sys.stderr
 """
 
 
+def test_others_wait_for_a_checkpoint_that_takes_long(tmp_path: Path) -> None:
+    """As large ones on slow drives do."""
+    slow = """
+import time
+from dynet_compat.distributed.checkpoint import Checkpoints
+write = Checkpoints._write
+Checkpoints._write = lambda *these: (time.sleep(4), write(*these))
+"""
+    (tmp_path / "slow.py").write_text(slow + COUNTING.format(before=""))
+    options = ("--every", 3, "--timeout", 2, "--checkpoint", tmp_path / "a")
+    result = job([tmp_path / "slow.py", 5], options=options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
 def test_a_sum_of_vectors_is_the_same_again(tmp_path: Path) -> None:
     """Expressions of several elements, of which nothing is computed on the way."""
     after = "t.update(); total = dy.distributed.sum(dy.concatenate([loss, loss])); assert len(total) == 2"

@@ -205,11 +205,8 @@ def main_only() -> Iterator[None]:
     if state.job is None:
         yield
         return
-    state.job.group.busy += 1
-    try:
+    with state.job.group.alone():
         yield
-    finally:
-        state.job.group.busy -= 1
 
 
 __all__ = [

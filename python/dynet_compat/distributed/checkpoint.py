@@ -242,7 +242,8 @@ class Checkpoints:
             "gradients": [_gradients(_core._trainer_collection(trainer)) for trainer in trainers],
         })  # fmt: skip
         if every is not None:
-            self._write(every, place)
+            with self._group.alone():
+                self._write(every, place)
         self._fresh.clear()
 
     def _write(self, own: list[Any], place: str) -> None:

@@ -92,7 +92,7 @@ class Group:
             others have new ones; None: it ends.
     Attributes:
         met: how many meetings and notes there were; the same on all ranks between two meetings.
-        busy: nested main_only(): others wait without a clock.
+        busy: how many blocks of alone() this rank is in.
         waits: None while this rank does something else.
         has_lost: whether the group is smaller than it was.
         is_forked: this process was forked by a rank, and is none.
@@ -224,6 +224,15 @@ class Group:
             "ranks are not at the same point of the program; each must call shard(), update(), sum(), "
             "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
         )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Around what this rank does alone and may take long: the others wait without a clock."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
 
     @contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
